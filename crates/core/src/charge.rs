@@ -1,0 +1,45 @@
+//! What a request asks of one limit.
+
+use crate::key::{Key, RuleId};
+use crate::limit::Limit;
+use crate::time::Micros;
+
+/// One rule's claim on a request: take `cost` from `key` under `limit`.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    /// The rule that asks for it. State belongs to the rule and the key.
+    pub rule: &'a RuleId,
+    /// Whom it is charged to.
+    pub key: &'a Key,
+    /// The limit to hold.
+    pub limit: &'a Limit,
+    /// How much to take. Zero asks without taking.
+    pub cost: u64,
+    /// For how long the cost stays open to be settled at what it really was; `None` if it is final.
+    pub reserve: Option<Micros>,
+}
+
+impl<'a> Charge<'a> {
+    /// A charge of one, final at once.
+    #[must_use]
+    pub const fn new(rule: &'a RuleId, key: &'a Key, limit: &'a Limit) -> Charge<'a> {
+        Charge { rule, key, limit, cost: 1, reserve: None }
+    }
+
+    /// The same charge at another cost.
+    #[must_use]
+    pub const fn cost(self, cost: u64) -> Charge<'a> {
+        Charge { cost, ..self }
+    }
+
+    /// The same charge, open to be settled for `ttl`. What is not settled by then stays as it was taken.
+    #[must_use]
+    pub fn reserve(self, ttl: impl Into<Micros>) -> Charge<'a> {
+        Charge { reserve: Some(ttl.into()), ..self }
+    }
+
+    /// Whether admitting it takes something that is to be given back: a reserved cost or a slot.
+    pub(crate) const fn is_held(&self) -> bool {
+        self.cost > 0 && (self.reserve.is_some() || self.limit.holds_slots())
+    }
+}

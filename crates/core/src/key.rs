@@ -1,0 +1,190 @@
+//! Whom a charge is for, and under which rule.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+/// Whom a request is charged to: an address, an account, or several such parts together.
+///
+/// Parts are kept with their lengths, so that `("a:b", "c")` and `("a", "b:c")` are different keys. Keys of up to 46 bytes
+/// live without an allocation.
+///
+/// ```
+/// use tidegate_core::Key;
+///
+/// assert_ne!(Key::of(["a:b", "c"]), Key::of(["a", "b:c"]));
+/// assert_ne!(Key::of(["ab"]), Key::of(["a", "b"]));
+/// assert_eq!(Key::from("alice"), Key::of(["alice"]));
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Each part behind its length, seven bits a byte, the last byte below 128.
+    bytes: SmallVec<[u8; 46]>,
+}
+
+impl Key {
+    /// The key that all requests share.
+    pub const GLOBAL: Key = Key { bytes: SmallVec::new_const() };
+
+    /// The key made of these parts, in this order.
+    pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key {
+        let mut key = Key::GLOBAL;
+        for part in parts {
+            key.push(part.as_ref());
+        }
+        key
+    }
+
+    /// Adds a part.
+    pub fn push(&mut self, part: &[u8]) {
+        let mut length = part.len();
+        while length >= 0x80 {
+            self.bytes.push((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        self.bytes.push(length as u8);
+        self.bytes.extend_from_slice(part);
+    }
+
+    /// The parts, in order.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            let digits = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
+            let length = rest[..digits].iter().rev().fold(0, |length, byte| length << 7 | usize::from(byte & 0x7f));
+            let (part, after) = rest[digits..].split_at(length);
+            rest = after;
+            Some(part)
+        })
+    }
+
+    /// All parts with their lengths, in one unambiguous string of bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl From<&str> for Key {
+    fn from(part: &str) -> Key {
+        Key::of([part])
+    }
+}
+
+impl From<&String> for Key {
+    fn from(part: &String) -> Key {
+        Key::of([part])
+    }
+}
+
+impl From<&[u8]> for Key {
+    fn from(part: &[u8]) -> Key {
+        Key::of([part])
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")?;
+        f.debug_list().entries(self.parts().map(String::from_utf8_lossy)).finish()
+    }
+}
+
+/// Names a rule. State belongs to it: charges under the same rule and key share one.
+#[derive(Clone)]
+pub struct RuleId {
+    name: Arc<str>,
+    salt: u128,
+}
+
+impl RuleId {
+    /// The rule of this name.
+    #[must_use]
+    pub fn new(name: &str) -> RuleId {
+        RuleId { name: name.into(), salt: salt(name.as_bytes()) }
+    }
+
+    /// The rule's name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.name
+    }
+
+    /// A hash of the name, the same on every machine, to be combined with a keyed hash of a [`Key`].
+    pub(crate) const fn salt(&self) -> u128 {
+        self.salt
+    }
+}
+
+/// FNV-1a, 128 bits wide. Rules are named by the operator, so their hash needs no secret; keys' hashes have one.
+fn salt(name: &[u8]) -> u128 {
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let start = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    name.iter().fold(start, |hash, &byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
+}
+
+impl From<&str> for RuleId {
+    fn from(name: &str) -> RuleId {
+        RuleId::new(name)
+    }
+}
+
+impl PartialEq for RuleId {
+    fn eq(&self, other: &RuleId) -> bool {
+        self.salt == other.salt && self.name == other.name
+    }
+}
+
+impl Eq for RuleId {}
+
+impl std::hash::Hash for RuleId {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl fmt::Debug for RuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RuleId({})", self.name)
+    }
+}
+
+impl fmt::Display for RuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_come_back_as_they_went_in() {
+        for parts in [
+            &[][..],
+            &[""],
+            &["", ""],
+            &["a"],
+            &["a", "", "b"],
+            &[&"x".repeat(127), &"y".repeat(128), &"z".repeat(70_000)],
+        ] {
+            let key = Key::of(parts);
+            let back: Vec<_> = key.parts().map(|part| std::str::from_utf8(part).unwrap()).collect();
+            assert_eq!(back, parts);
+        }
+    }
+
+    #[test]
+    fn no_part_and_an_empty_part_differ() {
+        assert_ne!(Key::GLOBAL, Key::from(""));
+    }
+
+    #[test]
+    fn rules_are_told_apart_by_name() {
+        assert_eq!(RuleId::new("a"), RuleId::new("a"));
+        assert_ne!(RuleId::new("a"), RuleId::new("b"));
+        assert_ne!(RuleId::new("a").salt(), RuleId::new("b").salt());
+    }
+}

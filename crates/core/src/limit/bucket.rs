@@ -1,0 +1,172 @@
+//! What token bucket, GCRA and both leaky buckets have in common: something that fills with cost and drains at a rate.
+
+use super::LimitError;
+use crate::decision::{Decision, Outcome};
+use crate::rate::Rate;
+use crate::time::{MAX_EXACT, Micros, Timestamp};
+
+/// A capacity and the rate at which what was spent comes back.
+///
+/// What was spent is counted in drops (see [`Rate`]) as a line that falls with time: `spent(t) = spent − r·(t − at)`,
+/// never below zero. The line is all there is. It does not matter when the key was last looked at, nor in which order
+/// two readings of the clock arrive, and a clock that steps back simply reads the line further up: nothing extra is
+/// admitted, and a key lags by no more than the step.
+///
+/// A key may owe more than the capacity (penalties, settled costs above their estimate, a lowered limit), but never
+/// more than twice the capacity: a line above that is cut down to it, so no step of the clock, however large, blocks
+/// a key for longer than that takes to drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Bucket {
+    capacity: u64,
+    rate: Rate,
+    full: u64,
+}
+
+impl Bucket {
+    pub(super) fn new(capacity: u64, rate: Rate) -> Result<Bucket, LimitError> {
+        let most = MAX_EXACT / 2 / rate.drops_per_token();
+        if capacity > most {
+            return Err(LimitError::CapacityTooLarge { capacity, tokens: rate.tokens(), period: rate.period(), most });
+        }
+        Ok(Bucket { capacity, rate, full: capacity * rate.drops_per_token() })
+    }
+
+    pub(super) const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    pub(super) const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// The most that a key may owe, in drops.
+    const fn deepest(&self) -> u64 {
+        2 * self.full
+    }
+
+    /// The answer to a request for `cost`.
+    pub(super) fn evaluate(&self, line: &impl Line, cost: u64, now: Timestamp) -> Decision {
+        self.answer(line.spent(&self.rate, now), cost)
+    }
+
+    fn answer(&self, spent: u64, cost: u64) -> Decision {
+        if cost > self.capacity {
+            return self.refusal(spent, Outcome::TooLarge { max: self.capacity });
+        }
+        let after = spent + cost * self.rate.drops_per_token();
+        if after > self.full {
+            return self.refusal(spent, Outcome::Deny { retry_after: self.time_to_drain(after - self.full) });
+        }
+        Decision {
+            outcome: Outcome::Allow { delay: Micros::ZERO },
+            limit: self.capacity,
+            remaining: (self.full - after) / self.rate.drops_per_token(),
+            reset_after: self.time_to_drain(after),
+        }
+    }
+
+    fn refusal(&self, spent: u64, outcome: Outcome) -> Decision {
+        Decision {
+            outcome,
+            limit: self.capacity,
+            remaining: self.full.saturating_sub(spent) / self.rate.drops_per_token(),
+            reset_after: self.time_to_drain(spent),
+        }
+    }
+
+    /// How long `drops` take to come back.
+    pub(super) const fn time_to_drain(&self, drops: u64) -> Micros {
+        Micros::new(drops.div_ceil(self.rate.drops_per_micro()))
+    }
+
+    /// Spends `cost`, whether or not there is room for it.
+    pub(super) fn charge<L: Line>(&self, line: &mut L, cost: u64, now: Timestamp) {
+        let spent = line.spent(&self.rate, now).saturating_add(cost.saturating_mul(self.rate.drops_per_token()));
+        *line = L::through(spent.min(self.deepest()), &self.rate, now);
+    }
+
+    /// Gives back `cost`, or what there is of it, and says how much that was.
+    pub(super) fn refund<L: Line>(&self, line: &mut L, cost: u64, now: Timestamp) -> u64 {
+        let spent = line.spent(&self.rate, now);
+        let left = spent.saturating_sub(cost.saturating_mul(self.rate.drops_per_token()));
+        *line = L::through(left, &self.rate, now);
+        (spent - left) / self.rate.drops_per_token()
+    }
+
+    /// Whether a key owes more than it may.
+    pub(super) fn is_ahead(&self, line: &impl Line, now: Timestamp) -> bool {
+        line.spent(&self.rate, now) > self.deepest()
+    }
+
+    /// Cuts the line down to the deepest debt.
+    pub(super) fn resync<L: Line>(&self, line: &mut L, now: Timestamp) {
+        *line = L::through(self.deepest(), &self.rate, now);
+    }
+
+    pub(super) fn is_recovered(&self, line: &impl Line, now: Timestamp) -> bool {
+        line.spent(&self.rate, now) == 0
+    }
+
+    /// What `drops` of another rate are worth here, rounded up to a whole drop.
+    ///
+    /// Rounding up is safe both ways: it grants nothing, and it cannot deny what the other would have admitted, because
+    /// the room that a whole cost needs ends at a whole token.
+    pub(super) fn convert(&self, drops: u64, from: &Rate) -> u64 {
+        let exact = u128::from(drops) * u128::from(self.rate.drops_per_token());
+        let here = exact.div_ceil(u128::from(from.drops_per_token()));
+        u64::try_from(here).unwrap_or(u64::MAX).min(self.deepest())
+    }
+}
+
+/// What was spent, as a line that falls with time.
+pub(super) trait Line {
+    /// How high the line stands at `now`, in drops.
+    fn spent(&self, rate: &Rate, now: Timestamp) -> u64;
+    /// The line that stands at `spent` at `now`.
+    fn through(spent: u64, rate: &Rate, now: Timestamp) -> Self;
+}
+
+/// The line as a level and the instant at which it stood there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Level {
+    /// Drops spent, as of `at`.
+    pub spent: u64,
+    /// When `spent` was true.
+    pub at: Timestamp,
+}
+
+impl Line for Level {
+    fn spent(&self, rate: &Rate, now: Timestamp) -> u64 {
+        if now >= self.at {
+            self.spent.saturating_sub(now.since(self.at).get().saturating_mul(rate.drops_per_micro()))
+        } else {
+            self.spent.saturating_add(self.at.since(now).get().saturating_mul(rate.drops_per_micro()))
+        }
+    }
+
+    fn through(spent: u64, _rate: &Rate, now: Timestamp) -> Level {
+        Level { spent, at: now }
+    }
+}
+
+/// The line as the instant at which it reaches zero: the theoretical arrival time of textbooks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tat {
+    /// Whole microseconds since the epoch.
+    pub whole: u64,
+    /// What is left over, in drops: less than one microsecond's worth.
+    pub part: u64,
+}
+
+impl Line for Tat {
+    fn spent(&self, rate: &Rate, now: Timestamp) -> u64 {
+        match self.whole.checked_sub(now.as_micros()) {
+            Some(ahead) => ahead.saturating_mul(rate.drops_per_micro()).saturating_add(self.part),
+            None => 0,
+        }
+    }
+
+    fn through(spent: u64, rate: &Rate, now: Timestamp) -> Tat {
+        Tat { whole: now.as_micros() + spent / rate.drops_per_micro(), part: spent % rate.drops_per_micro() }
+    }
+}

@@ -1,0 +1,117 @@
+//! UTC calendar windows.
+
+use crate::time::{Micros, Timestamp};
+
+const DAY: u64 = 86_400_000_000;
+
+/// A stretch of the UTC calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Calendar {
+    /// Midnight to midnight.
+    Day,
+    /// Monday to Sunday.
+    Week,
+    /// The first to the last of a month.
+    Month,
+    /// January to December.
+    Year,
+}
+
+impl Calendar {
+    /// When the stretch that holds `now` began, and when the next one begins.
+    #[must_use]
+    pub fn around(self, now: Timestamp) -> (Timestamp, Timestamp) {
+        let day = now.as_micros() / DAY;
+        let (from, to) = match self {
+            Calendar::Day => (day, day + 1),
+            Calendar::Week => {
+                // The epoch was a Thursday: three days after a Monday.
+                let monday = (day + 3) / 7 * 7;
+                (monday.saturating_sub(3), monday + 4)
+            }
+            Calendar::Month => {
+                let (year, month) = year_and_month(day);
+                let (next_year, next_month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
+                (first_day(year, month), first_day(next_year, next_month))
+            }
+            Calendar::Year => {
+                let (year, _) = year_and_month(day);
+                (first_day(year, 1), first_day(year + 1, 1))
+            }
+        };
+        (Timestamp::from_micros(from * DAY), Timestamp::from_micros(to * DAY))
+    }
+
+    /// The longest that such a stretch can be.
+    #[must_use]
+    pub const fn longest(self) -> Micros {
+        let days = match self {
+            Calendar::Day => 1,
+            Calendar::Week => 7,
+            Calendar::Month => 31,
+            Calendar::Year => 366,
+        };
+        Micros::new(days * DAY)
+    }
+}
+
+// Years are counted from March, so that the leap day is the last of its year and months follow one pattern: 153 days
+// to every five months.
+
+/// The day (since the epoch) on which a month begins.
+fn first_day(year: u64, month: u64) -> u64 {
+    let (year, from_march) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let leap_days = year / 4 - year / 100 + year / 400;
+    let days_before_epoch = 719_468;
+    year * 365 + leap_days + (153 * from_march + 2) / 5 - days_before_epoch
+}
+
+fn year_and_month(day: u64) -> (u64, u64) {
+    // The mean year is off by at most one; the exact start of the year tells which.
+    let guess = 1970 + day / 365;
+    let year = if first_day(guess, 1) > day { guess - 1 } else { guess };
+    let month = (1..=12).rev().find(|&month| first_day(year, month) <= day).unwrap_or(1);
+    (year, month)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn around(calendar: Calendar, secs: u64) -> (u64, u64) {
+        let (from, to) = calendar.around(Timestamp::from_secs(secs));
+        (from.as_micros() / 1_000_000, to.as_micros() / 1_000_000)
+    }
+
+    #[test]
+    fn months_and_years_follow_the_calendar() {
+        // 2024-02-29T12:00:00Z
+        assert_eq!(around(Calendar::Month, 1_709_208_000), (1_706_745_600, 1_709_251_200));
+        assert_eq!(around(Calendar::Year, 1_709_208_000), (1_704_067_200, 1_735_689_600));
+        // 2100 is no leap year: 2100-03-01T00:00:00Z follows the 28th.
+        assert_eq!(around(Calendar::Month, 4_107_542_399), (4_105_123_200, 4_107_542_400));
+        assert_eq!(around(Calendar::Month, 0), (0, 31 * 86_400));
+    }
+
+    #[test]
+    fn weeks_begin_on_monday() {
+        // 2026-11-15 is a Sunday; its week began on 2026-11-09.
+        assert_eq!(around(Calendar::Week, 1_794_700_800), (1_794_182_400, 1_794_787_200));
+        assert_eq!(around(Calendar::Week, 0), (0, 4 * 86_400));
+    }
+
+    #[test]
+    fn every_day_lies_in_the_stretch_it_is_given_and_stretches_meet() {
+        for calendar in [Calendar::Day, Calendar::Week, Calendar::Month, Calendar::Year] {
+            let mut now = Timestamp::EPOCH;
+            while now < Timestamp::from_secs(300 * 366 * 86_400).min(Timestamp::MAX - calendar.longest()) {
+                let (from, to) = calendar.around(now);
+                assert!(from <= now && now < to, "{calendar:?} {now:?}");
+                assert!(to.since(from) <= calendar.longest());
+                assert_eq!(calendar.around(to - Micros::new(1)), (from, to));
+                assert_eq!(calendar.around(to).0, to);
+                now = to;
+            }
+        }
+    }
+}

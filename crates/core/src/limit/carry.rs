@@ -1,0 +1,88 @@
+//! What a key keeps when its limit changes.
+
+use super::bucket::{Bucket, Level, Line, Tat};
+use super::{Algorithm, Gcra, Limit, Meter, Shaper, State, TokenBucket};
+use crate::receipt::ReceiptId;
+use crate::time::Timestamp;
+
+impl Limit {
+    /// What a key that stands at `state` under the limit `old` has under this one.
+    ///
+    /// Raising a limit never denies what the old one would have admitted at that instant; lowering it grants nothing.
+    ///
+    /// | from → to | what carries over |
+    /// |---|---|
+    /// | any limit, only its capacity (count, slots) changed | the state, exactly |
+    /// | token bucket, GCRA, meter, shaper → one another, at any rate | what is owed in tokens, fractions included |
+    /// | fixed window → one of another length | what was spent in the present window |
+    /// | sliding window → one with parts of another length | the estimate, rounded up, as if spent just now |
+    /// | sliding log → one of another window | every entry |
+    /// | concurrency → another number or lease | every lease, with the length it was given |
+    /// | one of these rows → another | what counts as spent, rounded up, as if spent just now; leases and what is spent are different things, and neither becomes the other |
+    ///
+    /// A bucket's key never owes more than twice the new capacity.
+    #[must_use]
+    pub fn carry(&self, old: &Limit, state: &State, now: Timestamp) -> State {
+        if self.shape == old.shape {
+            return state.clone();
+        }
+        let mut carried = self.fresh();
+        match (&old.algorithm, &self.algorithm) {
+            (Algorithm::Concurrency(_), _) | (_, Algorithm::Concurrency(_)) => {}
+            _ => match (old.bucket(), self.bucket()) {
+                (Some(from), Some(to)) => {
+                    let owed = to.convert(old.drops_owed(state, now), &from.rate());
+                    carried = self.owing(owed, now);
+                }
+                _ => {
+                    self.charge(&mut carried, old.spent(state, now), now, ReceiptId::ANONYMOUS);
+                }
+            },
+        }
+        carried
+    }
+
+    fn bucket(&self) -> Option<&Bucket> {
+        match &self.algorithm {
+            Algorithm::TokenBucket(TokenBucket { bucket })
+            | Algorithm::Gcra(Gcra { bucket })
+            | Algorithm::Meter(Meter { bucket })
+            | Algorithm::Shaper(Shaper { bucket }) => Some(bucket),
+            Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::Concurrency(_) => None,
+        }
+    }
+
+    /// What a bucket's key owes, in drops.
+    fn drops_owed(&self, state: &State, now: Timestamp) -> u64 {
+        match (self.bucket(), state) {
+            (Some(bucket), State::Level(level)) => level.spent(&bucket.rate(), now),
+            (Some(bucket), State::Tat(tat)) => tat.spent(&bucket.rate(), now),
+            _ => 0,
+        }
+    }
+
+    /// The state of a bucket's key that owes `drops`.
+    fn owing(&self, drops: u64, now: Timestamp) -> State {
+        match (self.bucket(), self.fresh()) {
+            (Some(bucket), State::Level(_)) => State::Level(Level::through(drops, &bucket.rate(), now)),
+            (Some(bucket), State::Tat(_)) => State::Tat(Tat::through(drops, &bucket.rate(), now)),
+            (_, fresh) => fresh,
+        }
+    }
+
+    /// What counts as spent, rounded up.
+    fn spent(&self, state: &State, now: Timestamp) -> u64 {
+        match (&self.algorithm, state) {
+            (Algorithm::FixedWindow(limit), State::Window(window)) => limit.spent(window, now),
+            (Algorithm::SlidingWindow(limit), State::Sliding(sliding)) => limit.spent(sliding, now),
+            (Algorithm::SlidingLog(limit), State::Log(log)) => limit.spent(log, now),
+            _ => match self.bucket() {
+                Some(bucket) => self.drops_owed(state, now).div_ceil(bucket.rate().drops_per_token()),
+                None => 0,
+            },
+        }
+    }
+}

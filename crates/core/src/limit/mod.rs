@@ -1,0 +1,351 @@
+//! The limits: one file for each algorithm, all of them pure.
+//!
+//! A limit holds no state and reads no clock. It is shown the state of one key, a cost and the present instant, and
+//! answers with a [`Decision`]; only an admission changes the state. Everything is integers, and a limit that could not be
+//! computed exactly is refused when it is built.
+//!
+//! # When a limit changes
+//! A key keeps what it has spent: [`Limit::carry`] says how.
+//!
+//! # When the clock steps
+//! A step back admits nothing twice, and holds a key back by no more than the step; after a long one the state is
+//! moved to the present (the one change that a denial can make), so no key waits longer than its limit takes to recover
+//! in full. A step ahead admits what the skipped time would have.
+
+mod bucket;
+mod calendar;
+mod carry;
+mod concurrency;
+mod error;
+mod fixed_window;
+mod gcra;
+mod leaky_bucket;
+mod sliding_log;
+mod sliding_window;
+mod token_bucket;
+
+pub use bucket::{Level, Tat};
+pub use calendar::Calendar;
+pub use concurrency::{Concurrency, MOST_SLOTS, Slots};
+pub use error::LimitError;
+pub use fixed_window::{FixedWindow, SHORTEST_WINDOW, Window, Windows};
+pub use gcra::Gcra;
+pub use leaky_bucket::{Meter, Shaper};
+pub use sliding_log::{LONGEST_LOG, Log, SlidingLog};
+pub use sliding_window::{MOST_PARTS, Sliding, SlidingWindow};
+pub use token_bucket::TokenBucket;
+
+use bucket::Bucket;
+
+use crate::decision::Decision;
+use crate::receipt::ReceiptId;
+use crate::time::Timestamp;
+
+/// A limit, ready to decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limit {
+    algorithm: Algorithm,
+    shape: Shape,
+}
+
+/// The algorithms, with their parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// A burst and a sustained rate, separately.
+    TokenBucket(TokenBucket),
+    /// The token bucket, told by one timestamp.
+    Gcra(Gcra),
+    /// A leaky bucket that refuses what would overflow it.
+    Meter(Meter),
+    /// A leaky bucket that delays requests so that they leave at a fixed rate.
+    Shaper(Shaper),
+    /// One counter per window.
+    FixedWindow(FixedWindow),
+    /// The previous window weighted by its overlap.
+    SlidingWindow(SlidingWindow),
+    /// Exact, by remembering every admission.
+    SlidingLog(SlidingLog),
+    /// At most so many at the same time.
+    Concurrency(Concurrency),
+}
+
+/// What a limit remembers of one key. A key that was never seen has [`Limit::fresh`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Of a token bucket or a meter.
+    Level(Level),
+    /// Of GCRA or a shaper.
+    Tat(Tat),
+    /// Of a fixed window.
+    Window(Window),
+    /// Of a sliding window.
+    Sliding(Sliding),
+    /// Of a sliding log.
+    Log(Log),
+    /// Of a concurrency limit.
+    Slots(Slots),
+}
+
+/// Where in a key's state a charge was made: what it takes to give it back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark(pub u64, pub u64);
+
+/// Tells apart limits that read the same state differently. Limits of one shape share states as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape(u32);
+
+impl Shape {
+    fn of(algorithm: &Algorithm) -> Shape {
+        let line = |kind, bucket: &Bucket| (kind, bucket.rate().drops_per_token(), bucket.rate().drops_per_micro());
+        let (kind, a, b) = match algorithm {
+            Algorithm::TokenBucket(TokenBucket { bucket }) | Algorithm::Meter(Meter { bucket }) => line(1, bucket),
+            Algorithm::Gcra(Gcra { bucket }) | Algorithm::Shaper(Shaper { bucket }) => line(2, bucket),
+            Algorithm::FixedWindow(limit) => match limit.windows() {
+                Windows::Every(length) => (3, length.get(), 0),
+                Windows::Calendar(calendar) => (4, calendar.longest().get(), 0),
+            },
+            Algorithm::SlidingWindow(limit) => (5, limit.part(), u64::from(limit.parts())),
+            Algorithm::SlidingLog(_) => (6, 0, 0),
+            Algorithm::Concurrency(_) => (7, 0, 0),
+        };
+        // Odd constants and folded products: what a change of one bit does to the result must look like chance.
+        let fold = |x: u64, k: u64| {
+            let product = u128::from(x) * u128::from(k);
+            (product >> 64) as u64 ^ product as u64
+        };
+        let mixed = fold(fold(kind ^ a.rotate_left(7), 0x9e37_79b9_7f4a_7c15) ^ b, 0xd6e8_feb8_6659_fd93);
+        Shape((mixed >> 32) as u32)
+    }
+
+    pub(crate) const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// Runs `$body` with the algorithm's own limit and state. Buckets come as their [`Bucket`], whichever they are.
+macro_rules! with_own_state {
+    ($limit:expr, $state:expr; bucket($bucket:ident, $line:ident) => $on_bucket:expr;
+     shaper($shaper:ident, $end:ident) => $on_shaper:expr;
+     $($variant:ident($own:ident, $own_state:ident) => $body:expr;)*) => {
+        match (&$limit.algorithm, $state) {
+            (Algorithm::TokenBucket(TokenBucket { bucket: $bucket }), State::Level($line)) => $on_bucket,
+            (Algorithm::Meter(Meter { bucket: $bucket }), State::Level($line)) => $on_bucket,
+            (Algorithm::Gcra(Gcra { bucket: $bucket }), State::Tat($line)) => $on_bucket,
+            (Algorithm::Shaper($shaper), State::Tat($end)) => $on_shaper,
+            $((Algorithm::$variant($own), own_state!($variant $own_state)) => $body,)*
+            (algorithm, state) => not_its_state(algorithm, &*state),
+        }
+    };
+}
+
+macro_rules! own_state {
+    (FixedWindow $state:ident) => {
+        State::Window($state)
+    };
+    (SlidingWindow $state:ident) => {
+        State::Sliding($state)
+    };
+    (SlidingLog $state:ident) => {
+        State::Log($state)
+    };
+    (Concurrency $state:ident) => {
+        State::Slots($state)
+    };
+}
+
+#[cold]
+fn not_its_state(algorithm: &Algorithm, state: &State) -> ! {
+    panic!("{state:?} is not a state of {algorithm:?}; Limit::carry turns one limit's state into another's")
+}
+
+/// Methods that take a state panic if it is not one of this limit's algorithm; [`Limit::carry`] makes it one.
+impl Limit {
+    /// The algorithm and its parameters.
+    #[must_use]
+    pub const fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    /// The most that the limit can ever admit at once.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        match &self.algorithm {
+            Algorithm::TokenBucket(limit) => limit.capacity(),
+            Algorithm::Gcra(limit) => limit.capacity(),
+            Algorithm::Meter(limit) => limit.capacity(),
+            Algorithm::Shaper(limit) => limit.capacity(),
+            Algorithm::FixedWindow(limit) => limit.limit(),
+            Algorithm::SlidingWindow(limit) => limit.limit(),
+            Algorithm::SlidingLog(limit) => limit.limit(),
+            Algorithm::Concurrency(limit) => limit.slots(),
+        }
+    }
+
+    /// Whether the limit hands out slots, which must be given back.
+    #[must_use]
+    pub const fn holds_slots(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Concurrency(_))
+    }
+
+    pub(crate) const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The state of a key that was never seen: nothing spent.
+    #[must_use]
+    pub fn fresh(&self) -> State {
+        match self.algorithm {
+            Algorithm::TokenBucket(_) | Algorithm::Meter(_) => State::Level(Level::default()),
+            Algorithm::Gcra(_) | Algorithm::Shaper(_) => State::Tat(Tat::default()),
+            Algorithm::FixedWindow(_) => State::Window(Window::default()),
+            Algorithm::SlidingWindow(_) => State::Sliding(Sliding::default()),
+            Algorithm::SlidingLog(_) => State::Log(Log::default()),
+            Algorithm::Concurrency(_) => State::Slots(Slots::default()),
+        }
+    }
+
+    /// Decides a request for `cost` at `now`, and charges it if it is admitted. A denial leaves the state as it was
+    /// (but for [`Limit::resync`]).
+    ///
+    /// ```
+    /// use tidegate_core::{Limit, Micros, Timestamp};
+    ///
+    /// let limit: Limit = "2/s".parse()?;
+    /// let mut state = limit.fresh();
+    /// let now = Timestamp::from_secs(1_000);
+    /// assert!(limit.decide(&mut state, 1, now).is_allowed());
+    /// assert!(limit.decide(&mut state, 1, now).is_allowed());
+    /// let denied = limit.decide(&mut state, 1, now);
+    /// assert_eq!(denied.retry_after(), Some(Micros::from_millis(500)));
+    /// # Ok::<(), tidegate_core::NotationError>(())
+    /// ```
+    pub fn decide(&self, state: &mut State, cost: u64, now: Timestamp) -> Decision {
+        self.resync(state, now);
+        let decision = self.evaluate(state, cost, now);
+        if decision.is_allowed() && cost > 0 {
+            self.charge(state, cost, now, ReceiptId::ANONYMOUS);
+        }
+        decision
+    }
+
+    /// What [`Limit::decide`] would answer, spending nothing.
+    #[must_use]
+    pub fn evaluate(&self, state: &State, cost: u64, now: Timestamp) -> Decision {
+        with_own_state!(self, state;
+            bucket(bucket, line) => bucket.evaluate(line, cost, now);
+            shaper(shaper, end) => shaper.evaluate(end, cost, now);
+            FixedWindow(limit, window) => limit.evaluate(window, cost, now);
+            SlidingWindow(limit, sliding) => limit.evaluate(sliding, cost, now);
+            SlidingLog(limit, log) => limit.evaluate(log, cost, now);
+            Concurrency(limit, slots) => limit.evaluate(slots, cost, now);
+        )
+    }
+
+    /// Charges `cost` whether or not there is room for it, up to a debt of one capacity. Slots are held under `id`.
+    pub fn charge(&self, state: &mut State, cost: u64, now: Timestamp, id: ReceiptId) -> Mark {
+        with_own_state!(self, state;
+            bucket(bucket, line) => { bucket.charge(line, cost, now); Mark::default() };
+            shaper(shaper, end) => shaper.charge(end, cost, now);
+            FixedWindow(limit, window) => limit.charge(window, cost, now);
+            SlidingWindow(limit, sliding) => limit.charge(sliding, cost, now);
+            SlidingLog(limit, log) => limit.charge(log, cost, now);
+            Concurrency(limit, slots) => limit.charge(slots, cost, now, id);
+        )
+    }
+
+    /// Gives back `cost` of what was charged at `mark`, as far as it still counts, and says how much that was. Slots
+    /// held under `id` are freed, all of them.
+    pub fn refund(&self, state: &mut State, cost: u64, mark: Mark, now: Timestamp, id: ReceiptId) -> u64 {
+        with_own_state!(self, state;
+            bucket(bucket, line) => bucket.refund(line, cost, now);
+            shaper(shaper, end) => shaper.refund(end, cost, mark, now);
+            FixedWindow(limit, window) => limit.refund(window, cost, mark, now);
+            SlidingWindow(limit, sliding) => limit.refund(sliding, cost, mark, now);
+            SlidingLog(limit, log) => limit.refund(log, cost, mark, now);
+            Concurrency(limit, slots) => limit.release(slots, id, mark, now);
+        )
+    }
+
+    /// Gives back `cost` of whatever was spent, as far as it goes, and says how much that was. A shaper's queue and
+    /// held slots belong to those who stand in them: nothing of them can be given back this way.
+    pub fn credit(&self, state: &mut State, cost: u64, now: Timestamp) -> u64 {
+        with_own_state!(self, state;
+            bucket(bucket, line) => bucket.refund(line, cost, now);
+            shaper(_shaper, _end) => 0;
+            FixedWindow(limit, window) => limit.credit(window, cost, now);
+            SlidingWindow(limit, sliding) => limit.credit(sliding, cost, now);
+            SlidingLog(limit, log) => limit.credit(log, cost, now);
+            Concurrency(_limit, _slots) => 0;
+        )
+    }
+
+    /// Lets the lease held under `id` run anew. `None` if it has ended, or if this limit gives no leases.
+    pub fn renew(&self, state: &mut State, mark: Mark, now: Timestamp, id: ReceiptId) -> Option<Mark> {
+        match (&self.algorithm, state) {
+            (Algorithm::Concurrency(limit), State::Slots(slots)) => limit.renew(slots, id, mark, now),
+            _ => None,
+        }
+    }
+
+    /// Whether a state lies so far ahead that the clock must have stepped back, or owes more than this limit allows a
+    /// key to owe.
+    #[must_use]
+    #[inline]
+    pub fn is_ahead(&self, state: &State, now: Timestamp) -> bool {
+        with_own_state!(self, state;
+            bucket(bucket, line) => bucket.is_ahead(line, now);
+            shaper(shaper, end) => shaper.bucket.is_ahead(end, now);
+            FixedWindow(limit, window) => limit.is_ahead(window, now);
+            SlidingWindow(limit, sliding) => limit.is_ahead(sliding, now);
+            SlidingLog(limit, log) => limit.is_ahead(log, now);
+            Concurrency(limit, slots) => limit.is_ahead(slots, now);
+        )
+    }
+
+    /// Moves a state that [is ahead](Limit::is_ahead) to the present. Says whether it was.
+    #[inline]
+    pub fn resync(&self, state: &mut State, now: Timestamp) -> bool {
+        let ahead = self.is_ahead(state, now);
+        if ahead {
+            self.move_to(state, now);
+        }
+        ahead
+    }
+
+    #[cold]
+    fn move_to(&self, state: &mut State, now: Timestamp) {
+        with_own_state!(self, state;
+            bucket(bucket, line) => bucket.resync(line, now);
+            shaper(shaper, end) => shaper.bucket.resync(end, now);
+            FixedWindow(limit, window) => limit.resync(window, now);
+            SlidingWindow(limit, sliding) => limit.resync(sliding, now);
+            SlidingLog(limit, log) => limit.resync(log, now);
+            Concurrency(limit, slots) => limit.resync(slots, now);
+        );
+    }
+
+    /// Whether nothing that was spent counts any more: such a state equals [`Limit::fresh`] and can be forgotten.
+    #[must_use]
+    pub fn is_recovered(&self, state: &State, now: Timestamp) -> bool {
+        with_own_state!(self, state;
+            bucket(bucket, line) => bucket.is_recovered(line, now);
+            shaper(shaper, end) => shaper.bucket.is_recovered(end, now);
+            FixedWindow(limit, window) => limit.is_recovered(window, now);
+            SlidingWindow(limit, sliding) => limit.is_recovered(sliding, now);
+            SlidingLog(limit, log) => limit.is_recovered(log, now);
+            Concurrency(limit, slots) => limit.is_recovered(slots, now);
+        )
+    }
+}
+
+macro_rules! limit_from {
+    ($($algorithm:ident),*) => {$(
+        impl From<$algorithm> for Limit {
+            fn from(limit: $algorithm) -> Limit {
+                let algorithm = Algorithm::$algorithm(limit);
+                Limit { shape: Shape::of(&algorithm), algorithm }
+            }
+        }
+    )*};
+}
+limit_from!(TokenBucket, Gcra, Meter, Shaper, FixedWindow, SlidingWindow, SlidingLog, Concurrency);

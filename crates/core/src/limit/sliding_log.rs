@@ -1,0 +1,185 @@
+//! Sliding window log: exact, at the price of remembering every admission.
+//!
+//! One entry for each instant at which something was admitted, with its cost. Entries carry the running total rather
+//! than their own cost, so that the sum over any stretch, and the moment at which enough of it will have left the
+//! window, are found by bisection however long the log is.
+
+use std::collections::VecDeque;
+
+use super::fixed_window::window_length;
+use super::{LimitError, Mark};
+use crate::decision::{Decision, Outcome};
+use crate::time::{Micros, Timestamp};
+
+/// The largest limit of a log: each unit may need an entry of its own.
+pub const LONGEST_LOG: u64 = 1_000_000;
+
+/// At most `limit` in any window, exactly: for every instant `t`, what was admitted in `(t − window, t]` is at most `limit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlidingLog {
+    limit: u64,
+    window: Micros,
+}
+
+/// What was admitted, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    entries: VecDeque<Entry>,
+    /// The running total of all that has been dropped from the front.
+    dropped: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    at: Timestamp,
+    /// The running total, this entry included.
+    total: u64,
+}
+
+impl Log {
+    /// The entries, oldest first, as instants and costs.
+    pub fn entries(&self) -> impl Iterator<Item = (Timestamp, u64)> + '_ {
+        let before = std::iter::once(self.dropped).chain(self.entries.iter().map(|entry| entry.total));
+        self.entries.iter().zip(before).map(|(entry, before)| (entry.at, entry.total - before))
+    }
+
+    fn total(&self) -> u64 {
+        self.entries.back().map_or(self.dropped, |last| last.total)
+    }
+
+    /// The running total just before the entry at `index`.
+    fn total_before(&self, index: usize) -> u64 {
+        index.checked_sub(1).map_or(self.dropped, |index| self.entries[index].total)
+    }
+
+    /// Takes `cost` off the entry at `index`, or what there is of it.
+    fn take_off(&mut self, index: usize, cost: u64) -> u64 {
+        let given = cost.min(self.entries[index].total - self.total_before(index));
+        for entry in self.entries.range_mut(index..) {
+            entry.total -= given;
+        }
+        if self.entries[index].total == self.total_before(index) {
+            self.entries.remove(index);
+        }
+        given
+    }
+}
+
+impl SlidingLog {
+    /// At most `limit` in any `window`. A limit of zero admits nothing.
+    ///
+    /// # Errors
+    /// A window shorter than a millisecond or longer than 366 days, or a limit above [`LONGEST_LOG`].
+    pub fn new(limit: u64, window: impl Into<Micros>) -> Result<SlidingLog, LimitError> {
+        let window = window_length(window.into())?;
+        if limit > LONGEST_LOG {
+            let instead = "use a sliding window counter, which needs no log";
+            return Err(LimitError::CountTooLarge { limit, most: LONGEST_LOG, what: "a sliding log", instead });
+        }
+        Ok(SlidingLog { limit, window })
+    }
+
+    /// The most that any window admits.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The length of the window.
+    #[must_use]
+    pub const fn window(&self) -> Micros {
+        self.window
+    }
+
+    /// The first entry that the window ending at `now` still holds.
+    fn first_held(&self, log: &Log, now: Timestamp) -> usize {
+        log.entries.partition_point(|entry| entry.at.as_micros() + self.window.get() <= now.as_micros())
+    }
+
+    pub(super) fn evaluate(&self, log: &Log, cost: u64, now: Timestamp) -> Decision {
+        let left_the_window = log.total_before(self.first_held(log, now));
+        let spent = log.total() - left_the_window;
+        let room = self.limit.saturating_sub(spent);
+        let (outcome, remaining) = if cost > self.limit {
+            (Outcome::TooLarge { max: self.limit }, room)
+        } else if cost > room || spent > self.limit {
+            let must_leave = left_the_window + (spent + cost - self.limit);
+            let last_to_leave = log.entries.partition_point(|entry| entry.total < must_leave);
+            (Outcome::Deny { retry_after: self.until_it_leaves(log, last_to_leave, now) }, room)
+        } else {
+            (Outcome::Allow { delay: Micros::ZERO }, room - cost)
+        };
+        let last = log.entries.back().map_or(now, |last| last.at);
+        let reset_after = if cost > 0 && matches!(outcome, Outcome::Allow { .. }) {
+            Micros::new(last.max(now).since(now).get() + self.window.get())
+        } else if spent > 0 {
+            self.until_it_leaves(log, log.entries.len() - 1, now)
+        } else {
+            Micros::ZERO
+        };
+        Decision { outcome, limit: self.limit, remaining, reset_after }
+    }
+
+    fn until_it_leaves(&self, log: &Log, index: usize, now: Timestamp) -> Micros {
+        Micros::new((log.entries[index].at.as_micros() + self.window.get()).saturating_sub(now.as_micros()))
+    }
+
+    fn drop_what_left(&self, log: &mut Log, now: Timestamp) {
+        let held = self.first_held(log, now);
+        log.dropped = log.total_before(held);
+        log.entries.drain(..held);
+    }
+
+    pub(super) fn charge(&self, log: &mut Log, cost: u64, now: Timestamp) -> Mark {
+        self.drop_what_left(log, now);
+        // No debt beyond one limit more than the limit itself, which also bounds the log.
+        let cost = cost.min((2 * self.limit).saturating_sub(log.total() - log.dropped));
+        let total = log.total() + cost;
+        match log.entries.back_mut() {
+            // Entries stay in order even where the clock stepped back.
+            Some(last) if last.at >= now => last.total = total,
+            _ if cost > 0 => log.entries.push_back(Entry { at: now, total }),
+            _ => {}
+        }
+        Mark(log.entries.back().map_or(now, |last| last.at).as_micros(), 0)
+    }
+
+    /// What has left the window cannot be given back.
+    pub(super) fn refund(&self, log: &mut Log, cost: u64, mark: Mark, now: Timestamp) -> u64 {
+        self.drop_what_left(log, now);
+        match log.entries.binary_search_by_key(&mark.0, |entry| entry.at.as_micros()) {
+            Ok(index) => log.take_off(index, cost),
+            Err(_) => 0,
+        }
+    }
+
+    /// Gives back from the youngest entry first, where it helps for longest.
+    pub(super) fn credit(&self, log: &mut Log, cost: u64, now: Timestamp) -> u64 {
+        self.drop_what_left(log, now);
+        let mut left = cost;
+        while left > 0 && !log.entries.is_empty() {
+            left -= log.take_off(log.entries.len() - 1, left);
+        }
+        cost - left
+    }
+
+    /// Whether entries lie more than a window ahead.
+    pub(super) fn is_ahead(&self, log: &Log, now: Timestamp) -> bool {
+        log.entries.back().is_some_and(|last| last.at > now + self.window)
+    }
+
+    /// Lets entries that lie ahead count from now.
+    pub(super) fn resync(&self, log: &mut Log, now: Timestamp) {
+        let total = log.total();
+        log.entries.truncate(log.entries.partition_point(|entry| entry.at < now));
+        log.entries.push_back(Entry { at: now, total });
+    }
+
+    pub(super) fn is_recovered(&self, log: &Log, now: Timestamp) -> bool {
+        self.first_held(log, now) == log.entries.len()
+    }
+
+    pub(super) fn spent(&self, log: &Log, now: Timestamp) -> u64 {
+        log.total() - log.total_before(self.first_held(log, now))
+    }
+}

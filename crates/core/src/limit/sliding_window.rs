@@ -1,0 +1,256 @@
+//! Sliding window counter: the fixed window with its boundary smoothed out, in constant memory.
+//!
+//! Time is cut into parts of `window / parts`. A counter is kept for the present part and for the `parts` before it; the
+//! oldest counts only for the share of it that the window still covers. With one part this is the well-known counter
+//! that weights the previous window; more parts follow the exact log more closely for a few more counters.
+
+use smallvec::SmallVec;
+
+use super::fixed_window::{SHORTEST_WINDOW, window_length};
+use super::{LimitError, Mark};
+use crate::decision::{Decision, Outcome};
+use crate::time::{MAX_EXACT, Micros, Timestamp};
+
+/// The most parts that a sliding window can be cut into.
+pub const MOST_PARTS: u32 = 360;
+
+/// The largest limit, so that two counters and a part's number fit in sixteen bytes.
+const MOST: u64 = 1 << 40;
+
+/// At most `limit` in a window that slides, by estimate: never more than `limit` in a window aligned to its parts,
+/// never more than `2 · limit − 1` in any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlidingWindow {
+    limit: u64,
+    window: Micros,
+    parts: u32,
+    part: u64,
+}
+
+/// What was spent in each part of the window, the present one first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sliding {
+    /// The number of the present part, counted from the epoch.
+    pub part: u64,
+    /// What was spent in it and in those before it.
+    pub spent: SmallVec<[u64; 2]>,
+}
+
+/// A [`Sliding`] as it stands at some instant.
+struct View<'a> {
+    sliding: &'a Sliding,
+    /// Parts that have begun since the state was written.
+    shift: u64,
+    /// The present instant, or the state's own if the clock stepped back behind it.
+    now: Timestamp,
+    /// How far into the present part that is.
+    into: u64,
+}
+
+impl View<'_> {
+    /// What was spent in the part `back` parts before the present one.
+    fn spent(&self, back: u64) -> u64 {
+        let index = back.checked_sub(self.shift).and_then(|index| usize::try_from(index).ok());
+        index.and_then(|index| self.sliding.spent.get(index)).copied().unwrap_or(0)
+    }
+}
+
+impl SlidingWindow {
+    /// At most `limit` in a sliding `window`, with one counter for the previous window.
+    ///
+    /// # Errors
+    /// As [`SlidingWindow::with_parts`].
+    pub fn new(limit: u64, window: impl Into<Micros>) -> Result<SlidingWindow, LimitError> {
+        SlidingWindow::with_parts(limit, window, 1)
+    }
+
+    /// At most `limit` in a sliding `window` cut into `parts`. A limit of zero admits nothing.
+    ///
+    /// # Errors
+    /// A window (or a part of one) shorter than a millisecond, one longer than 366 days, a number of parts that does not
+    /// divide it, or a limit too large to weight exactly: more parts allow a larger one.
+    pub fn with_parts(limit: u64, window: impl Into<Micros>, parts: u32) -> Result<SlidingWindow, LimitError> {
+        let window = window_length(window.into())?;
+        if parts == 0 || parts > MOST_PARTS || window.get() % u64::from(parts) != 0 {
+            return Err(LimitError::UnevenParts { window, parts, most: MOST_PARTS });
+        }
+        let part = window.get() / u64::from(parts);
+        if part < SHORTEST_WINDOW.get() {
+            return Err(LimitError::WindowTooShort { window: Micros::new(part), least: SHORTEST_WINDOW });
+        }
+        let most = (MAX_EXACT / 4 / part).min(MOST);
+        if limit > most {
+            let instead = "cut the window into more parts, or use a fixed window";
+            return Err(LimitError::CountTooLarge { limit, most, what: "this sliding window", instead });
+        }
+        Ok(SlidingWindow { limit, window, parts, part })
+    }
+
+    /// The most that the window admits.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The length of the window.
+    #[must_use]
+    pub const fn window(&self) -> Micros {
+        self.window
+    }
+
+    /// The number of parts the window is cut into.
+    #[must_use]
+    pub const fn parts(&self) -> u32 {
+        self.parts
+    }
+
+    fn view<'a>(&self, sliding: &'a Sliding, now: Timestamp) -> View<'a> {
+        let now = now.max(Timestamp::from_micros(sliding.part * self.part));
+        let micros = now.as_micros();
+        View { sliding, shift: micros / self.part - sliding.part, now, into: micros % self.part }
+    }
+
+    /// What the parts younger than `back` hold together.
+    fn younger_than(&self, view: &View<'_>, back: u64) -> u64 {
+        (0..back).map(|back| view.spent(back)).sum()
+    }
+
+    /// The estimate, times the length of a part: what lies wholly in the window, and the covered share of the oldest.
+    fn weight(&self, view: &View<'_>) -> u64 {
+        let oldest = u64::from(self.parts);
+        view.spent(oldest) * (self.part - view.into) + self.younger_than(view, oldest) * self.part
+    }
+
+    pub(super) fn evaluate(&self, sliding: &Sliding, cost: u64, now: Timestamp) -> Decision {
+        let view = self.view(sliding, now);
+        let room = (self.limit * self.part).saturating_sub(self.weight(&view)) / self.part;
+        let (outcome, remaining) = if cost > self.limit {
+            (Outcome::TooLarge { max: self.limit }, room)
+        } else if self.weight(&view) + cost * self.part > self.limit * self.part {
+            let wait = self.wait(&view, cost) + view.now.since(now).get();
+            (Outcome::Deny { retry_after: Micros::new(wait) }, room)
+        } else {
+            (Outcome::Allow { delay: Micros::ZERO }, room - cost)
+        };
+        let spends = cost > 0 && matches!(outcome, Outcome::Allow { .. });
+        Decision { outcome, limit: self.limit, remaining, reset_after: self.reset_after(&view, spends, now) }
+    }
+
+    /// How long after `view.now` the estimate has fallen far enough for `cost`.
+    fn wait(&self, view: &View<'_>, cost: u64) -> u64 {
+        let budget = (self.limit - cost) * self.part;
+        let oldest = u64::from(self.parts);
+        let mut stays = self.younger_than(view, oldest);
+        // `ahead` parts from now, what is `oldest − ahead` parts back today is the one that fades.
+        let mut ahead = 0;
+        while stays * self.part > budget {
+            ahead += 1;
+            stays -= view.spent(oldest - ahead);
+        }
+        let to_spare = budget - stays * self.part;
+        let covered = to_spare.checked_div(view.spent(oldest - ahead)).map_or(self.part, |most| most.min(self.part));
+        ahead * self.part + (self.part - covered) - view.into
+    }
+
+    fn reset_after(&self, view: &View<'_>, spends: bool, now: Timestamp) -> Micros {
+        let oldest = u64::from(self.parts);
+        let youngest = if spends { Some(0) } else { (0..=oldest).find(|&back| view.spent(back) > 0) };
+        youngest.map_or(Micros::ZERO, |back| {
+            let present = view.sliding.part + view.shift;
+            Timestamp::from_micros((present - back + oldest + 1) * self.part).since(now)
+        })
+    }
+
+    /// Moves the state to the present part.
+    fn slide(&self, sliding: &mut Sliding, now: Timestamp) {
+        let View { shift, .. } = self.view(sliding, now);
+        let counters = self.parts as usize + 1;
+        sliding.spent.resize(counters, 0);
+        let shift_within = usize::try_from(shift).map_or(counters, |shift| shift.min(counters));
+        sliding.spent.rotate_right(shift_within);
+        sliding.spent[..shift_within].fill(0);
+        sliding.part += shift;
+    }
+
+    pub(super) fn charge(&self, sliding: &mut Sliding, cost: u64, now: Timestamp) -> Mark {
+        self.slide(sliding, now);
+        // No debt beyond one limit more than the limit itself.
+        let estimate = self.spent(sliding, now);
+        sliding.spent[0] += cost.min((2 * self.limit).saturating_sub(estimate));
+        Mark(sliding.part, 0)
+    }
+
+    /// What was taken from a part that has left the window cannot be given back.
+    pub(super) fn refund(&self, sliding: &mut Sliding, cost: u64, mark: Mark, now: Timestamp) -> u64 {
+        self.slide(sliding, now);
+        let back = sliding.part.checked_sub(mark.0).and_then(|back| usize::try_from(back).ok());
+        let Some(spent) = back.and_then(|back| sliding.spent.get_mut(back)) else { return 0 };
+        let given = cost.min(*spent);
+        *spent -= given;
+        given
+    }
+
+    /// Gives back from the youngest part first, where it helps for longest.
+    pub(super) fn credit(&self, sliding: &mut Sliding, cost: u64, now: Timestamp) -> u64 {
+        self.slide(sliding, now);
+        let mut left = cost;
+        for spent in &mut sliding.spent {
+            let given = left.min(*spent);
+            *spent -= given;
+            left -= given;
+        }
+        cost - left
+    }
+
+    /// Whether the state lies more than a whole window ahead.
+    pub(super) fn is_ahead(&self, sliding: &Sliding, now: Timestamp) -> bool {
+        sliding.part > now.as_micros() / self.part + u64::from(self.parts)
+    }
+
+    /// Moves the state to the present part, with all that was spent in it.
+    pub(super) fn resync(&self, sliding: &mut Sliding, now: Timestamp) {
+        sliding.part = now.as_micros() / self.part;
+    }
+
+    pub(super) fn is_recovered(&self, sliding: &Sliding, now: Timestamp) -> bool {
+        self.weight(&self.view(sliding, now)) == 0
+    }
+
+    /// The estimate, rounded up.
+    pub(super) fn spent(&self, sliding: &Sliding, now: Timestamp) -> u64 {
+        self.weight(&self.view(sliding, now)).div_ceil(self.part)
+    }
+
+    /// The length of one part: what a state's part numbers count in.
+    pub(super) const fn part(&self) -> u64 {
+        self.part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_gap_forgets_the_window_before_it() {
+        let limit = SlidingWindow::new(10, Micros::from_secs(1)).unwrap();
+        let mut state = Sliding::default();
+        limit.charge(&mut state, 10, Timestamp::from_secs(5));
+        assert!(!limit.evaluate(&state, 1, Timestamp::from_secs(6)).is_allowed());
+        assert_eq!(limit.evaluate(&state, 10, Timestamp::from_secs(7)).remaining, 0);
+        assert!(limit.evaluate(&state, 10, Timestamp::from_secs(7)).is_allowed());
+    }
+
+    #[test]
+    fn the_previous_window_counts_by_its_overlap() {
+        let limit = SlidingWindow::new(100, Micros::from_secs(60)).unwrap();
+        let mut state = Sliding::default();
+        limit.charge(&mut state, 84, Timestamp::from_secs(0));
+        limit.charge(&mut state, 36, Timestamp::from_secs(60));
+        // A quarter into the window: 36 + 84 · 0.75 = 99.
+        let decision = limit.evaluate(&state, 1, Timestamp::from_secs(75));
+        assert!(decision.is_allowed());
+        assert_eq!(decision.remaining, 0);
+        assert!(!limit.evaluate(&state, 2, Timestamp::from_secs(75)).is_allowed());
+    }
+}

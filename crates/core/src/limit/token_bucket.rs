@@ -1,0 +1,37 @@
+//! Token bucket: a burst and a sustained rate, separately.
+//!
+//! The bucket holds `capacity` tokens, starts full and is refilled at `refill`, lazily: its state is how much was spent
+//! and when ([`Level`](super::Level)). A request takes its cost in tokens or is refused.
+
+use super::LimitError;
+use super::bucket::Bucket;
+use crate::rate::Rate;
+
+/// A token bucket. In any span of length `t` it admits at most `capacity + refill · t`, and a greedy client gets
+/// exactly that, rounded down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TokenBucket {
+    pub(super) bucket: Bucket,
+}
+
+impl TokenBucket {
+    /// A bucket of `capacity` tokens, refilled at `refill`. A capacity of zero admits nothing.
+    ///
+    /// # Errors
+    /// [`LimitError::CapacityTooLarge`] if the level could not be counted exactly.
+    pub fn new(capacity: u64, refill: Rate) -> Result<TokenBucket, LimitError> {
+        Ok(TokenBucket { bucket: Bucket::new(capacity, refill)? })
+    }
+
+    /// The most tokens that the bucket holds.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.bucket.capacity()
+    }
+
+    /// The rate at which spent tokens come back.
+    #[must_use]
+    pub const fn refill(&self) -> Rate {
+        self.bucket.rate()
+    }
+}

@@ -1,0 +1,87 @@
+//! Keys as short numbers that nobody outside can predict.
+
+use std::hash::{BuildHasher, Hasher};
+
+use ahash::RandomState;
+
+use crate::key::{Key, RuleId};
+
+/// 128 bits that stand for a rule and a key: 32 of them choose the shard, the others tell keys apart within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Fingerprint {
+    /// Never zero; zero marks an empty slot of the table.
+    pub(super) high: u64,
+    pub(super) low: u32,
+    pub(super) shard: u32,
+}
+
+/// The hash of a key alone.
+#[derive(Clone, Copy)]
+pub(super) struct KeyHash(u64, u64);
+
+impl KeyHash {
+    #[inline]
+    pub(super) fn under(self, rule: &RuleId) -> Fingerprint {
+        let (salt_high, salt_low) = ((rule.salt() >> 64) as u64, rule.salt() as u64);
+        let low = self.1 ^ salt_low;
+        Fingerprint { high: (self.0 ^ salt_high).max(1), low: low as u32, shard: (low >> 32) as u32 }
+    }
+}
+
+/// Makes fingerprints. Clients choose their keys, so the hash is keyed at random: nobody can aim at another's bucket, or
+/// at one shard.
+pub(super) struct Fingerprints {
+    first: RandomState,
+    second: RandomState,
+}
+
+impl Fingerprints {
+    pub(super) fn new() -> Fingerprints {
+        Fingerprints { first: RandomState::new(), second: RandomState::new() }
+    }
+
+    /// What is common to the fingerprints of `key` under all rules.
+    #[inline]
+    pub(super) fn hash(&self, key: &Key) -> KeyHash {
+        let hash = |state: &RandomState| {
+            let mut hasher = state.build_hasher();
+            hasher.write(key.as_bytes());
+            hasher.finish()
+        };
+        KeyHash(hash(&self.first), hash(&self.second))
+    }
+
+    /// The fingerprint of the bucket that keys share under `rule` when there is no room for more.
+    pub(super) fn shared(&self, rule: &RuleId) -> Fingerprint {
+        // Built from the secret states, so that no key can be made to share it.
+        KeyHash(self.first.hash_one(()), self.second.hash_one(())).under(rule)
+    }
+
+    /// A number that cannot be guessed from others of its kind.
+    pub(super) fn secret(&self, number: u64) -> u64 {
+        self.second.hash_one(self.first.hash_one(number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_and_keys_have_fingerprints_of_their_own() {
+        let fingerprints = Fingerprints::new();
+        let mut seen = std::collections::HashSet::new();
+        for rule in ["a", "b", "ab"].map(RuleId::new) {
+            assert!(seen.insert(fingerprints.shared(&rule)));
+            for key in [Key::GLOBAL, Key::from(""), Key::from("a"), Key::of(["a", "b"]), Key::of(["ab"])] {
+                assert!(seen.insert(fingerprints.hash(&key).under(&rule)));
+            }
+        }
+    }
+
+    #[test]
+    fn every_store_hashes_differently() {
+        let (rule, key) = (RuleId::new("rule"), Key::from("key"));
+        assert_ne!(Fingerprints::new().hash(&key).under(&rule), Fingerprints::new().hash(&key).under(&rule));
+    }
+}

@@ -1,0 +1,82 @@
+//! Limits as people write them.
+//!
+//! ```text
+//! 20/s burst 50              token bucket: 20 a second, up to 50 at once
+//! 300/3h                     the same with a burst of 300
+//! gcra 100/min burst 10      the same decisions, by one timestamp
+//! meter 10/s burst 20        leaky bucket that refuses
+//! shaper 10/s queue 50       leaky bucket that delays
+//! fixed 1000/day             fixed window, aligned to the epoch
+//! fixed 1000/month calendar  fixed window, aligned to the UTC calendar
+//! sliding 300/min parts 6    sliding window counter
+//! log 5/min                  sliding log, exact
+//! concurrent 10 ttl 30s      at most 10 at once, in leases of 30 s
+//! ```
+//!
+//! Numbers may be grouped (`1_000`). Periods are a unit, or a number and a unit: `us`, `ms`, `s`, `min`, `h`, `day`, `week`,
+//! `month` (30 days) and `year` (365 days), or their usual other names. What is printed parses back to the same.
+
+mod parse;
+mod print;
+mod unit;
+
+use std::fmt;
+
+/// Text that is not a limit. Says where it goes wrong and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotationError {
+    text: String,
+    at: usize,
+    width: usize,
+    problem: String,
+}
+
+impl NotationError {
+    fn new(text: &str, at: usize, width: usize, problem: impl fmt::Display) -> NotationError {
+        NotationError { text: text.to_owned(), at, width, problem: problem.to_string() }
+    }
+
+    /// What is wrong, and what to write instead.
+    #[must_use]
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+
+    /// Where it is wrong: the number of the first character at fault, counted from 1.
+    #[must_use]
+    pub fn column(&self) -> usize {
+        self.text[..self.at].chars().count() + 1
+    }
+
+    /// The characters at fault; empty if something is missing there.
+    #[must_use]
+    pub fn culprit(&self) -> &str {
+        &self.text[self.at..self.at + self.width]
+    }
+
+    /// The text with a line under it that points at the fault.
+    #[must_use]
+    pub fn pointer(&self) -> String {
+        let marks = "^".repeat(self.culprit().chars().count().max(1));
+        format!("{}\n{:indent$}{marks} {}", self.text, "", self.problem, indent = self.column() - 1)
+    }
+}
+
+impl fmt::Display for NotationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\", character {}: {}", self.text.escape_debug(), self.column(), self.problem)
+    }
+}
+
+impl std::error::Error for NotationError {}
+
+/// The known word that `word` was probably meant to be.
+pub(crate) fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    let distance = |known: &str| strsim::damerau_levenshtein(&word, known);
+    let (distance, best) = known.into_iter().map(|known| (distance(known), known)).min()?;
+    (distance <= 1 + best.len() / 4).then_some(best)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! Units of time.
+
+use crate::limit::Calendar;
+use crate::time::Micros;
+
+pub(super) struct Unit {
+    /// The name that is printed, and others that are understood.
+    pub(super) names: &'static [&'static str],
+    pub(super) micros: u64,
+    /// The stretch of the calendar of that name.
+    pub(super) calendar: Option<Calendar>,
+}
+
+impl Unit {
+    const fn new(names: &'static [&'static str], micros: u64) -> Unit {
+        Unit { names, micros, calendar: None }
+    }
+
+    const fn days(names: &'static [&'static str], days: u64, calendar: Calendar) -> Unit {
+        Unit { names, micros: days * 86_400_000_000, calendar: Some(calendar) }
+    }
+
+    pub(super) fn named(name: &str) -> Option<&'static Unit> {
+        let name = name.to_lowercase();
+        UNITS.iter().find(|unit| unit.names.contains(&name.as_str()))
+    }
+
+    /// The largest unit that measures `span` in whole numbers, and the number.
+    pub(super) fn measuring(span: Micros) -> (u64, &'static Unit) {
+        let largest = UNITS.iter().rev().find(|unit| span.get() > 0 && span.get().is_multiple_of(unit.micros));
+        let unit = largest.unwrap_or(&UNITS[0]);
+        (span.get() / unit.micros, unit)
+    }
+}
+
+/// From the smallest to the largest.
+pub(super) const UNITS: [Unit; 9] = [
+    Unit::new(&["us", "µs", "microsecond", "microseconds"], 1),
+    Unit::new(&["ms", "millisecond", "milliseconds"], 1_000),
+    Unit::new(&["s", "sec", "secs", "second", "seconds"], 1_000_000),
+    Unit::new(&["min", "m", "mins", "minute", "minutes"], 60_000_000),
+    Unit::new(&["h", "hr", "hrs", "hour", "hours"], 3_600_000_000),
+    Unit::days(&["day", "d", "days"], 1, Calendar::Day),
+    Unit::days(&["week", "w", "weeks"], 7, Calendar::Week),
+    Unit::days(&["month", "months"], 30, Calendar::Month),
+    Unit::days(&["year", "y", "yr", "years"], 365, Calendar::Year),
+];
+
+/// The units that people are told of.
+pub(super) const COMMON_UNITS: &str = "ms, s, min, h, day, week, month or year";

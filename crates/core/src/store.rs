@@ -1,0 +1,78 @@
+//! Where state lives.
+
+use std::future::Future;
+
+use smallvec::SmallVec;
+
+use crate::charge::Charge;
+use crate::decision::Decision;
+use crate::key::{Key, RuleId};
+use crate::receipt::{Receipt, Settlement};
+
+/// One decision for each charge, in their order.
+pub type Decisions = SmallVec<[Decision; 2]>;
+
+/// A store's answer to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// One decision for each charge, in their order. If any is not an [`Allow`](crate::Outcome::Allow), nothing was
+    /// charged at all, and the others say what they have left unspent.
+    pub decisions: Decisions,
+    /// What was taken that is to be given back; `None` if nothing was, or if the request was denied.
+    pub receipt: Option<Receipt>,
+}
+
+impl Answer {
+    /// Whether every charge was allowed, and so all were made.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.decisions.iter().all(Decision::is_allowed)
+    }
+}
+
+/// A change that is made whether or not there is room for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adjustment {
+    /// Charges the cost, into debt if need be: up to one capacity.
+    Penalty,
+    /// Gives back the cost, as far as there is something to give back.
+    Credit,
+}
+
+/// The store could not decide. This never means *denied*.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no room to remember another reservation.
+    #[error("the store holds as many open reservations as it may; settle some, or raise its cap on keys")]
+    Full,
+}
+
+/// Keeps the state of every key, and decides charges against it.
+///
+/// Everything is data: a store may be a table in this process or a server elsewhere. Each call takes effect at one
+/// instant of the store's own clock, wholly or not at all, however many callers there are.
+pub trait Store: Send + Sync {
+    /// Decides all charges of one request together: if each is allowed all are made, otherwise none.
+    fn decide(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Answer, StoreError>> + Send;
+
+    /// Settles an admission at what it really cost: one number for each thing held, in the receipt's order. The
+    /// difference is given back or charged on top, and slots are freed, whatever their number says.
+    fn settle(&self, receipt: &Receipt, actual: &[u64]) -> impl Future<Output = Result<Settlement, StoreError>> + Send;
+
+    /// Lets the leases and reservations of a receipt run anew. `false` if any has already ended.
+    fn renew(&self, receipt: &Receipt) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// What [`Store::decide`] would answer for each charge by itself, spending nothing.
+    fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Decisions, StoreError>> + Send;
+
+    /// Makes the charge's cost a penalty or a credit, and says how the key stands then.
+    fn adjust(
+        &self,
+        charge: &Charge<'_>,
+        adjustment: Adjustment,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
+
+    /// Forgets all that a key has spent under a rule. Says whether there was anything.
+    fn reset(&self, rule: &RuleId, key: &Key) -> impl Future<Output = Result<bool, StoreError>> + Send;
+}

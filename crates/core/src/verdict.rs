@@ -1,0 +1,122 @@
+//! All limits' answers to one request, combined.
+
+use crate::charge::Charge;
+use crate::decision::{Decision, Outcome};
+use crate::time::Micros;
+
+/// What to tell whoever made a request that several limits had a say in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether the request may go ahead.
+    ///
+    /// Allowed: after the longest of the delays. Denied: the longest wait among those that denied, for until then at
+    /// least one of them still would. Too large for any of them: never, whatever the others say.
+    pub outcome: Outcome,
+    /// Which of the charges says most about the outcome, and belongs in headers: the one that binds if the request was
+    /// refused, otherwise the one with the smallest share of its limit left. `None` if there were no charges.
+    pub telling: Option<usize>,
+}
+
+impl Verdict {
+    /// Combines the decisions on the charges of one request. No charges mean that nothing limits it.
+    #[must_use]
+    pub fn of(decisions: &[Decision]) -> Verdict {
+        let mut verdict = Verdict { outcome: Outcome::Allow { delay: Micros::ZERO }, telling: None };
+        for (index, decision) in decisions.iter().enumerate() {
+            if verdict.telling.is_none_or(|telling| says_more(decision, &decisions[telling])) {
+                verdict.telling = Some(index);
+            }
+            verdict.outcome = graver(verdict.outcome, decision.outcome);
+        }
+        verdict
+    }
+
+    /// Whether the request may go ahead.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Allow { .. })
+    }
+
+    /// The charges that were refused, with the decisions on them: why a request was denied.
+    pub fn refusals<'a, 'b>(
+        charges: &'a [Charge<'b>],
+        decisions: &'a [Decision],
+    ) -> impl Iterator<Item = (&'a Charge<'b>, &'a Decision)> {
+        charges.iter().zip(decisions).filter(|(_, decision)| !decision.is_allowed())
+    }
+}
+
+fn graver(one: Outcome, other: Outcome) -> Outcome {
+    use Outcome::{Allow, Deny, TooLarge};
+    match (one, other) {
+        (TooLarge { max }, TooLarge { max: other }) => TooLarge { max: max.min(other) },
+        (TooLarge { max }, Allow { .. } | Deny { .. }) | (Allow { .. } | Deny { .. }, TooLarge { max }) => {
+            TooLarge { max }
+        }
+        (Deny { retry_after }, Deny { retry_after: other }) => Deny { retry_after: retry_after.max(other) },
+        (Deny { retry_after }, Allow { .. }) | (Allow { .. }, Deny { retry_after }) => Deny { retry_after },
+        (Allow { delay }, Allow { delay: other }) => Allow { delay: delay.max(other) },
+    }
+}
+
+fn says_more(one: &Decision, other: &Decision) -> bool {
+    use Outcome::{Allow, Deny, TooLarge};
+    match (one.outcome, other.outcome) {
+        (TooLarge { max }, TooLarge { max: other }) => max < other,
+        (TooLarge { .. }, Allow { .. } | Deny { .. }) => true,
+        (Deny { retry_after }, Deny { retry_after: other }) => retry_after > other,
+        (Deny { .. }, Allow { .. }) => true,
+        (Allow { .. }, Allow { .. }) => share_left_is_less(one, other),
+        (Allow { .. } | Deny { .. }, TooLarge { .. }) | (Allow { .. }, Deny { .. }) => false,
+    }
+}
+
+fn share_left_is_less(one: &Decision, other: &Decision) -> bool {
+    u128::from(one.remaining) * u128::from(other.limit) < u128::from(other.remaining) * u128::from(one.limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decision(outcome: Outcome, limit: u64, remaining: u64) -> Decision {
+        Decision { outcome, limit, remaining, reset_after: Micros::ZERO }
+    }
+
+    const ALLOW: Outcome = Outcome::Allow { delay: Micros::ZERO };
+
+    fn deny(secs: u64) -> Outcome {
+        Outcome::Deny { retry_after: Micros::from_secs(secs) }
+    }
+
+    #[test]
+    fn nothing_limits_a_request_without_charges() {
+        assert_eq!(Verdict::of(&[]), Verdict { outcome: ALLOW, telling: None });
+    }
+
+    #[test]
+    fn the_longest_wait_among_those_that_denied_counts() {
+        let decisions = [decision(deny(1), 10, 0), decision(ALLOW, 10, 9), decision(deny(60), 10, 0)];
+        assert_eq!(Verdict::of(&decisions), Verdict { outcome: deny(60), telling: Some(2) });
+    }
+
+    #[test]
+    fn what_never_fits_is_never_worth_a_retry() {
+        let never = Outcome::TooLarge { max: 5 };
+        let decisions = [decision(deny(1), 10, 0), decision(never, 5, 5), decision(deny(60), 10, 0)];
+        assert_eq!(Verdict::of(&decisions), Verdict { outcome: never, telling: Some(1) });
+    }
+
+    #[test]
+    fn an_allowed_request_is_told_of_the_limit_it_is_closest_to() {
+        let decisions = [decision(ALLOW, 10, 5), decision(ALLOW, 1_000, 400), decision(ALLOW, 4, 2)];
+        assert_eq!(Verdict::of(&decisions).telling, Some(1));
+    }
+
+    #[test]
+    fn the_longest_delay_counts() {
+        let delay = |secs| Outcome::Allow { delay: Micros::from_secs(secs) };
+        let decisions = [decision(delay(2), 1, 1), decision(delay(3), 1, 1), decision(ALLOW, 1, 1)];
+        assert_eq!(Verdict::of(&decisions).outcome, delay(3));
+    }
+}
