@@ -42,4 +42,9 @@ impl<'a> Charge<'a> {
     pub(crate) const fn is_held(&self) -> bool {
         self.cost > 0 && (self.reserve.is_some() || self.limit.holds_slots())
     }
+
+    /// Whether admitting it takes a cost that is to be settled. Slots have leases of their own.
+    pub(crate) const fn is_reserved(&self) -> bool {
+        self.is_held() && !self.limit.holds_slots()
+    }
 }

@@ -28,6 +28,7 @@ impl Limit {
         }
         let mut carried = self.fresh();
         match (&old.algorithm, &self.algorithm) {
+            (Algorithm::SlidingLog(_), Algorithm::SlidingLog(_)) => carried = state.clone(),
             (Algorithm::Concurrency(_), _) | (_, Algorithm::Concurrency(_)) => {}
             _ => match (old.bucket(), self.bucket()) {
                 (Some(from), Some(to)) => {

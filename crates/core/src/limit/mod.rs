@@ -90,7 +90,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark(pub u64, pub u64);
 
-/// Tells apart limits that read the same state differently. Limits of one shape share states as they are.
+/// Tells apart limits that read the same state differently: limits of one shape agree on what it says was spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape(u32);
 
@@ -105,7 +105,7 @@ impl Shape {
                 Windows::Calendar(calendar) => (4, calendar.longest().get(), 0),
             },
             Algorithm::SlidingWindow(limit) => (5, limit.part(), u64::from(limit.parts())),
-            Algorithm::SlidingLog(_) => (6, 0, 0),
+            Algorithm::SlidingLog(limit) => (6, limit.window().get(), 0),
             Algorithm::Concurrency(_) => (7, 0, 0),
         };
         // Odd constants and folded products: what a change of one bit does to the result must look like chance.

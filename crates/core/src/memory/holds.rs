@@ -21,7 +21,8 @@ pub(super) struct Hold {
     pub(super) expires: Timestamp,
 }
 
-type HoldId = (ReceiptId, Fingerprint);
+/// The receipt, the key, and which of the things that the receipt holds.
+pub(super) type HoldId = (ReceiptId, Fingerprint, usize);
 
 /// The reservations of one shard's keys.
 #[derive(Default)]
@@ -35,14 +36,10 @@ impl Holds {
         self.holds.len()
     }
 
-    /// Remembers a reservation, and forgets a few that have expired.
-    pub(super) fn add(&mut self, id: HoldId, hold: Hold, now: Timestamp) {
-        self.forget_expired(now, 4);
+    /// Remembers a reservation.
+    pub(super) fn add(&mut self, id: HoldId, hold: Hold) {
         self.by_expiry.insert((hold.expires, id));
-        if let Some(replaced) = self.holds.insert(id, hold) {
-            self.by_expiry.remove(&(replaced.expires, id));
-            self.by_expiry.insert((hold.expires, id));
-        }
+        self.holds.insert(id, hold);
     }
 
     /// Ends a reservation. `None` if there is none, or if it has expired.

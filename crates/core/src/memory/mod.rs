@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 
 use self::fingerprint::{Fingerprint, Fingerprints, KeyHash};
-use self::holds::Hold;
+use self::holds::{Hold, HoldId};
 use self::lock::{Guard, Lock};
 use self::shard::{Edit, Shard};
 use crate::charge::Charge;
@@ -217,14 +217,11 @@ impl<C: Clock> MemoryStore<C> {
     fn try_decide(&self, charges: &[Charge<'_>], places: &[Place]) -> Result<Result<Answer, StoreError>, NoRoom> {
         let now = self.clock.now();
         let mut locked = self.lock_all(places);
-        for (index, (charge, place)) in charges.iter().zip(places).enumerate() {
+        for (index, place) in places.iter().enumerate() {
             let shard = locked.shard(self.shard_number(place.of));
             if !place.is_shared && !shard.has_room_for(place.of, self.max_keys_a_shard, now) {
                 shard.beside().counts.overflowed += 1;
                 return Err(NoRoom(index));
-            }
-            if charge.is_held() && shard.beside().holds.len() >= self.max_keys_a_shard.max(1) {
-                return Ok(Err(StoreError::Full));
             }
         }
         let mut decisions = Decisions::new();
@@ -239,6 +236,13 @@ impl<C: Clock> MemoryStore<C> {
             }));
         }
         if decisions.iter().all(Decision::is_allowed) {
+            for (_, &Place { of, .. }) in charges.iter().zip(places).filter(|(charge, _)| charge.is_reserved()) {
+                let holds = &mut locked.shard(self.shard_number(of)).beside().holds;
+                holds.forget_expired(now, charges.len());
+                if holds.len() + charges.len() > self.max_keys_a_shard.max(charges.len()) {
+                    return Ok(Err(StoreError::Full));
+                }
+            }
             let receipt = self.make(charges, places, &mut locked, now);
             return Ok(Ok(Answer { decisions, receipt }));
         }
@@ -270,9 +274,9 @@ impl<C: Clock> MemoryStore<C> {
                 continue;
             }
             let Charge { rule, key, limit, cost: taken, .. } = *charge;
-            if let (Some(ttl), false) = (charge.reserve, limit.holds_slots()) {
+            if let Some(ttl) = charge.reserve.filter(|_| charge.is_reserved()) {
                 let hold = Hold { limit: *limit, taken, mark, ttl, expires: now + ttl };
-                shard.beside().holds.add((id, of), hold, now);
+                shard.beside().holds.add((id, of, held.len()), hold);
             }
             held.push(Held { rule: rule.clone(), key: key.clone(), limit: *limit, taken, mark });
         }
@@ -289,7 +293,7 @@ impl<C: Clock> MemoryStore<C> {
     pub fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Settlement {
         let mut settlement = Settlement::Gone;
         for (index, held) in receipt.held.iter().enumerate() {
-            let settle = |of| self.settle_one(receipt.id, held, of, actual.get(index).copied());
+            let settle = |of| self.settle_one((receipt.id, of, index), held, actual.get(index).copied());
             if let Some((given, more)) = self.where_held(held).into_iter().find_map(settle) {
                 let (given_back, charged) = match settlement {
                     Settlement::Settled { given_back, charged } => (given_back, charged),
@@ -307,17 +311,18 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Settles one thing held. `None` if it is not there any more.
-    fn settle_one(&self, id: ReceiptId, held: &Held, of: Fingerprint, actual: Option<u64>) -> Option<(u64, u64)> {
+    fn settle_one(&self, id: HoldId, held: &Held, actual: Option<u64>) -> Option<(u64, u64)> {
+        let (receipt, of, _) = id;
         let now = self.clock.now();
         let mut shard = self.lock(of);
         if held.limit.holds_slots() {
             let freed = shard.edit(of, &held.limit, now, |state| {
-                let freed = held.limit.refund(state, held.taken, held.mark, now, id);
+                let freed = held.limit.refund(state, held.taken, held.mark, now, receipt);
                 (freed, if freed > 0 { Edit::Keep } else { Edit::Leave })
             });
             return (freed > 0).then_some((freed, 0));
         }
-        let hold = shard.beside().holds.take((id, of), now)?;
+        let hold = shard.beside().holds.take(id, now)?;
         let actual = actual.unwrap_or(hold.taken);
         let limit = shard.limit_of(of).unwrap_or(hold.limit);
         Some(shard.edit(of, &limit, now, |state| {
@@ -326,11 +331,11 @@ impl<C: Clock> MemoryStore<C> {
             let given = match back {
                 0 => 0,
                 // A mark means nothing to a limit of another shape, to which all was carried over as spent just then.
-                _ if limit.shape() == hold.limit.shape() => limit.refund(state, back, hold.mark, now, id),
+                _ if limit.shape() == hold.limit.shape() => limit.refund(state, back, hold.mark, now, receipt),
                 _ => limit.credit(state, back, now),
             };
             if more > 0 {
-                limit.charge(state, more, now, id);
+                limit.charge(state, more, now, receipt);
             }
             ((given, more), if given > 0 || more > 0 { Edit::Keep } else { Edit::Leave })
         }))
@@ -338,21 +343,24 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Lets the leases and reservations of a receipt run anew. `false` if any has already ended.
     pub fn renew(&self, receipt: &Receipt) -> bool {
-        let renew = |held: &Held| self.where_held(held).into_iter().any(|of| self.renew_one(receipt.id, held, of));
-        receipt.held.iter().fold(true, |all, held| renew(held) && all)
+        let renew = |(index, held): (usize, &Held)| {
+            self.where_held(held).into_iter().any(|of| self.renew_one((receipt.id, of, index), held))
+        };
+        receipt.held.iter().enumerate().fold(true, |all, held| renew(held) && all)
     }
 
-    fn renew_one(&self, id: ReceiptId, held: &Held, of: Fingerprint) -> bool {
+    fn renew_one(&self, id: HoldId, held: &Held) -> bool {
+        let (receipt, of, _) = id;
         let now = self.clock.now();
         let mut shard = self.lock(of);
         if held.limit.holds_slots() {
-            return shard.edit(of, &held.limit, now, |state| match held.limit.renew(state, held.mark, now, id) {
+            return shard.edit(of, &held.limit, now, |state| match held.limit.renew(state, held.mark, now, receipt) {
                 Some(_) => (true, Edit::Keep),
                 None => (false, Edit::Leave),
             });
         }
-        let Some(hold) = shard.beside().holds.take((id, of), now) else { return false };
-        shard.beside().holds.add((id, of), Hold { expires: now + hold.ttl, ..hold }, now);
+        let Some(hold) = shard.beside().holds.take(id, now) else { return false };
+        shard.beside().holds.add(id, Hold { expires: now + hold.ttl, ..hold });
         true
     }
 
@@ -446,3 +454,6 @@ impl<C: Clock> Store for MemoryStore<C> {
         ready(Ok(self.reset(rule, key)))
     }
 }
+
+#[cfg(test)]
+mod tests;

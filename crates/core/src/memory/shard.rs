@@ -65,6 +65,11 @@ impl Shard {
         self.table.bytes()
     }
 
+    #[cfg(test)]
+    pub(super) fn known_limits(&self) -> usize {
+        self.beside.as_ref().map_or(0, |beside| beside.limits.len())
+    }
+
     pub(super) fn beside(&mut self) -> &mut Beside {
         self.beside.get_or_insert_default()
     }

@@ -1,0 +1,147 @@
+//! Reservations and slots.
+
+use super::{Subject, assert_denied, five_of_each, limit, rule};
+use crate::charge::Charge;
+use crate::key::{Key, RuleId};
+use crate::limit::Limit;
+use crate::receipt::{Receipt, Settlement};
+use crate::time::Micros;
+
+const TTL: Micros = Micros::from_secs(10);
+
+fn limits_that_take_and_give() -> impl Iterator<Item = Limit> {
+    five_of_each().into_iter().filter(|limit| !limit.holds_slots())
+}
+
+#[track_caller]
+fn hold(subject: &impl Subject, charges: &[Charge<'_>]) -> Receipt {
+    let answer = subject.decide(charges);
+    assert!(answer.is_allowed(), "{answer:?}");
+    answer.receipt.unwrap_or_else(|| panic!("nothing to give back"))
+}
+
+/// Less than was taken goes back, more is charged on top, even into debt.
+pub fn a_reservation_is_settled_at_what_it_really_cost(subject: &impl Subject) {
+    let key = Key::from("alice");
+    for limit in limits_that_take_and_give() {
+        let rule = rule("settle", &limit);
+        let charge = Charge::new(&rule, &key, &limit);
+        let receipt = hold(subject, &[charge.cost(4).reserve(TTL)]);
+        assert_eq!(subject.peek(charge.cost(0)).remaining, 1, "{limit}: reserving takes");
+        assert_eq!(subject.settle(&receipt, &[1]), Settlement::Settled { given_back: 3, charged: 0 }, "{limit}");
+        assert_eq!(subject.peek(charge.cost(0)).remaining, 4, "{limit}");
+
+        let receipt = hold(subject, &[charge.cost(2).reserve(TTL)]);
+        assert_eq!(subject.settle(&receipt, &[7]), Settlement::Settled { given_back: 0, charged: 5 }, "{limit}");
+        assert_denied(&subject.peek(charge.cost(0)));
+    }
+}
+
+/// Settling again, with whatever number, changes nothing.
+pub fn a_receipt_settles_once(subject: &impl Subject) {
+    let key = Key::from("alice");
+    for limit in limits_that_take_and_give() {
+        let rule = rule("once", &limit);
+        let charge = Charge::new(&rule, &key, &limit);
+        let receipt = hold(subject, &[charge.cost(3).reserve(TTL)]);
+        assert_eq!(subject.settle(&receipt, &[3]), Settlement::Settled { given_back: 0, charged: 0 }, "{limit}");
+        for actual in [0, 3, 5] {
+            assert_eq!(subject.settle(&receipt, &[actual]), Settlement::Gone, "{limit}");
+        }
+        assert_eq!(subject.peek(charge.cost(0)).remaining, 2, "{limit}");
+    }
+}
+
+/// What is not settled in time counts as it was taken.
+pub fn an_abandoned_reservation_expires_and_stays_spent(subject: &impl Subject) {
+    let key = Key::from("alice");
+    let limit = limit("fixed 5/month calendar");
+    let rule = rule("abandoned", &limit);
+    let charge = Charge::new(&rule, &key, &limit);
+    let receipt = hold(subject, &[charge.cost(3).reserve(TTL)]);
+    subject.wait(TTL);
+    assert_eq!(subject.settle(&receipt, &[0]), Settlement::Gone);
+    assert_eq!(subject.peek(charge.cost(0)).remaining, 2);
+}
+
+/// A slot is freed by its receipt, once, and only its own.
+pub fn slots_are_given_back_once(subject: &impl Subject) {
+    let (rule, key, limit) = (RuleId::new("slots"), Key::from("alice"), limit("concurrent 2 ttl 30s"));
+    let charge = Charge::new(&rule, &key, &limit);
+    let (first, second) = (hold(subject, &[charge]), hold(subject, &[charge]));
+    assert_ne!(first.id, second.id);
+    assert_denied(&subject.decide_one(charge));
+    assert_eq!(subject.settle(&first, &[]), Settlement::Settled { given_back: 1, charged: 0 });
+    assert_eq!(subject.settle(&first, &[]), Settlement::Gone);
+    assert_eq!(subject.peek(charge.cost(0)).remaining, 1);
+    let _third = hold(subject, &[charge]);
+    assert_eq!(subject.settle(&first, &[]), Settlement::Gone, "somebody else's slot was freed");
+    assert_denied(&subject.decide_one(charge));
+}
+
+/// A holder that is never heard of again keeps its slots for the lease, and no longer.
+pub fn slots_of_a_crashed_holder_come_back_when_the_lease_ends(subject: &impl Subject) {
+    let (rule, key, limit) = (RuleId::new("crash"), Key::from("alice"), limit("concurrent 2 ttl 30s"));
+    let charge = Charge::new(&rule, &key, &limit);
+    let crashed = hold(subject, &[charge]);
+    subject.wait(Micros::from_secs(10));
+    let _alive = hold(subject, &[charge]);
+    assert_eq!(assert_denied(&subject.decide_one(charge)), Micros::from_secs(20));
+    subject.wait(Micros::from_secs(20));
+    assert!(subject.decide_one(charge).is_allowed());
+    assert_eq!(subject.settle(&crashed, &[]), Settlement::Gone);
+    assert_denied(&subject.decide_one(charge));
+}
+
+/// A holder that goes on for longer than its lease says so in time.
+pub fn a_renewed_lease_runs_anew(subject: &impl Subject) {
+    let (slots_rule, cost_rule, key) = (RuleId::new("renew slots"), RuleId::new("renew cost"), Key::from("alice"));
+    let (slots, cost) = (limit("concurrent 1 ttl 30s"), limit("fixed 100/month calendar"));
+    let slot = Charge::new(&slots_rule, &key, &slots);
+    let receipt = hold(subject, &[slot, Charge::new(&cost_rule, &key, &cost).cost(9).reserve(Micros::from_secs(30))]);
+    for _ in 0..3 {
+        subject.wait(Micros::from_secs(20));
+        assert!(subject.renew(&receipt));
+    }
+    assert_denied(&subject.decide_one(slot));
+    assert_eq!(subject.settle(&receipt, &[0, 4]), Settlement::Settled { given_back: 6, charged: 0 });
+    assert!(!subject.renew(&receipt), "what was settled cannot be renewed");
+    assert!(subject.decide_one(slot).is_allowed());
+}
+
+/// No slot, no reservation, no receipt.
+pub fn a_denied_request_holds_nothing(subject: &impl Subject) {
+    let (slots_rule, tight_rule, key) = (RuleId::new("held"), RuleId::new("full"), Key::from("alice"));
+    let (slots, none) = (limit("concurrent 5 ttl 30s"), limit("fixed 0/day"));
+    let slot = Charge::new(&slots_rule, &key, &slots);
+    for _ in 0..10 {
+        let answer = subject.decide(&[slot, Charge::new(&tight_rule, &key, &none)]);
+        assert!(!answer.is_allowed() && answer.receipt.is_none());
+    }
+    assert_eq!(subject.peek(slot.cost(0)).remaining, 5);
+}
+
+/// The new window owes nothing to the old one.
+pub fn what_was_taken_from_a_window_that_has_passed_is_not_given_back(subject: &impl Subject) {
+    let key = Key::from("alice");
+    for limit in ["fixed 5/min", "log 5/min", "sliding 5/min", "sliding 5/min parts 6"].map(limit) {
+        let rule = rule("passed", &limit);
+        let charge = Charge::new(&rule, &key, &limit);
+        let receipt = hold(subject, &[charge.cost(4).reserve(Micros::from_secs(3_600))]);
+        subject.wait(Micros::from_secs(180));
+        assert!(subject.decide_one(charge.cost(2)).is_allowed());
+        assert_eq!(subject.settle(&receipt, &[0]), Settlement::Settled { given_back: 0, charged: 0 }, "{limit}");
+        assert_eq!(subject.peek(charge.cost(0)).remaining, 3, "{limit}");
+    }
+}
+
+/// Moving the queue's end forward would send two out at the same time.
+pub fn only_the_last_in_a_shapers_queue_can_leave_it(subject: &impl Subject) {
+    let (rule, key, limit) = (RuleId::new("leaving"), Key::from("alice"), limit("shaper 1/s queue 5"));
+    let charge = Charge::new(&rule, &key, &limit).reserve(TTL);
+    let receipts = [(); 3].map(|()| hold(subject, &[charge]));
+    assert_eq!(subject.settle(&receipts[1], &[0]), Settlement::Settled { given_back: 0, charged: 0 });
+    assert_eq!(subject.peek(charge).delay(), Micros::from_secs(3));
+    assert_eq!(subject.settle(&receipts[2], &[0]), Settlement::Settled { given_back: 1, charged: 0 });
+    assert_eq!(subject.peek(charge).delay(), Micros::from_secs(2));
+}

@@ -1,0 +1,233 @@
+use std::future::Future;
+use std::task::{Context, Poll, Waker};
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::contract::{Subject, racing};
+use crate::time::Micros;
+
+struct InMemory {
+    store: MemoryStore<ManualClock>,
+    clock: ManualClock,
+}
+
+impl InMemory {
+    fn new() -> InMemory {
+        let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
+        InMemory { store: MemoryStore::with_clock(clock.clone()), clock }
+    }
+}
+
+fn finish<F: Future>(future: F) -> F::Output {
+    match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("a store in memory never waits"),
+    }
+}
+
+impl Subject for InMemory {
+    type Store = MemoryStore<ManualClock>;
+
+    fn store(&self) -> &Self::Store {
+        &self.store
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        finish(future)
+    }
+}
+
+crate::store_contract!(InMemory::new());
+
+/// A store that looks first and takes afterwards, as if the lock were let go in between.
+struct Torn(InMemory);
+
+impl Store for Torn {
+    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+        let decisions = self.0.store.peek(charges);
+        std::thread::yield_now();
+        if decisions.iter().all(Decision::is_allowed) {
+            for charge in charges {
+                self.0.store.adjust(charge, Adjustment::Penalty);
+            }
+        }
+        Ok(Answer { decisions, receipt: None })
+    }
+
+    async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
+        Ok(self.0.store.settle(receipt, actual))
+    }
+
+    async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
+        Ok(self.0.store.renew(receipt))
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decisions, StoreError> {
+        Ok(self.0.store.peek(charges))
+    }
+
+    async fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Result<Decision, StoreError> {
+        Ok(self.0.store.adjust(charge, adjustment))
+    }
+
+    async fn reset(&self, rule: &RuleId, key: &Key) -> Result<bool, StoreError> {
+        Ok(self.0.store.reset(rule, key))
+    }
+}
+
+struct TornSubject(Torn);
+
+impl Subject for TornSubject {
+    type Store = Torn;
+
+    fn store(&self) -> &Torn {
+        &self.0
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.0.0.clock
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        finish(future)
+    }
+}
+
+#[test]
+#[should_panic(expected = "left: ")]
+fn the_check_for_races_catches_a_store_that_looks_before_it_takes() {
+    racing::parallel_requests_are_admitted_exactly_up_to_the_limit(&TornSubject(Torn(InMemory::new())));
+}
+
+fn small(max_keys: usize) -> (MemoryStore<ManualClock>, ManualClock) {
+    let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
+    (MemoryStore::with_clock_and_cap(clock.clone(), max_keys), clock)
+}
+
+#[test]
+fn keys_that_have_recovered_are_swept_in_passing() {
+    let (store, clock) = small(100_000);
+    let (rule, limit) = (RuleId::new("rule"), "1/s".parse().unwrap());
+    for number in 0..50_000 {
+        store.decide(&[Charge::new(&rule, &Key::from(&format!("old {number}")), &limit)]).unwrap();
+    }
+    assert_eq!(store.stats().keys, 50_000);
+    clock.advance(Micros::from_secs(10));
+    for number in 0..50_000 {
+        store.decide(&[Charge::new(&rule, &Key::from(&format!("new {number}")), &limit)]).unwrap();
+    }
+    let stats = store.stats();
+    assert!(stats.keys < 60_000, "{stats:?}");
+    assert_eq!(stats.keys as u64 + stats.swept, 100_000);
+    assert_eq!((stats.evicted, stats.overflowed), (0, 0));
+}
+
+#[test]
+fn writes_to_known_keys_sweep_too_and_give_memory_back() {
+    let (store, clock) = small(100_000);
+    let (rule, limit) = (RuleId::new("rule"), "1/s".parse().unwrap());
+    for number in 0..50_000 {
+        store.decide(&[Charge::new(&rule, &Key::from(&format!("old {number}")), &limit)]).unwrap();
+    }
+    let full = store.stats().table_bytes;
+    for _ in 0..1000 {
+        clock.advance(Micros::from_secs(10));
+        for number in 0..1_000 {
+            store.decide(&[Charge::new(&rule, &Key::from(&format!("old {number}")), &limit)]).unwrap();
+        }
+    }
+    let stats = store.stats();
+    assert!(stats.keys < 2_000, "{stats:?}");
+    assert!(stats.table_bytes < full / 8, "{stats:?}");
+}
+
+#[test]
+fn past_the_cap_recovered_keys_make_room_and_debtors_stay() {
+    let (store, clock) = small(1_000);
+    let rule = RuleId::new("rule");
+    let (slow, quick) = ("1/h".parse().unwrap(), "1/s".parse().unwrap());
+    let debtors: Vec<Key> = (0..500).map(|number| Key::from(&format!("debtor {number}"))).collect();
+    for debtor in &debtors {
+        assert!(store.decide(&[Charge::new(&rule, debtor, &slow)]).unwrap().is_allowed());
+    }
+    let flood = |from: usize| {
+        for number in from..from + 100_000 {
+            store.decide(&[Charge::new(&rule, &Key::from(&format!("flood {number}")), &quick)]).unwrap();
+        }
+    };
+    flood(0);
+    let stats = store.stats();
+    assert!(stats.keys <= 1_001 && stats.overflowed > 90_000, "{stats:?}");
+    clock.advance(Micros::from_secs(2));
+    flood(100_000);
+    let stats = store.stats();
+    assert!(stats.keys <= 1_001 && stats.evicted > 0, "{stats:?}");
+    for debtor in &debtors {
+        assert!(!store.decide(&[Charge::new(&rule, debtor, &slow)]).unwrap().is_allowed());
+    }
+}
+
+#[test]
+fn keys_that_found_no_room_share_one_bucket_per_rule() {
+    let (store, _clock) = small(10);
+    let (one, other, limit) = (RuleId::new("one"), RuleId::new("other"), "1/h burst 3".parse().unwrap());
+    let admitted = |rule: &RuleId, name: &str, number: usize| {
+        store.decide(&[Charge::new(rule, &Key::from(&format!("{name} {number}")), &limit)]).unwrap().is_allowed()
+    };
+    for number in 0..10 {
+        assert!(admitted(&one, "known", number));
+    }
+    assert_eq!((0..100).filter(|&number| admitted(&one, "new", number)).count(), 3);
+    assert_eq!((0..100).filter(|&number| admitted(&other, "new", number)).count(), 3);
+    assert!(admitted(&one, "known", 0), "a key that is known keeps its own bucket");
+    assert_eq!(store.stats().keys, 12);
+}
+
+#[test]
+fn what_was_held_in_a_shared_bucket_is_given_back_to_it() {
+    let (store, _clock) = small(1);
+    let (rule, limit) = (RuleId::new("rule"), "1/h burst 3".parse().unwrap());
+    let slots = "concurrent 2 ttl 1h".parse().unwrap();
+    let slots_rule = RuleId::new("slots");
+    store.decide(&[Charge::new(&rule, &Key::from("known"), &limit)]).unwrap();
+    let key = Key::from("new");
+    let charges = [
+        Charge::new(&rule, &key, &limit).cost(3).reserve(Micros::from_secs(60)),
+        Charge::new(&slots_rule, &key, &slots).cost(2),
+    ];
+    let receipt = store.decide(&charges).unwrap().receipt.unwrap();
+    assert!(!store.decide(&charges).unwrap().is_allowed());
+    assert!(store.renew(&receipt));
+    assert_eq!(store.settle(&receipt, &[0, 0]), Settlement::Settled { given_back: 5, charged: 0 });
+    assert!(store.decide(&charges).unwrap().is_allowed());
+}
+
+#[test]
+fn reservations_are_bounded_too() {
+    let (store, clock) = small(10);
+    let (rule, limit) = (RuleId::new("rule"), "1000/h".parse().unwrap());
+    let key = Key::from("alice");
+    let charge = Charge::new(&rule, &key, &limit).reserve(Micros::from_secs(60));
+    for _ in 0..10 {
+        assert!(store.decide(&[charge]).unwrap().is_allowed());
+    }
+    assert_eq!(store.decide(&[charge]), Err(StoreError::Full));
+    assert_eq!(store.stats().reservations, 10);
+    clock.advance(Micros::from_secs(60));
+    assert!(store.decide(&[charge]).unwrap().is_allowed(), "expired ones make room");
+}
+
+#[test]
+fn limits_that_no_key_is_under_any_more_are_forgotten() {
+    let (store, _clock) = small(8);
+    let (rule, key) = (RuleId::new("rule"), Key::from("alice"));
+    for tokens in 1..5_000 {
+        let limit = format!("{tokens}/h burst 2").parse().unwrap();
+        store.decide(&[Charge::new(&rule, &key, &limit)]).unwrap();
+    }
+    assert!(store.shards[0].lock().known_limits() <= 17);
+}
