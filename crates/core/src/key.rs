@@ -37,6 +37,7 @@ impl Key {
     }
 
     /// Adds a part.
+    #[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
     pub fn push(&mut self, part: &[u8]) {
         let mut length = part.len();
         while length >= 0x80 {

@@ -31,7 +31,7 @@ pub fn a_penalty_puts_a_key_into_debt_and_a_credit_takes_it_out(subject: &impl S
 pub fn a_reset_key_is_as_good_as_new(subject: &impl Subject) {
     let (alice, bob) = (Key::from("alice"), Key::from("bob"));
     for limit in &five_of_each() {
-        let (rule, other) = (rule("reset", limit), super::rule("reset other", limit));
+        let (other, rule) = (rule("reset other", limit), rule("reset", limit));
         let charge = Charge::new(&rule, &alice, limit);
         let others = [Charge::new(&rule, &bob, limit), Charge::new(&other, &alice, limit)];
         assert!(!subject.reset(&rule, &alice), "{limit}: there is nothing to forget yet");

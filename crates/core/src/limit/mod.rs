@@ -95,6 +95,7 @@ pub struct Mark(pub u64, pub u64);
 pub(crate) struct Shape(u32);
 
 impl Shape {
+    #[expect(clippy::cast_possible_truncation, reason = "a hash keeps some of the bits")]
     fn of(algorithm: &Algorithm) -> Shape {
         let line = |kind, bucket: &Bucket| (kind, bucket.rate().drops_per_token(), bucket.rate().drops_per_micro());
         let (kind, a, b) = match algorithm {

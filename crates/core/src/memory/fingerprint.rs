@@ -21,6 +21,7 @@ pub(super) struct KeyHash(u64, u64);
 
 impl KeyHash {
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a hash is cut into its parts")]
     pub(super) fn under(self, rule: &RuleId) -> Fingerprint {
         let (salt_high, salt_low) = ((rule.salt() >> 64) as u64, rule.salt() as u64);
         let low = self.1 ^ salt_low;

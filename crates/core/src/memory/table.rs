@@ -74,6 +74,7 @@ impl Table {
 
     /// Where a fingerprint points to. Smaller fingerprints never point further.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the result is below `places`")]
     fn place(high: u64, places: u32) -> usize {
         ((u128::from(high) * u128::from(places)) >> 64) as usize
     }

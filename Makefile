@@ -1,0 +1,26 @@
+# The entries to this repository: `make run`, `make test`, `make bench`.
+
+.PHONY: run test setup lint unit bench
+
+run:
+	@cargo run --quiet --release --package tidegate-examples --bin quickstart
+
+test: setup lint unit
+
+# Installs, through apt, what the tests need and this machine lacks.
+setup:
+	@./tools/setup
+
+lint:
+	cargo fmt --all --check
+	cargo fmt --manifest-path bench/Cargo.toml --all --check
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features --quiet
+
+# Unit, property, contract, example and documentation tests.
+unit:
+	cargo test --workspace --all-features
+
+# One benchmark with ONLY=name, all of them without. Each prints a table and writes target/bench/name.json.
+bench:
+	@./bench/run $(ONLY)

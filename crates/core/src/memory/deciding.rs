@@ -1,0 +1,183 @@
+//! Deciding the charges of one request, all or none.
+
+use std::sync::atomic::Ordering;
+
+use smallvec::SmallVec;
+
+use super::MemoryStore;
+use super::fingerprint::{Fingerprint, KeyHash};
+use super::holds::Hold;
+use super::lock::Guard;
+use super::shard::{Edit, Shard};
+use crate::charge::Charge;
+use crate::clock::Clock;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::receipt::{Held, Receipt, ReceiptId};
+use crate::store::{Answer, Decisions, StoreError};
+use crate::time::Timestamp;
+
+/// Where a charge is made.
+#[derive(Clone, Copy)]
+struct Place {
+    of: Fingerprint,
+    /// The key found no room, and this is the bucket that its rule's keys share then.
+    is_shared: bool,
+}
+
+/// The shards that a request's charges lie in, locked.
+struct Locked<'a> {
+    guards: SmallVec<[(u32, Guard<'a, Shard>); 4]>,
+}
+
+impl Locked<'_> {
+    fn shard(&mut self, number: u32) -> &mut Shard {
+        // Every shard that is asked for was locked for it.
+        let index = self.guards.iter().position(|(locked, _)| *locked == number).unwrap_or_default();
+        &mut self.guards[index].1
+    }
+}
+
+/// Why charges could not be decided as they were placed.
+enum Obstacle {
+    /// For the key of this charge.
+    NoRoomForKey(usize),
+    NoRoomForReservation,
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// Decides all charges of one request together: if each is allowed all are made, otherwise none.
+    ///
+    /// Several charges to one key under one rule are judged by their sum.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] if a reservation cannot be remembered. Nothing was charged then.
+    pub fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+        if let [charge] = charges
+            && !charge.is_held()
+        {
+            return Ok(Answer { decisions: SmallVec::from_elem(self.decide_one(charge), 1), receipt: None });
+        }
+        let mut places = self.places_of(charges);
+        loop {
+            match self.try_decide(charges, &places) {
+                Ok(answer) => return Ok(answer),
+                Err(Obstacle::NoRoomForKey(index)) => {
+                    places[index] = Place { of: self.fingerprints.shared(charges[index].rule), is_shared: true };
+                }
+                Err(Obstacle::NoRoomForReservation) => return Err(StoreError::Full),
+            }
+        }
+    }
+
+    /// Decides a single charge that holds nothing: the quickest way to ask about one limit.
+    #[inline]
+    pub(crate) fn decide_one(&self, charge: &Charge<'_>) -> Decision {
+        let (of, now, mut shard) = self.lock_one(charge);
+        shard.edit(of, charge.limit, now, |state| {
+            let moved = charge.limit.resync(state, now);
+            let decision = charge.limit.evaluate(state, charge.cost, now);
+            let spend = decision.is_allowed() && charge.cost > 0;
+            if spend {
+                charge.limit.charge(state, charge.cost, now, ReceiptId::ANONYMOUS);
+            }
+            (decision, if spend || moved { Edit::Keep } else { Edit::Leave })
+        })
+    }
+
+    fn lock_all(&self, places: &[Place]) -> Locked<'_> {
+        let mut numbers: SmallVec<[u32; 4]> = places.iter().map(|place| self.shard_number(place.of)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        Locked { guards: numbers.iter().map(|&number| (number, self.shards[number as usize].lock())).collect() }
+    }
+
+    fn places_of(&self, charges: &[Charge<'_>]) -> SmallVec<[Place; 4]> {
+        let mut places = SmallVec::new();
+        let mut last: Option<(&Key, KeyHash)> = None;
+        for charge in charges {
+            // Several limits of one client usually come with one and the same key.
+            let hash = match last {
+                Some((key, hash)) if std::ptr::eq(key, charge.key) => hash,
+                _ => self.fingerprints.hash(charge.key),
+            };
+            last = Some((charge.key, hash));
+            places.push(Place { of: hash.under(charge.rule), is_shared: false });
+        }
+        places
+    }
+
+    fn try_decide(&self, charges: &[Charge<'_>], places: &[Place]) -> Result<Answer, Obstacle> {
+        let now = self.clock.now();
+        let mut locked = self.lock_all(places);
+        for (index, place) in places.iter().enumerate() {
+            let shard = locked.shard(self.shard_number(place.of));
+            if !place.is_shared && !shard.has_room_for(place.of, self.max_keys_a_shard, now) {
+                shard.beside().counts.overflowed += 1;
+                return Err(Obstacle::NoRoomForKey(index));
+            }
+        }
+        let mut decisions = Decisions::new();
+        for (index, (charge, &Place { of, .. })) in charges.iter().zip(places).enumerate() {
+            let earlier = charges[..index].iter().zip(places).filter(|(_, other)| other.of == of);
+            let cost = earlier.fold(charge.cost, |sum, (earlier, _)| sum.saturating_add(earlier.cost));
+            let shard = locked.shard(self.shard_number(of));
+            decisions.push(shard.edit(of, charge.limit, now, |state| {
+                let moved = charge.limit.resync(state, now);
+                let decision = charge.limit.evaluate(state, cost, now);
+                (decision, if moved { Edit::Keep } else { Edit::Leave })
+            }));
+        }
+        if decisions.iter().all(Decision::is_allowed) {
+            for (_, &Place { of, .. }) in charges.iter().zip(places).filter(|(charge, _)| charge.is_reserved()) {
+                let holds = &mut locked.shard(self.shard_number(of)).beside().holds;
+                holds.forget_expired(now, charges.len());
+                if holds.len() + charges.len() > self.max_keys_a_shard.max(charges.len()) {
+                    return Err(Obstacle::NoRoomForReservation);
+                }
+            }
+            let receipt = self.make(charges, places, &mut locked, now);
+            return Ok(Answer { decisions, receipt });
+        }
+        for ((charge, &Place { of, .. }), decision) in charges.iter().zip(places).zip(&mut decisions) {
+            if decision.is_allowed() {
+                let shard = locked.shard(self.shard_number(of));
+                *decision = shard.view(of, charge.limit, now, |state| charge.limit.evaluate(state, 0, now));
+            }
+        }
+        Ok(Answer { decisions, receipt: None })
+    }
+
+    /// Makes charges that were found to be allowed.
+    fn make(
+        &self,
+        charges: &[Charge<'_>],
+        places: &[Place],
+        locked: &mut Locked<'_>,
+        now: Timestamp,
+    ) -> Option<Receipt> {
+        let holds_any = charges.iter().any(Charge::is_held);
+        let id = if holds_any { self.next_receipt() } else { ReceiptId::ANONYMOUS };
+        let mut held = Vec::new();
+        for (charge, &Place { of, .. }) in charges.iter().zip(places).filter(|(charge, _)| charge.cost > 0) {
+            let shard = locked.shard(self.shard_number(of));
+            let mark = shard
+                .edit(of, charge.limit, now, |state| (charge.limit.charge(state, charge.cost, now, id), Edit::Keep));
+            if !charge.is_held() {
+                continue;
+            }
+            let Charge { rule, key, limit, cost: taken, .. } = *charge;
+            if let Some(ttl) = charge.reserve.filter(|_| charge.is_reserved()) {
+                let hold = Hold { limit: *limit, taken, mark, ttl, expires: now + ttl };
+                shard.beside().holds.add((id, of, held.len()), hold);
+            }
+            held.push(Held { rule: rule.clone(), key: key.clone(), limit: *limit, taken, mark });
+        }
+        (!held.is_empty()).then_some(Receipt { id, held })
+    }
+
+    fn next_receipt(&self) -> ReceiptId {
+        let number = self.receipts.fetch_add(1, Ordering::Relaxed);
+        ReceiptId::new(u128::from(number) << 64 | u128::from(self.fingerprints.secret(number)))
+    }
+}

@@ -1,0 +1,87 @@
+//! Giving back what was held.
+
+use super::MemoryStore;
+use super::fingerprint::Fingerprint;
+use super::holds::{Hold, HoldId};
+use super::shard::Edit;
+use crate::clock::Clock;
+use crate::receipt::{Held, Receipt, Settlement};
+
+impl<C: Clock> MemoryStore<C> {
+    /// Settles an admission at what it really cost: one number for each thing held, in the receipt's order; a missing
+    /// one means that what was taken is what it cost.
+    pub fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Settlement {
+        let mut settlement = Settlement::Gone;
+        for (index, held) in receipt.held.iter().enumerate() {
+            let settle = |of| self.settle_one((receipt.id, of, index), held, actual.get(index).copied());
+            if let Some((given, more)) = self.where_held(held).into_iter().find_map(settle) {
+                let (given_back, charged) = match settlement {
+                    Settlement::Settled { given_back, charged } => (given_back, charged),
+                    Settlement::Gone => (0, 0),
+                };
+                settlement = Settlement::Settled { given_back: given_back + given, charged: charged + more };
+            }
+        }
+        settlement
+    }
+
+    /// Where something held may lie: with its key, or in the rule's shared bucket if there was no room for the key.
+    fn where_held(&self, held: &Held) -> [Fingerprint; 2] {
+        [self.fingerprints.hash(&held.key).under(&held.rule), self.fingerprints.shared(&held.rule)]
+    }
+
+    /// Settles one thing held. `None` if it is not there any more.
+    fn settle_one(&self, id: HoldId, held: &Held, actual: Option<u64>) -> Option<(u64, u64)> {
+        let (receipt, of, _) = id;
+        let now = self.clock.now();
+        let mut shard = self.lock(of);
+        if held.limit.holds_slots() {
+            let freed = shard.edit(of, &held.limit, now, |state| {
+                let freed = held.limit.refund(state, held.taken, held.mark, now, receipt);
+                (freed, if freed > 0 { Edit::Keep } else { Edit::Leave })
+            });
+            return (freed > 0).then_some((freed, 0));
+        }
+        let hold = shard.beside().holds.take(id, now)?;
+        let actual = actual.unwrap_or(hold.taken);
+        let limit = shard.limit_of(of).unwrap_or(hold.limit);
+        Some(shard.edit(of, &limit, now, |state| {
+            let back = hold.taken.saturating_sub(actual);
+            let more = actual.saturating_sub(hold.taken);
+            let given = match back {
+                0 => 0,
+                // A mark means nothing to a limit of another shape, to which all was carried over as spent just then.
+                _ if limit.shape() == hold.limit.shape() => limit.refund(state, back, hold.mark, now, receipt),
+                _ => limit.credit(state, back, now),
+            };
+            if more > 0 {
+                limit.charge(state, more, now, receipt);
+            }
+            ((given, more), if given > 0 || more > 0 { Edit::Keep } else { Edit::Leave })
+        }))
+    }
+
+    /// Lets the leases and reservations of a receipt run anew. `false` if any has already ended.
+    pub fn renew(&self, receipt: &Receipt) -> bool {
+        let renew = |(index, held): (usize, &Held)| {
+            self.where_held(held).into_iter().any(|of| self.renew_one((receipt.id, of, index), held))
+        };
+        // All of them, even where one has ended.
+        receipt.held.iter().enumerate().filter(|&held| renew(held)).count() == receipt.held.len()
+    }
+
+    fn renew_one(&self, id: HoldId, held: &Held) -> bool {
+        let (receipt, of, _) = id;
+        let now = self.clock.now();
+        let mut shard = self.lock(of);
+        if held.limit.holds_slots() {
+            return shard.edit(of, &held.limit, now, |state| match held.limit.renew(state, held.mark, now, receipt) {
+                Some(_) => (true, Edit::Keep),
+                None => (false, Edit::Leave),
+            });
+        }
+        let Some(hold) = shard.beside().holds.take(id, now) else { return false };
+        shard.beside().holds.add(id, Hold { expires: now + hold.ttl, ..hold });
+        true
+    }
+}
