@@ -10,7 +10,7 @@ pub struct Charge<'a> {
     /// The rule that asks for it. State belongs to the rule and the key.
     pub rule: &'a RuleId,
     /// Whom it is charged to.
-    pub key: &'a Key,
+    pub key: &'a Key<'a>,
     /// The limit to hold.
     pub limit: &'a Limit,
     /// How much to take. Zero asks without taking.
@@ -22,7 +22,7 @@ pub struct Charge<'a> {
 impl<'a> Charge<'a> {
     /// A charge of one, final at once.
     #[must_use]
-    pub const fn new(rule: &'a RuleId, key: &'a Key, limit: &'a Limit) -> Charge<'a> {
+    pub const fn new(rule: &'a RuleId, key: &'a Key<'a>, limit: &'a Limit) -> Charge<'a> {
         Charge { rule, key, limit, cost: 1, reserve: None }
     }
 

@@ -56,19 +56,19 @@ impl<C: Clock> Gate<C> {
 
     /// Takes one unit from `key`, or says when to come back.
     #[inline]
-    pub fn check(&self, key: impl Into<Key>) -> Decision {
+    pub fn check<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
         self.check_cost(key, 1)
     }
 
     /// Takes `cost` units from `key`, or none and says when to come back. Slots taken this way come back only when their
     /// lease ends; [`Gate::hold`] gives them back earlier.
     #[inline]
-    pub fn check_cost(&self, key: impl Into<Key>, cost: u64) -> Decision {
+    pub fn check_cost<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.store.decide_one(&self.charge(&key.into(), cost))
     }
 
     /// How `key` stands, spending nothing.
-    pub fn peek(&self, key: impl Into<Key>) -> Decision {
+    pub fn peek<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
         self.store.peek_one(&self.charge(&key.into(), 0))
     }
 
@@ -76,7 +76,7 @@ impl<C: Clock> Gate<C> {
     ///
     /// # Errors
     /// [`Refusal::Denied`] if the limit says no, [`Refusal::Store`] if there is no room to remember it.
-    pub fn hold(&self, key: impl Into<Key>, cost: u64, ttl: impl Into<Micros>) -> Result<Permit<C>, Refusal> {
+    pub fn hold<'k>(&self, key: impl Into<Key<'k>>, cost: u64, ttl: impl Into<Micros>) -> Result<Permit<C>, Refusal> {
         let key = key.into();
         let Answer { decisions, receipt } = self.store.decide(&[self.charge(&key, cost).reserve(ttl)])?;
         match (receipt, &decisions[..]) {
@@ -87,17 +87,17 @@ impl<C: Clock> Gate<C> {
     }
 
     /// Charges `cost` to `key` whether or not there is room for it, and says how the key stands then.
-    pub fn penalize(&self, key: impl Into<Key>, cost: u64) -> Decision {
+    pub fn penalize<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.store.adjust(&self.charge(&key.into(), cost), Adjustment::Penalty)
     }
 
     /// Gives `cost` back to `key`, as far as it has spent anything, and says how the key stands then.
-    pub fn credit(&self, key: impl Into<Key>, cost: u64) -> Decision {
+    pub fn credit<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.store.adjust(&self.charge(&key.into(), cost), Adjustment::Credit)
     }
 
     /// Forgets all that `key` has spent. Says whether there was anything.
-    pub fn reset(&self, key: impl Into<Key>) -> bool {
+    pub fn reset<'k>(&self, key: impl Into<Key<'k>>) -> bool {
         self.store.reset(&self.rule, &key.into())
     }
 
@@ -112,7 +112,7 @@ impl<C: Clock> Gate<C> {
     }
 
     #[inline]
-    const fn charge<'a>(&'a self, key: &'a Key, cost: u64) -> Charge<'a> {
+    const fn charge<'a>(&'a self, key: &'a Key<'a>, cost: u64) -> Charge<'a> {
         Charge::new(&self.rule, key, &self.limit).cost(cost)
     }
 }

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 /// Whom a request is charged to: an address, an account, or several such parts together.
 ///
-/// Parts are kept with their lengths, so that `("a:b", "c")` and `("a", "b:c")` are different keys. Keys of up to 46 bytes
-/// live without an allocation.
+/// A key of one part borrows it. Several parts are kept with their lengths, so that `("a:b", "c")` and `("a", "b:c")` are
+/// different keys.
 ///
 /// ```
 /// use tidegate_core::Key;
@@ -17,41 +17,41 @@ use smallvec::SmallVec;
 /// assert_ne!(Key::of(["ab"]), Key::of(["a", "b"]));
 /// assert_eq!(Key::from("alice"), Key::of(["alice"]));
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+#[derive(Clone)]
+pub struct Key<'a>(Parts<'a>);
+
+#[derive(Clone)]
+enum Parts<'a> {
+    One(&'a [u8]),
     /// Each part behind its length, seven bits a byte, the last byte below 128.
-    bytes: SmallVec<[u8; 46]>,
+    Many(SmallVec<[u8; 62]>),
 }
 
-impl Key {
+impl Key<'static> {
     /// The key that all requests share.
-    pub const GLOBAL: Key = Key { bytes: SmallVec::new_const() };
+    pub const GLOBAL: Key<'static> = Key(Parts::Many(SmallVec::new_const()));
 
     /// The key made of these parts, in this order.
-    pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key {
-        let mut key = Key::GLOBAL;
+    pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key<'static> {
+        let mut bytes = SmallVec::new();
         for part in parts {
-            key.push(part.as_ref());
+            push(&mut bytes, part.as_ref());
         }
-        key
+        Key(Parts::Many(bytes))
     }
+}
 
-    /// Adds a part.
-    #[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
-    pub fn push(&mut self, part: &[u8]) {
-        let mut length = part.len();
-        while length >= 0x80 {
-            self.bytes.push((length & 0x7f) as u8 | 0x80);
-            length >>= 7;
-        }
-        self.bytes.push(length as u8);
-        self.bytes.extend_from_slice(part);
-    }
-
+impl Key<'_> {
     /// The parts, in order.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = &self.bytes[..];
+        let (mut one, mut rest) = match &self.0 {
+            Parts::One(part) => (Some(*part), &[][..]),
+            Parts::Many(bytes) => (None, &bytes[..]),
+        };
         std::iter::from_fn(move || {
+            if let Some(part) = one.take() {
+                return Some(part);
+            }
             let digits = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
             let length = rest[..digits].iter().rev().fold(0, |length, byte| length << 7 | usize::from(byte & 0x7f));
             let (part, after) = rest[digits..].split_at(length);
@@ -60,32 +60,67 @@ impl Key {
         })
     }
 
-    /// All parts with their lengths, in one unambiguous string of bytes.
+    /// The only part, if there is one and no more.
+    #[inline]
+    pub(crate) fn only_part(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Parts::One(part) => Some(part),
+            Parts::Many(_) => None,
+        }
+    }
+
+    /// The same key, borrowing nothing.
     #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+    pub fn into_owned(self) -> Key<'static> {
+        match self.0 {
+            Parts::One(part) => Key::of([part]),
+            Parts::Many(bytes) => Key(Parts::Many(bytes)),
+        }
     }
 }
 
-impl From<&str> for Key {
-    fn from(part: &str) -> Key {
-        Key::of([part])
+#[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
+fn push(bytes: &mut SmallVec<[u8; 62]>, part: &[u8]) {
+    let mut length = part.len();
+    while length >= 0x80 {
+        bytes.push((length & 0x7f) as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+    bytes.extend_from_slice(part);
+}
+
+impl<'a> From<&'a str> for Key<'a> {
+    fn from(part: &'a str) -> Key<'a> {
+        Key(Parts::One(part.as_bytes()))
     }
 }
 
-impl From<&String> for Key {
-    fn from(part: &String) -> Key {
-        Key::of([part])
+impl<'a> From<&'a String> for Key<'a> {
+    fn from(part: &'a String) -> Key<'a> {
+        Key(Parts::One(part.as_bytes()))
     }
 }
 
-impl From<&[u8]> for Key {
-    fn from(part: &[u8]) -> Key {
-        Key::of([part])
+impl<'a> From<&'a [u8]> for Key<'a> {
+    fn from(part: &'a [u8]) -> Key<'a> {
+        Key(Parts::One(part))
     }
 }
 
-impl fmt::Debug for Key {
+impl PartialEq for Key<'_> {
+    fn eq(&self, other: &Key<'_>) -> bool {
+        match (&self.0, &other.0) {
+            (Parts::One(one), Parts::One(other)) => one == other,
+            (Parts::Many(one), Parts::Many(other)) => one == other,
+            (Parts::One(_), Parts::Many(_)) | (Parts::Many(_), Parts::One(_)) => self.parts().eq(other.parts()),
+        }
+    }
+}
+
+impl Eq for Key<'_> {}
+
+impl fmt::Debug for Key<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key")?;
         f.debug_list().entries(self.parts().map(String::from_utf8_lossy)).finish()

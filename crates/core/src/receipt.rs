@@ -68,7 +68,7 @@ pub struct Held {
     /// The rule that was charged.
     pub rule: RuleId,
     /// Whom it was charged to.
-    pub key: Key,
+    pub key: Key<'static>,
     /// The limit it was charged against.
     pub limit: Limit,
     /// How much was taken.

@@ -74,5 +74,5 @@ pub trait Store: Send + Sync {
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
 
     /// Forgets all that a key has spent under a rule. Says whether there was anything.
-    fn reset(&self, rule: &RuleId, key: &Key) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn reset(&self, rule: &RuleId, key: &Key<'_>) -> impl Future<Output = Result<bool, StoreError>> + Send;
 }

@@ -105,7 +105,7 @@ pub trait Subject: Sync {
     }
 
     /// Resets a key.
-    fn reset(&self, rule: &RuleId, key: &Key) -> bool {
+    fn reset(&self, rule: &RuleId, key: &Key<'_>) -> bool {
         must(self.block_on(self.store().reset(rule, key)))
     }
 

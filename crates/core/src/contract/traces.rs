@@ -77,7 +77,7 @@ pub fn every_decision_on_a_random_trace_is_what_the_limits_say(subject: &impl Su
         &["concurrent 4 ttl 2s", "concurrent 6 ttl 3s"].map(limit),
     ];
     let rules = [0, 1, 2, 3].map(|number| RuleId::new(&format!("trace {number}")));
-    let keys = [0, 1, 2].map(|number| Key::from(format!("key {number}").as_str()));
+    let keys = [0, 1, 2].map(|number| Key::of([format!("key {number}")]));
     let steps = [0, 0, 0, 1, 1_000, 77_777, 250_000, 1_000_000, 7_000_000, 61_000_000].map(Micros::new);
     let mut dice = Dice(42);
     let mut model = Model::default();

@@ -44,6 +44,20 @@ impl Bucket {
         2 * self.full
     }
 
+    /// Answers a request for `cost` and spends it if there is room. Says whether the line has changed.
+    #[inline]
+    pub(super) fn decide<L: Line>(&self, line: &mut L, cost: u64, now: Timestamp) -> (Decision, bool) {
+        let drawn = line.spent(&self.rate, now);
+        let spent = drawn.min(self.deepest());
+        let decision = self.answer(spent, cost);
+        let after = if decision.is_allowed() { spent + cost * self.rate.drops_per_token() } else { spent };
+        let changed = after != drawn;
+        if changed {
+            *line = L::through(after, &self.rate, now);
+        }
+        (decision, changed)
+    }
+
     /// The answer to a request for `cost`.
     pub(super) fn evaluate(&self, line: &impl Line, cost: u64, now: Timestamp) -> Decision {
         self.answer(line.spent(&self.rate, now), cost)

@@ -67,10 +67,20 @@ impl Shaper {
         self.bucket.rate()
     }
 
+    pub(super) fn decide(&self, end: &mut Tat, cost: u64, now: Timestamp) -> (Decision, bool) {
+        let before = *end;
+        let (decision, changed) = self.bucket.decide(end, cost, now);
+        (self.delayed(decision, &before, now), changed)
+    }
+
     pub(super) fn evaluate(&self, end: &Tat, cost: u64, now: Timestamp) -> Decision {
-        let mut decision = self.bucket.evaluate(end, cost, now);
+        self.delayed(self.bucket.evaluate(end, cost, now), end, now)
+    }
+
+    /// Whoever is let in waits until the queue that stood before has drained.
+    fn delayed(&self, mut decision: Decision, queue: &Tat, now: Timestamp) -> Decision {
         if let Outcome::Allow { delay } = &mut decision.outcome {
-            *delay = self.bucket.time_to_drain(end.spent(&self.bucket.rate(), now));
+            *delay = self.bucket.time_to_drain(queue.spent(&self.bucket.rate(), now));
         }
         decision
     }

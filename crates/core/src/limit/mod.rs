@@ -221,12 +221,29 @@ impl Limit {
     /// # Ok::<(), tidegate_core::NotationError>(())
     /// ```
     pub fn decide(&self, state: &mut State, cost: u64, now: Timestamp) -> Decision {
-        self.resync(state, now);
-        let decision = self.evaluate(state, cost, now);
-        if decision.is_allowed() && cost > 0 {
-            self.charge(state, cost, now, ReceiptId::ANONYMOUS);
+        self.decide_and_tell(state, cost, now).0
+    }
+
+    /// As [`Limit::decide`], and whether the state has changed.
+    #[inline]
+    pub(crate) fn decide_and_tell(&self, state: &mut State, cost: u64, now: Timestamp) -> (Decision, bool) {
+        match (&self.algorithm, &mut *state) {
+            (
+                Algorithm::TokenBucket(TokenBucket { bucket }) | Algorithm::Meter(Meter { bucket }),
+                State::Level(level),
+            ) => bucket.decide(level, cost, now),
+            (Algorithm::Gcra(Gcra { bucket }), State::Tat(tat)) => bucket.decide(tat, cost, now),
+            (Algorithm::Shaper(shaper), State::Tat(end)) => shaper.decide(end, cost, now),
+            _ => {
+                let moved = self.resync(state, now);
+                let decision = self.evaluate(state, cost, now);
+                let spend = decision.is_allowed() && cost > 0;
+                if spend {
+                    self.charge(state, cost, now, ReceiptId::ANONYMOUS);
+                }
+                (decision, spend || moved)
+            }
         }
-        decision
     }
 
     /// What [`Limit::decide`] would answer, spending nothing.

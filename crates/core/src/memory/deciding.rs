@@ -75,13 +75,8 @@ impl<C: Clock> MemoryStore<C> {
     pub(crate) fn decide_one(&self, charge: &Charge<'_>) -> Decision {
         let (of, now, mut shard) = self.lock_one(charge);
         shard.edit(of, charge.limit, now, |state| {
-            let moved = charge.limit.resync(state, now);
-            let decision = charge.limit.evaluate(state, charge.cost, now);
-            let spend = decision.is_allowed() && charge.cost > 0;
-            if spend {
-                charge.limit.charge(state, charge.cost, now, ReceiptId::ANONYMOUS);
-            }
-            (decision, if spend || moved { Edit::Keep } else { Edit::Leave })
+            let (decision, changed) = charge.limit.decide_and_tell(state, charge.cost, now);
+            (decision, if changed { Edit::Keep } else { Edit::Leave })
         })
     }
 
@@ -94,7 +89,7 @@ impl<C: Clock> MemoryStore<C> {
 
     fn places_of(&self, charges: &[Charge<'_>]) -> SmallVec<[Place; 4]> {
         let mut places = SmallVec::new();
-        let mut last: Option<(&Key, KeyHash)> = None;
+        let mut last: Option<(&Key<'_>, KeyHash)> = None;
         for charge in charges {
             // Several limits of one client usually come with one and the same key.
             let hash = match last {
@@ -171,7 +166,7 @@ impl<C: Clock> MemoryStore<C> {
                 let hold = Hold { limit: *limit, taken, mark, ttl, expires: now + ttl };
                 shard.beside().holds.add((id, of, held.len()), hold);
             }
-            held.push(Held { rule: rule.clone(), key: key.clone(), limit: *limit, taken, mark });
+            held.push(Held { rule: rule.clone(), key: key.clone().into_owned(), limit: *limit, taken, mark });
         }
         (!held.is_empty()).then_some(Receipt { id, held })
     }

@@ -43,10 +43,14 @@ impl Fingerprints {
 
     /// What is common to the fingerprints of `key` under all rules.
     #[inline]
-    pub(super) fn hash(&self, key: &Key) -> KeyHash {
+    pub(super) fn hash(&self, key: &Key<'_>) -> KeyHash {
         let hash = |state: &RandomState| {
+            // Writing a part mixes in its length, so parts do not run together.
             let mut hasher = state.build_hasher();
-            hasher.write(key.as_bytes());
+            match key.only_part() {
+                Some(part) => hasher.write(part),
+                None => key.parts().for_each(|part| hasher.write(part)),
+            }
             hasher.finish()
         };
         KeyHash(hash(&self.first), hash(&self.second))
@@ -54,8 +58,8 @@ impl Fingerprints {
 
     /// The fingerprint of the bucket that keys share under `rule` when there is no room for more.
     pub(super) fn shared(&self, rule: &RuleId) -> Fingerprint {
-        // Built from the secret states, so that no key can be made to share it.
-        KeyHash(self.first.hash_one(()), self.second.hash_one(())).under(rule)
+        // A number is hashed unlike any part of a key, so that no key can be made to share it.
+        KeyHash(self.first.hash_one(u64::MAX), self.second.hash_one(u64::MAX)).under(rule)
     }
 
     /// A number that cannot be guessed from others of its kind.

@@ -166,7 +166,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Forgets all that a key has spent under a rule. Says whether there was anything.
-    pub fn reset(&self, rule: &RuleId, key: &Key) -> bool {
+    pub fn reset(&self, rule: &RuleId, key: &Key<'_>) -> bool {
         let of = self.fingerprints.hash(key).under(rule);
         self.lock(of).forget(of)
     }
@@ -215,7 +215,7 @@ impl<C: Clock> Store for MemoryStore<C> {
         ready(Ok(self.adjust(charge, adjustment)))
     }
 
-    fn reset(&self, rule: &RuleId, key: &Key) -> impl Future<Output = Result<bool, StoreError>> + Send {
+    fn reset(&self, rule: &RuleId, key: &Key<'_>) -> impl Future<Output = Result<bool, StoreError>> + Send {
         ready(Ok(self.reset(rule, key)))
     }
 }

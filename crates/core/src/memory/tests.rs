@@ -74,7 +74,7 @@ impl Store for Torn {
         Ok(self.0.store.adjust(charge, adjustment))
     }
 
-    async fn reset(&self, rule: &RuleId, key: &Key) -> Result<bool, StoreError> {
+    async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
         Ok(self.0.store.reset(rule, key))
     }
 }
@@ -150,7 +150,7 @@ fn past_the_cap_recovered_keys_make_room_and_debtors_stay() {
     let (store, clock) = small(1_000);
     let rule = RuleId::new("rule");
     let (slow, quick) = ("1/h".parse().unwrap(), "1/s".parse().unwrap());
-    let debtors: Vec<Key> = (0..500).map(|number| Key::from(&format!("debtor {number}"))).collect();
+    let debtors: Vec<_> = (0..500).map(|number| Key::of([format!("debtor {number}")])).collect();
     for debtor in &debtors {
         assert!(store.decide(&[Charge::new(&rule, debtor, &slow)]).unwrap().is_allowed());
     }

@@ -1,0 +1,182 @@
+//! Limits of every algorithm, from one a month to ten million a second.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use tidegate_core::limit::{
+    Calendar, Concurrency, FixedWindow, Gcra, Meter, Shaper, SlidingLog, SlidingWindow, TokenBucket, Windows,
+};
+use tidegate_core::{Algorithm, Limit, MAX_EXACT, Micros, Rate};
+
+const SECOND: u64 = 1_000_000;
+const DAY: u64 = 86_400 * SECOND;
+
+/// The parameters of a token bucket, GCRA, meter or shaper.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket {
+    pub(crate) capacity: u64,
+    pub(crate) rate: Rate,
+}
+
+impl Bucket {
+    pub(crate) fn token_bucket(self) -> Limit {
+        TokenBucket::new(self.capacity, self.rate).unwrap().into()
+    }
+
+    pub(crate) fn gcra(self) -> Limit {
+        Gcra::new(self.capacity, self.rate).unwrap().into()
+    }
+
+    pub(crate) fn meter(self) -> Limit {
+        Meter::new(self.capacity, self.rate).unwrap().into()
+    }
+
+    pub(crate) fn shaper(self) -> Limit {
+        Shaper::new(self.capacity, self.rate).unwrap().into()
+    }
+
+    /// How long a full bucket takes to drain, rounded up.
+    pub(crate) fn recovery(self) -> u64 {
+        let drops = u128::from(self.capacity) * u128::from(self.rate.period().get());
+        u64::try_from(drops.div_ceil(u128::from(self.rate.tokens()))).unwrap()
+    }
+}
+
+fn rates() -> impl Strategy<Value = Rate> {
+    let month = 30 * DAY;
+    let common = select(vec![
+        (1, month),
+        (1, DAY),
+        (300, 3 * 3_600 * SECOND),
+        (100, 60 * SECOND),
+        (1, SECOND),
+        (3, SECOND),
+        (7, SECOND),
+        (1_000, SECOND),
+        (999_983, SECOND),
+        (10_000_000, SECOND),
+        (1, 1),
+        (7, 3),
+        (4_294_967_295, 2),
+    ]);
+    let odd = (1_u64..2_000_000, 1_u64..100_000_000);
+    prop_oneof![4 => common, 1 => odd].prop_map(|(tokens, period)| Rate::new(tokens, Micros::new(period)).unwrap())
+}
+
+pub(crate) fn buckets() -> impl Strategy<Value = Bucket> {
+    rates().prop_flat_map(|rate| {
+        let most = MAX_EXACT / 2 / rate.drops_per_token();
+        let capacity = prop_oneof![
+            1 => Just(0),
+            2 => Just(1),
+            6 => 2_u64..12,
+            3 => 12_u64..5_000,
+            1 => 0..=most,
+            1 => Just(most),
+        ];
+        capacity.prop_map(move |capacity| Bucket { capacity: capacity.min(most), rate })
+    })
+}
+
+fn windows() -> impl Strategy<Value = u64> {
+    let common = select(vec![1_000, SECOND, 60 * SECOND, 3_600 * SECOND, DAY, 30 * DAY, 366 * DAY]);
+    prop_oneof![3 => common, 1 => 1_000_u64..10_000_000]
+}
+
+fn counts(most: u64) -> impl Strategy<Value = u64> {
+    prop_oneof![
+        1 => Just(0),
+        1 => Just(1),
+        6 => 2_u64..12,
+        3 => 12_u64..2_000,
+        1 => Just(most),
+    ]
+    .prop_map(move |count| count.min(most))
+}
+
+pub(crate) fn fixed_windows() -> impl Strategy<Value = FixedWindow> {
+    let most = MAX_EXACT / 2;
+    (counts(most), windows()).prop_map(|(limit, window)| FixedWindow::new(limit, Micros::new(window)).unwrap())
+}
+
+pub(crate) fn calendar_windows() -> impl Strategy<Value = FixedWindow> {
+    let calendars = select(vec![Calendar::Day, Calendar::Week, Calendar::Month, Calendar::Year]);
+    (counts(MAX_EXACT / 2), calendars).prop_map(|(limit, calendar)| FixedWindow::calendar(limit, calendar).unwrap())
+}
+
+/// With as many parts as asked for, or fewer where the window does not divide that far.
+fn sliding(limit: u64, window: u64, parts: u32) -> SlidingWindow {
+    let divides = |parts: &u32| window % u64::from(*parts) == 0 && window / u64::from(*parts) >= 1_000;
+    let parts = (1..=parts).rev().find(divides).unwrap();
+    let most = (MAX_EXACT / 4 / (window / u64::from(parts))).min(1 << 40);
+    SlidingWindow::with_parts(limit.min(most), Micros::new(window), parts).unwrap()
+}
+
+pub(crate) fn sliding_windows_of_one_part() -> impl Strategy<Value = SlidingWindow> {
+    (counts(1 << 40), windows()).prop_map(|(limit, window)| sliding(limit, window, 1))
+}
+
+pub(crate) fn sliding_windows_of_several_parts() -> impl Strategy<Value = SlidingWindow> {
+    let parts = select(vec![2, 3, 4, 6, 10, 60]);
+    (counts(1 << 40), windows(), parts).prop_map(|(limit, window, parts)| sliding(limit, window, parts))
+}
+
+pub(crate) fn sliding_windows() -> impl Strategy<Value = SlidingWindow> {
+    prop_oneof![sliding_windows_of_one_part(), sliding_windows_of_several_parts()]
+}
+
+pub(crate) fn sliding_logs() -> impl Strategy<Value = SlidingLog> {
+    (counts(1_000_000), windows()).prop_map(|(limit, window)| SlidingLog::new(limit, Micros::new(window)).unwrap())
+}
+
+pub(crate) fn concurrencies() -> impl Strategy<Value = Concurrency> {
+    (counts(1_000_000), windows()).prop_map(|(slots, ttl)| Concurrency::new(slots, Micros::new(ttl)).unwrap())
+}
+
+/// Limits of every algorithm.
+pub(crate) fn any_limit() -> impl Strategy<Value = Limit> {
+    prop_oneof![
+        8 => any_spending_limit(),
+        1 => concurrencies().prop_map(Limit::from),
+    ]
+}
+
+/// Limits of every algorithm that counts what was spent: all but concurrency.
+pub(crate) fn any_spending_limit() -> impl Strategy<Value = Limit> {
+    prop_oneof![
+        buckets().prop_map(Bucket::token_bucket),
+        buckets().prop_map(Bucket::gcra),
+        buckets().prop_map(Bucket::meter),
+        buckets().prop_map(Bucket::shaper),
+        fixed_windows().prop_map(Limit::from),
+        calendar_windows().prop_map(Limit::from),
+        sliding_windows_of_one_part().prop_map(Limit::from),
+        sliding_windows_of_several_parts().prop_map(Limit::from),
+        sliding_logs().prop_map(Limit::from),
+    ]
+}
+
+/// The bucket that a limit is, if it is one.
+pub(crate) fn bucket_of(limit: &Limit) -> Option<Bucket> {
+    let (capacity, rate) = match limit.algorithm() {
+        Algorithm::TokenBucket(limit) => (limit.capacity(), limit.refill()),
+        Algorithm::Gcra(limit) => (limit.capacity(), limit.rate()),
+        Algorithm::Meter(limit) => (limit.capacity(), limit.outflow()),
+        Algorithm::Shaper(limit) => (limit.capacity(), limit.outflow()),
+        _ => return None,
+    };
+    Some(Bucket { capacity, rate })
+}
+
+/// The span that matters to a limit: its window, its lease, or how long it takes to recover.
+pub(crate) fn span_of(limit: &Limit) -> u64 {
+    match limit.algorithm() {
+        Algorithm::FixedWindow(limit) => match limit.windows() {
+            Windows::Every(window) => window.get(),
+            Windows::Calendar(calendar) => calendar.longest().get(),
+        },
+        Algorithm::SlidingWindow(limit) => limit.window().get(),
+        Algorithm::SlidingLog(limit) => limit.window().get(),
+        Algorithm::Concurrency(limit) => limit.ttl().get(),
+        _ => bucket_of(limit).unwrap().recovery(),
+    }
+}

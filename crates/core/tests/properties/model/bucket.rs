@@ -1,0 +1,134 @@
+//! Token bucket, GCRA, meter and shaper: what was spent, drained at a rate.
+
+use super::{Model, Spot, least};
+use crate::limits::Bucket;
+
+/// Counts in units of which a token has as many as its period has microseconds, so that each microsecond drains as many
+/// as the rate has tokens. Nothing is reduced, nothing is rounded.
+#[derive(Clone)]
+pub(crate) struct BucketModel {
+    capacity: u64,
+    token: i128,
+    micro: i128,
+    is_shaper: bool,
+    history: Vec<Event>,
+}
+
+#[derive(Clone, Copy)]
+struct Event {
+    at: i128,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Spent(i128),
+    GivenBack(i128),
+    /// The clock had stepped back so far that the key owed more than it may.
+    Cut,
+}
+
+/// What was spent as of some instant, which drains from there on, and was more before.
+#[derive(Clone, Copy, Default)]
+struct Line {
+    level: i128,
+    at: i128,
+}
+
+impl BucketModel {
+    pub(crate) fn new(bucket: Bucket) -> BucketModel {
+        let Bucket { capacity, rate } = bucket;
+        let (token, micro) = (i128::from(rate.period().get()), i128::from(rate.tokens()));
+        BucketModel { capacity, token, micro, is_shaper: false, history: Vec::new() }
+    }
+
+    pub(crate) fn shaper(bucket: Bucket) -> BucketModel {
+        BucketModel { is_shaper: true, ..BucketModel::new(bucket) }
+    }
+
+    fn full(&self) -> i128 {
+        i128::from(self.capacity) * self.token
+    }
+
+    fn units(&self, cost: u64) -> i128 {
+        i128::from(cost) * self.token
+    }
+
+    fn line(&self) -> Line {
+        self.history.iter().fold(Line::default(), |line, event| {
+            let level = self.read(line, event.at);
+            let level = match event.what {
+                What::Spent(units) => (level + units).min(2 * self.full()),
+                What::GivenBack(units) => (level - units).max(0),
+                What::Cut => 2 * self.full(),
+            };
+            Line { level, at: event.at }
+        })
+    }
+
+    fn read(&self, line: Line, now: i128) -> i128 {
+        (line.level - self.micro * (now - line.at)).max(0)
+    }
+
+    fn spent(&self, now: u64) -> i128 {
+        self.read(self.line(), i128::from(now))
+    }
+
+    fn add(&mut self, now: u64, what: What) {
+        self.history.push(Event { at: i128::from(now), what });
+    }
+
+    /// The end of the queue: the instant at which all is drained, in units.
+    fn end(&self) -> i128 {
+        let line = self.line();
+        line.at * self.micro + line.level
+    }
+}
+
+impl Model for BucketModel {
+    fn limit(&self) -> u64 {
+        self.capacity
+    }
+
+    fn fits(&self, cost: u64, now: u64) -> bool {
+        self.spent(now) + self.units(cost) <= self.full()
+    }
+
+    fn counts(&self, now: u64) -> bool {
+        self.spent(now) > 0
+    }
+
+    fn resync(&mut self, now: u64) -> bool {
+        let ahead = self.spent(now) > 2 * self.full();
+        if ahead {
+            self.add(now, What::Cut);
+        }
+        ahead
+    }
+
+    fn charge(&mut self, cost: u64, now: u64, _id: u128) -> Spot {
+        self.add(now, What::Spent(self.units(cost)));
+        self.end()
+    }
+
+    fn refund(&mut self, cost: u64, spot: Spot, now: u64, _id: u128) -> u64 {
+        // Only the last in a queue can leave it.
+        if self.is_shaper && spot != self.end() { 0 } else { self.give_back(cost, now) }
+    }
+
+    fn credit(&mut self, cost: u64, now: u64) -> u64 {
+        if self.is_shaper { 0 } else { self.give_back(cost, now) }
+    }
+
+    fn delay(&self, now: u64) -> u64 {
+        if self.is_shaper { least(|wait| self.spent(now + wait) == 0) } else { 0 }
+    }
+}
+
+impl BucketModel {
+    fn give_back(&mut self, cost: u64, now: u64) -> u64 {
+        let before = self.spent(now);
+        self.add(now, What::GivenBack(self.units(cost)));
+        u64::try_from((before - self.spent(now)) / self.token).unwrap()
+    }
+}

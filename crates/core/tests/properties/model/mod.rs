@@ -1,0 +1,95 @@
+//! Slow and obvious twins of the algorithms.
+//!
+//! A model remembers what happened and works everything out from that, each time anew. It knows only whether a cost fits
+//! and whether anything still counts; [`answer`] finds the numbers of a decision by trying, as their definitions say:
+//! the smallest wait after which it fits, the largest cost that fits, the first instant at which nothing counts.
+
+mod bucket;
+mod fixed_window;
+mod sliding_log;
+mod sliding_window;
+mod slots;
+
+pub(crate) use bucket::BucketModel;
+pub(crate) use fixed_window::FixedWindowModel;
+pub(crate) use sliding_log::SlidingLogModel;
+pub(crate) use sliding_window::SlidingWindowModel;
+pub(crate) use slots::SlotsModel;
+
+use tidegate_core::{Decision, Micros, Outcome};
+
+/// Where a model made a charge.
+pub(crate) type Spot = i128;
+
+pub(crate) trait Model: Clone {
+    fn limit(&self) -> u64;
+
+    /// Whether `cost`, which is not above the limit, would be admitted.
+    fn fits(&self, cost: u64, now: u64) -> bool;
+
+    /// Whether anything that was spent still counts.
+    fn counts(&self, now: u64) -> bool;
+
+    /// Copes with a clock that stepped back far, and says whether it did.
+    fn resync(&mut self, now: u64) -> bool;
+
+    fn charge(&mut self, cost: u64, now: u64, id: u128) -> Spot;
+
+    fn refund(&mut self, cost: u64, spot: Spot, now: u64, id: u128) -> u64;
+
+    fn credit(&mut self, cost: u64, now: u64) -> u64;
+
+    fn renew(&mut self, _now: u64, _id: u128) -> bool {
+        false
+    }
+
+    /// How long an admitted request is held back.
+    fn delay(&self, _now: u64) -> u64 {
+        0
+    }
+
+    fn reset_after(&self, now: u64) -> u64 {
+        least(|wait| !self.counts(now + wait))
+    }
+}
+
+pub(crate) fn answer(model: &impl Model, cost: u64, now: u64) -> Decision {
+    let (mut after, limit) = (model.clone(), model.limit());
+    let outcome = if cost > limit {
+        Outcome::TooLarge { max: limit }
+    } else if !model.fits(cost, now) {
+        Outcome::Deny { retry_after: Micros::new(least(|wait| model.fits(cost, now + wait))) }
+    } else {
+        if cost > 0 {
+            after.charge(cost, now, 0);
+        }
+        Outcome::Allow { delay: Micros::new(model.delay(now)) }
+    };
+    Decision {
+        outcome,
+        limit,
+        remaining: least(|cost| cost > limit || !after.fits(cost, now)).saturating_sub(1),
+        reset_after: Micros::new(after.reset_after(now)),
+    }
+}
+
+/// The smallest number for which `holds`, given that it holds for all larger ones.
+fn least(holds: impl Fn(u64) -> bool) -> u64 {
+    if holds(0) {
+        return 0;
+    }
+    let mut above = 1;
+    while !holds(above) {
+        above *= 2;
+    }
+    let mut below = above / 2;
+    while above - below > 1 {
+        let middle = below + (above - below) / 2;
+        if holds(middle) {
+            above = middle;
+        } else {
+            below = middle;
+        }
+    }
+    above
+}

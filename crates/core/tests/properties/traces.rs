@@ -1,0 +1,169 @@
+//! What happens to a key, and when.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use tidegate_core::{Decision, Limit, Timestamp};
+
+use crate::limits::span_of;
+
+const MILLI: u64 = 1_000;
+const SECOND: u64 = 1_000_000;
+const HOUR: u64 = 3_600 * SECOND;
+const YEAR: u64 = 365 * 24 * HOUR;
+
+/// The last instant of a trace: the year 2223, so that no window or wait runs into the end of time. What happens there
+/// is for the extremes.
+const LAST: u64 = 8_000_000_000_000_000;
+
+/// How the clock moves before something happens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Move {
+    Stand,
+    Ahead(u64),
+    Back(u64),
+    /// By so many 64ths of the span that matters to the limit.
+    AheadBy(u64),
+    BackBy(u64),
+    /// As long as the last denial said to wait, but for so many microseconds.
+    Retry { short: u64 },
+}
+
+/// A cost, compared to what the limit can hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cost {
+    Exactly(u64),
+    /// So many 64ths of the capacity.
+    Share(u64),
+    All,
+    OneMoreThanAll,
+}
+
+impl Cost {
+    pub(crate) fn of(self, limit: &Limit) -> u64 {
+        match self {
+            Cost::Exactly(cost) => cost,
+            Cost::Share(share) => scale(limit.capacity(), share),
+            Cost::All => limit.capacity(),
+            Cost::OneMoreThanAll => limit.capacity() + 1,
+        }
+    }
+}
+
+/// Something that happens to a key. `which` chooses among the earlier charges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    Decide(Cost),
+    Penalize(Cost),
+    Credit(Cost),
+    Refund { which: Index, cost: Cost },
+    Renew { which: Index },
+}
+
+pub(crate) type Step = (Move, Op);
+
+/// A clock that is moved step by step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hands {
+    now: u64,
+    retry: u64,
+}
+
+impl Hands {
+    pub(crate) fn at(now: u64) -> Hands {
+        Hands { now, retry: 0 }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.now)
+    }
+
+    pub(crate) fn go(&mut self, by: Move, limit: &Limit) -> Timestamp {
+        let span = |share| scale(span_of(limit), share);
+        self.now = match by {
+            Move::Stand => self.now,
+            Move::Ahead(micros) => self.now + micros,
+            Move::Back(micros) => self.now.saturating_sub(micros),
+            Move::AheadBy(share) => self.now + span(share),
+            Move::BackBy(share) => self.now.saturating_sub(span(share)),
+            Move::Retry { short } => self.now + self.retry.saturating_sub(short),
+        }
+        .min(LAST);
+        self.now()
+    }
+
+    /// Remembers what a denial said, for [`Move::Retry`].
+    pub(crate) fn heed(&mut self, decision: &Decision) {
+        self.retry = decision.retry_after().map_or(0, |wait| wait.get());
+    }
+}
+
+fn scale(whole: u64, share: u64) -> u64 {
+    u64::try_from(u128::from(whole) * u128::from(share) / 64).unwrap()
+}
+
+pub(crate) fn starts() -> impl Strategy<Value = u64> {
+    prop_oneof![1 => Just(0), 3 => Just(1_772_366_399_123_456), 2 => 0..LAST]
+}
+
+/// Moves of a clock that never steps back.
+pub(crate) fn moves_ahead() -> impl Strategy<Value = Move> {
+    prop_oneof![
+        6 => Just(Move::Stand),
+        2 => (1_u64..50).prop_map(Move::Ahead),
+        1 => (1..100 * MILLI).prop_map(Move::Ahead),
+        1 => (1..100 * SECOND).prop_map(Move::Ahead),
+        1 => (1..100 * HOUR).prop_map(Move::Ahead),
+        1 => (YEAR..20 * YEAR).prop_map(Move::Ahead),
+        6 => (0_u64..80).prop_map(Move::AheadBy),
+        1 => (80_u64..200).prop_map(Move::AheadBy),
+        5 => (0_u64..3).prop_map(|short| Move::Retry { short }),
+    ]
+}
+
+/// Moves of a clock that also steps back, by a little or by years.
+pub(crate) fn moves() -> impl Strategy<Value = Move> {
+    prop_oneof![
+        16 => moves_ahead(),
+        1 => (1_u64..50).prop_map(Move::Back),
+        1 => (1..100 * SECOND).prop_map(Move::Back),
+        1 => (HOUR..20 * YEAR).prop_map(Move::Back),
+        3 => (0_u64..400).prop_map(Move::BackBy),
+    ]
+}
+
+pub(crate) fn costs() -> impl Strategy<Value = Cost> {
+    prop_oneof![
+        1 => Just(Cost::Exactly(0)),
+        8 => Just(Cost::Exactly(1)),
+        4 => (2_u64..6).prop_map(Cost::Exactly),
+        6 => (0_u64..=64).prop_map(Cost::Share),
+        2 => Just(Cost::All),
+        1 => Just(Cost::OneMoreThanAll),
+        1 => prop_oneof![Just(u64::MAX), any::<u64>()].prop_map(Cost::Exactly),
+    ]
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        12 => costs().prop_map(Op::Decide),
+        2 => costs().prop_map(Op::Penalize),
+        1 => costs().prop_map(Op::Credit),
+        2 => (any::<Index>(), costs()).prop_map(|(which, cost)| Op::Refund { which, cost }),
+        1 => any::<Index>().prop_map(|which| Op::Renew { which }),
+    ]
+}
+
+/// Anything that can happen, on a clock that does anything.
+pub(crate) fn traces() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec((moves(), ops()), 1..60)
+}
+
+/// Anything that can happen, on a clock that never steps back.
+pub(crate) fn traces_ahead() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec((moves_ahead(), ops()), 1..60)
+}
+
+/// Requests only, on a clock that never steps back.
+pub(crate) fn requests_ahead() -> impl Strategy<Value = Vec<(Move, Cost)>> {
+    prop::collection::vec((moves_ahead(), costs()), 1..80)
+}
