@@ -20,6 +20,7 @@ mod error;
 mod fixed_window;
 mod gcra;
 mod leaky_bucket;
+mod packed;
 mod sliding_log;
 mod sliding_window;
 mod token_bucket;
@@ -36,6 +37,7 @@ pub use sliding_window::{MOST_PARTS, Sliding, SlidingWindow};
 pub use token_bucket::TokenBucket;
 
 use bucket::Bucket;
+pub(crate) use packed::Cell;
 
 use crate::decision::Decision;
 use crate::receipt::ReceiptId;

@@ -74,10 +74,7 @@ impl<C: Clock> MemoryStore<C> {
     #[inline]
     pub(crate) fn decide_one(&self, charge: &Charge<'_>) -> Decision {
         let (of, now, mut shard) = self.lock_one(charge);
-        shard.edit(of, charge.limit, now, |state| {
-            let (decision, changed) = charge.limit.decide_and_tell(state, charge.cost, now);
-            (decision, if changed { Edit::Keep } else { Edit::Leave })
-        })
+        shard.decide(of, charge.limit, charge.cost, now)
     }
 
     fn lock_all(&self, places: &[Place]) -> Locked<'_> {

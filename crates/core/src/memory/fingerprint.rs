@@ -44,16 +44,17 @@ impl Fingerprints {
     /// What is common to the fingerprints of `key` under all rules.
     #[inline]
     pub(super) fn hash(&self, key: &Key<'_>) -> KeyHash {
-        let hash = |state: &RandomState| {
-            // Writing a part mixes in its length, so parts do not run together.
-            let mut hasher = state.build_hasher();
-            match key.only_part() {
-                Some(part) => hasher.write(part),
-                None => key.parts().for_each(|part| hasher.write(part)),
-            }
-            hasher.finish()
+        let (mut first, mut second) = (self.first.build_hasher(), self.second.build_hasher());
+        // Writing a part mixes in its length, so parts do not run together.
+        let mut write = |part: &[u8]| {
+            first.write(part);
+            second.write(part);
         };
-        KeyHash(hash(&self.first), hash(&self.second))
+        match key.only_part() {
+            Some(part) => write(part),
+            None => key.parts().for_each(write),
+        }
+        KeyHash(first.finish(), second.finish())
     }
 
     /// The fingerprint of the bucket that keys share under `rule` when there is no room for more.

@@ -8,7 +8,6 @@
 //! every write and never in one long pause. Where the cap is reached and no key has recovered, new keys share one bucket
 //! per rule: a key that owes something is never forgotten to make room, so flooding the store buys nobody anything.
 
-mod cell;
 mod deciding;
 mod fingerprint;
 mod holds;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::cell;
 use super::fingerprint::Fingerprint;
 use super::holds::Holds;
 use super::table::Table;
+use crate::decision::Decision;
 use crate::limit::{Limit, State};
 use crate::time::Timestamp;
 
@@ -85,16 +85,32 @@ impl Shard {
         if entry.shape == limit.shape().get() {
             match self.large_state(limit, entry.cell[0]) {
                 Some(state) => look(state),
-                None => look(&cell::unpack(limit, entry.cell)),
+                None => look(&limit.unpack(entry.cell)),
             }
         } else {
             look(&self.carried(index, limit, now))
         }
     }
 
+    /// Decides a charge of `cost` by itself.
+    #[inline]
+    pub(super) fn decide(&mut self, of: Fingerprint, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
+        if let Ok(index) = self.table.find(of) {
+            let entry = self.table.entry_mut(index);
+            if entry.shape == limit.shape().get() && limit.packs() {
+                let decision = limit.decide_packed(&mut entry.cell, cost, now);
+                self.count_write(now);
+                return decision;
+            }
+        }
+        self.edit(of, limit, now, |state| {
+            let (decision, changed) = limit.decide_and_tell(state, cost, now);
+            (decision, if changed { Edit::Keep } else { Edit::Leave })
+        })
+    }
+
     /// Lets `change` work on the state of a key under `limit`, and keeps what it made of it if it says so. A key that is
     /// not there starts afresh, and a key whose limit has another shape carries over what it had spent.
-    #[inline]
     pub(super) fn edit<R>(
         &mut self,
         of: Fingerprint,
@@ -102,32 +118,7 @@ impl Shard {
         now: Timestamp,
         change: impl FnOnce(&mut State) -> (R, Edit),
     ) -> R {
-        match self.table.find(of) {
-            Ok(index) if self.table.entry_mut(index).shape == limit.shape().get() && cell::fits(limit) => {
-                let entry = self.table.entry_mut(index);
-                let mut state = cell::unpack(limit, entry.cell);
-                let (answer, edit) = change(&mut state);
-                if edit == Edit::Keep
-                    && let Some(cell) = cell::pack(&state)
-                {
-                    entry.cell = cell;
-                    self.count_write(now);
-                }
-                answer
-            }
-            found => self.edit_slowly(found.ok(), of, limit, now, change),
-        }
-    }
-
-    fn edit_slowly<R>(
-        &mut self,
-        found: Option<usize>,
-        of: Fingerprint,
-        limit: &Limit,
-        now: Timestamp,
-        change: impl FnOnce(&mut State) -> (R, Edit),
-    ) -> R {
-        let Some(index) = found else {
+        let Ok(index) = self.table.find(of) else {
             let mut state = limit.fresh();
             let (answer, edit) = change(&mut state);
             if edit == Edit::Keep {
@@ -137,29 +128,42 @@ impl Shard {
             return answer;
         };
         let entry = *self.table.entry_mut(index);
-        if entry.shape == limit.shape().get()
-            && let Some(state) = self.large_state_mut(limit, entry.cell[0])
-        {
-            let (answer, edit) = change(state);
+        if entry.shape != limit.shape().get() {
+            let mut state = self.carried(index, limit, now);
+            let (answer, edit) = change(&mut state);
             if edit == Edit::Keep {
-                self.count_write(now);
+                self.remove(index);
+                self.insert(of, limit, state);
             }
             return answer;
         }
-        let mut state = self.carried(index, limit, now);
-        let (answer, edit) = change(&mut state);
+        let (answer, edit) = match self.large_state_mut(limit, entry.cell[0]) {
+            Some(state) => change(state),
+            None => {
+                let mut state = limit.unpack(entry.cell);
+                let (answer, edit) = change(&mut state);
+                if edit == Edit::Keep
+                    && let Some(cell) = limit.pack(&state)
+                {
+                    self.table.entry_mut(index).cell = cell;
+                }
+                (answer, edit)
+            }
+        };
         if edit == Edit::Keep {
-            self.remove(index);
-            self.insert(of, limit, state);
+            self.count_write(now);
         }
         answer
     }
 
     /// Whether the key is known, or can be added without passing `most`. Keys that have recovered make room.
+    #[inline]
     pub(super) fn has_room_for(&mut self, of: Fingerprint, most: usize, now: Timestamp) -> bool {
-        if self.table.len() < most || self.table.find(of).is_ok() {
-            return true;
-        }
+        self.table.len() < most || self.table.find(of).is_ok() || self.make_room(most, now)
+    }
+
+    #[cold]
+    fn make_room(&mut self, most: usize, now: Timestamp) -> bool {
         let before = self.table.len();
         self.sweep(SLOTS_FOR_ROOM, now);
         let evicted = (before - self.table.len()) as u64;
@@ -187,9 +191,9 @@ impl Shard {
     fn insert(&mut self, of: Fingerprint, limit: &Limit, state: State) {
         let beside = self.beside();
         beside.limits.insert(limit.shape().get(), *limit);
-        let cell = match cell::pack(&state) {
-            Some(cell) if cell::fits(limit) => cell,
-            _ => [beside.put(state) as u64, 0],
+        let cell = match limit.pack(&state) {
+            Some(cell) => cell,
+            None => [beside.put(state) as u64, 0],
         };
         self.table.insert(of, limit.shape().get(), cell);
         self.tidy_limits();
@@ -198,7 +202,7 @@ impl Shard {
     fn remove(&mut self, index: usize) {
         if let Some(entry) = self.table.get(index).copied()
             && let Some(limit) = self.limit_of_shape(entry.shape)
-            && !cell::fits(limit)
+            && !limit.packs()
         {
             self.beside().take(entry.cell[0]);
         }
@@ -213,19 +217,19 @@ impl Shard {
             let old = self.limit_of_shape(entry.shape)?;
             Some(match self.large_state(old, entry.cell[0]) {
                 Some(state) => limit.carry(old, state, now),
-                None => limit.carry(old, &cell::unpack(old, entry.cell), now),
+                None => limit.carry(old, &old.unpack(entry.cell), now),
             })
         };
         carried().unwrap_or_else(|| limit.fresh())
     }
 
     fn large_state(&self, limit: &Limit, index: u64) -> Option<&State> {
-        let beside = self.beside.as_deref().filter(|_| !cell::fits(limit))?;
+        let beside = self.beside.as_deref().filter(|_| !limit.packs())?;
         beside.large.get(usize::try_from(index).ok()?)?.as_ref()
     }
 
     fn large_state_mut(&mut self, limit: &Limit, index: u64) -> Option<&mut State> {
-        let beside = self.beside.as_deref_mut().filter(|_| !cell::fits(limit))?;
+        let beside = self.beside.as_deref_mut().filter(|_| !limit.packs())?;
         beside.large.get_mut(usize::try_from(index).ok()?)?.as_mut()
     }
 
@@ -271,7 +275,7 @@ impl Shard {
         let Some(limit) = self.limit_of_shape(entry.shape) else { return false };
         match self.large_state(limit, entry.cell[0]) {
             Some(state) => limit.is_recovered(state, now),
-            None => limit.is_recovered(&cell::unpack(limit, entry.cell), now),
+            None => limit.is_recovered(&limit.unpack(entry.cell), now),
         }
     }
 

@@ -6,9 +6,7 @@
 //! grows by a sixth, not twofold: that is what keeps a key at about forty bytes.
 
 use super::fingerprint::Fingerprint;
-
-/// Sixteen bytes of state: of an algorithm whose state is that small, or where to find it.
-pub(super) type Cell = [u64; 2];
+use crate::limit::Cell;
 
 /// One key. Half a cache line.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +17,7 @@ pub(super) struct Entry {
     low: u32,
     /// The shape of the limit that wrote the cell.
     pub(super) shape: u32,
+    /// The key's state, or where to find it if it is a large one.
     pub(super) cell: Cell,
 }
 

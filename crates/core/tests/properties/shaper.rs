@@ -1,1 +1,90 @@
-//! todo
+//! The shaper: requests leave one after the other, and no more wait than its queue holds.
+
+use proptest::prelude::*;
+
+use crate::limits::buckets;
+use crate::traces::{Hands, costs, moves, requests_ahead, starts};
+
+/// A request in the queue.
+struct Queued {
+    leaves: u64,
+    cost: u64,
+}
+
+proptest! {
+    #![proptest_config(crate::cases(600))]
+
+    #[test]
+    fn departures_are_as_far_apart_as_their_cost_takes(
+        bucket in buckets(), start in starts(), requests in prop::collection::vec((moves(), costs()), 1..80),
+    ) {
+        let limit = bucket.shaper();
+        let (period, tokens) = (u128::from(bucket.rate.period().get()), u128::from(bucket.rate.tokens()));
+        let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+        let mut queue: Vec<Queued> = Vec::new();
+        for (by, cost) in requests {
+            let now = hands.go(by, &limit);
+            // After a long step back the end of the queue is moved, and what was promised before is void.
+            if limit.resync(&mut state, now) {
+                break;
+            }
+            let decision = limit.decide(&mut state, cost.of(&limit), now);
+            hands.heed(&decision);
+            if !decision.is_allowed() || cost.of(&limit) == 0 {
+                continue;
+            }
+            queue.push(Queued { leaves: now.as_micros() + decision.delay().get(), cost: cost.of(&limit) });
+            let last = queue.last().unwrap();
+            let mut ahead = 0;
+            for earlier in queue.iter().rev().skip(1) {
+                ahead += u128::from(earlier.cost);
+                prop_assert!(earlier.leaves <= last.leaves);
+                // Each leaves at the first whole microsecond that is not too early, so two of them may be a part of a
+                // microsecond closer than the cost between them takes, but never a whole one.
+                prop_assert!(u128::from(last.leaves - earlier.leaves + 1) * tokens > ahead * period);
+            }
+        }
+    }
+
+    #[test]
+    fn the_queue_holds_at_most_its_capacity(
+        bucket in buckets(), start in starts(), requests in requests_ahead(),
+    ) {
+        let limit = bucket.shaper();
+        let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+        let mut queue: Vec<Queued> = Vec::new();
+        for (by, cost) in requests {
+            let now = hands.go(by, &limit);
+            let decision = limit.decide(&mut state, cost.of(&limit), now);
+            hands.heed(&decision);
+            if decision.is_allowed() {
+                let leaves = now.as_micros() + decision.delay().get();
+                prop_assert!(decision.delay().get() <= bucket.recovery());
+                queue.push(Queued { leaves, cost: cost.of(&limit) });
+            }
+            let waiting = queue.iter().filter(|queued| queued.leaves > now.as_micros());
+            prop_assert!(waiting.map(|queued| queued.cost).sum::<u64>() <= bucket.capacity);
+        }
+    }
+
+    #[test]
+    fn a_request_that_finds_the_queue_empty_leaves_at_once(bucket in buckets(), start in starts(), cost in costs()) {
+        let limit = bucket.shaper();
+        let (mut state, now) = (limit.fresh(), Hands::at(start).now());
+        prop_assume!(cost.of(&limit) <= bucket.capacity);
+        let decision = limit.decide(&mut state, cost.of(&limit), now);
+        prop_assert!(decision.is_allowed() && decision.delay().is_zero());
+    }
+
+    #[test]
+    fn a_queue_of_one_never_delays(start in starts(), bucket in buckets(), requests in requests_ahead()) {
+        let limit = crate::limits::Bucket { capacity: 1, ..bucket }.shaper();
+        let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+        for (by, cost) in requests {
+            let now = hands.go(by, &limit);
+            let decision = limit.decide(&mut state, cost.of(&limit), now);
+            hands.heed(&decision);
+            prop_assert!(decision.delay().is_zero() || cost.of(&limit) == 0);
+        }
+    }
+}

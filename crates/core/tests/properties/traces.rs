@@ -25,7 +25,9 @@ pub(crate) enum Move {
     AheadBy(u64),
     BackBy(u64),
     /// As long as the last denial said to wait, but for so many microseconds.
-    Retry { short: u64 },
+    Retry {
+        short: u64,
+    },
 }
 
 /// A cost, compared to what the limit can hold.

@@ -11,7 +11,7 @@ mod sliding_window;
 mod slots;
 
 pub(crate) use bucket::BucketModel;
-pub(crate) use fixed_window::FixedWindowModel;
+pub(crate) use fixed_window::{FixedWindowModel, number_of};
 pub(crate) use sliding_log::SlidingLogModel;
 pub(crate) use sliding_window::SlidingWindowModel;
 pub(crate) use slots::SlotsModel;
