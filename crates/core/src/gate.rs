@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
-use crate::decision::Decision;
+use crate::decision::{Decision, Outcome};
 use crate::key::{Key, RuleId};
 use crate::limit::Limit;
 use crate::memory::MemoryStore;
@@ -33,11 +33,19 @@ pub struct Gate<C: Clock = SystemClock> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The limit said no.
-    #[error("denied by the limit")]
+    #[error("denied: {}", when(.0))]
     Denied(Decision),
     /// The store could not remember what would have been taken.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+fn when(decision: &Decision) -> String {
+    match decision.outcome {
+        Outcome::Allow { delay } => format!("go ahead in {delay}"),
+        Outcome::Deny { retry_after } => format!("try again in {retry_after}"),
+        Outcome::TooLarge { max } => format!("at most {max} can ever pass at once"),
+    }
 }
 
 impl Gate {
@@ -61,7 +69,7 @@ impl<C: Clock> Gate<C> {
     }
 
     /// Takes `cost` units from `key`, or none and says when to come back. Slots taken this way come back only when their
-    /// lease ends; [`Gate::hold`] gives them back earlier.
+    /// lease ends; [`Gate::slot`] gives them back earlier.
     #[inline]
     pub fn check_cost<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.store.decide_one(&self.charge(&key.into(), cost))
@@ -69,20 +77,41 @@ impl<C: Clock> Gate<C> {
 
     /// How `key` stands, spending nothing.
     pub fn peek<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
-        self.store.peek_one(&self.charge(&key.into(), 0))
+        self.peek_cost(key, 0)
     }
 
-    /// Takes `cost` units until the permit is settled or dropped: a reservation, open for `ttl`, or slots.
+    /// What [`Gate::check_cost`] would answer, spending nothing.
+    pub fn peek_cost<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
+        self.store.peek_one(&self.charge(&key.into(), cost))
+    }
+
+    /// Takes `cost` units until the permit is settled at what it really was, or dropped. The permit can be settled for
+    /// `ttl`; under a concurrency limit it holds slots, for as long as their lease.
     ///
     /// # Errors
     /// [`Refusal::Denied`] if the limit says no, [`Refusal::Store`] if there is no room to remember it.
-    pub fn hold<'k>(&self, key: impl Into<Key<'k>>, cost: u64, ttl: impl Into<Micros>) -> Result<Permit<C>, Refusal> {
-        let key = key.into();
-        let Answer { decisions, receipt } = self.store.decide(&[self.charge(&key, cost).reserve(ttl)])?;
-        match (receipt, &decisions[..]) {
-            (None, &[decision]) if !decision.is_allowed() => Err(Refusal::Denied(decision)),
-            // A cost of nothing is allowed and holds nothing.
-            (receipt, _) => Ok(Permit::new(Arc::clone(&self.store), receipt)),
+    pub fn reserve<'k>(
+        &self,
+        key: impl Into<Key<'k>>,
+        cost: u64,
+        ttl: impl Into<Micros>,
+    ) -> Result<Permit<C>, Refusal> {
+        self.hold(&self.charge(&key.into(), cost).reserve(ttl))
+    }
+
+    /// Takes one slot of a concurrency limit until the permit is dropped. Of any other limit it takes one unit for good.
+    ///
+    /// # Errors
+    /// [`Refusal::Denied`] if all slots are taken.
+    pub fn slot<'k>(&self, key: impl Into<Key<'k>>) -> Result<Permit<C>, Refusal> {
+        self.hold(&self.charge(&key.into(), 1))
+    }
+
+    fn hold(&self, charge: &Charge<'_>) -> Result<Permit<C>, Refusal> {
+        let Answer { decisions, receipt } = self.store.decide(std::slice::from_ref(charge))?;
+        match decisions.iter().find(|decision| !decision.is_allowed()) {
+            Some(denied) => Err(Refusal::Denied(*denied)),
+            None => Ok(Permit::new(Arc::clone(&self.store), receipt)),
         }
     }
 

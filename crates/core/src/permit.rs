@@ -10,8 +10,8 @@ use crate::receipt::{Receipt, Settlement};
 /// Holds what an admission took from a [`MemoryStore`], and gives all of it back when dropped: reserved costs as if
 /// nothing had been used, slots as free. A request that panics, is cancelled or never happens costs nothing.
 ///
-/// A permit that is leaked (`std::mem::forget`) is given back by time: its slots when their lease ends, while a reserved
-/// cost stays spent and comes back at the limit's own pace.
+/// What has expired by then is not there to give back, and a permit that is leaked (`std::mem::forget`) gives nothing
+/// back: its slots come free when their lease ends, and a reserved cost stays spent and returns at the limit's own pace.
 pub struct Permit<C: Clock> {
     store: Arc<MemoryStore<C>>,
     receipt: Option<Receipt>,

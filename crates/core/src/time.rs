@@ -127,9 +127,17 @@ impl From<Duration> for Micros {
     }
 }
 
+/// As people write it: `3h`, `90s`, `1.5ms`.
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Duration::from(*self), f)
+        let minute = Micros::from_secs(60);
+        if self.is_zero() {
+            f.write_str("0s")
+        } else if self.0.is_multiple_of(minute.0) {
+            f.write_str(&crate::notation::write_span(*self))
+        } else {
+            fmt::Debug::fmt(&Duration::from(*self), f)
+        }
     }
 }
 
@@ -143,6 +151,16 @@ mod tests {
         assert_eq!(Timestamp::from_secs(u64::MAX), Timestamp::MAX);
         assert_eq!(Timestamp::MAX + Micros::new(u64::MAX), Timestamp::MAX);
         assert_eq!(Timestamp::EPOCH - Micros::new(1), Timestamp::EPOCH);
+    }
+
+    #[test]
+    fn spans_read_as_people_write_them() {
+        for (secs, text) in
+            [(0, "0s"), (90, "90s"), (3_600, "1h"), (86_400, "1day"), (366 * 86_400, "366day"), (120, "2min")]
+        {
+            assert_eq!(Micros::from_secs(secs).to_string(), text);
+        }
+        assert_eq!(Micros::new(1_500).to_string(), "1.5ms");
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Concurrency {
     pub fn new(slots: u64, ttl: impl Into<Micros>) -> Result<Concurrency, LimitError> {
         let ttl = ttl.into();
         if slots > MOST_SLOTS {
-            let instead = "spread the work over several keys";
+            let instead = "spread the work over several keys".to_owned();
             return Err(LimitError::CountTooLarge { limit: slots, most: MOST_SLOTS, what: "one key's slots", instead });
         }
         if ttl < SHORTEST_LEASE || ttl > LONGEST_PERIOD {

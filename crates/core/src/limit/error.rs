@@ -14,7 +14,7 @@ pub enum LimitError {
     #[error("a period of 0 is no period: give at least 1 microsecond")]
     ZeroPeriod,
     /// A rate or window over too long a time.
-    #[error("a period of {period} is longer than {LONGEST_PERIOD} (366 days): give a shorter one")]
+    #[error("a period of {period} is longer than {LONGEST_PERIOD}: give a shorter one")]
     PeriodTooLong {
         /// The period asked for.
         period: Micros,
@@ -61,7 +61,7 @@ pub enum LimitError {
         /// The algorithm.
         what: &'static str,
         /// What to do about it.
-        instead: &'static str,
+        instead: String,
     },
     /// A sliding window that cannot be cut into the parts asked for.
     #[error(

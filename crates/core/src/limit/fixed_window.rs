@@ -69,7 +69,7 @@ impl FixedWindow {
     fn with(limit: u64, windows: Windows) -> Result<FixedWindow, LimitError> {
         let most = MAX_EXACT / 2;
         if limit > most {
-            let instead = "count in larger units";
+            let instead = "count in larger units".to_owned();
             return Err(LimitError::CountTooLarge { limit, most, what: "a fixed window", instead });
         }
         Ok(FixedWindow { limit, windows })

@@ -73,7 +73,7 @@ impl SlidingLog {
     pub fn new(limit: u64, window: impl Into<Micros>) -> Result<SlidingLog, LimitError> {
         let window = window_length(window.into())?;
         if limit > LONGEST_LOG {
-            let instead = "use a sliding window counter, which needs no log";
+            let instead = "use a sliding window counter, which needs no log".to_owned();
             return Err(LimitError::CountTooLarge { limit, most: LONGEST_LOG, what: "a sliding log", instead });
         }
         Ok(SlidingLog { limit, window })

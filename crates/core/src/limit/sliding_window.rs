@@ -17,6 +17,12 @@ pub const MOST_PARTS: u32 = 360;
 /// The largest limit, so that two counters and a part's number fit in sixteen bytes.
 const MOST: u64 = 1 << 40;
 
+/// The largest limit that can be weighted exactly with parts of this length.
+const fn most_with(part: u64) -> u64 {
+    let most = MAX_EXACT / 4 / part;
+    if most < MOST { most } else { MOST }
+}
+
 /// At most `limit` in a window that slides, by estimate: never more than `limit` in a window aligned to its parts,
 /// never more than `2 · limit − 1` in any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,16 +77,21 @@ impl SlidingWindow {
     /// divide it, or a limit too large to weight exactly: more parts allow a larger one.
     pub fn with_parts(limit: u64, window: impl Into<Micros>, parts: u32) -> Result<SlidingWindow, LimitError> {
         let window = window_length(window.into())?;
-        if parts == 0 || parts > MOST_PARTS || window.get() % u64::from(parts) != 0 {
+        if parts == 0 || parts > MOST_PARTS || !window.get().is_multiple_of(parts.into()) {
             return Err(LimitError::UnevenParts { window, parts, most: MOST_PARTS });
         }
         let part = window.get() / u64::from(parts);
         if part < SHORTEST_WINDOW.get() {
             return Err(LimitError::WindowTooShort { window: Micros::new(part), least: SHORTEST_WINDOW });
         }
-        let most = (MAX_EXACT / 4 / part).min(MOST);
+        let most = most_with(part);
         if limit > most {
-            let instead = "cut the window into more parts, or use a fixed window";
+            let cuts = (1..=MOST_PARTS).filter(|&parts| window.get().is_multiple_of(parts.into()));
+            let enough = cuts.map(u64::from).find(|parts| limit <= most_with(window.get() / parts));
+            let instead = match enough {
+                Some(parts) => format!("cut the window into {parts} parts"),
+                None => "use a fixed window".to_owned(),
+            };
             return Err(LimitError::CountTooLarge { limit, most, what: "this sliding window", instead });
         }
         Ok(SlidingWindow { limit, window, parts, part })

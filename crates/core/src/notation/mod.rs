@@ -22,6 +22,8 @@ mod unit;
 
 use std::fmt;
 
+use crate::time::Micros;
+
 /// Text that is not a limit. Says where it goes wrong and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotationError {
@@ -69,6 +71,17 @@ impl fmt::Display for NotationError {
 }
 
 impl std::error::Error for NotationError {}
+
+/// A span of time, such as `30s`.
+pub(crate) fn span(text: &str) -> Result<Micros, NotationError> {
+    parse::span(text)
+}
+
+/// A span of time as it is [read](span).
+pub(crate) fn write_span(span: Micros) -> String {
+    let (number, unit) = unit::Unit::measuring(span);
+    format!("{number}{}", unit.names[0])
+}
 
 /// The known word that `word` was probably meant to be.
 pub(crate) fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

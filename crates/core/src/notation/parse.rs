@@ -37,6 +37,14 @@ impl FromStr for Rate {
     }
 }
 
+pub(super) fn span(text: &str) -> Result<Micros, NotationError> {
+    let mut words = Words::new(text);
+    let word = words.expect("a span of time, such as 30s")?;
+    let (number, unit) = words.span(word)?;
+    words.end(&[])?;
+    Ok(Micros::new(number.saturating_mul(unit.micros)))
+}
+
 fn limit(words: &mut Words<'_>) -> Result<Limit, NotationError> {
     let algorithm = words.algorithm()?;
     match algorithm {

@@ -37,8 +37,7 @@ impl fmt::Display for Limit {
                 per(f, limit.limit(), limit.window())
             }
             Algorithm::Concurrency(limit) => {
-                let (number, unit) = Unit::measuring(limit.ttl());
-                write!(f, "concurrent {} ttl {number}{}", limit.slots(), unit.names[0])
+                write!(f, "concurrent {} ttl {}", limit.slots(), super::write_span(limit.ttl()))
             }
         }
     }

@@ -180,3 +180,33 @@ pub(crate) fn span_of(limit: &Limit) -> u64 {
         _ => bucket_of(limit).unwrap().recovery(),
     }
 }
+
+/// The same limit with another capacity, or with the largest it can have if that is less.
+pub(crate) fn with_capacity(limit: &Limit, capacity: u64) -> Limit {
+    let up_to = |most: u64| capacity.min(most);
+    match *limit.algorithm() {
+        Algorithm::TokenBucket(limit) => {
+            let rate = limit.refill();
+            Bucket { capacity: up_to(MAX_EXACT / 2 / rate.drops_per_token()), rate }.token_bucket()
+        }
+        Algorithm::Gcra(limit) => {
+            let rate = limit.rate();
+            Bucket { capacity: up_to(MAX_EXACT / 2 / rate.drops_per_token()), rate }.gcra()
+        }
+        Algorithm::Meter(limit) => {
+            let rate = limit.outflow();
+            Bucket { capacity: up_to(MAX_EXACT / 2 / rate.drops_per_token()), rate }.meter()
+        }
+        Algorithm::Shaper(limit) => {
+            let rate = limit.outflow();
+            Bucket { capacity: up_to(MAX_EXACT / 2 / rate.drops_per_token()), rate }.shaper()
+        }
+        Algorithm::FixedWindow(limit) => match limit.windows() {
+            Windows::Every(window) => FixedWindow::new(up_to(MAX_EXACT / 2), window).unwrap().into(),
+            Windows::Calendar(calendar) => FixedWindow::calendar(up_to(MAX_EXACT / 2), calendar).unwrap().into(),
+        },
+        Algorithm::SlidingWindow(limit) => sliding(capacity, limit.window().get(), limit.parts()).into(),
+        Algorithm::SlidingLog(limit) => SlidingLog::new(up_to(1_000_000), limit.window()).unwrap().into(),
+        Algorithm::Concurrency(limit) => Concurrency::new(up_to(1_000_000), limit.ttl()).unwrap().into(),
+    }
+}

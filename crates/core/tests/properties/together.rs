@@ -1,1 +1,264 @@
-//! todo
+//! Several charges at once: all are made or none, as if each key's state lay in a plain map.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use tidegate_core::limit::Mark;
+use tidegate_core::{
+    Adjustment, Charge, Clock, Decision, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, ReceiptId, RuleId,
+    Settlement, State, Timestamp,
+};
+
+use crate::limits::{any_limit, with_capacity};
+use crate::traces::{Cost, Hands, Move, costs, moves, moves_ahead, starts};
+
+const TTL: Micros = Micros::from_secs(10);
+
+/// A charge, by the numbers of its rule and key.
+#[derive(Clone, Copy, Debug)]
+struct Ask {
+    rule: usize,
+    key: usize,
+    cost: Cost,
+    reserve: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Decide(Vec<Ask>),
+    Peek(Vec<Ask>),
+    Adjust(Ask, bool),
+    Settle(Index, u64),
+    Reset(Ask),
+}
+
+fn asks() -> impl Strategy<Value = Ask> {
+    (0_usize..4, 0_usize..2, costs(), prop::bool::weighted(0.3)).prop_map(|(rule, key, cost, reserve)| Ask {
+        rule,
+        key,
+        cost,
+        reserve,
+    })
+}
+
+fn acts() -> impl Strategy<Value = Vec<(Move, Act)>> {
+    let act = prop_oneof![
+        12 => prop::collection::vec(asks(), 0..5).prop_map(Act::Decide),
+        2 => prop::collection::vec(asks(), 0..5).prop_map(Act::Peek),
+        2 => (asks(), any::<bool>()).prop_map(|(ask, is_penalty)| Act::Adjust(ask, is_penalty)),
+        4 => (any::<Index>(), 0_u64..100).prop_map(|(which, actual)| Act::Settle(which, actual)),
+        1 => asks().prop_map(Act::Reset),
+    ];
+    prop::collection::vec((moves_ahead(), act), 1..60)
+}
+
+/// Something that the model holds for a receipt.
+#[derive(Clone, Copy)]
+struct Holding {
+    at: (usize, usize),
+    mark: Mark,
+    taken: u64,
+    expires: Timestamp,
+}
+
+/// What a store should do, in a plain map.
+struct Plain {
+    limits: Vec<Limit>,
+    states: HashMap<(usize, usize), State>,
+    receipts: u128,
+}
+
+impl Plain {
+    fn limit(&self, rule: usize) -> Limit {
+        self.limits[rule % self.limits.len()]
+    }
+
+    fn state(&mut self, at: (usize, usize)) -> &mut State {
+        let fresh = self.limit(at.0).fresh();
+        self.states.entry(at).or_insert(fresh)
+    }
+
+    fn decide(&mut self, asks: &[Ask], now: Timestamp) -> (Vec<Decision>, ReceiptId, Vec<Holding>) {
+        let mut decisions = Vec::new();
+        for (index, ask) in asks.iter().enumerate() {
+            let (limit, at) = (self.limit(ask.rule), (ask.rule, ask.key));
+            let same = asks[..=index].iter().filter(|other| (other.rule, other.key) == at);
+            let cost = same.fold(0_u64, |sum, other| sum.saturating_add(other.cost.of(&limit)));
+            limit.resync(self.state(at), now);
+            decisions.push(limit.evaluate(self.state(at), cost, now));
+        }
+        self.receipts += 1;
+        let (id, mut held) = (ReceiptId::new(self.receipts), Vec::new());
+        if decisions.iter().all(Decision::is_allowed) {
+            for ask in asks {
+                let (limit, at) = (self.limit(ask.rule), (ask.rule, ask.key));
+                let taken = ask.cost.of(&limit);
+                if taken > 0 {
+                    let mark = limit.charge(self.state(at), taken, now, id);
+                    if ask.reserve || limit.holds_slots() {
+                        held.push(Holding { at, mark, taken, expires: now + TTL });
+                    }
+                }
+            }
+        } else {
+            for (ask, decision) in asks.iter().zip(&mut decisions).filter(|(_, decision)| decision.is_allowed()) {
+                *decision = self.limit(ask.rule).evaluate(self.state((ask.rule, ask.key)), 0, now);
+            }
+        }
+        (decisions, id, held)
+    }
+
+    fn peek(&mut self, ask: &Ask, now: Timestamp) -> Decision {
+        let limit = self.limit(ask.rule);
+        let mut state = self.state((ask.rule, ask.key)).clone();
+        limit.resync(&mut state, now);
+        limit.evaluate(&state, ask.cost.of(&limit), now)
+    }
+
+    fn adjust(&mut self, ask: &Ask, adjustment: Adjustment, now: Timestamp) -> Decision {
+        let limit = self.limit(ask.rule);
+        let state = self.state((ask.rule, ask.key));
+        let (mut changed, cost) = (state.clone(), ask.cost.of(&limit));
+        limit.resync(&mut changed, now);
+        let is_change = match adjustment {
+            Adjustment::Penalty => {
+                limit.charge(&mut changed, cost, now, ReceiptId::ANONYMOUS);
+                true
+            }
+            Adjustment::Credit => limit.credit(&mut changed, cost, now) > 0,
+        };
+        let stands = limit.evaluate(&changed, 0, now);
+        if is_change {
+            *state = changed;
+        }
+        stands
+    }
+
+    /// What is given back and charged on top; `None` if it is gone.
+    fn settle(&mut self, id: ReceiptId, held: &Holding, actual: u64, now: Timestamp) -> Option<(u64, u64)> {
+        let limit = self.limit(held.at.0);
+        let state = self.state(held.at);
+        if limit.holds_slots() {
+            let freed = limit.refund(state, held.taken, held.mark, now, id);
+            return (freed > 0).then_some((freed, 0));
+        }
+        if held.expires <= now {
+            return None;
+        }
+        let (back, more) = (held.taken.saturating_sub(actual), actual.saturating_sub(held.taken));
+        let mut changed = state.clone();
+        let given = if back > 0 { limit.refund(&mut changed, back, held.mark, now, id) } else { 0 };
+        if more > 0 {
+            limit.charge(&mut changed, more, now, id);
+        }
+        if given > 0 || more > 0 {
+            *state = changed;
+        }
+        Some((given, more))
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::cases(700))]
+
+    #[test]
+    fn a_store_decides_all_or_nothing_as_a_plain_map_would(
+        limits in prop::collection::vec(any_limit(), 1..3),
+        start in starts(),
+        acts in acts(),
+        max_keys in prop_oneof![Just(100), Just(100_000)],
+    ) {
+        // Rules whose limits differ only in capacity are the ones that a store could mix up.
+        let limits: Vec<_> =
+            limits.iter().flat_map(|limit| [*limit, with_capacity(limit, limit.capacity() / 3 + 1)]).collect();
+        let clock = ManualClock::at(Timestamp::from_micros(start));
+        let store = MemoryStore::with_clock_and_cap(clock.clone(), max_keys);
+        let rules = ["a", "b", "c", "d"].map(RuleId::new);
+        let keys = [Key::from("x"), Key::of(["x", "y"])];
+        let mut plain = Plain { limits, states: HashMap::new(), receipts: 0 };
+        let mut hands = Hands::at(start);
+        let mut receipts: Vec<(Receipt, ReceiptId, Vec<Holding>)> = Vec::new();
+        for (by, act) in acts {
+            let now = hands.go(by, &plain.limits[0]);
+            clock.set(now);
+            let limits = plain.limits.clone();
+            let charge = |ask: &Ask| {
+                let limit = &limits[ask.rule % limits.len()];
+                let charge = Charge::new(&rules[ask.rule], &keys[ask.key], limit).cost(ask.cost.of(limit));
+                if ask.reserve { charge.reserve(TTL) } else { charge }
+            };
+            match act {
+                Act::Decide(asks) => {
+                    let charges: Vec<_> = asks.iter().map(charge).collect();
+                    let answer = store.decide(&charges).unwrap();
+                    let (decisions, id, held) = plain.decide(&asks, now);
+                    prop_assert_eq!(&answer.decisions[..], &decisions[..]);
+                    prop_assert_eq!(answer.receipt.as_ref().map_or(0, |receipt| receipt.held.len()), held.len());
+                    if let Some(receipt) = answer.receipt {
+                        receipts.push((receipt, id, held));
+                    }
+                    if let Some(denial) = decisions.iter().find(|decision| !decision.is_allowed()) {
+                        hands.heed(denial);
+                    }
+                }
+                Act::Peek(asks) => {
+                    let charges: Vec<_> = asks.iter().map(charge).collect();
+                    let expected: Vec<_> = asks.iter().map(|ask| plain.peek(ask, now)).collect();
+                    prop_assert_eq!(&store.peek(&charges)[..], &expected[..]);
+                }
+                Act::Adjust(ask, is_penalty) => {
+                    let adjustment = if is_penalty { Adjustment::Penalty } else { Adjustment::Credit };
+                    prop_assert_eq!(store.adjust(&charge(&ask), adjustment), plain.adjust(&ask, adjustment, now));
+                }
+                Act::Settle(which, share) if !receipts.is_empty() => {
+                    let (receipt, id, held) = receipts.swap_remove(which.index(receipts.len()));
+                    let actual: Vec<_> = held.iter().map(|held| held.taken / 64 * share).collect();
+                    let mut expected = Settlement::Gone;
+                    for (held, actual) in held.iter().zip(&actual) {
+                        if let Some((given, more)) = plain.settle(id, held, *actual, now) {
+                            let (given_back, charged) = match expected {
+                                Settlement::Settled { given_back, charged } => (given_back + given, charged + more),
+                                Settlement::Gone => (given, more),
+                            };
+                            expected = Settlement::Settled { given_back, charged };
+                        }
+                    }
+                    prop_assert_eq!(store.settle(&receipt, &actual), expected);
+                }
+                Act::Reset(ask) => {
+                    let owes = !plain.limit(ask.rule).is_recovered(plain.state((ask.rule, ask.key)), now);
+                    plain.states.remove(&(ask.rule, ask.key));
+                    let forgot = store.reset(&rules[ask.rule], &keys[ask.key]);
+                    // A key that has recovered may have been forgotten before.
+                    prop_assert!(forgot || !owes);
+                }
+                Act::Settle(..) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_follows_a_clock_that_steps_back_as_the_limit_does(
+        limit in any_limit(), start in starts(), steps in prop::collection::vec((moves(), costs()), 1..60),
+    ) {
+        let clock = ManualClock::at(Timestamp::from_micros(start));
+        let store = MemoryStore::with_clock_and_cap(clock.clone(), 100);
+        let (rule, key) = (RuleId::new("rule"), Key::from("key"));
+        let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+        for (by, cost) in steps {
+            clock.set(hands.go(by, &limit));
+            // A store may forget a key once it has recovered; whether it had done so shows when the clock steps back.
+            if limit.is_recovered(&state, clock.now()) {
+                store.reset(&rule, &key);
+                state = limit.fresh();
+            }
+            let charge = Charge::new(&rule, &key, &limit).cost(cost.of(&limit));
+            let peeked = store.peek(&[charge])[0];
+            let decision = limit.decide(&mut state, charge.cost, clock.now());
+            hands.heed(&decision);
+            prop_assert_eq!(store.decide(&[charge]).unwrap().decisions[0], decision);
+            prop_assert_eq!(peeked, decision);
+        }
+    }
+}

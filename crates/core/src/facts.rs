@@ -1,0 +1,180 @@
+//! What is known of a request.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+/// Something that may be known of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact<'n> {
+    /// The method, as sent.
+    Method,
+    /// The path, without its query.
+    Path,
+    /// The host that the request was meant for, without a port.
+    Host,
+    /// The API key that came with the request.
+    ApiKey,
+    /// The user, as verified by whoever asks.
+    User,
+    /// The tier, as verified by whoever asks.
+    Tier,
+    /// A header, by its name in any case.
+    Header(&'n str),
+    /// The first query parameter of this name.
+    Query(&'n str),
+    /// A cookie.
+    Cookie(&'n str),
+    /// A claim of a token, as verified by whoever asks.
+    Claim(&'n str),
+    /// An entry of an Envoy rate-limit descriptor.
+    Descriptor(&'n str),
+}
+
+/// What is known of one request. Rules ask only for what they need.
+pub trait Facts {
+    /// A fact, or `None` if it is not known.
+    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>>;
+
+    /// The address of the client, as far as it can be believed.
+    fn address(&self) -> Option<IpAddr> {
+        None
+    }
+
+    /// How much the request says it costs, where its protocol has a place for that.
+    fn hits(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A request put together by hand: for tests, tools, and callers without a protocol.
+///
+/// ```
+/// use tidegate_core::{Fact, Facts, Request};
+///
+/// let request = Request::new("POST", "/login?next=home").header("X-Tier", "free");
+/// assert_eq!(request.get(Fact::Path).as_deref(), Some("/login"));
+/// assert_eq!(request.get(Fact::Query("next")).as_deref(), Some("home"));
+/// assert_eq!(request.get(Fact::Header("x-tier")).as_deref(), Some("free"));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    method: String,
+    path: String,
+    query: Vec<(String, String)>,
+    host: Option<String>,
+    address: Option<IpAddr>,
+    api_key: Option<String>,
+    user: Option<String>,
+    tier: Option<String>,
+    headers: Vec<(String, String)>,
+    cookies: Vec<(String, String)>,
+    claims: Vec<(String, String)>,
+    descriptor: Vec<(String, String)>,
+    hits: Option<u64>,
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, value: &str) -> Request {
+            self.$name = Some(value.to_owned());
+            self
+        }
+    )*};
+}
+
+macro_rules! adders {
+    ($($(#[$doc:meta])* $name:ident to $list:ident;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, name: &str, value: &str) -> Request {
+            self.$list.push((name.to_owned(), value.to_owned()));
+            self
+        }
+    )*};
+}
+
+impl Request {
+    /// A request for `target`: a path, perhaps with a query.
+    #[must_use]
+    pub fn new(method: &str, target: &str) -> Request {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let pair = |pair: &str| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (name.to_owned(), value.to_owned())
+        };
+        let query = query.split('&').filter(|pair| !pair.is_empty()).map(pair).collect();
+        Request { method: method.to_owned(), path: path.to_owned(), query, ..Request::default() }
+    }
+
+    setters! {
+        /// Meant for this host.
+        host;
+        /// With this API key.
+        api_key;
+        /// Made by this user.
+        user;
+        /// Of this tier.
+        tier;
+    }
+
+    adders! {
+        /// With this header.
+        header to headers;
+        /// With this cookie.
+        cookie to cookies;
+        /// With this verified claim.
+        claim to claims;
+        /// With this descriptor entry.
+        descriptor to descriptor;
+    }
+
+    /// From this address.
+    #[must_use]
+    pub const fn address(mut self, address: IpAddr) -> Request {
+        self.address = Some(address);
+        self
+    }
+
+    /// Saying that it costs this much.
+    #[must_use]
+    pub const fn hits(mut self, hits: u64) -> Request {
+        self.hits = Some(hits);
+        self
+    }
+}
+
+fn first<'a>(list: &'a [(String, String)], name: &str) -> Option<&'a String> {
+    list.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+}
+
+impl Facts for Request {
+    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>> {
+        let value = match fact {
+            Fact::Method => Some(&self.method).filter(|method| !method.is_empty()),
+            Fact::Path => Some(&self.path).filter(|path| !path.is_empty()),
+            Fact::Host => self.host.as_ref(),
+            Fact::ApiKey => self.api_key.as_ref(),
+            Fact::User => self.user.as_ref(),
+            Fact::Tier => self.tier.as_ref(),
+            Fact::Header(name) => {
+                let named = |(known, _): &&(String, String)| known.eq_ignore_ascii_case(name);
+                self.headers.iter().find(named).map(|(_, value)| value)
+            }
+            Fact::Query(name) => first(&self.query, name),
+            Fact::Cookie(name) => first(&self.cookies, name),
+            Fact::Claim(name) => first(&self.claims, name),
+            Fact::Descriptor(name) => first(&self.descriptor, name),
+        };
+        value.map(|value| Cow::Borrowed(value.as_str()))
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
+    fn hits(&self) -> Option<u64> {
+        self.hits
+    }
+}

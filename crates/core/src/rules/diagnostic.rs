@@ -1,0 +1,98 @@
+//! What is wrong with a file, and where.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Whether a finding stops the file from being used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// The file cannot be used.
+    Error,
+    /// The file can be used, but probably does not mean what its author meant.
+    Warning,
+}
+
+/// A place in a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The file, as it was named.
+    pub file: Arc<str>,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The character in the line, counted from 1.
+    pub column: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// One finding: what is wrong, where, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Whether it stops the file from being used.
+    pub severity: Severity,
+    /// Where it is.
+    pub place: Place,
+    /// What is wrong, in one line.
+    pub problem: String,
+    /// What to write instead, or where else to look.
+    pub help: Option<String>,
+    /// The line of the file, cut to a readable length around the fault.
+    pub excerpt: String,
+    /// Where in the excerpt the fault begins, in characters counted from 0, and how many there are.
+    pub mark: (usize, usize),
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        writeln!(f, "{severity}: {}", self.problem)?;
+        let gutter = self.place.line.to_string().len();
+        writeln!(f, "{:gutter$}--> {}", "", self.place)?;
+        if !self.excerpt.is_empty() {
+            let (from, width) = self.mark;
+            writeln!(f, "{:gutter$} |", "")?;
+            writeln!(f, "{} | {}", self.place.line, self.excerpt)?;
+            writeln!(f, "{:gutter$} | {:from$}{}", "", "", "^".repeat(width.max(1)))?;
+        }
+        match &self.help {
+            Some(help) => writeln!(f, "{:gutter$} = {help}", ""),
+            None => Ok(()),
+        }
+    }
+}
+
+/// All findings about one or several files, in the order of their places.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diagnostics(pub Vec<Diagnostic>);
+
+impl Diagnostics {
+    /// How many of them are errors.
+    #[must_use]
+    pub fn errors(&self) -> usize {
+        self.0.iter().filter(|finding| finding.severity == Severity::Error).count()
+    }
+
+    /// How many of them are warnings.
+    #[must_use]
+    pub fn warnings(&self) -> usize {
+        self.0.len() - self.errors()
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.0 {
+            writeln!(f, "{finding}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}

@@ -1,0 +1,176 @@
+//! Finding the few rules that a request may meet among the many there are.
+//!
+//! Each rule is filed under one of its conditions: the one that the fewest other rules share. A rule for one tenant on a
+//! path that all tenants use is filed under the tenant, a rule for a path of its own under the path. A request looks in
+//! every file drawer once, and holds what it finds against all the conditions of those rules alone.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use ahash::RandomState;
+use ipnet::IpNet;
+use smallvec::SmallVec;
+
+use super::pattern::Pattern;
+use super::route::Routes;
+use super::rule::{Conditions, FactName, Rule};
+
+type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// Numbers of rules, in the order of the files.
+pub(super) type Numbers = SmallVec<[u32; 16]>;
+
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    routes: Routes,
+    values: Vec<(FactName, Map<Box<str>, Vec<u32>>)>,
+    /// Hosts by the domain they lie in, with its leading dot.
+    domains: Map<Box<str>, Vec<u32>>,
+    /// Networks by their size and their bits.
+    networks: Vec<(NetworkSize, Map<u128, Vec<u32>>)>,
+    /// Rules that have nothing to be looked up by.
+    others: Vec<u32>,
+}
+
+/// IPv4 or not, and the number of leading bits that count.
+type NetworkSize = (bool, u8);
+
+/// What a rule can be filed under.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Heading<'r> {
+    Path(String),
+    Value(&'r FactName, &'r str),
+    Domain(&'r str),
+    Network(IpNet),
+}
+
+/// What a request offers to look up.
+pub(super) trait Lookup {
+    fn path(&self) -> &str;
+    fn value(&self, fact: &FactName) -> Option<Cow<'_, str>>;
+    fn address(&self) -> Option<IpAddr>;
+}
+
+impl Index {
+    pub(super) fn new(rules: &[Rule]) -> Index {
+        let headings: Vec<Vec<Vec<Heading<'_>>>> = rules.iter().map(|rule| headings(&rule.conditions)).collect();
+        let mut uses: HashMap<&Heading<'_>, usize> = HashMap::new();
+        for heading in headings.iter().flatten().flatten() {
+            *uses.entry(heading).or_default() += 1;
+        }
+        let mut index = Index::default();
+        for (number, (rule, choices)) in rules.iter().zip(&headings).enumerate() {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            let crowd = |choice: &&Vec<Heading<'_>>| choice.iter().map(|heading| uses[heading]).sum::<usize>();
+            match choices.iter().min_by_key(crowd) {
+                Some(choice) => choice.iter().for_each(|heading| index.file(heading, rule, number)),
+                None => index.others.push(number),
+            }
+        }
+        index
+    }
+
+    fn file(&mut self, heading: &Heading<'_>, rule: &Rule, number: u32) {
+        match heading {
+            Heading::Path(text) => {
+                let paths = rule.conditions.path.iter().flat_map(|paths| &paths.any);
+                if let Some(path) = paths.into_iter().find(|path| path.to_string() == *text) {
+                    self.routes.insert(path, number);
+                }
+            }
+            Heading::Value(fact, value) => {
+                let known = self.values.iter().position(|(known, _)| known == *fact);
+                let drawer = known.unwrap_or_else(|| {
+                    self.values.push(((*fact).clone(), Map::default()));
+                    self.values.len() - 1
+                });
+                self.values[drawer].1.entry((*value).into()).or_default().push(number);
+            }
+            Heading::Domain(domain) => self.domains.entry((*domain).into()).or_default().push(number),
+            Heading::Network(net) => {
+                let size = (net.addr().is_ipv4(), net.prefix_len());
+                let known = self.networks.iter().position(|(known, _)| *known == size);
+                let drawer = known.unwrap_or_else(|| {
+                    self.networks.push((size, Map::default()));
+                    self.networks.len() - 1
+                });
+                let bits = leading_bits(net.addr(), size);
+                self.networks[drawer].1.entry(bits.unwrap_or_default()).or_default().push(number);
+            }
+        }
+    }
+
+    /// The rules that the request may meet; every rule that matches it is among them.
+    pub(super) fn find(&self, request: &impl Lookup) -> Numbers {
+        let mut numbers = Numbers::from_slice(&self.others);
+        self.routes.find(request.path(), &mut |number| numbers.push(number));
+        for (fact, values) in &self.values {
+            if let Some(value) = request.value(fact)
+                && let Some(found) = values.get(value.as_ref())
+            {
+                numbers.extend_from_slice(found);
+            }
+        }
+        if !self.domains.is_empty()
+            && let Some(host) = request.value(&FactName::Host)
+        {
+            for (at, _) in host.match_indices('.') {
+                numbers.extend_from_slice(self.domains.get(&host[at..]).map_or(&[][..], Vec::as_slice));
+            }
+        }
+        if !self.networks.is_empty()
+            && let Some(address) = request.address()
+        {
+            for (size, networks) in &self.networks {
+                if let Some(bits) = leading_bits(address, *size) {
+                    numbers.extend_from_slice(networks.get(&bits).map_or(&[][..], Vec::as_slice));
+                }
+            }
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+    }
+}
+
+fn leading_bits(address: IpAddr, (is_ipv4, size): NetworkSize) -> Option<u128> {
+    match address {
+        IpAddr::V4(address) if is_ipv4 => {
+            let bits = u32::from(address);
+            Some(bits.checked_shr(32 - u32::from(size)).unwrap_or(0).into())
+        }
+        IpAddr::V6(address) if !is_ipv4 => {
+            let bits = u128::from(address);
+            Some(bits.checked_shr(128 - u32::from(size)).unwrap_or(0))
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => None,
+    }
+}
+
+/// All the ways in which a rule can be filed: a list of headings, under each of which it then stands.
+fn headings(conditions: &Conditions) -> Vec<Vec<Heading<'_>>> {
+    let mut choices = Vec::new();
+    if let Some(paths) = &conditions.path
+        && !paths.negated
+        && !paths.any.iter().any(super::route::PathPattern::is_everything)
+    {
+        choices.push(paths.any.iter().map(|path| Heading::Path(path.to_string())).collect());
+    }
+    for (fact, pattern) in &conditions.values {
+        if let Some(values) = pattern.exact() {
+            choices.push(values.iter().map(|value| Heading::Value(fact, value)).collect());
+        }
+        if let (FactName::Host, Pattern::Glob(glob)) = (fact, pattern)
+            && let Some(domain) = glob.domain()
+        {
+            choices.push(vec![Heading::Domain(domain)]);
+        }
+    }
+    if let Some(addresses) = &conditions.address
+        && !addresses.negated
+    {
+        choices.push(addresses.any.iter().copied().map(Heading::Network).collect());
+    }
+    choices
+}

@@ -1,0 +1,75 @@
+//! Rules: limits as data.
+//!
+//! A rules file says which requests are limited, by what key, and how much. It is read ([`load`], [`RuleSet::parse`]) into
+//! a [`RuleSet`], which tells for any request which rules govern it and what they charge ([`RuleSet::matching`]). Every
+//! mistake in a file is reported at once, each with its place and what to write instead ([`Diagnostics`]).
+//!
+//! ```
+//! use tidegate_core::Request;
+//! use tidegate_core::rules::RuleSet;
+//!
+//! let text = "
+//! rules:
+//!   - id: login
+//!     match: { method: POST, path: /login }
+//!     key: address
+//!     limit: 5/min
+//! ";
+//! let rules = RuleSet::parse("rules.yaml", text).map_err(|findings| findings.to_string())?.rules;
+//! let request = Request::new("POST", "/login").address("203.0.113.7".parse().map_err(|_| "not an address")?);
+//! let matched = rules.matching(&request);
+//! assert_eq!(matched.rules[0].rule.id(), "login");
+//! # Ok::<(), String>(())
+//! ```
+
+mod checks;
+mod diagnostic;
+mod index;
+mod load;
+mod matching;
+mod path;
+mod pattern;
+mod presets;
+mod read;
+mod route;
+mod rule;
+mod secret;
+mod tiers;
+mod yaml;
+
+pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity};
+pub use load::{Loaded, load};
+pub use matching::{Matched, MatchedRule};
+pub use path::normalize;
+pub use rule::{Mode, OnMissingKey, OnStoreFailure, Priority, Rule};
+pub use secret::Secret;
+
+use self::index::Index;
+use self::tiers::Tiers;
+
+/// Rules, ready to be held against requests.
+#[derive(Debug, Default)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+    index: Index,
+    tiers: Tiers,
+    secret: Secret,
+}
+
+impl RuleSet {
+    fn new(rules: Vec<Rule>, tiers: Tiers) -> RuleSet {
+        RuleSet { index: Index::new(&rules), rules, tiers, secret: Secret::default() }
+    }
+
+    /// The same rules, hiding secrets under another key.
+    #[must_use]
+    pub fn with_secret(self, secret: Secret) -> RuleSet {
+        RuleSet { secret, ..self }
+    }
+
+    /// The rules, in the order in which they are written.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+}

@@ -1,0 +1,190 @@
+//! Paths, normalised, so that no spelling of a path dodges its rule.
+//!
+//! | in the request | becomes | why |
+//! |---|---|---|
+//! | `//`, `///` | `/` | servers behind us join empty segments |
+//! | `/./`, `/../`, and their encoded forms | resolved; never above the root | as servers do |
+//! | `%41`, `%7e` (letters, digits, `-._~`) | the character itself | RFC 3986: the same path |
+//! | `%c3%A9` (anything else encoded) | upper-case escapes: `%C3%A9` | RFC 3986: the same path |
+//! | a byte that should have been encoded | its escape | the same path |
+//! | `%2f`, `%5c`, `\` | kept as `%2F`, `%5C` | whether these separate segments depends on the server behind: they never match a separator here |
+//! | `%00`, and other encoded controls | kept as `%00` | kept apart from the path without them |
+//! | `%`, not followed by two digits | `%25` | it stands for itself |
+//! | a `/` at the end | dropped, unless it is the whole path | most servers answer both alike |
+//! | anything from `?` or `#` | dropped | not part of the path |
+//!
+//! Case is kept: paths are case-sensitive, and a server that folds case should be given rules that do (a `regex` with `(?i)`).
+
+use std::borrow::Cow;
+
+/// The path as rules see it. Borrowed if it was normal already, as nearly all are.
+#[must_use]
+pub fn normalize(path: &str) -> Cow<'_, str> {
+    if is_normal(path.as_bytes()) { Cow::Borrowed(path) } else { Cow::Owned(rewrite(path)) }
+}
+
+const fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+/// Bytes that stand for themselves in a path.
+const fn is_plain(byte: u8) -> bool {
+    is_unreserved(byte)
+        || matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@')
+}
+
+fn is_normal(path: &[u8]) -> bool {
+    let [b'/', segments @ ..] = path else { return false };
+    if segments.is_empty() {
+        return true;
+    }
+    let normal = |segment: &[u8]| {
+        !segment.is_empty() && segment != b"." && segment != b".." && segment.iter().all(|&byte| is_plain(byte))
+    };
+    segments.split(|&byte| byte == b'/').all(normal)
+}
+
+fn rewrite(path: &str) -> String {
+    let path = &path[..path.find(['?', '#']).unwrap_or(path.len())];
+    let mut segments: Vec<String> = Vec::new();
+    for segment in path.split('/').map(segment) {
+        match segment.as_str() {
+            "" | "." => {}
+            ".." => {
+                segments.pop();
+            }
+            _ => segments.push(segment),
+        }
+    }
+    format!("/{}", segments.join("/"))
+}
+
+fn segment(raw: &str) -> String {
+    let mut out = String::with_capacity(raw.len());
+    let mut rest = raw.as_bytes();
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        match escape(after).filter(|_| *byte == b'%') {
+            Some(decoded) => {
+                rest = &after[2..];
+                push(&mut out, decoded, is_unreserved(decoded));
+            }
+            None => push(&mut out, *byte, is_plain(*byte)),
+        }
+    }
+    out
+}
+
+fn push(out: &mut String, byte: u8, stands_for_itself: bool) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    if stands_for_itself {
+        out.push(char::from(byte));
+    } else {
+        out.push('%');
+        out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        out.push(char::from(DIGITS[usize::from(byte & 0xf)]));
+    }
+}
+
+/// The byte that two hexadecimal digits stand for.
+fn escape(digits: &[u8]) -> Option<u8> {
+    let digit = |index: usize| char::from(*digits.get(index)?).to_digit(16);
+    u8::try_from(digit(0)? << 4 | digit(1)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_spelling_of_a_path_is_one_path() {
+        for spelling in [
+            "/a/b",
+            "/a/b/",
+            "//a//b",
+            "/a/./b",
+            "/a/x/../b",
+            "/./a/b/.",
+            "/a/b/c/..",
+            "/../a/b",
+            "/../../a/b",
+            "a/b",
+            "/%61/%62",
+            "/a/%2e/b",
+            "/a/x/%2e%2E/b",
+            "/a/x/.%2e/b",
+            "/a/b?q=/x/../y",
+            "/a/b#frag",
+            "/a/b//?",
+            "///a/b///",
+        ] {
+            assert_eq!(normalize(spelling), "/a/b", "{spelling}");
+        }
+    }
+
+    #[test]
+    fn what_means_something_else_stays_something_else() {
+        for (path, normal) in [
+            ("/", "/"),
+            ("", "/"),
+            ("//", "/"),
+            ("/..", "/"),
+            ("/.", "/"),
+            ("/a%2fb", "/a%2Fb"),
+            ("/a%2Fb", "/a%2Fb"),
+            ("/a%5cb", "/a%5Cb"),
+            ("/a\\b", "/a%5Cb"),
+            ("/a%00", "/a%00"),
+            ("/a%0a", "/a%0A"),
+            ("/a\0", "/a%00"),
+            ("/%C3%a9", "/%C3%A9"),
+            ("/é", "/%C3%A9"),
+            ("/100%", "/100%25"),
+            ("/100%25", "/100%25"),
+            ("/%zz", "/%25zz"),
+            ("/%4", "/%254"),
+            ("/a b", "/a%20b"),
+            ("/a%20b", "/a%20b"),
+            ("/A", "/A"),
+            ("/...", "/..."),
+            ("/a;v=1", "/a;v=1"),
+            ("/a:b@c", "/a:b@c"),
+            ("/%3F", "/%3F"),
+            ("/%2f%2e%2e%2f", "/%2F..%2F"),
+        ] {
+            assert_eq!(normalize(path), normal, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_normal_path_is_not_copied() {
+        assert!(matches!(normalize("/api/v1/users/42"), Cow::Borrowed(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn normalising_twice_is_normalising_once(path in "(/|\\.|%2[eEfF]|%|[a-c0-9]|\\PC){0,30}") {
+            let once = normalize(&path).into_owned();
+            prop_assert!(once.starts_with('/'));
+            prop_assert!(once == "/" || !once.ends_with('/'));
+            prop_assert!(!once.contains("//"));
+            prop_assert!(once.split('/').all(|segment| segment != "." && segment != ".."));
+            prop_assert_eq!(normalize(&once).into_owned(), once);
+        }
+
+        #[test]
+        fn encoding_a_letter_changes_nothing(path in "(/[a-z.]{1,5}){1,5}", at in 0_usize..30) {
+            let mut encoded = String::new();
+            for (index, c) in path.chars().enumerate() {
+                if index == at && c != '/' {
+                    encoded.push_str(&format!("%{:02x}", c as u32));
+                } else {
+                    encoded.push(c);
+                }
+            }
+            prop_assert_eq!(normalize(&encoded), normalize(&path));
+        }
+    }
+}

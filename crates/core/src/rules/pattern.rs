@@ -1,0 +1,168 @@
+//! What a value must look like.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use regex::Regex;
+
+/// The most memory that a compiled regular expression may take, in bytes.
+pub(super) const LARGEST_REGEX: usize = 256 << 10;
+
+/// What a header, a host or another value must look like for a rule to match.
+#[derive(Clone, Debug)]
+pub(super) enum Pattern {
+    /// One of these, to the letter.
+    Exact(BTreeSet<String>),
+    /// Text in which `*` stands for any characters.
+    Glob(Glob),
+    /// A regular expression that the whole value must match.
+    Regex(Regex),
+    /// Any of several.
+    Any(Vec<Pattern>),
+    /// Not this; a missing value is not this either.
+    Not(Box<Pattern>),
+    /// There, whatever it is.
+    Present,
+    /// Not there.
+    Absent,
+}
+
+impl Pattern {
+    pub(super) fn matches(&self, value: Option<&str>) -> bool {
+        match (self, value) {
+            (Pattern::Not(pattern), value) => !pattern.matches(value),
+            (Pattern::Any(patterns), value) => patterns.iter().any(|pattern| pattern.matches(value)),
+            (Pattern::Absent, value) => value.is_none(),
+            (Pattern::Present, value) => value.is_some(),
+            (Pattern::Exact(values), Some(value)) => values.contains(value),
+            (Pattern::Glob(glob), Some(value)) => glob.matches(value),
+            (Pattern::Regex(regex), Some(value)) => regex.is_match(value),
+            (Pattern::Exact(_) | Pattern::Glob(_) | Pattern::Regex(_), None) => false,
+        }
+    }
+
+    /// The values that it matches, if they can be counted: what a rule can be looked up by.
+    pub(super) const fn exact(&self) -> Option<&BTreeSet<String>> {
+        match self {
+            Pattern::Exact(values) => Some(values),
+            Pattern::Glob(_)
+            | Pattern::Regex(_)
+            | Pattern::Any(_)
+            | Pattern::Not(_)
+            | Pattern::Present
+            | Pattern::Absent => None,
+        }
+    }
+
+    /// The expression, anchored at both ends and bounded in size.
+    pub(super) fn regex(expression: &str) -> Result<Pattern, regex::Error> {
+        // The expression by itself first, so that no bracket in it can close the group around it.
+        regex::RegexBuilder::new(expression).size_limit(LARGEST_REGEX).build()?;
+        let whole = format!("^(?:{expression})$");
+        Ok(Pattern::Regex(regex::RegexBuilder::new(&whole).size_limit(LARGEST_REGEX).build()?))
+    }
+}
+
+/// Text in which `*` stands for any characters, none included.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Glob {
+    /// The pieces between the stars; one more than there are stars.
+    pieces: Vec<String>,
+}
+
+impl Glob {
+    pub(super) fn new(text: &str) -> Glob {
+        Glob { pieces: text.split('*').map(str::to_owned).collect() }
+    }
+
+    /// Pieces between the first and the last are looked for from left to right, each at its first occurrence: if any
+    /// arrangement matches, that one does.
+    pub(super) fn matches(&self, value: &str) -> bool {
+        let [first, middle @ .., last] = &self.pieces[..] else {
+            return self.pieces.first().is_some_and(|only| only == value);
+        };
+        let Some(rest) = value.strip_prefix(first.as_str()) else { return false };
+        let Some(mut rest) = rest.strip_suffix(last.as_str()) else { return false };
+        for piece in middle {
+            match rest.find(piece.as_str()) {
+                Some(at) => rest = &rest[at + piece.len()..],
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// `.example.com` for `*.example.com`: what a host can be looked up by.
+    pub(super) fn domain(&self) -> Option<&str> {
+        match &self.pieces[..] {
+            [first, rest] if first.is_empty() && rest.starts_with('.') => Some(rest),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.pieces.join("*"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        for (glob, yes, no) in [
+            ("abc", &["abc"][..], &["", "ab", "abcd"][..]),
+            ("*", &["", "x", "x/y"], &[]),
+            ("a*", &["a", "abc"], &["", "ba"]),
+            ("*a", &["a", "bca"], &["ab"]),
+            ("a*a", &["aa", "aba"], &["a"]),
+            ("*.example.com", &["x.example.com", "x.y.example.com"], &["example.com", "example.com.evil"]),
+            ("a*b*c", &["abc", "axbxc", "abbcc"], &["ac", "acb"]),
+        ] {
+            for value in yes {
+                assert!(Glob::new(glob).matches(value), "{glob} {value}");
+            }
+            for value in no {
+                assert!(!Glob::new(glob).matches(value), "{glob} {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_regex_matches_the_whole_value_or_nothing() {
+        let pattern = Pattern::regex("a|bc").unwrap();
+        assert!(pattern.matches(Some("a")) && pattern.matches(Some("bc")));
+        assert!(!pattern.matches(Some("xa")) && !pattern.matches(Some("bcx")) && !pattern.matches(None));
+        assert!(Pattern::regex(")(").is_err());
+        assert!(Pattern::regex("(a{1000}){1000}").is_err(), "a regex has a size limit");
+    }
+
+    #[test]
+    fn what_is_missing_is_not_anything() {
+        let prod = Pattern::Exact(BTreeSet::from(["prod".to_owned()]));
+        assert!(!prod.matches(None));
+        assert!(Pattern::Not(Box::new(prod)).matches(None));
+        assert!(Pattern::Absent.matches(None) && !Pattern::Present.matches(None));
+    }
+
+    /// The obvious matcher: try every length for every star.
+    fn naive(glob: &[u8], value: &[u8]) -> bool {
+        match glob {
+            [] => value.is_empty(),
+            [b'*', rest @ ..] => (0..=value.len()).any(|skip| naive(rest, &value[skip..])),
+            [first, rest @ ..] => value.first() == Some(first) && naive(rest, &value[1..]),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn globs_match_what_trying_everything_matches(glob in "[ab*]{0,8}", value in "[ab]{0,10}") {
+            prop_assert_eq!(Glob::new(&glob).matches(&value), naive(glob.as_bytes(), value.as_bytes()));
+        }
+    }
+}

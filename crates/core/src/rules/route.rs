@@ -1,0 +1,274 @@
+//! Path patterns, one by one and by the thousand.
+//!
+//! A pattern is matched segment by segment: `users` is that word, `*` is any one segment, `{id}` is any one segment with a
+//! name, `*.png` is one segment of that form, and `**` is any number of segments, none included. A thousand patterns are
+//! one tree, which a path walks down once.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use ahash::RandomState;
+
+use super::path::normalize;
+use super::pattern::Glob;
+
+/// A path pattern.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PathPattern {
+    segments: Vec<Segment>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Segment {
+    Word(String),
+    Form(Glob),
+    One,
+    Named(String),
+    Rest,
+}
+
+/// Text that is not a path pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PathPatternError {
+    #[error("a path begins with `/`")]
+    NoSlash,
+    #[error("`{0}` is not a name in braces: write `{{name}}` as a whole segment, with letters, digits and `_`")]
+    Brace(String),
+    #[error("`{{{0}}}` stands here twice")]
+    SameName(String),
+    #[error("`**` stands for whole segments: write it between slashes")]
+    HalfRest,
+    #[error("`**` may stand once at the end and once before: more would make matching slow")]
+    ManyRests,
+    #[error("this path is never seen: paths are normalised before they are matched; write `{0}`")]
+    NotNormal(String),
+}
+
+impl PathPattern {
+    pub(super) fn parse(text: &str) -> Result<PathPattern, PathPatternError> {
+        let Some(rest) = text.strip_prefix('/') else { return Err(PathPatternError::NoSlash) };
+        let mut segments = Vec::new();
+        for part in rest.split('/').filter(|_| !rest.is_empty()) {
+            let segment = Segment::parse(part)?;
+            if let Segment::Named(name) = &segment
+                && segments.contains(&segment)
+            {
+                return Err(PathPatternError::SameName(name.clone()));
+            }
+            segments.push(segment);
+        }
+        // A path is chosen by whoever sends it, so the time that it takes to match must not explode with its length.
+        let before_end = &segments[..segments.len().saturating_sub(1)];
+        if before_end.iter().filter(|segment| **segment == Segment::Rest).count() > 1 {
+            return Err(PathPatternError::ManyRests);
+        }
+        let pattern = PathPattern { segments };
+        // What the wildcards stand for does not matter here, only that the words between them are normal.
+        let sample = text.replace("**", "x").replace(['*', '{', '}'], "x");
+        if normalize(&sample) != sample {
+            let normal =
+                normalize(&text.replace('{', "\u{1}").replace('}', "\u{2}")).replace("%01", "{").replace("%02", "}");
+            return Err(PathPatternError::NotNormal(normal));
+        }
+        Ok(pattern)
+    }
+
+    pub(super) fn matches(&self, path: &str) -> bool {
+        matches(&self.segments, &segments(path).collect::<Vec<_>>())
+    }
+
+    /// The names in the pattern.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.segments.iter().filter_map(|segment| match segment {
+            Segment::Named(name) => Some(name.as_str()),
+            Segment::Word(_) | Segment::Form(_) | Segment::One | Segment::Rest => None,
+        })
+    }
+
+    /// What the segment called `name` is in `path`, if the pattern matches.
+    pub(super) fn named<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
+        let wanted = self.segments.iter().position(|s| matches!(s, Segment::Named(known) if known == name))?;
+        let path: Vec<&str> = segments(path).collect();
+        capture(&self.segments, &path, wanted)
+    }
+
+    /// Whether it matches every path.
+    pub(super) fn is_everything(&self) -> bool {
+        !self.segments.is_empty() && self.segments.iter().all(|segment| *segment == Segment::Rest)
+    }
+}
+
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.segments.is_empty() {
+            return f.write_str("/");
+        }
+        for segment in &self.segments {
+            match segment {
+                Segment::Word(word) => write!(f, "/{word}")?,
+                Segment::Form(glob) => write!(f, "/{glob}")?,
+                Segment::One => f.write_str("/*")?,
+                Segment::Named(name) => write!(f, "/{{{name}}}")?,
+                Segment::Rest => f.write_str("/**")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Segment {
+    fn parse(part: &str) -> Result<Segment, PathPatternError> {
+        if part.contains(['{', '}']) {
+            let name = part.strip_prefix('{').and_then(|part| part.strip_suffix('}'));
+            let is_name =
+                |name: &&str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+            return match name.filter(is_name) {
+                Some(name) => Ok(Segment::Named(name.to_owned())),
+                None => Err(PathPatternError::Brace(part.to_owned())),
+            };
+        }
+        Ok(match part {
+            "**" => Segment::Rest,
+            "*" => Segment::One,
+            part if part.contains("**") => return Err(PathPatternError::HalfRest),
+            part if part.contains('*') => Segment::Form(Glob::new(part)),
+            part => Segment::Word(part.to_owned()),
+        })
+    }
+
+    fn admits(&self, part: &str) -> bool {
+        match self {
+            Segment::Word(word) => word == part,
+            Segment::Form(glob) => glob.matches(part),
+            Segment::One | Segment::Named(_) | Segment::Rest => true,
+        }
+    }
+}
+
+fn segments(path: &str) -> impl Iterator<Item = &str> {
+    path.trim_start_matches('/').split('/').filter(|segment| !segment.is_empty())
+}
+
+/// Takes time in proportion to pattern times path: on a mismatch only the last `**` is given one segment more.
+fn matches(pattern: &[Segment], path: &[&str]) -> bool {
+    let (mut at, mut seen) = (0, 0);
+    let mut last_rest: Option<(usize, usize)> = None;
+    loop {
+        match (pattern.get(at), path.get(seen)) {
+            (None, None) => return true,
+            (Some(Segment::Rest), _) => {
+                last_rest = Some((at, seen));
+                at += 1;
+                continue;
+            }
+            (Some(segment), Some(part)) if segment.admits(part) => {
+                (at, seen) = (at + 1, seen + 1);
+                continue;
+            }
+            _ => {}
+        }
+        match last_rest {
+            Some((rest, from)) if from < path.len() => {
+                last_rest = Some((rest, from + 1));
+                (at, seen) = (rest + 1, from + 1);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// The part that the pattern's segment `wanted` stands for. Each `**` takes as little as it can.
+fn capture<'p>(pattern: &[Segment], path: &[&'p str], wanted: usize) -> Option<&'p str> {
+    for seen in 0..path.len() {
+        if pattern[wanted].admits(path[seen])
+            && matches(&pattern[..wanted], &path[..seen])
+            && matches(&pattern[wanted + 1..], &path[seen + 1..])
+        {
+            return Some(path[seen]);
+        }
+    }
+    None
+}
+
+/// Many patterns, each with a number, that a path is held against at once.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    root: Fork,
+}
+
+/// Where patterns part.
+#[derive(Debug, Default)]
+struct Fork {
+    words: HashMap<Box<str>, Fork, RandomState>,
+    forms: Vec<(Glob, Fork)>,
+    one: Option<Box<Fork>>,
+    rest: Option<Box<Fork>>,
+    /// The numbers of the patterns that end here.
+    ends: Vec<u32>,
+}
+
+impl Routes {
+    pub(super) fn insert(&mut self, pattern: &PathPattern, number: u32) {
+        let mut fork = &mut self.root;
+        for segment in &pattern.segments {
+            fork = match segment {
+                Segment::Word(word) => fork.words.entry(word.as_str().into()).or_default(),
+                Segment::Form(glob) => {
+                    let known = fork.forms.iter().position(|(known, _)| known == glob);
+                    let index = known.unwrap_or_else(|| {
+                        fork.forms.push((glob.clone(), Fork::default()));
+                        fork.forms.len() - 1
+                    });
+                    &mut fork.forms[index].1
+                }
+                Segment::One | Segment::Named(_) => fork.one.get_or_insert_default(),
+                Segment::Rest => fork.rest.get_or_insert_default(),
+            };
+        }
+        fork.ends.push(number);
+    }
+
+    /// Shows `found` the numbers of all patterns that match. A number may come more than once.
+    pub(super) fn find(&self, path: &str, found: &mut impl FnMut(u32)) {
+        self.root.find(path.trim_start_matches('/'), found);
+    }
+}
+
+impl Fork {
+    fn find(&self, path: &str, found: &mut impl FnMut(u32)) {
+        if let Some(rest) = &self.rest {
+            rest.find_anywhere(path, found);
+        }
+        if path.is_empty() {
+            self.ends.iter().copied().for_each(found);
+            return;
+        }
+        let (part, after) = path.split_once('/').unwrap_or((path, ""));
+        if let Some(fork) = self.words.get(part) {
+            fork.find(after, found);
+        }
+        for (_, fork) in self.forms.iter().filter(|(glob, _)| glob.matches(part)) {
+            fork.find(after, found);
+        }
+        if let Some(fork) = &self.one {
+            fork.find(after, found);
+        }
+    }
+
+    /// As `find`, after any number of segments.
+    fn find_anywhere(&self, path: &str, found: &mut impl FnMut(u32)) {
+        // Usually `**` stands at the end, and then the rest of the path does not matter.
+        if self.words.is_empty() && self.forms.is_empty() && self.one.is_none() && self.rest.is_none() {
+            self.ends.iter().copied().for_each(found);
+            return;
+        }
+        let mut rest = path;
+        loop {
+            self.find(rest, found);
+            if rest.is_empty() {
+                return;
+            }
+            rest = rest.split_once('/').map_or("", |(_, after)| after);
+        }
+    }
+}

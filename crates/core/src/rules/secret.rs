@@ -1,0 +1,46 @@
+//! Values that must not be seen.
+
+use siphasher::sip128::SipHasher13;
+
+/// Turns secrets into something that tells them apart without giving them away.
+///
+/// The same secret on every node gives the same keys, so that a fleet shares its counters. Without one, the hash still
+/// hides a value from a reader of logs, but not from somebody who can try out all possible values.
+#[derive(Clone)]
+pub struct Secret {
+    hasher: SipHasher13,
+}
+
+impl Secret {
+    /// Hides values under this key.
+    #[must_use]
+    pub fn new(key: &[u8; 16]) -> Secret {
+        Secret { hasher: SipHasher13::new_with_key(key) }
+    }
+
+    /// What stands for `value` in keys: 32 hexadecimal digits.
+    #[must_use]
+    pub fn hide(&self, value: &str) -> String {
+        format!("{:032x}", self.hasher.hash(value.as_bytes()).as_u128())
+    }
+
+    /// What stands for `value` where people look: short, stable, and enough to tell a handful apart.
+    #[must_use]
+    pub fn display(&self, value: &str) -> String {
+        let mut hidden = self.hide(value);
+        hidden.truncate(8);
+        format!("#{hidden}")
+    }
+}
+
+impl Default for Secret {
+    fn default() -> Secret {
+        Secret::new(b"tidegate, no key")
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}

@@ -1,0 +1,151 @@
+//! Reading a tree, and collecting every mistake in it.
+
+use std::fmt;
+
+use super::node::{Map, Name, Node, Position, Value};
+use super::source::Source;
+use crate::limit::Limit;
+use crate::notation::{NotationError, closest};
+use crate::rules::diagnostic::{Diagnostic, Severity};
+
+/// Reads one file's tree. Whatever is wrong is noted, and reading goes on.
+pub(in crate::rules) struct Reader<'s> {
+    pub(in crate::rules) source: &'s Source,
+    pub(in crate::rules) findings: Vec<Diagnostic>,
+}
+
+impl<'s> Reader<'s> {
+    pub(in crate::rules) const fn new(source: &'s Source) -> Reader<'s> {
+        Reader { source, findings: Vec::new() }
+    }
+
+    /// How many errors were noted so far.
+    pub(in crate::rules) fn errors(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+    }
+
+    pub(in crate::rules) fn error(&mut self, at: Position, problem: impl fmt::Display, help: impl Into<String>) {
+        let help = Some(help.into()).filter(|help| !help.is_empty());
+        self.findings.push(self.source.finding(Severity::Error, at, problem, help));
+    }
+
+    pub(in crate::rules) fn warning(&mut self, at: Position, problem: impl fmt::Display, help: impl Into<String>) {
+        let help = Some(help.into()).filter(|help| !help.is_empty());
+        self.findings.push(self.source.finding(Severity::Warning, at, problem, help));
+    }
+
+    /// The fields of a map, of which only `known` may occur.
+    pub(in crate::rules) fn fields<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> Option<Fields<'n>> {
+        let Value::Map(map) = &node.value else {
+            let help = format!("write a map with {}", one_of(known));
+            self.error(node.at, format_args!("{what} is {} where a map is wanted", node.kind()), help);
+            return None;
+        };
+        for (name, _) in map.iter().filter(|(name, _)| !known.contains(&name.text.as_str())) {
+            self.unknown(name, what, known);
+        }
+        Some(Fields { at: node.at, map })
+    }
+
+    pub(in crate::rules) fn unknown(&mut self, name: &Name, what: &str, known: &[&str]) {
+        let help = match closest(&name.text, known.iter().copied()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("{what} has {}", one_of(known)),
+        };
+        self.error(name.at, format_args!("{what} has no `{}`", name.text), help);
+    }
+
+    pub(in crate::rules) fn text(&mut self, node: &Node, what: &str) -> Option<String> {
+        let text = node.as_text();
+        if text.is_none() {
+            self.error(node.at, format_args!("{what} is {} where text is wanted", node.kind()), "");
+        }
+        text
+    }
+
+    pub(in crate::rules) fn count(&mut self, node: &Node, what: &str) -> Option<u64> {
+        if let Value::Integer(number) = node.value
+            && let Ok(number) = u64::try_from(number)
+        {
+            return Some(number);
+        }
+        self.error(node.at, format_args!("{what} must be a whole number, not {}", node.kind()), "");
+        None
+    }
+
+    pub(in crate::rules) fn flag(&mut self, node: &Node, what: &str) -> Option<bool> {
+        if let Value::Bool(flag) = node.value {
+            return Some(flag);
+        }
+        self.error(node.at, format_args!("{what} must be true or false"), "");
+        None
+    }
+
+    /// One of a few words.
+    pub(in crate::rules) fn choice<T: Copy>(&mut self, node: &Node, what: &str, choices: &[(&str, T)]) -> Option<T> {
+        let text = self.text(node, what)?;
+        if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == text) {
+            return Some(*choice);
+        }
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        let help = match closest(&text, names.iter().copied()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("write {}", one_of(&names)),
+        };
+        self.error(node.at, format_args!("{what} cannot be `{text}`"), help);
+        None
+    }
+
+    /// One thing, or a list of such things.
+    pub(in crate::rules) fn each<'n>(&mut self, node: &'n Node) -> &'n [Node] {
+        match &node.value {
+            Value::List(items) => items,
+            _ => std::slice::from_ref(node),
+        }
+    }
+
+    /// A limit in the short notation.
+    pub(in crate::rules) fn limit(&mut self, node: &Node) -> Option<Limit> {
+        let text = self.text(node, "a limit")?;
+        match text.parse::<Limit>() {
+            Ok(limit) => Some(limit),
+            Err(error) => {
+                self.notation(node, &text, &error);
+                None
+            }
+        }
+    }
+
+    /// Points at the very characters if the text stands in the file as it is, otherwise at its beginning.
+    pub(in crate::rules) fn notation(&mut self, node: &Node, text: &str, error: &NotationError) {
+        let plain = node.at.width == text.chars().count();
+        let at = Position {
+            column: node.at.column + if plain { error.column() - 1 } else { 0 },
+            width: if plain { error.culprit().chars().count() } else { node.at.width },
+            ..node.at
+        };
+        self.error(at, format_args!("`{text}` is not a limit"), error.problem());
+    }
+}
+
+/// The fields of a map.
+#[derive(Clone, Copy)]
+pub(in crate::rules) struct Fields<'n> {
+    pub(in crate::rules) at: Position,
+    pub(in crate::rules) map: &'n Map,
+}
+
+impl<'n> Fields<'n> {
+    pub(in crate::rules) fn get(&self, name: &str) -> Option<&'n Node> {
+        self.map.iter().find(|(known, _)| known.text == name).map(|(_, node)| node)
+    }
+}
+
+/// `` `a`, `b` or `c` ``.
+pub(in crate::rules) fn one_of(names: &[&str]) -> String {
+    match names {
+        [] => "nothing".to_owned(),
+        [only] => format!("`{only}`"),
+        [rest @ .., last] => format!("`{}` or `{last}`", rest.join("`, `")),
+    }
+}

@@ -1,0 +1,16 @@
+//! One short program for each use of Tidegate, in `src/bin`. Run one with `cargo run -p tidegate-examples --bin NAME`:
+//!
+//! | name | what it shows |
+//! |---|---|
+//! | `quickstart` | real decisions by every algorithm |
+//! | `three_limits` | several limits on one request, all or none |
+//! | `llm_budget` | reserve an estimate, settle at the real cost |
+//! | `concurrency_guard` | at most so many at once, whatever becomes of them |
+//! | `shaping` | outbound calls at a steady pace |
+//!
+//! Each ends by asserting what it claims. The tests run all of them, and check the guide in `docs`: its notation parses,
+//! its traces are what the engine answers, and its snippets compile and run.
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/choosing-an-algorithm.md")]
+struct Guide;
