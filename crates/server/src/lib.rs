@@ -1,0 +1,3 @@
+//! Tidegate as a program: its command line, and what a running limiter needs around the engine.
+
+pub mod watch;

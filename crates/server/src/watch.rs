@@ -1,0 +1,1 @@
+//! Rules that follow their files.
