@@ -1,3 +1,7 @@
 //! The `tidegate` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tidegate::cli::run()
+}

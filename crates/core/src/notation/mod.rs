@@ -86,9 +86,12 @@ pub(crate) fn write_span(span: Micros) -> String {
 /// The known word that `word` was probably meant to be.
 pub(crate) fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
+    // Words of one or two letters are close to everything, and long ones to nothing that is much shorter.
+    let furthest = |known: &str| (1 + known.len() / 4).min(known.len().saturating_sub(1));
+    let near = |known: &&str| word.len().abs_diff(known.len()) <= 4 * furthest(known);
     let distance = |known: &str| strsim::damerau_levenshtein(&word, known);
-    let (distance, best) = known.into_iter().map(|known| (distance(known), known)).min()?;
-    (distance <= 1 + best.len() / 4).then_some(best)
+    let (distance, best) = known.into_iter().filter(near).map(|known| (distance(known), known)).min()?;
+    (distance <= furthest(best)).then_some(best)
 }
 
 #[cfg(test)]

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 /// Whether a finding stops the file from being used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The file cannot be used.
     Error,
@@ -13,7 +16,7 @@ pub enum Severity {
 }
 
 /// A place in a file.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Place {
     /// The file, as it was named.
     pub file: Arc<str>,
@@ -29,12 +32,16 @@ impl fmt::Display for Place {
     }
 }
 
+/// The most findings that are told of one file: whoever has more begins with these.
+pub(super) const MOST_FINDINGS: usize = 100;
+
 /// One finding: what is wrong, where, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     /// Whether it stops the file from being used.
     pub severity: Severity,
     /// Where it is.
+    #[serde(flatten)]
     pub place: Place,
     /// What is wrong, in one line.
     pub problem: String,
@@ -44,6 +51,14 @@ pub struct Diagnostic {
     pub excerpt: String,
     /// Where in the excerpt the fault begins, in characters counted from 0, and how many there are.
     pub mark: (usize, usize),
+}
+
+impl Diagnostic {
+    /// An error about a file that cannot be shown.
+    pub(super) fn bare(place: Place, problem: String, help: &str) -> Diagnostic {
+        let help = Some(help.to_owned()).filter(|help| !help.is_empty());
+        Diagnostic { severity: Severity::Error, place, problem, help, excerpt: String::new(), mark: (0, 0) }
+    }
 }
 
 impl fmt::Display for Diagnostic {
@@ -69,7 +84,7 @@ impl fmt::Display for Diagnostic {
 }
 
 /// All findings about one or several files, in the order of their places.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
 impl Diagnostics {

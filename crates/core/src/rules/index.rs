@@ -12,11 +12,15 @@ use ahash::RandomState;
 use ipnet::IpNet;
 use smallvec::SmallVec;
 
+use super::fact_name::FactName;
 use super::pattern::Pattern;
-use super::route::Routes;
-use super::rule::{Conditions, FactName, Rule};
+use super::route::{PathPattern, Routes};
+use super::rule::{Conditions, Rule};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// The numbers of rules, by a text that they want.
+type Filed = Map<Box<str>, Vec<u32>>;
 
 /// Numbers of rules, in the order of the files.
 pub(super) type Numbers = SmallVec<[u32; 16]>;
@@ -24,9 +28,9 @@ pub(super) type Numbers = SmallVec<[u32; 16]>;
 #[derive(Debug, Default)]
 pub(super) struct Index {
     routes: Routes,
-    values: Vec<(FactName, Map<Box<str>, Vec<u32>>)>,
+    values: Vec<(FactName, Filed)>,
     /// Hosts by the domain they lie in, with its leading dot.
-    domains: Map<Box<str>, Vec<u32>>,
+    domains: Filed,
     /// Networks by their size and their bits.
     networks: Vec<(NetworkSize, Map<u128, Vec<u32>>)>,
     /// Rules that have nothing to be looked up by.
@@ -39,7 +43,7 @@ type NetworkSize = (bool, u8);
 /// What a rule can be filed under.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Heading<'r> {
-    Path(String),
+    Path(&'r PathPattern),
     Value(&'r FactName, &'r str),
     Domain(&'r str),
     Network(IpNet),
@@ -60,25 +64,20 @@ impl Index {
             *uses.entry(heading).or_default() += 1;
         }
         let mut index = Index::default();
-        for (number, (rule, choices)) in rules.iter().zip(&headings).enumerate() {
+        for (number, choices) in headings.iter().enumerate() {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             let crowd = |choice: &&Vec<Heading<'_>>| choice.iter().map(|heading| uses[heading]).sum::<usize>();
             match choices.iter().min_by_key(crowd) {
-                Some(choice) => choice.iter().for_each(|heading| index.file(heading, rule, number)),
+                Some(choice) => choice.iter().for_each(|heading| index.file(heading, number)),
                 None => index.others.push(number),
             }
         }
         index
     }
 
-    fn file(&mut self, heading: &Heading<'_>, rule: &Rule, number: u32) {
+    fn file(&mut self, heading: &Heading<'_>, number: u32) {
         match heading {
-            Heading::Path(text) => {
-                let paths = rule.conditions.path.iter().flat_map(|paths| &paths.any);
-                if let Some(path) = paths.into_iter().find(|path| path.to_string() == *text) {
-                    self.routes.insert(path, number);
-                }
-            }
+            Heading::Path(path) => self.routes.insert(path, number),
             Heading::Value(fact, value) => {
                 let known = self.values.iter().position(|(known, _)| known == *fact);
                 let drawer = known.unwrap_or_else(|| {
@@ -153,9 +152,9 @@ fn headings(conditions: &Conditions) -> Vec<Vec<Heading<'_>>> {
     let mut choices = Vec::new();
     if let Some(paths) = &conditions.path
         && !paths.negated
-        && !paths.any.iter().any(super::route::PathPattern::is_everything)
+        && !paths.any.iter().any(PathPattern::is_everything)
     {
-        choices.push(paths.any.iter().map(|path| Heading::Path(path.to_string())).collect());
+        choices.push(paths.any.iter().map(Heading::Path).collect());
     }
     for (fact, pattern) in &conditions.values {
         if let Some(values) = pattern.exact() {

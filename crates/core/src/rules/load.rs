@@ -1,12 +1,13 @@
 //! Files and folders of rules.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::diagnostic::{Diagnostic, Diagnostics, Place, Severity};
+use super::envoy::Domains;
 use super::read::{self, File};
-use super::yaml::{Node, Reader, Source, Value};
+use super::yaml::{LARGEST_FILE, Node, Reader, Source, Value};
 use super::{RuleSet, checks};
 
 /// Rules that can be used, and what is doubtful about them.
@@ -16,6 +17,8 @@ pub struct Loaded {
     pub rules: RuleSet,
     /// Warnings; no errors.
     pub warnings: Diagnostics,
+    /// All files that were read, included ones too.
+    pub files: Vec<PathBuf>,
 }
 
 /// Reads files, and the YAML files in folders in the order of their names, with all that they include.
@@ -28,6 +31,15 @@ pub fn load(paths: &[PathBuf]) -> Result<Loaded, Diagnostics> {
         loading.path(path);
     }
     loading.finish()
+}
+
+/// The rules files that lie at `paths`: files as they are, folders as the YAML files in them.
+#[must_use]
+pub fn rules_files(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let expand = |path: &PathBuf| {
+        if path.is_dir() { yaml_files(path).unwrap_or_default() } else { vec![path.clone()] }
+    };
+    paths.iter().flat_map(expand).collect()
 }
 
 impl RuleSet {
@@ -45,6 +57,7 @@ impl RuleSet {
 #[derive(Default)]
 struct Loading {
     files: Vec<(Source, File)>,
+    domains: Domains,
     findings: Vec<Diagnostic>,
     seen: BTreeSet<PathBuf>,
 }
@@ -65,7 +78,7 @@ impl Loading {
 
     /// Reads a file, unless it was read already. `included_by` says where it was asked for.
     fn file(&mut self, path: &Path, included_by: Option<(&Source, &Node)>) {
-        match std::fs::canonicalize(path).and_then(|whole| Ok((std::fs::read(&whole)?, whole))) {
+        match std::fs::canonicalize(path).and_then(|whole| Ok((contents(&whole)?, whole))) {
             Ok((bytes, whole)) => {
                 if self.seen.insert(whole) {
                     self.bytes(&path.display().to_string(), bytes, path.parent());
@@ -87,15 +100,15 @@ impl Loading {
     fn bytes(&mut self, name: &str, bytes: Vec<u8>, folder: Option<&Path>) {
         let source = match Source::new(name, bytes) {
             Ok(source) => source,
-            Err(finding) => return self.findings.push(finding),
+            Err(finding) => return self.findings.push(*finding),
         };
-        let root = match source.parse() {
-            Ok(root) => root,
-            Err(finding) => return self.findings.push(finding),
-        };
+        let Some(root) = source.parse(&mut self.findings) else { return };
         let mut reader = Reader::new(&source);
         let file = if root.value == Value::Null {
             reader.error(root.at, "the file is empty", "write `rules:` and a list of rules below it");
+            File::default()
+        } else if Domains::are_in(&root) {
+            self.domains.read(&mut reader, &root);
             File::default()
         } else {
             read::file(&mut reader, &root)
@@ -104,9 +117,14 @@ impl Loading {
         for node in &file.include {
             match (node.as_text(), folder) {
                 (Some(text), Some(folder)) => self.file(&folder.join(text), Some((&source, node))),
-                _ => {
-                    let problem = "nothing can be included here";
+                (Some(_), None) => {
+                    let problem = "text that is not in a file can include none";
                     self.findings.push(source.finding(Severity::Error, node.at, problem, None));
+                }
+                (None, _) => {
+                    let problem = format!("`include` has {} where the name of a file is wanted", node.kind());
+                    let help = Some("write one such as `more/rules.yaml`, or a list of them".to_owned());
+                    self.findings.push(source.finding(Severity::Error, node.at, problem, help));
                 }
             }
         }
@@ -115,9 +133,7 @@ impl Loading {
 
     fn fault(&mut self, path: &Path, problem: &str, help: &str) {
         let place = Place { file: path.display().to_string().into(), line: 1, column: 1 };
-        let help = Some(help.to_owned()).filter(|help| !help.is_empty());
-        let (problem, severity) = (problem.to_owned(), Severity::Error);
-        self.findings.push(Diagnostic { severity, place, problem, help, excerpt: String::new(), mark: (0, 0) });
+        self.findings.push(Diagnostic::bare(place, problem.to_owned(), help));
     }
 
     fn finish(mut self) -> Result<Loaded, Diagnostics> {
@@ -129,8 +145,22 @@ impl Loading {
         }
         let tiers = self.files.iter_mut().find_map(|(_, file)| file.tiers.take()).unwrap_or_default();
         let rules = self.files.into_iter().flat_map(|(_, file)| file.rules).collect();
-        Ok(Loaded { rules: RuleSet::new(rules, tiers), warnings: findings })
+        Ok(Loaded {
+            rules: RuleSet::new(rules, tiers, self.domains),
+            warnings: findings,
+            files: self.seen.into_iter().collect(),
+        })
     }
+}
+
+/// A file's bytes, one more than are read if it has more. What is not a plain file may have no end.
+fn contents(path: &Path) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(LARGEST_FILE as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Hidden files are left out: a Kubernetes `ConfigMap` keeps its versions in some.

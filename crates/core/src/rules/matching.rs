@@ -4,12 +4,16 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::net::IpAddr;
 
+use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::RuleSet;
+use super::fact_name::FactName;
 use super::index::Lookup;
+use super::keying::key_of;
 use super::path::normalize;
-use super::rule::{Conditions, Cost, FactName, KeyPart, Limits, Mode, OnMissingKey, Rule, RuleLimit};
+use super::pattern::Pattern;
+use super::rule::{Addresses, Conditions, Cost, Limits, Mode, OnMissingKey, Paths, Rule, RuleLimit};
 use super::secret::Secret;
 use super::tiers::Tiers;
 use crate::charge::Charge;
@@ -37,8 +41,16 @@ impl<'f, F: Facts + ?Sized> Seen<'f, F> {
         Seen { facts, tiers, path, tier: OnceCell::new(), address }
     }
 
-    fn tier(&self) -> Option<&str> {
+    pub(super) fn tier(&self) -> Option<&str> {
         self.tier.get_or_init(|| self.tiers.of(self.facts)).as_deref()
+    }
+
+    pub(super) const fn known_address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
+    pub(super) const fn normal_path(&self) -> &Cow<'f, str> {
+        &self.path
     }
 
     /// The value of a fact, in the case in which rules are written.
@@ -48,7 +60,9 @@ impl<'f, F: Facts + ?Sized> Seen<'f, F> {
             name => self.facts.get(name.as_fact())?,
         };
         Some(match name {
-            FactName::Host if value.bytes().any(|byte| byte.is_ascii_uppercase()) => value.to_ascii_lowercase().into(),
+            FactName::Host if value.bytes().any(|byte| byte.is_ascii_uppercase()) || value.ends_with('.') => {
+                value.trim_end_matches('.').to_ascii_lowercase().into()
+            }
             FactName::Method if value.bytes().any(|byte| byte.is_ascii_lowercase()) => {
                 value.to_ascii_uppercase().into()
             }
@@ -72,29 +86,54 @@ impl<F: Facts + ?Sized> Lookup for Seen<'_, F> {
 }
 
 /// Why a rule does not govern a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Mismatch<'r> {
-    Path,
-    Address,
-    Value(&'r FactName),
+    Off,
+    Path(&'r Paths),
+    Address(&'r Addresses),
+    Value(&'r FactName, &'r Pattern),
+}
+
+impl Rule {
+    /// Whether the rule is on and its conditions hold.
+    pub(super) fn governs<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> Result<(), Mismatch<'_>> {
+        if self.mode == Mode::Off { Err(Mismatch::Off) } else { self.conditions.hold(request) }
+    }
+
+    /// Whether the rule has a say in what becomes of the request. One that only limits others does not, nor one that
+    /// lets requests without its key pass: such a rule must not keep other rules from limiting the request.
+    pub(super) fn takes_part<F: Facts + ?Sized>(&self, request: &Seen<'_, F>, secret: &Secret) -> bool {
+        self.governs(request).is_ok()
+            && match self.apply(request, secret) {
+                Application::Limited(_) | Application::Refused => true,
+                Application::NoLimit | Application::Skipped => false,
+            }
+    }
+
+    /// The first of the rules that take part in the same request which replaces this one. A rule in shadow replaces
+    /// nothing: it must not change what is enforced.
+    pub(super) fn replaced_by<'r>(&self, taking_part: &[&'r Rule]) -> Option<&'r Rule> {
+        let replaces = |rule: &&Rule| rule.mode == Mode::Enforce && rule.replaces.contains(&self.id);
+        taking_part.iter().copied().find(replaces)
+    }
 }
 
 impl Conditions {
-    pub(super) fn hold<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> Result<(), Mismatch<'_>> {
+    fn hold<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> Result<(), Mismatch<'_>> {
         for (fact, pattern) in &self.values {
             if !pattern.matches(request.fact(fact).as_deref()) {
-                return Err(Mismatch::Value(fact));
+                return Err(Mismatch::Value(fact, pattern));
             }
         }
         if let Some(paths) = &self.path
             && paths.any.iter().any(|path| path.matches(&request.path)) == paths.negated
         {
-            return Err(Mismatch::Path);
+            return Err(Mismatch::Path(paths));
         }
         if let Some(addresses) = &self.address
             && !addresses.matches(request.address)
         {
-            return Err(Mismatch::Address);
+            return Err(Mismatch::Address(addresses));
         }
         Ok(())
     }
@@ -116,8 +155,21 @@ pub struct MatchedRule<'r, 'f> {
     pub rule: &'r Rule,
     /// Whom it charges.
     pub key: Key<'f>,
-    limits: &'r [RuleLimit],
-    costs: SmallVec<[u64; 2]>,
+    pub(super) granted: Granted,
+    pub(super) limits: &'r [RuleLimit],
+    pub(super) costs: SmallVec<[u64; 2]>,
+}
+
+/// Whose limits apply to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Granted {
+    /// Everyone's.
+    Everyone,
+    /// Those of its tier.
+    Tier,
+    /// Those of its key.
+    Override,
 }
 
 impl<'r> MatchedRule<'r, '_> {
@@ -153,67 +205,77 @@ impl RuleSet {
     {
         let request = Seen::new(facts, &self.tiers);
         let mut matched = Matched { rules: SmallVec::new(), refused: None };
-        for rule in self.governing(&request) {
-            match key_of(rule, &request, &self.secret) {
-                Some((key, named)) => matched.rules.extend(applied(rule, key, named.as_deref(), &request)),
-                None => match rule.on_missing_key {
-                    OnMissingKey::Share => matched.rules.extend(applied(rule, Key::GLOBAL, None, &request)),
-                    OnMissingKey::Skip => {}
-                    OnMissingKey::Refuse => matched.refused = matched.refused.or(Some(rule)),
-                },
-            }
-        }
-        matched
-    }
-
-    /// The rules that govern a request, in order, without those that others replace.
-    pub(super) fn governing<'r, F: Facts + ?Sized>(&'r self, request: &Seen<'_, F>) -> SmallVec<[&'r Rule; 8]> {
-        let mut governing: SmallVec<[&Rule; 8]> = SmallVec::new();
-        for number in self.index.find(request) {
+        let mut refusing: SmallVec<[&Rule; 2]> = SmallVec::new();
+        for number in self.index.find(&request) {
             let rule = &self.rules[number as usize];
-            if rule.mode == Mode::Off || rule.conditions.hold(request).is_err() {
+            if rule.governs(&request).is_err() {
                 continue;
             }
-            governing.push(rule);
-            if rule.stops {
+            match rule.apply(&request, &self.secret) {
+                Application::Limited(limited) => matched.rules.push(limited),
+                Application::Refused => refusing.push(rule),
+                Application::NoLimit | Application::Skipped => continue,
+            }
+            if rule.stops && rule.mode == Mode::Enforce {
                 break;
             }
         }
-        if governing.iter().any(|rule| !rule.replaces.is_empty()) {
-            let replaced: SmallVec<[&str; 4]> =
-                governing.iter().flat_map(|rule| &rule.replaces).map(AsRef::as_ref).collect();
-            governing.retain(|rule| !replaced.contains(&rule.id()));
+        let taking_part = || matched.rules.iter().map(|matched| matched.rule).chain(refusing.iter().copied());
+        if taking_part().any(|rule| !rule.replaces.is_empty()) {
+            let all: SmallVec<[&Rule; 8]> = taking_part().collect();
+            matched.rules.retain(|matched| matched.rule.replaced_by(&all).is_none());
+            refusing.retain(|rule| rule.replaced_by(&all).is_none());
         }
-        governing
+        matched.refused = refusing.into_iter().find(|rule| rule.mode == Mode::Enforce);
+        matched
     }
 }
 
-/// What a rule allows this request, if it limits it at all.
-fn applied<'r, 'f, F: Facts + ?Sized>(
-    rule: &'r Rule,
-    key: Key<'f>,
-    named: Option<&str>,
-    request: &Seen<'_, F>,
-) -> Option<MatchedRule<'r, 'f>> {
-    let limits = rule.limits.of(named, || request.tier())?;
-    let costs = limits.iter().map(|limit| limit.cost.of(request)).collect();
-    Some(MatchedRule { rule, key, limits, costs })
+/// What a rule that governs a request does about it.
+pub(super) enum Application<'r, 'f> {
+    Limited(MatchedRule<'r, 'f>),
+    /// It limits other tiers or keys, and not this one.
+    NoLimit,
+    /// A part of the key is missing, and the rule lets such requests pass.
+    Skipped,
+    /// A part of the key is missing, and the rule refuses such requests.
+    Refused,
+}
+
+impl Rule {
+    pub(super) fn apply<'r: 'a, 'f: 'a, 'a, F: Facts + ?Sized>(
+        &'r self,
+        request: &Seen<'f, F>,
+        secret: &Secret,
+    ) -> Application<'r, 'a> {
+        let (key, named) = match (key_of(self, request, secret), self.on_missing_key) {
+            (Some(found), _) => found,
+            (None, OnMissingKey::Share) => (Key::GLOBAL, None),
+            (None, OnMissingKey::Skip) => return Application::Skipped,
+            (None, OnMissingKey::Refuse) => return Application::Refused,
+        };
+        let Some((granted, limits)) = self.limits.of(named.as_deref(), || request.tier()) else {
+            return Application::NoLimit;
+        };
+        let costs = limits.iter().map(|limit| limit.cost.of(request)).collect();
+        Application::Limited(MatchedRule { rule: self, key, granted, limits, costs })
+    }
 }
 
 impl Limits {
-    fn of<'t>(&self, named: Option<&str>, tier: impl FnOnce() -> Option<&'t str>) -> Option<&[RuleLimit]> {
+    fn of<'t>(&self, named: Option<&str>, tier: impl FnOnce() -> Option<&'t str>) -> Option<(Granted, &[RuleLimit])> {
         if !self.overrides.is_empty()
             && let Some(limits) = named.and_then(|name| self.overrides.get(name))
         {
-            return Some(limits);
+            return Some((Granted::Override, limits));
         }
         if !self.tiers.is_empty()
             && let Some(tier) = tier()
             && let Some((_, limits)) = self.tiers.iter().find(|(known, _)| known == tier)
         {
-            return Some(limits);
+            return Some((Granted::Tier, limits));
         }
-        self.default.as_deref()
+        Some((Granted::Everyone, self.default.as_deref()?))
     }
 }
 
@@ -223,66 +285,15 @@ impl Cost {
             Cost::Fixed(cost) => *cost,
             Cost::Hits => request.facts.hits().unwrap_or(1),
             Cost::Said { by, otherwise } => {
-                request.fact(by).and_then(|text| text.trim().parse().ok()).unwrap_or(*otherwise)
+                let said = request.fact(by).and_then(|text| text.trim().parse::<u64>().ok());
+                // Whoever sends a request cannot make it free.
+                let least = if by.is_unverified() { 1 } else { 0 };
+                said.map_or(*otherwise, |cost| cost.max(least))
             }
             Cost::ByPath { paths, otherwise } => {
                 let found = paths.iter().find(|(path, _)| path.matches(&request.path));
                 found.map_or(*otherwise, |(_, cost)| *cost)
             }
         }
-    }
-}
-
-type Parts<'f> = SmallVec<[Cow<'f, str>; 4]>;
-
-/// The key of a request, and its parts in clear if the rule has overrides to find by them. `None` if a part is missing.
-fn key_of<'f, F: Facts + ?Sized>(
-    rule: &Rule,
-    request: &Seen<'f, F>,
-    secret: &Secret,
-) -> Option<(Key<'f>, Option<String>)> {
-    let mut parts = Parts::new();
-    let mut clear = Parts::new();
-    for part in &rule.key {
-        let value = part_of(part, rule, request)?;
-        if !rule.limits.overrides.is_empty() {
-            clear.push(value.clone());
-        }
-        let is_secret = matches!(part, KeyPart::Fact(fact) if fact.is_secret());
-        parts.push(if is_secret { secret.hide(&value).into() } else { value });
-    }
-    let named = (!clear.is_empty()).then(|| clear.join(","));
-    let key = match &parts[..] {
-        [Cow::Borrowed(only)] => Key::from(*only),
-        parts => Key::of(parts.iter().map(|part| part.as_bytes())),
-    };
-    Some((key, named))
-}
-
-fn part_of<'f, F: Facts + ?Sized>(part: &KeyPart, rule: &Rule, request: &Seen<'f, F>) -> Option<Cow<'f, str>> {
-    match part {
-        KeyPart::Fact(fact) => request.fact(fact),
-        KeyPart::Address { ipv4, ipv6 } => request.address.map(|address| network_of(address, *ipv4, *ipv6).into()),
-        KeyPart::Segment(name) => {
-            let mut paths = rule.conditions.path.iter().flat_map(|paths| &paths.any);
-            paths.find_map(|path| path.named(name, &request.path)).map(|segment| Cow::Owned(segment.to_owned()))
-        }
-        KeyPart::Route => {
-            let mut paths = rule.conditions.path.iter().flat_map(|paths| &paths.any);
-            let route = paths.find(|path| path.matches(&request.path)).map(ToString::to_string);
-            Some(route.unwrap_or_else(|| "/**".to_owned()).into())
-        }
-    }
-}
-
-/// The address, or the network of the given size that it lies in.
-fn network_of(address: IpAddr, ipv4: u8, ipv6: u8) -> String {
-    let (size, whole) = match address {
-        IpAddr::V4(_) => (ipv4, 32),
-        IpAddr::V6(_) => (ipv6, 128),
-    };
-    match ipnet::IpNet::new(address, size) {
-        Ok(net) if size < whole => net.trunc().to_string(),
-        _ => address.to_string(),
     }
 }

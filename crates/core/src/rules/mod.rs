@@ -24,7 +24,11 @@
 
 mod checks;
 mod diagnostic;
+pub mod envoy;
+mod explain;
+mod fact_name;
 mod index;
+mod keying;
 mod load;
 mod matching;
 mod path;
@@ -33,17 +37,23 @@ mod presets;
 mod read;
 mod route;
 mod rule;
+#[cfg(feature = "schema")]
+mod schema;
 mod secret;
 mod tiers;
 mod yaml;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity};
-pub use load::{Loaded, load};
-pub use matching::{Matched, MatchedRule};
+pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart};
+pub use load::{Loaded, load, rules_files};
+pub use matching::{Granted, Matched, MatchedRule};
 pub use path::normalize;
 pub use rule::{Mode, OnMissingKey, OnStoreFailure, Priority, Rule};
+#[cfg(feature = "schema")]
+pub use schema::schema;
 pub use secret::Secret;
 
+use self::envoy::Domains;
 use self::index::Index;
 use self::tiers::Tiers;
 
@@ -53,12 +63,14 @@ pub struct RuleSet {
     rules: Vec<Rule>,
     index: Index,
     tiers: Tiers,
+    domains: Domains,
     secret: Secret,
 }
 
 impl RuleSet {
-    fn new(rules: Vec<Rule>, tiers: Tiers) -> RuleSet {
-        RuleSet { index: Index::new(&rules), rules, tiers, secret: Secret::default() }
+    fn new(rules: Vec<Rule>, mut tiers: Tiers, domains: Domains) -> RuleSet {
+        tiers.learn(&rules);
+        RuleSet { index: Index::new(&rules), rules, tiers, domains, secret: Secret::default() }
     }
 
     /// The same rules, hiding secrets under another key.

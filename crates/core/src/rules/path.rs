@@ -38,10 +38,28 @@ fn is_normal(path: &[u8]) -> bool {
     if segments.is_empty() {
         return true;
     }
-    let normal = |segment: &[u8]| {
-        !segment.is_empty() && segment != b"." && segment != b".." && segment.iter().all(|&byte| is_plain(byte))
-    };
-    segments.split(|&byte| byte == b'/').all(normal)
+    segments.split(|&byte| byte == b'/').all(is_normal_segment)
+}
+
+fn is_normal_segment(segment: &[u8]) -> bool {
+    if matches!(segment, b"" | b"." | b"..") {
+        return false;
+    }
+    let mut rest = segment;
+    loop {
+        match rest {
+            [] => return true,
+            [byte, after @ ..] if is_plain(*byte) => rest = after,
+            [b'%', digits @ ..] if is_normal_escape(digits) => rest = &digits[2..],
+            _ => return false,
+        }
+    }
+}
+
+/// Two digits that stand for something which needs an escape, in upper case.
+fn is_normal_escape(digits: &[u8]) -> bool {
+    let upper = |byte: &u8| byte.is_ascii_digit() || (b'A'..=b'F').contains(byte);
+    digits.len() >= 2 && digits[..2].iter().all(upper) && escape(digits).is_some_and(|byte| !is_unreserved(byte))
 }
 
 fn rewrite(path: &str) -> String {
@@ -160,7 +178,9 @@ mod tests {
 
     #[test]
     fn a_normal_path_is_not_copied() {
-        assert!(matches!(normalize("/api/v1/users/42"), Cow::Borrowed(_)));
+        for path in ["/", "/api/v1/users/42", "/a%20b/%C3%A9", "/%2F", "/.well-known/x", "/..."] {
+            assert!(matches!(normalize(path), Cow::Borrowed(_)), "{path}");
+        }
     }
 
     proptest! {

@@ -41,6 +41,16 @@ impl Pattern {
         }
     }
 
+    /// The patterns that it is made of, down to those that name values, whichever way it puts them together.
+    pub(super) fn leaves(&self) -> Vec<&Pattern> {
+        match self {
+            Pattern::Any(patterns) => patterns.iter().flat_map(Pattern::leaves).collect(),
+            Pattern::Not(pattern) => pattern.leaves(),
+            Pattern::Exact(_) | Pattern::Glob(_) | Pattern::Regex(_) => vec![self],
+            Pattern::Present | Pattern::Absent => Vec::new(),
+        }
+    }
+
     /// The values that it matches, if they can be counted: what a rule can be looked up by.
     pub(super) const fn exact(&self) -> Option<&BTreeSet<String>> {
         match self {
@@ -55,11 +65,17 @@ impl Pattern {
     }
 
     /// The expression, anchored at both ends and bounded in size.
-    pub(super) fn regex(expression: &str) -> Result<Pattern, regex::Error> {
+    pub(super) fn regex(expression: &str, any_case: bool) -> Result<Pattern, regex::Error> {
+        let build = |expression: &str| {
+            regex::RegexBuilder::new(expression)
+                .size_limit(LARGEST_REGEX)
+                .dfa_size_limit(LARGEST_REGEX)
+                .case_insensitive(any_case)
+                .build()
+        };
         // The expression by itself first, so that no bracket in it can close the group around it.
-        regex::RegexBuilder::new(expression).size_limit(LARGEST_REGEX).build()?;
-        let whole = format!("^(?:{expression})$");
-        Ok(Pattern::Regex(regex::RegexBuilder::new(&whole).size_limit(LARGEST_REGEX).build()?))
+        build(expression)?;
+        Ok(Pattern::Regex(build(&format!("^(?:{expression})$"))?))
     }
 }
 
@@ -135,11 +151,11 @@ mod tests {
 
     #[test]
     fn a_regex_matches_the_whole_value_or_nothing() {
-        let pattern = Pattern::regex("a|bc").unwrap();
+        let pattern = Pattern::regex("a|bc", false).unwrap();
         assert!(pattern.matches(Some("a")) && pattern.matches(Some("bc")));
         assert!(!pattern.matches(Some("xa")) && !pattern.matches(Some("bcx")) && !pattern.matches(None));
-        assert!(Pattern::regex(")(").is_err());
-        assert!(Pattern::regex("(a{1000}){1000}").is_err(), "a regex has a size limit");
+        assert!(Pattern::regex(")(", false).is_err());
+        assert!(Pattern::regex("(a{1000}){1000}", false).is_err(), "a regex has a size limit");
     }
 
     #[test]

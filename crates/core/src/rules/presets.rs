@@ -1,6 +1,7 @@
 //! Limits for well-known cases, by name.
 
-use super::rule::{FactName, KeyPart, OnStoreFailure};
+use super::fact_name::FactName;
+use super::rule::{KeyPart, OnStoreFailure};
 use crate::limit::Limit;
 
 /// A well-known case.
@@ -22,7 +23,7 @@ pub(super) const PRESETS: [(&str, Preset); 4] =
 impl Preset {
     pub(super) fn key(self) -> Vec<KeyPart> {
         match self {
-            Preset::Login => vec![KeyPart::Address { ipv4: 32, ipv6: 64 }],
+            Preset::Login => vec![KeyPart::ADDRESS],
             Preset::Posts | Preset::Reads | Preset::Messages => vec![KeyPart::Fact(FactName::User)],
         }
     }
@@ -34,7 +35,7 @@ impl Preset {
         }
     }
 
-    pub(super) fn notation(self) -> Limit {
+    pub(super) fn limit(self) -> Limit {
         let text = match self {
             Preset::Login => "log 5/min",
             Preset::Posts => "sliding 300/3h",
@@ -43,5 +44,17 @@ impl Preset {
         };
         #[expect(clippy::expect_used, reason = "a test parses each of these four")]
         text.parse().expect("a preset is a limit")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_a_limit() {
+        for (name, preset) in PRESETS {
+            assert!(preset.limit().capacity() > 0, "{name}");
+        }
     }
 }

@@ -12,9 +12,13 @@ use ahash::RandomState;
 use super::path::normalize;
 use super::pattern::Glob;
 
+/// The most segments that a pattern may have: a pattern is walked down by recursion.
+const MOST_SEGMENTS: usize = 64;
+
 /// A path pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PathPattern {
+    text: String,
     segments: Vec<Segment>,
 }
 
@@ -40,6 +44,8 @@ pub(super) enum PathPatternError {
     HalfRest,
     #[error("`**` may stand once at the end and once before: more would make matching slow")]
     ManyRests,
+    #[error("a path of more than {MOST_SEGMENTS} segments: end it with `/**` instead")]
+    Long,
     #[error("this path is never seen: paths are normalised before they are matched; write `{0}`")]
     NotNormal(String),
 }
@@ -49,6 +55,9 @@ impl PathPattern {
         let Some(rest) = text.strip_prefix('/') else { return Err(PathPatternError::NoSlash) };
         let mut segments = Vec::new();
         for part in rest.split('/').filter(|_| !rest.is_empty()) {
+            if segments.len() == MOST_SEGMENTS {
+                return Err(PathPatternError::Long);
+            }
             let segment = Segment::parse(part)?;
             if let Segment::Named(name) = &segment
                 && segments.contains(&segment)
@@ -62,7 +71,6 @@ impl PathPattern {
         if before_end.iter().filter(|segment| **segment == Segment::Rest).count() > 1 {
             return Err(PathPatternError::ManyRests);
         }
-        let pattern = PathPattern { segments };
         // What the wildcards stand for does not matter here, only that the words between them are normal.
         let sample = text.replace("**", "x").replace(['*', '{', '}'], "x");
         if normalize(&sample) != sample {
@@ -70,11 +78,16 @@ impl PathPattern {
                 normalize(&text.replace('{', "\u{1}").replace('}', "\u{2}")).replace("%01", "{").replace("%02", "}");
             return Err(PathPatternError::NotNormal(normal));
         }
-        Ok(pattern)
+        Ok(PathPattern { text: text.to_owned(), segments })
+    }
+
+    /// The pattern as it was written.
+    pub(super) fn as_str(&self) -> &str {
+        &self.text
     }
 
     pub(super) fn matches(&self, path: &str) -> bool {
-        matches(&self.segments, &segments(path).collect::<Vec<_>>())
+        walk(&self.segments, path, usize::MAX).is_some()
     }
 
     /// The names in the pattern.
@@ -88,31 +101,29 @@ impl PathPattern {
     /// What the segment called `name` is in `path`, if the pattern matches.
     pub(super) fn named<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
         let wanted = self.segments.iter().position(|s| matches!(s, Segment::Named(known) if known == name))?;
-        let path: Vec<&str> = segments(path).collect();
-        capture(&self.segments, &path, wanted)
+        walk(&self.segments, path, wanted)
     }
 
     /// Whether it matches every path.
     pub(super) fn is_everything(&self) -> bool {
         !self.segments.is_empty() && self.segments.iter().all(|segment| *segment == Segment::Rest)
     }
+
+    /// Whether it is plain to see that it matches every path that `other` matches.
+    pub(super) fn covers(&self, other: &PathPattern) -> bool {
+        let (wide, narrow) = (&self.segments[..], &other.segments[..]);
+        match wide {
+            [wide @ .., Segment::Rest] => {
+                narrow.len() >= wide.len() && wide.iter().zip(narrow).all(|(wide, narrow)| wide.covers(narrow))
+            }
+            wide => wide.len() == narrow.len() && wide.iter().zip(narrow).all(|(wide, narrow)| wide.covers(narrow)),
+        }
+    }
 }
 
 impl fmt::Display for PathPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.segments.is_empty() {
-            return f.write_str("/");
-        }
-        for segment in &self.segments {
-            match segment {
-                Segment::Word(word) => write!(f, "/{word}")?,
-                Segment::Form(glob) => write!(f, "/{glob}")?,
-                Segment::One => f.write_str("/*")?,
-                Segment::Named(name) => write!(f, "/{{{name}}}")?,
-                Segment::Rest => f.write_str("/**")?,
-            }
-        }
-        Ok(())
+        f.write_str(&self.text)
     }
 }
 
@@ -136,6 +147,16 @@ impl Segment {
         })
     }
 
+    /// Whether it admits every single segment that `other` admits.
+    fn covers(&self, other: &Segment) -> bool {
+        match (self, other) {
+            (_, Segment::Rest) => *self == Segment::Rest,
+            (Segment::One | Segment::Named(_) | Segment::Rest, _) => true,
+            (Segment::Form(glob), Segment::Word(word)) => glob.matches(word),
+            (Segment::Word(_) | Segment::Form(_), other) => self == other,
+        }
+    }
+
     fn admits(&self, part: &str) -> bool {
         match self {
             Segment::Word(word) => word == part,
@@ -145,49 +166,45 @@ impl Segment {
     }
 }
 
-fn segments(path: &str) -> impl Iterator<Item = &str> {
-    path.trim_start_matches('/').split('/').filter(|segment| !segment.is_empty())
+/// The first segment of a normal path, and what follows it.
+fn first(path: &str) -> Option<(&str, &str)> {
+    match path.split_once('/') {
+        Some(split) => Some(split),
+        None if path.is_empty() => None,
+        None => Some((path, "")),
+    }
 }
 
-/// Takes time in proportion to pattern times path: on a mismatch only the last `**` is given one segment more.
-fn matches(pattern: &[Segment], path: &[&str]) -> bool {
-    let (mut at, mut seen) = (0, 0);
-    let mut last_rest: Option<(usize, usize)> = None;
+/// Whether the pattern matches, and what its segment `wanted` stands for: nothing if there is none of that number.
+///
+/// Takes time in proportion to pattern times path: on a mismatch only the last `**` is given one segment more. Each
+/// `**` takes as little as it can.
+fn walk<'p>(pattern: &[Segment], path: &'p str, wanted: usize) -> Option<&'p str> {
+    let (mut at, mut rest) = (0, path.strip_prefix('/').unwrap_or(path));
+    let mut captured = "";
+    let mut last_rest: Option<(usize, &str)> = None;
     loop {
-        match (pattern.get(at), path.get(seen)) {
-            (None, None) => return true,
+        match (pattern.get(at), first(rest)) {
+            (None, None) => return Some(captured),
             (Some(Segment::Rest), _) => {
-                last_rest = Some((at, seen));
+                last_rest = Some((at, rest));
                 at += 1;
                 continue;
             }
-            (Some(segment), Some(part)) if segment.admits(part) => {
-                (at, seen) = (at + 1, seen + 1);
+            (Some(segment), Some((part, after))) if segment.admits(part) => {
+                if at == wanted {
+                    captured = part;
+                }
+                (at, rest) = (at + 1, after);
                 continue;
             }
             _ => {}
         }
-        match last_rest {
-            Some((rest, from)) if from < path.len() => {
-                last_rest = Some((rest, from + 1));
-                (at, seen) = (rest + 1, from + 1);
-            }
-            _ => return false,
-        }
+        let (star, from) = last_rest?;
+        let (_, after) = first(from)?;
+        last_rest = Some((star, after));
+        (at, rest) = (star + 1, after);
     }
-}
-
-/// The part that the pattern's segment `wanted` stands for. Each `**` takes as little as it can.
-fn capture<'p>(pattern: &[Segment], path: &[&'p str], wanted: usize) -> Option<&'p str> {
-    for seen in 0..path.len() {
-        if pattern[wanted].admits(path[seen])
-            && matches(&pattern[..wanted], &path[..seen])
-            && matches(&pattern[wanted + 1..], &path[seen + 1..])
-        {
-            return Some(path[seen]);
-        }
-    }
-    None
 }
 
 /// Many patterns, each with a number, that a path is held against at once.

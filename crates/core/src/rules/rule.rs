@@ -1,16 +1,22 @@
 //! What a rule says.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ahash::RandomState;
 use ipnet::IpNet;
+use serde::Serialize;
 
 use super::diagnostic::Place;
+use super::fact_name::FactName;
+use super::keying::override_name;
 use super::pattern::Pattern;
 use super::route::PathPattern;
-use crate::facts::Fact;
 use crate::key::RuleId;
 use crate::limit::Limit;
+use crate::notation::write_span;
 use crate::time::Micros;
 
 /// A rule: which requests it governs, whom it charges, and what it allows.
@@ -62,7 +68,8 @@ impl Rule {
 }
 
 /// Whether a rule denies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// It denies.
     #[default]
@@ -71,6 +78,16 @@ pub enum Mode {
     Shadow,
     /// It does nothing.
     Off,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Enforce => "enforce",
+            Mode::Shadow => "shadow",
+            Mode::Off => "off",
+        })
+    }
 }
 
 /// What to do when the store cannot decide.
@@ -96,8 +113,21 @@ impl Default for OnStoreFailure {
     }
 }
 
+impl fmt::Display for OnStoreFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OnStoreFailure::Allow { at_most: None } => f.write_str("allow"),
+            OnStoreFailure::Allow { at_most: Some(span) } => write!(f, "allow for {}", write_span(*span)),
+            OnStoreFailure::Deny => f.write_str("deny"),
+            OnStoreFailure::Local { percent: 100 } => f.write_str("local"),
+            OnStoreFailure::Local { percent } => write!(f, "local at {percent}% of the limit"),
+        }
+    }
+}
+
 /// How much a request matters when not all can be served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Priority {
     /// Served last.
     Low,
@@ -139,81 +169,12 @@ impl Addresses {
     }
 }
 
-/// The name of a fact.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum FactName {
-    Method,
-    Host,
-    ApiKey,
-    User,
-    Tier,
-    Header(String),
-    Query(String),
-    Cookie(String),
-    Claim(String),
-    Descriptor(String),
-}
-
-impl FactName {
-    pub(super) fn as_fact(&self) -> Fact<'_> {
-        match self {
-            FactName::Method => Fact::Method,
-            FactName::Host => Fact::Host,
-            FactName::ApiKey => Fact::ApiKey,
-            FactName::User => Fact::User,
-            FactName::Tier => Fact::Tier,
-            FactName::Header(name) => Fact::Header(name),
-            FactName::Query(name) => Fact::Query(name),
-            FactName::Cookie(name) => Fact::Cookie(name),
-            FactName::Claim(name) => Fact::Claim(name),
-            FactName::Descriptor(name) => Fact::Descriptor(name),
-        }
-    }
-
-    /// Whether whoever sees the value can pass for somebody else.
-    pub(super) fn is_secret(&self) -> bool {
-        match self {
-            FactName::ApiKey | FactName::Cookie(_) => true,
-            FactName::Header(name) => {
-                ["authorization", "proxy-authorization", "cookie", "x-api-key"].contains(&name.as_str())
-            }
-            FactName::Method
-            | FactName::Host
-            | FactName::User
-            | FactName::Tier
-            | FactName::Query(_)
-            | FactName::Claim(_)
-            | FactName::Descriptor(_) => false,
-        }
-    }
-
-    /// Whether anyone can send what they like there.
-    pub(super) const fn is_unverified(&self) -> bool {
-        matches!(self, FactName::Header(_) | FactName::Query(_) | FactName::Cookie(_))
-    }
-}
-
-impl std::fmt::Display for FactName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            FactName::Method => f.write_str("method"),
-            FactName::Host => f.write_str("host"),
-            FactName::ApiKey => f.write_str("api_key"),
-            FactName::User => f.write_str("user"),
-            FactName::Tier => f.write_str("tier"),
-            FactName::Header(name) => write!(f, "header:{name}"),
-            FactName::Query(name) => write!(f, "query:{name}"),
-            FactName::Cookie(name) => write!(f, "cookie:{name}"),
-            FactName::Claim(name) => write!(f, "claim:{name}"),
-            FactName::Descriptor(name) => write!(f, "descriptor:{name}"),
-        }
-    }
-}
-
 /// A part of the key that a rule charges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KeyPart {
     Fact(FactName),
+    /// A fact whose value must not be seen.
+    Secret(FactName),
     /// The client's address, or the network of this size that it lies in.
     Address {
         ipv4: u8,
@@ -223,6 +184,30 @@ pub(super) enum KeyPart {
     Segment(String),
     /// The path pattern that matched.
     Route,
+}
+
+impl KeyPart {
+    /// The client's address unless told otherwise: one IPv4 address, one IPv6 customer.
+    pub(super) const ADDRESS: KeyPart = KeyPart::Address { ipv4: 32, ipv6: 64 };
+
+    pub(super) fn of(fact: FactName) -> KeyPart {
+        if fact.is_secret() { KeyPart::Secret(fact) } else { KeyPart::Fact(fact) }
+    }
+
+    pub(super) const fn is_secret(&self) -> bool {
+        matches!(self, KeyPart::Secret(_))
+    }
+}
+
+impl fmt::Display for KeyPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyPart::Fact(fact) | KeyPart::Secret(fact) => fact.fmt(f),
+            KeyPart::Address { .. } => f.write_str("address"),
+            KeyPart::Segment(name) => write!(f, "path:{name}"),
+            KeyPart::Route => f.write_str("route"),
+        }
+    }
 }
 
 /// What to do with a request that lacks a part of the key.
@@ -245,7 +230,27 @@ pub(super) struct Limits {
     /// By tier.
     pub(super) tiers: Vec<(String, Vec<RuleLimit>)>,
     /// By the value of the key.
-    pub(super) overrides: std::collections::BTreeMap<String, Vec<RuleLimit>>,
+    pub(super) overrides: Overrides,
+}
+
+/// Limits for single keys.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Overrides(HashMap<String, Vec<RuleLimit>, RandomState>);
+
+impl Overrides {
+    /// Whether there was nothing for this key before.
+    pub(super) fn insert(&mut self, parts: &[String], limits: Vec<RuleLimit>) -> bool {
+        self.0.insert(override_name(parts.iter().map(String::as_str)), limits).is_none()
+    }
+
+    /// What applies to the key of this [name](override_name).
+    pub(super) fn get(&self, name: &str) -> Option<&[RuleLimit]> {
+        self.0.get(name).map(Vec::as_slice)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// One of a rule's limits.

@@ -1,5 +1,7 @@
 //! Values that must not be seen.
 
+use std::fmt;
+
 use siphasher::sip128::SipHasher13;
 
 /// Turns secrets into something that tells them apart without giving them away.
@@ -21,7 +23,13 @@ impl Secret {
     /// What stands for `value` in keys: 32 hexadecimal digits.
     #[must_use]
     pub fn hide(&self, value: &str) -> String {
-        format!("{:032x}", self.hasher.hash(value.as_bytes()).as_u128())
+        self.hidden(value).to_string()
+    }
+
+    /// As [`Secret::hide`], to be written somewhere.
+    pub(super) fn hidden(&self, value: &str) -> impl fmt::Display {
+        let hash = self.hasher.hash(value.as_bytes()).as_u128();
+        fmt::from_fn(move |f| write!(f, "{hash:032x}"))
     }
 
     /// What stands for `value` where people look: short, stable, and enough to tell a handful apart.
@@ -39,8 +47,8 @@ impl Default for Secret {
     }
 }
 
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
 }

@@ -3,58 +3,54 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::read::fact_name;
-use super::rule::FactName;
+use super::fact_name::FactName;
+use super::pattern::Pattern;
+use super::rule::Rule;
 use super::yaml::{Node, Reader, Value};
 use crate::facts::{Fact, Facts};
 
-/// How tiers are told. What the caller has verified comes first, then what is written here, from top to bottom.
+/// How tiers are told: by the caller, who has verified it; by the API key; by what the request says, if that is a tier
+/// that any rule knows; and else by default.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tiers {
-    pub(super) from: Option<FactName>,
-    pub(super) api_keys: BTreeMap<String, String>,
+    from: Option<FactName>,
+    api_keys: BTreeMap<String, String>,
     pub(super) default: Option<String>,
+    known: Vec<Pattern>,
 }
+
+pub(super) const TIERS: [&str; 3] = ["from", "api_keys", "default"];
 
 impl Tiers {
     pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Tiers {
         let mut tiers = Tiers::default();
-        let Some(fields) = reader.fields(node, "`tiers`", &["from", "api_keys", "default"]) else { return tiers };
+        let Some(fields) = reader.fields(node, "`tiers`", &TIERS) else { return tiers };
         if let Some(node) = fields.get("from")
             && let Some(text) = reader.text(node, "`from`")
         {
-            tiers.from = fact_name(&text);
+            tiers.from = FactName::parse(&text).filter(FactName::is_named);
             if tiers.from.is_none() {
                 reader.error(node.at, format_args!("`{text}` says no tier"), "write `header:NAME` or `claim:NAME`");
             }
         }
         if let Some(node) = fields.get("api_keys") {
-            match &node.value {
-                Value::Map(map) => {
-                    for (key, tier) in map {
-                        if let Some(tier) = reader.text(tier, "a tier") {
-                            tiers.api_keys.insert(key.text.clone(), tier);
-                        }
-                    }
-                }
-                _ => reader.error(
-                    node.at,
-                    "`api_keys` must be a map",
-                    "write API keys and their tiers: `{ k_123: paid }`",
-                ),
-            }
+            tiers.api_keys = api_keys(reader, node);
         }
         tiers.default = fields.get("default").and_then(|node| reader.text(node, "`default`"));
         tiers
     }
 
+    /// Takes note of the tiers that rules speak of.
+    pub(super) fn learn(&mut self, rules: &[Rule]) {
+        let limited = rules.iter().flat_map(|rule| rule.limits.tiers.iter().map(|(tier, _)| tier));
+        let names = limited.chain(self.api_keys.values()).chain(&self.default).cloned().collect();
+        let values = rules.iter().flat_map(|rule| &rule.conditions.values);
+        let matched = values.filter(|(fact, _)| *fact == FactName::Tier).flat_map(|(_, pattern)| pattern.leaves());
+        self.known = std::iter::once(Pattern::Exact(names)).chain(matched.cloned()).collect();
+    }
+
     pub(super) fn of<'a>(&'a self, facts: &'a (impl Facts + ?Sized)) -> Option<Cow<'a, str>> {
         if let Some(tier) = facts.get(Fact::Tier) {
-            return Some(tier);
-        }
-        if let Some(from) = &self.from
-            && let Some(tier) = facts.get(from.as_fact())
-        {
             return Some(tier);
         }
         if !self.api_keys.is_empty()
@@ -63,6 +59,28 @@ impl Tiers {
         {
             return Some(Cow::Borrowed(tier));
         }
+        // Whoever makes up a tier must not escape the limits of those that there are.
+        if let Some(from) = &self.from
+            && let Some(tier) = facts.get(from.as_fact())
+            && self.known.iter().any(|known| known.matches(Some(&tier)))
+        {
+            return Some(tier);
+        }
         self.default.as_deref().map(Cow::Borrowed)
     }
+}
+
+fn api_keys(reader: &mut Reader<'_>, node: &Node) -> BTreeMap<String, String> {
+    let mut tiers = BTreeMap::new();
+    let Value::Map(map) = &node.value else {
+        let help = "write API keys and their tiers, such as `{ k_123: paid }`";
+        reader.error(node.at, format_args!("`api_keys` is {} where a map is wanted", node.kind()), help);
+        return tiers;
+    };
+    for (key, tier) in map {
+        if let Some(tier) = reader.text(tier, "a tier") {
+            tiers.insert(key.text.clone(), tier);
+        }
+    }
+    tiers
 }

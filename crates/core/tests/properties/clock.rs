@@ -5,7 +5,7 @@ use tidegate_core::limit::{SlidingWindow, Windows};
 use tidegate_core::{Algorithm, Limit, Micros, Outcome, State, Timestamp};
 
 use crate::limits::{any_limit, bucket_of, buckets, span_of};
-use crate::traces::{Cost, Hands, Move, costs, moves, starts};
+use crate::traces::{Cost, Hands, Move, costs, moves, requests_ahead, starts};
 
 /// Requests and penalties.
 fn spending() -> impl Strategy<Value = Vec<(Move, Cost, bool)>> {
@@ -56,7 +56,7 @@ fn longest_wait(limit: &Limit) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(1_000))]
+    #![proptest_config(crate::cases(2_500))]
 
     #[test]
     fn a_step_back_frees_nothing(
@@ -134,7 +134,8 @@ proptest! {
             let remaining = |now| limit.decide(&mut state.clone(), 0, now).remaining;
             let before = remaining(hands.now());
             let after = remaining(hands.now() + Micros::new(step));
-            let brought = (u128::from(step) * u128::from(bucket.rate.tokens())).div_ceil(u128::from(bucket.rate.period().get()));
+            let (period, tokens) = (u128::from(bucket.rate.period().get()), u128::from(bucket.rate.tokens()));
+            let brought = (u128::from(step) * tokens).div_ceil(period);
             prop_assert!(before <= after);
             prop_assert!(u128::from(after - before) <= brought.min(u128::from(bucket.capacity)));
         }
@@ -142,7 +143,7 @@ proptest! {
 
     #[test]
     fn the_state_is_only_moved_where_the_clock_stepped_back_or_debt_is_too_deep(
-        limit in any_limit(), start in starts(), steps in prop::collection::vec((crate::traces::moves_ahead(), costs()), 1..40),
+        limit in any_limit(), start in starts(), steps in requests_ahead(),
     ) {
         let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
         for (by, cost) in steps {

@@ -52,7 +52,7 @@ struct Holder {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(400))]
+    #![proptest_config(crate::cases(1_000))]
 
     #[test]
     fn no_more_slots_are_held_than_there_are(slots in 1_u64..8, acts in acts()) {

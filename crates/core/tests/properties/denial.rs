@@ -54,7 +54,7 @@ fn later(now: Timestamp, wait: Micros) -> Option<Timestamp> {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(1_000))]
+    #![proptest_config(crate::cases(2_500))]
 
     #[test]
     fn a_denied_request_leaves_the_state_bit_for_bit(limit in any_limit(), start in starts(), steps in traces()) {

@@ -54,11 +54,11 @@ fn scenes() -> impl Strategy<Value = Vec<(Timestamp, u64, u32)>> {
 
 fn all_of(limit: &Limit, cost: u64) -> u64 {
     // Now and then exactly what the limit holds, which chance would never hit.
-    if cost % 3 == 0 { limit.capacity() } else { cost }
+    if cost.is_multiple_of(3) { limit.capacity() } else { cost }
 }
 
 proptest! {
-    #![proptest_config(crate::cases(2_000))]
+    #![proptest_config(crate::cases(4_000))]
 
     #[test]
     fn no_limit_overflows(limit in select(largest()), other in select(largest()), scenes in scenes()) {
@@ -116,8 +116,8 @@ proptest! {
             clock.set(now);
             let charges: Vec<_> = (0..3)
                 .map(|rule| {
-                    let cost = all_of(&limits[rule], cost);
-                    Charge::new(&rules[rule], &keys[(number + rule) % 2], &limits[rule]).cost(cost).reserve(Micros::new(cost))
+                    let (key, cost) = (&keys[(number + rule) % 2], all_of(&limits[rule], cost));
+                    Charge::new(&rules[rule], key, &limits[rule]).cost(cost).reserve(Micros::new(cost))
                 })
                 .collect();
             match what {
@@ -143,4 +143,25 @@ fn the_largest_numbers_settle_without_overflow() {
     let receipt = store.decide(&charges).unwrap().receipt.unwrap();
     assert!(matches!(store.settle(&receipt, &[u64::MAX, u64::MAX]), Settlement::Settled { given_back: 0, .. }));
     assert_eq!(store.peek(&[charges[0].cost(0)])[0].remaining, 0);
+}
+
+#[test]
+fn a_clock_that_falls_from_the_last_instant_to_the_first_overflows_nothing() {
+    let rate = Rate::new(u64::from(u32::MAX), Micros::new(2)).unwrap();
+    for limit in [Bucket { capacity: 10, rate }.token_bucket(), Bucket { capacity: 10, rate }.gcra()] {
+        let mut state = limit.fresh();
+        assert!(limit.decide(&mut state, 10, Timestamp::MAX).is_allowed());
+        assert!(!limit.evaluate(&state, 10, Timestamp::EPOCH).is_allowed());
+    }
+}
+
+#[test]
+fn at_the_last_instant_a_denial_still_does_not_say_to_retry_at_once() {
+    for text in ["1/s burst 5", "gcra 1/s burst 5", "fixed 5/s", "sliding 5/s", "log 5/s", "concurrent 5 ttl 1s"] {
+        let limit: Limit = text.parse().unwrap();
+        let mut state = limit.fresh();
+        assert!(limit.decide(&mut state, 5, Timestamp::MAX).is_allowed(), "{text}");
+        let wait = limit.decide(&mut state, 1, Timestamp::MAX).retry_after().unwrap();
+        assert!(!wait.is_zero(), "{text}");
+    }
 }

@@ -105,7 +105,7 @@ pub(crate) fn calendar_windows() -> impl Strategy<Value = FixedWindow> {
 
 /// With as many parts as asked for, or fewer where the window does not divide that far.
 fn sliding(limit: u64, window: u64, parts: u32) -> SlidingWindow {
-    let divides = |parts: &u32| window % u64::from(*parts) == 0 && window / u64::from(*parts) >= 1_000;
+    let divides = |parts: &u32| window.is_multiple_of(u64::from(*parts)) && window / u64::from(*parts) >= 1_000;
     let parts = (1..=parts).rev().find(divides).unwrap();
     let most = (MAX_EXACT / 4 / (window / u64::from(parts))).min(1 << 40);
     SlidingWindow::with_parts(limit.min(most), Micros::new(window), parts).unwrap()

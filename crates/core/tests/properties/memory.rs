@@ -34,7 +34,7 @@ impl Watched {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(300))]
+    #![proptest_config(crate::cases(800))]
 
     #[test]
     fn a_flood_of_keys_never_makes_the_store_forgive_a_debtor(

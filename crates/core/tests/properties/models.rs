@@ -64,7 +64,7 @@ fn follow(limit: &Limit, mut model: impl Model, start: u64, steps: &[Step]) -> R
 }
 
 proptest! {
-    #![proptest_config(crate::cases(400))]
+    #![proptest_config(crate::cases(1_000))]
 
     #[test]
     fn a_token_bucket_answers_as_its_model(bucket in buckets(), start in starts(), steps in traces()) {

@@ -1,6 +1,7 @@
 //! The shaper: requests leave one after the other, and no more wait than its queue holds.
 
 use proptest::prelude::*;
+use tidegate_core::{Limit, ReceiptId, Timestamp};
 
 use crate::limits::buckets;
 use crate::traces::{Hands, costs, moves, requests_ahead, starts};
@@ -12,7 +13,7 @@ struct Queued {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(600))]
+    #![proptest_config(crate::cases(1_500))]
 
     #[test]
     fn departures_are_as_far_apart_as_their_cost_takes(
@@ -87,4 +88,12 @@ proptest! {
             prop_assert!(decision.delay().is_zero() || cost.of(&limit) == 0);
         }
     }
+}
+
+#[test]
+fn a_queue_that_holds_nothing_delays_nobody_after_a_step_back() {
+    let limit: Limit = "shaper 1/s queue 0".parse().unwrap();
+    let mut state = limit.fresh();
+    limit.charge(&mut state, 0, Timestamp::from_secs(10), ReceiptId::ANONYMOUS);
+    assert!(limit.decide(&mut state, 0, Timestamp::from_secs(5)).delay().is_zero());
 }

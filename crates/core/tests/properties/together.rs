@@ -160,7 +160,7 @@ impl Plain {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(700))]
+    #![proptest_config(crate::cases(2_000))]
 
     #[test]
     fn a_store_decides_all_or_nothing_as_a_plain_map_would(

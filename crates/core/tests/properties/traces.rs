@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tidegate_core::{Decision, Limit, Timestamp};
+use tidegate_core::{Decision, Limit, Micros, Timestamp};
 
 use crate::limits::span_of;
 
@@ -95,7 +95,7 @@ impl Hands {
 
     /// Remembers what a denial said, for [`Move::Retry`].
     pub(crate) fn heed(&mut self, decision: &Decision) {
-        self.retry = decision.retry_after().map_or(0, |wait| wait.get());
+        self.retry = decision.retry_after().map_or(0, Micros::get);
     }
 }
 

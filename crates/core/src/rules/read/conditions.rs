@@ -1,16 +1,17 @@
 //! `match`: which requests a rule governs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::rules::fact_name::FactName;
 use crate::rules::pattern::{Glob, Pattern};
 use crate::rules::route::PathPattern;
-use crate::rules::rule::{Addresses, Conditions, FactName, Paths};
-use crate::rules::yaml::{Node, Reader, Value};
+use crate::rules::rule::{Addresses, Conditions, Paths};
+use crate::rules::yaml::{Node, Reader, Value, one_of};
 
-const MATCH: [&str; 12] = [
+pub(in crate::rules) const MATCH: [&str; 12] = [
     "method",
     "path",
     "host",
@@ -32,11 +33,15 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Conditions {
         match name.text.as_str() {
             "path" => conditions.path = paths(reader, node),
             "address" => conditions.address = addresses(reader, node),
-            "header" => named(reader, node, &mut conditions, |name| FactName::Header(name.to_ascii_lowercase())),
-            "query" => named(reader, node, &mut conditions, |name| FactName::Query(name.to_owned())),
-            "cookie" => named(reader, node, &mut conditions, |name| FactName::Cookie(name.to_owned())),
-            "claim" => named(reader, node, &mut conditions, |name| FactName::Claim(name.to_owned())),
-            "descriptor" => named(reader, node, &mut conditions, |name| FactName::Descriptor(name.to_owned())),
+            "header" => {
+                named(reader, node, "header", &mut conditions, |name| FactName::Header(name.to_ascii_lowercase()));
+            }
+            "query" => named(reader, node, "query", &mut conditions, |name| FactName::Query(name.to_owned())),
+            "cookie" => named(reader, node, "cookie", &mut conditions, |name| FactName::Cookie(name.to_owned())),
+            "claim" => named(reader, node, "claim", &mut conditions, |name| FactName::Claim(name.to_owned())),
+            "descriptor" => {
+                named(reader, node, "descriptor", &mut conditions, |name| FactName::Descriptor(name.to_owned()));
+            }
             "method" => value(reader, node, "`method`", &mut conditions, FactName::Method),
             "host" => value(reader, node, "`host`", &mut conditions, FactName::Host),
             "tier" => value(reader, node, "`tier`", &mut conditions, FactName::Tier),
@@ -50,56 +55,70 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Conditions {
 }
 
 fn value(reader: &mut Reader<'_>, node: &Node, what: &str, conditions: &mut Conditions, fact: FactName) {
-    let fold = |text: String| match fact {
-        FactName::Method => text.to_ascii_uppercase(),
-        FactName::Host => text.to_ascii_lowercase(),
-        _ => text,
+    let case = match fact {
+        FactName::Method => Case::Upper,
+        FactName::Host => Case::Lower,
+        _ => Case::Kept,
     };
-    if let Some(pattern) = pattern(reader, node, what, &fold) {
+    if let Some(pattern) = pattern(reader, node, what, case) {
         conditions.values.push((fact, pattern));
     }
 }
 
 /// `header: { X-Env: prod }` and its like.
-fn named(reader: &mut Reader<'_>, node: &Node, conditions: &mut Conditions, fact: impl Fn(&str) -> FactName) {
+fn named(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    kind: &str,
+    conditions: &mut Conditions,
+    fact: impl Fn(&str) -> FactName,
+) {
     let Value::Map(map) = &node.value else {
         let help = "write names and values, such as `{ X-Env: prod }`";
-        reader.error(node.at, format_args!("{} where a map is wanted", node.kind()), help);
+        reader.error(node.at, format_args!("`{kind}` is {} where a map is wanted", node.kind()), help);
         return;
     };
+    let mut known = HashSet::new();
     for (name, node) in map {
-        if let Some(pattern) = pattern(reader, node, &format!("`{}`", name.text), &|text| text) {
-            conditions.values.push((fact(&name.text), pattern));
+        let fact = fact(&name.text);
+        if !known.insert(fact.clone()) {
+            let problem = format!("`{}` is a {kind} that is named above", name.text);
+            reader.error(name.at, problem, "keep one of them");
+        }
+        if let Some(pattern) = pattern(reader, node, &format!("`{}`", name.text), Case::Kept) {
+            conditions.values.push((fact, pattern));
         }
     }
 }
 
-const PATTERN: [&str; 5] = ["exact", "glob", "regex", "not", "present"];
+/// What becomes of the case of a value: that of methods and hosts does not count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Kept,
+    Upper,
+    Lower,
+}
+
+impl Case {
+    fn fold(self, text: &str) -> String {
+        match self {
+            Case::Kept => text.to_owned(),
+            Case::Upper => text.to_ascii_uppercase(),
+            Case::Lower => text.trim_end_matches('.').to_ascii_lowercase(),
+        }
+    }
+}
+
+pub(in crate::rules) const PATTERN: [&str; 5] = ["exact", "glob", "regex", "not", "present"];
+pub(in crate::rules) const ALL_BUT: [&str; 1] = ["not"];
 
 /// A value: text (with `*` a glob), a list of values, or a map that says more.
-fn pattern(reader: &mut Reader<'_>, node: &Node, what: &str, fold: &dyn Fn(String) -> String) -> Option<Pattern> {
+fn pattern(reader: &mut Reader<'_>, node: &Node, what: &str, case: Case) -> Option<Pattern> {
     match &node.value {
-        Value::Text(text) if text.contains('*') => Some(Pattern::Glob(Glob::new(&fold(text.clone())))),
-        Value::Text(_) | Value::Integer(_) | Value::Float(_) | Value::Bool(_) => {
-            Some(Pattern::Exact(BTreeSet::from([fold(node.as_text()?)])))
-        }
-        Value::List(items) if items.is_empty() => {
-            reader.error(
-                node.at,
-                format_args!("{what} is an empty list, which nothing matches"),
-                "name a value, or remove it",
-            );
-            None
-        }
-        Value::List(items) => {
-            let patterns: Vec<Pattern> = items.iter().filter_map(|item| pattern(reader, item, what, fold)).collect();
-            let exact: Option<Vec<_>> = patterns.iter().map(Pattern::exact).collect();
-            Some(match exact {
-                Some(sets) => Pattern::Exact(sets.into_iter().flatten().cloned().collect()),
-                None => Pattern::Any(patterns),
-            })
-        }
-        Value::Map(_) => mapped(reader, node, what, fold),
+        Value::Text(text) if text.contains('*') => Some(Pattern::Glob(Glob::new(&case.fold(text)))),
+        Value::Text(_) | Value::Integer(_) | Value::Float(_) | Value::Bool(_) => exact(reader, node, what, case),
+        Value::List(_) => any(reader, node, what, |reader, item| pattern(reader, item, what, case)),
+        Value::Map(_) => mapped(reader, node, what, case),
         Value::Null => {
             reader.error(node.at, format_args!("{what} has no value"), "write one, or `{ present: true }` for any");
             None
@@ -107,30 +126,81 @@ fn pattern(reader: &mut Reader<'_>, node: &Node, what: &str, fold: &dyn Fn(Strin
     }
 }
 
-fn mapped(reader: &mut Reader<'_>, node: &Node, what: &str, fold: &dyn Fn(String) -> String) -> Option<Pattern> {
+/// One of a list, or the only one.
+fn any(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    what: &str,
+    mut read: impl FnMut(&mut Reader<'_>, &Node) -> Option<Pattern>,
+) -> Option<Pattern> {
+    let items = reader.each(node);
+    if items.is_empty() {
+        let problem = format!("{what} is an empty list, which nothing matches");
+        reader.error(node.at, problem, "name a value, or remove it");
+        return None;
+    }
+    let mut patterns: Vec<Pattern> = items.iter().filter_map(|item| read(reader, item)).collect();
+    if patterns.len() == 1 {
+        return patterns.pop();
+    }
+    let exact: Option<Vec<_>> = patterns.iter().map(Pattern::exact).collect();
+    Some(match exact {
+        Some(sets) => Pattern::Exact(sets.into_iter().flatten().cloned().collect()),
+        None => Pattern::Any(patterns),
+    })
+}
+
+fn exact(reader: &mut Reader<'_>, node: &Node, what: &str, case: Case) -> Option<Pattern> {
+    let text = reader.text(node, what)?;
+    Some(Pattern::Exact(BTreeSet::from([case.fold(&text)])))
+}
+
+fn mapped(reader: &mut Reader<'_>, node: &Node, what: &str, case: Case) -> Option<Pattern> {
     let fields = reader.fields(node, what, &PATTERN)?;
     let [(name, node)] = &fields.map[..] else {
-        reader.error(node.at, format_args!("{what} needs exactly one of `{}`", PATTERN.join("`, `")), "");
+        if !fields.understood {
+            return None;
+        }
+        let help = format!("write one, or a list of several such maps: {}", one_of(&PATTERN));
+        reader.error(node.at, format_args!("{what} says {} things at once", fields.map.len()), help);
         return None;
     };
     match name.text.as_str() {
-        "not" => pattern(reader, node, what, fold).map(|pattern| Pattern::Not(Box::new(pattern))),
-        "exact" => Some(Pattern::Exact(BTreeSet::from([fold(reader.text(node, what)?)]))),
-        "glob" => Some(Pattern::Glob(Glob::new(&fold(reader.text(node, what)?)))),
+        "not" => pattern(reader, node, what, case).map(|pattern| Pattern::Not(Box::new(pattern))),
+        "exact" => any(reader, node, what, |reader, item| exact(reader, item, what, case)),
+        "glob" => any(reader, node, what, |reader, item| {
+            Some(Pattern::Glob(Glob::new(&case.fold(&reader.text(item, what)?))))
+        }),
+        "regex" => any(reader, node, what, |reader, item| regex(reader, item, what, case)),
         "present" => Some(if reader.flag(node, "`present`")? { Pattern::Present } else { Pattern::Absent }),
-        "regex" => {
-            let expression = reader.text(node, what)?;
-            match Pattern::regex(&expression) {
-                Ok(pattern) => Some(pattern),
-                Err(error) => {
-                    let reason = error.to_string();
-                    let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
-                    reader.error(node.at, format_args!("`{expression}` is not a usable regular expression"), reason);
-                    None
-                }
-            }
-        }
         _ => None,
+    }
+}
+
+/// A regular expression takes memory out of all proportion to its length.
+const MOST_REGEXES: usize = 1_000;
+
+fn regex(reader: &mut Reader<'_>, node: &Node, what: &str, case: Case) -> Option<Pattern> {
+    let expression = reader.text(node, what)?;
+    reader.expressions += 1;
+    if reader.expressions > MOST_REGEXES {
+        let problem = format!("more than {MOST_REGEXES} regular expressions in one file");
+        reader.error(node.at, problem, "use lists and globs: they are quicker, too");
+        return None;
+    }
+    match Pattern::regex(&expression, case != Case::Kept) {
+        Ok(pattern) => Some(pattern),
+        Err(regex::Error::CompiledTooBig(most)) => {
+            let help = format!("at most {most} bytes: bound its repetitions, or use `(?-u)` and ASCII classes");
+            reader.error(node.at, format_args!("`{expression}` is too large once compiled"), help);
+            None
+        }
+        Err(error) => {
+            let reason = error.to_string();
+            let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            reader.error(node.at, format_args!("`{expression}` is not a regular expression"), reason);
+            None
+        }
     }
 }
 
@@ -139,8 +209,15 @@ fn listed<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str) -> Option<(&'
     if !matches!(node.value, Value::Map(_)) {
         return Some((reader.each(node), false));
     }
-    let not = reader.fields(node, what, &["not"])?.get("not")?;
-    Some((reader.each(not), true))
+    let fields = reader.fields(node, what, &ALL_BUT)?;
+    match fields.get("not") {
+        Some(not) => Some((reader.each(not), true)),
+        None if !fields.understood => None,
+        None => {
+            reader.error(node.at, format_args!("{what} is an empty map"), "write one, a list, or `{ not: … }`");
+            None
+        }
+    }
 }
 
 fn paths(reader: &mut Reader<'_>, node: &Node) -> Option<Paths> {
@@ -182,6 +259,11 @@ fn addresses(reader: &mut Reader<'_>, node: &Node) -> Option<Addresses> {
     Some(Addresses { any, negated })
 }
 
+/// A network. One of mapped IPv4 addresses is the IPv4 network that requests are seen to come from.
 fn network(text: &str) -> Option<IpNet> {
-    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+    let net: IpNet = text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
+    match (net.addr().to_canonical(), net.prefix_len()) {
+        (IpAddr::V4(address), size @ 96..) if net.addr().is_ipv6() => IpNet::new(address.into(), size - 96).ok(),
+        _ => Some(net),
+    }
 }

@@ -1,10 +1,10 @@
 //! `key`: whom a rule charges.
 
-use super::fact_name;
+use crate::rules::fact_name::FactName;
 use crate::rules::rule::{Conditions, KeyPart};
 use crate::rules::yaml::{Fields, Node, Reader, Value};
 
-const PARTS: [&str; 12] = [
+pub(in crate::rules) const PARTS: [&str; 12] = [
     "address",
     "api_key",
     "user",
@@ -19,15 +19,19 @@ const PARTS: [&str; 12] = [
     "path:NAME",
 ];
 
-/// The network sizes that addresses are grouped by unless told otherwise: one IPv4 address; one IPv6 customer.
-pub(super) const WHOLE_ADDRESS: KeyPart = KeyPart::Address { ipv4: 32, ipv6: 64 };
+pub(in crate::rules) const ADDRESS_PART: [&str; 1] = ["address"];
+pub(in crate::rules) const NETWORK_SIZES: [&str; 2] = ["ipv4", "ipv6"];
 
 pub(super) fn read(reader: &mut Reader<'_>, node: &Node, conditions: &Conditions) -> Vec<KeyPart> {
     if node.as_text().as_deref() == Some("global") {
         return Vec::new();
     }
     let mut parts = Vec::new();
-    for item in reader.each(node) {
+    let items = reader.each(node);
+    if items.is_empty() {
+        reader.error(node.at, "a key without parts", "write `global` if all requests are to share one");
+    }
+    for item in items {
         parts.extend(part(reader, item, conditions));
     }
     parts
@@ -39,12 +43,12 @@ fn part(reader: &mut Reader<'_>, node: &Node, conditions: &Conditions) -> Option
     }
     let text = reader.text(node, "a part of a key")?;
     match (text.as_str(), text.strip_prefix("path:")) {
-        ("address", _) => return Some(WHOLE_ADDRESS),
+        ("address", _) => return Some(KeyPart::ADDRESS),
         ("route", _) => return Some(KeyPart::Route),
         (_, Some(name)) => return segment(reader, node, name.trim(), conditions),
         _ => {}
     }
-    let part = fact_name(&text).map(KeyPart::Fact);
+    let part = FactName::parse(&text).map(KeyPart::of);
     if part.is_none() {
         let help = match crate::notation::closest(&text, PARTS) {
             Some(meant) if !meant.contains(':') => format!("did you mean `{meant}`?"),
@@ -57,11 +61,26 @@ fn part(reader: &mut Reader<'_>, node: &Node, conditions: &Conditions) -> Option
 
 /// `{ address: { ipv4: 24, ipv6: 56 } }`.
 fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<KeyPart> {
-    let inner = reader.fields(node, "a part of a key", &["address"])?.get("address")?;
-    let fields = reader.fields(inner, "`address`", &["ipv4", "ipv6"])?;
+    if let Value::Map(map) = &node.value
+        && let [(kind, name)] = &map[..]
+        && let Some(name) = name.as_text()
+        && (kind.text == "path" || FactName::parse(&format!("{}:{name}", kind.text)).is_some())
+    {
+        reader.error(kind.at, "a part of a key is one word", format!("write `{}:{name}`", kind.text));
+        return None;
+    }
+    let fields = reader.fields(node, "a part of a key", &ADDRESS_PART)?;
+    let Some(inner) = fields.get("address") else {
+        if !fields.understood {
+            return None;
+        }
+        reader.error(node.at, "a part of a key that says nothing", "write `{ address: { ipv4: 24, ipv6: 56 } }`");
+        return None;
+    };
+    let fields = reader.fields(inner, "`address`", &NETWORK_SIZES)?;
     let mut size = |name: &str, default: u8, most: u8| match fields.get(name) {
         None => Some(default),
-        Some(node) => match u8::try_from(reader.count(node, name)?) {
+        Some(node) => match u8::try_from(reader.count(node, &format!("`{name}`"))?) {
             Ok(bits) if bits <= most => Some(bits),
             _ => {
                 reader.error(node.at, format_args!("an {name} address has {most} bits"), format!("write 0 to {most}"));
@@ -85,7 +104,8 @@ fn segment(reader: &mut Reader<'_>, node: &Node, name: &str, conditions: &Condit
 
 /// Whoever chooses his own key has no limit: a fresh one is a fresh bucket.
 pub(super) fn warn_if_unverified(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &[KeyPart]) {
-    let unverified = |part: &KeyPart| matches!(part, KeyPart::Fact(fact) if fact.is_unverified());
+    let unverified =
+        |part: &KeyPart| matches!(part, KeyPart::Fact(fact) | KeyPart::Secret(fact) if fact.is_unverified());
     if let Some(node) = fields.get("key")
         && !key.is_empty()
         && key.iter().all(unverified)

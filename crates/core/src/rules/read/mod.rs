@@ -1,14 +1,18 @@
 //! Our own rules files: from the tree to rules.
 
-mod conditions;
-mod keys;
-mod limits;
+pub(super) mod conditions;
+pub(super) mod cost;
+pub(super) mod keys;
+pub(super) mod limits;
+mod long_form;
+mod overrides;
 
 use std::sync::Arc;
 
-use super::rule::{FactName, Mode, OnMissingKey, OnStoreFailure, Priority, Rule};
+use super::presets::{PRESETS, Preset};
+use super::rule::{Mode, OnMissingKey, OnStoreFailure, Priority, Rule};
 use super::tiers::Tiers;
-use super::yaml::{Fields, Node, Reader, Value};
+use super::yaml::{Fields, Node, Position, Reader, Value};
 use crate::time::Micros;
 
 /// What one file says.
@@ -16,12 +20,27 @@ use crate::time::Micros;
 pub(super) struct File {
     pub(super) rules: Vec<Rule>,
     pub(super) tiers: Option<Tiers>,
+    /// Where `tiers` stands.
+    pub(super) tiers_at: Option<Position>,
     /// Other files, with where they are named.
     pub(super) include: Vec<Node>,
+    /// The ids of all rules, those included that are faulty.
+    pub(super) ids: Vec<Mention>,
+    /// The ids that rules replace.
+    pub(super) replaced: Vec<Mention>,
 }
 
-const FILE: [&str; 3] = ["include", "tiers", "rules"];
-const RULE: [&str; 15] = [
+/// An id that stands somewhere.
+#[derive(Debug)]
+pub(super) struct Mention {
+    pub(super) id: Arc<str>,
+    pub(super) at: Position,
+    /// The rule in which it stands.
+    pub(super) by: Arc<str>,
+}
+
+pub(in crate::rules) const FILE: [&str; 3] = ["include", "tiers", "rules"];
+pub(in crate::rules) const RULE: [&str; 15] = [
     "id",
     "preset",
     "match",
@@ -38,6 +57,19 @@ const RULE: [&str; 15] = [
     "replaces",
     "stop",
 ];
+pub(in crate::rules) const ON_STORE_FAILURE: [&str; 2] = ["allow_for", "local_percent"];
+
+pub(in crate::rules) const ON_MISSING_KEY: [(&str, OnMissingKey); 3] =
+    [("share", OnMissingKey::Share), ("skip", OnMissingKey::Skip), ("refuse", OnMissingKey::Refuse)];
+pub(in crate::rules) const MODES: [(&str, Mode); 3] =
+    [("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
+pub(in crate::rules) const PRIORITIES: [(&str, Priority); 4] =
+    [("critical", Priority::Critical), ("high", Priority::High), ("normal", Priority::Normal), ("low", Priority::Low)];
+pub(in crate::rules) const FAILURE_POLICIES: [(&str, OnStoreFailure); 3] = [
+    ("allow", OnStoreFailure::Allow { at_most: None }),
+    ("deny", OnStoreFailure::Deny),
+    ("local", OnStoreFailure::Local { percent: 100 }),
+];
 
 pub(super) fn file(reader: &mut Reader<'_>, root: &Node) -> File {
     let mut file = File::default();
@@ -47,10 +79,16 @@ pub(super) fn file(reader: &mut Reader<'_>, root: &Node) -> File {
     }
     if let Some(tiers) = fields.get("tiers") {
         file.tiers = Some(Tiers::read(reader, tiers));
+        file.tiers_at = Some(tiers.at);
     }
     match fields.get("rules") {
         Some(rules) => match &rules.value {
-            Value::List(items) => file.rules = items.iter().filter_map(|item| rule(reader, item)).collect(),
+            Value::List(items) => {
+                for item in items {
+                    let rule = rule(reader, item, &mut file);
+                    file.rules.extend(rule);
+                }
+            }
             Value::Null => {}
             _ => reader.error(
                 rules.at,
@@ -58,7 +96,7 @@ pub(super) fn file(reader: &mut Reader<'_>, root: &Node) -> File {
                 "begin each rule with `- id: …`",
             ),
         },
-        None if file.include.is_empty() && file.tiers.is_none() => {
+        None if fields.understood && file.include.is_empty() && file.tiers.is_none() => {
             reader.error(root.at, "a rules file without rules", "write `rules:` and a list of rules below it");
         }
         None => {}
@@ -66,39 +104,32 @@ pub(super) fn file(reader: &mut Reader<'_>, root: &Node) -> File {
     file
 }
 
-fn rule(reader: &mut Reader<'_>, node: &Node) -> Option<Rule> {
+fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut File) -> Option<Rule> {
     let errors_before = reader.errors();
+    if !matches!(node.value, Value::Map(_)) {
+        let problem = format!("a rule is {} where a map is wanted", node.kind());
+        reader.error(node.at, problem, "begin it with `- id: …`");
+        return None;
+    }
     let fields = reader.fields(node, "a rule", &RULE)?;
-    let id = id(reader, &fields);
-    let preset = fields.get("preset").and_then(|preset| reader.choice(preset, "a preset", &super::presets::PRESETS));
+    let id = id(reader, &fields, file);
+    let preset = fields.get("preset").and_then(|preset| reader.choice(preset, "a preset", &PRESETS));
     let conditions = fields.get("match").map(|node| conditions::read(reader, node)).unwrap_or_default();
     let key = match (fields.get("key"), &preset) {
         (Some(key), _) => keys::read(reader, key, &conditions),
         (None, Some(preset)) => preset.key(),
         (None, None) => Vec::new(),
     };
-    let limits = limits::read(reader, &fields, id.as_deref().unwrap_or(""), preset);
-    let on_missing_key = fields.get("on_missing_key").and_then(|node| {
-        let choices = [("share", OnMissingKey::Share), ("skip", OnMissingKey::Skip), ("refuse", OnMissingKey::Refuse)];
-        reader.choice(node, "`on_missing_key`", &choices)
-    });
-    let mode = fields.get("mode").and_then(|node| {
-        reader.choice(node, "`mode`", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)])
-    });
+    let limits = limits::read(reader, &fields, id.as_deref().unwrap_or(""), &key, preset);
+    let on_missing_key =
+        fields.get("on_missing_key").and_then(|node| reader.choice(node, "`on_missing_key`", &ON_MISSING_KEY));
+    let mode = fields.get("mode").and_then(|node| reader.choice(node, "`mode`", &MODES));
     let on_store_failure = match fields.get("on_store_failure") {
         Some(node) => on_store_failure(reader, node).unwrap_or_default(),
-        None => preset.map(|preset| preset.on_store_failure()).unwrap_or_default(),
+        None => preset.map(Preset::on_store_failure).unwrap_or_default(),
     };
-    let priority = fields.get("priority").and_then(|node| {
-        let choices = [
-            ("critical", Priority::Critical),
-            ("high", Priority::High),
-            ("normal", Priority::Normal),
-            ("low", Priority::Low),
-        ];
-        reader.choice(node, "`priority`", &choices)
-    });
-    let replaces = fields.get("replaces").map(|node| ids(reader, node)).unwrap_or_default();
+    let priority = fields.get("priority").and_then(|node| reader.choice(node, "`priority`", &PRIORITIES));
+    let replaces = fields.get("replaces").map(|node| replaces(reader, node, id.as_ref(), file)).unwrap_or_default();
     let stops = fields.get("stop").and_then(|node| reader.flag(node, "`stop`")).unwrap_or(false);
     if mode != Some(Mode::Off) {
         keys::warn_if_unverified(reader, &fields, &key);
@@ -119,42 +150,52 @@ fn rule(reader: &mut Reader<'_>, node: &Node) -> Option<Rule> {
     })
 }
 
-fn id(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Arc<str>> {
+fn id(reader: &mut Reader<'_>, fields: &Fields<'_>, file: &mut File) -> Option<Arc<str>> {
     let Some(node) = fields.get("id") else {
-        reader.error(fields.at, "a rule without an `id`", "give it one, and keep it: what was counted belongs to it");
+        if fields.understood {
+            let help = "give it one, and keep it: what was counted belongs to it";
+            reader.error(fields.at, "a rule without an `id`", help);
+        }
         return None;
     };
     let text = reader.text(node, "an id")?;
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
-    if text.is_empty() || text.len() > 100 || !text.chars().all(fits) {
-        let help = "write 1 to 100 letters, digits, `-`, `_`, `.` or `:`";
-        reader.error(node.at, format_args!("`{text}` cannot be an id"), help);
+    if !is_name(reader, node, &text, "an id") {
         return None;
     }
-    Some(text.into())
+    let id: Arc<str> = text.into();
+    file.ids.push(Mention { id: Arc::clone(&id), at: node.at, by: Arc::clone(&id) });
+    Some(id)
 }
 
-fn ids(reader: &mut Reader<'_>, node: &Node) -> Vec<Arc<str>> {
+/// Whether the text can name a rule or a limit.
+fn is_name(reader: &mut Reader<'_>, node: &Node, text: &str, what: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+    let is_name = !text.is_empty() && text.len() <= 100 && text.chars().all(fits);
+    if !is_name {
+        let help = "write 1 to 100 letters, digits, `-`, `_`, `.` or `:`";
+        reader.error(node.at, format_args!("`{text}` cannot be {what}"), help);
+    }
+    is_name
+}
+
+fn replaces(reader: &mut Reader<'_>, node: &Node, rule: Option<&Arc<str>>, file: &mut File) -> Vec<Arc<str>> {
     let mut ids = Vec::new();
     for item in reader.each(node) {
         if let Some(id) = reader.text(item, "the id of a rule") {
-            ids.push(id.into());
+            let id: Arc<str> = id.into();
+            let by = rule.map_or_else(|| "".into(), Arc::clone);
+            file.replaced.push(Mention { id: Arc::clone(&id), at: item.at, by });
+            ids.push(id);
         }
     }
     ids
 }
 
 fn on_store_failure(reader: &mut Reader<'_>, node: &Node) -> Option<OnStoreFailure> {
-    const DEFAULT_SHARE: u8 = 100;
     if !matches!(node.value, Value::Map(_)) {
-        let choices = [
-            ("allow", OnStoreFailure::Allow { at_most: None }),
-            ("deny", OnStoreFailure::Deny),
-            ("local", OnStoreFailure::Local { percent: DEFAULT_SHARE }),
-        ];
-        return reader.choice(node, "`on_store_failure`", &choices);
+        return reader.choice(node, "`on_store_failure`", &FAILURE_POLICIES);
     }
-    let fields = reader.fields(node, "`on_store_failure`", &["allow_for", "local_percent"])?;
+    let fields = reader.fields(node, "`on_store_failure`", &ON_STORE_FAILURE)?;
     match (fields.get("allow_for"), fields.get("local_percent")) {
         (Some(span), None) => {
             let at_most = span_of(reader, span, "`allow_for`")?;
@@ -163,7 +204,7 @@ fn on_store_failure(reader: &mut Reader<'_>, node: &Node) -> Option<OnStoreFailu
         (None, Some(percent)) => match reader.count(percent, "`local_percent`")? {
             number @ 1..=100 => Some(OnStoreFailure::Local { percent: u8::try_from(number).unwrap_or(100) }),
             number => {
-                reader.error(percent.at, format_args!("{number} percent of a limit"), "write a number from 1 to 100");
+                reader.error(percent.at, format_args!("`local_percent` cannot be {number}"), "write 1 to 100");
                 None
             }
         },
@@ -184,25 +225,5 @@ fn span_of(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Micros> {
             reader.error(node.at, format_args!("{what} is `{text}`, which is no span of time"), error.problem());
             None
         }
-    }
-}
-
-/// The name of a fact, such as `user` or `header:X-Tenant`.
-pub(super) fn fact_name(text: &str) -> Option<FactName> {
-    let (kind, name) = text.split_once(':').map_or((text, ""), |(kind, name)| (kind, name.trim()));
-    let named = |make: fn(String) -> FactName| (!name.is_empty()).then(|| make(name.to_owned()));
-    match kind {
-        "header" => named(|name| FactName::Header(name.to_ascii_lowercase())),
-        "query" => named(FactName::Query),
-        "cookie" => named(FactName::Cookie),
-        "claim" => named(FactName::Claim),
-        "descriptor" => named(FactName::Descriptor),
-        _ if !name.is_empty() => None,
-        "method" => Some(FactName::Method),
-        "host" => Some(FactName::Host),
-        "api_key" => Some(FactName::ApiKey),
-        "user" => Some(FactName::User),
-        "tier" => Some(FactName::Tier),
-        _ => None,
     }
 }

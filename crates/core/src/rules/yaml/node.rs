@@ -1,9 +1,6 @@
 //! The tree.
 
-use std::fmt;
-
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_saphyr::{Location, Spanned};
+use granit_parser::{Marker, Span};
 
 /// Where something stands in its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,13 +11,12 @@ pub(in crate::rules) struct Position {
 }
 
 impl Position {
-    pub(super) fn of(location: &Location) -> Position {
-        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        Position {
-            line: number(location.line()),
-            column: number(location.column()),
-            width: usize::try_from(location.span().len()).unwrap_or(0),
-        }
+    pub(super) fn at(mark: Marker) -> Position {
+        Position { line: mark.line(), column: mark.col() + 1, width: 0 }
+    }
+
+    pub(super) fn of(span: Span) -> Position {
+        Position { width: span.len(), ..Position::at(span.start) }
     }
 }
 
@@ -29,6 +25,8 @@ impl Position {
 pub(in crate::rules) struct Node {
     pub(in crate::rules) at: Position,
     pub(in crate::rules) value: Value,
+    /// A number or a boolean to the letter: `1.10` is not `1.1` to a header.
+    pub(super) written: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -53,8 +51,22 @@ pub(in crate::rules) struct Name {
 }
 
 impl Node {
-    pub(super) fn located(spanned: Spanned<Node>) -> Node {
-        Node { at: Position::of(&spanned.referenced), value: spanned.value.value }
+    pub(super) const fn new(at: Position, value: Value) -> Node {
+        Node { at, value, written: None }
+    }
+
+    /// What unquoted text stands for.
+    pub(super) fn plain(at: Position, text: String) -> Node {
+        let value = match text.as_str() {
+            "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+            "true" | "True" | "TRUE" => Value::Bool(true),
+            "false" | "False" | "FALSE" => Value::Bool(false),
+            other => match number(other) {
+                Some(number) => number,
+                None => return Node::new(at, Value::Text(text)),
+            },
+        };
+        Node { at, value, written: Some(text.into()) }
     }
 
     /// What kind of thing it is, for messages.
@@ -69,100 +81,95 @@ impl Node {
         }
     }
 
-    /// The text of a scalar: numbers and booleans as they are usually written.
+    /// The text of a scalar. Numbers and booleans are as they were written.
     pub(in crate::rules) fn as_text(&self) -> Option<String> {
         match &self.value {
             Value::Text(text) => Some(text.clone()),
-            Value::Integer(number) => Some(number.to_string()),
-            Value::Float(number) => Some(number.to_string()),
-            Value::Bool(value) => Some(value.to_string()),
+            Value::Integer(_) | Value::Float(_) | Value::Bool(_) => self.written.as_deref().map(str::to_owned),
             Value::Null | Value::List(_) | Value::Map(_) => None,
         }
     }
 
-    /// The first scalar of more than `most` bytes.
-    pub(super) fn longer_than(&self, most: usize) -> Option<&Node> {
+    /// How many nodes, levels and bytes of text there are.
+    pub(super) fn size(&self) -> Size {
+        let of = |parts: &mut dyn Iterator<Item = Size>| {
+            parts.fold(Size { nodes: 1, levels: 1, bytes: 0 }, |sum, part| Size {
+                nodes: sum.nodes + part.nodes,
+                levels: sum.levels.max(1 + part.levels),
+                bytes: sum.bytes + part.bytes,
+            })
+        };
         match &self.value {
-            Value::Text(text) => (text.len() > most).then_some(self),
-            Value::List(items) => items.iter().find_map(|item| item.longer_than(most)),
-            Value::Map(map) => map
-                .iter()
-                .find_map(|(name, value)| if name.text.len() > most { Some(self) } else { value.longer_than(most) }),
-            Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) => None,
+            Value::List(items) => of(&mut items.iter().map(Node::size)),
+            Value::Map(map) => of(&mut map.iter().map(|(name, node)| {
+                let size = node.size();
+                Size { nodes: size.nodes + 1, bytes: size.bytes + name.text.len(), ..size }
+            })),
+            Value::Text(text) => Size { nodes: 1, levels: 0, bytes: text.len() },
+            Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {
+                Size { nodes: 1, levels: 0, bytes: self.written.as_ref().map_or(0, |text| text.len()) }
+            }
         }
     }
 }
 
-struct AnyValue;
-
-impl<'de> Visitor<'de> for AnyValue {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
-        Ok(Value::Integer(number.into()))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
-        Ok(Value::Integer(number.into()))
-    }
-
-    fn visit_i128<E>(self, number: i128) -> Result<Value, E> {
-        Ok(Value::Integer(number))
-    }
-
-    fn visit_u128<E>(self, number: u128) -> Result<Value, E> {
-        Ok(Value::Integer(i128::try_from(number).unwrap_or(i128::MAX)))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
-        Ok(Value::Float(number))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::Text(text.to_owned()))
-    }
-
-    fn visit_string<E>(self, text: String) -> Result<Value, E> {
-        Ok(Value::Text(text))
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = access.next_element::<Spanned<Node>>()? {
-            items.push(Node::located(item));
-        }
-        Ok(Value::List(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut map = Vec::new();
-        while let Some((name, value)) = access.next_entry::<Spanned<String>, Spanned<Node>>()? {
-            let name = Name { at: Position::of(&name.referenced), text: name.value };
-            map.push((name, Node::located(value)));
-        }
-        Ok(Value::Map(map))
-    }
+/// How large a part of a tree is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) nodes: usize,
+    pub(super) levels: usize,
+    pub(super) bytes: usize,
 }
 
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Node, D::Error> {
-        let value = deserializer.deserialize_any(AnyValue)?;
-        Ok(Node { at: Position::default(), value })
+/// `20`, `-3`, `1_000`, `0x1F`, `1.5`.
+fn number(text: &str) -> Option<Value> {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if !unsigned.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
+        return None;
+    }
+    let based = |prefix, base| text.strip_prefix(prefix).map(|digits| i128::from_str_radix(digits, base).ok());
+    if let Some(based) = based("0x", 16).or_else(|| based("0o", 8)) {
+        return based.map(Value::Integer);
+    }
+    if unsigned.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_') {
+        return text.replace('_', "").parse().ok().map(Value::Integer);
+    }
+    let is_float = unsigned.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
+    text.parse().ok().filter(|_| is_float).map(Value::Float)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_is_what_yaml_says_it_is() {
+        for (text, value) in [
+            ("", Value::Null),
+            ("~", Value::Null),
+            ("null", Value::Null),
+            ("true", Value::Bool(true)),
+            ("FALSE", Value::Bool(false)),
+            ("20", Value::Integer(20)),
+            ("-3", Value::Integer(-3)),
+            ("1_000", Value::Integer(1_000)),
+            ("0x1F", Value::Integer(31)),
+            ("007", Value::Integer(7)),
+            ("1.5", Value::Float(1.5)),
+            ("1e3", Value::Float(1e3)),
+        ] {
+            assert_eq!(Node::plain(Position::default(), text.to_owned()).value, value, "{text}");
+        }
+        for text in ["off", "no", "20/s", "1.2.3", "0xg", "-", "+", "_1", "1__x", "inf", "nan", "203.0.113.7"] {
+            let node = Node::plain(Position::default(), text.to_owned());
+            assert_eq!(node.value, Value::Text(text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn numbers_keep_their_spelling() {
+        for text in ["1.10", "007", "1_000", "+5", "True"] {
+            assert_eq!(Node::plain(Position::default(), text.to_owned()).as_text().as_deref(), Some(text));
+        }
     }
 }

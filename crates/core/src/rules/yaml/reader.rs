@@ -6,32 +6,46 @@ use super::node::{Map, Name, Node, Position, Value};
 use super::source::Source;
 use crate::limit::Limit;
 use crate::notation::{NotationError, closest};
-use crate::rules::diagnostic::{Diagnostic, Severity};
+use crate::rules::diagnostic::{Diagnostic, MOST_FINDINGS, Severity};
 
 /// Reads one file's tree. Whatever is wrong is noted, and reading goes on.
 pub(in crate::rules) struct Reader<'s> {
     pub(in crate::rules) source: &'s Source,
     pub(in crate::rules) findings: Vec<Diagnostic>,
+    errors: usize,
+    /// How many regular expressions were compiled.
+    pub(in crate::rules) expressions: usize,
 }
 
 impl<'s> Reader<'s> {
     pub(in crate::rules) const fn new(source: &'s Source) -> Reader<'s> {
-        Reader { source, findings: Vec::new() }
+        Reader { source, findings: Vec::new(), errors: 0, expressions: 0 }
     }
 
     /// How many errors were noted so far.
-    pub(in crate::rules) fn errors(&self) -> usize {
-        self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+    pub(in crate::rules) const fn errors(&self) -> usize {
+        self.errors
     }
 
     pub(in crate::rules) fn error(&mut self, at: Position, problem: impl fmt::Display, help: impl Into<String>) {
-        let help = Some(help.into()).filter(|help| !help.is_empty());
-        self.findings.push(self.source.finding(Severity::Error, at, problem, help));
+        self.errors += 1;
+        self.note(Severity::Error, at, problem, help.into());
     }
 
     pub(in crate::rules) fn warning(&mut self, at: Position, problem: impl fmt::Display, help: impl Into<String>) {
-        let help = Some(help.into()).filter(|help| !help.is_empty());
-        self.findings.push(self.source.finding(Severity::Warning, at, problem, help));
+        self.note(Severity::Warning, at, problem, help.into());
+    }
+
+    fn note(&mut self, severity: Severity, at: Position, problem: impl fmt::Display, help: String) {
+        let help = Some(help).filter(|help| !help.is_empty());
+        let finding = match self.findings.len() {
+            ..MOST_FINDINGS => self.source.finding(severity, at, problem, help),
+            MOST_FINDINGS => {
+                self.source.finding(Severity::Error, at, "too much is wrong: what follows is not shown", None)
+            }
+            _ => return,
+        };
+        self.findings.push(finding);
     }
 
     /// The fields of a map, of which only `known` may occur.
@@ -44,13 +58,14 @@ impl<'s> Reader<'s> {
         for (name, _) in map.iter().filter(|(name, _)| !known.contains(&name.text.as_str())) {
             self.unknown(name, what, known);
         }
-        Some(Fields { at: node.at, map })
+        let understood = map.iter().all(|(name, _)| known.contains(&name.text.as_str()));
+        Some(Fields { at: node.at, map, understood })
     }
 
     pub(in crate::rules) fn unknown(&mut self, name: &Name, what: &str, known: &[&str]) {
         let help = match closest(&name.text, known.iter().copied()) {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("{what} has {}", one_of(known)),
+            None => format!("{what} has {}", all_of(known)),
         };
         self.error(name.at, format_args!("{what} has no `{}`", name.text), help);
     }
@@ -58,7 +73,7 @@ impl<'s> Reader<'s> {
     pub(in crate::rules) fn text(&mut self, node: &Node, what: &str) -> Option<String> {
         let text = node.as_text();
         if text.is_none() {
-            self.error(node.at, format_args!("{what} is {} where text is wanted", node.kind()), "");
+            self.error(node.at, format_args!("{what} is {} where text is wanted", node.kind()), "write one value");
         }
         text
     }
@@ -69,15 +84,19 @@ impl<'s> Reader<'s> {
         {
             return Some(number);
         }
-        self.error(node.at, format_args!("{what} must be a whole number, not {}", node.kind()), "");
+        let found = node.as_text().map_or_else(|| node.kind().to_owned(), |text| format!("`{text}`"));
+        self.error(node.at, format_args!("{what} is {found} where a whole number is wanted"), WHOLE_NUMBER);
         None
     }
 
     pub(in crate::rules) fn flag(&mut self, node: &Node, what: &str) -> Option<bool> {
-        if let Value::Bool(flag) = node.value {
-            return Some(flag);
+        match (&node.value, node.as_text().as_deref()) {
+            (Value::Bool(flag), _) => return Some(*flag),
+            (_, Some("yes" | "on")) => return Some(true),
+            (_, Some("no" | "off")) => return Some(false),
+            (_, Some(text)) => self.error(node.at, format_args!("{what} cannot be `{text}`"), TRUE_OR_FALSE),
+            (_, None) => self.error(node.at, format_args!("{what} is {}", node.kind()), TRUE_OR_FALSE),
         }
-        self.error(node.at, format_args!("{what} must be true or false"), "");
         None
     }
 
@@ -128,11 +147,16 @@ impl<'s> Reader<'s> {
     }
 }
 
+const WHOLE_NUMBER: &str = "write one such as 20 or 1_000";
+const TRUE_OR_FALSE: &str = "write `true` or `false`";
+
 /// The fields of a map.
 #[derive(Clone, Copy)]
 pub(in crate::rules) struct Fields<'n> {
     pub(in crate::rules) at: Position,
     pub(in crate::rules) map: &'n Map,
+    /// Whether all names are known. Otherwise what seems to be missing may only be misspelled.
+    pub(in crate::rules) understood: bool,
 }
 
 impl<'n> Fields<'n> {
@@ -143,9 +167,18 @@ impl<'n> Fields<'n> {
 
 /// `` `a`, `b` or `c` ``.
 pub(in crate::rules) fn one_of(names: &[&str]) -> String {
+    joined(names, "or")
+}
+
+/// `` `a`, `b` and `c` ``.
+fn all_of(names: &[&str]) -> String {
+    joined(names, "and")
+}
+
+fn joined(names: &[&str], last_by: &str) -> String {
     match names {
         [] => "nothing".to_owned(),
         [only] => format!("`{only}`"),
-        [rest @ .., last] => format!("`{}` or `{last}`", rest.join("`, `")),
+        [rest @ .., last] => format!("`{}` {last_by} `{last}`", rest.join("`, `")),
     }
 }

@@ -1,84 +1,69 @@
 //! One file's text, and findings about it.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use serde_saphyr::{Budget, Location, Options, Spanned};
-
+use super::fault::Fault;
 use super::node::{Node, Position};
+use super::tree::Tree;
 use crate::rules::diagnostic::{Diagnostic, Place, Severity};
 
 /// The largest file that is read, in bytes.
 pub(in crate::rules) const LARGEST_FILE: usize = 16 << 20;
-/// The longest scalar that means anything, in bytes.
-const LONGEST_SCALAR: usize = 16 << 10;
-const DEEPEST: usize = 24;
 const LONGEST_EXCERPT: usize = 100;
 
 /// A file's name and text.
 pub(in crate::rules) struct Source {
     pub(in crate::rules) name: Arc<str>,
     text: String,
+    /// A line's number and where it begins: findings come mostly in order, and are looked up from the last one on.
+    last_line: Cell<(usize, usize)>,
 }
 
 impl Source {
     /// Takes the bytes of a file, if they are text.
-    pub(in crate::rules) fn new(name: &str, bytes: Vec<u8>) -> Result<Source, Diagnostic> {
+    pub(in crate::rules) fn new(name: &str, bytes: Vec<u8>) -> Result<Source, Box<Diagnostic>> {
         let name: Arc<str> = name.into();
-        let fault = |line, column, problem: String, help: &str| {
-            let place = Place { file: Arc::clone(&name), line, column };
-            let help = Some(help.to_owned());
-            Diagnostic { severity: Severity::Error, place, problem, help, excerpt: String::new(), mark: (0, 0) }
+        let fault = |(line, column), problem: String, help: &str| {
+            Box::new(Diagnostic::bare(Place { file: Arc::clone(&name), line, column }, problem, help))
         };
         if bytes.len() > LARGEST_FILE {
-            let problem = format!("the file has {} bytes; at most {LARGEST_FILE} are read", bytes.len());
-            return Err(fault(1, 1, problem, "split it into several files in one folder"));
+            let problem = format!("the file is larger than the {LARGEST_FILE} bytes that are read");
+            return Err(fault((1, 1), problem, "split it into several files in one folder"));
         }
-        let position = |at: usize| {
-            let line = 1 + bytes[..at].iter().filter(|&&byte| byte == b'\n').count();
-            let start = bytes[..at].iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
-            (line, 1 + String::from_utf8_lossy(&bytes[start..at]).chars().count())
+        let mut text = match String::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => {
+                let at = error.utf8_error().valid_up_to();
+                let problem = format!("byte 0x{:02X} here is not UTF-8 text", error.as_bytes()[at]);
+                let valid = std::str::from_utf8(&error.as_bytes()[..at]).unwrap_or_default();
+                return Err(fault(end_of(valid), problem, "save the file as UTF-8"));
+            }
         };
-        if let Err(error) = std::str::from_utf8(&bytes) {
-            let (line, column) = position(error.valid_up_to());
-            let problem = format!("byte 0x{:02X} here is not UTF-8 text", bytes[error.valid_up_to()]);
-            return Err(fault(line, column, problem, "save the file as UTF-8"));
+        if let Some(at) = text.find('\0') {
+            return Err(fault(end_of(&text[..at]), "a NUL byte stands here".to_owned(), "remove it"));
         }
-        if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
-            let (line, column) = position(at);
-            return Err(fault(line, column, "a NUL byte stands here".to_owned(), "remove it"));
+        if text.starts_with(BYTE_ORDER_MARK) {
+            text.drain(..BYTE_ORDER_MARK.len_utf8());
         }
-        let mut text = String::from_utf8(bytes).unwrap_or_default();
-        if text.starts_with('\u{feff}') {
-            text.drain(..'\u{feff}'.len_utf8());
-        }
-        Ok(Source { name, text })
+        Ok(Source { name, text, last_line: Cell::new((1, 0)) })
     }
 
-    /// The tree that the text stands for. An empty file is an empty map's worth of nothing: a null.
-    pub(in crate::rules) fn parse(&self) -> Result<Node, Diagnostic> {
-        let mut budget = Budget::default();
-        budget.max_depth = DEEPEST;
-        budget.max_aliases = 1_000;
-        budget.max_anchors = 1_000;
-        budget.max_total_scalar_bytes = LARGEST_FILE;
-        budget.max_nodes = 2_000_000;
-        budget.max_events = 5_000_000;
-        let mut options = Options::default();
-        options.budget = Some(budget);
-        options.with_snippet = false;
-        let node = serde_saphyr::from_str_with_options::<Spanned<Node>>(&self.text, options);
-        let node = node.map(Node::located).map_err(|error| {
-            let at = error.location().unwrap_or(Location::UNKNOWN);
-            let (problem, help) = in_our_words(&error.to_string());
-            self.finding(Severity::Error, Position::of(&at), problem, help)
-        })?;
-        match node.longer_than(LONGEST_SCALAR) {
-            Some(long) => {
-                let problem = format!("a value of more than {LONGEST_SCALAR} bytes");
-                Err(self.finding(Severity::Error, long.at, problem, Some("shorten it".to_owned())))
+    /// The tree that the text stands for; a null if the file is empty. Whatever is wrong with it goes to `findings`.
+    pub(in crate::rules) fn parse(&self, findings: &mut Vec<Diagnostic>) -> Option<Node> {
+        let mut note = |fault: Fault| {
+            findings.push(self.finding(Severity::Error, fault.at, fault.problem, Some(fault.help)));
+        };
+        match Tree::grow(&self.text) {
+            Ok(tree) => {
+                tree.faults.into_iter().for_each(note);
+                Some(tree.root.unwrap_or_else(|| Node::plain(Position::default(), String::new())))
             }
-            None => Ok(node),
+            Err(fault) => {
+                note(fault);
+                None
+            }
         }
     }
 
@@ -94,7 +79,7 @@ impl Source {
         help: Option<String>,
     ) -> Diagnostic {
         let place = self.place(at);
-        let line = self.text.lines().nth(place.line - 1).unwrap_or("");
+        let line = self.line(place.line);
         let length = line.chars().count();
         let from = (place.column - 1).min(length);
         let skipped = if length > LONGEST_EXCERPT { from.saturating_sub(LONGEST_EXCERPT / 2) } else { 0 };
@@ -102,6 +87,39 @@ impl Source {
         let width = at.width.min(excerpt.chars().count().saturating_sub(from - skipped));
         Diagnostic { severity, place, problem: problem.to_string(), help, excerpt, mark: (from - skipped, width) }
     }
+
+    /// A line by its number, without its end.
+    fn line(&self, wanted: usize) -> &str {
+        let (mut number, mut from) = self.last_line.get();
+        if number > wanted {
+            (number, from) = (1, 0);
+        }
+        while number < wanted {
+            let Some(next) = next_line(&self.text[from..]) else { return "" };
+            (number, from) = (number + 1, from + next);
+        }
+        self.last_line.set((number, from));
+        let rest = &self.text[from..];
+        &rest[..rest.find(['\n', '\r']).unwrap_or(rest.len())]
+    }
+}
+
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// Where the next line begins. Lines end as YAML says: with a line feed, a carriage return, or both.
+fn next_line(text: &str) -> Option<usize> {
+    let end = text.find(['\n', '\r'])?;
+    Some(end + if text[end..].starts_with("\r\n") { 2 } else { 1 })
+}
+
+/// The line and the column that come after `text`.
+fn end_of(text: &str) -> (usize, usize) {
+    let (mut line, mut rest) = (1, text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text));
+    while let Some(next) = next_line(rest) {
+        line += 1;
+        rest = &rest[next..];
+    }
+    (line, 1 + rest.chars().count())
 }
 
 fn printable(c: char) -> char {
@@ -110,33 +128,4 @@ fn printable(c: char) -> char {
         c if c.is_control() => '\u{fffd}',
         c => c,
     }
-}
-
-/// The parser's message in the words of this project's errors.
-fn in_our_words(message: &str) -> (String, Option<String>) {
-    let message = message.strip_prefix("error: ").unwrap_or(message);
-    let message = match message.strip_prefix("line ") {
-        Some(rest) => rest.split_once(": ").map_or(message, |(_, message)| message),
-        None => message,
-    };
-    let message = message.lines().next().unwrap_or(message);
-    if let Some(key) = message.strip_prefix("duplicate mapping key: ") {
-        let key = key.split(", set ").next().unwrap_or(key);
-        return (format!("`{key}` stands here for the second time"), Some("keep one of them".to_owned()));
-    }
-    if message.starts_with("multiple YAML documents") {
-        let help = "put the second document into a file of its own, and remove the line `---`";
-        return ("a second YAML document begins here".to_owned(), Some(help.to_owned()));
-    }
-    if message.starts_with("budget breached: Depth") || message.starts_with("recursion limit") {
-        return (format!("nested more than {DEEPEST} levels deep"), Some("a rules file needs a handful".to_owned()));
-    }
-    if message.starts_with("budget breached") {
-        let help = "aliases that repeat large parts, or a file far larger than rules need; write it out plainly";
-        return (format!("the file asks for too much: {message}"), Some(help.to_owned()));
-    }
-    if message.starts_with("cannot deserialize null into string") || message.starts_with("expected string scalar") {
-        return ("a key that is not a word".to_owned(), Some("write the key as plain text, or quoted".to_owned()));
-    }
-    (format!("not YAML: {message}"), None)
 }

@@ -1,8 +1,8 @@
 //! Slow and obvious twins of the algorithms.
 //!
-//! A model remembers what happened and works everything out from that, each time anew. It knows only whether a cost fits
-//! and whether anything still counts; [`answer`] finds the numbers of a decision by trying, as their definitions say:
-//! the smallest wait after which it fits, the largest cost that fits, the first instant at which nothing counts.
+//! A model remembers what happened and works everything out from that, each time anew. It knows only whether a cost
+//! fits and whether anything still counts; [`answer`] finds the numbers of a decision by trying, as their definitions
+//! say: the smallest wait after which it fits, the largest cost that fits, the first instant at which nothing counts.
 
 mod bucket;
 mod fixed_window;

@@ -1,0 +1,16 @@
+//! How much of everything.
+
+/// What a run covers.
+pub struct Scale {
+    /// The numbers of live keys that checks are timed over.
+    pub live: &'static [u64],
+    /// How often the contestants take turns.
+    pub rounds: usize,
+    /// The number of keys over which memory and pauses are measured.
+    pub most: u64,
+}
+
+impl Scale {
+    pub const FULL: Scale = Scale { live: &[1_000, 1_000_000, 10_000_000], rounds: 5, most: 10_000_000 };
+    pub const QUICK: Scale = Scale { live: &[1_000, 1_000_000], rounds: 3, most: 1_000_000 };
+}

@@ -1,0 +1,75 @@
+//! What the operating system knows about this process.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Bytes of memory that this process occupies.
+///
+/// # Panics
+/// Where there is no `/proc`.
+pub fn resident_bytes() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").expect("/proc/self/statm");
+    let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).expect("a number of pages");
+    pages * rustix::param::page_size() as u64
+}
+
+/// Keeps the calling thread on the `number`th of the cores that this process may use. Where that is not possible the
+/// thread moves as it likes.
+pub fn pin_to_core(number: usize) {
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
+    let mut one = CpuSet::new();
+    one.set(cores[number % cores.len()]);
+    let _ = sched_setaffinity(None, &one);
+}
+
+/// Processor time that the calling thread has used. Time during which it was not running does not count.
+pub fn thread_cpu_time() -> Duration {
+    read(ClockId::ThreadCPUTime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// How often the calling thread was made to stop running although it had work to do.
+pub fn preemptions() -> u64 {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let count = |line: &str| line.strip_prefix("nonvoluntary_ctxt_switches:")?.trim().parse().ok();
+    status.lines().find_map(count).unwrap_or(0)
+}
+
+/// Watches how much processor time goes to anything but this process.
+pub struct Others {
+    began: Instant,
+    busy: Duration,
+    own: Duration,
+}
+
+impl Others {
+    /// Watches from now on.
+    pub fn watch() -> Others {
+        Others { began: Instant::now(), busy: busy_time(), own: read(ClockId::ProcessCPUTime) }
+    }
+
+    /// How many processors' worth of time others used since then.
+    pub fn share(&self) -> f64 {
+        let own = read(ClockId::ProcessCPUTime) - self.own;
+        let others = (busy_time() - self.busy).saturating_sub(own);
+        others.as_secs_f64() / self.began.elapsed().as_secs_f64()
+    }
+}
+
+/// Processor time that was not idle since the machine started, of all processors together. Counted in hundredths of a
+/// second.
+fn busy_time() -> Duration {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks: Vec<u64> = stat.lines().next().unwrap_or("").split(' ').flat_map(str::parse).collect();
+    // user, nice, system, idle, waiting, interrupts, soft interrupts, stolen by the host; guests count as users.
+    let busy = ticks.iter().enumerate().filter(|(field, _)| ![3, 4, 8, 9].contains(field));
+    Duration::from_millis(10 * busy.map(|(_, ticks)| ticks).sum::<u64>())
+}

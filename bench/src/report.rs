@@ -1,0 +1,97 @@
+//! Rows, the table that people read, and the file that programs read.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// One comparison.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// What was measured.
+    pub what: String,
+    /// Our number.
+    pub ours: f64,
+    /// Beside whom.
+    pub peer: String,
+    /// Their number.
+    pub theirs: f64,
+    /// Of both numbers.
+    pub unit: String,
+    /// Above 1 where we are better.
+    pub ratio: f64,
+}
+
+impl Row {
+    /// A row of numbers of which the smaller is the better.
+    pub fn smaller_is_better(what: impl Into<String>, ours: f64, peer: &str, theirs: f64, unit: &str) -> Row {
+        Row { what: what.into(), ours, peer: peer.into(), theirs, unit: unit.into(), ratio: theirs / ours }
+    }
+
+    /// A row of numbers of which the larger is the better.
+    pub fn larger_is_better(what: impl Into<String>, ours: f64, peer: &str, theirs: f64, unit: &str) -> Row {
+        Row { what: what.into(), ours, peer: peer.into(), theirs, unit: unit.into(), ratio: ours / theirs }
+    }
+
+    fn cells(&self) -> [String; 6] {
+        [
+            self.what.clone(),
+            short(self.ours),
+            self.peer.clone(),
+            short(self.theirs),
+            self.unit.clone(),
+            format!("{:.2}", self.ratio),
+        ]
+    }
+}
+
+/// All rows of one benchmark, printed as they come.
+#[derive(Default)]
+pub struct Report {
+    rows: Vec<Row>,
+}
+
+impl Report {
+    /// Adds rows, and prints them under a headline.
+    pub fn section(&mut self, headline: &str, rows: Vec<Row>) {
+        println!("\n{headline}");
+        print!("{}", table(&rows));
+        self.rows.extend(rows);
+    }
+
+    /// Writes `target/bench/<name>.json` under the repository's root.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn write(&self, name: &str) {
+        let path = path_of(name);
+        let json = serde_json::to_string_pretty(&self.rows).expect("rows are plain data");
+        fs::create_dir_all(path.parent().expect("it has a folder")).expect("the folder can be made");
+        fs::write(&path, json + "\n").expect("the file can be written");
+        println!("\nwritten to target/bench/{name}.json");
+    }
+}
+
+fn path_of(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench").join(name).with_extension("json")
+}
+
+fn table(rows: &[Row]) -> String {
+    let head = ["what", "ours", "peer", "theirs", "unit", "ratio"].map(String::from);
+    let lines: Vec<_> = std::iter::once(head).chain(rows.iter().map(Row::cells)).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 6] = std::array::from_fn(width);
+    let [w0, w1, w2, w3, w4, w5] = widths;
+    let print = |[what, ours, peer, theirs, unit, ratio]: &[String; 6]| {
+        format!("  {what:w0$}  {ours:>w1$}  {peer:w2$}  {theirs:>w3$}  {unit:w4$}  {ratio:>w5$}\n")
+    };
+    lines.iter().map(print).collect()
+}
+
+fn short(number: f64) -> String {
+    match number.abs() {
+        large if large >= 1000.0 => format!("{number:.0}"),
+        medium if medium >= 10.0 => format!("{number:.1}"),
+        _ => format!("{number:.2}"),
+    }
+}

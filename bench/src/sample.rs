@@ -1,0 +1,37 @@
+//! One number out of many.
+
+use crate::machine::Others;
+
+/// More than this share of one processor, and others disturb what is measured.
+const DISTURBING: f64 = 0.08;
+
+/// Runs `round` until it was left undisturbed by other programs `rounds` times, or three times as often. Returns what the
+/// undisturbed rounds returned, and of the others as many as it takes to have `rounds`, the least disturbed first.
+pub fn quiet_rounds<T>(rounds: usize, mut round: impl FnMut(usize) -> T) -> Vec<T> {
+    let mut done: Vec<(f64, T)> = Vec::new();
+    for number in 0..3 * rounds {
+        let others = Others::watch();
+        let result = round(number);
+        done.push((others.share(), result));
+        if done.iter().filter(|(share, _)| *share <= DISTURBING).count() == rounds {
+            break;
+        }
+    }
+    done.sort_by(|one, other| one.0.total_cmp(&other.0));
+    done.truncate(rounds);
+    let busiest = done.last().map_or(0.0, |(share, _)| *share);
+    if busiest > DISTURBING {
+        eprintln!("  (others used {:.0} % of a processor meanwhile: take the next rows with care)", busiest * 100.0);
+    }
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// The middle one. Machines are noisy: a mean would carry their noise.
+///
+/// # Panics
+/// If there are none.
+pub fn median(mut samples: Vec<f64>) -> f64 {
+    assert!(!samples.is_empty(), "a median of nothing");
+    samples.sort_unstable_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}

@@ -1,0 +1,73 @@
+//! Several threads that start together.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::machine::{pin_to_core, preemptions};
+
+/// What threads did together.
+pub struct Together<T> {
+    /// From the start of the first to the end of the last.
+    pub took: Duration,
+    /// What each of them returned.
+    pub results: Vec<T>,
+    /// Whether one of them had to make way for something else.
+    pub preempted: bool,
+}
+
+struct Run<T> {
+    began: Instant,
+    ended: Instant,
+    preempted: bool,
+    result: T,
+}
+
+/// Runs `work` on each of `threads` threads at the same time, every one on a core of its own.
+///
+/// # Panics
+/// If one of them does.
+pub fn together<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> Together<T> {
+    let missing = AtomicUsize::new(threads);
+    let run = |number| {
+        pin_to_core(number);
+        let preempted_before = preemptions();
+        // Whoever sleeps at a barrier starts late.
+        missing.fetch_sub(1, Ordering::SeqCst);
+        while missing.load(Ordering::SeqCst) > 0 {
+            std::hint::spin_loop();
+        }
+        let began = Instant::now();
+        let result = work(number);
+        let ended = Instant::now();
+        Run { began, ended, preempted: preemptions() > preempted_before, result }
+    };
+    let runs: Vec<_> = std::thread::scope(|scope| {
+        let run = &run;
+        let handles: Vec<_> = (0..threads).map(|number| scope.spawn(move || run(number))).collect();
+        handles.into_iter().map(|handle| handle.join().expect("a thread panicked")).collect()
+    });
+    let began = runs.iter().map(|run| run.began).min().expect("at least one thread");
+    let ended = runs.iter().map(|run| run.ended).max().expect("at least one thread");
+    Together {
+        took: ended - began,
+        preempted: runs.iter().any(|run| run.preempted),
+        results: runs.into_iter().map(|run| run.result).collect(),
+    }
+}
+
+/// Runs `work` on one thread that stays on its core.
+pub fn alone<T: Send>(work: impl Fn() -> T + Sync) -> T {
+    together(1, |_| work()).results.remove(0)
+}
+
+/// The same as [`together`], again if a thread had to make way, up to five times.
+pub fn undisturbed<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> Together<T> {
+    let mut outcome = together(threads, &work);
+    for _ in 1..5 {
+        if !outcome.preempted {
+            break;
+        }
+        outcome = together(threads, &work);
+    }
+    outcome
+}

@@ -1,0 +1,288 @@
+//! Why each rule does or does not limit a request.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::RuleSet;
+use super::diagnostic::Place;
+use super::fact_name::FactName;
+use super::index::Lookup;
+use super::keying::part_of;
+use super::matching::{Application, Granted, MatchedRule, Mismatch, Seen};
+use super::pattern::Pattern;
+use super::rule::{KeyPart, Mode, Priority, Rule};
+use super::secret::Secret;
+use crate::facts::Facts;
+use crate::notation::write_span;
+
+/// What rules make of a request, rule by rule. Values that are secret are hidden ([`Secret::display`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The method, in capitals.
+    pub method: Option<String>,
+    /// The host, in small letters.
+    pub host: Option<String>,
+    /// The path as rules see it.
+    pub path: String,
+    /// The tier that the request belongs to.
+    pub tier: Option<String>,
+    /// The client's address, in the one spelling that rules see.
+    pub address: Option<IpAddr>,
+    /// All rules, in the order in which they are looked at.
+    pub rules: Vec<ExplainedRule>,
+}
+
+impl Explanation {
+    /// The rules that limit the request: the same as [`RuleSet::matching`] finds.
+    pub fn matched(&self) -> impl Iterator<Item = &ExplainedRule> {
+        self.rules.iter().filter(|rule| matches!(rule.outcome, RuleOutcome::Matched(_)))
+    }
+
+    /// The rule that refuses the request because it lacks a part of its key, if one does.
+    #[must_use]
+    pub fn refused_by(&self) -> Option<&ExplainedRule> {
+        let refuses = |rule: &&ExplainedRule| matches!(rule.outcome, RuleOutcome::Refused { .. });
+        self.rules.iter().filter(|rule| rule.mode == Mode::Enforce).find(refuses)
+    }
+}
+
+/// What one rule makes of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExplainedRule {
+    /// The rule's id.
+    pub id: String,
+    /// Where the rule is written.
+    #[serde(flatten)]
+    pub place: Place,
+    /// Whether it denies, only reports, or does nothing.
+    pub mode: Mode,
+    /// What comes of it.
+    #[serde(flatten)]
+    pub outcome: RuleOutcome,
+}
+
+/// Whether a rule limits a request, and if not, why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum RuleOutcome {
+    /// It does.
+    Matched(Charged),
+    /// A condition does not hold: the first of those that do not.
+    Mismatch {
+        /// What the condition is about, such as `path` or `header:x-env`.
+        condition: String,
+        /// What it wants, in words.
+        wanted: String,
+        /// What the request has; `None` if it has nothing there.
+        actual: Option<String>,
+    },
+    /// It would, but another rule that matches replaces it.
+    Replaced {
+        /// The id of the other rule.
+        by: String,
+    },
+    /// It was not looked at, because a rule before it matched and stops the search.
+    NotReached {
+        /// The id of the rule that stops.
+        stopped_by: String,
+    },
+    /// It is off.
+    Off,
+    /// Its conditions hold, but it limits only certain tiers or keys, and this is none of them.
+    NoLimit,
+    /// The request lacks a part of the key, and the rule lets such requests pass.
+    Skipped {
+        /// The part.
+        missing: String,
+    },
+    /// The request lacks a part of the key, and the rule refuses such requests.
+    Refused {
+        /// The part.
+        missing: String,
+    },
+}
+
+/// Whom a rule charges for a request, and how much.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Charged {
+    /// The parts of the key. None if all requests share one.
+    pub key: Vec<ShownPart>,
+    /// The part of the key that the request lacks: it shares one key with all others that do.
+    pub missing: Option<String>,
+    /// Whose limits apply.
+    pub granted: Granted,
+    /// The limits. None if there is no limit for this tier or key.
+    pub limits: Vec<ShownLimit>,
+    /// What happens when the store cannot decide.
+    pub on_store_failure: String,
+    /// How much the request matters when not all can be served.
+    pub priority: Priority,
+}
+
+/// A part of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShownPart {
+    /// What it is, such as `address` or `header:x-tenant`.
+    pub part: String,
+    /// Its value, hidden if it is secret.
+    pub value: String,
+}
+
+/// A limit and what the request takes from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShownLimit {
+    /// The name that state is kept under: the rule's id, and which of its limits this is if it has several.
+    pub id: String,
+    /// The limit in its short notation.
+    pub limit: String,
+    /// The most that it can ever admit at once.
+    pub capacity: u64,
+    /// What the request costs. If that is more than the capacity, it is always denied.
+    pub cost: u64,
+    /// For how long the cost stays open to be settled.
+    pub reserve: Option<String>,
+}
+
+impl RuleSet {
+    /// Holds every rule against a request, and says of each what comes of it and why.
+    ///
+    /// Slower than [`RuleSet::matching`], which looks only at rules that may match: for people, not for traffic.
+    #[must_use]
+    pub fn explain(&self, facts: &(impl Facts + ?Sized)) -> Explanation {
+        let request = Seen::new(facts, &self.tiers);
+        let stops = |rule: &Rule| rule.stops && rule.mode == Mode::Enforce && rule.takes_part(&request, &self.secret);
+        let last = self.rules.iter().position(stops);
+        let (reached, beyond) = self.rules.split_at(last.map_or(self.rules.len(), |last| last + 1));
+        let governing: Vec<&Rule> = reached.iter().filter(|rule| rule.takes_part(&request, &self.secret)).collect();
+
+        let mut rules = Vec::with_capacity(self.rules.len());
+        rules.extend(reached.iter().map(|rule| rule.explained(self.outcome(rule, &request, &governing))));
+        if let Some(last) = last {
+            let stopped_by = self.rules[last].id();
+            rules.extend(beyond.iter().map(|rule| {
+                rule.explained(match rule.mode {
+                    Mode::Off => RuleOutcome::Off,
+                    Mode::Enforce | Mode::Shadow => RuleOutcome::NotReached { stopped_by: stopped_by.to_owned() },
+                })
+            }));
+        }
+        Explanation {
+            method: request.fact(&FactName::Method).map(Into::into),
+            host: request.fact(&FactName::Host).map(Into::into),
+            path: request.path().to_owned(),
+            tier: request.tier().map(str::to_owned),
+            address: request.address(),
+            rules,
+        }
+    }
+
+    fn outcome<F: Facts + ?Sized>(&self, rule: &Rule, request: &Seen<'_, F>, governing: &[&Rule]) -> RuleOutcome {
+        match rule.governs(request) {
+            Err(Mismatch::Off) => return RuleOutcome::Off,
+            Err(mismatch) => return mismatch.explained(request, &self.secret),
+            Ok(()) => {}
+        }
+        if let Some(by) = rule.replaced_by(governing) {
+            return RuleOutcome::Replaced { by: by.id().to_owned() };
+        }
+        let missing = rule.key.iter().find(|part| part_of(part, rule, request).is_none()).map(ToString::to_string);
+        match rule.apply(request, &self.secret) {
+            Application::Limited(matched) => RuleOutcome::Matched(matched.explained(request, missing, &self.secret)),
+            Application::NoLimit => RuleOutcome::NoLimit,
+            Application::Skipped => RuleOutcome::Skipped { missing: missing.unwrap_or_default() },
+            Application::Refused => RuleOutcome::Refused { missing: missing.unwrap_or_default() },
+        }
+    }
+}
+
+impl Rule {
+    fn explained(&self, outcome: RuleOutcome) -> ExplainedRule {
+        ExplainedRule { id: self.id().to_owned(), place: self.place.clone(), mode: self.mode, outcome }
+    }
+}
+
+impl MatchedRule<'_, '_> {
+    fn explained<F: Facts + ?Sized>(&self, request: &Seen<'_, F>, missing: Option<String>, secret: &Secret) -> Charged {
+        let shown = |part: &KeyPart| {
+            let value = part_of(part, self.rule, request)?;
+            let value = if part.is_secret() { secret.display(&value) } else { value.to_string() };
+            Some(ShownPart { part: part.to_string(), value })
+        };
+        let limits = self.limits.iter().zip(&self.costs).map(|(limit, &cost)| ShownLimit {
+            id: limit.id.to_string(),
+            limit: limit.limit.to_string(),
+            capacity: limit.limit.capacity(),
+            cost,
+            reserve: limit.reserve.map(write_span),
+        });
+        Charged {
+            key: if missing.is_none() { self.rule.key.iter().filter_map(shown).collect() } else { Vec::new() },
+            missing,
+            granted: self.granted,
+            limits: limits.collect(),
+            on_store_failure: self.rule.on_store_failure.to_string(),
+            priority: self.rule.priority,
+        }
+    }
+}
+
+impl Mismatch<'_> {
+    fn explained<F: Facts + ?Sized>(self, request: &Seen<'_, F>, secret: &Secret) -> RuleOutcome {
+        let listed = |negated: bool, words: &mut dyn Iterator<Item = String>| {
+            let words = either(words.map(|word| format!("`{word}`")));
+            if negated { format!("anything but {words}") } else { words }
+        };
+        let (condition, wanted, actual) = match self {
+            Mismatch::Off => return RuleOutcome::Off,
+            Mismatch::Path(paths) => {
+                let wanted = listed(paths.negated, &mut paths.any.iter().map(ToString::to_string));
+                ("path".to_owned(), wanted, Some(request.path().to_owned()))
+            }
+            Mismatch::Address(addresses) => {
+                let wanted = listed(addresses.negated, &mut addresses.any.iter().map(ToString::to_string));
+                ("address".to_owned(), wanted, request.address().map(|address| address.to_string()))
+            }
+            Mismatch::Value(fact, pattern) => {
+                let show = |value: &str| match fact.is_secret() {
+                    true => secret.display(value),
+                    false => value.to_owned(),
+                };
+                let wanted = pattern.describe(&|value| format!("`{}`", show(value)));
+                (fact.to_string(), wanted, request.fact(fact).map(|value| show(&value)))
+            }
+        };
+        RuleOutcome::Mismatch { condition, wanted, actual }
+    }
+}
+
+impl Pattern {
+    /// What it matches, in words. `show` writes a value down, or hides it.
+    fn describe(&self, show: &dyn Fn(&str) -> String) -> String {
+        match self {
+            Pattern::Exact(values) => either(values.iter().map(|value| show(value))),
+            Pattern::Glob(glob) => show(&glob.to_string()),
+            Pattern::Regex(regex) => {
+                let whole = regex.as_str();
+                let inner = whole.strip_prefix("^(?:").and_then(|rest| rest.strip_suffix(")$"));
+                format!("the regex {}", show(inner.unwrap_or(whole)))
+            }
+            Pattern::Any(patterns) => either(patterns.iter().map(|pattern| pattern.describe(show))),
+            Pattern::Not(pattern) => format!("anything but {}", pattern.describe(show)),
+            Pattern::Present => "any value".to_owned(),
+            Pattern::Absent => "no value".to_owned(),
+        }
+    }
+}
+
+/// `a, b or c`.
+fn either(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<String> = words.collect();
+    match &words[..] {
+        [rest @ .., last] if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        words => words.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

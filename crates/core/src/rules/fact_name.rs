@@ -1,0 +1,105 @@
+//! What rules look at in a request, by name.
+
+use std::fmt;
+
+use crate::facts::Fact;
+
+/// The name of a fact.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum FactName {
+    Method,
+    Host,
+    ApiKey,
+    User,
+    Tier,
+    Header(String),
+    Query(String),
+    Cookie(String),
+    Claim(String),
+    Descriptor(String),
+}
+
+impl FactName {
+    /// The fact of a name such as `user` or `header:X-Tenant`.
+    pub(super) fn parse(text: &str) -> Option<FactName> {
+        let (kind, name) = text.split_once(':').map_or((text, ""), |(kind, name)| (kind, name.trim()));
+        let named = |make: fn(String) -> FactName| (!name.is_empty()).then(|| make(name.to_owned()));
+        match kind {
+            "header" => named(|name| FactName::Header(name.to_ascii_lowercase())),
+            "query" => named(FactName::Query),
+            "cookie" => named(FactName::Cookie),
+            "claim" => named(FactName::Claim),
+            "descriptor" => named(FactName::Descriptor),
+            _ if !name.is_empty() => None,
+            "method" => Some(FactName::Method),
+            "host" => Some(FactName::Host),
+            "api_key" => Some(FactName::ApiKey),
+            "user" => Some(FactName::User),
+            "tier" => Some(FactName::Tier),
+            _ => None,
+        }
+    }
+
+    pub(super) fn as_fact(&self) -> Fact<'_> {
+        match self {
+            FactName::Method => Fact::Method,
+            FactName::Host => Fact::Host,
+            FactName::ApiKey => Fact::ApiKey,
+            FactName::User => Fact::User,
+            FactName::Tier => Fact::Tier,
+            FactName::Header(name) => Fact::Header(name),
+            FactName::Query(name) => Fact::Query(name),
+            FactName::Cookie(name) => Fact::Cookie(name),
+            FactName::Claim(name) => Fact::Claim(name),
+            FactName::Descriptor(name) => Fact::Descriptor(name),
+        }
+    }
+
+    /// Whether whoever sees the value may be able to pass for somebody else. When in doubt, it is.
+    pub(super) fn is_secret(&self) -> bool {
+        const TELLING: [&str; 11] =
+            ["auth", "cookie", "cred", "jwt", "key", "pass", "secret", "session", "sid", "sig", "token"];
+        match self {
+            FactName::ApiKey | FactName::Cookie(_) => true,
+            FactName::Header(name) | FactName::Query(name) | FactName::Descriptor(name) => {
+                let name = name.to_ascii_lowercase();
+                TELLING.iter().any(|word| name.contains(word))
+            }
+            FactName::Method | FactName::Host | FactName::User | FactName::Tier | FactName::Claim(_) => false,
+        }
+    }
+
+    /// Whether it is one of several facts of its kind, and has a name.
+    pub(super) const fn is_named(&self) -> bool {
+        match self {
+            FactName::Header(_)
+            | FactName::Query(_)
+            | FactName::Cookie(_)
+            | FactName::Claim(_)
+            | FactName::Descriptor(_) => true,
+            FactName::Method | FactName::Host | FactName::ApiKey | FactName::User | FactName::Tier => false,
+        }
+    }
+
+    /// Whether anyone can send what they like there.
+    pub(super) const fn is_unverified(&self) -> bool {
+        matches!(self, FactName::Header(_) | FactName::Query(_) | FactName::Cookie(_))
+    }
+}
+
+impl fmt::Display for FactName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FactName::Method => f.write_str("method"),
+            FactName::Host => f.write_str("host"),
+            FactName::ApiKey => f.write_str("api_key"),
+            FactName::User => f.write_str("user"),
+            FactName::Tier => f.write_str("tier"),
+            FactName::Header(name) => write!(f, "header:{name}"),
+            FactName::Query(name) => write!(f, "query:{name}"),
+            FactName::Cookie(name) => write!(f, "cookie:{name}"),
+            FactName::Claim(name) => write!(f, "claim:{name}"),
+            FactName::Descriptor(name) => write!(f, "descriptor:{name}"),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Whom a rule charges for a request.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::net::IpAddr;
+use std::ops::Deref;
+
+use smallvec::SmallVec;
+
+use super::matching::Seen;
+use super::rule::{KeyPart, Rule};
+use super::secret::Secret;
+use crate::facts::Facts;
+use crate::key::Key;
+
+/// The value of a part of a key. Made without allocating unless the request itself had to.
+#[derive(Clone, Debug)]
+pub(super) enum Piece<'a> {
+    Text(Cow<'a, str>),
+    Short(Short),
+}
+
+impl Deref for Piece<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Piece::Text(text) => text,
+            Piece::Short(short) => short.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for Piece<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+/// The longest text that [`Short`] holds: an IPv6 network has 43 characters, a hidden secret 32.
+const SHORT: usize = 48;
+
+/// Text of at most 48 bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Short {
+    bytes: [u8; SHORT],
+    length: usize,
+}
+
+impl Short {
+    /// What `value` prints, as far as there is room.
+    fn of(value: impl fmt::Display) -> Short {
+        let mut short = Short { bytes: [0; SHORT], length: 0 };
+        // Addresses and hashes fit: there is nothing to do about an error that cannot be.
+        let _ = write!(short, "{value}");
+        short
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+impl Write for Short {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.length + text.len();
+        self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
+
+/// The key of a request, and the name that overrides know it by if the rule has any. `None` if a part is missing.
+pub(super) fn key_of<'a, 'f: 'a, F: Facts + ?Sized>(
+    rule: &'a Rule,
+    request: &Seen<'f, F>,
+    secret: &Secret,
+) -> Option<(Key<'a>, Option<String>)> {
+    let mut pieces: SmallVec<[Piece<'a>; 2]> = SmallVec::new();
+    for part in &rule.key {
+        pieces.push(part_of(part, rule, request)?);
+    }
+    let named = (!rule.limits.overrides.is_empty()).then(|| override_name(pieces.iter().map(|piece| &**piece)));
+    for (piece, part) in pieces.iter_mut().zip(&rule.key) {
+        if part.is_secret() {
+            *piece = Piece::Short(Short::of(secret.hidden(piece)));
+        }
+    }
+    let key = match &pieces[..] {
+        [Piece::Text(Cow::Borrowed(only))] => Key::from(*only),
+        pieces => Key::of(pieces.iter().map(|piece| piece.as_bytes())),
+    };
+    Some((key, named))
+}
+
+/// What overrides know a key by. Parts come with their lengths, so that no value can pass for two.
+pub(super) fn override_name<'p>(parts: impl ExactSizeIterator<Item = &'p str>) -> String {
+    let alone = parts.len() == 1;
+    let mut name = String::new();
+    for part in parts {
+        if !alone {
+            let _ = write!(name, "{}:", part.len());
+        }
+        name.push_str(part);
+    }
+    name
+}
+
+/// The value of a part of a rule's key, in clear. `None` if the request lacks it.
+pub(super) fn part_of<'a, 'f: 'a, F: Facts + ?Sized>(
+    part: &KeyPart,
+    rule: &'a Rule,
+    request: &Seen<'f, F>,
+) -> Option<Piece<'a>> {
+    let mut paths = rule.conditions.path.iter().flat_map(|paths| &paths.any);
+    match part {
+        KeyPart::Fact(fact) | KeyPart::Secret(fact) => request.fact(fact).map(Piece::Text),
+        KeyPart::Address { ipv4, ipv6 } => {
+            request.known_address().map(|address| Piece::Short(network_of(address, *ipv4, *ipv6)))
+        }
+        KeyPart::Segment(name) => {
+            let segment = match request.normal_path() {
+                Cow::Borrowed(path) => paths.find_map(|pattern| pattern.named(name, path)).map(Cow::Borrowed),
+                Cow::Owned(path) => {
+                    paths.find_map(|pattern| pattern.named(name, path)).map(|segment| Cow::Owned(segment.to_owned()))
+                }
+            };
+            segment.map(Piece::Text)
+        }
+        KeyPart::Route => {
+            let route = paths.find(|pattern| pattern.matches(request.normal_path()));
+            Some(Piece::Text(route.map_or("/**", |pattern| pattern.as_str()).into()))
+        }
+    }
+}
+
+/// The address, or the network of the given size that it lies in.
+pub(super) fn network_of(address: IpAddr, ipv4: u8, ipv6: u8) -> Short {
+    let (size, whole) = match address {
+        IpAddr::V4(_) => (ipv4, 32),
+        IpAddr::V6(_) => (ipv6, 128),
+    };
+    match ipnet::IpNet::new(address, size) {
+        Ok(net) if size < whole => Short::of(net.trunc()),
+        _ => Short::of(address),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_network_fits() {
+        let address: IpAddr = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap();
+        assert_eq!(network_of(address, 32, 127).as_str(), "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe/127");
+        assert_eq!(network_of(address, 32, 128).as_str(), "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
+    }
+
+    #[test]
+    fn no_value_passes_for_two() {
+        assert_ne!(override_name(["a,b", "c"].into_iter()), override_name(["a", "b,c"].into_iter()));
+        assert_ne!(override_name(["1:a", "b"].into_iter()), override_name(["1", "a:b"].into_iter()));
+        assert_eq!(override_name(["alice"].into_iter()), "alice");
+    }
+}

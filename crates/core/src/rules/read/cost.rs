@@ -1,0 +1,86 @@
+//! `cost`: how much a request takes from a limit.
+
+use crate::limit::Limit;
+use crate::rules::fact_name::FactName;
+use crate::rules::route::PathPattern;
+use crate::rules::rule::Cost;
+use crate::rules::yaml::{Node, Position, Reader, Value};
+
+/// The fields of a cost.
+pub(in crate::rules) const COST: [&str; 3] = ["from", "paths", "otherwise"];
+
+const COSTS: &str = "write a number, `hits`, `header:NAME`, `query:NAME`, `claim:NAME`, `descriptor:NAME` or `{ paths: { /search: 5 } }`";
+
+pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
+    match &node.value {
+        Value::Integer(_) | Value::Float(_) => reader.count(node, "`cost`").map(Cost::Fixed),
+        Value::Map(_) => mapped(reader, node),
+        _ => said(reader, node, 1),
+    }
+}
+
+fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
+    let fields = reader.fields(node, "`cost`", &COST)?;
+    let otherwise = match fields.get("otherwise") {
+        Some(node) => reader.count(node, "`otherwise`")?,
+        None => 1,
+    };
+    match (fields.get("from"), fields.get("paths")) {
+        (Some(from), None) => said(reader, from, otherwise),
+        (None, Some(paths)) => by_path(reader, paths, otherwise),
+        _ if !fields.understood => None,
+        _ => {
+            let help = "write `{ from: header:X-Cost, otherwise: 10 }` or `{ paths: { /search: 5 } }`";
+            reader.error(node.at, "`cost` needs one of `from` and `paths`", help);
+            None
+        }
+    }
+}
+
+fn said(reader: &mut Reader<'_>, node: &Node, otherwise: u64) -> Option<Cost> {
+    let text = reader.text(node, "`cost`")?;
+    if text == "hits" {
+        return Some(Cost::Hits);
+    }
+    match FactName::parse(&text).filter(FactName::is_named) {
+        Some(by) => Some(Cost::Said { by, otherwise }),
+        None => {
+            reader.error(node.at, format_args!("`{text}` says no cost"), COSTS);
+            None
+        }
+    }
+}
+
+fn by_path(reader: &mut Reader<'_>, node: &Node, otherwise: u64) -> Option<Cost> {
+    let Value::Map(map) = &node.value else {
+        let problem = format!("`paths` is {} where a map is wanted", node.kind());
+        reader.error(node.at, problem, "write paths and costs, such as `{ /search: 5 }`");
+        return None;
+    };
+    let mut paths = Vec::new();
+    for (name, node) in map {
+        let cost = reader.count(node, &format!("the cost of `{}`", name.text));
+        match PathPattern::parse(&name.text) {
+            Ok(path) => paths.extend(cost.map(|cost| (path, cost))),
+            Err(error) => {
+                reader.error(name.at, format_args!("`{}` is not a path pattern", name.text), error.to_string());
+            }
+        }
+    }
+    Some(Cost::ByPath { paths, otherwise })
+}
+
+/// A cost that the limit can never admit makes a rule that always denies.
+pub(super) fn check(reader: &mut Reader<'_>, at: Position, limit: &Limit, cost: &Cost) {
+    let most = match cost {
+        Cost::Fixed(cost) => *cost,
+        Cost::ByPath { paths, otherwise } => paths.iter().map(|(_, cost)| *cost).max().unwrap_or(0).max(*otherwise),
+        Cost::Said { otherwise, .. } => *otherwise,
+        Cost::Hits => 1,
+    };
+    // A capacity of nothing says "admit nothing", and is meant.
+    if limit.capacity() > 0 && most > limit.capacity() {
+        let problem = format!("a request that costs {most} can never pass a limit that holds {}", limit.capacity());
+        reader.error(at, problem, "raise the limit or its burst, or lower the cost");
+    }
+}

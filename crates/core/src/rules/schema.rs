@@ -1,0 +1,183 @@
+//! The JSON Schema of the rules file, for editors.
+//!
+//! These types only describe the file. It is read by `read`, which can say more when something is wrong; tests hold the
+//! two against each other. Comments on the fields are what an editor shows.
+#![expect(dead_code, reason = "described, never built")]
+
+mod limit;
+mod value;
+
+use std::collections::BTreeMap;
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
+
+use self::limit::{Cost, Limits};
+use self::value::{Fact, Id, Key, Match, OneOrMany, Span, Text};
+
+/// The JSON Schema (draft 7, which editors know best) of a rules file.
+#[must_use]
+pub fn schema() -> Schema {
+    SchemaSettings::draft07().into_generator().into_root_schema_for::<File>()
+}
+
+/// In these maps nothing is needed but what their own `required` says.
+fn optional(schema: &mut Schema) {
+    schema.remove("required");
+}
+
+/// Which requests are limited, by what key, and how much.
+#[derive(JsonSchema)]
+#[schemars(
+    title = "Tidegate rules",
+    deny_unknown_fields,
+    transform = optional,
+    extend("anyOf" = [{ "required": ["rules"] }, { "required": ["include"] }, { "required": ["tiers"] }])
+)]
+struct File {
+    /// Other rules files to read, relative to this one.
+    include: OneOrMany<String>,
+    /// How a request's tier is told: by the caller, who has verified it; by the API key; by what the request says; or else by default.
+    tiers: Tiers,
+    /// The rules. Every rule that matches a request must admit it.
+    rules: Option<Vec<Rule>>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, transform = optional)]
+struct Tiers {
+    /// What names the tier, such as `header:X-Tier` or `claim:plan`. A tier that no rule speaks of does not count.
+    from: Fact,
+    /// The tiers of API keys.
+    api_keys: BTreeMap<String, Text>,
+    /// The tier of all others.
+    default: Text,
+}
+
+/// Which requests a rule governs, whom it charges, and what it allows.
+#[derive(JsonSchema)]
+#[schemars(
+    deny_unknown_fields,
+    extend(
+        "required" = ["id"],
+        "anyOf" = [
+            { "required": ["limit"] },
+            { "required": ["limits"] },
+            { "required": ["tiers"] },
+            { "required": ["overrides"] },
+            { "required": ["preset"] }
+        ],
+        "not" = { "required": ["limit", "limits"] }
+    )
+)]
+struct Rule {
+    /// The rule's name. What was counted belongs to it: keep it when the rule changes.
+    id: Id,
+    /// Key, limit and failure policy of a well-known case. What the rule itself says comes first.
+    preset: Preset,
+    /// What a request must be for the rule to govern it: all of these. Every request, if left out.
+    r#match: Match,
+    /// Whom to charge: one part or several together. All requests share one key if left out.
+    key: Key,
+    /// What to do with a request that lacks a part of the key.
+    on_missing_key: OnMissingKey,
+    /// What is allowed, such as `20/s burst 50`.
+    limit: Limits,
+    /// Several limits, all of which must admit.
+    limits: Limits,
+    /// What is allowed to each tier. Tiers that are not named get `limit`.
+    tiers: BTreeMap<String, Limits>,
+    /// What is allowed to single keys, by their value; parts of a key are joined by commas.
+    overrides: BTreeMap<String, Limits>,
+    /// What a request costs. One, if left out.
+    cost: Cost,
+    /// Whether the rule denies, only reports, or does nothing.
+    mode: Mode,
+    /// What to do when the store cannot decide.
+    on_store_failure: OnStoreFailure,
+    /// How much the requests matter when not all can be served.
+    priority: Priority,
+    /// Rules that do not apply where this one does.
+    replaces: OneOrMany<Id>,
+    /// Whether rules after this one are left out where it matches.
+    stop: bool,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum Preset {
+    /// 5 a minute from one address, exactly; denied while the store is away.
+    Login,
+    /// 300 in three hours by one user.
+    Posts,
+    /// 300 a minute by one user, in bursts if they like.
+    Reads,
+    /// 5 a day by one user.
+    Messages,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum OnMissingKey {
+    /// Charge one key that all such requests share. The default.
+    Share,
+    /// Do not apply the rule.
+    Skip,
+    /// Refuse the request.
+    Refuse,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum Mode {
+    /// Deny. The default.
+    Enforce,
+    /// Count and report what would have been done; never deny.
+    Shadow,
+    /// Do nothing.
+    Off,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum Priority {
+    /// Served as long as anything is.
+    Critical,
+    /// Served before most.
+    High,
+    /// As most. The default.
+    Normal,
+    /// Served last.
+    Low,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum OnStoreFailure {
+    Word(FailurePolicy),
+    More(BoundedPolicy),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum FailurePolicy {
+    /// Let requests through. The default.
+    Allow,
+    /// Deny them.
+    Deny,
+    /// Decide by this process alone.
+    Local,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, transform = optional, extend("minProperties" = 1, "maxProperties" = 1))]
+struct BoundedPolicy {
+    /// Let requests through for so long, such as `30s`, and then deny.
+    allow_for: Span,
+    /// Decide by this process alone, with this share of the limit, in percent.
+    #[schemars(range(min = 1, max = 100))]
+    local_percent: u8,
+}
+
+#[cfg(test)]
+mod tests;

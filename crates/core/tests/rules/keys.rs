@@ -1,0 +1,215 @@
+//! `key` and `on_missing_key`: whom a rule charges.
+
+use std::net::IpAddr;
+
+use tidegate_core::Request;
+use tidegate_core::rules::Secret;
+
+use crate::support::{get, governs, key, rule, rules};
+
+fn by(part: &str) -> String {
+    format!("limit: 1/s, key: {part}")
+}
+
+fn from(address: &str) -> Request {
+    get("/").address(address.parse::<IpAddr>().unwrap())
+}
+
+#[test]
+fn each_part_is_what_it_says() {
+    let request = Request::new("post", "/users/42/posts?page=2")
+        .host("API.example.com")
+        .user("alice")
+        .tier("paid")
+        .header("X-Tenant", "acme")
+        .claim("org", "acme")
+        .descriptor("client", "c1")
+        .address("192.0.2.7".parse().unwrap());
+    for (part, expected) in [
+        ("user", "alice"),
+        ("tier", "paid"),
+        ("method", "POST"),
+        ("host", "api.example.com"),
+        ("address", "192.0.2.7"),
+        ("header:X-Tenant", "acme"),
+        ("header:x-tenant", "acme"),
+        ("query:page", "2"),
+        ("claim:org", "acme"),
+        ("descriptor:client", "c1"),
+        ("route", "/**"),
+    ] {
+        assert_eq!(key(&rule(&by(part)), &request), Some(vec![expected.to_owned()]), "{part}");
+    }
+    let by_path = "limit: 1/s, match: { path: '/users/{id}/**' }, key: ";
+    assert_eq!(key(&rule(&format!("{by_path} 'path:id'")), &request), Some(vec!["42".to_owned()]));
+    assert_eq!(key(&rule(&format!("{by_path} route")), &request), Some(vec!["/users/{id}/**".to_owned()]));
+}
+
+#[test]
+fn a_rule_without_a_key_charges_one_that_all_share() {
+    for rest in ["limit: 1/s", "limit: 1/s, key: global"] {
+        assert_eq!(key(&rule(rest), &get("/").user("alice")), Some(vec![]));
+    }
+}
+
+#[test]
+fn several_parts_make_one_key_and_keep_their_bounds() {
+    let rules = rule(&by("[user, 'header:X', method]"));
+    let of = |user: &str, header: &str| {
+        rules.matching(&get("/").user(user).header("X", header)).rules[0].key.clone().into_owned()
+    };
+    assert_eq!(of("a", "b").parts().count(), 3);
+    assert_ne!(of("a:b", "c"), of("a", "b:c"));
+    assert_ne!(of("ab", ""), of("a", "b"));
+}
+
+#[test]
+fn ipv4_addresses_have_one_spelling() {
+    let rules = rule(&by("address"));
+    let expected = Some(vec!["192.0.2.7".to_owned()]);
+    assert_eq!(key(&rules, &from("192.0.2.7")), expected);
+    assert_eq!(key(&rules, &from("::ffff:192.0.2.7")), expected);
+    assert_ne!(key(&rules, &from("::ffff:192.0.2.8")), expected, "all of IPv4 must not share a bucket");
+}
+
+#[test]
+fn ipv6_addresses_are_grouped_by_customer() {
+    let rules = rule(&by("address"));
+    assert_eq!(key(&rules, &from("2001:db8::1")), Some(vec!["2001:db8::/64".to_owned()]));
+    assert_eq!(key(&rules, &from("2001:db8::1")), key(&rules, &from("2001:db8::ffff:1")));
+    assert_ne!(key(&rules, &from("2001:db8::1")), key(&rules, &from("2001:db8:0:1::1")));
+}
+
+#[test]
+fn addresses_are_grouped_as_the_rule_says() {
+    for (sizes, address, expected) in [
+        ("ipv4: 24", "192.0.2.7", "192.0.2.0/24"),
+        ("ipv4: 24", "2001:db8::1", "2001:db8::/64"),
+        ("ipv6: 48", "2001:db8:1:2::3", "2001:db8:1::/48"),
+        ("ipv6: 128", "2001:db8::1", "2001:db8::1"),
+        ("ipv4: 32, ipv6: 56", "192.0.2.7", "192.0.2.7"),
+        ("ipv4: 0, ipv6: 0", "192.0.2.7", "0.0.0.0/0"),
+        ("ipv4: 0, ipv6: 0", "2001:db8::1", "::/0"),
+    ] {
+        let rules = rule(&by(&format!("{{ address: {{ {sizes} }} }}")));
+        assert_eq!(key(&rules, &from(address)), Some(vec![expected.to_owned()]), "{sizes}, {address}");
+    }
+}
+
+#[test]
+fn what_a_segment_is_called_is_what_it_is() {
+    for (path, name, target, expected) in [
+        ("/users/{id}", "id", "/users/a%20b", "a%20b"),
+        ("/users/{id}", "id", "/users//a%62/", "ab"),
+        ("/{a}/{b}", "b", "/x/y", "y"),
+        ("/**/{id}/edit", "id", "/a/b/c/edit", "c"),
+        ("/**/x/{id}/**", "id", "/x/1/x/2", "1"),
+        ("/{org}/**/{id}", "org", "/o/1/2", "o"),
+        ("/{org}/**/{id}", "id", "/o/1/2", "2"),
+    ] {
+        let rules = rule(&format!("limit: 1/s, match: {{ path: '{path}' }}, key: 'path:{name}'"));
+        assert_eq!(key(&rules, &get(target)), Some(vec![expected.to_owned()]), "{path}, {target}");
+    }
+    let rules = rule("limit: 1/s, match: { path: ['/a/{id}', '/b/x/{id}'] }, key: 'path:id'");
+    assert_eq!(key(&rules, &get("/b/x/7")), Some(vec!["7".to_owned()]));
+}
+
+#[test]
+fn a_missing_part_is_shared_skipped_or_refused() {
+    let request = get("/").user("alice");
+    for key in ["user", "[user, 'header:X']", "[address, user]", "'path:id'"] {
+        let path = if key.contains("path") { "match: { path: ['/{id}', '/x/{id}'] }, " } else { "" };
+        let rule = |policy: &str| rule(&format!("{path}limit: 1/s, key: {key}{policy}"));
+        let nobody = get("/");
+        if !path.is_empty() {
+            assert!(!governs(&rule(""), &nobody));
+            continue;
+        }
+        for policy in ["", ", on_missing_key: share"] {
+            let rules = rule(policy);
+            let matched = rules.matching(&nobody);
+            assert_eq!(matched.rules[0].key, tidegate_core::Key::GLOBAL, "{key}");
+            assert!(matched.refused.is_none());
+        }
+        let rules = rule(", on_missing_key: skip");
+        let skipped = rules.matching(&nobody);
+        assert!(skipped.rules.is_empty() && skipped.refused.is_none(), "{key}");
+        let rules = rule(", on_missing_key: refuse");
+        let refused = rules.matching(&nobody);
+        assert!(refused.rules.is_empty(), "{key}");
+        assert_eq!(refused.refused.map(tidegate_core::rules::Rule::id), Some("r"), "{key}");
+        if key == "user" {
+            assert!(rules.matching(&request).refused.is_none());
+        }
+    }
+}
+
+#[test]
+fn an_empty_part_is_not_a_missing_one() {
+    let rules = rule(&by("'header:X'"));
+    assert_eq!(key(&rules, &get("/").header("X", "")), Some(vec![String::new()]));
+    assert_eq!(key(&rules, &get("/")), Some(vec![]));
+}
+
+#[test]
+fn a_rule_in_shadow_refuses_nobody() {
+    let rules = rule("limit: 1/s, key: user, on_missing_key: refuse, mode: shadow");
+    assert!(rules.matching(&get("/")).refused.is_none());
+}
+
+#[test]
+fn secrets_are_never_seen_in_keys() {
+    let request = get("/?token=hunter2&access_key=hunter2&sig=hunter2")
+        .api_key("hunter2")
+        .header("Authorization", "hunter2")
+        .header("Proxy-Authorization", "hunter2")
+        .header("X-Api-Key", "hunter2")
+        .header("X-Auth-Token", "hunter2")
+        .header("Cookie", "hunter2")
+        .cookie("session", "hunter2")
+        .descriptor("api_key", "hunter2")
+        .descriptor("Authorization", "hunter2");
+    for part in [
+        "api_key",
+        "header:Authorization",
+        "header:proxy-authorization",
+        "header:X-API-Key",
+        "header:X-Auth-Token",
+        "header:Cookie",
+        "cookie:session",
+        "query:token",
+        "query:access_key",
+        "query:sig",
+        "descriptor:api_key",
+        "descriptor:Authorization",
+    ] {
+        for key in [part.to_owned(), format!("[method, '{part}']")] {
+            let rules = rule(&by(&key));
+            let matched = rules.matching(&request);
+            let last = matched.rules[0].key.parts().last().unwrap();
+            assert_eq!(last.len(), 32, "{part}");
+            assert!(last.iter().all(u8::is_ascii_hexdigit), "{part}");
+            assert!(!format!("{:?}", matched.rules[0].key).contains("hunter2"), "{part}");
+        }
+    }
+}
+
+#[test]
+fn secrets_are_told_apart_and_the_same_on_every_node_with_the_same_secret() {
+    let rules = |secret: &[u8; 16]| rule(&by("api_key")).with_secret(Secret::new(secret));
+    let of = |secret: &[u8; 16], value: &str| key(&rules(secret), &get("/").api_key(value));
+    let (one, other) = (b"0123456789abcdef", b"another secret !");
+    assert_eq!(of(one, "k1"), of(one, "k1"));
+    assert_ne!(of(one, "k1"), of(one, "k2"));
+    assert_ne!(of(one, "k1"), of(other, "k1"));
+}
+
+#[test]
+fn the_same_key_under_two_rules_is_two_states() {
+    let rules = rules("rules: [{ id: a, key: user, limit: 1/s }, { id: b, key: user, limit: 1/s }]");
+    let request = get("/").user("alice");
+    let matched = rules.matching(&request);
+    let charges: Vec<_> = matched.charges().map(|charge| (charge.rule.to_string(), charge.key.clone())).collect();
+    assert_eq!(charges[0].1, charges[1].1);
+    assert_ne!(charges[0].0, charges[1].0);
+}

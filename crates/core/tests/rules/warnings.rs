@@ -1,0 +1,65 @@
+//! What may be used but was probably not meant.
+
+use crate::support::doubts;
+
+#[test]
+fn a_key_that_anyone_can_choose_is_doubtful() {
+    let expected = "whoever sends the request chooses this key, and a new one has a full limit; add `address`, `user` or another part that is verified, or a second rule that is";
+    for key in ["header:X-User", "query:user", "cookie:id", "[header:X, query:y]"] {
+        let text = format!("rules:\n- id: r\n  key: {key}\n  limit: 1/s");
+        let marked = if key.starts_with('[') { "[" } else { key };
+        assert_eq!(doubts(&text), [format!("warning: 3:8 [{marked}] {expected}")], "{key}");
+    }
+    for key in ["address", "user", "api_key", "claim:sub", "[address, header:X]", "global", "route"] {
+        assert_eq!(doubts(&format!("rules: [{{ id: r, limit: 1/s, key: {key} }}]")), [""; 0], "{key}");
+    }
+    assert_eq!(doubts("rules: [{ id: r, limit: 1/s, key: 'header:X', mode: off }]"), [""; 0]);
+}
+
+#[test]
+fn a_rule_that_is_never_reached_is_doubtful() {
+    for (first, second) in [
+        ("", ""),
+        ("", "match: { path: /a }"),
+        ("match: { path: /** }", "match: { path: /a }"),
+        ("match: { path: /** }", "match: { path: { not: /a } }"),
+        ("match: { path: /a/** }", "match: { path: [/a, /a/b, '/a/{x}/*.png'] }"),
+        ("match: { path: /a/* }", "match: { path: '/a/{id}' }"),
+        ("match: { path: /*.png }", "match: { path: /x.png }"),
+        ("match: { path: /**/b }", "match: { path: /**/b }"),
+        ("match: { method: [GET, POST] }", "match: { method: GET, path: /a }"),
+        ("match: { address: 10.0.0.0/8 }", "match: { address: [10.1.0.0/16, 10.2.0.1] }"),
+        ("match: { host: a.com }", "match: { host: A.com. }"),
+    ] {
+        let text =
+            format!("rules:\n- {{ id: a, limit: 1/s, stop: true, {first} }}\n- {{ id: b, limit: 1/s, {second} }}");
+        let expected = "warning: 3:3 [{] the rule `b` is never reached; `a` at rules.yaml:2:3 matches all that it matches, and stops the search";
+        assert_eq!(doubts(&text), [expected], "{first} before {second}");
+    }
+}
+
+#[test]
+fn a_rule_that_may_be_reached_is_not_doubtful() {
+    for (first, second) in [
+        ("match: { path: /a }", ""),
+        ("match: { path: /a/* }", "match: { path: /a }"),
+        ("match: { path: /a/* }", "match: { path: /a/** }"),
+        ("match: { path: /a/** }", "match: { path: /**/a }"),
+        ("match: { path: { not: /a } }", "match: { path: /b }"),
+        ("match: { method: GET }", "match: { method: [GET, POST] }"),
+        ("match: { address: 10.1.0.0/16 }", "match: { address: 10.0.0.0/8 }"),
+        ("match: { address: { not: 10.0.0.0/8 } }", "match: { address: 11.0.0.1 }"),
+        ("match: { header: { X: a } }", "match: { header: { Y: a } }"),
+        ("mode: off", ""),
+        ("mode: shadow", ""),
+        ("key: user, on_missing_key: skip", ""),
+        ("", "mode: off"),
+    ] {
+        let text =
+            format!("rules:\n- {{ id: a, limit: 1/s, stop: true, {first} }}\n- {{ id: b, limit: 1/s, {second} }}");
+        assert_eq!(doubts(&text), [""; 0], "{first} before {second}");
+    }
+    let tiers =
+        "{ tiers: { default: free }, rules: [{ id: a, tiers: { free: 1/s }, stop: true }, { id: b, limit: 1/s }] }";
+    assert_eq!(doubts(tiers), [""; 0]);
+}

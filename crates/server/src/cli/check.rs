@@ -1,0 +1,92 @@
+//! `tidegate check`: whether rules files can be used.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tidegate_core::rules::{self, Diagnostic, Diagnostics, Severity};
+
+use super::{ERROR, Format, GOOD, Rules, STRONG, WARNING, count, plain, print_json};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate check rules.yaml             one file
+  tidegate check rules/                 all YAML files in a folder
+  tidegate check --format json rules/   for programs
+
+Exit status: 0 if the rules can be used (warnings allowed), 1 if there are errors, 2 if the command was not understood.";
+
+/// Check rules files, and print everything that is wrong with them.
+///
+/// Errors stop a file from being used. Warnings do not, but the file probably does not mean what its author meant. Each
+/// finding says where it is and what to write instead. Files that belong together are checked together, since rules of one
+/// may refer to rules of another.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    rules: Rules,
+}
+
+pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
+    let (findings, rules) = match rules::load(&args.rules.files) {
+        Ok(loaded) => (loaded.warnings, Some(loaded.rules.rules().len())),
+        Err(findings) => (findings, None),
+    };
+    let report = Report {
+        usable: rules.is_some(),
+        errors: findings.errors(),
+        warnings: findings.warnings(),
+        rules,
+        findings: &findings,
+    };
+    match args.rules.format {
+        Format::Json => print_json(&report)?,
+        Format::Text => {
+            let mut out = anstream::stdout().lock();
+            print(&mut out, &findings)?;
+            summarise(&mut out, &report)?;
+        }
+    }
+    Ok(if report.usable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[derive(Serialize)]
+struct Report<'f> {
+    usable: bool,
+    errors: usize,
+    warnings: usize,
+    /// How many rules there are; not known if there are errors.
+    rules: Option<usize>,
+    findings: &'f Diagnostics,
+}
+
+/// Every finding, with an empty line behind each.
+pub(super) fn print(out: &mut impl Write, findings: &Diagnostics) -> io::Result<()> {
+    findings.0.iter().try_for_each(|finding| print_one(out, finding))
+}
+
+fn print_one(out: &mut impl Write, finding: &Diagnostic) -> io::Result<()> {
+    let style = match finding.severity {
+        Severity::Error => ERROR,
+        Severity::Warning => WARNING,
+    };
+    let text = plain(&finding.to_string());
+    let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
+    let (severity, problem) = first.split_once(": ").unwrap_or(("", first));
+    writeln!(out, "{style}{severity}{style:#}: {STRONG}{problem}{STRONG:#}")?;
+    writeln!(out, "{rest}")
+}
+
+fn summarise(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
+    let found = match (report.errors, report.warnings) {
+        (0, 0) => "nothing to complain of".to_owned(),
+        (0, warnings) => count(warnings, "warning"),
+        (errors, 0) => count(errors, "error"),
+        (errors, warnings) => format!("{} and {}", count(errors, "error"), count(warnings, "warning")),
+    };
+    match report.rules {
+        Some(rules) => writeln!(out, "{GOOD}good{GOOD:#}: {}, {found}", count(rules, "rule")),
+        None => writeln!(out, "{ERROR}not usable{ERROR:#}: {found}"),
+    }
+}

@@ -1,0 +1,180 @@
+//! `tidegate explain`: which rules limit a request, and why the others do not.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anstyle::Style;
+use serde::Serialize;
+use tidegate_core::rules::{self, Charged, ExplainedRule, Explanation, Granted, Mode, RuleOutcome, ShownLimit};
+
+use super::request::RequestArgs;
+use super::{ERROR, FAINT, Format, GOOD, Rules, STRONG, WARNING, check, count, plain, print_json};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate explain rules.yaml --request 'POST /login' --ip 203.0.113.7
+  tidegate explain rules/ --request 'GET /search?q=tea' --header 'X-Env: prod' --user ann
+  tidegate explain envoy.yaml --request 'GET /' --descriptor remote_address=203.0.113.7 --hits 5
+
+Nothing is counted: the request is made up, and no store is asked.";
+
+/// Explain which rules limit a request, and why the others do not.
+///
+/// Shows every rule in the order of evaluation. For a rule that matches: whom it charges, by which limits and how much. For
+/// one that does not: the condition that failed, what it wants and what the request has. Secrets (API keys, cookies) are
+/// shown as a short hash.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    rules: Rules,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
+    let loaded = match rules::load(&args.rules.files) {
+        Ok(loaded) => loaded,
+        Err(findings) => {
+            check::print(&mut anstream::stderr().lock(), &findings)?;
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let warnings = loaded.warnings.warnings();
+    if warnings > 0 {
+        let warnings = count(warnings, "warning");
+        writeln!(anstream::stderr(), "{WARNING}{warnings}{WARNING:#}: `tidegate check` shows them\n")?;
+    }
+    let explanation = loaded.rules.explain(&args.request.request());
+    match args.rules.format {
+        Format::Json => print_json(&Report::of(&explanation))?,
+        Format::Text => print(&mut anstream::stdout().lock(), &explanation)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Serialize)]
+struct Report<'e> {
+    #[serde(flatten)]
+    explanation: &'e Explanation,
+    matched: Vec<&'e str>,
+    refused_by: Option<&'e str>,
+}
+
+impl Report<'_> {
+    fn of(explanation: &Explanation) -> Report<'_> {
+        Report {
+            explanation,
+            matched: explanation.matched().map(|rule| rule.id.as_str()).collect(),
+            refused_by: explanation.refused_by().map(|rule| rule.id.as_str()),
+        }
+    }
+}
+
+fn print(out: &mut impl Write, explanation: &Explanation) -> io::Result<()> {
+    let address = explanation.address.map(|address| address.to_string());
+    for (name, value) in [
+        ("method", explanation.method.as_deref()),
+        ("host", explanation.host.as_deref()),
+        ("path", Some(explanation.path.as_str())),
+        ("address", address.as_deref()),
+        ("tier", explanation.tier.as_deref()),
+    ] {
+        match value {
+            Some(value) => writeln!(out, "{FAINT}{name:<9}{FAINT:#}{}", plain(value))?,
+            None => writeln!(out, "{FAINT}{name:<9}none{FAINT:#}")?,
+        }
+    }
+    writeln!(out)?;
+    let widest = explanation.rules.iter().map(|rule| rule.id.chars().count()).max().unwrap_or(0);
+    for rule in &explanation.rules {
+        print_rule(out, rule, widest)?;
+    }
+    summarise(out, explanation)
+}
+
+/// The rule's id, a word for what comes of it, and lines that say more, one below the other.
+fn print_rule(out: &mut impl Write, rule: &ExplainedRule, widest: usize) -> io::Result<()> {
+    const WIDEST_WORD: usize = "not reached".len();
+    let (style, word, lines) = told(rule);
+    let lines: Vec<String> = lines.iter().map(|line| plain(line)).collect();
+    let (first, rest) = lines.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    let gap = if first.is_empty() { 0 } else { WIDEST_WORD + 2 - word.len() };
+    writeln!(out, "{STRONG}{:<widest$}{STRONG:#}  {style}{word}{style:#}{:gap$}{first}", rule.id, "")?;
+    let indent = widest + 2 + WIDEST_WORD + 2;
+    rest.iter().try_for_each(|line| writeln!(out, "{:indent$}{line}", ""))
+}
+
+fn told(rule: &ExplainedRule) -> (Style, &'static str, Vec<String>) {
+    match &rule.outcome {
+        RuleOutcome::Matched(charged) => (GOOD, "match", charged_lines(rule, charged)),
+        RuleOutcome::Mismatch { condition, wanted, actual } => {
+            let is = actual.as_ref().map_or_else(|| "is missing".to_owned(), |actual| format!("is `{actual}`"));
+            (FAINT, "no match", vec![format!("{condition} {is}, wanted {wanted}")])
+        }
+        RuleOutcome::Replaced { by } => (WARNING, "replaced", vec![format!("by `{by}`")]),
+        RuleOutcome::NotReached { stopped_by } => {
+            (WARNING, "not reached", vec![format!("`{stopped_by}` stops the search")])
+        }
+        RuleOutcome::Off => (FAINT, "off", Vec::new()),
+        RuleOutcome::NoLimit => (FAINT, "no limit", vec!["it limits other tiers or keys".to_owned()]),
+        RuleOutcome::Skipped { missing } => {
+            (WARNING, "skipped", vec![format!("the request has no {missing}, and the rule lets such requests pass")])
+        }
+        RuleOutcome::Refused { missing } if rule.mode == Mode::Shadow => {
+            (WARNING, "refused", vec![format!("the request has no {missing}; in shadow, that is only reported")])
+        }
+        RuleOutcome::Refused { missing } => {
+            (ERROR, "refused", vec![format!("the request has no {missing}, and the rule refuses such requests")])
+        }
+    }
+}
+
+fn charged_lines(rule: &ExplainedRule, charged: &Charged) -> Vec<String> {
+    let key = match &charged.missing {
+        Some(missing) => format!("shared by all requests that have no {missing}"),
+        None if charged.key.is_empty() => "shared by all requests".to_owned(),
+        None => {
+            let parts: Vec<String> = charged.key.iter().map(|part| format!("{} {}", part.part, part.value)).collect();
+            parts.join(", ")
+        }
+    };
+    let whose = match charged.granted {
+        Granted::Everyone => "",
+        Granted::Tier => " (for this tier)",
+        Granted::Override => " (for this key)",
+    };
+    let mut lines = vec![labelled("key", &key)];
+    lines.extend(charged.limits.iter().map(|limit| labelled("limit", &format!("{}{whose}", limit_line(limit)))));
+    if charged.limits.is_empty() {
+        lines.push(labelled("limit", &format!("unlimited{whose}")));
+    }
+    lines.push(labelled("mode", &rule.mode.to_string()));
+    lines.push(labelled("store failure", &charged.on_store_failure));
+    lines.push(labelled("written in", &rule.place.to_string()));
+    lines
+}
+
+fn labelled(label: &str, value: &str) -> String {
+    format!("{label:<15}{value}")
+}
+
+fn limit_line(limit: &ShownLimit) -> String {
+    let mut line = format!("{}, cost {}", limit.limit, limit.cost);
+    if let Some(reserve) = &limit.reserve {
+        line.push_str(&format!(", to be settled within {reserve}"));
+    }
+    if limit.cost > limit.capacity {
+        line.push_str(&format!(": always denied, since it holds {} at most", limit.capacity));
+    }
+    line
+}
+
+fn summarise(out: &mut impl Write, explanation: &Explanation) -> io::Result<()> {
+    let (matched, all) = (explanation.matched().count(), explanation.rules.len());
+    writeln!(out, "\nrules that match: {STRONG}{matched}{STRONG:#} of {all}")?;
+    if let Some(rule) = explanation.refused_by() {
+        writeln!(out, "{ERROR}refused{ERROR:#} by `{}`, whatever the other rules say", rule.id)?;
+    }
+    Ok(())
+}

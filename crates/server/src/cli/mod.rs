@@ -1,0 +1,120 @@
+//! The command line: decodes arguments, asks the engine, prints.
+
+mod check;
+mod explain;
+mod request;
+mod schema;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Runs the program with the arguments that it was started with.
+///
+/// Exits with 0 if all is well, 1 if it found something wrong, 2 if it was not understood.
+#[must_use]
+pub fn run() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Check(args) => check::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Schema => schema::run(),
+    };
+    match done {
+        Ok(code) => code,
+        // Whoever read the output has seen enough of it, as in `tidegate schema | head`.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            // There is nowhere left to say it if this fails too.
+            let _ = writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: the output cannot be written: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tidegate limits how often something may be done, by rules in a file.
+#[derive(Parser)]
+#[command(version, after_help = EXAMPLES, disable_help_subcommand = true, subcommand_required = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate check rules.yaml
+  tidegate explain rules.yaml --request 'POST /login' --ip 203.0.113.7
+  tidegate schema > rules.schema.json
+
+`tidegate COMMAND --help` tells more about a command.";
+
+#[derive(Subcommand)]
+enum Command {
+    Check(check::Args),
+    Explain(Box<explain::Args>),
+    /// Print the JSON Schema of the rules file, for editors.
+    #[command(long_about = schema::ABOUT, after_help = schema::EXAMPLES)]
+    Schema,
+}
+
+/// What commands that read rules have in common.
+#[derive(Args)]
+struct Rules {
+    /// Rules files, or folders of them: all are read together.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    /// How to print what comes out.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document, for programs.
+    Json,
+}
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+const GOOD: Style = AnsiColor::Green.on_default().bold();
+const STRONG: Style = Style::new().bold();
+const FAINT: Style = Style::new().dimmed();
+
+fn print_json(document: &impl serde::Serialize) -> io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, document)?;
+    writeln!(out)
+}
+
+/// `1 rule`, `2 rules`.
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Text from outside, without what could steer a terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_hang_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(plain("a\u{1b}[31mb\r\nc"), "a\u{fffd}[31mb\u{fffd}\nc");
+    }
+}

@@ -1,0 +1,215 @@
+//! A request, put together from arguments.
+
+use std::net::{IpAddr, SocketAddr};
+
+use tidegate_core::Request;
+
+/// What is known of the request.
+#[derive(clap::Args)]
+#[command(next_help_heading = "The request")]
+pub(super) struct RequestArgs {
+    /// The method and the path, perhaps with a query: 'POST /api/search?q=tea'.
+    #[arg(long, short, value_name = "REQUEST", value_parser = request_line)]
+    request: RequestLine,
+
+    /// A header: 'X-Env: prod'. May be given several times. `Host` and `Cookie` also say the host and the cookies.
+    #[arg(long = "header", short = 'H', value_name = "HEADER", value_parser = header)]
+    headers: Vec<Pair>,
+
+    /// The client's address: 203.0.113.7 or 2001:db8::7.
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    ip: Option<IpAddr>,
+
+    /// The host that the request is meant for: api.example.com.
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+
+    /// The API key. It is not shown again.
+    #[arg(long, value_name = "KEY")]
+    api_key: Option<String>,
+
+    /// The user, as verified before the request comes to the limiter.
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+
+    /// The tier, as verified before the request comes to the limiter. Left out, it is what the rules say.
+    #[arg(long, value_name = "TIER")]
+    tier: Option<String>,
+
+    /// A cookie: session=123. May be given several times.
+    #[arg(long = "cookie", value_name = "NAME=VALUE", value_parser = pair)]
+    cookies: Vec<Pair>,
+
+    /// A claim of a verified token: sub=123. May be given several times.
+    #[arg(long = "claim", value_name = "NAME=VALUE", value_parser = pair)]
+    claims: Vec<Pair>,
+
+    /// An entry of an Envoy rate-limit descriptor: remote_address=203.0.113.7. May be given several times.
+    #[arg(long = "descriptor", value_name = "KEY=VALUE", value_parser = pair)]
+    descriptor: Vec<Pair>,
+
+    /// How much the request says it costs, where its protocol has a place for that.
+    #[arg(long, value_name = "N")]
+    hits: Option<u64>,
+}
+
+impl RequestArgs {
+    pub(super) fn request(&self) -> Request {
+        let mut request = Request::new(&self.request.method, &self.request.target);
+        let mut host = self.host.as_deref();
+        for Pair { name, value } in &self.headers {
+            request = request.header(name, value);
+            if name.eq_ignore_ascii_case("host") {
+                host = host.or(Some(value));
+            }
+            if name.eq_ignore_ascii_case("cookie") {
+                let cookies = value.split(';').filter_map(|cookie| cookie.split_once('='));
+                request = cookies.fold(request, |request, (name, value)| request.cookie(name.trim(), value.trim()));
+            }
+        }
+        if let Some(host) = host {
+            request = request.host(without_port(host));
+        }
+        if let Some(address) = self.ip {
+            request = request.address(address);
+        }
+        if let Some(hits) = self.hits {
+            request = request.hits(hits);
+        }
+        request = self.api_key.iter().fold(request, |request, key| request.api_key(key));
+        request = self.user.iter().fold(request, |request, user| request.user(user));
+        request = self.tier.iter().fold(request, |request, tier| request.tier(tier));
+        request = self.cookies.iter().fold(request, |request, pair| request.cookie(&pair.name, &pair.value));
+        request = self.claims.iter().fold(request, |request, pair| request.claim(&pair.name, &pair.value));
+        self.descriptor.iter().fold(request, |request, pair| request.descriptor(&pair.name, &pair.value))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RequestLine {
+    method: String,
+    target: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pair {
+    name: String,
+    value: String,
+}
+
+/// The characters that names of methods and headers are made of.
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+fn request_line(text: &str) -> Result<RequestLine, String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (method, target) = match words[..] {
+        [method, target] => (method, target),
+        [method, target, version] if version.starts_with("HTTP/") => (method, target),
+        [target] if target.starts_with('/') => return Err(format!("a method is missing: write 'GET {target}'")),
+        _ => return Err("write a method, a space and a path, such as 'POST /login?next=home'".to_owned()),
+    };
+    if !is_token(method) {
+        return Err(format!("`{method}` is not a method: write one such as GET or POST"));
+    }
+    if let Some((_, rest)) = target.split_once("://") {
+        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let path = if path.is_empty() { "/" } else { path };
+        return Err(format!("write the path alone, and the host apart: '{method} {path}' --host {host}"));
+    }
+    if !target.starts_with('/') {
+        return Err(format!("a path begins with `/`: write '{method} /{target}'"));
+    }
+    Ok(RequestLine { method: method.to_owned(), target: target.to_owned() })
+}
+
+fn header(text: &str) -> Result<Pair, String> {
+    let Some((name, value)) = text.split_once(':') else {
+        return Err("a colon is missing: write a name, a colon and a value, such as 'X-Env: prod'".to_owned());
+    };
+    if !is_token(name) {
+        return Err(format!("`{name}` is not the name of a header: write one such as 'X-Env: prod'"));
+    }
+    Ok(Pair { name: name.to_owned(), value: value.trim().to_owned() })
+}
+
+fn pair(text: &str) -> Result<Pair, String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok(Pair { name: name.to_owned(), value: value.to_owned() }),
+        Some(_) => Err("a name is missing before `=`: write name=value".to_owned()),
+        None => Err(format!("an `=` is missing: write {text}=value")),
+    }
+}
+
+fn address(text: &str) -> Result<IpAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    if let Some(address) = inner.and_then(|inner| inner.parse::<IpAddr>().ok()) {
+        return Err(format!("write it without brackets: {address}"));
+    }
+    if let Ok(socket) = text.parse::<SocketAddr>() {
+        return Err(format!("write it without the port: {}", socket.ip()));
+    }
+    if let Some((address, _)) = text.split_once('/') {
+        return Err(format!("a client has an address, not a network: write one such as {address}"));
+    }
+    Err("not an address: write one such as 203.0.113.7 or 2001:db8::7".to_owned())
+}
+
+fn without_port(host: &str) -> &str {
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    match host.rsplit_once(':') {
+        // Colons elsewhere are an IPv6 address, which has a port only behind brackets.
+        Some((name, port)) if is_port(port) && (name.ends_with(']') || !name.contains(':')) => name,
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_comes_with_what_to_write() {
+        let wrong = |error: Result<RequestLine, String>| error.unwrap_err();
+        assert!(wrong(request_line("/login")).contains("'GET /login'"));
+        assert!(wrong(request_line("GET login")).contains("'GET /login'"));
+        assert!(wrong(request_line("GET https://a.example/x")).contains("'GET /x' --host a.example"));
+        assert!(wrong(request_line("")).contains("'POST /login?next=home'"));
+        assert!(header("X-Env=prod").unwrap_err().contains("'X-Env: prod'"));
+        assert!(header("X Env: prod").unwrap_err().contains("`X Env`"));
+        assert!(pair("sub").unwrap_err().contains("sub=value"));
+        assert!(address("192.0.2.7:80").unwrap_err().contains("without the port: 192.0.2.7"));
+        assert!(address("[::1]").unwrap_err().contains("without brackets: ::1"));
+        assert!(address("10.0.0.0/8").unwrap_err().contains("not a network"));
+        assert!(address("localhost").unwrap_err().contains("203.0.113.7"));
+    }
+
+    #[test]
+    fn a_request_line_may_end_in_the_version() {
+        let line = request_line("POST /a?b=c HTTP/1.1").unwrap();
+        assert_eq!((line.method.as_str(), line.target.as_str()), ("POST", "/a?b=c"));
+    }
+
+    #[test]
+    fn a_header_may_hold_colons_and_a_pair_may_hold_equals_signs() {
+        assert_eq!(header("X-Time: 12:30").unwrap().value, "12:30");
+        assert_eq!(pair("token=a=b").unwrap().value, "a=b");
+    }
+
+    #[test]
+    fn ports_are_no_part_of_a_host() {
+        for (host, name) in [
+            ("a.example:8080", "a.example"),
+            ("a.example", "a.example"),
+            ("[::1]:80", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("::1", "::1"),
+        ] {
+            assert_eq!(without_port(host), name);
+        }
+    }
+}

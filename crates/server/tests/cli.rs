@@ -1,0 +1,306 @@
+//! The program as people and scripts meet it.
+#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder with files in it, in which the program is run.
+struct Folder(TempDir);
+
+impl Folder {
+    fn with(files: &[(&str, &str)]) -> Folder {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        Folder(folder)
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(args).current_dir(self.0.path()).env_remove("CLICOLOR_FORCE").env_remove("NO_COLOR");
+        Ran(command.output().unwrap())
+    }
+}
+
+struct Ran(Output);
+
+impl Ran {
+    fn code(&self) -> Option<i32> {
+        self.0.status.code()
+    }
+
+    fn out(&self) -> &str {
+        std::str::from_utf8(&self.0.stdout).unwrap()
+    }
+
+    fn err(&self) -> &str {
+        std::str::from_utf8(&self.0.stderr).unwrap()
+    }
+
+    /// The output, of a run that went well.
+    fn good(&self) -> &str {
+        assert_eq!(self.code(), Some(0), "{}{}", self.out(), self.err());
+        self.out()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(self.out()).unwrap_or_else(|error| panic!("{error}: {}{}", self.out(), self.err()))
+    }
+
+    /// The message, of a run that was not understood.
+    fn usage_error(&self) -> &str {
+        assert_eq!((self.code(), self.out()), (Some(2), ""), "{}", self.err());
+        self.err()
+    }
+}
+
+const GOOD: &str = "\
+rules:
+  - id: login
+    preset: login
+    match: { method: POST, path: /login }
+  - id: everything
+    key: api_key
+    limit: 20/s burst 50
+";
+
+const DOUBTFUL: &str = "rules: [{ id: by-header, key: 'header:X-Client', limit: 5/s }]\n";
+
+const BROKEN: &str = "\
+rules:
+  - id: one
+    limit: 20/parsec
+  - id: two
+    limt: 5/s
+";
+
+#[test]
+fn good_rules_are_called_good() {
+    let folder = Folder::with(&[("rules.yaml", GOOD)]);
+    assert_eq!(folder.run(&["check", "rules.yaml"]).good(), "good: 2 rules, nothing to complain of\n");
+}
+
+#[test]
+fn warnings_are_listed_and_allowed() {
+    let folder = Folder::with(&[("rules.yaml", DOUBTFUL)]);
+    let ran = folder.run(&["check", "rules.yaml"]);
+    let out = ran.good();
+    assert!(out.starts_with("warning: ") && out.contains("--> rules.yaml:1:"), "{out}");
+    assert!(out.ends_with("\ngood: 1 rule, 1 warning\n"), "{out}");
+}
+
+#[test]
+fn every_error_is_shown_with_its_place() {
+    let folder = Folder::with(&[("rules.yaml", BROKEN)]);
+    let ran = folder.run(&["check", "rules.yaml"]);
+    assert_eq!(ran.code(), Some(1));
+    for part in ["--> rules.yaml:3:", "20/parsec", "--> rules.yaml:5:", "did you mean `limit`?", "not usable: "] {
+        assert!(ran.out().contains(part), "{part} in {}", ran.out());
+    }
+    assert!(!ran.out().contains('\u{1b}'), "colours are for terminals");
+}
+
+#[test]
+fn colours_can_be_asked_for() {
+    let folder = Folder::with(&[("rules.yaml", BROKEN)]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command
+        .args(["check", "rules.yaml"])
+        .current_dir(folder.0.path())
+        .env("CLICOLOR_FORCE", "1")
+        .env_remove("NO_COLOR");
+    assert!(Ran(command.output().unwrap()).out().contains("\u{1b}[1m"));
+}
+
+#[test]
+fn folders_are_checked_as_one() {
+    let twice = Folder::with(&[("rules/a.yaml", GOOD), ("rules/b.yaml", GOOD)]);
+    let ran = twice.run(&["check", "rules"]);
+    assert_eq!(ran.code(), Some(1));
+    assert!(ran.out().contains("login"), "{}", ran.out());
+    let both = Folder::with(&[("rules/a.yaml", GOOD), ("rules/b.yaml", DOUBTFUL)]);
+    assert!(both.run(&["check", "rules"]).good().ends_with("good: 3 rules, 1 warning\n"));
+}
+
+#[test]
+fn findings_come_as_json_too() {
+    let folder = Folder::with(&[("rules.yaml", BROKEN), ("good.yaml", GOOD)]);
+    let ran = folder.run(&["check", "--format", "json", "rules.yaml"]);
+    assert_eq!(ran.code(), Some(1));
+    let report = ran.json();
+    let findings = report["findings"].as_array().unwrap();
+    assert_eq!(report["errors"].as_u64(), u64::try_from(findings.len()).ok());
+    assert_eq!((&report["usable"], &report["rules"]), (&Value::Bool(false), &Value::Null));
+    let first = &findings[0];
+    assert_eq!(
+        (&first["severity"], &first["file"], &first["line"]),
+        (&"error".into(), &"rules.yaml".into(), &3.into())
+    );
+    assert!(first["column"].is_u64() && first["problem"].is_string() && first["help"].is_string(), "{first}");
+    assert_eq!(first["excerpt"], "    limit: 20/parsec");
+
+    let good = folder.run(&["check", "--format", "json", "good.yaml"]);
+    assert_eq!(good.code(), Some(0));
+    assert_eq!((&good.json()["rules"], &good.json()["findings"]), (&2.into(), &Value::Array(Vec::new())));
+}
+
+#[test]
+fn a_file_that_is_not_there_is_an_error() {
+    let ran = Folder::with(&[]).run(&["check", "missing.yaml"]);
+    assert_eq!(ran.code(), Some(1));
+    assert!(ran.out().contains("`missing.yaml` cannot be read"), "{}", ran.out());
+}
+
+#[test]
+fn wrong_usage_is_told_apart_from_errors() {
+    let folder = Folder::with(&[("rules.yaml", GOOD)]);
+    assert!(folder.run(&["check"]).usage_error().contains("FILE"));
+    assert!(folder.run(&["chekc", "rules.yaml"]).usage_error().contains("check"));
+    assert!(folder.run(&["check", "--format", "xml", "rules.yaml"]).usage_error().contains("json"));
+    assert!(folder.run(&["explain", "rules.yaml"]).usage_error().contains("--request"));
+}
+
+const MANY: &str = "\
+tiers: { from: 'header:X-Tier', default: free }
+rules:
+  - { id: old, limit: 1/s, mode: off }
+  - { id: usual, limit: 100/s }
+  - id: search
+    match: { path: '/search/{what}', header: { X-Env: prod } }
+    key: [address, 'path:what']
+    limits: [20/s burst 50, { name: daily, limit: fixed 1000/day, cost: hits }]
+    on_store_failure: deny
+    replaces: usual
+  - { id: dark, limit: 2/s, mode: shadow }
+  - { id: staff, match: { address: 10.0.0.0/8 }, limit: unlimited }
+  - { id: keys, key: api_key, tiers: { free: 5/s }, stop: true }
+  - { id: beyond, limit: 1/s }
+";
+
+#[test]
+fn an_explanation_tells_of_every_rule() {
+    let folder = Folder::with(&[("rules.yaml", MANY)]);
+    let ran = folder.run(&[
+        "explain",
+        "rules.yaml",
+        "--request",
+        "get /search/./tea/?q=1",
+        "--header",
+        "X-Env: prod",
+        "--header",
+        "Host: API.example.com:8443",
+        "--ip",
+        "::ffff:203.0.113.7",
+        "--api-key",
+        "hush",
+        "--hits",
+        "3",
+    ]);
+    assert_eq!(
+        ran.good(),
+        "\
+method   GET
+host     api.example.com
+path     /search/tea
+address  203.0.113.7
+tier     free
+
+old     off
+usual   replaced     by `search`
+search  match        key            address 203.0.113.7, path:what tea
+                     limit          20/s burst 50, cost 1
+                     limit          fixed 1000/day, cost 3
+                     mode           enforce
+                     store failure  deny
+                     written in     rules.yaml:5:5
+dark    match        key            shared by all requests
+                     limit          2/s, cost 1
+                     mode           shadow
+                     store failure  allow
+                     written in     rules.yaml:11:5
+staff   no match     address is `203.0.113.7`, wanted `10.0.0.0/8`
+keys    match        key            api_key #f28f794d
+                     limit          5/s, cost 1 (for this tier)
+                     mode           enforce
+                     store failure  allow
+                     written in     rules.yaml:13:5
+beyond  not reached  `keys` stops the search
+
+rules that match: 3 of 7
+"
+    );
+}
+
+#[test]
+fn an_explanation_comes_as_json_too() {
+    let folder = Folder::with(&[("rules.yaml", MANY)]);
+    let ran = folder.run(&["explain", "--format=json", "rules.yaml", "--request", "GET /x", "--ip", "192.0.2.7"]);
+    assert_eq!(ran.code(), Some(0), "{}", ran.err());
+    let report = ran.json();
+    assert_eq!(
+        (&report["path"], &report["tier"], &report["address"]),
+        (&"/x".into(), &"free".into(), &"192.0.2.7".into())
+    );
+    assert_eq!(report["matched"], serde_json::json!(["usual", "dark", "keys"]));
+    assert_eq!(report["refused_by"], Value::Null);
+    let rule = |id: &str| report["rules"].as_array().unwrap().iter().find(|rule| rule["id"] == id).unwrap();
+    assert_eq!(rule("staff")["outcome"], "mismatch");
+    assert_eq!((&rule("staff")["condition"], &rule("staff")["actual"]), (&"address".into(), &"192.0.2.7".into()));
+    assert_eq!((&rule("usual")["outcome"], &rule("usual")["limits"][0]["limit"]), (&"matched".into(), &"100/s".into()));
+    assert_eq!((&rule("usual")["file"], &rule("usual")["line"]), (&"rules.yaml".into(), &4.into()));
+}
+
+#[test]
+fn broken_rules_cannot_be_explained() {
+    let folder = Folder::with(&[("rules.yaml", BROKEN)]);
+    let ran = folder.run(&["explain", "rules.yaml", "--request", "GET /"]);
+    assert_eq!((ran.code(), ran.out()), (Some(1), ""));
+    assert!(ran.err().contains("--> rules.yaml:3:"), "{}", ran.err());
+}
+
+#[test]
+fn a_mistake_in_the_request_comes_with_what_to_write() {
+    let folder = Folder::with(&[("rules.yaml", GOOD)]);
+    let explain = |more: &[&str]| {
+        let args = [&["explain", "rules.yaml", "--request", "GET /"], more].concat();
+        folder.run(&args).usage_error().to_owned()
+    };
+    for (more, wanted) in [
+        (["--ip", "203.0.113.7:80"], "write it without the port: 203.0.113.7"),
+        (["--ip", "home"], "such as 203.0.113.7"),
+        (["--header", "X-Env"], "'X-Env: prod'"),
+        (["--claim", "sub"], "write sub=value"),
+        (["--hits", "many"], "--hits"),
+    ] {
+        let message = explain(&more);
+        assert!(message.contains(wanted), "{message}");
+    }
+    let message = folder.run(&["explain", "rules.yaml", "--request", "/login"]);
+    assert!(message.usage_error().contains("write 'GET /login'"), "{}", message.err());
+}
+
+#[test]
+fn the_schema_is_printed_and_the_one_in_the_documentation_is_current() {
+    let ran = Folder::with(&[]).run(&["schema"]);
+    let schema: Value = serde_json::from_str(ran.good()).unwrap();
+    assert_eq!(schema["title"], "Tidegate rules");
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules.schema.json");
+    let shipped = std::fs::read_to_string(shipped).unwrap_or_default();
+    assert!(shipped == ran.out(), "run `cargo run -p tidegate -- schema > docs/rules.schema.json`");
+}
+
+#[test]
+fn help_has_an_example_for_every_command() {
+    let folder = Folder::with(&[]);
+    for command in ["check", "explain", "schema"] {
+        let ran = folder.run(&[command, "--help"]);
+        assert!(ran.good().contains(&format!("  tidegate {command}")), "{}", ran.out());
+    }
+    assert!(folder.run(&["--help"]).good().contains("tidegate check rules.yaml"));
+}
