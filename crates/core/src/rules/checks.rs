@@ -13,10 +13,12 @@ pub(super) fn across(files: &[(Source, File)]) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let known = ids(files, &mut findings);
     replaced(files, &known, &mut findings);
-    unreachable(files, &mut findings);
-    unlimited_tiers(files, &mut findings);
     tiers(files, &mut findings);
-    findings.truncate(MOST_FINDINGS);
+    let mut warnings = Vec::new();
+    unreachable(files, &mut warnings);
+    unlimited_tiers(files, &mut warnings);
+    warnings.truncate(MOST_FINDINGS);
+    findings.append(&mut warnings);
     findings
 }
 
@@ -76,6 +78,9 @@ fn unreachable(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
                 format!("`{}` at {} matches all that it matches, and stops the search", before.id(), before.place);
             findings.push(at(source, rule, problem, help));
         }
+        if findings.len() >= MOST_FINDINGS {
+            return;
+        }
         // Others are for certain tiers or keys, or let some requests pass: what comes after them is reached.
         let stops = rule.stops
             && rule.mode == Mode::Enforce
@@ -110,7 +115,7 @@ fn tiers(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
     let with_tiers: Vec<(&Source, Position)> =
         files.iter().filter_map(|(source, file)| file.tiers_at.map(|at| (source, at))).collect();
     if let [(first, first_at), rest @ ..] = &with_tiers[..] {
-        for (source, at) in rest {
+        for (source, at) in rest.iter().take(MOST_FINDINGS) {
             let help = Some(format!("the first is at {}; keep one", first.place(*first_at)));
             findings.push(source.finding(Severity::Error, *at, "`tiers` is said a second time", help));
         }

@@ -116,7 +116,7 @@ fn the_same_descriptor_in_two_files_is_an_error_that_names_both() {
 #[test]
 fn a_folder_of_both_kinds_of_files_loads_together() {
     let rules = loaded(&[""]);
-    let names: Vec<&str> = rules.domains().map(|domain| domain.name()).collect();
+    let names: Vec<&str> = rules.domains().map(tidegate_core::rules::envoy::Domain::name).collect();
     assert_eq!(names, ["edge", "internal", "messaging", "models", "windows"]);
     assert_eq!(rules.rules().len(), 1);
     let request = Request::new("POST", "/login");

@@ -157,12 +157,12 @@ fn aliases_cannot_make_much_of_little() {
 fn no_file_takes_more_memory_than_it_should() {
     let megabytes = 1 << 20;
     for (text, most) in [
-        (alias_bomb(), 600),
+        (alias_bomb(), 300),
         ("[".repeat(10 * megabytes), 50),
         ("x".repeat(10 * megabytes), 100),
-        (format!("rules: [{}", "0,".repeat(8 * megabytes)), 600),
-        (format!("rules:\n{}", "- { id: a b, limit: 1/x, nonsense: 1 }\n".repeat(100_000)), 600),
-        (format!("rules: []\n{}", "rules: []\n".repeat(500_000)), 200),
+        (format!("rules: [{}", "0,".repeat(4 * megabytes)), 300),
+        (format!("rules:\n{}", "- { id: a b, limit: 1/x, nonsense: 1 }\n".repeat(50_000)), 300),
+        (format!("rules: []\n{}", "rules: []\n".repeat(200_000)), 100),
     ] {
         let bytes = most_bytes(|| assert!(RuleSet::parse("x", &text).is_err()));
         assert!(bytes < most * megabytes, "{} MB for {}…", bytes / megabytes, &text[..40]);
@@ -191,7 +191,7 @@ fn scalars_and_files_have_a_longest() {
 #[test]
 fn a_hundred_mistakes_are_enough() {
     for text in [
-        format!("rules:\n{}", "- { id: a b, limit: 1/x, key: nobody, nonsense: 1 }\n".repeat(50_000)),
+        format!("rules:\n{}", "- { id: a b, limit: 1/x, key: nobody, nonsense: 1 }\n".repeat(20_000)),
         format!("rules: []\n{}", (0..100_000).map(|number| format!("k{number}: 1\n")).collect::<String>()),
         format!("rules: []\n{}", "rules: []\n".repeat(100_000)),
         format!("rules:\n{}", "- { id: a, limit: 1/s, replaces: nobody }\n".repeat(50_000)),

@@ -1,6 +1,6 @@
 //! What may be used but was probably not meant.
 
-use crate::support::doubts;
+use crate::support::{doubts, mistakes};
 
 #[test]
 fn a_key_that_anyone_can_choose_is_doubtful() {
@@ -62,4 +62,18 @@ fn a_rule_that_may_be_reached_is_not_doubtful() {
     let tiers =
         "{ tiers: { default: free }, rules: [{ id: a, tiers: { free: 1/s }, stop: true }, { id: b, limit: 1/s }] }";
     assert_eq!(doubts(tiers), [""; 0]);
+}
+
+#[test]
+fn many_doubts_neither_become_a_mistake_nor_hide_one() {
+    let doubtful = |number: u32| format!("- {{ id: r{number}, key: 'header:X', limit: 1/s, stop: true }}\n");
+    let text = format!("rules:\n{}", (0..300).map(doubtful).collect::<String>());
+    let told = doubts(&text);
+    assert!(told.len() <= 201 && told.iter().all(|line| line.starts_with("warning: ")), "{told:?}");
+    for mistake in
+        ["- { id: last, limit: 1/x }", "- { id: r7, limit: 1/s }", "- { id: last, limit: 1/s, replaces: nobody }"]
+    {
+        let told = mistakes(&format!("{text}{mistake}\n"));
+        assert_eq!(told.iter().filter(|line| !line.starts_with("warning: ")).count(), 1, "{mistake}");
+    }
 }

@@ -13,13 +13,14 @@ pub(in crate::rules) struct Reader<'s> {
     pub(in crate::rules) source: &'s Source,
     pub(in crate::rules) findings: Vec<Diagnostic>,
     errors: usize,
+    warnings: usize,
     /// How many regular expressions were compiled.
     pub(in crate::rules) expressions: usize,
 }
 
 impl<'s> Reader<'s> {
     pub(in crate::rules) const fn new(source: &'s Source) -> Reader<'s> {
-        Reader { source, findings: Vec::new(), errors: 0, expressions: 0 }
+        Reader { source, findings: Vec::new(), errors: 0, warnings: 0, expressions: 0 }
     }
 
     /// How many errors were noted so far.
@@ -29,21 +30,23 @@ impl<'s> Reader<'s> {
 
     pub(in crate::rules) fn error(&mut self, at: Position, problem: impl fmt::Display, help: impl Into<String>) {
         self.errors += 1;
-        self.note(Severity::Error, at, problem, help.into());
+        self.note(Severity::Error, self.errors, at, problem, help.into());
     }
 
     pub(in crate::rules) fn warning(&mut self, at: Position, problem: impl fmt::Display, help: impl Into<String>) {
-        self.note(Severity::Warning, at, problem, help.into());
+        self.warnings += 1;
+        self.note(Severity::Warning, self.warnings, at, problem, help.into());
     }
 
-    fn note(&mut self, severity: Severity, at: Position, problem: impl fmt::Display, help: String) {
-        let help = Some(help).filter(|help| !help.is_empty());
-        let finding = match self.findings.len() {
-            ..MOST_FINDINGS => self.source.finding(severity, at, problem, help),
-            MOST_FINDINGS => {
-                self.source.finding(Severity::Error, at, "too much is wrong: what follows is not shown", None)
-            }
-            _ => return,
+    /// Errors and warnings are counted apart, so that many of one kind hide none of the other.
+    fn note(&mut self, severity: Severity, number: usize, at: Position, problem: impl fmt::Display, help: String) {
+        let finding = if number <= MOST_FINDINGS {
+            let help = Some(help).filter(|help| !help.is_empty());
+            self.source.finding(severity, at, problem, help)
+        } else if number == MOST_FINDINGS + 1 {
+            self.source.finding(severity, at, "there is more like this: what follows is not shown", None)
+        } else {
+            return;
         };
         self.findings.push(finding);
     }
@@ -63,7 +66,8 @@ impl<'s> Reader<'s> {
     }
 
     pub(in crate::rules) fn unknown(&mut self, name: &Name, what: &str, known: &[&str]) {
-        let help = match closest(&name.text, known.iter().copied()) {
+        let likely = if self.errors < MOST_FINDINGS { closest(&name.text, known.iter().copied()) } else { None };
+        let help = match likely {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => format!("{what} has {}", all_of(known)),
         };
