@@ -67,7 +67,7 @@ impl Bucket {
         if cost > self.capacity {
             return self.refusal(spent, Outcome::TooLarge { max: self.capacity });
         }
-        let after = spent + cost * self.rate.drops_per_token();
+        let after = spent.saturating_add(cost * self.rate.drops_per_token());
         if after > self.full {
             return self.refusal(spent, Outcome::Deny { retry_after: self.time_to_drain(after - self.full) });
         }

@@ -68,9 +68,13 @@ impl Shaper {
     }
 
     pub(super) fn decide(&self, end: &mut Tat, cost: u64, now: Timestamp) -> (Decision, bool) {
-        let before = *end;
+        let moved = self.bucket.is_ahead(end, now);
+        if moved {
+            self.bucket.resync(end, now);
+        }
+        let queue = *end;
         let (decision, changed) = self.bucket.decide(end, cost, now);
-        (self.delayed(decision, &before, now), changed)
+        (self.delayed(decision, &queue, now), changed || moved)
     }
 
     pub(super) fn evaluate(&self, end: &Tat, cost: u64, now: Timestamp) -> Decision {

@@ -94,7 +94,7 @@ pub struct Mark(pub u64, pub u64);
 
 /// Tells apart limits that read the same state differently: limits of one shape agree on what it says was spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Shape(u32);
+pub(crate) struct Shape(u64);
 
 impl Shape {
     #[expect(clippy::cast_possible_truncation, reason = "a hash keeps some of the bits")]
@@ -117,10 +117,10 @@ impl Shape {
             (product >> 64) as u64 ^ product as u64
         };
         let mixed = fold(fold(kind ^ a.rotate_left(7), 0x9e37_79b9_7f4a_7c15) ^ b, 0xd6e8_feb8_6659_fd93);
-        Shape((mixed >> 32) as u32)
+        Shape(mixed)
     }
 
-    pub(crate) const fn get(self) -> u32 {
+    pub(crate) const fn get(self) -> u64 {
         self.0
     }
 }

@@ -168,7 +168,7 @@ impl SlidingWindow {
         let youngest = if spends { Some(0) } else { (0..=oldest).find(|&back| view.spent(back) > 0) };
         youngest.map_or(Micros::ZERO, |back| {
             let present = view.sliding.part + view.shift;
-            Timestamp::from_micros((present - back + oldest + 1) * self.part).since(now)
+            Timestamp::from_micros((present + oldest + 1 - back) * self.part).since(now)
         })
     }
 
@@ -218,9 +218,10 @@ impl SlidingWindow {
         sliding.part > now.as_micros() / self.part + u64::from(self.parts)
     }
 
-    /// Moves the state to the present part, with all that was spent in it.
+    /// Moves the state to just ahead, with all that was spent in it: to the present part, what was spent in the part
+    /// before might fade at once.
     pub(super) fn resync(&self, sliding: &mut Sliding, now: Timestamp) {
-        sliding.part = now.as_micros() / self.part;
+        sliding.part = now.as_micros() / self.part + 1;
     }
 
     pub(super) fn is_recovered(&self, sliding: &Sliding, now: Timestamp) -> bool {

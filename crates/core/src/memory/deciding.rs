@@ -102,12 +102,19 @@ impl<C: Clock> MemoryStore<C> {
     fn try_decide(&self, charges: &[Charge<'_>], places: &[Place]) -> Result<Answer, Obstacle> {
         let now = self.clock.now();
         let mut locked = self.lock_all(places);
-        for (index, place) in places.iter().enumerate() {
-            let shard = locked.shard(self.shard_number(place.of));
-            if !place.is_shared && !shard.has_room_for(place.of, self.max_keys_a_shard, now) {
+        let mut new_keys: SmallVec<[Fingerprint; 4]> = SmallVec::new();
+        for (index, place) in places.iter().enumerate().filter(|(_, place)| !place.is_shared) {
+            let number = self.shard_number(place.of);
+            let shard = locked.shard(number);
+            if shard.knows(place.of) || new_keys.contains(&place.of) {
+                continue;
+            }
+            let before = new_keys.iter().filter(|of| self.shard_number(**of) == number).count();
+            if !shard.has_room_for(place.of, self.max_keys_a_shard.saturating_sub(before), now) {
                 shard.beside().counts.overflowed += 1;
                 return Err(Obstacle::NoRoomForKey(index));
             }
+            new_keys.push(place.of);
         }
         let mut decisions = Decisions::new();
         for (index, (charge, &Place { of, .. })) in charges.iter().zip(places).enumerate() {

@@ -6,12 +6,13 @@ use ahash::RandomState;
 
 use crate::key::{Key, RuleId};
 
-/// 128 bits that stand for a rule and a key: 32 of them choose the shard, the others tell keys apart within it.
+/// Bits that stand for a rule and a key: some choose the shard, 64 more tell keys apart within it.
+///
+/// Two among ten million keys share a fingerprint with a chance of about one in a billion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Fingerprint {
     /// Never zero; zero marks an empty slot of the table.
-    pub(super) high: u64,
-    pub(super) low: u32,
+    pub(super) key: u64,
     pub(super) shard: u32,
 }
 
@@ -24,8 +25,8 @@ impl KeyHash {
     #[expect(clippy::cast_possible_truncation, reason = "a hash is cut into its parts")]
     pub(super) fn under(self, rule: &RuleId) -> Fingerprint {
         let (salt_high, salt_low) = ((rule.salt() >> 64) as u64, rule.salt() as u64);
-        let low = self.1 ^ salt_low;
-        Fingerprint { high: (self.0 ^ salt_high).max(1), low: low as u32, shard: (low >> 32) as u32 }
+        let shard = (self.1 ^ salt_low) >> 32;
+        Fingerprint { key: (self.0 ^ salt_high).max(1), shard: shard as u32 }
     }
 }
 

@@ -19,7 +19,10 @@ impl<C: Clock> MemoryStore<C> {
                     Settlement::Settled { given_back, charged } => (given_back, charged),
                     Settlement::Gone => (0, 0),
                 };
-                settlement = Settlement::Settled { given_back: given_back + given, charged: charged + more };
+                settlement = Settlement::Settled {
+                    given_back: given_back.saturating_add(given),
+                    charged: charged.saturating_add(more),
+                };
             }
         }
         settlement
@@ -44,7 +47,9 @@ impl<C: Clock> MemoryStore<C> {
         }
         let hold = shard.beside().holds.take(id, now)?;
         let actual = actual.unwrap_or(hold.taken);
-        let limit = shard.limit_of(of).unwrap_or(hold.limit);
+        // The key may be under another limit by now. If it is not, the one it was taken from knows its own capacity.
+        let present = shard.limit_of(of).filter(|limit| limit.shape() != hold.limit.shape());
+        let limit = present.unwrap_or(hold.limit);
         Some(shard.edit(of, &limit, now, |state| {
             let back = hold.taken.saturating_sub(actual);
             let more = actual.saturating_sub(hold.taken);

@@ -23,7 +23,7 @@ pub(super) struct Shard {
 #[derive(Default)]
 pub(super) struct Beside {
     /// A limit of every shape that the table's entries have.
-    limits: BTreeMap<u32, Limit>,
+    limits: BTreeMap<u64, Limit>,
     /// How many limits to collect before looking for unused ones.
     limits_before_tidying: usize,
     /// States that do not fit in a cell; their cell holds the index.
@@ -156,6 +156,10 @@ impl Shard {
         answer
     }
 
+    pub(super) fn knows(&self, of: Fingerprint) -> bool {
+        self.table.find(of).is_ok()
+    }
+
     /// Whether the key is known, or can be added without passing `most`. Keys that have recovered make room.
     #[inline]
     pub(super) fn has_room_for(&mut self, of: Fingerprint, most: usize, now: Timestamp) -> bool {
@@ -233,7 +237,7 @@ impl Shard {
         beside.large.get_mut(usize::try_from(index).ok()?)?.as_mut()
     }
 
-    fn limit_of_shape(&self, shape: u32) -> Option<&Limit> {
+    fn limit_of_shape(&self, shape: u64) -> Option<&Limit> {
         self.beside.as_deref()?.limits.get(&shape)
     }
 
@@ -285,7 +289,7 @@ impl Shard {
         if beside.limits.len() <= beside.limits_before_tidying.max(8) {
             return;
         }
-        let mut used: Vec<u32> = self.table.iter().map(|entry| entry.shape).collect();
+        let mut used: Vec<u64> = self.table.iter().map(|entry| entry.shape).collect();
         used.sort_unstable();
         used.dedup();
         beside.limits.retain(|shape, _| used.binary_search(shape).is_ok());

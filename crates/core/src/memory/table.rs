@@ -13,23 +13,18 @@ use crate::limit::Cell;
 #[repr(align(32))]
 pub(super) struct Entry {
     /// Zero if there is no key here.
-    high: u64,
-    low: u32,
+    key: u64,
     /// The shape of the limit that wrote the cell.
-    pub(super) shape: u32,
+    pub(super) shape: u64,
     /// The key's state, or where to find it if it is a large one.
     pub(super) cell: Cell,
 }
 
 impl Entry {
-    const EMPTY: Entry = Entry { high: 0, low: 0, shape: 0, cell: [0; 2] };
+    const EMPTY: Entry = Entry { key: 0, shape: 0, cell: [0; 2] };
 
     const fn is_empty(&self) -> bool {
-        self.high == 0
-    }
-
-    const fn order(&self) -> (u64, u32) {
-        (self.high, self.low)
+        self.key == 0
     }
 }
 
@@ -74,20 +69,19 @@ impl Table {
     /// Where a fingerprint points to. Smaller fingerprints never point further.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the result is below `places`")]
-    fn place(high: u64, places: u32) -> usize {
-        ((u128::from(high) * u128::from(places)) >> 64) as usize
+    fn place(key: u64, places: u32) -> usize {
+        ((u128::from(key) * u128::from(places)) >> 64) as usize
     }
 
     /// The slot that holds the key, or the one where it belongs.
     #[inline]
     pub(super) fn find(&self, fingerprint: Fingerprint) -> Result<usize, usize> {
-        let wanted = (fingerprint.high, fingerprint.low);
-        let mut index = Table::place(fingerprint.high, self.places);
+        let mut index = Table::place(fingerprint.key, self.places);
         while let Some(entry) = self.slots.get(index) {
-            if entry.order() == wanted {
+            if entry.key == fingerprint.key {
                 return Ok(index);
             }
-            if entry.is_empty() || entry.order() > wanted {
+            if entry.is_empty() || entry.key > fingerprint.key {
                 break;
             }
             index += 1;
@@ -96,11 +90,11 @@ impl Table {
     }
 
     /// Adds a key that [`Table::find`] did not find.
-    pub(super) fn insert(&mut self, fingerprint: Fingerprint, shape: u32, cell: Cell) {
+    pub(super) fn insert(&mut self, fingerprint: Fingerprint, shape: u64, cell: Cell) {
         if self.len + 1 > self.places - self.places.div_ceil(7) {
             self.resize(places_for(self.len + 1));
         }
-        let entry = Entry { high: fingerprint.high, low: fingerprint.low, shape, cell };
+        let entry = Entry { key: fingerprint.key, shape, cell };
         while !self.try_insert(fingerprint, entry) {
             self.resize(self.places + self.places / 8 + 1);
         }
@@ -123,7 +117,7 @@ impl Table {
     pub(super) fn remove(&mut self, index: usize) {
         let behind = &self.slots[index + 1..];
         let stays = |(offset, entry): (usize, &Entry)| {
-            entry.is_empty() || Table::place(entry.high, self.places) == index + 1 + offset
+            entry.is_empty() || Table::place(entry.key, self.places) == index + 1 + offset
         };
         let run = behind.iter().enumerate().position(stays).unwrap_or(behind.len());
         self.slots.copy_within(index + 1..=index + run, index);
@@ -150,7 +144,7 @@ impl Table {
         let mut slots = vec![Entry::EMPTY; places as usize + room_behind];
         let mut next = 0;
         for entry in self.iter() {
-            next = Table::place(entry.high, places).max(next);
+            next = Table::place(entry.key, places).max(next);
             if next + 1 >= slots.len() {
                 return false;
             }
@@ -177,7 +171,7 @@ mod tests {
     use super::*;
 
     fn fingerprint(high: u64) -> Fingerprint {
-        Fingerprint { high: high.max(1), low: 0, shard: 0 }
+        Fingerprint { key: high.max(1), shard: 0 }
     }
 
     proptest! {
@@ -199,7 +193,7 @@ mod tests {
                     (Err(_), false) => prop_assert!(!model.contains_key(&high)),
                 }
                 prop_assert_eq!(table.len(), model.len());
-                let held: Vec<_> = table.iter().map(|entry| (entry.high, entry.cell[0])).collect();
+                let held: Vec<_> = table.iter().map(|entry| (entry.key, entry.cell[0])).collect();
                 let wanted: Vec<_> = model.iter().map(|(&high, &number)| (high, number)).collect();
                 prop_assert_eq!(held, wanted);
                 for &high in model.keys() {

@@ -74,10 +74,11 @@ impl Model for SlidingWindowModel {
         let present = i128::from(now) / self.part;
         let ahead = self.latest > present + self.parts;
         if ahead {
+            // To the part that comes next, whose start has seen nothing fade yet.
             for (number, _) in &mut self.history {
-                *number -= self.latest - present;
+                *number -= self.latest - (present + 1);
             }
-            self.latest = present;
+            self.latest = present + 1;
         }
         ahead
     }
