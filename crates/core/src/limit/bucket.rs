@@ -60,14 +60,14 @@ impl Bucket {
 
     /// The answer to a request for `cost`.
     pub(super) fn evaluate(&self, line: &impl Line, cost: u64, now: Timestamp) -> Decision {
-        self.answer(line.spent(&self.rate, now), cost)
+        self.answer(self.owed(line, now), cost)
     }
 
     fn answer(&self, spent: u64, cost: u64) -> Decision {
         if cost > self.capacity {
             return self.refusal(spent, Outcome::TooLarge { max: self.capacity });
         }
-        let after = spent.saturating_add(cost * self.rate.drops_per_token());
+        let after = spent + cost * self.rate.drops_per_token();
         if after > self.full {
             return self.refusal(spent, Outcome::Deny { retry_after: self.time_to_drain(after - self.full) });
         }
@@ -86,6 +86,11 @@ impl Bucket {
             remaining: self.full.saturating_sub(spent) / self.rate.drops_per_token(),
             reset_after: self.time_to_drain(spent),
         }
+    }
+
+    /// What a key owes, in drops: as high as its line stands, but never more than it may.
+    pub(super) fn owed(&self, line: &impl Line, now: Timestamp) -> u64 {
+        line.spent(&self.rate, now).min(self.deepest())
     }
 
     /// How long `drops` take to come back.

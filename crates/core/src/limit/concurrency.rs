@@ -178,7 +178,7 @@ fn until_free(slots: &Slots, wanted: u64, now: Timestamp) -> Micros {
     for (ends, held) in slots.running(now) {
         freed += held;
         if freed >= wanted {
-            return ends.since(now);
+            return ends.since(now).max(Micros::new(1));
         }
     }
     // Only reached when nothing is held, and then nothing is wanted.

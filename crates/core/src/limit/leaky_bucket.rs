@@ -5,7 +5,7 @@
 //! leave `cost / outflow` apart. The queue is virtual (the instant at which it will be empty), so its state does not
 //! grow with the number of requests waiting in it.
 
-use super::bucket::{Bucket, Line, Tat};
+use super::bucket::{Bucket, Tat};
 use super::{LimitError, Mark};
 use crate::decision::{Decision, Outcome};
 use crate::rate::Rate;
@@ -68,13 +68,9 @@ impl Shaper {
     }
 
     pub(super) fn decide(&self, end: &mut Tat, cost: u64, now: Timestamp) -> (Decision, bool) {
-        let moved = self.bucket.is_ahead(end, now);
-        if moved {
-            self.bucket.resync(end, now);
-        }
         let queue = *end;
         let (decision, changed) = self.bucket.decide(end, cost, now);
-        (self.delayed(decision, &queue, now), changed || moved)
+        (self.delayed(decision, &queue, now), changed)
     }
 
     pub(super) fn evaluate(&self, end: &Tat, cost: u64, now: Timestamp) -> Decision {
@@ -84,7 +80,7 @@ impl Shaper {
     /// Whoever is let in waits until the queue that stood before has drained.
     fn delayed(&self, mut decision: Decision, queue: &Tat, now: Timestamp) -> Decision {
         if let Outcome::Allow { delay } = &mut decision.outcome {
-            *delay = self.bucket.time_to_drain(queue.spent(&self.bucket.rate(), now));
+            *delay = self.bucket.time_to_drain(self.bucket.owed(queue, now));
         }
         decision
     }

@@ -238,7 +238,7 @@ impl Limit {
             (Algorithm::Shaper(shaper), State::Tat(end)) => shaper.decide(end, cost, now),
             _ => {
                 let moved = self.resync(state, now);
-                let decision = self.evaluate(state, cost, now);
+                let decision = self.look(state, cost, now);
                 let spend = decision.is_allowed() && cost > 0;
                 if spend {
                     self.charge(state, cost, now, ReceiptId::ANONYMOUS);
@@ -251,6 +251,16 @@ impl Limit {
     /// What [`Limit::decide`] would answer, spending nothing.
     #[must_use]
     pub fn evaluate(&self, state: &State, cost: u64, now: Timestamp) -> Decision {
+        if self.is_ahead(state, now) {
+            let mut moved = state.clone();
+            self.move_to(&mut moved, now);
+            return self.look(&moved, cost, now);
+        }
+        self.look(state, cost, now)
+    }
+
+    /// The answer of a state that is not ahead.
+    fn look(&self, state: &State, cost: u64, now: Timestamp) -> Decision {
         with_own_state!(self, state;
             bucket(bucket, line) => bucket.evaluate(line, cost, now);
             shaper(shaper, end) => shaper.evaluate(end, cost, now);

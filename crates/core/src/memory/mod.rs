@@ -135,15 +135,7 @@ impl<C: Clock> MemoryStore<C> {
 
     pub(crate) fn peek_one(&self, charge: &Charge<'_>) -> Decision {
         let (of, now, shard) = self.lock_one(charge);
-        shard.view(of, charge.limit, now, |state| {
-            if charge.limit.is_ahead(state, now) {
-                let mut state = state.clone();
-                charge.limit.resync(&mut state, now);
-                charge.limit.evaluate(&state, charge.cost, now)
-            } else {
-                charge.limit.evaluate(state, charge.cost, now)
-            }
-        })
+        shard.view(of, charge.limit, now, |state| charge.limit.evaluate(state, charge.cost, now))
     }
 
     /// Makes the charge's cost a penalty or a credit, and says how the key stands then.
