@@ -5,11 +5,11 @@ use crate::machine::Others;
 /// More than this share of one processor, and others disturb what is measured.
 const DISTURBING: f64 = 0.08;
 
-/// Runs `round` until it was left undisturbed by other programs `rounds` times, or three times as often. Returns what the
+/// Runs `round` until it was left undisturbed by other programs `rounds` times, or twice as often. Returns what the
 /// undisturbed rounds returned, and of the others as many as it takes to have `rounds`, the least disturbed first.
 pub fn quiet_rounds<T>(rounds: usize, mut round: impl FnMut(usize) -> T) -> Vec<T> {
     let mut done: Vec<(f64, T)> = Vec::new();
-    for number in 0..3 * rounds {
+    for number in 0..2 * rounds {
         let others = Others::watch();
         let result = round(number);
         done.push((others.share(), result));

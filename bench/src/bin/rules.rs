@@ -50,8 +50,9 @@ fn our_request(services: usize) -> Request {
 /// would send: easier for it, not harder.
 fn their_limits(services: usize) -> RateLimiter {
     let limiter = RateLimiter::new(10_000);
-    let mut add = |conditions: &[String], variable: &str| {
-        let conditions = conditions.iter().map(|text| text.as_str().try_into().expect("a condition")).collect::<Vec<_>>();
+    let add = |conditions: &[String], variable: &str| {
+        let conditions =
+            conditions.iter().map(|text| text.as_str().try_into().expect("a condition")).collect::<Vec<_>>();
         let limit = Limit::new("bench", PLENTY, 3_600, conditions, vec![variable.try_into().expect("a variable")]);
         limiter.add_limit(limit);
     };
@@ -68,8 +69,13 @@ fn their_limits(services: usize) -> RateLimiter {
 fn their_request(services: usize) -> Context<'static> {
     let route = format!("/svc{}/items", services / 2);
     let facts = [
-        ("method", "GET"), ("route", &route), ("env", "prod"), ("tenant", "acme"), ("user", "alice"),
-        ("network", "203.0.113.0/24"), ("address", "203.0.113.7"),
+        ("method", "GET"),
+        ("route", &route),
+        ("env", "prod"),
+        ("tenant", "acme"),
+        ("user", "alice"),
+        ("network", "203.0.113.0/24"),
+        ("address", "203.0.113.7"),
     ];
     facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<HashMap<_, _>>().into()
 }
@@ -108,9 +114,18 @@ fn main() {
     let row = |(services, time, _): &(usize, f64, u64)| {
         Row::smaller_is_better(format!("matching among {services} rules, 5 match"), *time, "ours among 10", few, "ns")
     };
-    report.section("Finding the rules of a request (at most 1000 ns; a ratio of at least 0.33)", matching.iter().map(row).collect());
+    report.section(
+        "Finding the rules of a request (at most 1000 ns; a ratio of at least 0.33)",
+        matching.iter().map(row).collect(),
+    );
     let row = |(services, _, count): &(usize, f64, u64)| {
-        Row::smaller_is_better(format!("allocations among {services} rules"), *count as f64, "keys that need one", 2.0, "")
+        Row::smaller_is_better(
+            format!("allocations among {services} rules"),
+            *count as f64,
+            "keys that need one",
+            2.0,
+            "",
+        )
     };
     report.section("Allocations of one matching", matching.iter().map(row).collect());
 

@@ -65,7 +65,7 @@ fn compare(rules: &Rules, live: u64, rounds: usize, expected: bool) -> (f64, f64
     for_each_key(0..live, |key| {
         rules.one_by_one(key);
     });
-    let mut order = Order::of_length(TURNS_A_ROUND * CHECKS_A_TURN);
+    let mut order = Order::of_length((TURNS_A_ROUND * CHECKS_A_TURN).min(8 * live as usize));
     let rounds = quiet_rounds(rounds, |round| {
         order.draw(live, round as u64);
         let turn = |keys| {
