@@ -100,8 +100,10 @@ impl Bucket {
 
     /// Spends `cost`, whether or not there is room for it.
     pub(super) fn charge<L: Line>(&self, line: &mut L, cost: u64, now: Timestamp) {
-        let spent = line.spent(&self.rate, now).saturating_add(cost.saturating_mul(self.rate.drops_per_token()));
-        *line = L::through(spent.min(self.deepest()), &self.rate, now);
+        let spent = line.spent(&self.rate, now);
+        let after = spent.saturating_add(cost.saturating_mul(self.rate.drops_per_token()));
+        // A key that owes more already, under a larger limit, is forgiven nothing.
+        *line = L::through(after.min(self.deepest().max(spent)), &self.rate, now);
     }
 
     /// Gives back `cost`, or what there is of it, and says how much that was.
@@ -186,6 +188,7 @@ impl Line for Tat {
     }
 
     fn through(spent: u64, rate: &Rate, now: Timestamp) -> Tat {
-        Tat { whole: now.as_micros() + spent / rate.drops_per_micro(), part: spent % rate.drops_per_micro() }
+        let whole = now.as_micros().saturating_add(spent / rate.drops_per_micro());
+        Tat { whole, part: spent % rate.drops_per_micro() }
     }
 }

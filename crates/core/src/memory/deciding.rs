@@ -73,6 +73,13 @@ impl<C: Clock> MemoryStore<C> {
     /// Decides a single charge that holds nothing: the quickest way to ask about one limit.
     #[inline]
     pub(crate) fn decide_one(&self, charge: &Charge<'_>) -> Decision {
+        let of = self.fingerprints.hash(charge.key).under(charge.rule);
+        let mut shard = self.lock(of);
+        // The clock is read while the key is on its way from memory.
+        if let Some(index) = shard.find_packed(of, charge.limit) {
+            return shard.decide_packed(index, charge.limit, charge.cost, self.clock.now());
+        }
+        drop(shard);
         let (of, now, mut shard) = self.lock_one(charge);
         shard.decide(of, charge.limit, charge.cost, now)
     }
@@ -102,30 +109,13 @@ impl<C: Clock> MemoryStore<C> {
     fn try_decide(&self, charges: &[Charge<'_>], places: &[Place]) -> Result<Answer, Obstacle> {
         let now = self.clock.now();
         let mut locked = self.lock_all(places);
-        let mut new_keys: SmallVec<[Fingerprint; 4]> = SmallVec::new();
-        for (index, place) in places.iter().enumerate().filter(|(_, place)| !place.is_shared) {
-            let number = self.shard_number(place.of);
-            let shard = locked.shard(number);
-            if shard.knows(place.of) || new_keys.contains(&place.of) {
-                continue;
-            }
-            let before = new_keys.iter().filter(|of| self.shard_number(**of) == number).count();
-            if !shard.has_room_for(place.of, self.max_keys_a_shard.saturating_sub(before), now) {
-                shard.beside().counts.overflowed += 1;
-                return Err(Obstacle::NoRoomForKey(index));
-            }
-            new_keys.push(place.of);
-        }
+        self.find_room(places, &mut locked, now)?;
         let mut decisions = Decisions::new();
         for (index, (charge, &Place { of, .. })) in charges.iter().zip(places).enumerate() {
             let earlier = charges[..index].iter().zip(places).filter(|(_, other)| other.of == of);
             let cost = earlier.fold(charge.cost, |sum, (earlier, _)| sum.saturating_add(earlier.cost));
             let shard = locked.shard(self.shard_number(of));
-            decisions.push(shard.edit(of, charge.limit, now, |state| {
-                let moved = charge.limit.resync(state, now);
-                let decision = charge.limit.evaluate(state, cost, now);
-                (decision, if moved { Edit::Keep } else { Edit::Leave })
-            }));
+            decisions.push(shard.view(of, charge.limit, now, |state| charge.limit.evaluate(state, cost, now)));
         }
         if decisions.iter().all(Decision::is_allowed) {
             for (_, &Place { of, .. }) in charges.iter().zip(places).filter(|(charge, _)| charge.is_reserved()) {
@@ -139,12 +129,35 @@ impl<C: Clock> MemoryStore<C> {
             return Ok(Answer { decisions, receipt });
         }
         for ((charge, &Place { of, .. }), decision) in charges.iter().zip(places).zip(&mut decisions) {
+            let left = locked.shard(self.shard_number(of)).edit(of, charge.limit, now, |state| {
+                let moved = charge.limit.resync(state, now);
+                (charge.limit.evaluate(state, 0, now), if moved { Edit::Keep } else { Edit::Leave })
+            });
             if decision.is_allowed() {
-                let shard = locked.shard(self.shard_number(of));
-                *decision = shard.view(of, charge.limit, now, |state| charge.limit.evaluate(state, 0, now));
+                *decision = left;
             }
         }
         Ok(Answer { decisions, receipt: None })
+    }
+
+    /// Makes sure that the keys that are new can be added, all of them.
+    fn find_room(&self, places: &[Place], locked: &mut Locked<'_>, now: Timestamp) -> Result<(), Obstacle> {
+        let mut new_keys: SmallVec<[Fingerprint; 4]> = SmallVec::new();
+        for (index, place) in places.iter().enumerate().filter(|(_, place)| !place.is_shared) {
+            let number = self.shard_number(place.of);
+            let shard = locked.shard(number);
+            let plenty = shard.keys() + places.len() <= self.max_keys_a_shard;
+            if plenty || shard.knows(place.of) || new_keys.contains(&place.of) {
+                continue;
+            }
+            let before = new_keys.iter().filter(|of| self.shard_number(**of) == number).count();
+            if !shard.has_room_for(place.of, self.max_keys_a_shard.saturating_sub(before), now) {
+                shard.beside().counts.overflowed += 1;
+                return Err(Obstacle::NoRoomForKey(index));
+            }
+            new_keys.push(place.of);
+        }
+        Ok(())
     }
 
     /// Makes charges that were found to be allowed.
@@ -160,11 +173,15 @@ impl<C: Clock> MemoryStore<C> {
         let mut held = Vec::new();
         for (charge, &Place { of, .. }) in charges.iter().zip(places).filter(|(charge, _)| charge.cost > 0) {
             let shard = locked.shard(self.shard_number(of));
-            let mark = shard
-                .edit(of, charge.limit, now, |state| (charge.limit.charge(state, charge.cost, now, id), Edit::Keep));
             if !charge.is_held() {
+                // It was allowed a moment ago, under the same locks, so it is again: the quickest way to charge it.
+                shard.decide(of, charge.limit, charge.cost, now);
                 continue;
             }
+            let mark = shard.edit(of, charge.limit, now, |state| {
+                charge.limit.resync(state, now);
+                (charge.limit.charge(state, charge.cost, now, id), Edit::Keep)
+            });
             let Charge { rule, key, limit, cost: taken, .. } = *charge;
             if let Some(ttl) = charge.reserve.filter(|_| charge.is_reserved()) {
                 let hold = Hold { limit: *limit, taken, mark, ttl, expires: now + ttl };

@@ -49,8 +49,8 @@ pub(super) enum Edit {
 }
 
 /// Every so many writes to known keys, some slots are swept.
-const WRITES_BETWEEN_SWEEPS: u32 = 16;
-const SLOTS_A_SWEEP: usize = 8;
+const WRITES_BETWEEN_SWEEPS: u32 = 64;
+const SLOTS_A_SWEEP: usize = 16;
 /// A new key pays for the look at more slots than it takes, so that sweeping keeps ahead of growth.
 const SLOTS_A_NEW_KEY: usize = 4;
 /// How far a new key may look for room in a full shard.
@@ -92,16 +92,25 @@ impl Shard {
         }
     }
 
-    /// Decides a charge of `cost` by itself.
+    /// The slot of a key whose state is packed and was written under a limit of this shape.
     #[inline]
+    pub(super) fn find_packed(&mut self, of: Fingerprint, limit: &Limit) -> Option<usize> {
+        let index = self.table.find(of).ok()?;
+        (self.table.entry_mut(index).shape == limit.shape().get() && limit.packs()).then_some(index)
+    }
+
+    /// Decides a charge of `cost` to the key in a [packed slot](Shard::find_packed).
+    #[inline]
+    pub(super) fn decide_packed(&mut self, index: usize, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
+        let decision = limit.decide_packed(&mut self.table.entry_mut(index).cell, cost, now);
+        self.count_write(now);
+        decision
+    }
+
+    /// Decides a charge of `cost` by itself.
     pub(super) fn decide(&mut self, of: Fingerprint, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
-        if let Ok(index) = self.table.find(of) {
-            let entry = self.table.entry_mut(index);
-            if entry.shape == limit.shape().get() && limit.packs() {
-                let decision = limit.decide_packed(&mut entry.cell, cost, now);
-                self.count_write(now);
-                return decision;
-            }
+        if let Some(index) = self.find_packed(of, limit) {
+            return self.decide_packed(index, limit, cost, now);
         }
         self.edit(of, limit, now, |state| {
             let (decision, changed) = limit.decide_and_tell(state, cost, now);

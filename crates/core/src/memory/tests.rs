@@ -141,8 +141,8 @@ fn writes_to_known_keys_sweep_too_and_give_memory_back() {
         }
     }
     let stats = store.stats();
-    assert!(stats.keys < 2_000, "{stats:?}");
-    assert!(stats.table_bytes < full / 8, "{stats:?}");
+    assert!(stats.keys < 5_000, "{stats:?}");
+    assert!(stats.table_bytes < full / 3, "{stats:?}");
 }
 
 #[test]

@@ -224,6 +224,41 @@ fn settling_above_the_estimate_charges_all_of_it_where_another_rule_has_a_smalle
 }
 
 #[test]
+fn settling_above_the_estimate_forgives_nothing_after_the_limit_was_raised() {
+    for (before, after) in [
+        ("10/s burst 10", "10/s burst 1000"),
+        ("gcra 10/s burst 10", "gcra 10/s burst 1000"),
+        ("fixed 10/day", "fixed 1000/day"),
+        ("sliding 10/day", "sliding 1000/day"),
+        ("log 10/day", "log 1000/day"),
+    ] {
+        let store = store();
+        let (before, after): (Limit, Limit) = (before.parse().unwrap(), after.parse().unwrap());
+        let (rule, key) = (RuleId::new("rule"), Key::from("key"));
+        let reserved = Charge::new(&rule, &key, &before).cost(5).reserve(Micros::from_secs(60));
+        let receipt = store.decide(&[reserved]).unwrap().receipt.unwrap();
+        let raised = Charge::new(&rule, &key, &after);
+        assert_eq!(store.decide(&[raised.cost(900)]).unwrap().decisions[0].remaining, 95, "{after}");
+        store.settle(&receipt, &[6]);
+        assert!(store.peek(&[raised.cost(0)])[0].remaining <= 95, "{after}");
+    }
+}
+
+#[test]
+fn settling_above_the_estimate_forgives_nothing_after_the_rate_was_changed() {
+    let store = store();
+    let limit = |text: &str| -> Limit { text.parse().unwrap() };
+    let (before, after, small) = (limit("1/s burst 1000"), limit("10/s burst 1000"), limit("10/s burst 10"));
+    let (one, other, key) = (RuleId::new("one"), RuleId::new("other"), Key::from("key"));
+    let reserved = Charge::new(&one, &key, &before).cost(900).reserve(Micros::from_secs(60));
+    let receipt = store.decide(&[reserved]).unwrap().receipt.unwrap();
+    assert_eq!(store.decide(&[Charge::new(&one, &key, &after)]).unwrap().decisions[0].remaining, 99);
+    store.decide(&[Charge::new(&other, &key, &small)]).unwrap();
+    store.settle(&receipt, &[901]);
+    assert!(store.peek(&[Charge::new(&one, &key, &after).cost(0)])[0].remaining <= 99);
+}
+
+#[test]
 fn a_log_keeps_its_entries_when_another_rule_has_a_shorter_window() {
     let store = store();
     let (long, short): (Limit, Limit) = ("log 10/day".parse().unwrap(), "log 10/s".parse().unwrap());
