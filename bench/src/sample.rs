@@ -1,19 +1,25 @@
 //! One number out of many.
 
+use std::time::{Duration, Instant};
+
 use crate::machine::Others;
 
 /// More than this share of one processor, and others disturb what is measured.
 const DISTURBING: f64 = 0.08;
+/// No round is repeated after this time.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs `round` until it was left undisturbed by other programs `rounds` times, or twice as often. Returns what the
-/// undisturbed rounds returned, and of the others as many as it takes to have `rounds`, the least disturbed first.
+/// Runs `round` until other programs left it undisturbed `rounds` times, as far as patience goes. Returns what that many
+/// rounds returned: those that were disturbed least.
 pub fn quiet_rounds<T>(rounds: usize, mut round: impl FnMut(usize) -> T) -> Vec<T> {
     let mut done: Vec<(f64, T)> = Vec::new();
-    for number in 0..2 * rounds {
+    let began = Instant::now();
+    for number in 0.. {
         let others = Others::watch();
         let result = round(number);
         done.push((others.share(), result));
-        if done.iter().filter(|(share, _)| *share <= DISTURBING).count() == rounds {
+        let undisturbed = done.iter().filter(|(share, _)| *share <= DISTURBING).count();
+        if undisturbed == rounds || (done.len() >= rounds && began.elapsed() > PATIENCE) {
             break;
         }
     }
