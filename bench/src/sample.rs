@@ -7,7 +7,7 @@ use crate::machine::Others;
 /// More than this share of one processor, and others disturb what is measured.
 const DISTURBING: f64 = 0.08;
 /// No round is repeated after this time.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Runs `round` until other programs left it undisturbed `rounds` times, as far as patience goes. Returns what that many
 /// rounds returned: those that were disturbed least.

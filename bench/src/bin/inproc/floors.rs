@@ -40,11 +40,11 @@ pub fn measure(report: &mut Report, scale: &Scale, checks: &Checks) {
         report.section(&format!("Where a check's time goes over {at}"), rows);
     }
     let rows = vec![
-        Row::smaller_is_better("the operating system's clock, ours", clock, "floor", system_time(), "ns"),
-        Row::smaller_is_better("a lock that another core had last", lock, "floor", shared_locks(), "ns"),
-        Row::smaller_is_better("a dependent read from 400 MB", lock, "floor", dependent_reads(400_000_000), "ns"),
+        Row::smaller_is_better("reading our clock", clock, "SystemTime::now", system_time(), "ns"),
+        Row::smaller_is_better("a lock, one thread", lock, "two threads", shared_locks(), "ns"),
+        Row::smaller_is_better("arithmetic, one thread", arithmetic(1), "two threads", arithmetic(2), "ns"),
     ];
-    report.section("Other steps (ours: our clock, and a lock that nobody else takes)", rows);
+    report.section("What two threads cost each other (arithmetic: 2 where both share one core)", rows);
 }
 
 fn megabytes(bytes: u64) -> String {
@@ -112,6 +112,18 @@ fn shared_locks() -> f64 {
         }
     });
     two.took.as_nanos() as f64 / f64::from(STEPS)
+}
+
+/// Steps that need no memory. Two threads slow each other down only if they share a core.
+fn arithmetic(threads: usize) -> f64 {
+    let rounds = (0..ROUNDS).map(|_| {
+        let run = undisturbed(threads, |number| {
+            let mut dice = Dice::new(number as u64);
+            black_box((0..STEPS).fold(0, |sum, _| sum ^ dice.roll()));
+        });
+        run.took.as_nanos() as f64 / f64::from(STEPS)
+    });
+    median(rounds.collect())
 }
 
 /// Follows one cycle through all cache lines of an array.

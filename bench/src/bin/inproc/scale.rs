@@ -11,6 +11,6 @@ pub struct Scale {
 }
 
 impl Scale {
-    pub const FULL: Scale = Scale { live: &[1_000, 1_000_000, 10_000_000], rounds: 5, most: 10_000_000 };
-    pub const QUICK: Scale = Scale { live: &[1_000, 1_000_000], rounds: 3, most: 1_000_000 };
+    pub const FULL: Scale = Scale { live: &[1_000, 1_000_000, 10_000_000], rounds: 3, most: 10_000_000 };
+    pub const QUICK: Scale = Scale { live: &[1_000, 1_000_000], rounds: 2, most: 1_000_000 };
 }

@@ -1,0 +1,1 @@
+//! One limit for the fleet: state in Redis, Valkey or Redis Cluster.
