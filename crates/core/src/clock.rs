@@ -17,9 +17,13 @@ pub trait Clock: Send + Sync {
 ///
 /// Asking the operating system costs about twice as much as reading the counter, so each thread asks only ten times a
 /// second and counts on from there. A step of the wall clock is therefore seen within a tenth of a second.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SystemClock {
     counter: quanta::Clock,
+    /// Microseconds that a tick of the counter lasts, times 2^40.
+    micros_a_tick: u64,
+    /// Ticks after which a thread asks the operating system again.
+    ticks_an_anchor: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -28,39 +32,48 @@ struct Anchor {
     wall: u64,
 }
 
-const ANCHOR_HOLDS_NANOS: u64 = 100_000_000;
+const ANCHOR_HOLDS_MICROS: u64 = 100_000;
 
 thread_local! {
-    static ANCHOR: Cell<Option<Anchor>> = const { Cell::new(None) };
+    // Far from where any counter is, so that the first reading asks.
+    static ANCHOR: Cell<Anchor> = const { Cell::new(Anchor { counter: u64::MAX / 2, wall: 0 }) };
 }
 
 impl SystemClock {
     /// The machine's wall clock.
     #[must_use]
     pub fn new() -> SystemClock {
-        SystemClock::default()
+        let counter = quanta::Clock::new();
+        let nanos = counter.delta_as_nanos(0, 1 << 30).clamp(1, 1 << 44);
+        let micros_a_tick = (nanos << 10) / 1_000;
+        SystemClock { counter, micros_a_tick, ticks_an_anchor: (ANCHOR_HOLDS_MICROS << 40) / micros_a_tick.max(1) }
     }
 
     #[cold]
     fn anchor_anew(counter: u64) -> Timestamp {
         let wall = wall_micros();
-        ANCHOR.set(Some(Anchor { counter, wall }));
+        ANCHOR.set(Anchor { counter, wall });
         Timestamp::from_micros(wall)
     }
 }
 
+impl Default for SystemClock {
+    fn default() -> SystemClock {
+        SystemClock::new()
+    }
+}
+
 impl Clock for SystemClock {
+    #[inline]
     fn now(&self) -> Timestamp {
         let counter = self.counter.raw();
-        let Some(anchor) = ANCHOR.get() else {
-            return SystemClock::anchor_anew(counter);
-        };
-        let nanos = self.counter.delta_as_nanos(anchor.counter, counter);
-        // A counter that went backwards (another core, a resumed machine) yields zero or nonsense: ask again.
-        if nanos >= ANCHOR_HOLDS_NANOS || counter < anchor.counter {
+        let anchor = ANCHOR.get();
+        // A counter that went backwards (another core, a resumed machine) makes this a very large number.
+        let ticks = counter.wrapping_sub(anchor.counter);
+        if ticks >= self.ticks_an_anchor {
             return SystemClock::anchor_anew(counter);
         }
-        Timestamp::from_micros(anchor.wall + nanos / 1_000)
+        Timestamp::from_micros(anchor.wall + ((ticks * self.micros_a_tick) >> 40))
     }
 }
 

@@ -44,6 +44,7 @@ mod clock;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod decision;
+mod divisor;
 mod facts;
 mod gate;
 mod key;

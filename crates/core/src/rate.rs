@@ -1,5 +1,6 @@
 //! Rates as reduced fractions, so that every level is a whole number of drops.
 
+use crate::divisor::Divisor;
 use crate::limit::LimitError;
 use crate::time::Micros;
 
@@ -15,8 +16,8 @@ pub const LONGEST_PERIOD: Micros = Micros::from_secs(366 * 86_400);
 pub struct Rate {
     tokens: u64,
     period: Micros,
-    per_token: u64,
-    per_micro: u64,
+    per_token: Divisor,
+    per_micro: Divisor,
 }
 
 impl Rate {
@@ -37,8 +38,9 @@ impl Rate {
             return Err(LimitError::PeriodTooLong { period });
         }
         let g = gcd(tokens, period.get());
-        let rate = Rate { tokens, period, per_token: period.get() / g, per_micro: tokens / g };
-        if rate.per_micro > u64::from(u32::MAX) {
+        let rate =
+            Rate { tokens, period, per_token: Divisor::new(period.get() / g), per_micro: Divisor::new(tokens / g) };
+        if rate.drops_per_micro() > u64::from(u32::MAX) {
             return Err(LimitError::RateTooFine { tokens, period });
         }
         Ok(rate)
@@ -67,13 +69,31 @@ impl Rate {
     /// Drops that make up one token.
     #[must_use]
     pub const fn drops_per_token(&self) -> u64 {
-        self.per_token
+        self.per_token.get()
     }
 
     /// Drops that one microsecond brings.
     #[must_use]
     pub const fn drops_per_micro(&self) -> u64 {
-        self.per_micro
+        self.per_micro.get()
+    }
+
+    /// Whole tokens that `drops` make up.
+    #[inline]
+    pub(crate) const fn whole_tokens(&self, drops: u64) -> u64 {
+        self.per_token.divide(drops)
+    }
+
+    /// Whole microseconds in which `drops` come.
+    #[inline]
+    pub(crate) const fn whole_micros(&self, drops: u64) -> u64 {
+        self.per_micro.divide(drops)
+    }
+
+    /// How long `drops` take to come.
+    #[inline]
+    pub(crate) const fn time_for(&self, drops: u64) -> Micros {
+        Micros::new(self.per_micro.divide_up(drops))
     }
 }
 

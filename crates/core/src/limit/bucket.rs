@@ -63,6 +63,7 @@ impl Bucket {
         self.answer(self.owed(line, now), cost)
     }
 
+    #[inline]
     fn answer(&self, spent: u64, cost: u64) -> Decision {
         if cost > self.capacity {
             return self.refusal(spent, Outcome::TooLarge { max: self.capacity });
@@ -74,7 +75,7 @@ impl Bucket {
         Decision {
             outcome: Outcome::Allow { delay: Micros::ZERO },
             limit: self.capacity,
-            remaining: (self.full - after) / self.rate.drops_per_token(),
+            remaining: self.rate.whole_tokens(self.full - after),
             reset_after: self.time_to_drain(after),
         }
     }
@@ -83,7 +84,7 @@ impl Bucket {
         Decision {
             outcome,
             limit: self.capacity,
-            remaining: self.full.saturating_sub(spent) / self.rate.drops_per_token(),
+            remaining: self.rate.whole_tokens(self.full.saturating_sub(spent)),
             reset_after: self.time_to_drain(spent),
         }
     }
@@ -95,7 +96,7 @@ impl Bucket {
 
     /// How long `drops` take to come back.
     pub(super) const fn time_to_drain(&self, drops: u64) -> Micros {
-        Micros::new(drops.div_ceil(self.rate.drops_per_micro()))
+        self.rate.time_for(drops)
     }
 
     /// Spends `cost`, whether or not there is room for it.
@@ -111,7 +112,7 @@ impl Bucket {
         let spent = line.spent(&self.rate, now);
         let left = spent.saturating_sub(cost.saturating_mul(self.rate.drops_per_token()));
         *line = L::through(left, &self.rate, now);
-        (spent - left) / self.rate.drops_per_token()
+        self.rate.whole_tokens(spent - left)
     }
 
     /// Whether a key owes more than it may.
@@ -188,7 +189,7 @@ impl Line for Tat {
     }
 
     fn through(spent: u64, rate: &Rate, now: Timestamp) -> Tat {
-        let whole = now.as_micros().saturating_add(spent / rate.drops_per_micro());
-        Tat { whole, part: spent % rate.drops_per_micro() }
+        let micros = rate.whole_micros(spent);
+        Tat { whole: now.as_micros().saturating_add(micros), part: spent - micros * rate.drops_per_micro() }
     }
 }

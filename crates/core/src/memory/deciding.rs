@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 use super::MemoryStore;
 use super::fingerprint::{Fingerprint, KeyHash};
 use super::holds::Hold;
-use super::lock::Guard;
-use super::shard::{Edit, Shard};
+use super::shard::{Edit, Shard, Spot};
 use crate::charge::Charge;
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::key::Key;
+use crate::limit::Cell;
 use crate::receipt::{Held, Receipt, ReceiptId};
 use crate::store::{Answer, Decisions, StoreError};
 use crate::time::Timestamp;
@@ -27,15 +27,24 @@ struct Place {
 
 /// The shards that a request's charges lie in, locked.
 struct Locked<'a> {
-    guards: SmallVec<[(u32, Guard<'a, Shard>); 4]>,
+    shards: SmallVec<[(u32, Shard<'a>); 4]>,
 }
 
-impl Locked<'_> {
-    fn shard(&mut self, number: u32) -> &mut Shard {
+impl<'a> Locked<'a> {
+    fn shard(&mut self, number: u32) -> &mut Shard<'a> {
         // Every shard that is asked for was locked for it.
-        let index = self.guards.iter().position(|(locked, _)| *locked == number).unwrap_or_default();
-        &mut self.guards[index].1
+        let index = self.shards.iter().position(|(locked, _)| *locked == number).unwrap_or_default();
+        &mut self.shards[index].1
     }
+}
+
+/// What one of several charges comes to, if the others allow it.
+struct Draft<'a> {
+    /// Of the charge.
+    index: usize,
+    spot: Spot<'a>,
+    cell: Cell,
+    decision: Decision,
 }
 
 /// Why charges could not be decided as they were placed.
@@ -59,6 +68,9 @@ impl<C: Clock> MemoryStore<C> {
             return Ok(Answer { decisions: SmallVec::from_elem(self.decide_one(charge), 1), receipt: None });
         }
         let mut places = self.places_of(charges);
+        if let Some(decisions) = self.decide_known(charges, &places) {
+            return Ok(Answer { decisions, receipt: None });
+        }
         loop {
             match self.try_decide(charges, &places) {
                 Ok(answer) => return Ok(answer),
@@ -74,21 +86,61 @@ impl<C: Clock> MemoryStore<C> {
     #[inline]
     pub(crate) fn decide_one(&self, charge: &Charge<'_>) -> Decision {
         let of = self.fingerprints.hash(charge.key).under(charge.rule);
+        // The clock is read and the lock taken while the key is on its way from memory.
+        self.fetch(of);
+        let now = self.clock.now();
         let mut shard = self.lock(of);
-        // The clock is read while the key is on its way from memory.
-        if let Some(index) = shard.find_packed(of, charge.limit) {
-            return shard.decide_packed(index, charge.limit, charge.cost, self.clock.now());
+        if let Some(spot) = shard.find_packed(of, charge.limit) {
+            return shard.decide_packed(spot, charge.limit, charge.cost, now);
         }
         drop(shard);
         let (of, now, mut shard) = self.lock_one(charge);
         shard.decide(of, charge.limit, charge.cost, now)
     }
 
+    /// Decides charges that hold nothing, to known keys with small states, each in another shard: the usual request.
+    /// `None` if they are not like that.
+    fn decide_known(&self, charges: &[Charge<'_>], places: &[Place]) -> Option<Decisions> {
+        let mut order: SmallVec<[(u32, usize); 4]> = SmallVec::new();
+        for (index, (charge, place)) in charges.iter().zip(places).enumerate() {
+            if charge.is_held() || !charge.limit.packs() {
+                return None;
+            }
+            self.fetch(place.of);
+            order.push((self.shard_number(place.of), index));
+        }
+        order.sort_unstable();
+        if order.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return None;
+        }
+        let now = self.clock.now();
+        let mut shards: SmallVec<[Shard<'_>; 4]> = order.iter().map(|&(number, _)| self.lock_number(number)).collect();
+        let mut drafts: SmallVec<[Draft<'_>; 4]> = SmallVec::new();
+        for (shard, &(_, index)) in shards.iter().zip(&order) {
+            let charge = &charges[index];
+            let spot = shard.find_packed(places[index].of, charge.limit)?;
+            let mut cell = shard.cell(spot);
+            let decision = charge.limit.decide_packed(&mut cell, charge.cost, now);
+            drafts.push(Draft { index, spot, cell, decision });
+        }
+        if !drafts.iter().all(|draft| draft.decision.is_allowed()) {
+            for (draft, shard) in drafts.iter_mut().zip(&shards).filter(|(draft, _)| draft.decision.is_allowed()) {
+                draft.cell = shard.cell(draft.spot);
+                draft.decision = charges[draft.index].limit.decide_packed(&mut draft.cell, 0, now);
+            }
+        }
+        for (draft, shard) in drafts.iter().zip(&mut shards) {
+            shard.put_cell(draft.spot, draft.cell, now);
+        }
+        drafts.sort_unstable_by_key(|draft| draft.index);
+        Some(drafts.iter().map(|draft| draft.decision).collect())
+    }
+
     fn lock_all(&self, places: &[Place]) -> Locked<'_> {
         let mut numbers: SmallVec<[u32; 4]> = places.iter().map(|place| self.shard_number(place.of)).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        Locked { guards: numbers.iter().map(|&number| (number, self.shards[number as usize].lock())).collect() }
+        Locked { shards: numbers.iter().map(|&number| (number, self.lock_number(number))).collect() }
     }
 
     fn places_of(&self, charges: &[Charge<'_>]) -> SmallVec<[Place; 4]> {

@@ -10,18 +10,22 @@
 
 mod deciding;
 mod fingerprint;
+mod ground;
 mod holds;
 mod lock;
+mod pages;
 mod settling;
 mod shard;
 mod table;
 
 use std::future::{Future, ready};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use self::fingerprint::{Fingerprint, Fingerprints};
-use self::lock::{Guard, Lock};
-use self::shard::{Edit, Shard};
+use self::ground::{Ground, Slots};
+use self::lock::Lock;
+use self::shard::{Edit, Head, Shard};
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
@@ -38,7 +42,8 @@ const KEYS_A_SHARD: usize = 8_192;
 
 /// State in this process's memory. Share it by reference or in an `Arc`.
 pub struct MemoryStore<C = SystemClock> {
-    shards: Box<[Lock<Shard>]>,
+    heads: Box<[Lock<Head>]>,
+    ground: Arc<Ground>,
     max_keys_a_shard: usize,
     fingerprints: Fingerprints,
     receipts: AtomicU64,
@@ -90,7 +95,8 @@ impl<C: Clock> MemoryStore<C> {
         let shards = (max_keys / KEYS_A_SHARD).next_power_of_two();
         MemoryStore {
             max_keys_a_shard: max_keys / shards,
-            shards: (0..shards).map(|_| Lock::new(Shard::default())).collect(),
+            heads: (0..shards).map(|_| Lock::new(Head::new())).collect(),
+            ground: Arc::new(Ground::new(shards)),
             fingerprints: Fingerprints::new(),
             receipts: AtomicU64::new(1),
             clock,
@@ -105,17 +111,29 @@ impl<C: Clock> MemoryStore<C> {
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "there are far fewer shards than that")]
     fn shard_number(&self, of: Fingerprint) -> u32 {
-        of.shard & (self.shards.len() - 1) as u32
+        of.shard & (self.heads.len() - 1) as u32
     }
 
     #[inline]
-    fn lock(&self, of: Fingerprint) -> Guard<'_, Shard> {
-        self.shards[self.shard_number(of) as usize].lock()
+    fn lock(&self, of: Fingerprint) -> Shard<'_> {
+        self.lock_number(self.shard_number(of))
+    }
+
+    #[inline]
+    fn lock_number(&self, number: u32) -> Shard<'_> {
+        Shard::lock(&self.heads[number as usize], Slots::of(&self.ground, number as usize))
+    }
+
+    /// Has the processor fetch what a check of the key will need.
+    #[inline]
+    fn fetch(&self, of: Fingerprint) {
+        let number = self.shard_number(of) as usize;
+        Shard::fetch(&self.heads[number], Slots::of(&self.ground, number), of);
     }
 
     /// Locks the shard of the charge's key, or that of the rule's shared bucket if there is no room for the key.
     #[inline]
-    fn lock_one(&self, charge: &Charge<'_>) -> (Fingerprint, Timestamp, Guard<'_, Shard>) {
+    fn lock_one(&self, charge: &Charge<'_>) -> (Fingerprint, Timestamp, Shard<'_>) {
         let of = self.fingerprints.hash(charge.key).under(charge.rule);
         let now = self.clock.now();
         let mut shard = self.lock(of);
@@ -164,9 +182,9 @@ impl<C: Clock> MemoryStore<C> {
 
     /// How full the store is. Looks at one shard after another, so a busy store's numbers are a little apart in time.
     pub fn stats(&self) -> MemoryStats {
-        let mut stats = MemoryStats { max_keys: self.max_keys_a_shard * self.shards.len(), ..MemoryStats::default() };
-        for shard in &self.shards {
-            let shard = shard.lock();
+        let mut stats = MemoryStats { max_keys: self.max_keys_a_shard * self.heads.len(), ..MemoryStats::default() };
+        for (number, head) in self.heads.iter().enumerate() {
+            let shard = Shard::lock(head, Slots::of(&self.ground, number));
             stats.keys += shard.keys();
             stats.table_bytes += shard.bytes();
             if let Some(beside) = shard.peek_beside() {

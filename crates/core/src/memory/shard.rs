@@ -3,20 +3,43 @@
 use std::collections::BTreeMap;
 
 use super::fingerprint::Fingerprint;
+use super::ground::{Entry, Slot, Slots};
 use super::holds::Holds;
+use super::lock::{Guard, Lock};
 use super::table::Table;
 use crate::decision::Decision;
-use crate::limit::{Limit, State};
+use crate::limit::{Cell, Limit, State};
 use crate::time::Timestamp;
 
-/// Keys and their states. What every check needs comes first and fits in one cache line with its lock.
-#[derive(Default)]
-pub(super) struct Shard {
+/// A shard, locked.
+pub(super) struct Shard<'a> {
+    head: Guard<'a, Head>,
+    slots: Slots<'a>,
+}
+
+/// What every check of a shard needs: one cache line together with its lock.
+pub(super) struct Head {
+    /// One of the keys. Where there are few, most checks need not look any further.
+    first: Entry,
+    /// The other keys.
     table: Table,
     /// The slot at which sweeping goes on.
     cursor: u32,
     writes: u32,
     beside: Option<Box<Beside>>,
+}
+
+impl Head {
+    pub(super) const fn new() -> Head {
+        Head { first: Entry::EMPTY, table: Table::EMPTY, cursor: 0, writes: 0, beside: None }
+    }
+}
+
+/// Where a key lies.
+#[derive(Clone, Copy)]
+pub(super) enum Spot<'a> {
+    First,
+    Slot(Slot<'a>),
 }
 
 /// What most checks do not touch.
@@ -56,61 +79,114 @@ const SLOTS_A_NEW_KEY: usize = 4;
 /// How far a new key may look for room in a full shard.
 const SLOTS_FOR_ROOM: usize = 128;
 
-impl Shard {
+const FIRST: usize = 0;
+
+impl<'a> Shard<'a> {
+    #[inline]
+    pub(super) fn lock(head: &'a Lock<Head>, slots: Slots<'a>) -> Shard<'a> {
+        Shard { head: head.lock(), slots }
+    }
+
+    /// Has the processor fetch what a check of a key in this shard will need. Nobody waits for it, nor for the lock.
+    #[inline]
+    pub(super) fn fetch(head: &'a Lock<Head>, slots: Slots<'a>, of: Fingerprint) {
+        Table::fetch(slots, of.key, head.hint());
+    }
+
     pub(super) fn keys(&self) -> usize {
-        self.table.len()
+        self.head.table.len() + usize::from(!self.head.first.is_empty())
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.table.bytes()
+        (1 + self.head.table.slots()) * Entry::BYTES
     }
 
     #[cfg(test)]
     pub(super) fn known_limits(&self) -> usize {
-        self.beside.as_ref().map_or(0, |beside| beside.limits.len())
+        self.head.beside.as_ref().map_or(0, |beside| beside.limits.len())
     }
 
     pub(super) fn beside(&mut self) -> &mut Beside {
-        self.beside.get_or_insert_default()
+        self.head.beside.get_or_insert_default()
     }
 
     pub(super) fn peek_beside(&self) -> Option<&Beside> {
-        self.beside.as_deref()
+        self.head.beside.as_deref()
+    }
+
+    #[inline]
+    fn find(&self, of: Fingerprint) -> Option<Spot<'a>> {
+        if self.head.first.key == of.key {
+            return Some(Spot::First);
+        }
+        self.head.table.find(self.slots, of.key).map(Spot::Slot)
+    }
+
+    #[inline]
+    fn entry(&self, spot: Spot<'a>) -> Entry {
+        match spot {
+            Spot::First => self.head.first,
+            Spot::Slot(slot) => slot.entry(),
+        }
+    }
+
+    /// The state in a [packed spot](Shard::find_packed).
+    #[inline]
+    pub(super) fn cell(&self, spot: Spot<'a>) -> Cell {
+        self.entry(spot).cell
+    }
+
+    #[inline]
+    fn set_cell(&mut self, spot: Spot<'a>, cell: Cell) {
+        match spot {
+            Spot::First => self.head.first.cell = cell,
+            Spot::Slot(slot) => slot.set_cell(cell),
+        }
     }
 
     /// Shows `look` the state of a key as it stands under `limit`.
     pub(super) fn view<R>(&self, of: Fingerprint, limit: &Limit, now: Timestamp, look: impl FnOnce(&State) -> R) -> R {
-        let Ok(index) = self.table.find(of) else { return look(&limit.fresh()) };
-        let Some(entry) = self.table.get(index) else { return look(&limit.fresh()) };
+        let Some(spot) = self.find(of) else { return look(&limit.fresh()) };
+        let entry = self.entry(spot);
         if entry.shape == limit.shape().get() {
             match self.large_state(limit, entry.cell[0]) {
                 Some(state) => look(state),
                 None => look(&limit.unpack(entry.cell)),
             }
         } else {
-            look(&self.carried(index, limit, now))
+            look(&self.carried(&entry, limit, now))
         }
     }
 
-    /// The slot of a key whose state is packed and was written under a limit of this shape.
+    /// The spot of a key whose state is packed and was written under a limit of this shape.
     #[inline]
-    pub(super) fn find_packed(&mut self, of: Fingerprint, limit: &Limit) -> Option<usize> {
-        let index = self.table.find(of).ok()?;
-        (self.table.entry_mut(index).shape == limit.shape().get() && limit.packs()).then_some(index)
+    pub(super) fn find_packed(&self, of: Fingerprint, limit: &Limit) -> Option<Spot<'a>> {
+        let spot = self.find(of)?;
+        (self.entry(spot).shape == limit.shape().get() && limit.packs()).then_some(spot)
     }
 
-    /// Decides a charge of `cost` to the key in a [packed slot](Shard::find_packed).
+    /// Decides a charge of `cost` to the key in a [packed spot](Shard::find_packed).
     #[inline]
-    pub(super) fn decide_packed(&mut self, index: usize, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
-        let decision = limit.decide_packed(&mut self.table.entry_mut(index).cell, cost, now);
-        self.count_write(now);
+    pub(super) fn decide_packed(&mut self, spot: Spot<'a>, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
+        let mut cell = self.cell(spot);
+        let decision = limit.decide_packed(&mut cell, cost, now);
+        self.put_cell(spot, cell, now);
         decision
+    }
+
+    /// Keeps what became of the state in a [packed spot](Shard::find_packed).
+    #[inline]
+    pub(super) fn put_cell(&mut self, spot: Spot<'a>, cell: Cell, now: Timestamp) {
+        if self.cell(spot) != cell {
+            self.set_cell(spot, cell);
+        }
+        self.count_write(now);
     }
 
     /// Decides a charge of `cost` by itself.
     pub(super) fn decide(&mut self, of: Fingerprint, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
-        if let Some(index) = self.find_packed(of, limit) {
-            return self.decide_packed(index, limit, cost, now);
+        if let Some(spot) = self.find_packed(of, limit) {
+            return self.decide_packed(spot, limit, cost, now);
         }
         self.edit(of, limit, now, |state| {
             let (decision, changed) = limit.decide_and_tell(state, cost, now);
@@ -127,7 +203,7 @@ impl Shard {
         now: Timestamp,
         change: impl FnOnce(&mut State) -> (R, Edit),
     ) -> R {
-        let Ok(index) = self.table.find(of) else {
+        let Some(spot) = self.find(of) else {
             let mut state = limit.fresh();
             let (answer, edit) = change(&mut state);
             if edit == Edit::Keep {
@@ -136,12 +212,12 @@ impl Shard {
             }
             return answer;
         };
-        let entry = *self.table.entry_mut(index);
+        let entry = self.entry(spot);
         if entry.shape != limit.shape().get() {
-            let mut state = self.carried(index, limit, now);
+            let mut state = self.carried(&entry, limit, now);
             let (answer, edit) = change(&mut state);
             if edit == Edit::Keep {
-                self.remove(index);
+                self.forget(of);
                 self.insert(of, limit, state);
             }
             return answer;
@@ -154,7 +230,7 @@ impl Shard {
                 if edit == Edit::Keep
                     && let Some(cell) = limit.pack(&state)
                 {
-                    self.table.entry_mut(index).cell = cell;
+                    self.set_cell(spot, cell);
                 }
                 (answer, edit)
             }
@@ -166,39 +242,47 @@ impl Shard {
     }
 
     pub(super) fn knows(&self, of: Fingerprint) -> bool {
-        self.table.find(of).is_ok()
+        self.find(of).is_some()
     }
 
     /// Whether the key is known, or can be added without passing `most`. Keys that have recovered make room.
     #[inline]
     pub(super) fn has_room_for(&mut self, of: Fingerprint, most: usize, now: Timestamp) -> bool {
-        self.table.len() < most || self.table.find(of).is_ok() || self.make_room(most, now)
+        self.keys() < most || self.knows(of) || self.make_room(most, now)
     }
 
     #[cold]
     fn make_room(&mut self, most: usize, now: Timestamp) -> bool {
-        let before = self.table.len();
+        let before = self.keys();
         self.sweep(SLOTS_FOR_ROOM, now);
-        let evicted = (before - self.table.len()) as u64;
+        let evicted = (before - self.keys()) as u64;
         let counts = &mut self.beside().counts;
         counts.swept -= evicted;
         counts.evicted += evicted;
-        self.table.len() < most
+        self.keys() < most
     }
 
     /// The limit under which a key's state was last written. Its capacity may be an older one.
     pub(super) fn limit_of(&self, of: Fingerprint) -> Option<Limit> {
-        let entry = self.table.get(self.table.find(of).ok()?)?;
-        self.limit_of_shape(entry.shape).copied()
+        self.limit_of_shape(self.entry(self.find(of)?).shape).copied()
     }
 
     /// Forgets a key. Says whether it was there.
     pub(super) fn forget(&mut self, of: Fingerprint) -> bool {
-        let found = self.table.find(of);
-        if let Ok(index) = found {
-            self.remove(index);
-        }
-        found.is_ok()
+        let Some(spot) = self.find(of) else { return false };
+        let number = match spot {
+            Spot::First => FIRST,
+            Spot::Slot(_) => match self.head.table.search(self.slots, of.key) {
+                Ok(index) | Err(index) => index + 1,
+            },
+        };
+        self.remove(number);
+        true
+    }
+
+    /// The entry with a number: that of the first is [`FIRST`], those in the table follow.
+    fn numbered(&self, number: usize) -> Entry {
+        if number == FIRST { self.head.first } else { self.slots.get(number - 1) }
     }
 
     fn insert(&mut self, of: Fingerprint, limit: &Limit, state: State) {
@@ -208,83 +292,89 @@ impl Shard {
             Some(cell) => cell,
             None => [beside.put(state) as u64, 0],
         };
-        self.table.insert(of, limit.shape().get(), cell);
+        let entry = Entry { key: of.key, shape: limit.shape().get(), cell };
+        if self.head.first.is_empty() {
+            self.head.first = entry;
+        } else {
+            self.head.table.insert(self.slots, entry);
+            self.head.hint(self.head.table.places());
+        }
         self.tidy_limits();
     }
 
-    fn remove(&mut self, index: usize) {
-        if let Some(entry) = self.table.get(index).copied()
-            && let Some(limit) = self.limit_of_shape(entry.shape)
-            && !limit.packs()
-        {
+    fn remove(&mut self, number: usize) {
+        let entry = self.numbered(number);
+        if self.limit_of_shape(entry.shape).is_some_and(|limit| !limit.packs()) {
             self.beside().take(entry.cell[0]);
         }
-        self.table.remove(index);
+        if number == FIRST {
+            self.head.first = Entry::EMPTY;
+        } else {
+            self.head.table.remove(self.slots, number - 1);
+        }
     }
 
-    /// The state in slot `index` as it stands under a limit of another shape.
+    /// The state of an entry as it stands under a limit of another shape.
     #[cold]
-    fn carried(&self, index: usize, limit: &Limit, now: Timestamp) -> State {
-        let carried = || {
-            let entry = self.table.get(index)?;
-            let old = self.limit_of_shape(entry.shape)?;
-            Some(match self.large_state(old, entry.cell[0]) {
-                Some(state) => limit.carry(old, state, now),
-                None => limit.carry(old, &old.unpack(entry.cell), now),
-            })
-        };
-        carried().unwrap_or_else(|| limit.fresh())
+    fn carried(&self, entry: &Entry, limit: &Limit, now: Timestamp) -> State {
+        let Some(old) = self.limit_of_shape(entry.shape) else { return limit.fresh() };
+        match self.large_state(old, entry.cell[0]) {
+            Some(state) => limit.carry(old, state, now),
+            None => limit.carry(old, &old.unpack(entry.cell), now),
+        }
     }
 
     fn large_state(&self, limit: &Limit, index: u64) -> Option<&State> {
-        let beside = self.beside.as_deref().filter(|_| !limit.packs())?;
+        let beside = self.head.beside.as_deref().filter(|_| !limit.packs())?;
         beside.large.get(usize::try_from(index).ok()?)?.as_ref()
     }
 
     fn large_state_mut(&mut self, limit: &Limit, index: u64) -> Option<&mut State> {
-        let beside = self.beside.as_deref_mut().filter(|_| !limit.packs())?;
+        let beside = self.head.beside.as_deref_mut().filter(|_| !limit.packs())?;
         beside.large.get_mut(usize::try_from(index).ok()?)?.as_mut()
     }
 
     fn limit_of_shape(&self, shape: u64) -> Option<&Limit> {
-        self.beside.as_deref()?.limits.get(&shape)
+        self.head.beside.as_deref()?.limits.get(&shape)
     }
 
     #[inline]
     fn count_write(&mut self, now: Timestamp) {
-        self.writes = self.writes.wrapping_add(1);
-        if self.writes.is_multiple_of(WRITES_BETWEEN_SWEEPS) {
+        self.head.writes = self.head.writes.wrapping_add(1);
+        if self.head.writes.is_multiple_of(WRITES_BETWEEN_SWEEPS) {
             self.sweep(SLOTS_A_SWEEP, now);
         }
     }
 
     /// Looks at the next few slots and forgets the keys that have recovered: they equal keys that were never seen.
     fn sweep(&mut self, slots: usize, now: Timestamp) {
-        let before = self.table.len();
-        for _ in 0..slots.min(self.table.slots()) {
-            if self.cursor as usize >= self.table.slots() {
-                self.cursor = 0;
-            }
-            let index = self.cursor as usize;
-            if self.is_recovered(index, now) {
+        let before = self.keys();
+        for _ in 0..=slots.min(self.head.table.slots()) {
+            let number = self.head.cursor as usize;
+            if number > self.head.table.slots() {
+                self.head.cursor = 0;
+            } else if self.is_recovered(&self.numbered(number), now) {
                 // The next entry may move into this slot, so the cursor stays.
-                self.remove(index);
+                self.remove(number);
             } else {
-                self.cursor += 1;
+                self.head.cursor += 1;
             }
         }
-        let swept = (before - self.table.len()) as u64;
+        let swept = (before - self.keys()) as u64;
         if swept > 0 {
             self.beside().counts.swept += swept;
-            self.table.shrink();
+            self.head.table.shrink(self.slots);
+            self.head.hint(self.head.table.places());
         }
-        if let Some(beside) = &mut self.beside {
+        if let Some(beside) = &mut self.head.beside {
             beside.holds.forget_expired(now, 1);
         }
     }
 
-    fn is_recovered(&self, index: usize, now: Timestamp) -> bool {
-        let Some(entry) = self.table.get(index) else { return false };
+    fn is_recovered(&self, entry: &Entry, now: Timestamp) -> bool {
+        if entry.is_empty() {
+            return false;
+        }
         let Some(limit) = self.limit_of_shape(entry.shape) else { return false };
         match self.large_state(limit, entry.cell[0]) {
             Some(state) => limit.is_recovered(state, now),
@@ -294,11 +384,14 @@ impl Shard {
 
     /// Forgets limits that no entry was written under any more, once there are twice as many as there were.
     fn tidy_limits(&mut self) {
-        let Some(beside) = self.beside.as_deref_mut() else { return };
+        let Shard { head, slots } = self;
+        let Head { first, table, beside, .. } = &mut **head;
+        let Some(beside) = beside.as_deref_mut() else { return };
         if beside.limits.len() <= beside.limits_before_tidying.max(8) {
             return;
         }
-        let mut used: Vec<u64> = self.table.iter().map(|entry| entry.shape).collect();
+        let mut used: Vec<u64> = table.iter(*slots).map(|entry| entry.shape).collect();
+        used.push(first.shape);
         used.sort_unstable();
         used.dedup();
         beside.limits.retain(|shape, _| used.binary_search(shape).is_ok());

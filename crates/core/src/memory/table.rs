@@ -1,38 +1,15 @@
-//! One shard's keys, in the order of their fingerprints.
+//! A table of keys in one array, ordered by fingerprint.
 //!
-//! Open addressing where each entry stands at, or shortly behind, the place that its fingerprint points to, and entries
-//! never stand out of order. A look-up, found or not, ends at the first fingerprint that is not smaller, usually in the
-//! cache line where it began; growing is one pass from an old sorted array to a new one. The table runs nearly full and
-//! grows by a sixth, not twofold: that is what keeps a key at about forty bytes.
+//! A fingerprint points to a cache line in proportion to its size, and entries lie in order, each in its line or pushed
+//! along by smaller ones. So a search ends at the first fingerprint that is not smaller, usually in the cache line where
+//! it began; growing is two passes over the array. The table runs nearly full and grows by a tenth, not twofold: that is
+//! what keeps a key below 43 bytes.
 
-use super::fingerprint::Fingerprint;
-use crate::limit::Cell;
+use super::ground::{Entry, Slot, Slots};
 
-/// One key. Half a cache line.
+/// How many keys the table has, and how many places they are spread over. The slots are kept apart.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
-pub(super) struct Entry {
-    /// Zero if there is no key here.
-    key: u64,
-    /// The shape of the limit that wrote the cell.
-    pub(super) shape: u64,
-    /// The key's state, or where to find it if it is a large one.
-    pub(super) cell: Cell,
-}
-
-impl Entry {
-    const EMPTY: Entry = Entry { key: 0, shape: 0, cell: [0; 2] };
-
-    const fn is_empty(&self) -> bool {
-        self.key == 0
-    }
-}
-
-#[derive(Default)]
 pub(super) struct Table {
-    /// The places that fingerprints point to, and some more for entries that are pushed past the last of them. The very
-    /// last slot is always empty.
-    slots: Vec<Entry>,
     places: u32,
     len: u32,
 }
@@ -40,181 +17,257 @@ pub(super) struct Table {
 const LEAST_PLACES: u32 = 6;
 
 impl Table {
-    pub(super) const fn len(&self) -> usize {
+    pub(super) const EMPTY: Table = Table { places: 0, len: 0 };
+
+    pub(super) const fn places(self) -> u32 {
+        self.places
+    }
+
+    pub(super) const fn len(self) -> usize {
         self.len as usize
     }
 
-    pub(super) const fn slots(&self) -> usize {
-        self.slots.len()
+    /// The places that fingerprints point to, and some more for entries that are pushed past the last of them. The very
+    /// last slot is always empty.
+    pub(super) const fn slots(self) -> usize {
+        slots_for(self.places)
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Entry>()
+    pub(super) fn iter(self, slots: Slots<'_>) -> impl Iterator<Item = Entry> {
+        (0..self.slots()).map(move |index| slots.get(index)).filter(|entry| !entry.is_empty())
     }
 
-    /// The entry in slot `index`, if there is one.
-    pub(super) fn get(&self, index: usize) -> Option<&Entry> {
-        self.slots.get(index).filter(|entry| !entry.is_empty())
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.slots.iter().filter(|entry| !entry.is_empty())
-    }
-
-    #[inline]
-    pub(super) fn entry_mut(&mut self, index: usize) -> &mut Entry {
-        &mut self.slots[index]
-    }
-
-    /// Where a fingerprint points to. Smaller fingerprints never point further.
+    /// Where a fingerprint points to: the beginning of a cache line. Smaller fingerprints never point further.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the result is below `places`")]
     fn place(key: u64, places: u32) -> usize {
-        ((u128::from(key) * u128::from(places)) >> 64) as usize
+        2 * ((u128::from(key) * u128::from(places / 2)) >> 64) as usize
     }
 
-    /// The slot that holds the key, or the one where it belongs.
+    /// Has the processor fetch what a search for the key in a table of so many places is likely to read.
     #[inline]
-    pub(super) fn find(&self, fingerprint: Fingerprint) -> Result<usize, usize> {
-        let mut index = Table::place(fingerprint.key, self.places);
-        while let Some(entry) = self.slots.get(index) {
-            if entry.key == fingerprint.key {
-                return Ok(index);
-            }
-            if entry.is_empty() || entry.key > fingerprint.key {
-                break;
-            }
-            index += 1;
+    pub(super) fn fetch(slots: Slots<'_>, key: u64, places: u32) {
+        if places > 0 {
+            slots.fetch_four(Table::place(key, places));
         }
-        Err(index)
     }
 
-    /// Adds a key that [`Table::find`] did not find.
-    pub(super) fn insert(&mut self, fingerprint: Fingerprint, shape: u64, cell: Cell) {
-        if self.len + 1 > self.places - self.places.div_ceil(7) {
-            self.resize(places_for(self.len + 1));
+    /// The slot that holds the key.
+    #[inline]
+    pub(super) fn find(self, slots: Slots<'_>, key: u64) -> Option<Slot<'_>> {
+        if self.len == 0 {
+            return None;
         }
-        let entry = Entry { key: fingerprint.key, shape, cell };
-        while !self.try_insert(fingerprint, entry) {
-            self.resize(self.places + self.places / 8 + 1);
+        slots.slot(self.search(slots, key).ok()?)
+    }
+
+    /// The number of the slot that holds the key, or of the one where it belongs.
+    #[inline]
+    pub(super) fn search(self, slots: Slots<'_>, key: u64) -> Result<usize, usize> {
+        let mut index = Table::place(key, self.places);
+        loop {
+            let pair = slots.pair(index);
+            // Without a branch, for there is nothing to go by in guessing which of the two it is. An empty slot counts
+            // as larger than any key.
+            let smaller: usize = pair.map(|other| usize::from(other.wrapping_sub(1) < key - 1)).iter().sum();
+            index += smaller;
+            if let Some(&other) = pair.get(smaller) {
+                return if other == key { Ok(index) } else { Err(index) };
+            }
+        }
+    }
+
+    /// Adds a key that is not there yet.
+    pub(super) fn insert(&mut self, slots: Slots<'_>, entry: Entry) {
+        let most = self.places - self.places.div_ceil(6);
+        if self.len + 1 > most {
+            self.grow(slots, places_for(self.len + 1));
+        } else if self.len + self.len / 32 > most {
+            slots.foresee(slots_for(places_for(most)));
+        }
+        while !self.try_insert(slots, entry) {
+            self.grow(slots, more_than(self.places));
         }
         self.len += 1;
     }
 
     /// Puts `entry` in order and moves those behind it along, unless that would take the last slot.
-    fn try_insert(&mut self, fingerprint: Fingerprint, entry: Entry) -> bool {
-        let (Ok(index) | Err(index)) = self.find(fingerprint);
-        let Some(run) = self.slots[index..].iter().position(Entry::is_empty) else { return false };
-        if index + run + 1 >= self.slots.len() {
-            return false;
+    fn try_insert(self, slots: Slots<'_>, entry: Entry) -> bool {
+        let (Ok(index) | Err(index)) = self.search(slots, entry.key);
+        let Some(free) = (index..self.slots() - 1).find(|&index| slots.get(index).is_empty()) else { return false };
+        for to in (index + 1..=free).rev() {
+            slots.set(to, slots.get(to - 1));
         }
-        self.slots.copy_within(index..index + run, index + 1);
-        self.slots[index] = entry;
+        slots.set(index, entry);
         true
     }
 
     /// Removes the entry in slot `index`; those that it had pushed along move back.
-    pub(super) fn remove(&mut self, index: usize) {
-        let behind = &self.slots[index + 1..];
-        let stays = |(offset, entry): (usize, &Entry)| {
-            entry.is_empty() || Table::place(entry.key, self.places) == index + 1 + offset
-        };
-        let run = behind.iter().enumerate().position(stays).unwrap_or(behind.len());
-        self.slots.copy_within(index + 1..=index + run, index);
-        self.slots[index + run] = Entry::EMPTY;
+    pub(super) fn remove(&mut self, slots: Slots<'_>, mut index: usize) {
+        loop {
+            let next = slots.get(index + 1);
+            if next.is_empty() || Table::place(next.key, self.places) > index {
+                break;
+            }
+            slots.set(index, next);
+            index += 1;
+        }
+        slots.set(index, Entry::EMPTY);
         self.len -= 1;
     }
 
     /// Gives back memory if most of it is empty.
-    pub(super) fn shrink(&mut self) {
-        if self.places > 4 * LEAST_PLACES && self.len < self.places / 4 {
-            self.resize(places_for(self.len));
+    pub(super) fn shrink(&mut self, slots: Slots<'_>) {
+        let (before, places) = (self.slots(), places_for(self.len));
+        if self.places <= 4 * LEAST_PLACES || self.len >= self.places / 4 {
+            return;
         }
-    }
-
-    fn resize(&mut self, places: u32) {
-        let mut places = places;
-        while !self.try_resize(places) {
-            places += places / 8 + 1;
+        let follow = |next: usize, entry: &Entry| Table::place(entry.key, places).max(next) + 1;
+        if self.iter(slots).fold(0, |next, entry| follow(next, &entry)) >= slots_for(places) {
+            return;
         }
-    }
-
-    fn try_resize(&mut self, places: u32) -> bool {
-        let room_behind = 8 + places as usize / 64;
-        let mut slots = vec![Entry::EMPTY; places as usize + room_behind];
+        // In fewer places every entry lies where it lay before, or ahead of that.
         let mut next = 0;
-        for entry in self.iter() {
+        for index in 0..before {
+            let entry = slots.get(index);
+            if !entry.is_empty() {
+                next = follow(next, &entry);
+                slots.set(index, Entry::EMPTY);
+                slots.set(next - 1, entry);
+            }
+        }
+        self.places = places;
+        slots.resize(before, self.slots());
+    }
+
+    fn grow(&mut self, slots: Slots<'_>, mut places: u32) {
+        let mut before = self.slots();
+        slots.resize(before, slots_for(places));
+        while !self.spread(slots, before, places) {
+            before = slots_for(places);
+            places = more_than(places);
+            slots.resize(before, slots_for(places));
+        }
+    }
+
+    /// Spreads the entries, which lie in the first `before` slots, over more places. If they crowd too much for that,
+    /// they lie in order among the slots for so many places, and the answer is no.
+    fn spread(&mut self, slots: Slots<'_>, before: usize, places: u32) -> bool {
+        self.places = places;
+        let end = slots_for(places);
+        // First to the very end, in order; from there each moves ahead to its place and catches up with none that waits.
+        let mut to = end;
+        for index in (0..before.min(end)).rev() {
+            let entry = slots.get(index);
+            if !entry.is_empty() {
+                slots.set(index, Entry::EMPTY);
+                to -= 1;
+                slots.set(to, entry);
+            }
+        }
+        let mut next = 0;
+        for index in to..end {
+            let entry = slots.get(index);
             next = Table::place(entry.key, places).max(next);
-            if next + 1 >= slots.len() {
+            if next > index || next + 1 >= end {
                 return false;
             }
-            slots[next] = *entry;
+            slots.set(index, Entry::EMPTY);
+            slots.set(next, entry);
             next += 1;
         }
-        self.slots = slots;
-        self.places = places;
         true
     }
 }
 
 /// So many places that `len` keys fill three quarters of them.
 fn places_for(len: u32) -> u32 {
-    (len + len / 3 + 1).max(LEAST_PLACES)
+    (len + len / 16 * 5 + 1).next_multiple_of(2).max(LEAST_PLACES)
+}
+
+/// For keys that crowd.
+fn more_than(places: u32) -> u32 {
+    (places + places / 8 + 2).next_multiple_of(2)
+}
+
+const fn slots_for(places: u32) -> usize {
+    if places == 0 { 0 } else { places as usize + 8 + places as usize / 64 }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use proptest::prelude::*;
 
+    use super::super::ground::Ground;
     use super::*;
 
-    fn fingerprint(high: u64) -> Fingerprint {
-        Fingerprint { key: high.max(1), shard: 0 }
+    fn entry(key: u64, number: u64) -> Entry {
+        Entry { key, shape: 0, cell: [number, 0] }
     }
 
     proptest! {
         #[test]
-        fn a_table_holds_what_a_map_holds(steps in prop::collection::vec((any::<bool>(), 0_u64..200, any::<bool>()), 1..600)) {
-            let mut table = Table::default();
+        fn a_table_holds_what_a_map_holds(
+            steps in prop::collection::vec((0_u8..8, 0_u64..400, any::<bool>()), 1..1500),
+            shards in 2_usize..9,
+            adding in 1_u8..8,
+        ) {
+            let ground = Arc::new(Ground::new(shards));
+            // A neighbour whose slots must not change.
+            let neighbour = Slots::of(&ground, 0);
+            let mut other = Table::EMPTY;
+            (1..100).for_each(|key| other.insert(neighbour, entry(key << 56, key)));
+            let slots = Slots::of(&ground, shards - 1);
+            let mut table = Table::EMPTY;
             let mut model = BTreeMap::new();
-            for (number, (add, key, crowded)) in steps.into_iter().enumerate() {
+            for (number, (kind, key, crowded)) in steps.into_iter().enumerate() {
                 // Some keys spread out, some crowd at the far end, where entries are pushed past the last place.
-                let high = if crowded { u64::MAX - key } else { key.wrapping_mul(0x9e37_79b9_7f4a_7c15) }.max(1);
+                let key = if crowded { u64::MAX - key } else { key.wrapping_mul(0x9e37_79b9_7f4a_7c15) }.max(1);
                 let number = number as u64;
-                match (table.find(fingerprint(high)), add) {
-                    (Ok(index), true) => { table.entry_mut(index).cell = [number, 0]; model.insert(high, number); }
-                    (Err(_), true) => {
-                        table.insert(fingerprint(high), 0, [number, 0]);
-                        prop_assert!(model.insert(high, number).is_none());
+                let found = table.find(slots, key);
+                match (found, kind < adding) {
+                    (Some(slot), true) => { slot.set_cell([number, 0]); model.insert(key, number); }
+                    (None, true) => {
+                        table.insert(slots, entry(key, number));
+                        prop_assert!(model.insert(key, number).is_none());
                     }
-                    (Ok(index), false) => { table.remove(index); prop_assert!(model.remove(&high).is_some()); table.shrink(); }
-                    (Err(_), false) => prop_assert!(!model.contains_key(&high)),
+                    (Some(_), false) => {
+                        table.remove(slots, table.search(slots, key).unwrap());
+                        prop_assert!(model.remove(&key).is_some());
+                        table.shrink(slots);
+                    }
+                    (None, false) => prop_assert!(!model.contains_key(&key)),
                 }
                 prop_assert_eq!(table.len(), model.len());
-                let held: Vec<_> = table.iter().map(|entry| (entry.key, entry.cell[0])).collect();
-                let wanted: Vec<_> = model.iter().map(|(&high, &number)| (high, number)).collect();
+                let held: Vec<_> = table.iter(slots).map(|entry| (entry.key, entry.cell[0])).collect();
+                let wanted: Vec<_> = model.iter().map(|(&key, &number)| (key, number)).collect();
                 prop_assert_eq!(held, wanted);
-                for &high in model.keys() {
-                    prop_assert!(table.find(fingerprint(high)).is_ok());
+                for &key in model.keys() {
+                    prop_assert_eq!(table.find(slots, key).map(|slot| slot.entry().key), Some(key));
                 }
             }
+            let held: Vec<_> = other.iter(neighbour).map(|entry| (entry.key >> 56, entry.cell[0])).collect();
+            prop_assert_eq!(held, (1..100).map(|key| (key, key)).collect::<Vec<_>>());
         }
     }
 
     #[test]
     fn a_key_takes_about_forty_bytes_whatever_the_number() {
-        let mut table = Table::default();
-        let mut high = 1_u64;
+        let ground = Arc::new(Ground::new(1));
+        let slots = Slots::of(&ground, 0);
+        let mut table = Table::EMPTY;
+        let mut key = 1_u64;
         let mut worst = 0;
         for len in 1..20_000 {
-            high = high.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            table.insert(fingerprint(high), 0, [0; 2]);
+            key = key.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            table.insert(slots, entry(key, 0));
             if len > 1_000 {
-                worst = worst.max(table.bytes() / len);
+                worst = worst.max(table.slots() * Entry::BYTES / len);
             }
         }
-        assert!(worst <= 46, "{worst} bytes a key");
+        assert!(worst <= 43, "{worst} bytes a key");
     }
 }

@@ -1,0 +1,75 @@
+//! Division by a number that is known long before.
+
+/// A number to divide by. Dividing takes a multiplication, several times as quick as the processor's division.
+///
+/// With `bits` so that `by ≤ 2^bits` and `factor = ⌊2^(62 + bits) / by⌋ + 1`, the quotient of any `n < 2^62` is
+/// `⌊n · factor / 2^(62 + bits)⌋`: what the factor is too large by adds less than `n / 2^(62 + bits) < 1 / by` to it, too
+/// little to reach the next whole number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Divisor {
+    by: u64,
+    factor: u64,
+    shift: u32,
+}
+
+const EXACT_BELOW: u64 = 1 << 62;
+
+impl Divisor {
+    /// Divides by `by`; zero counts as one.
+    #[expect(clippy::cast_possible_truncation, reason = "it is at most 2^63 + 1")]
+    pub(crate) const fn new(by: u64) -> Divisor {
+        let by = if by == 0 { 1 } else { by };
+        let shift = 62 + (u64::BITS - (by - 1).leading_zeros());
+        Divisor { by, factor: ((1_u128 << shift) / by as u128 + 1) as u64, shift }
+    }
+
+    #[inline]
+    pub(crate) const fn get(self) -> u64 {
+        self.by
+    }
+
+    /// `n / by`, rounded down.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a quotient is no larger than what was divided")]
+    pub(crate) const fn divide(self, n: u64) -> u64 {
+        if n >= EXACT_BELOW {
+            return n / self.by;
+        }
+        ((n as u128 * self.factor as u128) >> self.shift) as u64
+    }
+
+    /// `n / by`, rounded up.
+    #[inline]
+    pub(crate) const fn divide_up(self, n: u64) -> u64 {
+        let down = self.divide(n);
+        down + (down * self.by != n) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Numbers of every size, and those beside powers of two.
+    fn numbers() -> impl Strategy<Value = u64> {
+        (any::<u64>(), 0_u32..64, -1_i64..=1).prop_flat_map(|(any, shift, beside)| {
+            prop_oneof![Just(any >> shift), Just((1_u64 << shift).wrapping_add_signed(beside))]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+        #[test]
+        fn dividing_is_division(n in numbers(), by in numbers().prop_map(|by| by.max(1)), times in numbers()) {
+            let divisor = Divisor::new(by);
+            // Quotients go wrong first beside multiples of the divisor.
+            let multiple = by.saturating_mul(times);
+            for n in [n, multiple, multiple.saturating_sub(1), multiple.saturating_add(1), EXACT_BELOW - 1, EXACT_BELOW, u64::MAX] {
+                prop_assert_eq!(divisor.divide(n), n / by);
+                prop_assert_eq!(divisor.divide_up(n), n.div_ceil(by));
+            }
+        }
+    }
+}

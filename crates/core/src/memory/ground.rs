@@ -1,0 +1,253 @@
+//! The memory that the tables of all shards lie in.
+//!
+//! The hash spreads keys evenly, so all shards grow at nearly the same pace. Memory is therefore cut into rows: each row
+//! holds the next few slots of every shard. No table ever moves to a larger piece of memory and leaves a smaller one
+//! behind, so nothing is lost between pieces, and a row is large enough to lie in huge pages, where reading a random slot
+//! takes the processor half the time: it need not look up where the page is.
+
+use std::array;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::pages;
+use crate::limit::Cell;
+
+/// One key. Half a cache line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Zero if there is no key here.
+    pub(super) key: u64,
+    /// The shape of the limit that wrote the cell.
+    pub(super) shape: u64,
+    /// The key's state, or where to find it if it is a large one.
+    pub(super) cell: Cell,
+}
+
+impl Entry {
+    pub(super) const EMPTY: Entry = Entry { key: 0, shape: 0, cell: [0; 2] };
+    pub(super) const BYTES: usize = size_of::<Entry>();
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.key == 0
+    }
+}
+
+/// Of each shard in each row: two kilobytes.
+const SLOTS_A_ROW: usize = 64;
+const WORDS_A_SLOT: usize = Entry::BYTES / size_of::<u64>();
+const WORDS_A_PART: usize = SLOTS_A_ROW * WORDS_A_SLOT;
+
+/// Slots for any number of shards. Whoever holds a shard's lock may use that shard's slots.
+pub(super) struct Ground {
+    shards: usize,
+    /// One row, then two, then four, and so on. What nobody has written to takes no memory.
+    fields: [OnceLock<Field>; 32],
+    /// How many shards reach into each row.
+    users: Mutex<Vec<u32>>,
+    /// Rows that were laid out in huge pages, from the first.
+    prepared: AtomicUsize,
+    is_preparing: AtomicBool,
+}
+
+/// Some rows, one after the other.
+struct Field {
+    words: Box<[AtomicU64]>,
+    /// Where the first row begins: at the beginning of a page, or at least of a cache line.
+    start: usize,
+}
+
+impl Ground {
+    /// Ground for so many tables.
+    pub(super) fn new(shards: usize) -> Ground {
+        Ground {
+            shards,
+            fields: array::from_fn(|_| OnceLock::new()),
+            users: Mutex::new(Vec::new()),
+            prepared: AtomicUsize::new(0),
+            is_preparing: AtomicBool::new(false),
+        }
+    }
+
+    /// In which field a row lies, and the how-manieth row of that it is.
+    #[inline]
+    const fn locate(row: usize) -> (usize, usize) {
+        let field = (row + 1).ilog2();
+        (field as usize, row + 1 - (1 << field))
+    }
+
+    const fn words_a_row(&self) -> usize {
+        self.shards * WORDS_A_PART
+    }
+
+    fn row(&self, row: usize) -> &[AtomicU64] {
+        let (field, row) = Ground::locate(row);
+        let words = self.words_a_row();
+        let field = self.fields[field].get_or_init(|| Field::new(words << field));
+        &field.words[field.start + row * words..][..words]
+    }
+
+    fn users(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rows that some shard reaches into.
+    fn rows_in_use(&self) -> usize {
+        self.users().iter().take_while(|&&users| users > 0).count()
+    }
+
+    /// Has rows up to the `rows`-th laid out in huge pages before a table reaches them. The system takes up to
+    /// milliseconds to clear such a page, which no check should wait for, so it is done aside. Rows that are reached
+    /// earlier lie in small pages.
+    fn prepare(ground: &Arc<Ground>, rows: usize) {
+        let is_large = ground.words_a_row() * size_of::<u64>() >= pages::HUGE;
+        if !is_large
+            || ground.prepared.load(Ordering::Relaxed) >= rows
+            || ground.is_preparing.swap(true, Ordering::Acquire)
+        {
+            return;
+        }
+        let there = Arc::clone(ground);
+        let prepare = move || {
+            let in_use = there.rows_in_use();
+            for row in there.prepared.load(Ordering::Relaxed).max(in_use)..rows {
+                pages::make_huge(there.row(row));
+                pages::touch(there.row(row));
+            }
+            there.prepared.fetch_max(rows, Ordering::Relaxed);
+            there.is_preparing.store(false, Ordering::Release);
+        };
+        if std::thread::Builder::new().name("tidegate-rows".to_owned()).spawn(prepare).is_err() {
+            ground.is_preparing.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Field {
+    fn new(words: usize) -> Field {
+        let align = if words * size_of::<u64>() >= pages::HUGE { pages::HUGE } else { 64 };
+        let words = bytemuck::zeroed_slice_box::<AtomicU64>(words + align / size_of::<u64>());
+        Field { start: words.as_ptr().align_offset(align).min(align / size_of::<u64>()), words }
+    }
+}
+
+/// The slots of one shard.
+#[derive(Clone, Copy)]
+pub(super) struct Slots<'a> {
+    ground: &'a Arc<Ground>,
+    shard: usize,
+}
+
+/// A slot.
+#[derive(Clone, Copy)]
+pub(super) struct Slot<'a> {
+    words: &'a [AtomicU64; WORDS_A_SLOT],
+}
+
+impl<'a> Slots<'a> {
+    pub(super) const fn of(ground: &'a Arc<Ground>, shard: usize) -> Slots<'a> {
+        Slots { ground, shard }
+    }
+
+    /// Says that the table will use `after` slots instead of `before`.
+    pub(super) fn resize(self, before: usize, after: usize) {
+        let (before, after) = (before.div_ceil(SLOTS_A_ROW), after.div_ceil(SLOTS_A_ROW));
+        if before == after {
+            return;
+        }
+        let mut users = self.ground.users();
+        if users.len() < after {
+            users.resize(after, 0);
+        }
+        for row in before..after {
+            self.ground.row(row);
+            users[row] += 1;
+        }
+        for row in (after..before).rev() {
+            users[row] -= 1;
+            if users[row] == 0 {
+                pages::give_back(self.ground.row(row));
+                self.ground.prepared.fetch_min(row, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Says that the table will soon use `slots` slots.
+    pub(super) fn foresee(self, slots: usize) {
+        Ground::prepare(self.ground, slots.div_ceil(SLOTS_A_ROW));
+    }
+
+    #[inline]
+    fn part(self, row: usize) -> Option<&'a [AtomicU64; WORDS_A_PART]> {
+        let (field, row) = Ground::locate(row);
+        let field = self.ground.fields.get(field)?.get()?;
+        field.words.get(field.start + (row * self.ground.shards + self.shard) * WORDS_A_PART..)?.first_chunk()
+    }
+
+    /// Where slot `at` of a part begins. Small tables only use the first slots of their part, so each shard counts from
+    /// another slot: otherwise they would all fall on the same few sets of the processor's cache.
+    #[inline]
+    const fn word(self, at: usize) -> usize {
+        (at + self.shard * 8) % SLOTS_A_ROW * WORDS_A_SLOT
+    }
+
+    #[inline]
+    pub(super) fn slot(self, index: usize) -> Option<Slot<'a>> {
+        let part = self.part(index / SLOTS_A_ROW)?;
+        Some(Slot { words: part.get(self.word(index % SLOTS_A_ROW)..)?.first_chunk()? })
+    }
+
+    /// The keys of the two slots of a cache line, of which `index` is the first; zero where there are none.
+    #[inline]
+    pub(super) fn pair(self, index: usize) -> [u64; 2] {
+        let Some(part) = self.part(index / SLOTS_A_ROW) else { return [0; 2] };
+        let word = self.word(index % SLOTS_A_ROW);
+        [word, word + WORDS_A_SLOT].map(|word| part[word % WORDS_A_PART].load(Ordering::Relaxed))
+    }
+
+    /// Has the processor fetch the cache lines of four slots, of which `index` is the first, and does not wait for them.
+    #[inline]
+    pub(super) fn fetch_four(self, index: usize) {
+        for index in [index, index + 2] {
+            if let Some(slot) = self.slot(index) {
+                pages::fetch(&slot.words[0]);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(self, index: usize) -> Entry {
+        self.slot(index).map_or(Entry::EMPTY, Slot::entry)
+    }
+
+    /// Writes to a slot that the table [uses](Slots::resize).
+    pub(super) fn set(self, index: usize, entry: Entry) {
+        if let Some(slot) = self.slot(index) {
+            slot.set(entry);
+        }
+    }
+}
+
+impl Slot<'_> {
+    #[inline]
+    fn load(self, word: usize) -> u64 {
+        self.words[word].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn entry(self) -> Entry {
+        Entry { key: self.load(0), shape: self.load(1), cell: [self.load(2), self.load(3)] }
+    }
+
+    #[inline]
+    fn set(self, entry: Entry) {
+        self.words[0].store(entry.key, Ordering::Relaxed);
+        self.words[1].store(entry.shape, Ordering::Relaxed);
+        self.set_cell(entry.cell);
+    }
+
+    #[inline]
+    pub(super) fn set_cell(self, cell: Cell) {
+        self.words[2].store(cell[0], Ordering::Relaxed);
+        self.words[3].store(cell[1], Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,91 @@
+//! Advice on memory, to the operating system and to the processor. Where there is none to give, nothing happens.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The size of a huge page on the machines that most servers are.
+pub(super) const HUGE: usize = 2 << 20;
+
+const SMALL: usize = 4096;
+const WORDS_A_PAGE: usize = SMALL / size_of::<u64>();
+
+/// Asks for huge pages under `words`, as far as they fill whole ones.
+pub(super) fn make_huge(words: &[AtomicU64]) {
+    advise(words, HUGE, Advice::Huge);
+}
+
+/// Hands back the memory of `words`, all of which are zero, and nobody may write to them meanwhile. They stay zero.
+pub(super) fn give_back(words: &[AtomicU64]) {
+    advise(words, SMALL, Advice::Unneeded);
+}
+
+/// Has the system provide every page under `words` now.
+pub(super) fn touch(words: &[AtomicU64]) {
+    for page in words.chunks(WORDS_A_PAGE) {
+        // Writes what is there, whatever others write meanwhile; a mere reading would not be given a page of its own.
+        let word = page[0].load(Ordering::Relaxed);
+        let _changed_meanwhile = page[0].compare_exchange(word, word, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Has the processor fetch a word from memory, to be written to soon, and does not wait for it.
+#[inline]
+pub(super) fn fetch(word: &AtomicU64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: fetching has no effect on what is in memory.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(word.as_ptr().cast_const().cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = word;
+}
+
+#[derive(Clone, Copy)]
+enum Advice {
+    Huge,
+    Unneeded,
+}
+
+#[cfg(target_os = "linux")]
+fn advise(words: &[AtomicU64], page: usize, advice: Advice) {
+    let before = words.as_ptr().align_offset(page);
+    let Some(words) = words.get(before..) else { return };
+    let bytes = size_of_val(words) / page * page;
+    if bytes == 0 {
+        return;
+    }
+    let advice = match advice {
+        Advice::Huge => rustix::mm::Advice::LinuxHugepage,
+        Advice::Unneeded => rustix::mm::Advice::LinuxDontNeed,
+    };
+    // SAFETY: the range lies within `words`. Huge pages change no content. Pages that are not needed read as zero
+    // afterwards, as these did before; atomics may change under a shared reference.
+    let _refused = unsafe { rustix::mm::madvise(words.as_ptr().cast_mut().cast(), bytes, advice) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise(_words: &[AtomicU64], _page: usize, _advice: Advice) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_leaves_memory_as_it_was() {
+        let words: Vec<_> = (0..3 * HUGE / 8).map(|number| AtomicU64::new(number as u64)).collect();
+        make_huge(&words);
+        touch(&words);
+        assert!(words.iter().enumerate().all(|(number, word)| word.load(Ordering::Relaxed) == number as u64));
+    }
+
+    #[test]
+    fn memory_that_was_given_back_is_zero_and_can_be_used_again() {
+        let words: Vec<_> = (0..HUGE / 8).map(|_| AtomicU64::new(0)).collect();
+        give_back(&words);
+        touch(&words);
+        assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        words[1000].store(7, Ordering::Relaxed);
+        assert_eq!(words[1000].load(Ordering::Relaxed), 7);
+    }
+}
