@@ -39,6 +39,10 @@ pub enum Outcome {
 }
 
 impl Decision {
+    /// What nothing was asked of answers.
+    pub(crate) const NONE: Decision =
+        Decision { outcome: Outcome::Allow { delay: Micros::ZERO }, limit: 0, remaining: 0, reset_after: Micros::ZERO };
+
     /// Whether the request may go ahead (perhaps after [`Decision::delay`]).
     #[must_use]
     pub const fn is_allowed(&self) -> bool {

@@ -10,7 +10,7 @@ use crate::key::{Key, RuleId};
 use crate::receipt::{Receipt, Settlement};
 
 /// One decision for each charge, in their order.
-pub type Decisions = SmallVec<[Decision; 2]>;
+pub type Decisions = SmallVec<[Decision; 4]>;
 
 /// A store's answer to a request.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::MemoryStore;
 use super::fingerprint::{Fingerprint, KeyHash};
 use super::holds::Hold;
-use super::shard::{Edit, Shard, Spot};
+use super::shard::{Edit, Foreseen, Shard, Spot};
 use crate::charge::Charge;
 use crate::clock::Clock;
 use crate::decision::Decision;
@@ -40,11 +40,12 @@ impl<'a> Locked<'a> {
 
 /// What one of several charges comes to, if the others allow it.
 struct Draft<'a> {
+    /// Of the shard.
+    number: u32,
     /// Of the charge.
     index: usize,
-    spot: Spot<'a>,
-    cell: Cell,
-    decision: Decision,
+    foreseen: Foreseen<'a>,
+    found: Option<(Spot<'a>, Cell)>,
 }
 
 /// Why charges could not be decided as they were placed.
@@ -68,7 +69,8 @@ impl<C: Clock> MemoryStore<C> {
             return Ok(Answer { decisions: SmallVec::from_elem(self.decide_one(charge), 1), receipt: None });
         }
         let mut places = self.places_of(charges);
-        if let Some(decisions) = self.decide_known(charges, &places) {
+        let mut decisions = Decisions::new();
+        if self.decide_known(charges, &places, &mut decisions) {
             return Ok(Answer { decisions, receipt: None });
         }
         loop {
@@ -87,10 +89,10 @@ impl<C: Clock> MemoryStore<C> {
     pub(crate) fn decide_one(&self, charge: &Charge<'_>) -> Decision {
         let of = self.fingerprints.hash(charge.key).under(charge.rule);
         // The clock is read and the lock taken while the key is on its way from memory.
-        self.fetch(of);
+        let foreseen = self.foresee(of);
         let now = self.clock.now();
         let mut shard = self.lock(of);
-        if let Some(spot) = shard.find_packed(of, charge.limit) {
+        if let Some(spot) = shard.find_packed(of, foreseen, charge.limit) {
             return shard.decide_packed(spot, charge.limit, charge.cost, now);
         }
         drop(shard);
@@ -98,42 +100,44 @@ impl<C: Clock> MemoryStore<C> {
         shard.decide(of, charge.limit, charge.cost, now)
     }
 
-    /// Decides charges that hold nothing, to known keys with small states, each in another shard: the usual request.
-    /// `None` if they are not like that.
-    fn decide_known(&self, charges: &[Charge<'_>], places: &[Place]) -> Option<Decisions> {
-        let mut order: SmallVec<[(u32, usize); 4]> = SmallVec::new();
+    /// Decides charges that hold nothing, to known keys with small states, each in another shard: the usual request. Says
+    /// whether they are like that.
+    fn decide_known(&self, charges: &[Charge<'_>], places: &[Place], decisions: &mut Decisions) -> bool {
+        let mut drafts: SmallVec<[Draft<'_>; 4]> = SmallVec::new();
         for (index, (charge, place)) in charges.iter().zip(places).enumerate() {
-            if charge.is_held() || !charge.limit.packs() {
-                return None;
+            let number = self.shard_number(place.of);
+            let before = drafts.iter().rposition(|draft| draft.number <= number).map_or(0, |before| before + 1);
+            let met = before > 0 && drafts[before - 1].number == number;
+            if met || charge.is_held() || !charge.limit.packs() {
+                return false;
             }
-            self.fetch(place.of);
-            order.push((self.shard_number(place.of), index));
-        }
-        order.sort_unstable();
-        if order.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            return None;
+            drafts.insert(before, Draft { number, index, foreseen: self.foresee(place.of), found: None });
         }
         let now = self.clock.now();
-        let mut shards: SmallVec<[Shard<'_>; 4]> = order.iter().map(|&(number, _)| self.lock_number(number)).collect();
-        let mut drafts: SmallVec<[Draft<'_>; 4]> = SmallVec::new();
-        for (shard, &(_, index)) in shards.iter().zip(&order) {
-            let charge = &charges[index];
-            let spot = shard.find_packed(places[index].of, charge.limit)?;
+        let mut shards: SmallVec<[Shard<'_>; 4]> = drafts.iter().map(|draft| self.lock_number(draft.number)).collect();
+        let mut all_allowed = true;
+        decisions.resize(charges.len(), Decision::NONE);
+        for (draft, shard) in drafts.iter_mut().zip(&shards) {
+            let charge = &charges[draft.index];
+            let Some(spot) = shard.find_packed(places[draft.index].of, draft.foreseen, charge.limit) else {
+                return false;
+            };
             let mut cell = shard.cell(spot);
             let decision = charge.limit.decide_packed(&mut cell, charge.cost, now);
-            drafts.push(Draft { index, spot, cell, decision });
-        }
-        if !drafts.iter().all(|draft| draft.decision.is_allowed()) {
-            for (draft, shard) in drafts.iter_mut().zip(&shards).filter(|(draft, _)| draft.decision.is_allowed()) {
-                draft.cell = shard.cell(draft.spot);
-                draft.decision = charges[draft.index].limit.decide_packed(&mut draft.cell, 0, now);
-            }
+            all_allowed &= decision.is_allowed();
+            decisions[draft.index] = decision;
+            draft.found = Some((spot, cell));
         }
         for (draft, shard) in drafts.iter().zip(&mut shards) {
-            shard.put_cell(draft.spot, draft.cell, now);
+            let Some((spot, mut cell)) = draft.found else { continue };
+            let decision = &mut decisions[draft.index];
+            if !all_allowed && decision.is_allowed() {
+                cell = shard.cell(spot);
+                *decision = charges[draft.index].limit.decide_packed(&mut cell, 0, now);
+            }
+            shard.put_cell(spot, cell, now);
         }
-        drafts.sort_unstable_by_key(|draft| draft.index);
-        Some(drafts.iter().map(|draft| draft.decision).collect())
+        true
     }
 
     fn lock_all(&self, places: &[Place]) -> Locked<'_> {

@@ -137,6 +137,12 @@ pub(super) struct Slots<'a> {
     shard: usize,
 }
 
+/// Two slots: a cache line.
+#[derive(Clone, Copy)]
+pub(super) struct Line<'a> {
+    words: &'a [AtomicU64; 2 * WORDS_A_SLOT],
+}
+
 /// A slot.
 #[derive(Clone, Copy)]
 pub(super) struct Slot<'a> {
@@ -176,42 +182,21 @@ impl<'a> Slots<'a> {
         Ground::prepare(self.ground, slots.div_ceil(SLOTS_A_ROW));
     }
 
+    /// The line that begins with slot `index`, an even number; `None` if no table has reached it yet.
     #[inline]
-    fn part(self, row: usize) -> Option<&'a [AtomicU64; WORDS_A_PART]> {
-        let (field, row) = Ground::locate(row);
+    pub(super) fn line(self, index: usize) -> Option<Line<'a>> {
+        let (field, row) = Ground::locate(index / SLOTS_A_ROW);
         let field = self.ground.fields.get(field)?.get()?;
-        field.words.get(field.start + (row * self.ground.shards + self.shard) * WORDS_A_PART..)?.first_chunk()
-    }
-
-    /// Where slot `at` of a part begins. Small tables only use the first slots of their part, so each shard counts from
-    /// another slot: otherwise they would all fall on the same few sets of the processor's cache.
-    #[inline]
-    const fn word(self, at: usize) -> usize {
-        (at + self.shard * 8) % SLOTS_A_ROW * WORDS_A_SLOT
+        let part = (row * self.ground.shards + self.shard) * WORDS_A_PART;
+        // Small tables only use the first slots of their part, so each shard counts from another slot: otherwise they
+        // would all fall on the same few sets of the processor's cache.
+        let word = (index + self.shard * 8) % SLOTS_A_ROW * WORDS_A_SLOT;
+        Some(Line { words: field.words.get(field.start + part + word..)?.first_chunk()? })
     }
 
     #[inline]
-    pub(super) fn slot(self, index: usize) -> Option<Slot<'a>> {
-        let part = self.part(index / SLOTS_A_ROW)?;
-        Some(Slot { words: part.get(self.word(index % SLOTS_A_ROW)..)?.first_chunk()? })
-    }
-
-    /// The keys of the two slots of a cache line, of which `index` is the first; zero where there are none.
-    #[inline]
-    pub(super) fn pair(self, index: usize) -> [u64; 2] {
-        let Some(part) = self.part(index / SLOTS_A_ROW) else { return [0; 2] };
-        let word = self.word(index % SLOTS_A_ROW);
-        [word, word + WORDS_A_SLOT].map(|word| part[word % WORDS_A_PART].load(Ordering::Relaxed))
-    }
-
-    /// Has the processor fetch the cache lines of four slots, of which `index` is the first, and does not wait for them.
-    #[inline]
-    pub(super) fn fetch_four(self, index: usize) {
-        for index in [index, index + 2] {
-            if let Some(slot) = self.slot(index) {
-                pages::fetch(&slot.words[0]);
-            }
-        }
+    fn slot(self, index: usize) -> Option<Slot<'a>> {
+        Some(self.line(index & !1)?.slot(index & 1))
     }
 
     #[inline]
@@ -224,6 +209,31 @@ impl<'a> Slots<'a> {
         if let Some(slot) = self.slot(index) {
             slot.set(entry);
         }
+    }
+}
+
+impl<'a> Line<'a> {
+    /// The keys of its slots; zero where there are none.
+    #[inline]
+    pub(super) fn keys(self) -> [u64; 2] {
+        [0, WORDS_A_SLOT].map(|word| self.words[word].load(Ordering::Relaxed))
+    }
+
+    /// The first of its slots, or the second.
+    #[inline]
+    pub(super) fn slot(self, index: usize) -> Slot<'a> {
+        let (first, second) = self.words.split_at(WORDS_A_SLOT);
+        let half = if index == 0 { first } else { second };
+        match half.first_chunk() {
+            Some(words) => Slot { words },
+            None => unreachable!("half of a line is a slot"),
+        }
+    }
+
+    /// Has the processor fetch the line and the one behind it, and does not wait for them.
+    #[inline]
+    pub(super) fn fetch(self) {
+        pages::fetch_two_lines(&self.words[0]);
     }
 }
 

@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicU64;
 use self::fingerprint::{Fingerprint, Fingerprints};
 use self::ground::{Ground, Slots};
 use self::lock::Lock;
-use self::shard::{Edit, Head, Shard};
+use self::shard::{Edit, Foreseen, Head, Shard};
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
@@ -126,9 +126,9 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Has the processor fetch what a check of the key will need.
     #[inline]
-    fn fetch(&self, of: Fingerprint) {
+    fn foresee(&self, of: Fingerprint) -> Foreseen<'_> {
         let number = self.shard_number(of) as usize;
-        Shard::fetch(&self.heads[number], Slots::of(&self.ground, number), of);
+        Shard::foresee(&self.heads[number], Slots::of(&self.ground, number), of)
     }
 
     /// Locks the shard of the charge's key, or that of the rule's shared bucket if there is no room for the key.

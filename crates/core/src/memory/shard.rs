@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::fingerprint::Fingerprint;
-use super::ground::{Entry, Slot, Slots};
+use super::ground::{Entry, Line, Slot, Slots};
 use super::holds::Holds;
 use super::lock::{Guard, Lock};
 use super::table::Table;
@@ -33,6 +33,13 @@ impl Head {
     pub(super) const fn new() -> Head {
         Head { first: Entry::EMPTY, table: Table::EMPTY, cursor: 0, writes: 0, beside: None }
     }
+}
+
+/// Where a key's search will begin, if its table is what it was.
+#[derive(Clone, Copy)]
+pub(super) struct Foreseen<'a> {
+    places: u32,
+    line: Option<Line<'a>>,
 }
 
 /// Where a key lies.
@@ -89,8 +96,13 @@ impl<'a> Shard<'a> {
 
     /// Has the processor fetch what a check of a key in this shard will need. Nobody waits for it, nor for the lock.
     #[inline]
-    pub(super) fn fetch(head: &'a Lock<Head>, slots: Slots<'a>, of: Fingerprint) {
-        Table::fetch(slots, of.key, head.hint());
+    pub(super) fn foresee(head: &'a Lock<Head>, slots: Slots<'a>, of: Fingerprint) -> Foreseen<'a> {
+        let places = head.hint();
+        let line = Table::first_line(slots, of.key, places);
+        if let Some(line) = line {
+            line.fetch();
+        }
+        Foreseen { places, line }
     }
 
     pub(super) fn keys(&self) -> usize {
@@ -158,10 +170,21 @@ impl<'a> Shard<'a> {
         }
     }
 
+    #[inline]
+    fn find_foreseen(&self, of: Fingerprint, foreseen: Foreseen<'a>) -> Option<Spot<'a>> {
+        if self.head.first.key == of.key {
+            return Some(Spot::First);
+        }
+        if foreseen.places != self.head.table.places() {
+            return self.find(of);
+        }
+        self.head.table.find_from(foreseen.line, self.slots, of.key).map(Spot::Slot)
+    }
+
     /// The spot of a key whose state is packed and was written under a limit of this shape.
     #[inline]
-    pub(super) fn find_packed(&self, of: Fingerprint, limit: &Limit) -> Option<Spot<'a>> {
-        let spot = self.find(of)?;
+    pub(super) fn find_packed(&self, of: Fingerprint, foreseen: Foreseen<'a>, limit: &Limit) -> Option<Spot<'a>> {
+        let spot = self.find_foreseen(of, foreseen)?;
         (self.entry(spot).shape == limit.shape().get() && limit.packs()).then_some(spot)
     }
 
@@ -185,9 +208,6 @@ impl<'a> Shard<'a> {
 
     /// Decides a charge of `cost` by itself.
     pub(super) fn decide(&mut self, of: Fingerprint, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
-        if let Some(spot) = self.find_packed(of, limit) {
-            return self.decide_packed(spot, limit, cost, now);
-        }
         self.edit(of, limit, now, |state| {
             let (decision, changed) = limit.decide_and_tell(state, cost, now);
             (decision, if changed { Edit::Keep } else { Edit::Leave })

@@ -5,7 +5,7 @@
 //! it began; growing is two passes over the array. The table runs nearly full and grows by a tenth, not twofold: that is
 //! what keeps a key below 43 bytes.
 
-use super::ground::{Entry, Slot, Slots};
+use super::ground::{Entry, Line, Slot, Slots};
 
 /// How many keys the table has, and how many places they are spread over. The slots are kept apart.
 #[derive(Clone, Copy, Debug)]
@@ -44,34 +44,44 @@ impl Table {
         2 * ((u128::from(key) * u128::from(places / 2)) >> 64) as usize
     }
 
-    /// Has the processor fetch what a search for the key in a table of so many places is likely to read.
+    /// The line that a key points to in a table of so many places.
     #[inline]
-    pub(super) fn fetch(slots: Slots<'_>, key: u64, places: u32) {
-        if places > 0 {
-            slots.fetch_four(Table::place(key, places));
-        }
+    pub(super) fn first_line(slots: Slots<'_>, key: u64, places: u32) -> Option<Line<'_>> {
+        if places == 0 { None } else { slots.line(Table::place(key, places)) }
     }
 
     /// The slot that holds the key.
     #[inline]
     pub(super) fn find(self, slots: Slots<'_>, key: u64) -> Option<Slot<'_>> {
-        if self.len == 0 {
-            return None;
+        self.find_from(Table::first_line(slots, key, self.places), slots, key)
+    }
+
+    /// The same, where the [first line](Table::first_line) is known.
+    #[inline]
+    pub(super) fn find_from<'a>(self, first: Option<Line<'a>>, slots: Slots<'a>, key: u64) -> Option<Slot<'a>> {
+        let line = first?;
+        let keys = line.keys();
+        let smaller = smaller_than(key, keys);
+        if let Some(&other) = keys.get(smaller) {
+            return (other == key).then(|| line.slot(smaller));
         }
-        slots.slot(self.search(slots, key).ok()?)
+        self.find_beyond(slots, key)
+    }
+
+    /// Of a key that was pushed out of its first line.
+    fn find_beyond(self, slots: Slots<'_>, key: u64) -> Option<Slot<'_>> {
+        let index = self.search(slots, key).ok()?;
+        slots.line(index & !1).map(|line| line.slot(index & 1))
     }
 
     /// The number of the slot that holds the key, or of the one where it belongs.
-    #[inline]
     pub(super) fn search(self, slots: Slots<'_>, key: u64) -> Result<usize, usize> {
         let mut index = Table::place(key, self.places);
         loop {
-            let pair = slots.pair(index);
-            // Without a branch, for there is nothing to go by in guessing which of the two it is. An empty slot counts
-            // as larger than any key.
-            let smaller: usize = pair.map(|other| usize::from(other.wrapping_sub(1) < key - 1)).iter().sum();
+            let keys = slots.line(index).map_or([0; 2], Line::keys);
+            let smaller = smaller_than(key, keys);
             index += smaller;
-            if let Some(&other) = pair.get(smaller) {
+            if let Some(&other) = keys.get(smaller) {
                 return if other == key { Ok(index) } else { Err(index) };
             }
         }
@@ -178,6 +188,13 @@ impl Table {
         }
         true
     }
+}
+
+/// How many of the keys in a line come before `key`. Without a branch, for there is nothing to go by in guessing. An empty
+/// slot counts as larger than any key.
+#[inline]
+fn smaller_than(key: u64, keys: [u64; 2]) -> usize {
+    keys.map(|other| usize::from(other.wrapping_sub(1) < key - 1)).iter().sum()
 }
 
 /// So many places that `len` keys fill three quarters of them.
