@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 
 use super::MemoryStore;
 use super::fingerprint::{Fingerprint, KeyHash};
+use super::ground::Slot;
 use super::holds::Hold;
-use super::shard::{Edit, Foreseen, Shard, Spot};
+use super::shard::{Edit, Foreseen, Shard};
 use crate::charge::Charge;
 use crate::clock::Clock;
 use crate::decision::Decision;
@@ -45,7 +46,7 @@ struct Draft<'a> {
     /// Of the charge.
     index: usize,
     foreseen: Foreseen<'a>,
-    found: Option<(Spot<'a>, Cell)>,
+    found: Option<(Slot<'a>, Cell)>,
 }
 
 /// Why charges could not be decided as they were placed.
@@ -92,8 +93,8 @@ impl<C: Clock> MemoryStore<C> {
         let foreseen = self.foresee(of);
         let now = self.clock.now();
         let mut shard = self.lock(of);
-        if let Some(spot) = shard.find_packed(of, foreseen, charge.limit) {
-            return shard.decide_packed(spot, charge.limit, charge.cost, now);
+        if let Some(slot) = shard.find_packed(of, foreseen, charge.limit) {
+            return shard.decide_packed(slot, charge.limit, charge.cost, now);
         }
         drop(shard);
         let (of, now, mut shard) = self.lock_one(charge);
@@ -119,23 +120,23 @@ impl<C: Clock> MemoryStore<C> {
         decisions.resize(charges.len(), Decision::NONE);
         for (draft, shard) in drafts.iter_mut().zip(&shards) {
             let charge = &charges[draft.index];
-            let Some(spot) = shard.find_packed(places[draft.index].of, draft.foreseen, charge.limit) else {
+            let Some(slot) = shard.find_packed(places[draft.index].of, draft.foreseen, charge.limit) else {
                 return false;
             };
-            let mut cell = shard.cell(spot);
+            let mut cell = slot.cell();
             let decision = charge.limit.decide_packed(&mut cell, charge.cost, now);
             all_allowed &= decision.is_allowed();
             decisions[draft.index] = decision;
-            draft.found = Some((spot, cell));
+            draft.found = Some((slot, cell));
         }
         for (draft, shard) in drafts.iter().zip(&mut shards) {
-            let Some((spot, mut cell)) = draft.found else { continue };
+            let Some((slot, mut cell)) = draft.found else { continue };
             let decision = &mut decisions[draft.index];
             if !all_allowed && decision.is_allowed() {
-                cell = shard.cell(spot);
+                cell = slot.cell();
                 *decision = charges[draft.index].limit.decide_packed(&mut cell, 0, now);
             }
-            shard.put_cell(spot, cell, now);
+            shard.put_cell(slot, cell, now);
         }
         true
     }

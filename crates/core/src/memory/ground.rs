@@ -34,7 +34,7 @@ impl Entry {
 
 /// Of each shard in each row: two kilobytes.
 const SLOTS_A_ROW: usize = 64;
-const WORDS_A_SLOT: usize = Entry::BYTES / size_of::<u64>();
+pub(super) const WORDS_A_SLOT: usize = Entry::BYTES / size_of::<u64>();
 const WORDS_A_PART: usize = SLOTS_A_ROW * WORDS_A_SLOT;
 
 /// Slots for any number of shards. Whoever holds a shard's lock may use that shard's slots.
@@ -143,6 +143,12 @@ pub(super) struct Line<'a> {
     words: &'a [AtomicU64; 2 * WORDS_A_SLOT],
 }
 
+/// Four slots: two cache lines.
+#[derive(Clone, Copy)]
+pub(super) struct Quad<'a> {
+    lines: [Line<'a>; 2],
+}
+
 /// A slot.
 #[derive(Clone, Copy)]
 pub(super) struct Slot<'a> {
@@ -188,15 +194,33 @@ impl<'a> Slots<'a> {
         let (field, row) = Ground::locate(index / SLOTS_A_ROW);
         let field = self.ground.fields.get(field)?.get()?;
         let part = (row * self.ground.shards + self.shard) * WORDS_A_PART;
-        // Small tables only use the first slots of their part, so each shard counts from another slot: otherwise they
-        // would all fall on the same few sets of the processor's cache.
-        let word = (index + self.shard * 8) % SLOTS_A_ROW * WORDS_A_SLOT;
-        Some(Line { words: field.words.get(field.start + part + word..)?.first_chunk()? })
+        Some(Line { words: field.words.get(field.start + part + self.word(index)..)?.first_chunk()? })
+    }
+
+    /// Where a slot begins in its part. Small tables only use the first slots of their part, so each shard counts from
+    /// another slot: otherwise they would all fall on the same few sets of the processor's cache.
+    #[inline]
+    const fn word(self, index: usize) -> usize {
+        (index + self.shard * 8) % SLOTS_A_ROW * WORDS_A_SLOT
+    }
+
+    /// The four slots that begin with slot `index`, an even number; `None` if no table has reached them yet.
+    #[inline]
+    pub(super) fn quad(self, index: usize) -> Option<Quad<'a>> {
+        let (field, row) = Ground::locate(index / SLOTS_A_ROW);
+        let field = self.ground.fields.get(field)?.get()?;
+        let part = (row * self.ground.shards + self.shard) * WORDS_A_PART;
+        let part: &[AtomicU64; WORDS_A_PART] = field.words.get(field.start + part..)?.first_chunk()?;
+        if index % SLOTS_A_ROW == SLOTS_A_ROW - 2 {
+            return Some(Quad { lines: [self.line(index)?, self.line(index + 2)?] });
+        }
+        let line = |index| Some(Line { words: part.get(self.word(index)..)?.first_chunk()? });
+        Some(Quad { lines: [line(index)?, line(index + 2)?] })
     }
 
     #[inline]
-    fn slot(self, index: usize) -> Option<Slot<'a>> {
-        Some(self.line(index & !1)?.slot(index & 1))
+    pub(super) fn slot(self, index: usize) -> Option<Slot<'a>> {
+        Some(self.line(index & !1)?.slot(index % 2))
     }
 
     #[inline]
@@ -229,18 +253,54 @@ impl<'a> Line<'a> {
             None => unreachable!("half of a line is a slot"),
         }
     }
+}
 
-    /// Has the processor fetch the line and the one behind it, and does not wait for them.
+impl<'a> Quad<'a> {
+    /// The keys of its slots; zero where there are none.
+    #[inline]
+    pub(super) fn keys(self) -> [u64; 4] {
+        let ([first, second], [third, fourth]) = (self.lines[0].keys(), self.lines[1].keys());
+        [first, second, third, fourth]
+    }
+
+    /// One of its slots.
+    #[inline]
+    pub(super) fn slot(self, index: usize) -> Slot<'a> {
+        self.lines[index / 2 % 2].slot(index % 2)
+    }
+
+    /// Has the processor fetch its lines, and does not wait for them.
     #[inline]
     pub(super) fn fetch(self) {
-        pages::fetch_two_lines(&self.words[0]);
+        pages::fetch(&self.lines[0].words[0]);
+        pages::fetch(&self.lines[1].words[0]);
     }
 }
 
-impl Slot<'_> {
+impl<'a> Slot<'a> {
+    #[inline]
+    pub(super) const fn new(words: &'a [AtomicU64; WORDS_A_SLOT]) -> Slot<'a> {
+        Slot { words }
+    }
+
+    #[inline]
+    pub(super) fn key(self) -> u64 {
+        self.load(0)
+    }
+
     #[inline]
     fn load(self, word: usize) -> u64 {
         self.words[word].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn shape(self) -> u64 {
+        self.load(1)
+    }
+
+    #[inline]
+    pub(super) fn cell(self) -> Cell {
+        [self.load(2), self.load(3)]
     }
 
     #[inline]
@@ -249,7 +309,7 @@ impl Slot<'_> {
     }
 
     #[inline]
-    fn set(self, entry: Entry) {
+    pub(super) fn set(self, entry: Entry) {
         self.words[0].store(entry.key, Ordering::Relaxed);
         self.words[1].store(entry.shape, Ordering::Relaxed);
         self.set_cell(entry.cell);
@@ -259,5 +319,57 @@ impl Slot<'_> {
     pub(super) fn set_cell(self, cell: Cell) {
         self.words[2].store(cell[0], Ordering::Relaxed);
         self.words[3].store(cell[1], Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(number: usize) -> Entry {
+        Entry { key: number as u64 + 1, shape: 7, cell: [number as u64, 9] }
+    }
+
+    #[test]
+    fn every_slot_of_every_shard_is_its_own() {
+        const SLOTS: usize = 1_000;
+        let ground = Arc::new(Ground::new(8));
+        for shard in 0..8 {
+            Slots::of(&ground, shard).resize(0, SLOTS);
+            (0..SLOTS).for_each(|index| Slots::of(&ground, shard).set(index, entry(shard * SLOTS + index)));
+        }
+        for shard in 0..8 {
+            assert!((0..SLOTS).all(|index| Slots::of(&ground, shard).get(index) == entry(shard * SLOTS + index)));
+        }
+    }
+
+    #[test]
+    fn rows_that_no_shard_reaches_any_more_are_given_back_and_can_be_had_again() {
+        let ground = Arc::new(Ground::new(2_048));
+        let (one, other) = (Slots::of(&ground, 1), Slots::of(&ground, 2));
+        one.resize(0, 1_000);
+        other.resize(0, 300);
+        one.set(999, entry(1));
+        one.set(999, Entry::EMPTY);
+        other.set(299, entry(2));
+        one.resize(1_000, 100);
+        assert_eq!(ground.rows_in_use(), 300_usize.div_ceil(SLOTS_A_ROW));
+        assert_eq!(other.get(299), entry(2));
+        one.resize(100, 1_000);
+        assert!((100..1_000).all(|index| one.get(index).is_empty()));
+    }
+
+    #[test]
+    fn rows_are_made_ready_aside_while_tables_use_them() {
+        let ground = Arc::new(Ground::new(2_048));
+        let slots = Slots::of(&ground, 5);
+        slots.resize(0, 64);
+        slots.foresee(640);
+        slots.resize(64, 640);
+        (0..640).for_each(|index| slots.set(index, entry(index)));
+        while ground.prepared.load(Ordering::Relaxed) < 10 {
+            std::thread::yield_now();
+        }
+        assert!((0..640).all(|index| slots.get(index) == entry(index)));
     }
 }

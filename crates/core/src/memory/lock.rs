@@ -8,13 +8,11 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Gives one thread at a time access to a value. On a cache line of its own, so that neighbours do not disturb it.
-#[repr(align(64))]
+/// Gives one thread at a time access to a value.
 pub(super) struct Lock<T> {
     taken: AtomicBool,
-    hint: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -29,13 +27,7 @@ pub(super) struct Guard<'a, T> {
 
 impl<T> Lock<T> {
     pub(super) const fn new(value: T) -> Lock<T> {
-        Lock { taken: AtomicBool::new(false), hint: AtomicU32::new(0), value: UnsafeCell::new(value) }
-    }
-
-    /// What the holder of the lock last [said](Guard::hint) to those without.
-    #[inline]
-    pub(super) fn hint(&self) -> u32 {
-        self.hint.load(Ordering::Relaxed)
+        Lock { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     #[inline]
@@ -61,13 +53,6 @@ impl<T> Lock<T> {
                 std::thread::yield_now();
             }
         }
-    }
-}
-
-impl<T> Guard<'_, T> {
-    /// Says something to those who do not hold the lock.
-    pub(super) fn hint(&self, hint: u32) {
-        self.lock.hint.store(hint, Ordering::Relaxed);
     }
 }
 

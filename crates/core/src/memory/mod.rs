@@ -24,7 +24,6 @@ use std::sync::atomic::AtomicU64;
 
 use self::fingerprint::{Fingerprint, Fingerprints};
 use self::ground::{Ground, Slots};
-use self::lock::Lock;
 use self::shard::{Edit, Foreseen, Head, Shard};
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
@@ -42,7 +41,7 @@ const KEYS_A_SHARD: usize = 8_192;
 
 /// State in this process's memory. Share it by reference or in an `Arc`.
 pub struct MemoryStore<C = SystemClock> {
-    heads: Box<[Lock<Head>]>,
+    heads: Box<[Head]>,
     ground: Arc<Ground>,
     max_keys_a_shard: usize,
     fingerprints: Fingerprints,
@@ -95,7 +94,7 @@ impl<C: Clock> MemoryStore<C> {
         let shards = (max_keys / KEYS_A_SHARD).next_power_of_two();
         MemoryStore {
             max_keys_a_shard: max_keys / shards,
-            heads: (0..shards).map(|_| Lock::new(Head::new())).collect(),
+            heads: (0..shards).map(|_| Head::new()).collect(),
             ground: Arc::new(Ground::new(shards)),
             fingerprints: Fingerprints::new(),
             receipts: AtomicU64::new(1),

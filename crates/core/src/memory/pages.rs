@@ -28,17 +28,14 @@ pub(super) fn touch(words: &[AtomicU64]) {
     }
 }
 
-/// Has the processor fetch the cache line of a word and the line behind it, to be written to soon, and does not wait for
-/// them.
+/// Has the processor fetch the cache line of a word, to be written to soon, and does not wait for it.
 #[inline]
-pub(super) fn fetch_two_lines(word: &AtomicU64) {
+pub(super) fn fetch(word: &AtomicU64) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: fetching changes nothing, and fetching from where no memory is does nothing.
+    // SAFETY: fetching changes nothing.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        let line: *const i8 = word.as_ptr().cast_const().cast();
-        _mm_prefetch::<_MM_HINT_ET0>(line);
-        _mm_prefetch::<_MM_HINT_ET0>(line.wrapping_add(64));
+        _mm_prefetch::<_MM_HINT_ET0>(word.as_ptr().cast_const().cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = word;

@@ -1,28 +1,30 @@
 //! One part of the store, under one lock.
 
+use std::array;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::fingerprint::Fingerprint;
-use super::ground::{Entry, Line, Slot, Slots};
+use super::ground::{Entry, Quad, Slot, Slots, WORDS_A_SLOT};
 use super::holds::Holds;
 use super::lock::{Guard, Lock};
-use super::table::Table;
+use super::table::{Table, smaller_than};
 use crate::decision::Decision;
 use crate::limit::{Cell, Limit, State};
 use crate::time::Timestamp;
 
-/// A shard, locked.
-pub(super) struct Shard<'a> {
-    head: Guard<'a, Head>,
-    slots: Slots<'a>,
-}
-
-/// What every check of a shard needs: one cache line together with its lock.
+/// What every check of a shard needs: one cache line. Whoever holds the lock may change it.
+#[repr(align(64))]
 pub(super) struct Head {
     /// One of the keys. Where there are few, most checks need not look any further.
-    first: Entry,
-    /// The other keys.
-    table: Table,
+    first: [AtomicU64; WORDS_A_SLOT],
+    /// Of the table that holds the other keys.
+    places: AtomicU32,
+    len: AtomicU32,
+    rest: Lock<Rest>,
+}
+
+struct Rest {
     /// The slot at which sweeping goes on.
     cursor: u32,
     writes: u32,
@@ -30,23 +32,33 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub(super) const fn new() -> Head {
-        Head { first: Entry::EMPTY, table: Table::EMPTY, cursor: 0, writes: 0, beside: None }
+    pub(super) fn new() -> Head {
+        Head {
+            first: array::from_fn(|_| AtomicU64::new(0)),
+            places: AtomicU32::new(0),
+            len: AtomicU32::new(0),
+            rest: Lock::new(Rest { cursor: 0, writes: 0, beside: None }),
+        }
+    }
+
+    #[inline]
+    fn table(&self) -> Table {
+        Table::new(self.places.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed))
     }
 }
 
-/// Where a key's search will begin, if its table is what it was.
+/// A shard, locked.
+pub(super) struct Shard<'a> {
+    head: &'a Head,
+    rest: Guard<'a, Rest>,
+    slots: Slots<'a>,
+}
+
+/// Where a key is likely to be, if its table stays as it is.
 #[derive(Clone, Copy)]
 pub(super) struct Foreseen<'a> {
     places: u32,
-    line: Option<Line<'a>>,
-}
-
-/// Where a key lies.
-#[derive(Clone, Copy)]
-pub(super) enum Spot<'a> {
-    First,
-    Slot(Slot<'a>),
+    quad: Option<Quad<'a>>,
 }
 
 /// What most checks do not touch.
@@ -88,78 +100,91 @@ const SLOTS_FOR_ROOM: usize = 128;
 
 const FIRST: usize = 0;
 
+/// A table with fewer places is usually in a cache.
+const LEAST_TO_FETCH: u32 = 32;
+
 impl<'a> Shard<'a> {
     #[inline]
-    pub(super) fn lock(head: &'a Lock<Head>, slots: Slots<'a>) -> Shard<'a> {
-        Shard { head: head.lock(), slots }
+    pub(super) fn lock(head: &'a Head, slots: Slots<'a>) -> Shard<'a> {
+        Shard { head, rest: head.rest.lock(), slots }
     }
 
     /// Has the processor fetch what a check of a key in this shard will need. Nobody waits for it, nor for the lock.
     #[inline]
-    pub(super) fn foresee(head: &'a Lock<Head>, slots: Slots<'a>, of: Fingerprint) -> Foreseen<'a> {
-        let places = head.hint();
-        let line = Table::first_line(slots, of.key, places);
-        if let Some(line) = line {
-            line.fetch();
+    pub(super) fn foresee(head: &'a Head, slots: Slots<'a>, of: Fingerprint) -> Foreseen<'a> {
+        let table = head.table();
+        let quad = table.first_quad(slots, of.key);
+        if let (Some(quad), LEAST_TO_FETCH..) = (quad, table.places()) {
+            quad.fetch();
         }
-        Foreseen { places, line }
+        Foreseen { places: table.places(), quad }
     }
 
     pub(super) fn keys(&self) -> usize {
-        self.head.table.len() + usize::from(!self.head.first.is_empty())
+        self.table().len() + usize::from(self.first().key() != 0)
     }
 
     pub(super) fn bytes(&self) -> usize {
-        (1 + self.head.table.slots()) * Entry::BYTES
+        (1 + self.table().slots()) * Entry::BYTES
     }
 
     #[cfg(test)]
     pub(super) fn known_limits(&self) -> usize {
-        self.head.beside.as_ref().map_or(0, |beside| beside.limits.len())
+        self.rest.beside.as_ref().map_or(0, |beside| beside.limits.len())
     }
 
     pub(super) fn beside(&mut self) -> &mut Beside {
-        self.head.beside.get_or_insert_default()
+        self.rest.beside.get_or_insert_default()
     }
 
     pub(super) fn peek_beside(&self) -> Option<&Beside> {
-        self.head.beside.as_deref()
+        self.rest.beside.as_deref()
     }
 
     #[inline]
-    fn find(&self, of: Fingerprint) -> Option<Spot<'a>> {
-        if self.head.first.key == of.key {
-            return Some(Spot::First);
+    fn first(&self) -> Slot<'a> {
+        Slot::new(&self.head.first)
+    }
+
+    #[inline]
+    fn table(&self) -> Table {
+        self.head.table()
+    }
+
+    fn change_table(&mut self, change: impl FnOnce(&mut Table, Slots<'a>)) {
+        let mut table = self.table();
+        change(&mut table, self.slots);
+        self.head.places.store(table.places(), Ordering::Relaxed);
+        self.head.len.store(table.len_u32(), Ordering::Relaxed);
+    }
+
+    fn find(&self, of: Fingerprint) -> Option<Slot<'a>> {
+        if self.first().key() == of.key {
+            return Some(self.first());
         }
-        self.head.table.find(self.slots, of.key).map(Spot::Slot)
+        self.table().find(self.slots, of.key)
     }
 
+    /// The same, beginning where it was [foreseen](Shard::foresee) to be.
     #[inline]
-    fn entry(&self, spot: Spot<'a>) -> Entry {
-        match spot {
-            Spot::First => self.head.first,
-            Spot::Slot(slot) => slot.entry(),
+    fn find_foreseen(&self, of: Fingerprint, foreseen: Foreseen<'a>) -> Option<Slot<'a>> {
+        let Some(quad) = foreseen.quad.filter(|_| foreseen.places == self.table().places()) else {
+            return self.find(of);
+        };
+        // Whether it is the first or one of the four is anyone's guess, so there is no branch on it.
+        let (keys, is_first) = (quad.keys(), self.first().key() == of.key);
+        let smaller = smaller_than(of.key, keys);
+        if is_first | ((smaller < 4) & (keys[smaller % 4] == of.key)) {
+            let slot = quad.slot(smaller % 4);
+            return Some(if is_first { self.first() } else { slot });
         }
-    }
-
-    /// The state in a [packed spot](Shard::find_packed).
-    #[inline]
-    pub(super) fn cell(&self, spot: Spot<'a>) -> Cell {
-        self.entry(spot).cell
-    }
-
-    #[inline]
-    fn set_cell(&mut self, spot: Spot<'a>, cell: Cell) {
-        match spot {
-            Spot::First => self.head.first.cell = cell,
-            Spot::Slot(slot) => slot.set_cell(cell),
-        }
+        self.find(of)
     }
 
     /// Shows `look` the state of a key as it stands under `limit`.
     pub(super) fn view<R>(&self, of: Fingerprint, limit: &Limit, now: Timestamp, look: impl FnOnce(&State) -> R) -> R {
-        let Some(spot) = self.find(of) else { return look(&limit.fresh()) };
-        let entry = self.entry(spot);
+        let Some(slot) = self.find(of) else { return look(&limit.fresh()) };
+        let entry = slot.entry();
         if entry.shape == limit.shape().get() {
             match self.large_state(limit, entry.cell[0]) {
                 Some(state) => look(state),
@@ -170,38 +195,27 @@ impl<'a> Shard<'a> {
         }
     }
 
+    /// The slot of a key whose state is packed and was written under a limit of this shape.
     #[inline]
-    fn find_foreseen(&self, of: Fingerprint, foreseen: Foreseen<'a>) -> Option<Spot<'a>> {
-        if self.head.first.key == of.key {
-            return Some(Spot::First);
-        }
-        if foreseen.places != self.head.table.places() {
-            return self.find(of);
-        }
-        self.head.table.find_from(foreseen.line, self.slots, of.key).map(Spot::Slot)
+    pub(super) fn find_packed(&self, of: Fingerprint, foreseen: Foreseen<'a>, limit: &Limit) -> Option<Slot<'a>> {
+        let slot = self.find_foreseen(of, foreseen)?;
+        (slot.shape() == limit.shape().get() && limit.packs()).then_some(slot)
     }
 
-    /// The spot of a key whose state is packed and was written under a limit of this shape.
+    /// Decides a charge of `cost` to the key in a [packed slot](Shard::find_packed).
     #[inline]
-    pub(super) fn find_packed(&self, of: Fingerprint, foreseen: Foreseen<'a>, limit: &Limit) -> Option<Spot<'a>> {
-        let spot = self.find_foreseen(of, foreseen)?;
-        (self.entry(spot).shape == limit.shape().get() && limit.packs()).then_some(spot)
-    }
-
-    /// Decides a charge of `cost` to the key in a [packed spot](Shard::find_packed).
-    #[inline]
-    pub(super) fn decide_packed(&mut self, spot: Spot<'a>, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
-        let mut cell = self.cell(spot);
+    pub(super) fn decide_packed(&mut self, slot: Slot<'a>, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
+        let mut cell = slot.cell();
         let decision = limit.decide_packed(&mut cell, cost, now);
-        self.put_cell(spot, cell, now);
+        self.put_cell(slot, cell, now);
         decision
     }
 
-    /// Keeps what became of the state in a [packed spot](Shard::find_packed).
+    /// Keeps what became of the state in a [packed slot](Shard::find_packed).
     #[inline]
-    pub(super) fn put_cell(&mut self, spot: Spot<'a>, cell: Cell, now: Timestamp) {
-        if self.cell(spot) != cell {
-            self.set_cell(spot, cell);
+    pub(super) fn put_cell(&mut self, slot: Slot<'a>, cell: Cell, now: Timestamp) {
+        if slot.cell() != cell {
+            slot.set_cell(cell);
         }
         self.count_write(now);
     }
@@ -223,7 +237,7 @@ impl<'a> Shard<'a> {
         now: Timestamp,
         change: impl FnOnce(&mut State) -> (R, Edit),
     ) -> R {
-        let Some(spot) = self.find(of) else {
+        let Some(slot) = self.find(of) else {
             let mut state = limit.fresh();
             let (answer, edit) = change(&mut state);
             if edit == Edit::Keep {
@@ -232,7 +246,7 @@ impl<'a> Shard<'a> {
             }
             return answer;
         };
-        let entry = self.entry(spot);
+        let entry = slot.entry();
         if entry.shape != limit.shape().get() {
             let mut state = self.carried(&entry, limit, now);
             let (answer, edit) = change(&mut state);
@@ -250,7 +264,7 @@ impl<'a> Shard<'a> {
                 if edit == Edit::Keep
                     && let Some(cell) = limit.pack(&state)
                 {
-                    self.set_cell(spot, cell);
+                    slot.set_cell(cell);
                 }
                 (answer, edit)
             }
@@ -284,17 +298,15 @@ impl<'a> Shard<'a> {
 
     /// The limit under which a key's state was last written. Its capacity may be an older one.
     pub(super) fn limit_of(&self, of: Fingerprint) -> Option<Limit> {
-        self.limit_of_shape(self.entry(self.find(of)?).shape).copied()
+        self.limit_of_shape(self.find(of)?.shape()).copied()
     }
 
     /// Forgets a key. Says whether it was there.
     pub(super) fn forget(&mut self, of: Fingerprint) -> bool {
-        let Some(spot) = self.find(of) else { return false };
-        let number = match spot {
-            Spot::First => FIRST,
-            Spot::Slot(_) => match self.head.table.search(self.slots, of.key) {
-                Ok(index) | Err(index) => index + 1,
-            },
+        let number = match self.table().search(self.slots, of.key) {
+            _ if self.first().key() == of.key => FIRST,
+            Ok(index) => index + 1,
+            Err(_) => return false,
         };
         self.remove(number);
         true
@@ -302,7 +314,7 @@ impl<'a> Shard<'a> {
 
     /// The entry with a number: that of the first is [`FIRST`], those in the table follow.
     fn numbered(&self, number: usize) -> Entry {
-        if number == FIRST { self.head.first } else { self.slots.get(number - 1) }
+        if number == FIRST { self.first().entry() } else { self.slots.get(number - 1) }
     }
 
     fn insert(&mut self, of: Fingerprint, limit: &Limit, state: State) {
@@ -313,11 +325,10 @@ impl<'a> Shard<'a> {
             None => [beside.put(state) as u64, 0],
         };
         let entry = Entry { key: of.key, shape: limit.shape().get(), cell };
-        if self.head.first.is_empty() {
-            self.head.first = entry;
+        if self.first().key() == 0 {
+            self.first().set(entry);
         } else {
-            self.head.table.insert(self.slots, entry);
-            self.head.hint(self.head.table.places());
+            self.change_table(|table, slots| table.insert(slots, entry));
         }
         self.tidy_limits();
     }
@@ -328,9 +339,9 @@ impl<'a> Shard<'a> {
             self.beside().take(entry.cell[0]);
         }
         if number == FIRST {
-            self.head.first = Entry::EMPTY;
+            self.first().set(Entry::EMPTY);
         } else {
-            self.head.table.remove(self.slots, number - 1);
+            self.change_table(|table, slots| table.remove(slots, number - 1));
         }
     }
 
@@ -345,23 +356,23 @@ impl<'a> Shard<'a> {
     }
 
     fn large_state(&self, limit: &Limit, index: u64) -> Option<&State> {
-        let beside = self.head.beside.as_deref().filter(|_| !limit.packs())?;
+        let beside = self.rest.beside.as_deref().filter(|_| !limit.packs())?;
         beside.large.get(usize::try_from(index).ok()?)?.as_ref()
     }
 
     fn large_state_mut(&mut self, limit: &Limit, index: u64) -> Option<&mut State> {
-        let beside = self.head.beside.as_deref_mut().filter(|_| !limit.packs())?;
+        let beside = self.rest.beside.as_deref_mut().filter(|_| !limit.packs())?;
         beside.large.get_mut(usize::try_from(index).ok()?)?.as_mut()
     }
 
     fn limit_of_shape(&self, shape: u64) -> Option<&Limit> {
-        self.head.beside.as_deref()?.limits.get(&shape)
+        self.rest.beside.as_deref()?.limits.get(&shape)
     }
 
     #[inline]
     fn count_write(&mut self, now: Timestamp) {
-        self.head.writes = self.head.writes.wrapping_add(1);
-        if self.head.writes.is_multiple_of(WRITES_BETWEEN_SWEEPS) {
+        self.rest.writes = self.rest.writes.wrapping_add(1);
+        if self.rest.writes.is_multiple_of(WRITES_BETWEEN_SWEEPS) {
             self.sweep(SLOTS_A_SWEEP, now);
         }
     }
@@ -369,24 +380,23 @@ impl<'a> Shard<'a> {
     /// Looks at the next few slots and forgets the keys that have recovered: they equal keys that were never seen.
     fn sweep(&mut self, slots: usize, now: Timestamp) {
         let before = self.keys();
-        for _ in 0..=slots.min(self.head.table.slots()) {
-            let number = self.head.cursor as usize;
-            if number > self.head.table.slots() {
-                self.head.cursor = 0;
+        for _ in 0..=slots.min(self.table().slots()) {
+            let number = self.rest.cursor as usize;
+            if number > self.table().slots() {
+                self.rest.cursor = 0;
             } else if self.is_recovered(&self.numbered(number), now) {
                 // The next entry may move into this slot, so the cursor stays.
                 self.remove(number);
             } else {
-                self.head.cursor += 1;
+                self.rest.cursor += 1;
             }
         }
         let swept = (before - self.keys()) as u64;
         if swept > 0 {
             self.beside().counts.swept += swept;
-            self.head.table.shrink(self.slots);
-            self.head.hint(self.head.table.places());
+            self.change_table(Table::shrink);
         }
-        if let Some(beside) = &mut self.head.beside {
+        if let Some(beside) = &mut self.rest.beside {
             beside.holds.forget_expired(now, 1);
         }
     }
@@ -404,14 +414,13 @@ impl<'a> Shard<'a> {
 
     /// Forgets limits that no entry was written under any more, once there are twice as many as there were.
     fn tidy_limits(&mut self) {
-        let Shard { head, slots } = self;
-        let Head { first, table, beside, .. } = &mut **head;
-        let Some(beside) = beside.as_deref_mut() else { return };
+        let (first, table, slots) = (self.first(), self.table(), self.slots);
+        let Some(beside) = self.rest.beside.as_deref_mut() else { return };
         if beside.limits.len() <= beside.limits_before_tidying.max(8) {
             return;
         }
-        let mut used: Vec<u64> = table.iter(*slots).map(|entry| entry.shape).collect();
-        used.push(first.shape);
+        let mut used: Vec<u64> = table.iter(slots).map(|entry| entry.shape).collect();
+        used.push(first.shape());
         used.sort_unstable();
         used.dedup();
         beside.limits.retain(|shape, _| used.binary_search(shape).is_ok());

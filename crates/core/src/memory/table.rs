@@ -5,7 +5,7 @@
 //! it began; growing is two passes over the array. The table runs nearly full and grows by a tenth, not twofold: that is
 //! what keeps a key below 43 bytes.
 
-use super::ground::{Entry, Line, Slot, Slots};
+use super::ground::{Entry, Line, Quad, Slot, Slots};
 
 /// How many keys the table has, and how many places they are spread over. The slots are kept apart.
 #[derive(Clone, Copy, Debug)]
@@ -17,10 +17,16 @@ pub(super) struct Table {
 const LEAST_PLACES: u32 = 6;
 
 impl Table {
-    pub(super) const EMPTY: Table = Table { places: 0, len: 0 };
+    pub(super) const fn new(places: u32, len: u32) -> Table {
+        Table { places, len }
+    }
 
     pub(super) const fn places(self) -> u32 {
         self.places
+    }
+
+    pub(super) const fn len_u32(self) -> u32 {
+        self.len
     }
 
     pub(super) const fn len(self) -> usize {
@@ -44,34 +50,18 @@ impl Table {
         2 * ((u128::from(key) * u128::from(places / 2)) >> 64) as usize
     }
 
-    /// The line that a key points to in a table of so many places.
+    /// Where a key points to.
     #[inline]
-    pub(super) fn first_line(slots: Slots<'_>, key: u64, places: u32) -> Option<Line<'_>> {
-        if places == 0 { None } else { slots.line(Table::place(key, places)) }
+    pub(super) fn first_quad(self, slots: Slots<'_>, key: u64) -> Option<Quad<'_>> {
+        slots.quad(Table::place(key, self.places))
     }
 
     /// The slot that holds the key.
-    #[inline]
     pub(super) fn find(self, slots: Slots<'_>, key: u64) -> Option<Slot<'_>> {
-        self.find_from(Table::first_line(slots, key, self.places), slots, key)
-    }
-
-    /// The same, where the [first line](Table::first_line) is known.
-    #[inline]
-    pub(super) fn find_from<'a>(self, first: Option<Line<'a>>, slots: Slots<'a>, key: u64) -> Option<Slot<'a>> {
-        let line = first?;
-        let keys = line.keys();
-        let smaller = smaller_than(key, keys);
-        if let Some(&other) = keys.get(smaller) {
-            return (other == key).then(|| line.slot(smaller));
+        if self.len == 0 {
+            return None;
         }
-        self.find_beyond(slots, key)
-    }
-
-    /// Of a key that was pushed out of its first line.
-    fn find_beyond(self, slots: Slots<'_>, key: u64) -> Option<Slot<'_>> {
-        let index = self.search(slots, key).ok()?;
-        slots.line(index & !1).map(|line| line.slot(index & 1))
+        slots.slot(self.search(slots, key).ok()?)
     }
 
     /// The number of the slot that holds the key, or of the one where it belongs.
@@ -190,10 +180,10 @@ impl Table {
     }
 }
 
-/// How many of the keys in a line come before `key`. Without a branch, for there is nothing to go by in guessing. An empty
+/// How many of some keys in a row come before `key`. Without a branch, for there is nothing to go by in guessing. An empty
 /// slot counts as larger than any key.
 #[inline]
-fn smaller_than(key: u64, keys: [u64; 2]) -> usize {
+pub(super) fn smaller_than<const N: usize>(key: u64, keys: [u64; N]) -> usize {
     keys.map(|other| usize::from(other.wrapping_sub(1) < key - 1)).iter().sum()
 }
 
@@ -235,10 +225,10 @@ mod tests {
             let ground = Arc::new(Ground::new(shards));
             // A neighbour whose slots must not change.
             let neighbour = Slots::of(&ground, 0);
-            let mut other = Table::EMPTY;
+            let mut other = Table::new(0, 0);
             (1..100).for_each(|key| other.insert(neighbour, entry(key << 56, key)));
             let slots = Slots::of(&ground, shards - 1);
-            let mut table = Table::EMPTY;
+            let mut table = Table::new(0, 0);
             let mut model = BTreeMap::new();
             for (number, (kind, key, crowded)) in steps.into_iter().enumerate() {
                 // Some keys spread out, some crowd at the far end, where entries are pushed past the last place.
@@ -275,7 +265,7 @@ mod tests {
     fn a_key_takes_about_forty_bytes_whatever_the_number() {
         let ground = Arc::new(Ground::new(1));
         let slots = Slots::of(&ground, 0);
-        let mut table = Table::EMPTY;
+        let mut table = Table::new(0, 0);
         let mut key = 1_u64;
         let mut worst = 0;
         for len in 1..20_000 {
