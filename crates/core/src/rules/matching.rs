@@ -181,7 +181,7 @@ impl<'r> MatchedRule<'r, '_> {
             limit: &limit.limit,
             cost,
             reserve: limit.reserve,
-            deadline: None,
+            deadline: self.rule.store_deadline,
         })
     }
 
