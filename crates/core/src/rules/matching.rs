@@ -185,6 +185,11 @@ impl<'r> MatchedRule<'r, '_> {
         })
     }
 
+    /// What each of its limits becomes while this process decides alone, in the order of the charges.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = Option<&'r Limit>> + use<'r> {
+        self.limits.iter().map(|limit| limit.share.as_ref())
+    }
+
     /// The limits that apply.
     pub fn limits(&self) -> impl Iterator<Item = &'r Limit> {
         self.limits.iter().map(|limit| &limit.limit)
