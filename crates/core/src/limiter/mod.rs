@@ -37,6 +37,23 @@ use crate::time::Timestamp;
 ///
 /// A request that the store cannot decide is decided by what each of its rules says about that
 /// ([`OnStoreFailure`](crate::rules::OnStoreFailure)), here and nowhere else: [`DecidedBy`] tells, limit by limit.
+///
+/// ```
+/// use tidegate_core::rules::RuleSet;
+/// use tidegate_core::{DecidedBy, Limiter, MemoryStore, Request};
+///
+/// let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, key: user, limit: 2/min }]");
+/// let limiter = Limiter::new(rules.map_err(|findings| findings.to_string())?.rules, MemoryStore::new());
+/// let request = Request::new("GET", "/").user("alice");
+/// assert!(limiter.check_now(&request).is_allowed());
+/// assert!(limiter.check_now(&request).is_allowed());
+///
+/// let ruling = limiter.check_now(&request);
+/// assert!(!ruling.is_allowed());
+/// assert_eq!(ruling.ruled[0].by, DecidedBy::Store);
+/// assert!(limiter.health().store.is_well());
+/// # Ok::<(), String>(())
+/// ```
 pub struct Limiter<S, C = SystemClock> {
     rules: ArcSwap<Generation>,
     generations: AtomicU64,

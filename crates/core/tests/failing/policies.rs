@@ -252,3 +252,11 @@ fn a_request_that_no_rule_governs_passes_without_a_question() {
     assert!(stage.alice().is_allowed());
     assert_eq!(stage.limiter.store().questions(), 0);
 }
+
+#[test]
+fn checks_may_move_between_threads() {
+    fn is_send<T: Send>(_: &T) {}
+    let stage = Stage::new("rules: [{ id: a, limit: 1/h }]");
+    is_send(&stage.limiter.check(&alice()));
+    is_send(&stage.limiter.report_local());
+}
