@@ -17,13 +17,16 @@ pub struct Charge<'a> {
     pub cost: u64,
     /// For how long the cost stays open to be settled at what it really was; `None` if it is final.
     pub reserve: Option<Micros>,
+    /// For how long the request can wait for a store that is not in this process; `None` leaves it to the store. Of the
+    /// charges of one request, the shortest counts.
+    pub deadline: Option<Micros>,
 }
 
 impl<'a> Charge<'a> {
     /// A charge of one, final at once.
     #[must_use]
     pub const fn new(rule: &'a RuleId, key: &'a Key<'a>, limit: &'a Limit) -> Charge<'a> {
-        Charge { rule, key, limit, cost: 1, reserve: None }
+        Charge { rule, key, limit, cost: 1, reserve: None, deadline: None }
     }
 
     /// The same charge at another cost.
@@ -36,6 +39,12 @@ impl<'a> Charge<'a> {
     #[must_use]
     pub fn reserve(self, ttl: impl Into<Micros>) -> Charge<'a> {
         Charge { reserve: Some(ttl.into()), ..self }
+    }
+
+    /// The same charge, to be decided within `deadline` or not at all.
+    #[must_use]
+    pub fn deadline(self, deadline: impl Into<Micros>) -> Charge<'a> {
+        Charge { deadline: Some(deadline.into()), ..self }
     }
 
     /// Whether admitting it takes something that is to be given back: a reserved cost or a slot.

@@ -1,6 +1,7 @@
 //! Whom a charge is for, and under which rule.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -120,6 +121,13 @@ impl PartialEq for Key<'_> {
 
 impl Eq for Key<'_> {}
 
+impl Hash for Key<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // A part is hashed with its length, so parts do not run together.
+        self.parts().for_each(|part| part.hash(state));
+    }
+}
+
 impl fmt::Debug for Key<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key")?;
@@ -174,8 +182,8 @@ impl PartialEq for RuleId {
 
 impl Eq for RuleId {}
 
-impl std::hash::Hash for RuleId {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+impl Hash for RuleId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
         self.name.hash(state);
     }
 }

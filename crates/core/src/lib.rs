@@ -67,7 +67,7 @@ pub use facts::{Fact, Facts, Request};
 pub use gate::{Gate, Refusal};
 pub use key::{Key, RuleId};
 pub use limit::{Algorithm, Limit, LimitError, State};
-pub use limiter::{Generation, Limiter, Ruled, Ruling};
+pub use limiter::{Condition, DecidedBy, Generation, Health, Limiter, Reports, Ruled, Ruling, WithoutStore};
 pub use memory::{DEFAULT_MAX_KEYS, MemoryStats, MemoryStore};
 pub use notation::NotationError;
 pub use permit::Permit;

@@ -176,6 +176,7 @@ rules:
     key: [address, 'path:what']
     limits: [20/s burst 50, { name: daily, limit: fixed 1000/day, cost: hits }]
     on_store_failure: deny
+    store_deadline: 50ms
     replaces: usual
   - { id: dark, limit: 2/s, mode: shadow }
   - { id: staff, match: { address: 10.0.0.0/8 }, limit: unlimited }
@@ -213,23 +214,24 @@ tier     free
 
 old     off
 usual   replaced     by `search`
-search  match        key            address 203.0.113.7, path:what tea
-                     limit          20/s burst 50, cost 1
-                     limit          fixed 1000/day, cost 3
-                     mode           enforce
-                     store failure  deny
-                     written in     rules.yaml:5:5
-dark    match        key            shared by all requests
-                     limit          2/s, cost 1
-                     mode           shadow
-                     store failure  allow
-                     written in     rules.yaml:11:5
+search  match        key             address 203.0.113.7, path:what tea
+                     limit           20/s burst 50, cost 1
+                     limit           fixed 1000/day, cost 3
+                     mode            enforce
+                     store failure   deny
+                     store deadline  50ms
+                     written in      rules.yaml:5:5
+dark    match        key             shared by all requests
+                     limit           2/s, cost 1
+                     mode            shadow
+                     store failure   allow
+                     written in      rules.yaml:12:5
 staff   no match     address is `203.0.113.7`, wanted `10.0.0.0/8`
-keys    match        key            api_key #f28f794d
-                     limit          5/s, cost 1 (for this tier)
-                     mode           enforce
-                     store failure  allow
-                     written in     rules.yaml:13:5
+keys    match        key             api_key #f28f794d
+                     limit           5/s, cost 1 (for this tier)
+                     mode            enforce
+                     store failure   allow
+                     written in      rules.yaml:14:5
 beyond  not reached  `keys` stops the search
 
 rules that match: 3 of 7

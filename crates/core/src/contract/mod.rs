@@ -44,6 +44,7 @@
 
 pub mod changing;
 pub mod deciding;
+pub mod faulty;
 pub mod holding;
 pub mod racing;
 pub mod traces;

@@ -21,6 +21,7 @@ mod fixed_window;
 mod gcra;
 mod leaky_bucket;
 mod packed;
+mod share;
 mod sliding_log;
 mod sliding_window;
 mod token_bucket;

@@ -116,6 +116,8 @@ pub struct Charged {
     pub limits: Vec<ShownLimit>,
     /// What happens when the store cannot decide.
     pub on_store_failure: String,
+    /// For how long the request can wait for the store; `None` leaves it to the store.
+    pub store_deadline: Option<String>,
     /// How much the request matters when not all can be served.
     pub priority: Priority,
 }
@@ -222,6 +224,7 @@ impl MatchedRule<'_, '_> {
             granted: self.granted,
             limits: limits.collect(),
             on_store_failure: self.rule.on_store_failure.to_string(),
+            store_deadline: self.rule.store_deadline.map(write_span),
             priority: self.rule.priority,
         }
     }

@@ -181,7 +181,13 @@ impl<'r> MatchedRule<'r, '_> {
             limit: &limit.limit,
             cost,
             reserve: limit.reserve,
+            deadline: self.rule.store_deadline,
         })
+    }
+
+    /// What each of its limits becomes while this process decides alone, in the order of the charges.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = Option<&'r Limit>> + use<'r> {
+        self.limits.iter().map(|limit| limit.share.as_ref())
     }
 
     /// The limits that apply.

@@ -30,6 +30,7 @@ pub struct Rule {
     pub(super) limits: Limits,
     pub(super) mode: Mode,
     pub(super) on_store_failure: OnStoreFailure,
+    pub(super) store_deadline: Option<Micros>,
     pub(super) priority: Priority,
     pub(super) replaces: Vec<Arc<str>>,
     pub(super) stops: bool,
@@ -58,6 +59,12 @@ impl Rule {
     #[must_use]
     pub const fn on_store_failure(&self) -> OnStoreFailure {
         self.on_store_failure
+    }
+
+    /// For how long a request can wait for the store; `None` leaves it to the store.
+    #[must_use]
+    pub const fn store_deadline(&self) -> Option<Micros> {
+        self.store_deadline
     }
 
     /// How much the requests that it governs matter when not all can be served.
@@ -233,6 +240,14 @@ pub(super) struct Limits {
     pub(super) overrides: Overrides,
 }
 
+impl Limits {
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut RuleLimit> {
+        let by_tier = self.tiers.iter_mut().flat_map(|(_, limits)| limits);
+        let single = self.overrides.0.values_mut().flatten();
+        self.default.iter_mut().flatten().chain(by_tier).chain(single)
+    }
+}
+
 /// Limits for single keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Overrides(HashMap<String, Vec<RuleLimit>, RandomState>);
@@ -262,6 +277,8 @@ pub(super) struct RuleLimit {
     pub(super) cost: Cost,
     /// For how long the cost stays open to be settled.
     pub(super) reserve: Option<Micros>,
+    /// What this process may decide by itself while the store is away, if the rule's policy says that it does.
+    pub(super) share: Option<Limit>,
 }
 
 /// What a request costs.

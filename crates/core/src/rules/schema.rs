@@ -95,6 +95,8 @@ struct Rule {
     mode: Mode,
     /// What to do when the store cannot decide.
     on_store_failure: OnStoreFailure,
+    /// For how long a request can wait for the store, from `1ms` to `10s`. The store's own setting, if left out.
+    store_deadline: Span,
     /// How much the requests matter when not all can be served.
     priority: Priority,
     /// Rules that do not apply where this one does.

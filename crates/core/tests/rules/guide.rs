@@ -1,4 +1,5 @@
-//! `docs/rules.md` cannot rot: what it shows loads, and what it says of mistakes is what is printed.
+//! `docs/rules.md` and `docs/failure-modes.md` cannot rot: what they show loads, and what is said of mistakes is what is
+//! printed.
 //!
 //! A fence marked `yaml` must load without a warning, one marked `yaml,warned` with the warnings that the fence after it
 //! quotes, and one marked `yaml,bad` must not load: the fence after it is what is printed. Other marks behind `yaml,` are
@@ -9,11 +10,12 @@ use tidegate_core::rules::{RuleSet, load, normalize};
 use crate::support::{charges, get, key, rule};
 
 const GUIDE: &str = include_str!("../../../../docs/rules.md");
+const FAILURE_MODES: &str = include_str!("../../../../docs/failure-modes.md");
 
 /// The fences, each with its mark and the line it begins in.
-fn fences() -> Vec<(usize, &'static str, String)> {
+fn fences(guide: &'static str) -> Vec<(usize, &'static str, String)> {
     let mut fences = Vec::new();
-    let mut lines = GUIDE.lines().enumerate();
+    let mut lines = guide.lines().enumerate();
     while let Some((number, line)) = lines.next() {
         let Some(mark) = line.strip_prefix("```") else { continue };
         let text =
@@ -26,12 +28,14 @@ fn fences() -> Vec<(usize, &'static str, String)> {
 #[test]
 fn what_the_guide_shows_loads() {
     let mut seen = 0;
-    for (line, _, text) in fences().iter().filter(|(_, mark, _)| *mark == "yaml") {
-        match RuleSet::parse("rules.yaml", text) {
-            Ok(loaded) => assert!(loaded.warnings.0.is_empty(), "docs/rules.md:{line}\n{}", loaded.warnings),
-            Err(findings) => panic!("docs/rules.md:{line}\n{findings}"),
+    for (page, guide) in [("rules", GUIDE), ("failure-modes", FAILURE_MODES)] {
+        for (line, _, text) in fences(guide).iter().filter(|(_, mark, _)| *mark == "yaml") {
+            match RuleSet::parse("rules.yaml", text) {
+                Ok(loaded) => assert!(loaded.warnings.0.is_empty(), "docs/{page}.md:{line}\n{}", loaded.warnings),
+                Err(findings) => panic!("docs/{page}.md:{line}\n{findings}"),
+            }
+            seen += 1;
         }
-        seen += 1;
     }
     assert!(seen > 15, "the guide has only {seen} examples");
 }
@@ -39,7 +43,7 @@ fn what_the_guide_shows_loads() {
 #[test]
 fn the_files_that_the_guide_shows_load_together() {
     let folder = tempfile::TempDir::new().unwrap();
-    for (_, mark, text) in fences() {
+    for (_, mark, text) in fences(GUIDE) {
         if let Some(name) = mark.strip_prefix("yaml,").filter(|name| name.ends_with(".yaml")) {
             let path = folder.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -52,7 +56,7 @@ fn the_files_that_the_guide_shows_load_together() {
 
 #[test]
 fn what_the_guide_says_of_mistakes_is_what_is_printed() {
-    let fences = fences();
+    let fences = fences(GUIDE);
     let mut seen = 0;
     for (number, (line, mark, text)) in fences.iter().enumerate() {
         let printed = match (*mark, RuleSet::parse("rules.yaml", text)) {

@@ -137,3 +137,16 @@ fn what_happens_without_a_store_is_said_and_bounded() {
         assert_eq!(rules.rules()[0].on_store_failure().to_string(), meant);
     }
 }
+
+#[test]
+fn a_rule_says_for_how_long_the_store_is_waited_for() {
+    let request = get("/");
+    let deadline = |rest: &str| {
+        let rules = rule(&format!("limits: [1/s, 5/min]{rest}"));
+        let deadlines: Vec<_> = rules.matching(&request).charges().map(|charge| charge.deadline).collect();
+        assert_eq!(deadlines, [rules.rules()[0].store_deadline(); 2]);
+        deadlines[0]
+    };
+    assert_eq!(deadline(""), None);
+    assert_eq!(deadline(", store_deadline: 50ms"), Some(Micros::from_millis(50)));
+}

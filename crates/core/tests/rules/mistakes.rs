@@ -65,6 +65,16 @@ fn in_a_rule() -> Vec<(&'static str, String)> {
             "4:34 [soon] `allow_for` is `soon`, which is no span of time; no such unit of time: write ms, s, min, h, day, week, month or year".into(),
         ),
         ("id: r\n  limit: 1/s\n  on_store_failure: { local_percent: 0 }", "4:38 [0] `local_percent` cannot be 0; write 1 to 100".into()),
+        (
+            "id: r\n  limit: 1/s\n  store_deadline: quick",
+            "4:19 [quick] `store_deadline` is `quick`, which is no span of time; no such unit of time: write ms, s, min, h, day, week, month or year".into(),
+        ),
+        ("id: r\n  limit: 1/s\n  store_deadline: 1min", "4:19 [1min] `store_deadline` cannot be 1min; write 1ms to 10s".into()),
+        ("id: r\n  limit: 1/s\n  store_deadline: 0s", "4:19 [0s] `store_deadline` cannot be 0s; write 1ms to 10s".into()),
+        (
+            "id: r\n  limit: 1_000_000/s burst 4_000_000_000_000_000\n  on_store_failure: { local_percent: 99 }",
+            "4:21 [{] 99% of `1000000/s burst 4000000000000000` cannot be counted; a capacity of 3960000000000000 cannot be counted exactly at 990000 per 1s: give at most 45035996273704, or a rate that divides its period evenly (a round number per round period), or a fixed window".into(),
+        ),
         ("id: r\n  limit: 1/s\n  replaces: x", "4:13 [x] there is no rule `x` to replace; name the id of a rule".into()),
         ("id: r\n  limit: 1/s\n  replaces: [r]", "4:14 [r] the rule `r` replaces itself; remove it from `replaces`".into()),
         ("id: rule-1\n  limit: 1/s\n- id: b\n  limit: 1/s\n  replaces: rule_1", "6:13 [rule_1] there is no rule `rule_1` to replace; did you mean `rule-1`?".into()),

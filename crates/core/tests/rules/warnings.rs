@@ -17,6 +17,16 @@ fn a_key_that_anyone_can_choose_is_doubtful() {
 }
 
 #[test]
+fn a_share_that_a_request_does_not_fit_in_is_doubtful() {
+    let text = |percent| {
+        format!("rules: [{{ id: r, limit: 20/s, cost: 5, on_store_failure: {{ local_percent: {percent} }} }}]")
+    };
+    let expected = "warning: 1:58 [{] a request that costs 5 cannot pass a share that holds 4; it is denied while the store is away: raise `local_percent`, or lower the cost";
+    assert_eq!(doubts(&text(20)), [expected]);
+    assert_eq!(doubts(&text(25)), [""; 0]);
+}
+
+#[test]
 fn a_rule_that_is_never_reached_is_doubtful() {
     for (first, second) in [
         ("", ""),

@@ -151,12 +151,13 @@ fn charged_lines(rule: &ExplainedRule, charged: &Charged) -> Vec<String> {
     }
     lines.push(labelled("mode", &rule.mode.to_string()));
     lines.push(labelled("store failure", &charged.on_store_failure));
+    lines.extend(charged.store_deadline.as_ref().map(|deadline| labelled("store deadline", deadline)));
     lines.push(labelled("written in", &rule.place.to_string()));
     lines
 }
 
 fn labelled(label: &str, value: &str) -> String {
-    format!("{label:<15}{value}")
+    format!("{label:<16}{value}")
 }
 
 fn limit_line(limit: &ShownLimit) -> String {

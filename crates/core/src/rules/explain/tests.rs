@@ -103,6 +103,7 @@ rules:
     limits: [20/s burst 50, { name: daily, limit: fixed 1000/day, cost: 'header:X-Cost', reserve: 2min }]
     tiers: { paid: unlimited }
     on_store_failure: { allow_for: 30s }
+    store_deadline: 50ms
     priority: high
   - { id: users, key: user, limit: 5/min }
 ",
@@ -116,6 +117,7 @@ rules:
     assert_eq!(limits, [("calls", "20/s burst 50", 1), ("calls/daily", "fixed 1000/day", 25)]);
     assert_eq!(calls.limits[1].reserve.as_deref(), Some("2min"));
     assert_eq!((calls.on_store_failure.as_str(), calls.priority), ("allow for 30s", Priority::High));
+    assert_eq!(calls.store_deadline.as_deref(), Some("50ms"));
     assert_eq!(calls.granted, Granted::Everyone);
     let shared = charged(&explained[1].1);
     assert_eq!((shared.key.len(), shared.missing.as_deref()), (0, Some("user")));

@@ -70,14 +70,19 @@ fn by_path(reader: &mut Reader<'_>, node: &Node, otherwise: u64) -> Option<Cost>
     Some(Cost::ByPath { paths, otherwise })
 }
 
-/// A cost that the limit can never admit makes a rule that always denies.
-pub(super) fn check(reader: &mut Reader<'_>, at: Position, limit: &Limit, cost: &Cost) {
-    let most = match cost {
+/// The most that the rule itself says a request costs.
+pub(super) fn most(cost: &Cost) -> u64 {
+    match cost {
         Cost::Fixed(cost) => *cost,
         Cost::ByPath { paths, otherwise } => paths.iter().map(|(_, cost)| *cost).max().unwrap_or(0).max(*otherwise),
         Cost::Said { otherwise, .. } => *otherwise,
         Cost::Hits => 1,
-    };
+    }
+}
+
+/// A cost that the limit can never admit makes a rule that always denies.
+pub(super) fn check(reader: &mut Reader<'_>, at: Position, limit: &Limit, cost: &Cost) {
+    let most = most(cost);
     // A capacity of nothing says "admit nothing", and is meant.
     if limit.capacity() > 0 && most > limit.capacity() {
         let problem = format!("a request that costs {most} can never pass a limit that holds {}", limit.capacity());

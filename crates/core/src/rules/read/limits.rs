@@ -44,7 +44,7 @@ pub(super) fn read(
             limits.default = preset.map(|preset| {
                 let limit = preset.limit();
                 cost::check(reader, fields.at, &limit, &cost);
-                vec![RuleLimit { id: RuleId::new(rule), limit, cost: cost.clone(), reserve: None }]
+                vec![RuleLimit { id: RuleId::new(rule), limit, cost: cost.clone(), reserve: None, share: None }]
             });
         }
     }
@@ -126,7 +126,7 @@ fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Opt
         reader.limit(node)?
     };
     cost::check(reader, node.at, &limit, &of_cost);
-    Some((name, RuleLimit { id: RuleId::new(""), limit, cost: of_cost, reserve }))
+    Some((name, RuleLimit { id: RuleId::new(""), limit, cost: of_cost, reserve, share: None }))
 }
 
 fn limit_name(reader: &mut Reader<'_>, node: &Node) -> Option<String> {

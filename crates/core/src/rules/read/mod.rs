@@ -2,6 +2,7 @@
 
 pub(super) mod conditions;
 pub(super) mod cost;
+pub(super) mod failure;
 pub(super) mod keys;
 pub(super) mod limits;
 mod long_form;
@@ -10,7 +11,7 @@ mod overrides;
 use std::sync::Arc;
 
 use super::presets::{PRESETS, Preset};
-use super::rule::{Mode, OnMissingKey, OnStoreFailure, Priority, Rule};
+use super::rule::{Mode, OnMissingKey, Priority, Rule};
 use super::tiers::Tiers;
 use super::yaml::{Fields, Node, Position, Reader, Value};
 use crate::time::Micros;
@@ -40,7 +41,7 @@ pub(super) struct Mention {
 }
 
 pub(in crate::rules) const FILE: [&str; 3] = ["include", "tiers", "rules"];
-pub(in crate::rules) const RULE: [&str; 15] = [
+pub(in crate::rules) const RULE: [&str; 16] = [
     "id",
     "preset",
     "match",
@@ -53,11 +54,11 @@ pub(in crate::rules) const RULE: [&str; 15] = [
     "cost",
     "mode",
     "on_store_failure",
+    "store_deadline",
     "priority",
     "replaces",
     "stop",
 ];
-pub(in crate::rules) const ON_STORE_FAILURE: [&str; 2] = ["allow_for", "local_percent"];
 
 pub(in crate::rules) const ON_MISSING_KEY: [(&str, OnMissingKey); 3] =
     [("share", OnMissingKey::Share), ("skip", OnMissingKey::Skip), ("refuse", OnMissingKey::Refuse)];
@@ -65,11 +66,6 @@ pub(in crate::rules) const MODES: [(&str, Mode); 3] =
     [("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
 pub(in crate::rules) const PRIORITIES: [(&str, Priority); 4] =
     [("critical", Priority::Critical), ("high", Priority::High), ("normal", Priority::Normal), ("low", Priority::Low)];
-pub(in crate::rules) const FAILURE_POLICIES: [(&str, OnStoreFailure); 3] = [
-    ("allow", OnStoreFailure::Allow { at_most: None }),
-    ("deny", OnStoreFailure::Deny),
-    ("local", OnStoreFailure::Local { percent: 100 }),
-];
 
 pub(super) fn file(reader: &mut Reader<'_>, root: &Node) -> File {
     let mut file = File::default();
@@ -120,14 +116,19 @@ fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut File) -> Option<Rule> {
         (None, Some(preset)) => preset.key(),
         (None, None) => Vec::new(),
     };
-    let limits = limits::read(reader, &fields, id.as_deref().unwrap_or(""), &key, preset);
+    let mut limits = limits::read(reader, &fields, id.as_deref().unwrap_or(""), &key, preset);
     let on_missing_key =
         fields.get("on_missing_key").and_then(|node| reader.choice(node, "`on_missing_key`", &ON_MISSING_KEY));
     let mode = fields.get("mode").and_then(|node| reader.choice(node, "`mode`", &MODES));
     let on_store_failure = match fields.get("on_store_failure") {
-        Some(node) => on_store_failure(reader, node).unwrap_or_default(),
+        Some(node) => {
+            let policy = failure::policy(reader, node).unwrap_or_default();
+            failure::share(reader, node.at, policy, &mut limits);
+            policy
+        }
         None => preset.map(Preset::on_store_failure).unwrap_or_default(),
     };
+    let store_deadline = fields.get("store_deadline").and_then(|node| failure::deadline(reader, node));
     let priority = fields.get("priority").and_then(|node| reader.choice(node, "`priority`", &PRIORITIES));
     let replaces = fields.get("replaces").map(|node| replaces(reader, node, id.as_ref(), file)).unwrap_or_default();
     let stops = fields.get("stop").and_then(|node| reader.flag(node, "`stop`")).unwrap_or(false);
@@ -144,6 +145,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut File) -> Option<Rule> {
         limits,
         mode: mode.unwrap_or_default(),
         on_store_failure,
+        store_deadline,
         priority: priority.unwrap_or_default(),
         replaces,
         stops,
@@ -189,31 +191,6 @@ fn replaces(reader: &mut Reader<'_>, node: &Node, rule: Option<&Arc<str>>, file:
         }
     }
     ids
-}
-
-fn on_store_failure(reader: &mut Reader<'_>, node: &Node) -> Option<OnStoreFailure> {
-    if !matches!(node.value, Value::Map(_)) {
-        return reader.choice(node, "`on_store_failure`", &FAILURE_POLICIES);
-    }
-    let fields = reader.fields(node, "`on_store_failure`", &ON_STORE_FAILURE)?;
-    match (fields.get("allow_for"), fields.get("local_percent")) {
-        (Some(span), None) => {
-            let at_most = span_of(reader, span, "`allow_for`")?;
-            Some(OnStoreFailure::Allow { at_most: Some(at_most) })
-        }
-        (None, Some(percent)) => match reader.count(percent, "`local_percent`")? {
-            number @ 1..=100 => Some(OnStoreFailure::Local { percent: u8::try_from(number).unwrap_or(100) }),
-            number => {
-                reader.error(percent.at, format_args!("`local_percent` cannot be {number}"), "write 1 to 100");
-                None
-            }
-        },
-        _ => {
-            let help = "write `allow`, `deny`, `local`, `{ allow_for: 30s }` or `{ local_percent: 20 }`";
-            reader.error(node.at, "one of `allow_for` and `local_percent` is wanted", help);
-            None
-        }
-    }
 }
 
 /// A span of time such as `30s`.

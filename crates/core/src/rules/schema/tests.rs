@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::schema;
-use crate::rules::read::{self, conditions, cost, keys, limits};
+use crate::rules::read::{self, conditions, cost, failure, keys, limits};
 use crate::rules::{RuleSet, presets, tiers};
 
 fn whole() -> Value {
@@ -51,7 +51,7 @@ fn the_schema_has_the_fields_that_the_reader_knows() {
         ("NetworkSizes", &keys::NETWORK_SIZES),
         ("SpelledOut", &limits::LIMIT),
         ("CostBy", &cost::COST),
-        ("BoundedPolicy", &read::ON_STORE_FAILURE),
+        ("BoundedPolicy", &failure::ON_STORE_FAILURE),
     ] {
         assert_eq!(properties(name), set(known.iter().copied()), "{name}");
     }
@@ -70,7 +70,7 @@ fn the_schema_has_the_words_that_the_reader_knows() {
     assert_eq!(words("Mode"), set(read::MODES.map(|(name, _)| name)));
     assert_eq!(words("Priority"), set(read::PRIORITIES.map(|(name, _)| name)));
     assert_eq!(words("OnMissingKey"), set(read::ON_MISSING_KEY.map(|(name, _)| name)));
-    assert_eq!(words("FailurePolicy"), set(read::FAILURE_POLICIES.map(|(name, _)| name)));
+    assert_eq!(words("FailurePolicy"), set(failure::FAILURE_POLICIES.map(|(name, _)| name)));
     assert_eq!(words("Preset"), set(presets::PRESETS.map(|(name, _)| name)));
     assert_eq!(words("KeyWord"), set(keys::PARTS.into_iter().filter(|part| !part.contains(':'))));
     for algorithm in words("Algorithm") {
@@ -172,12 +172,13 @@ rules:
     cost: { paths: { /search: 5, /export/**: 50 }, otherwise: 1 }
     replaces: one
     on_store_failure: { allow_for: 30s }
+    store_deadline: 50ms
 ",
     "rules: [{ id: a, limit: shaper 10/s queue 50, cost: hits, on_store_failure: deny, replaces: [] }]",
     "rules: [{ id: a, key: [address, { address: { ipv6: 48 } }], limit: 5/s, cost: 3, mode: off }]",
 ];
 
-const BAD: [&str; 28] = [
+const BAD: [&str; 29] = [
     "{}",
     "[]",
     "rule: []",
@@ -205,5 +206,6 @@ const BAD: [&str; 28] = [
     "rules: [{ id: a, limit: 5/s, match: { host: { is: x } } }]",
     "rules: [{ id: a, limit: 5/s, match: { method: [] } }]",
     "rules: [{ id: a, limit: 5/s, on_store_failure: { local_percent: 0 } }]",
+    "rules: [{ id: a, limit: 5/s, store_deadline: 20 }]",
     "tiers: { paid: 5/s }",
 ];

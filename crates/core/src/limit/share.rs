@@ -1,0 +1,119 @@
+//! A part of a limit, for a process that has to decide without the others.
+
+use super::{
+    Algorithm, Concurrency, FixedWindow, Gcra, Limit, LimitError, Meter, Shaper, SlidingLog, SlidingWindow,
+    TokenBucket, Windows,
+};
+use crate::rate::{LONGEST_PERIOD, Rate};
+use crate::time::Micros;
+
+impl Limit {
+    /// The same limit with `percent` of its capacity and of its rate; all of it from 100 on.
+    ///
+    /// Counts are rounded down, but something that holds anything still holds one. Rates are exact where that can be
+    /// counted, and otherwise a little less; never less than one in 366 days.
+    ///
+    /// # Errors
+    /// If a bucket of that share cannot be counted exactly.
+    pub fn share(&self, percent: u8) -> Result<Limit, LimitError> {
+        if percent >= 100 {
+            return Ok(*self);
+        }
+        let count = |whole: u64| share_of_count(whole, percent);
+        match *self.algorithm() {
+            Algorithm::TokenBucket(limit) => bucket(limit.capacity(), limit.refill(), percent, TokenBucket::new),
+            Algorithm::Gcra(limit) => bucket(limit.capacity(), limit.rate(), percent, Gcra::new),
+            Algorithm::Meter(limit) => bucket(limit.capacity(), limit.outflow(), percent, Meter::new),
+            Algorithm::Shaper(limit) => bucket(limit.capacity(), limit.outflow(), percent, Shaper::new),
+            Algorithm::FixedWindow(limit) => match limit.windows() {
+                Windows::Every(window) => FixedWindow::new(count(limit.limit()), window).map(Limit::from),
+                Windows::Calendar(calendar) => FixedWindow::calendar(count(limit.limit()), calendar).map(Limit::from),
+            },
+            Algorithm::SlidingWindow(limit) => {
+                SlidingWindow::with_parts(count(limit.limit()), limit.window(), limit.parts()).map(Limit::from)
+            }
+            Algorithm::SlidingLog(limit) => SlidingLog::new(count(limit.limit()), limit.window()).map(Limit::from),
+            Algorithm::Concurrency(limit) => Concurrency::new(count(limit.slots()), limit.ttl()).map(Limit::from),
+        }
+    }
+}
+
+fn share_of_count(whole: u64, percent: u8) -> u64 {
+    let share = u128::from(whole) * u128::from(percent) / 100;
+    u64::try_from(share).unwrap_or(whole).max(whole.min(1))
+}
+
+fn bucket<L: Into<Limit>>(
+    capacity: u64,
+    rate: Rate,
+    percent: u8,
+    build: impl Fn(u64, Rate) -> Result<L, LimitError>,
+) -> Result<Limit, LimitError> {
+    let capacity = share_of_count(capacity, percent);
+    let exact = exact_share(rate, percent).and_then(|rate| build(capacity, rate));
+    // A fraction of a token per period may take more drops than can be counted; whole tokens take fewer.
+    let bucket = exact.or_else(|_| build(capacity, Rate::new(share_of_count(rate.tokens(), percent), rate.period())?));
+    bucket.map(L::into)
+}
+
+/// `tokens · percent` per `100 · period`, reduced.
+fn exact_share(rate: Rate, percent: u8) -> Result<Rate, LimitError> {
+    let (tokens, period) = (rate.drops_per_micro() * u64::from(percent), rate.drops_per_token() * 100);
+    let reduced = gcd(tokens, period);
+    let (tokens, period) = (tokens / reduced, period / reduced);
+    if period <= LONGEST_PERIOD.get() {
+        return Rate::new(tokens, Micros::new(period));
+    }
+    let in_longest = u128::from(tokens) * u128::from(LONGEST_PERIOD.get()) / u128::from(period);
+    Rate::new(u64::try_from(in_longest).unwrap_or(u64::MAX).max(1), LONGEST_PERIOD)
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(limit: &str, percent: u8) -> String {
+        let limit: Limit = limit.parse().unwrap();
+        limit.share(percent).unwrap().to_string()
+    }
+
+    #[test]
+    fn a_share_is_a_limit_of_the_same_kind() {
+        for (limit, share_of_20) in [
+            ("20/s burst 50", "1/250ms burst 10"),
+            ("gcra 100/min burst 10", "gcra 1/3s burst 2"),
+            ("meter 10/s burst 20", "meter 1/500ms burst 4"),
+            ("shaper 10/s queue 50", "shaper 1/500ms queue 10"),
+            ("fixed 1000/day", "fixed 200/day"),
+            ("fixed 1000/month calendar", "fixed 200/month calendar"),
+            ("sliding 300/min parts 6", "sliding 60/min parts 6"),
+            ("log 9/min", "log 1/min"),
+            ("concurrent 10 ttl 30s", "concurrent 2 ttl 30s"),
+        ] {
+            assert_eq!(share(limit, 20), share_of_20);
+            assert_eq!(share(limit, 100), limit);
+        }
+    }
+
+    #[test]
+    fn what_holds_anything_holds_one_and_what_holds_nothing_nothing() {
+        assert_eq!(share("log 3/min", 1), "log 1/min");
+        assert_eq!(share("log 0/min", 50), "log 0/min");
+        assert_eq!(share("1/s burst 0", 50), "1/2s burst 0");
+        assert_eq!(share("1/month", 1), "1/366day");
+    }
+
+    #[test]
+    fn a_share_that_is_too_fine_is_rounded_down_to_whole_tokens() {
+        let rate = Rate::new(999_983, Micros::from_secs(1)).unwrap();
+        let limit = Limit::from(TokenBucket::new(3_000_000_000, rate).unwrap());
+        assert_eq!(limit.share(33).unwrap().to_string(), "329994/s burst 990000000");
+    }
+}

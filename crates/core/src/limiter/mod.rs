@@ -1,0 +1,227 @@
+//! Rules and a store, put together.
+
+mod failing;
+mod fallback;
+mod health;
+mod ledger;
+mod ruling;
+
+pub use health::{Condition, Health, Reports, WithoutStore};
+pub use ruling::{DecidedBy, Ruled, Ruling};
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use arc_swap::ArcSwap;
+use smallvec::SmallVec;
+
+use self::fallback::{Fallback, Taking};
+use self::health::Watch;
+use self::ruling::Decided;
+use crate::charge::Charge;
+use crate::clock::{Clock, SystemClock};
+use crate::facts::Facts;
+use crate::memory::MemoryStore;
+use crate::receipt::{Receipt, Settlement};
+use crate::rules::{Matched, MatchedRule, Mode, RuleSet};
+use crate::store::{Store, StoreError};
+use crate::time::Timestamp;
+
+/// Decides requests by rules that may be replaced while it runs.
+///
+/// Each request is decided by the rules of one generation from beginning to end. What was counted belongs to the rules'
+/// ids, so a rule that is still there after a change keeps it.
+///
+/// A request that the store cannot decide is decided by what each of its rules says about that
+/// ([`OnStoreFailure`](crate::rules::OnStoreFailure)), here and nowhere else: [`DecidedBy`] tells, limit by limit.
+///
+/// ```
+/// use tidegate_core::rules::RuleSet;
+/// use tidegate_core::{DecidedBy, Limiter, MemoryStore, Request};
+///
+/// let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, key: user, limit: 2/min }]");
+/// let limiter = Limiter::new(rules.map_err(|findings| findings.to_string())?.rules, MemoryStore::new());
+/// let request = Request::new("GET", "/").user("alice");
+/// assert!(limiter.check_now(&request).is_allowed());
+/// assert!(limiter.check_now(&request).is_allowed());
+///
+/// let ruling = limiter.check_now(&request);
+/// assert!(!ruling.is_allowed());
+/// assert_eq!(ruling.ruled[0].by, DecidedBy::Store);
+/// assert!(limiter.health().store.is_well());
+/// # Ok::<(), String>(())
+/// ```
+pub struct Limiter<S, C = SystemClock> {
+    rules: ArcSwap<Generation>,
+    generations: AtomicU64,
+    store: S,
+    fallback: Fallback<C>,
+    watch: Watch,
+}
+
+/// Rules, and the how-manieth they are.
+#[derive(Debug)]
+pub struct Generation {
+    /// Counted from 1.
+    pub number: u64,
+    /// The rules.
+    pub rules: RuleSet,
+}
+
+impl<S> Limiter<S> {
+    /// Decides by `rules`, with state in `store`. While the store is away, time is the machine's.
+    pub fn new(rules: RuleSet, store: S) -> Limiter<S> {
+        Limiter::with_clock(rules, store, SystemClock::new())
+    }
+}
+
+impl<S, C: Clock> Limiter<S, C> {
+    /// Decides by `rules`, with state in `store`. While the store is away, time is what `clock` says.
+    pub fn with_clock(rules: RuleSet, store: S, clock: C) -> Limiter<S, C> {
+        let first = Generation { number: 1, rules };
+        Limiter {
+            rules: ArcSwap::from_pointee(first),
+            generations: AtomicU64::new(1),
+            store,
+            fallback: Fallback::new(clock),
+            watch: Watch::new(),
+        }
+    }
+
+    /// The store that keeps the state.
+    pub const fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The present rules.
+    pub fn rules(&self) -> Arc<Generation> {
+        self.rules.load_full()
+    }
+
+    /// Decides by other rules from now on. Says their generation.
+    pub fn replace(&self, rules: RuleSet) -> u64 {
+        let number = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
+        self.rules.store(Arc::new(Generation { number, rules }));
+        number
+    }
+
+    /// How the store is doing, and what was decided without it.
+    pub fn health(&self) -> Health {
+        self.watch.health(self.fallback.ledger.waiting(), self.fallback.ledger.unwritten())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.fallback.clock().now()
+    }
+}
+
+type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
+
+impl<S: Store, C: Clock> Limiter<S, C> {
+    /// Decides a request, and charges it if it may go ahead.
+    pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
+        let generation = self.rules.load();
+        let matched = generation.rules.matching(facts);
+        let mut ruling = Ruling::begin(&generation, &matched);
+        if ruling.refused.is_none() {
+            let charges: Charges<'_> = matched.charges().collect();
+            let decided = self.decide(&charges, enforced(&matched), Taking::All).await;
+            self.count(&decided);
+            ruling.enforce(&charges, decided);
+        }
+        for rule in shadows(&matched) {
+            let charges: Charges<'_> = rule.charges().collect();
+            // A request that does not go ahead would not have been charged to this rule either.
+            let taking = if ruling.is_allowed() { Taking::All } else { Taking::Nothing };
+            let decided = self.decide(&charges, std::iter::once(rule), taking).await;
+            ruling.shadow(&charges, decided);
+        }
+        ruling
+    }
+
+    /// Decides charges by the store, or else by what their rules say.
+    async fn decide<'m>(
+        &self,
+        charges: &[Charge<'m>],
+        rules: impl Iterator<Item = &'m MatchedRule<'m, 'm>> + Send,
+        taking: Taking,
+    ) -> Decided {
+        if charges.is_empty() {
+            return Decided::default();
+        }
+        let decided = match taking {
+            Taking::All => self.store.decide(charges).await.map(Decided::from),
+            Taking::Nothing | Taking::NothingAsRefused => self.store.peek(charges).await.map(Decided::from),
+        };
+        match decided {
+            Ok(decided) => {
+                self.watch.answered(|| self.now());
+                decided
+            }
+            Err(error) => self.decide_after(error, charges, &fallback::terms(rules), taking).await,
+        }
+    }
+
+    fn count(&self, decided: &Decided) {
+        for (decision, by) in decided.decisions.iter().zip(&decided.by) {
+            self.watch.decided(decision, *by);
+        }
+    }
+
+    /// Settles a receipt at what it really cost, wherever it was given: by the store, or by this process while the
+    /// store was away.
+    ///
+    /// # Errors
+    /// If the store fails. A receipt is settled once, so whoever is in doubt may try again.
+    pub async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
+        match self.fallback.settle(receipt, actual) {
+            Some(settlement) => Ok(settlement),
+            None => self.noted(self.store.settle(receipt, actual).await),
+        }
+    }
+
+    /// Lets the leases and reservations of a receipt run anew, wherever it was given. `false` if any has already ended.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
+        if self.fallback.renew(receipt) {
+            return Ok(true);
+        }
+        self.noted(self.store.renew(receipt).await)
+    }
+
+    fn noted<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        match &result {
+            Ok(_) => self.watch.answered(|| self.now()),
+            Err(error) => {
+                self.watch.failed(error, self.now());
+            }
+        }
+        result
+    }
+}
+
+impl<D: Clock, C: Clock> Limiter<MemoryStore<D>, C> {
+    /// As [`Limiter::check`], for callers that do not await: a store in memory never makes them wait.
+    pub fn check_now(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
+        match pin!(self.check(facts)).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(ruling) => ruling,
+            Poll::Pending => unreachable!("the futures of a store in memory are ready at once"),
+        }
+    }
+}
+
+fn enforced<'m>(matched: &'m Matched<'_, '_>) -> impl Iterator<Item = &'m MatchedRule<'m, 'm>> {
+    matched.rules.iter().filter(|matched| matched.rule.mode() == Mode::Enforce)
+}
+
+fn shadows<'m>(matched: &'m Matched<'_, '_>) -> impl Iterator<Item = &'m MatchedRule<'m, 'm>> {
+    matched.rules.iter().filter(|matched| matched.rule.mode() == Mode::Shadow)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! What a limiter answers.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::Generation;
+use crate::charge::Charge;
+use crate::decision::Decision;
+use crate::key::RuleId;
+use crate::receipt::Receipt;
+use crate::rules::{Matched, Mode};
+use crate::store::{Answer, Decisions};
+use crate::verdict::Verdict;
+
+/// What was decided on one request.
+#[derive(Clone, Debug)]
+pub struct Ruling {
+    /// The generation of the rules that decided it.
+    pub generation: u64,
+    /// Whether it may go ahead, as far as the rules that are enforced say.
+    pub verdict: Verdict,
+    /// The rule that refused it because it lacks a part of its key, whatever the limits say.
+    pub refused: Option<Arc<str>>,
+    /// What the limits of the rules that govern it say: first those that are enforced, in the order that
+    /// [`Verdict::telling`] counts in, then those in the shadow.
+    pub ruled: SmallVec<[Ruled; 4]>,
+    /// What is to be given back when the request is over, to [`Limiter::settle`](super::Limiter::settle).
+    pub receipts: SmallVec<[Receipt; 1]>,
+}
+
+/// What one limit of a rule says.
+#[derive(Clone, Debug)]
+pub struct Ruled {
+    /// The limit, by the id that its state belongs to.
+    pub id: RuleId,
+    /// Whether it counts.
+    pub mode: Mode,
+    /// What it says.
+    pub decision: Decision,
+    /// Who says so, and with that what the numbers are worth.
+    pub by: DecidedBy,
+}
+
+/// Who decided on behalf of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DecidedBy {
+    /// The store. The numbers are those that everyone shares.
+    Store,
+    /// The limit alone, while the store could not: it can never hold as much as the request costs.
+    Limit,
+    /// The rule's `on_store_failure: allow`. Nothing is counted, so all seems to be left.
+    Allow,
+    /// The same, but the time for which the rule lets requests pass was over: denied.
+    AllowEnded,
+    /// The rule's `on_store_failure: deny`. Nothing is left, and the wait is a guess at when to ask again.
+    Deny,
+    /// The rule's `on_store_failure: local`. The numbers are those of this process and its share of the limit.
+    Local,
+}
+
+impl Ruling {
+    /// Whether the request may go ahead.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        self.refused.is_none() && self.verdict.is_allowed()
+    }
+
+    /// Whether a limit that counts was decided without the store.
+    #[must_use]
+    pub fn is_by_policy(&self) -> bool {
+        self.ruled.iter().any(|ruled| ruled.mode == Mode::Enforce && ruled.by != DecidedBy::Store)
+    }
+
+    /// The enforced limits that say no.
+    pub fn deniers(&self) -> impl Iterator<Item = &Ruled> {
+        self.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce && !ruled.decision.is_allowed())
+    }
+
+    pub(super) fn begin(generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
+        Ruling {
+            generation: generation.number,
+            verdict: Verdict::of(&[]),
+            refused: matched.refused.map(|rule| rule.id().into()),
+            ruled: SmallVec::new(),
+            receipts: SmallVec::new(),
+        }
+    }
+
+    pub(super) fn enforce(&mut self, charges: &[Charge<'_>], decided: Decided) {
+        self.verdict = Verdict::of(&decided.decisions);
+        self.add(charges, decided, Mode::Enforce);
+    }
+
+    pub(super) fn shadow(&mut self, charges: &[Charge<'_>], decided: Decided) {
+        self.add(charges, decided, Mode::Shadow);
+    }
+
+    fn add(&mut self, charges: &[Charge<'_>], decided: Decided, mode: Mode) {
+        for (index, (charge, &decision)) in charges.iter().zip(&decided.decisions).enumerate() {
+            self.ruled.push(Ruled { id: charge.rule.clone(), mode, decision, by: decided.by(index) });
+        }
+        self.receipts.extend(decided.receipts);
+    }
+}
+
+/// Decisions on charges, with who made each.
+#[derive(Debug, Default)]
+pub(super) struct Decided {
+    pub(super) decisions: Decisions,
+    /// For each decision; empty if the store made all of them.
+    pub(super) by: SmallVec<[DecidedBy; 4]>,
+    pub(super) receipts: SmallVec<[Receipt; 1]>,
+}
+
+impl Decided {
+    pub(super) fn is_allowed(&self) -> bool {
+        self.decisions.iter().all(Decision::is_allowed)
+    }
+
+    fn by(&self, index: usize) -> DecidedBy {
+        self.by.get(index).copied().unwrap_or(DecidedBy::Store)
+    }
+
+    pub(super) fn push(&mut self, decision: Decision, by: DecidedBy) {
+        self.decisions.push(decision);
+        self.by.push(by);
+    }
+}
+
+impl From<Answer> for Decided {
+    fn from(Answer { decisions, receipt }: Answer) -> Decided {
+        Decided { decisions, by: SmallVec::new(), receipts: receipt.into_iter().collect() }
+    }
+}
+
+impl From<Decisions> for Decided {
+    fn from(decisions: Decisions) -> Decided {
+        Decided { decisions, ..Decided::default() }
+    }
+}

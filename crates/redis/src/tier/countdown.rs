@@ -1,0 +1,169 @@
+//! What the store said a moment ago, as it would say it now if nobody has touched the key since.
+
+use tidegate_core::{Algorithm, Decision, Limit, Micros, Outcome, Rate};
+
+/// A decision for `cost`, `passed` ago, as a refusal of `wanted` now. `None` if it refuses nothing of the kind, or if the
+/// wait cannot be told.
+pub(super) fn refusal(limit: &Limit, given: &Decision, cost: u64, wanted: u64, passed: Micros) -> Option<Decision> {
+    let outcome = match given.outcome {
+        Outcome::Allow { .. } => return None,
+        Outcome::Deny { .. } | Outcome::TooLarge { .. } if wanted > limit.capacity() => {
+            Outcome::TooLarge { max: limit.capacity() }
+        }
+        Outcome::Deny { retry_after } => {
+            let longer = wait_for_more(limit, wanted.checked_sub(cost)?)?;
+            let left = less(retry_after, passed);
+            Outcome::Deny { retry_after: Micros::new(left.get().saturating_add(longer).max(1)) }
+        }
+        Outcome::TooLarge { .. } => return None,
+    };
+    Some(Decision { outcome, ..standing(limit, given, passed) })
+}
+
+/// How the key stands now, as far as a decision `passed` ago tells: what is left is at least this.
+pub(super) fn standing(limit: &Limit, given: &Decision, passed: Micros) -> Decision {
+    let delay = match given.outcome {
+        Outcome::Allow { delay } => less(delay, passed),
+        Outcome::Deny { .. } | Outcome::TooLarge { .. } => Micros::ZERO,
+    };
+    let reset_after = less(given.reset_after, passed);
+    let remaining = match rate_of(limit) {
+        Some(rate) => given.remaining.max(left_in_bucket(limit.capacity(), rate, reset_after)),
+        None => given.remaining,
+    };
+    Decision { outcome: Outcome::Allow { delay }, limit: given.limit, remaining, reset_after }
+}
+
+/// How much longer than a cost another one has to wait that is larger by so much, in microseconds; rounded up.
+fn wait_for_more(limit: &Limit, more: u64) -> Option<u64> {
+    if more == 0 {
+        return Some(0);
+    }
+    match limit.algorithm() {
+        // The window's end is the same for all.
+        Algorithm::FixedWindow(_) => Some(0),
+        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Concurrency(_) => None,
+        Algorithm::TokenBucket(_) | Algorithm::Gcra(_) | Algorithm::Meter(_) | Algorithm::Shaper(_) => {
+            let rate = rate_of(limit)?;
+            let drops = u128::from(more) * u128::from(rate.drops_per_token());
+            u64::try_from(drops.div_ceil(u128::from(rate.drops_per_micro()))).ok()
+        }
+    }
+}
+
+/// What a bucket holds that will be full again in so long: at least this much.
+fn left_in_bucket(capacity: u64, rate: Rate, reset_after: Micros) -> u64 {
+    let per_token = u128::from(rate.drops_per_token());
+    let full = u128::from(capacity) * per_token;
+    let spent = u128::from(reset_after.get()) * u128::from(rate.drops_per_micro());
+    u64::try_from(full.saturating_sub(spent) / per_token).unwrap_or(capacity)
+}
+
+fn rate_of(limit: &Limit) -> Option<Rate> {
+    match limit.algorithm() {
+        Algorithm::TokenBucket(limit) => Some(limit.refill()),
+        Algorithm::Gcra(limit) => Some(limit.rate()),
+        Algorithm::Meter(limit) => Some(limit.outflow()),
+        Algorithm::Shaper(limit) => Some(limit.outflow()),
+        Algorithm::FixedWindow(_)
+        | Algorithm::SlidingWindow(_)
+        | Algorithm::SlidingLog(_)
+        | Algorithm::Concurrency(_) => None,
+    }
+}
+
+fn less(span: Micros, passed: Micros) -> Micros {
+    Micros::new(span.get().saturating_sub(passed.get()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    use tidegate_core::Timestamp;
+
+    use super::*;
+
+    const LIMITS: [&str; 12] = [
+        "5/s burst 9",
+        "7/s burst 12",
+        "gcra 3/s burst 9",
+        "gcra 1000/s burst 30",
+        "gcra 3000000/s burst 30",
+        "meter 2/min burst 6",
+        "shaper 11/s queue 9",
+        "fixed 20/min",
+        "fixed 12/month calendar",
+        "sliding 9/6s parts 3",
+        "sliding 25/min",
+        "log 9/10s",
+    ];
+
+    proptest! {
+        /// Whatever was spent and whenever it is asked, the store itself would say the same.
+        #[test]
+        fn a_refusal_that_is_counted_down_is_what_the_limit_says(
+            limit in select(&LIMITS[..]),
+            spent in prop::collection::vec((1_u64..9, 0_u64..3_000_000), 1..12),
+            cost in 0_u64..9,
+            more in 0_u64..30,
+            share in 0.0_f64..1.0,
+        ) {
+            let limit: Limit = limit.parse().unwrap();
+            let (mut state, mut now) = (limit.fresh(), Timestamp::from_secs(1_700_000_000));
+            for (cost, wait) in spent {
+                limit.decide(&mut state, cost, now);
+                now = now + Micros::new(wait);
+            }
+            // As much as there is, so that the next is denied.
+            let left = limit.evaluate(&state, 0, now).remaining;
+            limit.decide(&mut state, left, now);
+            let cost = cost.max(limit.evaluate(&state, 0, now).remaining + 1).min(limit.capacity());
+            let given = limit.evaluate(&state, cost, now);
+            prop_assume!(!given.is_allowed());
+            let retry_after = given.retry_after().unwrap().get();
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a share")]
+            let passed = Micros::new(((retry_after - 1) as f64 * share) as u64);
+            let wanted = cost + more;
+
+            let real = limit.evaluate(&state, wanted, now + passed);
+            prop_assert!(!real.is_allowed());
+            if let Some(told) = refusal(&limit, &given, cost, wanted, passed) {
+                prop_assert_eq!((told.limit, told.reset_after), (real.limit, real.reset_after));
+                prop_assert!(told.remaining <= real.remaining, "{:?} {:?}", told, real);
+                if cost == 1 || matches!(limit.algorithm(), Algorithm::FixedWindow(_)) {
+                    prop_assert_eq!(told.remaining, real.remaining);
+                }
+                if rate_of(&limit).is_some_and(|rate| rate.drops_per_micro() == 1) {
+                    prop_assert_eq!(told, real);
+                }
+                match (told.outcome, real.outcome) {
+                    (Outcome::Deny { retry_after: told }, Outcome::Deny { retry_after: real }) => {
+                        prop_assert!(told == real || more > 0 && told.get() == real.get() + 1);
+                    }
+                    (told, real) => prop_assert_eq!(told, real),
+                }
+            } else {
+                prop_assert!(more > 0 && matches!(limit.algorithm(), Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_)));
+            }
+            let left = limit.evaluate(&state, 0, now);
+            let later = limit.evaluate(&state, 0, now + passed);
+            let told = standing(&limit, &left, passed);
+            prop_assert!(told.remaining <= later.remaining);
+        }
+    }
+
+    #[test]
+    fn a_smaller_cost_is_not_refused_by_what_a_larger_one_was_told() {
+        let limit: Limit = "10/s".parse().unwrap();
+        let mut state = limit.fresh();
+        let now = Timestamp::from_secs(1_000);
+        limit.decide(&mut state, 8, now);
+        let given = limit.evaluate(&state, 5, now);
+        assert!(!given.is_allowed());
+        assert_eq!(refusal(&limit, &given, 5, 4, Micros::ZERO), None);
+        let too_large = limit.evaluate(&state, 11, now);
+        assert_eq!(refusal(&limit, &too_large, 11, 5, Micros::ZERO), None);
+        assert_eq!(refusal(&limit, &too_large, 11, 12, Micros::ZERO), Some(too_large));
+    }
+}

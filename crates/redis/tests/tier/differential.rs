@@ -1,0 +1,225 @@
+//! The same traffic through a tier and past it.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::Config;
+use tidegate_core::{
+    Adjustment, Algorithm, Charge, Decision, Key, Limit, MemoryStore, Micros, Outcome, Receipt, RuleId, Settlement,
+    Store,
+};
+
+use crate::support::{Tiered, finish};
+
+/// Each rule is held to the first of these, and is raised now and then. A rule that is lowered by more than half, or that
+/// changes its algorithm, changes what its keys owe as soon as somebody looks; `fleet` has a test of that.
+const LIMITS: [[&str; 3]; 8] = [
+    ["5/s burst 9", "5/s burst 12", "5/s burst 15"],
+    ["gcra 7/s burst 6", "gcra 7/s burst 7", "shaper 7/s queue 9"],
+    ["fixed 20/min", "fixed 25/min", "fixed 30/min"],
+    ["fixed 9/day calendar", "fixed 12/day calendar", "fixed 40/day calendar"],
+    ["sliding 9/6s parts 3", "sliding 10/6s parts 3", "sliding 11/6s parts 3"],
+    ["sliding 5/s", "sliding 7/s", "sliding 9/s"],
+    ["log 9/10s", "log 11/10s", "log 14/10s"],
+    ["concurrent 2 ttl 2s", "concurrent 4 ttl 2s", "concurrent 6 ttl 3s"],
+];
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    rule: usize,
+    key: u8,
+    cost: u64,
+    reserve: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Decide(Vec<Asked>),
+    /// The same request again and again.
+    Insist(Vec<Asked>, u8, u64),
+    Adjust(Asked, Adjustment),
+    Reset(Asked),
+    /// Settles the open receipt of this number, at this share in percent.
+    Settle(usize, u64),
+    Renew(usize),
+    /// Raises the limit of this rule.
+    Raise(usize),
+    Wait(u64),
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    (0_usize..LIMITS.len(), 0_u8..3, prop_oneof![3 => Just(1_u64), 2 => 0_u64..14], prop::bool::weighted(0.2))
+        .prop_map(|(rule, key, cost, reserve)| Asked { rule, key, cost, reserve })
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let request = || prop::collection::vec(asked(), 1..4);
+    let waits = || select(vec![0, 1, 1_000, 20_000, 77_777, 99_999, 250_000, 1_000_000, 7_000_000]);
+    let step = prop_oneof![
+        6 => request().prop_map(Step::Decide),
+        6 => (request(), 2_u8..20, select(vec![0, 1, 999, 50_000])).prop_map(|(asked, times, wait)| Step::Insist(asked, times, wait)),
+        1 => (asked(), select(vec![Adjustment::Penalty, Adjustment::Credit])).prop_map(|(asked, how)| Step::Adjust(asked, how)),
+        1 => asked().prop_map(Step::Reset),
+        2 => (0_usize..8, 0_u64..200).prop_map(|(number, share)| Step::Settle(number, share)),
+        1 => (0_usize..8).prop_map(Step::Renew),
+        1 => (0..LIMITS.len()).prop_map(Step::Raise),
+        3 => waits().prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+struct Twins {
+    tiered: Tiered,
+    plain: MemoryStore<tidegate_core::ManualClock>,
+    rules: Vec<RuleId>,
+    keys: Vec<Key<'static>>,
+    limits: Vec<Vec<Limit>>,
+    raised: [usize; LIMITS.len()],
+    receipts: Vec<(Receipt, Receipt)>,
+    spared: u32,
+}
+
+impl Twins {
+    fn new() -> Twins {
+        let tiered = Tiered::new();
+        Twins {
+            plain: MemoryStore::with_clock(tiered.clock.clone()),
+            tiered,
+            rules: (0..LIMITS.len()).map(|number| RuleId::new(&format!("rule {number}"))).collect(),
+            keys: (0..3).map(|number| Key::of([format!("key {number}")])).collect(),
+            limits: LIMITS.iter().map(|limits| limits.iter().map(|limit| limit.parse().unwrap()).collect()).collect(),
+            raised: [0; LIMITS.len()],
+            receipts: Vec::new(),
+            spared: 0,
+        }
+    }
+
+    fn charge(&self, asked: &Asked) -> Charge<'_> {
+        let limit = &self.limits[asked.rule][self.raised[asked.rule]];
+        let charge = Charge::new(&self.rules[asked.rule], &self.keys[usize::from(asked.key)], limit).cost(asked.cost);
+        if asked.reserve { charge.reserve(Micros::from_secs(3)) } else { charge }
+    }
+
+    fn decide(&mut self, request: &[Asked]) -> Result<(), TestCaseError> {
+        let charges: Vec<Charge<'_>> = request.iter().map(|asked| self.charge(asked)).collect();
+        let questions = self.tiered.tier.behind().questions();
+        let told = self.tiered.decide(&charges);
+        let real = self.plain.decide(&charges).unwrap();
+        let from_memory = self.tiered.tier.behind().questions() == questions;
+        prop_assert_eq!(told.is_allowed(), real.is_allowed());
+        if !from_memory {
+            prop_assert_eq!(&told.decisions, &real.decisions);
+        } else {
+            prop_assert!(!told.is_allowed());
+            for (index, (told, real)) in told.decisions.iter().zip(&real.decisions).enumerate() {
+                let charge = &charges[index];
+                let same_key = |other: &&Charge<'_>| other.rule == charge.rule && other.key == charge.key;
+                let cost = charges[..=index].iter().filter(same_key).map(|charge| charge.cost).sum();
+                agree(charge.limit, cost, told, real)?;
+            }
+        }
+        self.spared += u32::from(from_memory);
+        prop_assert_eq!(told.receipt.is_some(), real.receipt.is_some());
+        self.receipts.extend(told.receipt.zip(real.receipt));
+        Ok(())
+    }
+
+    fn settle(&mut self, number: usize, share: u64) -> Result<(), TestCaseError> {
+        if number < self.receipts.len() {
+            let (told, real) = self.receipts.swap_remove(number);
+            let actual: Vec<u64> = told.held.iter().map(|held| held.taken * share / 100).collect();
+            let settled: Settlement = finish(self.tiered.tier.settle(&told, &actual)).unwrap();
+            prop_assert_eq!(settled, self.plain.settle(&real, &actual));
+        }
+        Ok(())
+    }
+}
+
+/// What an answer from memory may say of a charge, beside what the store says.
+fn agree(limit: &Limit, cost: u64, told: &Decision, real: &Decision) -> Result<(), TestCaseError> {
+    prop_assert_eq!(told.limit, real.limit);
+    prop_assert!(told.remaining <= real.remaining, "{:?} {:?}", told, real);
+    let rate = match limit.algorithm() {
+        Algorithm::TokenBucket(limit) => Some(limit.refill()),
+        Algorithm::Gcra(limit) => Some(limit.rate()),
+        Algorithm::Shaper(limit) => Some(limit.outflow()),
+        _ => None,
+    };
+    match (told.outcome, real.outcome) {
+        // It is not among those that are known to deny: nothing more is promised.
+        (Outcome::Allow { .. }, _) => return Ok(()),
+        (Outcome::Deny { retry_after: told }, Outcome::Deny { retry_after: real }) => {
+            // Where a microsecond is worth more than a drop, the wait of a larger cost is rounded up.
+            let at_most = u64::from(cost > 1 && rate.is_some_and(|rate| rate.drops_per_micro() > 1));
+            prop_assert!(told >= real && told.get() - real.get() <= at_most, "{} for {}", told, real);
+        }
+        (told, real) => prop_assert_eq!(told, real),
+    }
+    prop_assert_eq!(told.reset_after, real.reset_after);
+    let is_exact = cost <= 1
+        || matches!(limit.algorithm(), Algorithm::FixedWindow(_))
+        || rate.is_some_and(|rate| rate.drops_per_micro() == 1);
+    if is_exact {
+        prop_assert_eq!(told, real);
+    }
+    Ok(())
+}
+
+fn run(steps: Vec<Step>) -> Result<u32, TestCaseError> {
+    let mut twins = Twins::new();
+    for step in steps {
+        match step {
+            Step::Decide(request) => twins.decide(&request)?,
+            Step::Insist(request, times, wait) => {
+                for _ in 0..times {
+                    twins.decide(&request)?;
+                    twins.tiered.clock.advance(Micros::new(wait));
+                }
+            }
+            Step::Adjust(asked, adjustment) => {
+                let charge = twins.charge(&asked);
+                let told = finish(twins.tiered.tier.adjust(&charge, adjustment)).unwrap();
+                prop_assert_eq!(told, twins.plain.adjust(&charge, adjustment));
+            }
+            Step::Reset(asked) => {
+                let charge = twins.charge(&asked);
+                // Whether there was anything to forget may differ: a store may have forgotten what had recovered.
+                finish(twins.tiered.tier.reset(charge.rule, charge.key)).unwrap();
+                twins.plain.reset(charge.rule, charge.key);
+            }
+            Step::Settle(number, share) => twins.settle(number, share)?,
+            Step::Renew(number) => {
+                if let Some((told, real)) = twins.receipts.get(number) {
+                    prop_assert_eq!(finish(twins.tiered.tier.renew(told)).unwrap(), twins.plain.renew(real));
+                }
+            }
+            Step::Raise(rule) => twins.raised[rule] = (twins.raised[rule] + 1).min(2),
+            Step::Wait(micros) => twins.tiered.clock.advance(Micros::new(micros)),
+        }
+    }
+    Ok(twins.spared)
+}
+
+fn cases(cases: u32) -> Config {
+    let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    Config { max_shrink_iters: 20_000, ..Config::with_cases(cases.saturating_mul(times)) }
+}
+
+proptest! {
+    #![proptest_config(cases(400))]
+
+    #[test]
+    fn every_answer_is_what_the_store_would_have_said(steps in steps()) {
+        run(steps)?;
+    }
+}
+
+#[test]
+fn the_traffic_of_the_test_above_is_answered_from_memory_often() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut spared = 0;
+    for _ in 0..50 {
+        spared += run(steps().new_tree(&mut runner).unwrap().current()).unwrap();
+    }
+    assert!(spared > 500, "only {spared}");
+}

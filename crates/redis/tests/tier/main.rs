@@ -1,0 +1,11 @@
+//! The tier in front of a store: what is answered from memory, and that it is what the store would have said.
+//!
+//! [`contract`] puts it through the suite that every store must pass, [`differential`] through random traffic beside a
+//! store without it, [`fleet`] through what other nodes do behind its back, [`flood`] through attacks.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
+
+mod contract;
+mod differential;
+mod fleet;
+mod flood;
+mod support;
