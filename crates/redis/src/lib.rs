@@ -1,1 +1,7 @@
 //! One limit for the fleet: state in Redis, Valkey or Redis Cluster.
+
+mod frame;
+pub mod link;
+
+pub use self::frame::Frame;
+pub use self::link::{Link, LinkError};

@@ -4,4 +4,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod calls;
+mod clusters;
+mod load;
+mod outages;
+mod refusals;
+mod sentinels;
 mod servers;
+mod toy;

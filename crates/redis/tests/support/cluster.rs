@@ -24,7 +24,7 @@ impl Cluster {
     pub(crate) fn start_as(flavour: Flavour) -> Cluster {
         let config = format!(
             "cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-node-timeout {NODE_TIMEOUT}\n\
-             cluster-replica-validity-factor 0\n"
+             cluster-replica-validity-factor 0\ncluster-require-full-coverage no\n"
         );
         let nodes: Vec<Server> = (0..2 * PRIMARIES).map(|_| Server::launch(flavour, &config)).collect();
         for node in &nodes {

@@ -1,6 +1,6 @@
 //! Certificates, and servers that want them.
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 use super::ports;
 use super::server::{Flavour, Server};
@@ -19,6 +19,7 @@ pub(crate) struct Authority {
 impl Authority {
     pub(crate) fn new() -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("a certificate without names");
+        params.distinguished_name.push(DnType::CommonName, "somebody who signs");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         Authority { issuer: CertifiedIssuer::self_signed(params, key).expect("a certificate of its own") }
