@@ -37,8 +37,9 @@ impl Composer {
         calls.sort_by_key(|call| call.berth);
         while let Some(first) = calls.first() {
             let berth = first.berth;
-            let others = calls.iter().position(|call| call.berth != berth).unwrap_or(calls.len());
-            let later = calls.split_off(others);
+            let fits = |call: &Call| call.berth == berth && !berth.alone;
+            let together = 1 + calls[1..].iter().take_while(|call| fits(call)).count();
+            let later = calls.split_off(together);
             if berth.asking {
                 resp::command(out, &[b"ASKING"]);
                 part(Part::Asking, out.len());
@@ -66,6 +67,7 @@ impl Composer {
 mod tests {
     use std::sync::Arc;
 
+    use tidegate_core::{ManualClock, Timestamp};
     use tokio::time::Instant;
 
     use super::super::call::Berth;
@@ -73,14 +75,14 @@ mod tests {
     use super::*;
     use crate::frame::Frame;
 
-    fn call(slot: u16, asking: bool, key: &str) -> Call {
+    fn call(slot: u16, moving: bool, key: &str) -> Call {
         let frame = Frame { keys: vec![key.into()], body: format!("body of {key}").into() };
-        Call::new(frame, Berth { slot, asking }, Instant::now()).0
+        Call::new(frame, Berth { slot, asking: moving, alone: moving }, Instant::now()).0
     }
 
     /// The commands as lists of words, and how many calls each stands for.
     fn composed(by_slot: bool, calls: Vec<Call>) -> Vec<(String, usize)> {
-        let script = Script::new("return {}", Some(Arc::new(|| 7)));
+        let script = Script::new("return {}", Some(Arc::new(ManualClock::at(Timestamp::from_micros(7)))));
         let (mut out, mut parts) = (Vec::new(), Vec::new());
         Composer { script: script.clone(), by_slot }.compose(calls, &mut out, |part, end| parts.push((part, end)));
         let mut begin = 0;
@@ -104,12 +106,15 @@ mod tests {
 
     #[test]
     fn a_cluster_gets_one_call_for_each_slot() {
-        let calls = vec![call(9, false, "a"), call(3, false, "b"), call(9, true, "c"), call(9, false, "d")];
+        let calls =
+            vec![call(9, false, "a"), call(3, false, "b"), call(9, true, "c"), call(9, false, "d"), call(9, true, "e")];
         let expected = [
             ("EVALSHA sha 1 b 7 body of b", 1),
             ("EVALSHA sha 2 a d 7 body of a body of d", 2),
             ("ASKING", 0),
             ("EVALSHA sha 1 c 7 body of c", 1),
+            ("ASKING", 0),
+            ("EVALSHA sha 1 e 7 body of e", 1),
         ];
         assert_eq!(composed(true, calls), expected.map(|(text, calls)| (text.to_owned(), calls)));
     }

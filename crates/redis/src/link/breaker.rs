@@ -1,7 +1,8 @@
 //! A breaker: when a server does not answer, calls fail at once instead of waiting in turn.
 //!
-//! It is *closed* while all is well. After so many failures with no success between them, or at once if there is no
-//! connection, it *opens*: no call is sent. After a while it is *half open*: the link sends a probe of its own, never a
+//! It is *closed* while all is well. After so many failures with no success between them, and no answer for some time, or
+//! at once if there is no connection, it *opens*: no call is sent. A server that answers but cannot keep up does not open it:
+//! the calls that it has no time for fail one by one. After a while it is *half open*: the link sends a probe of its own, never a
 //! call. If the probe is answered the breaker closes; if not it is open again, and for longer each time, up to a bound
 //! that also bounds how long service takes to come back. Waits are spread, so that a fleet does not knock in step.
 //!
@@ -14,7 +15,8 @@ use tokio::time::Instant;
 /// When a breaker opens and how often it probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerSettings {
-    /// It opens after so many failed calls with no successful one between them.
+    /// It opens after so many failed calls with no successful one between them, if there was no answer for as long as a call
+    /// may take.
     pub failures: u32,
     /// The first probe comes so long after it opened, or a little less.
     pub first_wait: Duration,
@@ -55,6 +57,9 @@ pub(super) struct Draw(pub(super) u16);
 #[derive(Debug)]
 pub(super) struct Breaker {
     settings: BreakerSettings,
+    /// How long an answer may take.
+    patience: Duration,
+    answered: Instant,
     state: BreakerState,
     /// Failures since the last success, while closed.
     failures: u32,
@@ -67,9 +72,11 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    pub(super) const fn new(settings: BreakerSettings, now: Instant) -> Breaker {
+    pub(super) const fn new(settings: BreakerSettings, patience: Duration, now: Instant) -> Breaker {
         Breaker {
             settings,
+            patience,
+            answered: now,
             state: BreakerState::Closed,
             failures: 0,
             failed_probes: 0,
@@ -104,12 +111,14 @@ impl Breaker {
             return None;
         }
         self.failures = self.failures.saturating_add(calls);
-        (self.failures >= self.settings.failures).then(|| self.open(now, draw))
+        let is_silent = now.duration_since(self.answered) >= self.patience;
+        (self.failures >= self.settings.failures && is_silent).then(|| self.open(now, draw))
     }
 
     /// A call was answered.
-    pub(super) const fn succeeded(&mut self) {
+    pub(super) const fn succeeded(&mut self, now: Instant) {
         self.failures = 0;
+        self.answered = now;
     }
 
     /// There is no connection, so no call can succeed.
@@ -131,7 +140,7 @@ impl Breaker {
         if self.state == BreakerState::Closed {
             return None;
         }
-        self.failures = 0;
+        self.succeeded(now);
         let transition = self.turn(BreakerState::Closed, now);
         self.turned = now;
         Some(transition)
@@ -197,21 +206,29 @@ mod tests {
 
     fn closed() -> (Breaker, Instant) {
         let now = Instant::now();
-        (Breaker::new(SETTINGS, now), now)
+        (Breaker::new(SETTINGS, ms(4), now), now)
     }
 
     #[test]
     fn it_opens_after_failures_in_a_row() {
         let (mut breaker, now) = closed();
-        assert_eq!(breaker.failed(2, now, MOST), None);
-        breaker.succeeded();
-        assert_eq!(breaker.failed(2, now, MOST), None, "the success between them counts");
-        let transition = breaker.failed(1, now + ms(5), MOST).unwrap();
+        assert_eq!(breaker.failed(2, now + ms(5), MOST), None);
+        breaker.succeeded(now + ms(5));
+        assert_eq!(breaker.failed(2, now + ms(10), MOST), None, "the success between them counts");
+        let transition = breaker.failed(1, now + ms(10), MOST).unwrap();
         assert_eq!((transition.from, transition.to), (BreakerState::Closed, BreakerState::Open));
-        assert_eq!(transition.after, ms(5));
-        assert_eq!(breaker.probe_at(), Some(now + ms(15)));
-        assert_eq!(breaker.failed(9, now + ms(6), MOST), None, "it is open already");
+        assert_eq!(transition.after, ms(10));
+        assert_eq!(breaker.probe_at(), Some(now + ms(20)));
+        assert_eq!(breaker.failed(9, now + ms(11), MOST), None, "it is open already");
         assert_eq!(breaker.opened(), 1);
+    }
+
+    #[test]
+    fn a_server_that_answers_does_not_open_it() {
+        let (mut breaker, now) = closed();
+        breaker.succeeded(now);
+        assert_eq!(breaker.failed(1_000, now + ms(3), MOST), None, "it is too slow for all of them, but it answers");
+        assert!(breaker.failed(1, now + ms(4), MOST).is_some());
     }
 
     #[test]
@@ -231,7 +248,7 @@ mod tests {
         let transition = breaker.recovered(now + ms(11)).unwrap();
         assert_eq!((transition.to, transition.after), (BreakerState::Closed, ms(11)));
         assert_eq!(breaker.turned(), now + ms(11));
-        assert_eq!(breaker.failed(2, now + ms(12), MOST), None, "it counts from the beginning");
+        assert_eq!(breaker.failed(2, now + ms(30), MOST), None, "it counts from the beginning");
     }
 
     #[test]
@@ -284,7 +301,7 @@ mod tests {
                 now += ms(7);
                 match event {
                     0 => breaker.failed(1, now, MOST),
-                    1 => { breaker.succeeded(); None }
+                    1 => { breaker.succeeded(now); None }
                     2 => breaker.trip(now, MOST),
                     3 => breaker.probe(now),
                     4 => breaker.recovered(now),

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::time::Instant;
 
 use super::error::{Cause, LinkError};
-use super::fault::Redirection;
+use super::fault::Fault;
 use crate::frame::Frame;
 
 /// What became of a call.
@@ -18,8 +18,8 @@ use crate::frame::Frame;
 pub(super) enum Outcome {
     Answered(Vec<u8>),
     Failed(LinkError),
-    /// It did not run here; it belongs elsewhere.
-    Redirected(Redirection, Frame),
+    /// It did not run here: the cluster says that it belongs elsewhere.
+    Redirected(Fault, Frame),
 }
 
 /// Where a call belongs in a cluster.
@@ -28,6 +28,9 @@ pub(super) struct Berth {
     pub(super) slot: u16,
     /// Whether the slot is only on its way to the node, which has to be told that we know.
     pub(super) asking: bool,
+    /// Whether it must not share a script call with others. Keys of a slot that is on its way lie in two places, and a node
+    /// refuses a call whose keys are not all here or all there.
+    pub(super) alone: bool,
 }
 
 /// A call as the sending side sees it.
@@ -115,8 +118,8 @@ impl Call {
         self.fail(LinkError::NotRun(cause));
     }
 
-    pub(super) fn redirect(self, redirection: Redirection) {
-        self.finish(|frame| Outcome::Redirected(redirection, frame));
+    pub(super) fn redirect(self, fault: Fault) {
+        self.finish(|frame| Outcome::Redirected(fault, frame));
     }
 
     fn finish(mut self, outcome: impl FnOnce(Frame) -> Outcome) {

@@ -27,8 +27,9 @@ const ASK_EVERY: Duration = Duration::from_secs(5);
 const ASK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 /// How long to wait for half a slot to follow the other half.
 const AGAIN_AFTER: Duration = Duration::from_millis(2);
-/// A call goes to at most so many nodes: where its slot was, where it is, and where it is about to be.
-const MOST_HOPS: usize = 3;
+/// A call is sent at most so many times, each time after the cluster said that it did not run: to where its slot was, to
+/// where it is, and to where it is about to be, or there once more.
+const MOST_HOPS: usize = 4;
 
 pub(super) struct Cluster {
     map: watch::Receiver<Arc<Map>>,
@@ -42,9 +43,16 @@ struct Map {
     nodes: Vec<Line>,
     /// For every slot, one more than the place of its node; 0 if nobody serves it. Empty until the first answer.
     slots: Vec<u16>,
+    /// Whether nodes were asked at all, successfully or not.
+    is_asked: bool,
 }
 
 impl Map {
+    /// Nobody has answered.
+    const fn none() -> Map {
+        Map { nodes: Vec::new(), slots: Vec::new(), is_asked: true }
+    }
+
     fn line(&self, slot: u16) -> Option<&Line> {
         let node = *self.slots.get(usize::from(slot))?;
         self.nodes.get(usize::from(node).checked_sub(1)?)
@@ -86,45 +94,46 @@ impl Cluster {
 
     pub(super) async fn call(&self, mut frame: Frame, deadline: Instant) -> Result<Vec<u8>, LinkError> {
         let slot = slot_of_all(&frame.keys).ok_or(LinkError::NotRun(Cause::CrossSlot))?;
-        let mut berth = Berth { slot, asking: false };
+        let mut berth = Berth { slot, ..Berth::default() };
         let mut line = self.line(slot, deadline).await?;
         let mut hops = 1;
         loop {
-            let (redirection, unsent) = match line.call(frame, berth, deadline).await {
+            let fault = match line.call(frame, berth, deadline).await {
                 Outcome::Answered(answer) => return Ok(answer),
                 Outcome::Failed(error) => return Err(error),
-                Outcome::Redirected(redirection, frame) => (redirection, frame),
+                Outcome::Redirected(fault, unsent) => {
+                    frame = unsent;
+                    fault
+                }
             };
-            hops += 1;
-            if hops > MOST_HOPS {
-                return Err(LinkError::NotRun(Cause::Unserved));
-            }
-            frame = unsent;
+            let redirection = fault.redirection().filter(|_| hops < MOST_HOPS);
             match redirection {
-                Redirection::Moved(to) => {
+                None => return Err(LinkError::NotRun(Cause::Refused(fault))),
+                Some(Redirection::Moved(to)) => {
                     self.lines.trouble.notify_one();
                     berth.asking = false;
                     line = self.lines.to(&to);
                 }
-                Redirection::Ask(to) => {
-                    berth.asking = true;
+                Some(Redirection::Ask(to)) => {
+                    (berth.asking, berth.alone) = (true, true);
                     line = self.lines.to(&to);
                 }
-                Redirection::Again if Instant::now() + AGAIN_AFTER < deadline => sleep(AGAIN_AFTER).await,
-                Redirection::Again => return Err(LinkError::NotRun(Cause::Deadline)),
+                Some(Redirection::Again) if !berth.alone => berth.alone = true,
+                Some(Redirection::Again) => sleep(AGAIN_AFTER).await,
             }
+            hops += 1;
         }
     }
 
-    /// The line to the node that serves a slot. Waits for the first map, but not past the deadline.
+    /// The line to the node that serves a slot. Waits until nodes were asked for the first time, but not past the deadline.
     async fn line(&self, slot: u16, deadline: Instant) -> Result<Line, LinkError> {
-        let known = |map: &Arc<Map>| !map.slots.is_empty();
+        let is_asked = |map: &Arc<Map>| map.is_asked;
         let line = self.map.borrow().line(slot).cloned();
         if let Some(line) = line {
             return Ok(line);
         }
         let mut maps = self.map.clone();
-        let map = match timeout_at(deadline, maps.wait_for(known)).await {
+        let map = match timeout_at(deadline, maps.wait_for(is_asked)).await {
             Ok(Ok(map)) => map.clone(),
             Ok(Err(_)) => return Err(LinkError::NotRun(Cause::Closed)),
             Err(_) => return Err(LinkError::NotRun(Cause::Unserved)),
@@ -163,6 +172,15 @@ async fn keep_map(lines: Arc<Lines>, seeds: Vec<Address>, tell: watch::Sender<Ar
             tell.send_replace(Arc::new(view.map(&lines)));
             known.extend(view.ranges.into_iter().map(|range| range.node));
             let _ = timeout(ASK_EVERY, lines.trouble.notified()).await;
+        } else {
+            // Whoever waits for a first map has waited long enough. An old one is better than none.
+            tell.send_if_modified(|map| {
+                let is_first = !map.is_asked;
+                if is_first {
+                    *map = Arc::new(Map::none());
+                }
+                is_first
+            });
         }
         // Until there is an answer, this is also how often it is tried.
         sleep(ASK_AT_MOST_EVERY).await;
@@ -183,7 +201,7 @@ struct Range {
 
 impl View {
     fn map(&self, lines: &Lines) -> Map {
-        let mut map = Map { nodes: Vec::new(), slots: vec![0; SLOTS] };
+        let mut map = Map { slots: vec![0; SLOTS], ..Map::none() };
         let mut places: HashMap<&Address, u16> = HashMap::new();
         for range in &self.ranges {
             let place = *places.entry(&range.node).or_insert_with(|| {

@@ -86,6 +86,11 @@ impl Flight {
         self.sent.is_empty()
     }
 
+    /// Whether anything was ever heard.
+    pub(super) fn was_of_use(&self) -> bool {
+        self.heard > self.since
+    }
+
     /// When something was last heard.
     pub(super) const fn heard(&self) -> Instant {
         self.heard
@@ -208,7 +213,7 @@ impl Flight {
         match fault {
             Some(fault) if fault.code.means_down() => shared.failed(calls, Cause::Refused(fault.clone()), now),
             _ if late => {}
-            _ => shared.succeeded(),
+            _ => shared.succeeded(now),
         }
         if fault.is_some_and(|fault| fault.code.means_elsewhere()) {
             shared.look_around();
@@ -224,12 +229,13 @@ impl Flight {
             shared.send_again(calls, &Cause::Refused(fault.clone()));
             return;
         }
-        let redirection = fault.redirection().filter(|_| shared.in_cluster());
+        let redirected = shared.in_cluster() && fault.redirection().is_some();
+        let error = if fault.code.may_have_run() { LinkError::Unknown } else { LinkError::NotRun };
         for call in calls {
-            match &redirection {
-                Some(redirection) => call.redirect(redirection.clone()),
-                None if fault.code.may_have_run() => call.fail(LinkError::Unknown(Cause::Refused(fault.clone()))),
-                None => call.not_run(Cause::Refused(fault.clone())),
+            if redirected {
+                call.redirect(fault.clone());
+            } else {
+                call.fail(error(Cause::Refused(fault.clone())));
             }
         }
     }

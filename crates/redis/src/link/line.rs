@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::address::Address;
 use super::batch::Composer;
-use super::breaker::{Breaker, BreakerState, Draw, Transition, spread};
+use super::breaker::{Breaker, BreakerSettings, BreakerState, Draw, Transition, spread};
 use super::call::{Berth, Call, GivenUp, Outcome};
 use super::dialogue::{Connector, Dialogue};
 use super::error::{Cause, LinkError, Unreachable};
@@ -74,7 +74,7 @@ impl Line {
             Way::Fixed(address) => Some(address.clone()),
             Way::Sentinel(_) => None,
         };
-        let breaker = Breaker::new(plan.settings.breaker, Instant::now());
+        let breaker = Breaker::new(plan.settings.breaker, plan.settings.deadline, Instant::now());
         let shared = Arc::new(Shared {
             queue: Queue::new(plan.settings.queue),
             counts: Counts::default(),
@@ -150,8 +150,8 @@ impl Shared {
     }
 
     /// A batch was answered in time.
-    pub(super) fn succeeded(&self) {
-        self.health().breaker.succeeded();
+    pub(super) fn succeeded(&self, now: Instant) {
+        self.health().breaker.succeeded(now);
     }
 
     /// Calls were not answered in time, or the server says that it cannot serve anybody.
@@ -182,7 +182,7 @@ impl Shared {
     /// The server answers a probe.
     pub(super) fn answers(&self, now: Instant) {
         let mut health = self.health();
-        health.breaker.succeeded();
+        health.breaker.succeeded(now);
         let transition = health.breaker.recovered(now);
         self.follow(&health, transition, &Cause::BreakerOpen);
     }
@@ -276,8 +276,8 @@ struct Sender {
 
 impl Sender {
     async fn run(mut self) {
-        // How many connections in a row have ended soon.
-        let mut short_lived = 0;
+        // How many connections in a row have ended before anything was heard on them.
+        let mut in_vain = 0;
         loop {
             self.wait_for_probe().await;
             let (dialogue, address) = match self.connect().await {
@@ -287,15 +287,13 @@ impl Sender {
                     continue;
                 }
             };
-            let began = Instant::now();
-            self.shared.connected(address.clone(), began);
-            let end = self.serve(dialogue, &address).await;
-            let now = Instant::now();
-            self.shared.disconnected(end, now);
-            let breaker = self.plan.settings.breaker;
-            short_lived = if now.duration_since(began) < 2 * breaker.longest_wait { short_lived + 1 } else { 0 };
-            if short_lived > 1 {
-                sleep(spread(breaker.first_wait, breaker.longest_wait, short_lived - 2, draw())).await;
+            self.shared.connected(address.clone(), Instant::now());
+            let (end, was_of_use) = self.serve(dialogue, &address).await;
+            self.shared.disconnected(end, Instant::now());
+            in_vain = if was_of_use { 0 } else { in_vain + 1 };
+            if in_vain > 0 {
+                let BreakerSettings { first_wait, longest_wait, .. } = self.plan.settings.breaker;
+                sleep(spread(first_wait, longest_wait, in_vain - 1, draw())).await;
             }
         }
     }
@@ -326,7 +324,8 @@ impl Sender {
         Ok((dialogue, address))
     }
 
-    async fn serve(&mut self, dialogue: Dialogue, address: &Address) -> End {
+    /// Says why the connection ended, and whether it was of any use.
+    async fn serve(&mut self, dialogue: Dialogue, address: &Address) -> (End, bool) {
         let mut wire = Wire::new(dialogue, &self.shared, &self.plan.composer, &self.plan.settings);
         let end = match &mut self.way {
             Way::Fixed(_) => wire.serve().await,
@@ -340,8 +339,7 @@ impl Sender {
                 }
             }
         };
-        wire.end();
-        end
+        (end, wire.end())
     }
 }
 

@@ -29,9 +29,11 @@ mod stats;
 mod stream;
 mod wire;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::Clock;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -48,7 +50,7 @@ use self::call::{Berth, Outcome};
 use self::cluster::Cluster;
 use self::dialogue::Connector;
 use self::line::{Line, Plan, Way};
-use self::script::{Now, Script};
+use self::script::Script;
 use self::sentinel::Sentinels;
 use self::settings::Servers;
 use crate::frame::Frame;
@@ -75,17 +77,16 @@ impl Link {
         Link::open_with(settings, Script::new(script, None))
     }
 
-    /// As [`Link::open`], but the script is told that it is as many microseconds since 1970 as `now` says.
+    /// As [`Link::open`], but the script is told to use `clock`, which is read once for every call of the script.
     ///
     /// # Errors
     /// As [`Link::open`].
     pub fn open_with_clock(
         settings: Settings,
         script: &str,
-        now: impl Fn() -> u64 + Send + Sync + 'static,
+        clock: impl Clock + 'static,
     ) -> Result<Link, SettingsError> {
-        let now: Now = Arc::new(now);
-        Link::open_with(settings, Script::new(script, Some(now)))
+        Link::open_with(settings, Script::new(script, Some(Arc::new(clock))))
     }
 
     fn open_with(settings: Settings, script: Script) -> Result<Link, SettingsError> {
@@ -119,8 +120,7 @@ impl Link {
             Route::One(line) => match line.call(frame, Berth::default(), deadline).await {
                 Outcome::Answered(answer) => Ok(answer),
                 Outcome::Failed(error) => Err(error),
-                // Only servers of a cluster redirect.
-                Outcome::Redirected(..) => Err(LinkError::NotRun(Cause::Malformed)),
+                Outcome::Redirected(fault, _) => Err(LinkError::NotRun(Cause::Refused(fault))),
             },
         }
     }
@@ -133,5 +133,11 @@ impl Link {
             Route::Cluster(cluster) => cluster.stats(),
         };
         LinkStats { servers }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }

@@ -7,17 +7,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::resp;
+use tidegate_core::Clock;
 
-/// Tells the script what time it is, in microseconds since 1970.
-pub(super) type Now = Arc<dyn Fn() -> u64 + Send + Sync>;
+use super::resp;
 
 #[derive(Clone)]
 pub(super) struct Script {
     text: Arc<str>,
     sha: Arc<str>,
-    /// `None` is the server's own clock.
-    now: Option<Now>,
+    /// `None` is the server's own.
+    clock: Option<Arc<dyn Clock>>,
 }
 
 impl fmt::Debug for Script {
@@ -27,9 +26,9 @@ impl fmt::Debug for Script {
 }
 
 impl Script {
-    pub(super) fn new(text: &str, now: Option<Now>) -> Script {
+    pub(super) fn new(text: &str, clock: Option<Arc<dyn Clock>>) -> Script {
         let sha = redis::Script::new(text).get_hash().into();
-        Script { text: text.into(), sha, now }
+        Script { text: text.into(), sha, clock }
     }
 
     /// Adds the command that makes the script known to a server.
@@ -53,9 +52,9 @@ impl Script {
 
     /// Adds the time.
     pub(super) fn now(&self, out: &mut Vec<u8>) {
-        match &self.now {
+        match &self.clock {
             None => resp::word(out, b""),
-            Some(now) => resp::word(out, now().to_string().as_bytes()),
+            Some(clock) => resp::word(out, clock.now().as_micros().to_string().as_bytes()),
         }
     }
 }

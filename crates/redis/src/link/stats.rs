@@ -9,7 +9,8 @@ use super::breaker::BreakerState;
 /// How a link is, and what it has done since it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStats {
-    /// One for each server that calls go to: one if it is standalone or behind sentinels, and the primaries of a cluster.
+    /// One for each server that calls go to: a single one if it is standalone or behind sentinels; in a cluster the
+    /// primaries, and nodes that were primaries before and still answer.
     pub servers: Vec<ServerStats>,
 }
 

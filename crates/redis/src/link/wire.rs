@@ -166,7 +166,7 @@ impl<'l> Wire<'l> {
     /// Takes calls whose turn it is. Those that would be answered too late are not sent at all.
     fn take(&self, cx: &Context<'_>, now: Instant) -> Vec<Call> {
         let room = Room { calls: self.settings.batch.calls, bytes: self.settings.batch.bytes };
-        let soonest = now + self.flight.usual().min(self.settings.deadline / 4);
+        let soonest = now + self.flight.usual().min(self.settings.deadline / 2);
         let mut calls = Vec::new();
         loop {
             self.shared.queue.take(room, cx, &mut calls);
@@ -237,9 +237,11 @@ impl<'l> Wire<'l> {
         self.timer.as_mut().poll(cx).is_pending()
     }
 
-    /// Says of all that is still owed what is known of it.
-    pub(super) fn end(self) {
+    /// Says of all that is still owed what is known of it, and whether the connection was of any use.
+    pub(super) fn end(self) -> bool {
+        let was_of_use = self.flight.was_of_use();
         self.flight.end(self.before + self.taken as u64, self.shared);
+        was_of_use
     }
 }
 

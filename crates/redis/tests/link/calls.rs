@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::{ManualClock, Timestamp};
 use tidegate_redis::link::{
     BreakerState, Cause, Code, Link, LinkError, Login, Settings, SettingsError, Tls, Unreachable,
 };
@@ -108,7 +109,8 @@ async fn the_script_is_told_the_time_if_there_is_a_clock() {
     let time = async |link: Link| link.call(frame(&[], "time"), AMPLE).await.unwrap();
     assert_eq!(time(open_url(&server.url())).await, b"", "it is to ask the server");
     let settings = Settings::standalone(&server.url()).unwrap();
-    let link = Link::open_with_clock(settings, SCRIPT, || 1_700_000_000_000_000).unwrap();
+    let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
+    let link = Link::open_with_clock(settings, SCRIPT, clock).unwrap();
     assert_eq!(time(link).await, b"1700000000000000");
 }
 
@@ -160,8 +162,8 @@ async fn past_the_bound_of_the_queue_calls_fail_at_once() {
         let link = link.clone();
         calls.spawn(async move { add(&link, "a", Duration::from_secs(10)).await });
     };
-    call(&mut calls);
     let batches = link.stats().servers[0].counts.batches;
+    call(&mut calls);
     eventually("a batch on its way", async || (link.stats().servers[0].counts.batches > batches).then_some(())).await;
     for _ in 0..10 {
         call(&mut calls);
@@ -184,11 +186,12 @@ async fn a_call_that_is_dropped_before_its_turn_never_runs() {
     ready(&link).await;
     proxy.set(Break::BlackHole);
     let mut calls = JoinSet::new();
+    let batches = link.stats().servers[0].counts.batches;
     for key in ["first", "second", "third"] {
         let call = link.clone();
         calls.spawn(async move { add(&call, key, Duration::from_secs(10)).await });
         if key == "first" {
-            let sent = async || (link.stats().servers[0].counts.batches > 1).then_some(());
+            let sent = async || (link.stats().servers[0].counts.batches > batches).then_some(());
             eventually("a batch on its way", sent).await;
         }
     }

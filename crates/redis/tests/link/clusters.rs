@@ -181,6 +181,8 @@ async fn a_slot_that_moves_under_load_takes_its_calls_along() {
     report.nobody_waited("a slot that moved");
     report.is_true(|key| value(&cluster, key));
     assert_eq!(report.unknown(), 0);
+    // The link knows of each step as soon as the nodes do. Only between two steps of theirs may a call find no home.
+    assert!(report.not_run() * 100 < report.answered(), "{} of {}", report.not_run(), report.answered());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,7 +200,8 @@ async fn ask_and_tryagain_are_answered_as_they_should_be() {
     assert_eq!(add(&link, "{t}new", AMPLE).await, Ok(1), "what is new begins there");
     assert!(cluster.move_key(slot, from, to));
     let apart = link.call(frame(&["{t}1", "{t}2"], "add"), AMPLE).await;
-    assert_eq!(apart, Err(LinkError::NotRun(Cause::Unserved)), "half is here and half is there");
+    let Err(LinkError::NotRun(Cause::Refused(fault))) = apart else { panic!("{apart:?}") };
+    assert_eq!(fault.code, Code::TryAgain, "half is here and half is there");
     assert!(cluster.move_key(slot, from, to));
     assert_eq!(link.call(frame(&["{t}1", "{t}2"], "add"), AMPLE).await, Ok(b"2".to_vec()));
     cluster.end_move(slot, from, to);
@@ -224,7 +227,10 @@ async fn a_cluster_that_has_lost_too_much_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_a_cluster_that_is_not_there() {
     let link = open(Settings::cluster(["redis://127.0.0.1:1"]).unwrap());
-    let began = Instant::now();
-    assert_eq!(add(&link, "a", DEADLINE).await, Err(LinkError::NotRun(Cause::Unserved)));
-    println!("a cluster that is not there: {:?}", began.elapsed());
+    for _ in 0..3 {
+        let began = Instant::now();
+        assert_eq!(add(&link, "a", DEADLINE).await, Err(LinkError::NotRun(Cause::Unserved)));
+        println!("a cluster that is not there: {:?}", began.elapsed());
+    }
+    assert!(link.stats().servers.is_empty());
 }

@@ -6,6 +6,7 @@ mod support;
 
 mod calls;
 mod clusters;
+mod events;
 mod load;
 mod outages;
 mod refusals;
