@@ -1,0 +1,351 @@
+//! The way to one server: calls go in at one end, a task of its own sends them at the other.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::address::Address;
+use super::batch::Composer;
+use super::breaker::{Breaker, BreakerSettings, BreakerState, Draw, Transition, spread};
+use super::call::{Berth, Call, GivenUp, Outcome};
+use super::dialogue::{Connector, Dialogue};
+use super::error::{Cause, LinkError, Unreachable};
+use super::queue::Queue;
+use super::sentinel::Sentinels;
+use super::settings::Settings;
+use super::stats::{Counts, ServerStats};
+use super::wire::{End, Wire};
+use crate::frame::Frame;
+
+/// The way to one server. Clones are the same way; when the last is dropped, the connection ends.
+#[derive(Clone)]
+pub(super) struct Line {
+    shared: Arc<Shared>,
+    _task: Arc<Task>,
+}
+
+/// A task that ends when this is dropped.
+pub(super) struct Task(pub(super) AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What callers and the sending task share.
+pub(super) struct Shared {
+    pub(super) queue: Queue,
+    pub(super) counts: Counts,
+    health: Mutex<Health>,
+    /// Whom to tell that something is wrong with the server, if it is one of a cluster.
+    trouble: Option<Arc<Notify>>,
+}
+
+struct Health {
+    breaker: Breaker,
+    address: Option<Address>,
+    connected: bool,
+    last_trouble: Option<Cause>,
+}
+
+/// How to find the server.
+pub(super) enum Way {
+    Fixed(Address),
+    Sentinel(Sentinels),
+}
+
+/// What every line of a link has in common.
+#[derive(Clone)]
+pub(super) struct Plan {
+    pub(super) settings: Arc<Settings>,
+    pub(super) connector: Connector,
+    pub(super) composer: Composer,
+    pub(super) runtime: Handle,
+}
+
+impl Line {
+    pub(super) fn open(plan: &Plan, way: Way, trouble: Option<Arc<Notify>>) -> Line {
+        let address = match &way {
+            Way::Fixed(address) => Some(address.clone()),
+            Way::Sentinel(_) => None,
+        };
+        let breaker = Breaker::new(plan.settings.breaker, plan.settings.deadline, Instant::now());
+        let shared = Arc::new(Shared {
+            queue: Queue::new(plan.settings.queue),
+            counts: Counts::default(),
+            health: Mutex::new(Health { breaker, address, connected: false, last_trouble: None }),
+            trouble,
+        });
+        let sender = Sender { shared: shared.clone(), plan: plan.clone(), way };
+        let task = plan.runtime.spawn(sender.run());
+        Line { shared, _task: Arc::new(Task(task.abort_handle())) }
+    }
+
+    /// Sends a call and waits for what becomes of it, but not past its deadline.
+    pub(super) async fn call(&self, frame: Frame, berth: Berth, deadline: Instant) -> Outcome {
+        let (call, waiting) = Call::new(frame, berth, deadline);
+        if let Err(cause) = self.shared.queue.push(call) {
+            self.shared.counts.not_run();
+            return Outcome::Failed(LinkError::NotRun(cause));
+        }
+        let answered = timeout_at(deadline, poll_fn(|cx| waiting.poll(cx))).await;
+        let outcome = answered.unwrap_or_else(|_| match waiting.give_up() {
+            GivenUp::Done(outcome) => outcome,
+            GivenUp::Sent => Outcome::Failed(LinkError::Unknown(Cause::Deadline)),
+            GivenUp::NotSent => {
+                self.shared.failed(1, Cause::Deadline, Instant::now());
+                Outcome::Failed(LinkError::NotRun(Cause::Deadline))
+            }
+        });
+        match &outcome {
+            Outcome::Answered(_) => self.shared.counts.answered(),
+            Outcome::Redirected(..) => self.shared.counts.redirected(),
+            Outcome::Failed(LinkError::NotRun(_)) => self.shared.counts.not_run(),
+            Outcome::Failed(LinkError::Unknown(_)) => self.shared.counts.unknown(),
+        }
+        outcome
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.shared.health().connected
+    }
+
+    pub(super) fn stats(&self) -> ServerStats {
+        let health = self.shared.health();
+        ServerStats {
+            address: health.address.clone(),
+            breaker: health.breaker.state(),
+            lasting: Instant::now().duration_since(health.breaker.turned()),
+            opened: health.breaker.opened(),
+            connected: health.connected,
+            last_trouble: health.last_trouble.as_ref().map(Cause::to_string),
+            waiting: self.shared.queue.len(),
+            counts: self.shared.counts.snapshot(),
+        }
+    }
+}
+
+fn draw() -> Draw {
+    Draw(fastrand::u16(..))
+}
+
+impl Shared {
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) const fn in_cluster(&self) -> bool {
+        self.trouble.is_some()
+    }
+
+    /// The breaker's state, and when it wants to probe.
+    pub(super) fn breaker_state(&self) -> (BreakerState, Option<Instant>) {
+        let health = self.health();
+        (health.breaker.state(), health.breaker.probe_at())
+    }
+
+    /// A batch was answered in time.
+    pub(super) fn succeeded(&self, now: Instant) {
+        self.health().breaker.succeeded(now);
+    }
+
+    /// Calls were not answered in time, or the server says that it cannot serve anybody.
+    pub(super) fn failed(&self, calls: usize, why: Cause, now: Instant) {
+        let mut health = self.health();
+        let transition = health.breaker.failed(u32::try_from(calls).unwrap_or(u32::MAX), now, draw());
+        health.last_trouble = Some(why);
+        self.follow(&health, transition, &Cause::BreakerOpen);
+    }
+
+    pub(super) fn probing(&self, now: Instant) {
+        let mut health = self.health();
+        let transition = health.breaker.probe(now);
+        self.follow(&health, transition, &Cause::BreakerOpen);
+    }
+
+    pub(super) fn probe_failed(&self, why: Cause, now: Instant) {
+        let mut health = self.health();
+        health.last_trouble = Some(why);
+        let transition = health.breaker.probe_failed(now, draw());
+        // While all seems well, a heartbeat that goes unanswered is a failure like any other.
+        let transition = transition.or_else(|| health.breaker.failed(1, now, draw()));
+        self.follow(&health, transition, &Cause::BreakerOpen);
+        drop(health);
+        self.look_around();
+    }
+
+    /// The server answers a probe.
+    pub(super) fn answers(&self, now: Instant) {
+        let mut health = self.health();
+        health.breaker.succeeded(now);
+        let transition = health.breaker.recovered(now);
+        self.follow(&health, transition, &Cause::BreakerOpen);
+    }
+
+    /// It may be time to ask another server.
+    pub(super) fn look_around(&self) {
+        if let Some(trouble) = &self.trouble {
+            trouble.notify_one();
+        }
+    }
+
+    /// Lets calls that certainly did not run wait for another turn, if this was their first.
+    pub(super) fn send_again(&self, calls: Vec<Call>, cause: &Cause) {
+        let mut again = Vec::with_capacity(calls.len());
+        for mut call in calls {
+            if call.resent {
+                call.not_run(cause.clone());
+            } else if call.unsend() {
+                call.resent = true;
+                self.counts.resent();
+                again.push(call);
+            }
+        }
+        self.queue.put_back(again);
+    }
+
+    fn connected(&self, address: Address, now: Instant) {
+        self.counts.connection();
+        let mut health = self.health();
+        health.connected = true;
+        health.address = Some(address);
+        let transition = health.breaker.recovered(now);
+        self.follow(&health, transition, &Cause::BreakerOpen);
+    }
+
+    fn disconnected(&self, end: End, now: Instant) {
+        let mut health = self.health();
+        health.connected = false;
+        let transition = match end {
+            End::Lost | End::Stalled | End::Malformed => {
+                health.last_trouble =
+                    Some(if end == End::Malformed { Cause::Malformed } else { Cause::ConnectionLost });
+                let transition = health.breaker.probe_failed(now, draw());
+                transition.or_else(|| health.breaker.failed(1, now, draw()))
+            }
+            End::Elsewhere => None,
+        };
+        self.follow(&health, transition, &Cause::BreakerOpen);
+        drop(health);
+        self.look_around();
+    }
+
+    fn unreachable(&self, why: Unreachable, now: Instant) {
+        let cause = Cause::Unreachable(Arc::new(why));
+        let mut health = self.health();
+        health.last_trouble = Some(cause.clone());
+        let transition = health.breaker.trip(now, draw());
+        self.follow(&health, transition, &cause);
+        drop(health);
+        self.look_around();
+    }
+
+    /// Does what a change of the breaker's state asks for, while nobody else can change it, and says so once.
+    fn follow(&self, health: &Health, transition: Option<Transition>, waiting: &Cause) {
+        let Some(Transition { from, to, after }) = transition else { return };
+        let address = health.address.as_ref().map_or_else(|| "the primary".to_owned(), Address::to_string);
+        match (from, to) {
+            (BreakerState::Closed, _) => {
+                self.queue.refuse(Cause::BreakerOpen, waiting);
+                // Whoever sends must know that it is time to probe.
+                self.queue.nudge();
+                let why = health.last_trouble.as_ref().map(Cause::to_string);
+                tracing::warn!(%address, why, ?after, "breaker opens: calls fail at once");
+            }
+            (_, BreakerState::Closed) => {
+                self.queue.admit();
+                tracing::info!(%address, ?after, "breaker closes: calls are sent again");
+            }
+            (BreakerState::Open, _) => tracing::debug!(%address, "breaker half open: probing"),
+            (BreakerState::HalfOpen, _) => tracing::debug!(%address, "breaker open: the probe failed"),
+        }
+    }
+}
+
+/// The task that owns the connection.
+struct Sender {
+    shared: Arc<Shared>,
+    plan: Plan,
+    way: Way,
+}
+
+impl Sender {
+    async fn run(mut self) {
+        // How many connections in a row have ended before anything was heard on them.
+        let mut in_vain = 0;
+        loop {
+            self.wait_for_probe().await;
+            let (dialogue, address) = match self.connect().await {
+                Ok(connected) => connected,
+                Err(why) => {
+                    self.shared.unreachable(why, Instant::now());
+                    continue;
+                }
+            };
+            self.shared.connected(address.clone(), Instant::now());
+            let (end, was_of_use) = self.serve(dialogue, &address).await;
+            self.shared.disconnected(end, Instant::now());
+            in_vain = if was_of_use { 0 } else { in_vain + 1 };
+            if in_vain > 0 {
+                let BreakerSettings { first_wait, longest_wait, .. } = self.plan.settings.breaker;
+                sleep(spread(first_wait, longest_wait, in_vain - 1, draw())).await;
+            }
+        }
+    }
+
+    /// While the breaker is open, connecting is the probe, and has to wait until one is due.
+    async fn wait_for_probe(&self) {
+        while let (BreakerState::Open, Some(at)) = self.shared.breaker_state() {
+            if at <= Instant::now() {
+                break;
+            }
+            sleep_until(at).await;
+        }
+        self.shared.probing(Instant::now());
+    }
+
+    async fn connect(&mut self) -> Result<(Dialogue, Address), Unreachable> {
+        let (address, must_be_primary) = match &mut self.way {
+            Way::Fixed(address) => (address.clone(), false),
+            Way::Sentinel(sentinels) => (sentinels.find().await?, true),
+        };
+        let Plan { settings, connector, composer, .. } = &self.plan;
+        let connect = async {
+            let mut dialogue = connector.connect(&address).await?;
+            dialogue.greet_for_calls(&settings.login, &composer.script, must_be_primary).await?;
+            Ok(dialogue)
+        };
+        let dialogue = connector.in_time(connect).await?;
+        Ok((dialogue, address))
+    }
+
+    /// Says why the connection ended, and whether it was of any use.
+    async fn serve(&mut self, dialogue: Dialogue, address: &Address) -> (End, bool) {
+        let mut wire = Wire::new(dialogue, &self.shared, &self.plan.composer, &self.plan.settings);
+        let end = match &mut self.way {
+            Way::Fixed(_) => wire.serve().await,
+            Way::Sentinel(sentinels) => {
+                tokio::select! {
+                    end = wire.serve() => end,
+                    () = sentinels.named_another(address) => {
+                        tracing::info!(from = %address, "sentinels name another primary");
+                        wire.retire().await
+                    }
+                }
+            }
+        };
+        (end, wire.end())
+    }
+}
+
+impl Drop for Sender {
+    /// Nobody sends what is left: the link was dropped, or its runtime was.
+    fn drop(&mut self) {
+        self.shared.queue.refuse(Cause::Closed, &Cause::Closed);
+    }
+}

@@ -1,0 +1,227 @@
+//! The Redis protocol, version 2: commands out, replies in.
+
+/// Replies nest no deeper than this; the deepest that we ask for is a cluster's slots.
+const DEEPEST: usize = 8;
+/// The longest string or array that a server may announce.
+const LONGEST: usize = 512 * 1024 * 1024;
+
+/// One reply, borrowed from the bytes that it came in.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reply<'a> {
+    Simple(&'a [u8]),
+    Error(&'a [u8]),
+    Integer(i64),
+    Bulk(&'a [u8]),
+    Nil,
+    Array(Vec<Reply<'a>>),
+}
+
+/// What came in is not the Redis protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("what the server sent is not the Redis protocol")]
+pub(super) struct Malformed;
+
+impl<'a> Reply<'a> {
+    /// Reads the reply that `bytes` begins with, and says how many of them it takes. `None` if more must come first.
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Option<(Reply<'a>, usize)>, Malformed> {
+        let mut reader = Reader { bytes, at: 0 };
+        Ok(reader.reply(DEEPEST)?.map(|reply| (reply, reader.at)))
+    }
+
+    /// The text of a string, whichever of its two forms it has.
+    pub(super) fn text(&self) -> Option<&'a [u8]> {
+        match self {
+            Reply::Simple(text) | Reply::Bulk(text) => Some(text),
+            Reply::Error(_) | Reply::Integer(_) | Reply::Nil | Reply::Array(_) => None,
+        }
+    }
+
+    pub(super) fn items(&self) -> Option<&[Reply<'a>]> {
+        match self {
+            Reply::Array(items) => Some(items),
+            Reply::Simple(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Bulk(_) | Reply::Nil => None,
+        }
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn reply(&mut self, depth: usize) -> Result<Option<Reply<'a>>, Malformed> {
+        let Some(line) = self.line()? else { return Ok(None) };
+        let (&kind, rest) = line.split_first().ok_or(Malformed)?;
+        match kind {
+            b'+' => Ok(Some(Reply::Simple(rest))),
+            b'-' => Ok(Some(Reply::Error(rest))),
+            b':' => Ok(Some(Reply::Integer(integer(rest)?))),
+            b'$' => self.bulk(length(rest)?),
+            b'*' => self.array(length(rest)?, depth.checked_sub(1).ok_or(Malformed)?),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn line(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
+        let rest = &self.bytes[self.at..];
+        let Some(end) = rest.iter().position(|&byte| byte == b'\r') else { return Ok(None) };
+        match rest.get(end + 1) {
+            None => Ok(None),
+            Some(b'\n') => {
+                self.at += end + 2;
+                Ok(Some(&rest[..end]))
+            }
+            Some(_) => Err(Malformed),
+        }
+    }
+
+    fn bulk(&mut self, length: Option<usize>) -> Result<Option<Reply<'a>>, Malformed> {
+        let Some(length) = length else { return Ok(Some(Reply::Nil)) };
+        let rest = &self.bytes[self.at..];
+        if rest.len() < length + 2 {
+            return Ok(None);
+        }
+        if &rest[length..length + 2] != b"\r\n" {
+            return Err(Malformed);
+        }
+        self.at += length + 2;
+        Ok(Some(Reply::Bulk(&rest[..length])))
+    }
+
+    fn array(&mut self, length: Option<usize>, depth: usize) -> Result<Option<Reply<'a>>, Malformed> {
+        let Some(length) = length else { return Ok(Some(Reply::Nil)) };
+        // Every item takes four bytes at least: what was announced is not yet a reason to make room for it.
+        let mut items = Vec::with_capacity(length.min((self.bytes.len() - self.at) / 4 + 1));
+        for _ in 0..length {
+            let Some(item) = self.reply(depth)? else { return Ok(None) };
+            items.push(item);
+        }
+        Ok(Some(Reply::Array(items)))
+    }
+}
+
+fn integer(digits: &[u8]) -> Result<i64, Malformed> {
+    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(Malformed)
+}
+
+/// `None` stands for nothing at all, which is announced as a length of -1.
+fn length(digits: &[u8]) -> Result<Option<usize>, Malformed> {
+    match integer(digits)? {
+        -1 => Ok(None),
+        length => usize::try_from(length).ok().filter(|&length| length <= LONGEST).map(Some).ok_or(Malformed),
+    }
+}
+
+/// Begins a command of so many words.
+pub(super) fn begin(out: &mut Vec<u8>, words: usize) {
+    announce(out, b'*', words);
+}
+
+/// Adds a word to the command that was begun.
+pub(super) fn word(out: &mut Vec<u8>, word: &[u8]) {
+    announce(out, b'$', word.len());
+    out.extend_from_slice(word);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Adds a number as a word.
+pub(super) fn number(out: &mut Vec<u8>, number: usize) {
+    word(out, decimal(number, &mut [0; 20]));
+}
+
+/// Adds a whole command.
+pub(super) fn command(out: &mut Vec<u8>, words: &[&[u8]]) {
+    begin(out, words.len());
+    for each in words {
+        word(out, each);
+    }
+}
+
+fn announce(out: &mut Vec<u8>, kind: u8, count: usize) {
+    out.push(kind);
+    out.extend_from_slice(decimal(count, &mut [0; 20]));
+    out.extend_from_slice(b"\r\n");
+}
+
+fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b"0123456789"[number % 10];
+        number /= 10;
+        if number == 0 {
+            return &digits[first..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_reply_is_read() {
+        let bytes = b"*6\r\n+OK\r\n-ERR no\r\n:-12\r\n$3\r\na\r\n\r\n$-1\r\n*2\r\n*-1\r\n*0\r\n:7\r\n";
+        let (reply, taken) = Reply::read(bytes).unwrap().unwrap();
+        assert_eq!(taken, bytes.len() - 4, "what follows is left alone");
+        let expected = Reply::Array(vec![
+            Reply::Simple(b"OK"),
+            Reply::Error(b"ERR no"),
+            Reply::Integer(-12),
+            Reply::Bulk(b"a\r\n"),
+            Reply::Nil,
+            Reply::Array(vec![Reply::Nil, Reply::Array(vec![])]),
+        ]);
+        assert_eq!(reply, expected);
+    }
+
+    #[test]
+    fn part_of_a_reply_is_not_yet_a_reply() {
+        let bytes = b"*2\r\n$4\r\nwait\r\n*1\r\n:1\r\n";
+        for end in 0..bytes.len() {
+            assert_eq!(Reply::read(&bytes[..end]), Ok(None), "{end} bytes");
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_protocol_is_refused() {
+        let deep = b"*1\r\n".repeat(9);
+        let cases: [&[u8]; 9] = [
+            b"HTTP/1.1 400\r\n",
+            b"\r\n",
+            b":x\r\n",
+            b":\r\n",
+            b"$-2\r\n",
+            b"$99999999999\r\n",
+            b"$1\r\nabc",
+            b"+a\rb\r\n",
+            &deep,
+        ];
+        for bytes in cases {
+            assert_eq!(Reply::read(bytes), Err(Malformed), "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[test]
+    fn commands_are_written_with_their_lengths() {
+        let mut out = Vec::new();
+        command(&mut out, &[b"SET", b"a\r\n", b""]);
+        begin(&mut out, 1);
+        number(&mut out, 1_000);
+        assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$3\r\na\r\n\r\n$0\r\n\r\n*1\r\n$4\r\n1000\r\n");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(
+            prop_oneof![Just(b'*'), Just(b'$'), Just(b'\r'), Just(b'\n'), b'0'..=b'9', any::<u8>()], 0..200,
+        )) {
+            if let Ok(Some((_, taken))) = Reply::read(&bytes) {
+                prop_assert!(taken <= bytes.len());
+            }
+        }
+    }
+}

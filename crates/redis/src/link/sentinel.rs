@@ -1,0 +1,112 @@
+//! Following a primary that sentinels watch over.
+//!
+//! A task asks all sentinels every second, and at once when the connection to the primary has ended, who the primary is.
+//! Of their answers the one with the highest epoch counts: every failover raises it, so a sentinel that was cut off and
+//! still names the old primary does not. The server that is named must also say itself that it is the primary.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use super::address::Address;
+use super::dialogue::{Asked, Connector, Question, ask_all};
+use super::error::Unreachable;
+use super::fault::Fault;
+use super::line::Task;
+use super::resp::{self, Reply};
+use super::settings::Login;
+
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// The sentinels of one primary.
+pub(super) struct Sentinels {
+    news: watch::Receiver<News>,
+    ask: Arc<Notify>,
+    _task: Task,
+}
+
+/// What the sentinels said last.
+#[derive(Clone, Default)]
+struct News {
+    /// How many times they were asked.
+    round: u64,
+    primary: Option<Address>,
+}
+
+/// What one sentinel says.
+struct Named {
+    epoch: i64,
+    primary: Address,
+}
+
+impl Sentinels {
+    pub(super) fn watch(
+        runtime: &Handle,
+        name: &str,
+        sentinels: &[Address],
+        connector: Connector,
+        login: Login,
+    ) -> Sentinels {
+        let (tell, news) = watch::channel(News::default());
+        let ask = Arc::new(Notify::new());
+        let mut asked: Vec<Asked> = sentinels.iter().cloned().map(Asked::new).collect();
+        let (question, again) = (Arc::new(who(name)), ask.clone());
+        let task = runtime.spawn(async move {
+            loop {
+                let answers = ask_all(&mut asked, &question, &connector, &login).await;
+                let latest = answers.into_iter().max_by_key(|named| named.epoch);
+                tell.send_modify(|news| {
+                    news.round += 1;
+                    news.primary = latest.map(|named| named.primary);
+                });
+                let _ = timeout(ASK_EVERY, again.notified()).await;
+            }
+        });
+        Sentinels { news, ask, _task: Task(task.abort_handle()) }
+    }
+
+    /// Asks who the primary is.
+    pub(super) async fn find(&mut self) -> Result<Address, Unreachable> {
+        let round = self.news.borrow().round;
+        self.ask.notify_one();
+        let news = self.news.wait_for(|news| news.round > round).await.map_err(|_| Unreachable::NoPrimary)?;
+        news.primary.clone().ok_or(Unreachable::NoPrimary)
+    }
+
+    /// Waits until the sentinels name another primary than that.
+    pub(super) async fn named_another(&mut self, than: &Address) {
+        let another = |news: &News| news.primary.as_ref().is_some_and(|primary| primary != than);
+        if self.news.wait_for(another).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// During a failover the first command already names the new primary; the second has the epoch.
+fn who(name: &str) -> Question<Named> {
+    let mut commands = Vec::new();
+    resp::command(&mut commands, &[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", name.as_bytes()]);
+    resp::command(&mut commands, &[b"SENTINEL", b"MASTER", name.as_bytes()]);
+    Question { commands, replies: 2, read: |_, replies| named(replies) }
+}
+
+fn named(replies: &[Reply<'_>]) -> Result<Named, Unreachable> {
+    let [address, about] = replies else { return Err(Unreachable::Malformed) };
+    if let Reply::Error(text) = about {
+        return Err(Unreachable::Refused(Fault::of(text)));
+    }
+    let text = |reply: &Reply<'_>| reply.text().and_then(|text| String::from_utf8(text.to_vec()).ok());
+    let primary = || {
+        let [host, port] = address.items()? else { return None };
+        Some(Address::tcp(&text(host)?, text(port)?.parse().ok()?))
+    };
+    let epoch = || {
+        let mut fields = about.items()?.chunks_exact(2);
+        let epoch = fields.find(|field| field[0].text() == Some(b"config-epoch"))?;
+        text(&epoch[1])?.parse().ok()
+    };
+    Ok(Named { epoch: epoch().ok_or(Unreachable::Malformed)?, primary: primary().ok_or(Unreachable::Malformed)? })
+}

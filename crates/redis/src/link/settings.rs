@@ -1,0 +1,435 @@
+//! What one sets about a link.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ConnectionAddr, IntoConnectionInfo};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::address::Address;
+use super::breaker::BreakerSettings;
+
+/// How to reach Redis, and how long to wait for it.
+///
+/// Made by [`Settings::standalone`], [`Settings::sentinel`] or [`Settings::cluster`]; the rest has defaults to change.
+/// URLs are `redis://[user[:password]@]host[:port][/database]`, `rediss://…` for TLS, or `unix:///path/to/socket`.
+///
+/// A user that is not allowed everything needs `+evalsha +script|load +ping +client|setname`, and `+role` behind Sentinel,
+/// `+cluster|slots +cluster|info +asking` in a cluster, besides what the script does to the keys.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub(super) servers: Servers,
+    /// Who to be.
+    pub login: Login,
+    /// How to know the server, and how to be known. `None`, which is what URLs with `redis://` make it, is no TLS.
+    pub tls: Option<Tls>,
+    /// How long a call may take, for those who do not say, and how long a probe may take. 20 milliseconds.
+    pub deadline: Duration,
+    /// How long connecting may take, greeting included; also how long a connection may owe an answer before it is given
+    /// up. 250 milliseconds.
+    pub connect_timeout: Duration,
+    /// A connection that has been idle for so long is probed. One second.
+    pub heartbeat: Duration,
+    /// How many calls may wait for their turn, for each server. 8 192.
+    pub queue: usize,
+    /// How calls are sent together.
+    pub batch: Batch,
+    /// When calls fail at once.
+    pub breaker: BreakerSettings,
+}
+
+/// Which servers there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Servers {
+    Standalone(Address),
+    Sentinel { primary: Arc<str>, sentinels: Vec<Address>, login: Login },
+    Cluster(Vec<Address>),
+}
+
+/// Who one is to a server, and where in it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Login {
+    /// The user's name; servers call the one without a name `default`.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+    /// The database by its number. In a cluster there is only number 0.
+    pub database: u32,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let password = self.password.as_ref().map(|_| "…");
+        f.debug_struct("Login")
+            .field("user", &self.user)
+            .field("password", &password)
+            .field("database", &self.database)
+            .finish()
+    }
+}
+
+/// Certificates, as PEM.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Who may vouch for the server: one or several certificates. `None` is everyone whom browsers believe.
+    pub authorities: Option<Vec<u8>>,
+    /// The certificate to show to the server, and the private key that belongs to it.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("authorities", &self.authorities.is_some())
+            .field("identity", &self.identity.is_some())
+            .finish()
+    }
+}
+
+/// How many calls travel together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// At most so many calls. 128.
+    pub calls: usize,
+    /// No further call once it has so many bytes. 256 kB.
+    pub bytes: usize,
+    /// So many batches may be on their way at once. Two: the server works on one while the other travels.
+    pub in_flight: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Batch {
+        Batch { calls: 128, bytes: 256 * 1024, in_flight: 2 }
+    }
+}
+
+/// A setting that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// A URL cannot be read.
+    #[error("{url}: {reason}")]
+    Url {
+        /// The URL, without user and password.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is no URL.
+    #[error("no server is given")]
+    NoServer,
+    /// The name of the primary is empty.
+    #[error("the name by which the sentinels know the primary is empty")]
+    NoPrimary,
+    /// Some URLs ask for TLS, or name a user, and others do not or name another.
+    #[error("the servers' URLs differ in {0}")]
+    Differ(&'static str),
+    /// A cluster has no databases.
+    #[error("a cluster has only database 0")]
+    DatabaseInCluster,
+    /// A socket in the file system stands for one server.
+    #[error("a Unix socket reaches a standalone server only")]
+    UnixSocket,
+    /// A socket in the file system is not encrypted.
+    #[error("there is no TLS on a Unix socket")]
+    TlsOnUnixSocket,
+    /// A user is given, but no password.
+    #[error("a user is given, but no password")]
+    NoPassword,
+    /// A certificate or a key cannot be read.
+    #[error("the {what} cannot be used: {reason}")]
+    Certificate {
+        /// Which.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A number is too small or too large.
+    #[error("{what} is {value}, but has to be from {least} to {most}")]
+    OutOfRange {
+        /// Which.
+        what: &'static str,
+        /// What it is.
+        value: String,
+        /// What it has to be at least.
+        least: String,
+        /// What it may be at most.
+        most: String,
+    },
+    /// There is no runtime to run on.
+    #[error("a link has to be opened from within a Tokio runtime")]
+    NoRuntime,
+}
+
+impl Settings {
+    /// One server.
+    ///
+    /// # Errors
+    /// If the URL cannot be read.
+    pub fn standalone(url: &str) -> Result<Settings, SettingsError> {
+        let Place { address, tls, login } = Place::parse(url)?;
+        Ok(Settings::new(Servers::Standalone(address), login, tls))
+    }
+
+    /// A primary that sentinels watch over, by the name that they know it by. The URLs are those of the sentinels, with
+    /// their user and password if they want any; whether they use TLS, the servers do too. Whom to be on the servers is
+    /// to be set in `login`.
+    ///
+    /// # Errors
+    /// If a URL cannot be read, or they do not agree.
+    pub fn sentinel(
+        primary: &str,
+        sentinels: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Settings, SettingsError> {
+        if primary.is_empty() {
+            return Err(SettingsError::NoPrimary);
+        }
+        let (sentinels, login, tls) = several(sentinels)?;
+        let servers = Servers::Sentinel { primary: primary.into(), sentinels, login };
+        Ok(Settings::new(servers, Login::default(), tls))
+    }
+
+    /// A cluster, by some of its nodes; the others are found.
+    ///
+    /// # Errors
+    /// If a URL cannot be read, or they do not agree.
+    pub fn cluster(nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Settings, SettingsError> {
+        let (nodes, login, tls) = several(nodes)?;
+        Ok(Settings::new(Servers::Cluster(nodes), login, tls))
+    }
+
+    fn new(servers: Servers, login: Login, tls: bool) -> Settings {
+        Settings {
+            servers,
+            login,
+            tls: tls.then(Tls::default),
+            deadline: Duration::from_millis(20),
+            connect_timeout: Duration::from_millis(250),
+            heartbeat: Duration::from_secs(1),
+            queue: 8_192,
+            batch: Batch::default(),
+            breaker: BreakerSettings::default(),
+        }
+    }
+
+    /// Says what is wrong with the settings, if anything is.
+    ///
+    /// # Errors
+    /// If anything is.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        self.client_config()?;
+        if matches!(self.servers, Servers::Cluster(_)) && self.login.database != 0 {
+            return Err(SettingsError::DatabaseInCluster);
+        }
+        if self.login.user.is_some() && self.login.password.is_none() {
+            return Err(SettingsError::NoPassword);
+        }
+        let (ms, minute) = (Duration::from_millis(1), Duration::from_secs(60));
+        time("the deadline", self.deadline, ms, minute)?;
+        time("the time to connect", self.connect_timeout, ms, minute)?;
+        time("the heartbeat", self.heartbeat, ms, 60 * minute)?;
+        time("the breaker's first wait", self.breaker.first_wait, ms, minute)?;
+        time("the breaker's longest wait", self.breaker.longest_wait, self.breaker.first_wait, minute)?;
+        count("the breaker's failures", self.breaker.failures as usize, 1_000_000)?;
+        count("the queue", self.queue, 10_000_000)?;
+        count("the calls of a batch", self.batch.calls, 4_096)?;
+        count("the bytes of a batch", self.batch.bytes, 64 * 1024 * 1024)?;
+        count("the batches in flight", self.batch.in_flight, 64)
+    }
+
+    pub(super) fn client_config(&self) -> Result<Option<Arc<ClientConfig>>, SettingsError> {
+        let unix = matches!(&self.servers, Servers::Standalone(Address::Unix(_)));
+        match &self.tls {
+            None => Ok(None),
+            Some(_) if unix => Err(SettingsError::TlsOnUnixSocket),
+            Some(tls) => tls.client_config().map(|config| Some(Arc::new(config))),
+        }
+    }
+}
+
+fn time(what: &'static str, value: Duration, least: Duration, most: Duration) -> Result<(), SettingsError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let (value, least, most) = (format!("{value:?}"), format!("{least:?}"), format!("{most:?}"));
+    Err(SettingsError::OutOfRange { what, value, least, most })
+}
+
+fn count(what: &'static str, value: usize, most: usize) -> Result<(), SettingsError> {
+    if (1..=most).contains(&value) {
+        return Ok(());
+    }
+    let (value, least, most) = (value.to_string(), "1".to_owned(), most.to_string());
+    Err(SettingsError::OutOfRange { what, value, least, most })
+}
+
+/// What one URL says.
+struct Place {
+    address: Address,
+    tls: bool,
+    login: Login,
+}
+
+impl Place {
+    fn parse(url: &str) -> Result<Place, SettingsError> {
+        let wrong = |reason: String| SettingsError::Url { url: without_login(url), reason };
+        let info = url.into_connection_info().map_err(|error| wrong(error.to_string()))?;
+        let (address, tls) = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => (Address::tcp(host, *port), false),
+            ConnectionAddr::TcpTls { insecure: true, .. } => {
+                return Err(wrong(
+                    "TLS that believes anyone is of no use here; set the authorities instead".to_owned(),
+                ));
+            }
+            ConnectionAddr::TcpTls { host, port, .. } => (Address::tcp(host, *port), true),
+            ConnectionAddr::Unix(path) => (Address::unix(path.clone()), false),
+            other => return Err(wrong(format!("{other} is not supported"))),
+        };
+        let login = info.redis_settings();
+        let database = u32::try_from(login.db()).map_err(|_| wrong("databases are numbered from 0".to_owned()))?;
+        let (user, password) = (login.username().map(str::to_owned), login.password().map(str::to_owned));
+        Ok(Place { address, tls, login: Login { user, password, database } })
+    }
+}
+
+/// A URL as it may be shown to anybody.
+fn without_login(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
+    if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") }
+}
+
+fn several(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Result<(Vec<Address>, Login, bool), SettingsError> {
+    let places: Vec<Place> = urls.into_iter().map(|url| Place::parse(url.as_ref())).collect::<Result<_, _>>()?;
+    let first = places.first().ok_or(SettingsError::NoServer)?;
+    let (tls, login) = (first.tls, first.login.clone());
+    if places.iter().any(|place| place.tls != tls) {
+        return Err(SettingsError::Differ("whether to use TLS"));
+    }
+    if places.iter().any(|place| place.login != login) {
+        return Err(SettingsError::Differ("user, password or database"));
+    }
+    if places.iter().any(|place| matches!(place.address, Address::Unix(_))) {
+        return Err(SettingsError::UnixSocket);
+    }
+    Ok((places.into_iter().map(|place| place.address).collect(), login, tls))
+}
+
+impl Tls {
+    fn client_config(&self) -> Result<ClientConfig, SettingsError> {
+        let wrong = |what| move |error: String| SettingsError::Certificate { what, reason: error };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| wrong("choice of TLS versions")(error.to_string()))?
+            .with_root_certificates(self.roots()?);
+        let Some((certificate, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
+        let chain = certificates(certificate).map_err(wrong("client's certificate"))?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong("client's key")(error.to_string()))?;
+        builder.with_client_auth_cert(chain, key).map_err(|error| wrong("client's certificate")(error.to_string()))
+    }
+
+    fn roots(&self) -> Result<RootCertStore, SettingsError> {
+        let mut roots = RootCertStore::empty();
+        let Some(authorities) = &self.authorities else {
+            roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+            return Ok(roots);
+        };
+        let wrong = |reason| SettingsError::Certificate { what: "authorities' certificate", reason };
+        for certificate in certificates(authorities).map_err(wrong)? {
+            roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+        }
+        Ok(roots)
+    }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(certificates) if certificates.is_empty() => Err("there is none in it".to_owned()),
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_where_and_as_whom() {
+        let settings = Settings::standalone("redis://limits:s%40crt@cache.example:6380/3").unwrap();
+        assert_eq!(settings.servers, Servers::Standalone(Address::tcp("cache.example", 6_380)));
+        let login = Login { user: Some("limits".into()), password: Some("s@crt".into()), database: 3 };
+        assert_eq!((settings.login, settings.tls), (login, None));
+        assert_eq!(Settings::standalone("rediss://a").unwrap().tls, Some(Tls::default()));
+        let unix = Settings::standalone("unix:///run/redis.sock").unwrap();
+        assert_eq!(unix.servers, Servers::Standalone(Address::unix("/run/redis.sock".into())));
+    }
+
+    #[test]
+    fn the_defaults_make_sense() {
+        assert_eq!(Settings::standalone("redis://a").unwrap().check(), Ok(()));
+        assert_eq!(Settings::sentinel("limits", ["redis://a:26379", "redis://b:26379"]).unwrap().check(), Ok(()));
+        assert_eq!(Settings::cluster(["rediss://a", "rediss://b"]).unwrap().check(), Ok(()));
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let settings = Settings::standalone("redis://me:hunter2@a").unwrap();
+        assert!(!format!("{settings:?}").contains("hunter2"));
+        let error = Settings::standalone("redis://me:hunter2@a/x").unwrap_err();
+        assert!(error.to_string().starts_with("redis://a/x: "), "{error}");
+        let error = Settings::standalone("memcached://me:hunter2@a").unwrap_err();
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn urls_that_make_no_sense_are_refused() {
+        for url in ["", "a:6379", "http://a", "redis://", "redis://a:99999", "redis://a/-1", "rediss://a/#insecure"] {
+            assert!(matches!(Settings::standalone(url), Err(SettingsError::Url { .. })), "{url}");
+        }
+        assert_eq!(Settings::cluster(Vec::<String>::new()).unwrap_err(), SettingsError::NoServer);
+        assert_eq!(Settings::sentinel("", ["redis://a"]).unwrap_err(), SettingsError::NoPrimary);
+        let differ = Settings::cluster(["redis://a", "rediss://b"]).unwrap_err();
+        assert_eq!(differ, SettingsError::Differ("whether to use TLS"));
+        assert!(matches!(Settings::cluster(["redis://a", "redis://x:y@b"]), Err(SettingsError::Differ(_))));
+        assert_eq!(Settings::cluster(["unix:///a"]).unwrap_err(), SettingsError::UnixSocket);
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused() {
+        let refused = |change: fn(&mut Settings)| {
+            let mut settings = Settings::cluster(["redis://a"]).unwrap();
+            change(&mut settings);
+            settings.check().unwrap_err().to_string()
+        };
+        assert_eq!(refused(|s| s.login.database = 1), "a cluster has only database 0");
+        assert_eq!(refused(|s| s.login.user = Some("a".into())), "a user is given, but no password");
+        assert_eq!(refused(|s| s.deadline = Duration::ZERO), "the deadline is 0ns, but has to be from 1ms to 60s");
+        assert_eq!(refused(|s| s.queue = 0), "the queue is 0, but has to be from 1 to 10000000");
+        assert!(refused(|s| s.batch.calls = 0).contains("batch"));
+        assert!(refused(|s| s.batch.in_flight = 65).contains("in flight"));
+        assert!(refused(|s| s.breaker.longest_wait = Duration::from_millis(5)).contains("longest wait"));
+        let tls = |tls: Tls| {
+            let mut settings = Settings::standalone("rediss://a").unwrap();
+            settings.tls = Some(tls);
+            settings.check().unwrap_err().to_string()
+        };
+        let error = tls(Tls { authorities: Some(b"no".to_vec()), identity: None });
+        assert_eq!(error, "the authorities' certificate cannot be used: there is none in it");
+        let error = tls(Tls { authorities: None, identity: Some((b"no".to_vec(), b"no".to_vec())) });
+        assert_eq!(error, "the client's certificate cannot be used: there is none in it");
+    }
+
+    #[test]
+    fn there_is_no_tls_on_a_unix_socket() {
+        let mut settings = Settings::standalone("unix:///run/redis.sock").unwrap();
+        settings.tls = Some(Tls::default());
+        assert_eq!(settings.check(), Err(SettingsError::TlsOnUnixSocket));
+    }
+}

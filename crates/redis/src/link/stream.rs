@@ -1,0 +1,122 @@
+//! A connection to a server, whatever it is made of.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::address::Address;
+
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    pub(super) async fn connect(address: &Address, tls: Option<&Arc<ClientConfig>>) -> io::Result<Stream> {
+        match address {
+            Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await?)),
+            Address::Tcp { host, port } => {
+                let stream = TcpStream::connect((&**host, *port)).await?;
+                // A batch is written at once: there is nothing to wait for.
+                stream.set_nodelay(true)?;
+                let Some(config) = tls else { return Ok(Stream::Tcp(stream)) };
+                let name = ServerName::try_from(host.to_string())
+                    .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+                let stream = TlsConnector::from(config.clone()).connect(name, stream).await?;
+                Ok(Stream::Tls(Box::new(stream)))
+            }
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Unix(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// What has come in and was not yet read as replies.
+pub(super) struct Inbox {
+    bytes: Vec<u8>,
+    begin: usize,
+    end: usize,
+}
+
+impl Inbox {
+    const SIZE: usize = 16 * 1024;
+
+    pub(super) fn new() -> Inbox {
+        Inbox { bytes: vec![0; Inbox::SIZE], begin: 0, end: 0 }
+    }
+
+    /// Takes in what is there to read. Says how much that was: nothing means that the server has hung up.
+    pub(super) fn poll_fill(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.begin == self.end {
+            (self.begin, self.end) = (0, 0);
+        }
+        if self.end == self.bytes.len() {
+            self.make_room();
+        }
+        let mut buffer = ReadBuf::new(&mut self.bytes[self.end..]);
+        std::task::ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
+        let count = buffer.filled().len();
+        self.end += count;
+        Poll::Ready(Ok(count))
+    }
+
+    fn make_room(&mut self) {
+        if self.begin > 0 {
+            self.bytes.copy_within(self.begin..self.end, 0);
+            (self.begin, self.end) = (0, self.end - self.begin);
+        } else {
+            self.bytes.resize(2 * self.bytes.len(), 0);
+        }
+    }
+
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.bytes[self.begin..self.end]
+    }
+
+    pub(super) const fn consume(&mut self, count: usize) {
+        self.begin += count;
+    }
+}

@@ -1,0 +1,15 @@
+//! The link to Redis, tried on real servers that are well, ill and gone.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod calls;
+mod clusters;
+mod events;
+mod load;
+mod outages;
+mod refusals;
+mod sentinels;
+mod servers;
+mod toy;

@@ -1,0 +1,295 @@
+//! Servers that die, hang, or are cut off while they are in use.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tidegate_redis::LinkError;
+use tidegate_redis::link::{BreakerState, Cause, Link, Settings};
+use tokio::time::{Instant, sleep};
+
+use crate::load::{Load, SLACK, recovery};
+use crate::support::proxy::{Break, Proxy};
+use crate::support::server::Server;
+use crate::support::wait::{eventually, until};
+use crate::toy::{AMPLE, DEADLINE, add, open, open_url, ready};
+
+const CALLERS: usize = 32;
+/// What is promised; on an idle machine it takes less than one second.
+const BACK_WITHIN: Duration = Duration::from_secs(3);
+
+async fn under_load(link: &Arc<Link>) -> Load {
+    ready(link).await;
+    let load = Load::start(link, CALLERS, "caller");
+    let before = link.stats().servers[0].counts.answered;
+    eventually("some work", async || (link.stats().servers[0].counts.answered > before + 500).then_some(())).await;
+    load
+}
+
+async fn breaker(link: &Link, open: bool) {
+    let is_open = || link.stats().servers[0].breaker != BreakerState::Closed;
+    eventually("the breaker's other state", async || (is_open() == open).then_some(())).await;
+}
+
+/// While the breaker is open nobody waits at all.
+async fn calls_fail_at_once(link: &Link) {
+    let (began, mut calls) = (Instant::now(), 0);
+    while calls < 1_000 {
+        match add(link, "a", DEADLINE).await {
+            Err(LinkError::NotRun(_)) => calls += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    let took = began.elapsed();
+    println!("1000 calls while the breaker is open: {took:?}");
+    assert!(took < Duration::from_secs(1));
+}
+
+async fn back(link: &Link, what: &str) {
+    let took = recovery(link, what).await;
+    assert!(took < BACK_WITHIN, "{what}: {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stands_still_holds_nobody_up() {
+    let server = Server::start();
+    let link = Arc::new(open_url(&server.url()));
+    let load = under_load(&link).await;
+    server.freeze();
+    breaker(&link, true).await;
+    calls_fail_at_once(&link).await;
+    // Long enough for the link to give the connection up and to try others in vain.
+    sleep(Duration::from_secs(5)).await;
+    server.thaw();
+    back(&link, "frozen for 5 s").await;
+    let report = load.stop().await;
+    report.nobody_waited("frozen for 5 s");
+    report.is_true(|key| server.run::<Option<u64>>(&["GET", key]).unwrap_or(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_freeze_costs_no_connection() {
+    let server = Server::start();
+    let link = Arc::new(open_url(&server.url()));
+    let load = under_load(&link).await;
+    server.freeze();
+    breaker(&link, true).await;
+    server.thaw();
+    back(&link, "frozen for a moment").await;
+    let report = load.stop().await;
+    report.nobody_waited("frozen for a moment");
+    report.is_true(|key| server.run::<Option<u64>>(&["GET", key]).unwrap_or(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_dies_is_found_again_when_it_is_back() {
+    let mut server = Server::start();
+    let link = Arc::new(open_url(&server.url()));
+    let load = under_load(&link).await;
+    server.kill();
+    breaker(&link, true).await;
+    calls_fail_at_once(&link).await;
+    sleep(Duration::from_secs(1)).await;
+    server.restart();
+    back(&link, "killed and restarted").await;
+    let report = load.stop().await;
+    report.nobody_waited("killed and restarted");
+    // Every caller had at most one call on its way, and knows that of no other it is in doubt.
+    assert!(report.callers.iter().all(|caller| caller.unknown <= 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_without_pause_is_hardly_noticed() {
+    let mut server = Server::start();
+    let link = Arc::new(open_url(&server.url()));
+    let load = under_load(&link).await;
+    server.restart();
+    back(&link, "restarted").await;
+    load.stop().await.nobody_waited("restarted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paused_clients_do_not_wait() {
+    for which in ["ALL", "WRITE"] {
+        let server = Server::start();
+        let link = Arc::new(open_url(&server.url()));
+        let load = under_load(&link).await;
+        server.run::<()>(&["CLIENT", "PAUSE", "1500", which]);
+        breaker(&link, true).await;
+        calls_fail_at_once(&link).await;
+        let paused = until("the end of the pause", || {
+            let began = Instant::now();
+            // A write of the test's own waits as long as the pause lasts.
+            server.try_run::<Value>(&["SET", "pause", "over"]).ok().map(|_| began.elapsed())
+        });
+        println!("paused ({which}) for another {paused:?}");
+        back(&link, "CLIENT PAUSE").await;
+        let report = load.stop().await;
+        report.nobody_waited("CLIENT PAUSE");
+        report.is_true(|key| server.run::<Option<u64>>(&["GET", key]).unwrap_or(0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_killed_are_made_anew() {
+    let server = Server::start();
+    let link = Arc::new(open_url(&server.url()));
+    let load = under_load(&link).await;
+    for _ in 0..10 {
+        let before = link.stats().servers[0].counts;
+        server.run::<u64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        let more = async || {
+            let counts = link.stats().servers[0].counts;
+            (counts.connections > before.connections && counts.answered > before.answered + 100).then_some(())
+        };
+        eventually("another connection", more).await;
+    }
+    let report = load.stop().await;
+    report.nobody_waited("connections killed 10 times");
+    report.is_true(|key| server.run::<Option<u64>>(&["GET", key]).unwrap_or(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_or_a_reply_that_is_lost_leaves_doubt_and_is_never_sent_again() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let link = open_url(&proxy.url());
+    // Whether the call ran. The link cannot tell these apart.
+    let cases = [(Break::BeforeRequest, 0), (Break::MidRequest, 0), (Break::BeforeReply, 1), (Break::MidReply, 1)];
+    for (breaks, ran) in cases {
+        back(&link, "before the cut").await;
+        let key = format!("{breaks:?}");
+        proxy.once(breaks);
+        assert_eq!(add(&link, &key, AMPLE).await, Err(LinkError::Unknown(Cause::ConnectionLost)), "{breaks:?}");
+        back(&link, &key).await;
+        assert_eq!(server.run::<Option<u64>>(&["GET", &key]).unwrap_or(0), ran, "{breaks:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delay_within_the_deadline_is_borne() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let link = open_url(&proxy.url());
+    ready(&link).await;
+    proxy.set(Break::Delay(Duration::from_millis(5)));
+    let mut answered = 0;
+    for _ in 0..50 {
+        answered += u32::from(add(&link, "a", DEADLINE).await.is_ok());
+    }
+    println!("{answered} of 50 answered with a delay of 5 ms");
+    assert!(answered > 25);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trouble_on_the_way_holds_nobody_up() {
+    for breaks in [Break::Delay(Duration::from_millis(60)), Break::BlackHole, Break::Refuse] {
+        let server = Server::start();
+        let proxy = Proxy::start(server.port()).await;
+        let link = Arc::new(open_url(&proxy.url()));
+        let load = under_load(&link).await;
+        proxy.set(breaks);
+        breaker(&link, true).await;
+        sleep(Duration::from_secs(1)).await;
+        calls_fail_at_once(&link).await;
+        proxy.set(Break::Nothing);
+        let what = format!("{breaks:?}");
+        back(&link, &what).await;
+        let report = load.stop().await;
+        report.nobody_waited(&what);
+        report.is_true(|key| server.run::<Option<u64>>(&["GET", key]).unwrap_or(0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_breaks_each_caller_is_told_the_truth() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let link = Arc::new(open_url(&proxy.url()));
+    let load = under_load(&link).await;
+    let kinds = [
+        Break::BeforeRequest,
+        Break::MidRequest,
+        Break::BeforeReply,
+        Break::MidReply,
+        Break::Delay(Duration::from_millis(15)),
+        Break::Delay(Duration::from_millis(30)),
+        Break::BlackHole,
+        Break::Refuse,
+    ];
+    for round in 0..60 {
+        let answered = link.stats().servers[0].counts.answered;
+        let breaks = kinds[fastrand::usize(..kinds.len())];
+        if fastrand::bool() {
+            proxy.once(breaks);
+        } else {
+            proxy.set(breaks);
+        }
+        sleep(Duration::from_millis(fastrand::u64(1..40))).await;
+        proxy.set(Break::Nothing);
+        let more = async || (link.stats().servers[0].counts.answered > answered + 50).then_some(());
+        eventually(&format!("answers after round {round}, {breaks:?}"), more).await;
+    }
+    let report = load.stop().await;
+    report.nobody_waited("60 random breaks");
+    // What was held back on the way may still arrive.
+    drop(proxy);
+    report.is_true(|key| server.run::<Option<u64>>(&["GET", key]).unwrap_or(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_peer_is_found_out_while_nobody_calls() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let mut settings = Settings::standalone(&proxy.url()).unwrap();
+    settings.heartbeat = Duration::from_millis(50);
+    let link = open(settings);
+    ready(&link).await;
+    proxy.set(Break::BlackHole);
+    breaker(&link, true).await;
+    proxy.set(Break::Nothing);
+    breaker(&link, false).await;
+    assert!(add(&link, "a", AMPLE).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_call_at_a_time_is_held_up_by_nothing_either() {
+    let server = Server::start();
+    let link = open_url(&server.url());
+    ready(&link).await;
+    server.freeze();
+    let mut longest = Duration::ZERO;
+    for _ in 0..20 {
+        let began = Instant::now();
+        assert!(add(&link, "a", DEADLINE).await.is_err());
+        longest = longest.max(began.elapsed());
+    }
+    server.thaw();
+    println!("longest of 20 calls, one after the other, to a frozen server: {longest:?}");
+    assert!(longest < DEADLINE + SLACK);
+    back(&link, "one call at a time").await;
+}
+
+/// A server that cannot keep up answers as many calls as it can. Calls that would come too late are not even sent: to run
+/// them for nobody would leave less time for the others, until there is none for anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_cannot_keep_up_serves_whom_it_can() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let mut settings = Settings::standalone(&proxy.url()).unwrap();
+    settings.batch.calls = 4;
+    let link = Arc::new(open(settings));
+    ready(&link).await;
+    proxy.set(Break::Delay(Duration::from_millis(5)));
+    let load = Load::start(&link, 200, "caller");
+    sleep(Duration::from_secs(2)).await;
+    let opened = link.stats().servers[0].opened;
+    proxy.set(Break::Nothing);
+    let report = load.stop().await;
+    report.nobody_waited("a server that cannot keep up");
+    report.is_true(|key| server.run::<Option<u64>>(&["GET", key]).unwrap_or(0));
+    assert_eq!(opened, 0, "it answers");
+    // Four calls every five milliseconds at best.
+    assert!(report.answered() > 800, "{}", report.answered());
+    assert!(report.unknown() < report.answered() / 4);
+}

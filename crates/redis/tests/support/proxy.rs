@@ -1,0 +1,179 @@
+//! A proxy between a client and a server that breaks what it is told to break.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// What the proxy does with what passes through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Break {
+    /// Passes everything on.
+    Nothing,
+    /// Hangs up when a request comes, which the server then never sees.
+    BeforeRequest,
+    /// Passes half a request on and hangs up.
+    MidRequest,
+    /// Passes a request on, waits for the reply, and hangs up.
+    BeforeReply,
+    /// Passes half a reply on and hangs up.
+    MidReply,
+    /// Holds every reply back for so long.
+    Delay(Duration),
+    /// Lets nothing through and says nothing. What has come in by the end of it is passed on then.
+    BlackHole,
+    /// Hangs up at once and takes no connections.
+    Refuse,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    breaks: Break,
+    /// Whether it is over when it has happened once.
+    once: bool,
+}
+
+/// Runs until dropped.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    orders: watch::Sender<Order>,
+    task: JoinHandle<()>,
+}
+
+impl Proxy {
+    pub(crate) async fn start(port: u16) -> Proxy {
+        let (orders, _) = watch::channel(Order { breaks: Break::Nothing, once: false });
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port for a proxy");
+        let address = listener.local_addr().expect("a proxy's address");
+        let task = tokio::spawn(accept(listener, address, port, orders.clone()));
+        Proxy { address, orders, task }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    pub(crate) const fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Does so from now on.
+    pub(crate) fn set(&self, breaks: Break) {
+        self.orders.send_replace(Order { breaks, once: false });
+    }
+
+    /// Does so with what comes next, and then passes everything on again.
+    pub(crate) fn once(&self, breaks: Break) {
+        self.orders.send_replace(Order { breaks, once: true });
+    }
+
+    /// Whether what was to happen once has happened.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.orders.borrow().breaks == Break::Nothing
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, address: SocketAddr, port: u16, orders: watch::Sender<Order>) {
+    let mut listener = Some(listener);
+    let mut news = orders.subscribe();
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        if news.borrow_and_update().breaks == Break::Refuse {
+            listener = None;
+            connections.abort_all();
+            if news.changed().await.is_err() {
+                return;
+            }
+            continue;
+        }
+        if listener.is_none() {
+            listener = Some(listen_again(address).expect("the proxy's port once more"));
+        }
+        let Some(open) = &listener else { continue };
+        tokio::select! {
+            accepted = open.accept() => {
+                let Ok((client, _)) = accepted else { continue };
+                connections.spawn(carry(client, port, orders.clone()));
+            }
+            changed = news.changed() => if changed.is_err() { return },
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+fn listen_again(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(1_024)
+}
+
+/// Carries one connection until either side, or an order, ends it.
+async fn carry(client: TcpStream, port: u16, orders: watch::Sender<Order>) {
+    let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    tokio::select! {
+        _ = requests(from_client, to_server, orders.clone()) => {}
+        _ = replies(from_server, to_client, orders) => {}
+    }
+}
+
+async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, orders: watch::Sender<Order>) -> io::Result<()> {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let count = from.read(&mut buffer).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        match order(&orders, &[Break::BeforeRequest, Break::MidRequest]).await {
+            Break::BeforeRequest => return Ok(()),
+            Break::MidRequest => return to.write_all(&buffer[..count / 2]).await,
+            _ => to.write_all(&buffer[..count]).await?,
+        }
+    }
+}
+
+async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, orders: watch::Sender<Order>) -> io::Result<()> {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let count = from.read(&mut buffer).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        let breaks = order(&orders, &[Break::BeforeReply, Break::MidReply]).await;
+        match breaks {
+            Break::BeforeReply => return Ok(()),
+            Break::MidReply => return to.write_all(&buffer[..count / 2]).await,
+            Break::Delay(by) => {
+                tokio::time::sleep(by).await;
+                to.write_all(&buffer[..count]).await?;
+            }
+            _ => to.write_all(&buffer[..count]).await?,
+        }
+    }
+}
+
+/// What is to be done with what has just come in. An order that holds once, and is one of `mine`, is over with this.
+async fn order(orders: &watch::Sender<Order>, mine: &[Break]) -> Break {
+    let mut news = orders.subscribe();
+    let Ok(order) = news.wait_for(|order| order.breaks != Break::BlackHole).await.map(|order| *order) else {
+        return Break::Nothing;
+    };
+    if order.once && mine.contains(&order.breaks) {
+        orders.send_replace(Order { breaks: Break::Nothing, once: false });
+    }
+    order.breaks
+}

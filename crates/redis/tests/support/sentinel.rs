@@ -1,0 +1,97 @@
+//! A primary, two replicas, and three sentinels that watch over them.
+
+use super::ports;
+use super::server::{Flavour, Server};
+use super::wait::until;
+
+/// What the sentinels call their primary.
+pub(crate) const NAME: &str = "limits";
+
+/// How long a primary must be silent before a sentinel thinks that it is down, in milliseconds.
+pub(crate) const DOWN_AFTER: u32 = 500;
+
+pub(crate) struct Sentinels {
+    /// Three servers; which of them is the primary changes.
+    pub(crate) servers: Vec<Server>,
+    pub(crate) sentinels: Vec<Server>,
+}
+
+impl Sentinels {
+    pub(crate) fn start() -> Sentinels {
+        let primary = Server::launch(Flavour::Redis, "");
+        let follow = format!("replicaof 127.0.0.1 {}\nreplica-read-only yes\n", primary.port());
+        let mut servers = vec![primary];
+        servers.extend((0..2).map(|_| Server::launch(Flavour::Redis, &follow)));
+        for server in &servers {
+            server.wait_until_ready();
+        }
+        until("replicas that follow", || {
+            let linked = |server: &Server| server.run::<String>(&["INFO", "replication"]).contains("link_status:up");
+            servers[1..].iter().all(linked).then_some(())
+        });
+        let sentinels = launch_sentinels(&servers);
+        let set = Sentinels { servers, sentinels };
+        set.wait_until_agreed();
+        set
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(Server::url).collect()
+    }
+
+    /// The port of the primary, as the first sentinel that answers sees it.
+    pub(crate) fn primary_port(&self) -> u16 {
+        let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME];
+        let answer = |sentinel: &Server| sentinel.try_run::<(String, u16)>(&ask).ok();
+        let (_, port) = self.sentinels.iter().find_map(answer).expect("a sentinel that answers");
+        port
+    }
+
+    /// The place of the primary among the servers.
+    pub(crate) fn primary(&self) -> usize {
+        let port = self.primary_port();
+        self.servers.iter().position(|server| server.port() == port).expect("a primary of ours")
+    }
+
+    /// Sentinels find each other and the replicas by themselves; a failover before they have would not succeed.
+    fn wait_until_agreed(&self) {
+        until("sentinels that can fail over", || {
+            let usable = |sentinel: &Server| {
+                let quorum = sentinel.try_run::<String>(&["SENTINEL", "CKQUORUM", NAME]);
+                let replicas = sentinel.try_run::<Vec<redis::Value>>(&["SENTINEL", "REPLICAS", NAME]);
+                quorum.is_ok_and(|text| text.starts_with("OK 3")) && replicas.is_ok_and(|list| list.len() == 2)
+            };
+            self.sentinels.iter().all(usable).then_some(())
+        });
+    }
+}
+
+/// Each is told of the others at once, which saves the seconds that they would need to find out.
+fn launch_sentinels(servers: &[Server]) -> Vec<Server> {
+    let identities: Vec<(u16, String)> =
+        (0..3).map(|_| (ports::free(), format!("{:040x}", fastrand::u128(..)))).collect();
+    let config = |me: usize| {
+        let (port, id) = &identities[me];
+        let mut lines = format!(
+            "port {port}\nbind 127.0.0.1\ndaemonize no\nsentinel myid {id}\n\
+             sentinel monitor {NAME} 127.0.0.1 {} 2\nsentinel down-after-milliseconds {NAME} {DOWN_AFTER}\n\
+             sentinel failover-timeout {NAME} 3000\nsentinel parallel-syncs {NAME} 2\n",
+            servers[0].port()
+        );
+        for replica in &servers[1..] {
+            lines += &format!("sentinel known-replica {NAME} 127.0.0.1 {}\n", replica.port());
+        }
+        for (other, (port, id)) in identities.iter().enumerate() {
+            if other != me {
+                lines += &format!("sentinel known-sentinel {NAME} 127.0.0.1 {port} {id}\n");
+            }
+        }
+        lines
+    };
+    let launch = |me: usize| Server::launch_on(Flavour::Redis, identities[me].0, &["--sentinel"], &config(me));
+    let sentinels: Vec<Server> = (0..3).map(launch).collect();
+    for sentinel in &sentinels {
+        sentinel.wait_until_ready();
+    }
+    sentinels
+}
