@@ -1,6 +1,7 @@
 //! Where state lives.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -40,12 +41,57 @@ pub enum Adjustment {
 }
 
 /// The store could not decide. This never means *denied*.
+///
+/// Each error says what has become of the charges (or of whatever else the store was asked to do): nothing, or nobody
+/// knows. Reasons are for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// There is no room to remember another reservation.
+    /// There is no room to remember another reservation. Nothing was charged.
     #[error("the store holds as many open reservations as it may; settle some, or raise its cap on keys")]
     Full,
+    /// The question surely did not reach the store. Nothing was charged.
+    #[error("the store is out of reach: {reason}")]
+    Unreachable {
+        /// What stood in the way.
+        reason: Arc<str>,
+    },
+    /// The store answered with an error instead of a decision. Nothing was charged.
+    #[error("the store answered with an error: {reason}")]
+    Failed {
+        /// What the store said.
+        reason: Arc<str>,
+    },
+    /// The question was sent, and no answer came back: it may have been charged or not.
+    #[error("the store's answer was lost: {reason}")]
+    AnswerLost {
+        /// What became of the answer.
+        reason: Arc<str>,
+    },
+    /// Something that is not ours lies where the state of these charges' keys belongs. Nothing was charged, and what
+    /// lies there was not touched. The other charges can be decided without these.
+    #[error("a key cannot be used: {reason}")]
+    UnusableKey {
+        /// Which of the charges, counted from 0 in the order in which they were given. Of a receipt: which of the
+        /// things that it holds.
+        charges: SmallVec<[usize; 2]>,
+        /// What lies there.
+        reason: Arc<str>,
+    },
+}
+
+impl StoreError {
+    /// Whether what was asked for may have been done all the same. If not, it surely was not.
+    #[must_use]
+    pub const fn may_have_charged(&self) -> bool {
+        match self {
+            StoreError::AnswerLost { .. } => true,
+            StoreError::Full
+            | StoreError::Unreachable { .. }
+            | StoreError::Failed { .. }
+            | StoreError::UnusableKey { .. } => false,
+        }
+    }
 }
 
 /// Keeps the state of every key, and decides charges against it.
