@@ -1,0 +1,4 @@
+//! The store in Redis, on a real server.
+
+mod contract;
+mod server;
