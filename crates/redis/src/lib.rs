@@ -3,6 +3,10 @@
 //! A request's charges are decided by one script ([`RedisStore`]), at one instant of the server's own clock, all or none.
 //! What the script computes is what [`tidegate_core`]'s limits compute, to the last microsecond.
 
+// What tests share with those in `tests/` knows the crate by its name.
+#[cfg(test)]
+extern crate self as tidegate_redis;
+
 mod frame;
 mod limits;
 mod link;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind};
+use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, ServerErrorKind};
 use tidegate_core::{Clock, StoreError};
 
 use crate::frame::Frame;
-use crate::script::SCRIPT;
+use crate::script::{self, SCRIPT};
 
 /// A connection to one server.
 #[derive(Clone)]
@@ -66,16 +66,10 @@ impl Link {
     /// # Errors
     /// Says whether the request may have been done.
     pub async fn call(&self, frame: Frame, deadline: Duration) -> Result<Vec<u8>, LinkError> {
-        let mut replies = self.call_many(&[frame], deadline).await?;
-        replies.pop().ok_or_else(|| LinkError::Lost("the script returned nothing".into()))
-    }
-
-    /// Sends many frames in one call of the script.
-    pub(crate) async fn call_many(&self, frames: &[Frame], deadline: Duration) -> Result<Vec<Vec<u8>>, LinkError> {
         let now = self.clock.as_ref().map_or(String::new(), |clock| clock.now().as_micros().to_string());
         let send = async {
             let mut connection = self.connection.clone();
-            let command = evaluate(frames, &now);
+            let command = script::command(&[frame], &now);
             match command.query_async(&mut connection).await {
                 Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                     SCRIPT.load_async(&mut connection).await?;
@@ -85,7 +79,8 @@ impl Link {
             }
         };
         match tokio::time::timeout(deadline, send).await {
-            Ok(replies) => replies.map_err(|error: RedisError| match error.kind() {
+            Ok(Ok(replies)) => only(replies),
+            Ok(Err(error)) => Err(match error.kind() {
                 ErrorKind::Io => LinkError::Lost(error.to_string().into()),
                 _ => LinkError::Refused(error.to_string().into()),
             }),
@@ -94,17 +89,8 @@ impl Link {
     }
 }
 
-fn evaluate(frames: &[Frame], now: &str) -> Cmd {
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(SCRIPT.get_hash()).arg(frames.iter().map(|frame| frame.keys.len()).sum::<usize>());
-    for key in frames.iter().flat_map(|frame| &frame.keys) {
-        command.arg(&key[..]);
-    }
-    command.arg(now);
-    for frame in frames {
-        command.arg(&frame.body[..]);
-    }
-    command
+fn only(mut replies: Vec<Vec<u8>>) -> Result<Vec<u8>, LinkError> {
+    replies.pop().ok_or_else(|| LinkError::Lost("the script returned nothing".into()))
 }
 
 impl fmt::Debug for Link {

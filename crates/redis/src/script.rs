@@ -6,6 +6,10 @@
 
 use std::sync::LazyLock;
 
+use redis::Cmd;
+
+use crate::frame::Frame;
+
 /// The whole script.
 pub(crate) static SCRIPT: LazyLock<redis::Script> = LazyLock::new(|| redis::Script::new(SOURCE));
 
@@ -20,3 +24,20 @@ const SOURCE: &str = concat!(
     include_str!("script/requests.lua"),
     include_str!("script/main.lua"),
 );
+
+/// One call of the script for all `frames`, at the instant `now` in microseconds; empty for the server's own.
+pub(crate) fn command(frames: &[Frame], now: &str) -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(SCRIPT.get_hash()).arg(frames.iter().map(|frame| frame.keys.len()).sum::<usize>());
+    for key in frames.iter().flat_map(|frame| &frame.keys) {
+        command.arg(&key[..]);
+    }
+    command.arg(now);
+    for frame in frames {
+        command.arg(&frame.body[..]);
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests;

@@ -87,8 +87,11 @@ function bucket.spent(state)
   return ceil(state.spent / state.a)
 end
 
+function bucket.is_blank(state)
+  return state.spent == 0
+end
+
 function bucket.write(state)
-  if state.spent == 0 then return nil end
   return line(state.kind, state.a, state.b, state.spent), ceil(state.spent / state.b)
 end
 

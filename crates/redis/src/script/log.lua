@@ -218,10 +218,13 @@ makers[LOG] = function()
     return pack('>BI6I4I4I4I4', LOG, state.a, 0, first, n, state.base)
   end
 
+  function log.is_blank(state)
+    return state.n == state.first or entry(state, state.n - 1) + state.a <= now
+  end
+
+  -- Returns nothing if the log is already written.
   function log.write(state, name)
-    if state.n == state.first then return nil end
     local counts_for = entry(state, state.n - 1) + state.a - now
-    if counts_for <= 0 then return nil end
     local new = {}
     for number = 1, #state.ats do new[number] = pack('>I7I4', state.ats[number], state.totals[number]) end
     new = table.concat(new)
@@ -233,7 +236,6 @@ makers[LOG] = function()
     if new ~= '' then call('SETRANGE', name, HEAD + state.kept * ENTRY, new) end
     call('SETRANGE', name, 0, head(state, state.first, state.n))
     call('PEXPIRE', name, life(counts_for))
-    return true
   end
 
   return log

@@ -1,7 +1,6 @@
 -- One function for each operation. Each takes the body of a request, how many of KEYS come before its own, and how many
 -- charges it has, and returns the reply.
 local CHARGE = '>BI2I7I2I7I6I4I7'
-local ANONYMOUS = rep('\0', 16)
 
 -- The charge at `at`, and where the next one begins.
 local function read_charge(body, at, before)

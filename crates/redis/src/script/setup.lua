@@ -24,6 +24,9 @@ local ALLOW, DENY, NEVER = 0, 1, 2
 -- What limits are called in bodies and states. A shaper's state is a GCRA's.
 local LEVEL, TAT, SHAPER, EVERY, CALENDAR, SLIDING, LOG, SLOTS = 1, 2, 3, 4, 5, 6, 7, 8
 
+-- Who holds what nobody will give back.
+local ANONYMOUS = rep('\0', 16)
+
 local now, slack = ARGV[1], 86400000
 if now == '' then
   local time = call('TIME')

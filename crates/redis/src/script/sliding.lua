@@ -136,21 +136,31 @@ makers[SLIDING] = function()
     return ceil(weight(state, shift, into) / state.a)
   end
 
-  function sliding.write(state)
-    local most, youngest = 0, nil
-    for index = 1, state.b + 1 do
-      local counter = state.counters[index] or 0
-      state.counters[index], most = counter, max(most, counter)
-      if counter > 0 and not youngest then youngest = index - 1 end
+  -- How long something that was spent in a state counts. A part ahead counts even if nothing was spent in it: it says
+  -- when the present one is.
+  local function counts_for(state)
+    local youngest = 1
+    while youngest <= state.b + 1 and (state.counters[youngest] or 0) == 0 do youngest = youngest + 1 end
+    if youngest > state.b + 1 then
+      if state.number <= floor(now / state.a) then return 0 end
+      youngest = 1
     end
-    -- A part ahead counts even if nothing was spent in it: it says when the present one is.
-    if not youngest and state.number <= floor(now / state.a) then return nil end
-    local counts_for = (state.number + state.b + 1 - (youngest or 0)) * state.a - now
-    if counts_for <= 0 then return nil end
-    local width = 1
+    return (state.number + state.b + 2 - youngest) * state.a - now
+  end
+
+  function sliding.is_blank(state)
+    return counts_for(state) <= 0
+  end
+
+  function sliding.write(state)
+    local most, width = 0, 1
+    for index = 1, state.b + 1 do
+      state.counters[index] = state.counters[index] or 0
+      most = max(most, state.counters[index])
+    end
     while most >= 256 ^ width do width = width + 1 end
     local counters = pack('>' .. rep('I' .. width, state.b + 1), unpack(state.counters))
-    return pack('>BI6I4I6', SLIDING, state.a, state.b, state.number) .. counters, counts_for
+    return pack('>BI6I4I6', SLIDING, state.a, state.b, state.number) .. counters, counts_for(state)
   end
 
   return sliding

@@ -1,5 +1,6 @@
 -- Concurrency: leases in a sorted set, by the instant at which they end. A member is the id that holds the lease, its
--- slots and its length. The first member has a negative score, which tells the slots of all leases together.
+-- slots and its length, and, where nobody holds it, that instant. The first member has a negative score, which tells the
+-- slots of all leases together.
 --
 -- Leases are written at once, not at the end: what is read of them here is forgotten after each change.
 makers[SLOTS] = function()
@@ -105,7 +106,9 @@ makers[SLOTS] = function()
   end
 
   local function put(name, ends, id, held, length)
-    call('ZADD', name, ends, id .. pack('>I4I6', held, length))
+    local member = id .. pack('>I4I6', held, length)
+    if id == ANONYMOUS then member = member .. pack('>I7', ends) end
+    call('ZADD', name, ends, member)
   end
 
   local function put_total(state)

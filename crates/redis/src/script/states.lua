@@ -35,6 +35,7 @@ end
 local function known(name, kind)
   local state = states[name]
   if state == nil then return load(name, kind) end
+  if state and state.kept_as and kind_of(state.kind).is_blank(state) then return false end
   return state
 end
 
@@ -111,11 +112,12 @@ local function write_changes()
     local state = states[name]
     if state and state.kept_as then
       state.kept_as = nil
-      local raw, counts_for = kind_of(state.kind).write(state, name)
-      if raw == nil then
+      local of = kind_of(state.kind)
+      if of.is_blank(state) then
         if stored[name] then call('DEL', name) end
-      elseif raw ~= true then
-        call('SET', name, raw, 'PX', life(counts_for))
+      else
+        local raw, counts_for = of.write(state, name)
+        if raw then call('SET', name, raw, 'PX', life(counts_for)) end
       end
     end
   end

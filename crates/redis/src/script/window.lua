@@ -111,9 +111,13 @@ makers[EVERY] = function()
   end
 
   -- A window ahead counts even if nothing was spent in it: it says when it ends.
-  function window.write(state)
+  function window.is_blank(state)
     local start, spent, finish = current(state)
-    if finish <= now or spent == 0 and start == present(state.shape, state.a) then return nil end
+    return finish <= now or spent == 0 and start == present(state.shape, state.a)
+  end
+
+  function window.write(state)
+    local _, _, finish = current(state)
     return pack('>BI6I4I7I7', state.kind, state.a, state.b, state.start, state.spent), finish - now
   end
 
