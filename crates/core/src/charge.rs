@@ -48,12 +48,14 @@ impl<'a> Charge<'a> {
     }
 
     /// Whether admitting it takes something that is to be given back: a reserved cost or a slot.
-    pub(crate) const fn is_held(&self) -> bool {
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
         self.cost > 0 && (self.reserve.is_some() || self.limit.holds_slots())
     }
 
     /// Whether admitting it takes a cost that is to be settled. Slots have leases of their own.
-    pub(crate) const fn is_reserved(&self) -> bool {
+    #[must_use]
+    pub const fn is_reserved(&self) -> bool {
         self.is_held() && !self.limit.holds_slots()
     }
 }

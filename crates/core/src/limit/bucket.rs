@@ -24,7 +24,8 @@ pub(super) struct Bucket {
 
 impl Bucket {
     pub(super) fn new(capacity: u64, rate: Rate) -> Result<Bucket, LimitError> {
-        let most = MAX_EXACT / 2 / rate.drops_per_token();
+        // Twice the capacity stays below what lines are cut to, so that a line too high to count is seen to be too high.
+        let most = (MAX_EXACT / 2 - 1) / rate.drops_per_token();
         if capacity > most {
             return Err(LimitError::CapacityTooLarge { capacity, tokens: rate.tokens(), period: rate.period(), most });
         }
@@ -142,7 +143,7 @@ impl Bucket {
 
 /// What was spent, as a line that falls with time.
 pub(super) trait Line {
-    /// How high the line stands at `now`, in drops.
+    /// How high the line stands at `now`, in drops. Never above [`MAX_EXACT`], which is deeper than any key may owe.
     fn spent(&self, rate: &Rate, now: Timestamp) -> u64;
     /// The line that stands at `spent` at `now`.
     fn through(spent: u64, rate: &Rate, now: Timestamp) -> Self;
@@ -162,7 +163,8 @@ impl Line for Level {
         if now >= self.at {
             self.spent.saturating_sub(now.since(self.at).get().saturating_mul(rate.drops_per_micro()))
         } else {
-            self.spent.saturating_add(self.at.since(now).get().saturating_mul(rate.drops_per_micro()))
+            let since = self.at.since(now).get().saturating_mul(rate.drops_per_micro());
+            self.spent.saturating_add(since).min(MAX_EXACT)
         }
     }
 
@@ -183,7 +185,7 @@ pub struct Tat {
 impl Line for Tat {
     fn spent(&self, rate: &Rate, now: Timestamp) -> u64 {
         match self.whole.checked_sub(now.as_micros()) {
-            Some(ahead) => ahead.saturating_mul(rate.drops_per_micro()).saturating_add(self.part),
+            Some(ahead) => ahead.saturating_mul(rate.drops_per_micro()).saturating_add(self.part).min(MAX_EXACT),
             None => 0,
         }
     }

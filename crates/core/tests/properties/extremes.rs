@@ -8,7 +8,7 @@ use tidegate_core::{
     ReceiptId, RuleId, Settlement, Timestamp,
 };
 
-use crate::limits::Bucket;
+use crate::limits::{Bucket, most_tokens};
 
 /// The largest limit of every algorithm, at the shortest and the longest of periods.
 fn largest() -> Vec<Limit> {
@@ -18,7 +18,7 @@ fn largest() -> Vec<Limit> {
         [(1, long), (1, Micros::new(1)), (u64::from(u32::MAX), Micros::new(2)), (10, Micros::new(1))]
     {
         let rate = Rate::new(tokens, period).unwrap();
-        let bucket = Bucket { capacity: MAX_EXACT / 2 / rate.drops_per_token(), rate };
+        let bucket = Bucket { capacity: most_tokens(rate), rate };
         limits.extend([bucket.token_bucket(), bucket.gcra(), bucket.meter(), bucket.shaper()]);
     }
     for window in [short, long] {

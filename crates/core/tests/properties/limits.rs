@@ -62,9 +62,14 @@ fn rates() -> impl Strategy<Value = Rate> {
     prop_oneof![4 => common, 1 => odd].prop_map(|(tokens, period)| Rate::new(tokens, Micros::new(period)).unwrap())
 }
 
+/// The largest capacity of a bucket with this rate.
+pub(crate) fn most_tokens(rate: Rate) -> u64 {
+    (MAX_EXACT / 2 - 1) / rate.drops_per_token()
+}
+
 pub(crate) fn buckets() -> impl Strategy<Value = Bucket> {
     rates().prop_flat_map(|rate| {
-        let most = MAX_EXACT / 2 / rate.drops_per_token();
+        let most = most_tokens(rate);
         let capacity = prop_oneof![
             1 => Just(0),
             2 => Just(1),
@@ -187,19 +192,19 @@ pub(crate) fn with_capacity(limit: &Limit, capacity: u64) -> Limit {
     match *limit.algorithm() {
         Algorithm::TokenBucket(limit) => {
             let rate = limit.refill();
-            Bucket { capacity: up_to(MAX_EXACT / 2 / rate.drops_per_token()), rate }.token_bucket()
+            Bucket { capacity: up_to(most_tokens(rate)), rate }.token_bucket()
         }
         Algorithm::Gcra(limit) => {
             let rate = limit.rate();
-            Bucket { capacity: up_to(MAX_EXACT / 2 / rate.drops_per_token()), rate }.gcra()
+            Bucket { capacity: up_to(most_tokens(rate)), rate }.gcra()
         }
         Algorithm::Meter(limit) => {
             let rate = limit.outflow();
-            Bucket { capacity: up_to(MAX_EXACT / 2 / rate.drops_per_token()), rate }.meter()
+            Bucket { capacity: up_to(most_tokens(rate)), rate }.meter()
         }
         Algorithm::Shaper(limit) => {
             let rate = limit.outflow();
-            Bucket { capacity: up_to(MAX_EXACT / 2 / rate.drops_per_token()), rate }.shaper()
+            Bucket { capacity: up_to(most_tokens(rate)), rate }.shaper()
         }
         Algorithm::FixedWindow(limit) => match limit.windows() {
             Windows::Every(window) => FixedWindow::new(up_to(MAX_EXACT / 2), window).unwrap().into(),

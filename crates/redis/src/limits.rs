@@ -1,0 +1,75 @@
+//! Limits as the script knows them: a kind and a few numbers.
+
+use tidegate_core::limit::{Calendar, Windows};
+use tidegate_core::{Algorithm, Limit, MAX_EXACT, Micros, Rate};
+
+/// What the script needs to know of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    pub(crate) kind: Kind,
+    /// What states of this limit count in: drops a token, the length of a window or of its parts, which calendar.
+    pub(crate) a: u64,
+    /// Drops a microsecond, or the number of parts.
+    pub(crate) b: u64,
+    pub(crate) capacity: u64,
+    /// How long slots are held; nothing for limits that hold none.
+    pub(crate) lease: Micros,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Level = 1,
+    Tat = 2,
+    Shaper = 3,
+    Every = 4,
+    Calendar = 5,
+    Sliding = 6,
+    Log = 7,
+    Slots = 8,
+}
+
+impl Kind {
+    /// Whether states of this kind are short strings, which are read whole and many at once.
+    pub(crate) const fn is_read_whole(self) -> bool {
+        match self {
+            Kind::Level | Kind::Tat | Kind::Shaper | Kind::Every | Kind::Calendar | Kind::Sliding => true,
+            Kind::Log | Kind::Slots => false,
+        }
+    }
+}
+
+impl Numbers {
+    pub(crate) fn of(limit: &Limit) -> Numbers {
+        let bucket = |kind, rate: Rate| (kind, rate.drops_per_token(), rate.drops_per_micro());
+        let (kind, a, b) = match limit.algorithm() {
+            Algorithm::TokenBucket(limit) => bucket(Kind::Level, limit.refill()),
+            Algorithm::Meter(limit) => bucket(Kind::Level, limit.outflow()),
+            Algorithm::Gcra(limit) => bucket(Kind::Tat, limit.rate()),
+            Algorithm::Shaper(limit) => bucket(Kind::Shaper, limit.outflow()),
+            Algorithm::FixedWindow(limit) => match limit.windows() {
+                Windows::Every(length) => (Kind::Every, length.get(), 0),
+                Windows::Calendar(Calendar::Day) => (Kind::Calendar, 0, 0),
+                Windows::Calendar(Calendar::Week) => (Kind::Calendar, 1, 0),
+                Windows::Calendar(Calendar::Month) => (Kind::Calendar, 2, 0),
+                Windows::Calendar(Calendar::Year) => (Kind::Calendar, 3, 0),
+            },
+            Algorithm::SlidingWindow(limit) => {
+                let parts = u64::from(limit.parts());
+                (Kind::Sliding, limit.window().get() / parts, parts)
+            }
+            Algorithm::SlidingLog(limit) => (Kind::Log, limit.window().get(), 0),
+            Algorithm::Concurrency(_) => (Kind::Slots, 0, 0),
+        };
+        let lease = match limit.algorithm() {
+            Algorithm::Concurrency(limit) => limit.ttl(),
+            _ => Micros::ZERO,
+        };
+        Numbers { kind, a, b, capacity: limit.capacity(), lease }
+    }
+}
+
+/// A cost or a span that the script can count. No limit holds as much as the largest, so larger ones are no different.
+pub(crate) fn countable(number: u64) -> u64 {
+    number.min(MAX_EXACT)
+}

@@ -1,0 +1,192 @@
+//! What keys are called in Redis.
+//!
+//! `prefix:{tag}:rule`, where the tag stands for the client's key: all limits of one client share it, and so, in a
+//! cluster, lie in one slot. `prefix:{tag}~receipt.number` is what a receipt holds of that client.
+//!
+//! A tag can be read: `{acme,alice}` is the key of two parts. What would be misread is escaped as in addresses
+//! (`%2C`). A key that would make a long name is cut, and told apart by a hash of all of it: `{the beginning#0a1b…}`.
+
+use std::hash::Hasher;
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+use tidegate_core::{Key, ReceiptId, RuleId};
+
+/// The longest tag that is written out.
+const LONGEST_TAG: usize = 128;
+/// How much of a longer one is.
+const BEGINNING: usize = 32;
+/// The key that all requests share has no parts, but an empty tag would be none at all.
+const GLOBAL: &[u8] = b"*";
+/// A part without a single byte.
+const EMPTY: &[u8] = b"%";
+
+/// Makes the names of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    prefix: String,
+}
+
+/// A prefix that would take over the part of names in braces.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{prefix}\" cannot be the prefix of keys: leave out the braces, which mark what a cluster keeps together")]
+pub struct PrefixError {
+    prefix: String,
+}
+
+impl Names {
+    /// Names that begin with `prefix`, so that several programs can share a Redis.
+    ///
+    /// # Errors
+    /// A prefix with a brace in it.
+    pub fn new(prefix: &str) -> Result<Names, PrefixError> {
+        let prefix = prefix.to_owned();
+        if prefix.contains(['{', '}']) { Err(PrefixError { prefix }) } else { Ok(Names { prefix }) }
+    }
+
+    /// The name of the state of `key` under `rule`.
+    pub(crate) fn state(&self, rule: &RuleId, key: &Key<'_>) -> Vec<u8> {
+        let mut name = self.tagged(key, 1 + rule.as_str().len());
+        name.push(b':');
+        name.extend_from_slice(rule.as_str().as_bytes());
+        name
+    }
+
+    /// The name of what the receipt `id` holds of `key`, as the `number`th thing that it holds.
+    pub(crate) fn hold(&self, key: &Key<'_>, id: ReceiptId, number: usize) -> Vec<u8> {
+        let mut name = self.tagged(key, 40);
+        name.extend_from_slice(format!("~{id}.{number}").as_bytes());
+        name
+    }
+
+    fn tagged(&self, key: &Key<'_>, more: usize) -> Vec<u8> {
+        let mut name = Vec::with_capacity(self.prefix.len() + 3 + LONGEST_TAG.min(48) + more);
+        name.extend_from_slice(self.prefix.as_bytes());
+        name.extend_from_slice(b":{");
+        write_tag(&mut name, key);
+        name.push(b'}');
+        name
+    }
+}
+
+impl Default for Names {
+    /// Names that begin with `tidegate`.
+    fn default() -> Names {
+        Names { prefix: "tidegate".to_owned() }
+    }
+}
+
+fn write_tag(name: &mut Vec<u8>, key: &Key<'_>) {
+    let start = name.len();
+    for part in key.parts() {
+        if name.len() > start {
+            name.push(b',');
+        }
+        if part.is_empty() {
+            name.extend_from_slice(EMPTY);
+        }
+        // No byte is written as less than one, so the rest of a very long part need not be looked at.
+        for &byte in part.iter().take(LONGEST_TAG + 1) {
+            write_byte(name, byte);
+        }
+        if name.len() > start + LONGEST_TAG {
+            name.truncate(start + BEGINNING);
+            name.extend_from_slice(format!("#{:032x}", hash(key)).as_bytes());
+            return;
+        }
+    }
+    if name.len() == start {
+        name.extend_from_slice(GLOBAL);
+    }
+}
+
+fn write_byte(name: &mut Vec<u8>, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let is_plain = byte.is_ascii_graphic() && !b"%,{}#*".contains(&byte);
+    if is_plain {
+        name.push(byte);
+    } else {
+        name.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+}
+
+/// The same on every node, so that a fleet shares its counters.
+fn hash(key: &Key<'_>) -> u128 {
+    let mut hasher = SipHasher24::new_with_key(b"tidegate, a name");
+    for part in key.parts() {
+        hasher.write(&(part.len() as u64).to_le_bytes());
+        hasher.write(part);
+    }
+    hasher.finish128().as_u128()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn state(rule: &str, key: &Key<'_>) -> String {
+        String::from_utf8(Names::default().state(&RuleId::new(rule), key)).unwrap()
+    }
+
+    #[test]
+    fn names_can_be_read() {
+        assert_eq!(state("burst", &Key::from("alice")), "tidegate:{alice}:burst");
+        assert_eq!(state("per user", &Key::of(["acme", "2001:db8::/64"])), "tidegate:{acme,2001:db8::/64}:per user");
+        assert_eq!(state("all", &Key::GLOBAL), "tidegate:{*}:all");
+        assert_eq!(
+            state("odd", &Key::of(["", "*", "{a}", "a,b", "50%", "\u{e9}"])),
+            "tidegate:{%,%2A,%7Ba%7D,a%2Cb,50%25,%C3%A9}:odd"
+        );
+    }
+
+    #[test]
+    fn long_keys_are_cut_and_told_apart() {
+        let long = |last| Key::of(["x".repeat(10_000), last]);
+        let (one, other) = (state("rule", &long("1".to_owned())), state("rule", &long("2".to_owned())));
+        assert!(one.starts_with("tidegate:{xxxx") && one.ends_with("}:rule") && one.len() < 100, "{one}");
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn a_prefix_has_no_braces() {
+        assert_eq!(Names::new("a{b"), Err(PrefixError { prefix: "a{b".to_owned() }));
+        assert!(Names::new("").is_ok());
+    }
+
+    fn part() -> impl Strategy<Value = Vec<u8>> {
+        let tricky = prop::sample::select(b"%,{}#*~:.0Aa2B \xff\x00".to_vec());
+        prop_oneof![
+            4 => prop::collection::vec(tricky.clone(), 0..4),
+            1 => prop::collection::vec(any::<u8>(), 0..4),
+            1 => prop::collection::vec(tricky, 40..140),
+        ]
+    }
+
+    fn named() -> impl Strategy<Value = (String, Vec<Vec<u8>>)> {
+        ("[a:{}~.0]{0,3}", prop::collection::vec(part(), 0..3))
+    }
+
+    proptest! {
+        #[test]
+        fn rules_and_keys_never_share_a_name(
+            (rule, parts) in named(), (other_rule, other_parts) in named(), id in any::<u128>(), number in 0_usize..3,
+        ) {
+            let names = Names::default();
+            let (key, other_key) = (Key::of(&parts), Key::of(&other_parts));
+            let (one, other) = (names.state(&RuleId::new(&rule), &key), names.state(&RuleId::new(&other_rule), &other_key));
+            prop_assert_eq!(one == other, (&rule, &parts) == (&other_rule, &other_parts));
+            let hold = names.hold(&other_key, ReceiptId::new(id), number);
+            prop_assert_ne!(&one, &hold);
+            prop_assert_eq!(tag(&one) == tag(&hold), parts == other_parts);
+        }
+    }
+
+    /// What a cluster looks at to find a key's slot.
+    fn tag(name: &[u8]) -> &[u8] {
+        let start = name.iter().position(|&byte| byte == b'{').unwrap() + 1;
+        let length = name[start..].iter().position(|&byte| byte == b'}').unwrap();
+        assert!(length > 0, "no tag at all");
+        &name[start..start + length]
+    }
+}

@@ -1,0 +1,122 @@
+//! What the script answers.
+
+use smallvec::SmallVec;
+use tidegate_core::limit::Mark;
+use tidegate_core::{Charge, Decision, Decisions, Limit, Micros, Outcome, Receipt, Settlement};
+
+/// Why an answer cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ReplyError {
+    /// Keys that hold something of somebody else's. Nothing was done.
+    #[error("something that is not a limit's state")]
+    Foreign {
+        /// Which of the charges, or of the things held.
+        charges: SmallVec<[usize; 2]>,
+    },
+    /// A reply of another script, or of another version of this one.
+    #[error("a reply that cannot be read")]
+    Unreadable,
+}
+
+/// The decisions on charges, and the marks of those that are held.
+pub(crate) fn decisions_and_marks(
+    reply: &[u8],
+    charges: &[Charge<'_>],
+) -> Result<(Decisions, SmallVec<[Mark; 2]>), ReplyError> {
+    let mut reader = Reader::of(reply)?;
+    let mut decisions = Decisions::new();
+    for charge in charges {
+        decisions.push(reader.decision(charge.limit)?);
+    }
+    let mut marks = SmallVec::new();
+    if decisions.iter().all(Decision::is_allowed) {
+        for _ in charges.iter().filter(|charge| charge.is_held()) {
+            marks.push(Mark(reader.number(7)?, reader.number(4)?));
+        }
+    }
+    reader.end()?;
+    Ok((decisions, marks))
+}
+
+/// The decisions on charges, each by itself.
+pub(crate) fn decisions(reply: &[u8], charges: &[Charge<'_>]) -> Result<Decisions, ReplyError> {
+    let mut reader = Reader::of(reply)?;
+    let decisions = charges.iter().map(|charge| reader.decision(charge.limit)).collect::<Result<_, _>>()?;
+    reader.end()?;
+    Ok(decisions)
+}
+
+/// What settling did.
+pub(crate) fn settlement(reply: &[u8], receipt: &Receipt, actual: &[u64]) -> Result<Settlement, ReplyError> {
+    let mut reader = Reader::of(reply)?;
+    let mut settlement = Settlement::Gone;
+    for index in 0..receipt.held.len() {
+        let (is_settled, given, taken) = (reader.number(1)? == 1, reader.number(7)?, reader.number(7)?);
+        if !is_settled {
+            continue;
+        }
+        let more = match receipt.held[index].limit.holds_slots() {
+            true => 0,
+            false => actual.get(index).map_or(0, |actual| actual.saturating_sub(taken)),
+        };
+        let (given_back, charged) = match settlement {
+            Settlement::Settled { given_back, charged } => (given_back, charged),
+            Settlement::Gone => (0, 0),
+        };
+        settlement =
+            Settlement::Settled { given_back: given_back.saturating_add(given), charged: charged.saturating_add(more) };
+    }
+    reader.end()?;
+    Ok(settlement)
+}
+
+/// Whether all of `count` answers are yes.
+pub(crate) fn all(reply: &[u8], count: usize) -> Result<bool, ReplyError> {
+    let mut reader = Reader::of(reply)?;
+    let mut all = true;
+    for _ in 0..count {
+        all &= reader.number(1)? == 1;
+    }
+    reader.end()?;
+    Ok(all)
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn of(reply: &'a [u8]) -> Result<Reader<'a>, ReplyError> {
+        match reply.split_first() {
+            Some((0, rest)) => Ok(Reader { rest }),
+            Some((1, rest)) => {
+                let number = |bytes: &[u8]| bytes.iter().fold(0, |number, &byte| number << 8 | usize::from(byte));
+                Err(ReplyError::Foreign { charges: rest.chunks(2).map(number).collect() })
+            }
+            _ => Err(ReplyError::Unreadable),
+        }
+    }
+
+    fn number(&mut self, width: usize) -> Result<u64, ReplyError> {
+        let (bytes, rest) = self.rest.split_at_checked(width).ok_or(ReplyError::Unreadable)?;
+        self.rest = rest;
+        Ok(bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)))
+    }
+
+    fn decision(&mut self, limit: &Limit) -> Result<Decision, ReplyError> {
+        let outcome = self.number(1)?;
+        let (remaining, reset_after) = (self.number(7)?, Micros::new(self.number(7)?));
+        let wait = Micros::new(self.number(7)?);
+        let outcome = match outcome {
+            0 => Outcome::Allow { delay: wait },
+            1 => Outcome::Deny { retry_after: wait },
+            2 => Outcome::TooLarge { max: limit.capacity() },
+            _ => return Err(ReplyError::Unreadable),
+        };
+        Ok(Decision { outcome, limit: limit.capacity(), remaining, reset_after })
+    }
+
+    fn end(&self) -> Result<(), ReplyError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(ReplyError::Unreadable) }
+    }
+}

@@ -1,0 +1,173 @@
+//! The store that a fleet shares.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate_core::{
+    Adjustment, Answer, Charge, Clock, Decision, Decisions, Held, Key, Receipt, ReceiptId, RuleId, Settlement, Store,
+    StoreError,
+};
+
+use crate::frame::{self, Frame, TooManyCharges};
+use crate::link::{Cause, Link, LinkError, LinkStats, Settings, SettingsError};
+use crate::names::Names;
+use crate::reply::{self, ReplyError};
+use crate::script::SOURCE;
+
+/// State in Redis. Every node that uses the same server and the same prefix shares it.
+///
+/// Each request is one round trip, whatever the number of its charges.
+#[derive(Debug)]
+pub struct RedisStore {
+    link: Link,
+    names: Names,
+    deadline: Duration,
+    receipts: ReceiptIds,
+}
+
+impl RedisStore {
+    /// State in the servers that `settings` name, under names that begin with `tidegate`. Connects in the background, and
+    /// decides by the servers' clock.
+    ///
+    /// # Errors
+    /// If the settings make no sense, or there is no Tokio runtime to run on.
+    pub fn open(settings: Settings) -> Result<RedisStore, SettingsError> {
+        let deadline = settings.deadline;
+        Ok(RedisStore::over(Link::open(settings, SOURCE)?, deadline))
+    }
+
+    /// The same, but decides by `clock`. All nodes that share the state have to share the clock too.
+    ///
+    /// # Errors
+    /// As [`RedisStore::open`].
+    pub fn open_with_clock(settings: Settings, clock: impl Clock + 'static) -> Result<RedisStore, SettingsError> {
+        let deadline = settings.deadline;
+        Ok(RedisStore::over(Link::open_with_clock(settings, SOURCE, clock)?, deadline))
+    }
+
+    fn over(link: Link, deadline: Duration) -> RedisStore {
+        RedisStore { link, names: Names::default(), deadline, receipts: ReceiptIds::default() }
+    }
+
+    /// The same store with other names.
+    #[must_use]
+    pub fn with_names(self, names: Names) -> RedisStore {
+        RedisStore { names, ..self }
+    }
+
+    /// How the way to the servers is, and what it has done.
+    #[must_use]
+    pub fn stats(&self) -> LinkStats {
+        self.link.stats()
+    }
+
+    async fn ask(&self, frame: Frame, deadline: Duration) -> Result<Vec<u8>, StoreError> {
+        Ok(self.link.call(frame, deadline).await?)
+    }
+
+    /// The shortest of the charges' deadlines, or the store's own if they have none.
+    fn deadline(&self, charges: &[Charge<'_>]) -> Duration {
+        charges.iter().filter_map(|charge| charge.deadline).min().map_or(self.deadline, Duration::from)
+    }
+}
+
+impl Store for RedisStore {
+    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+        if charges.is_empty() {
+            return Ok(Answer { decisions: Decisions::new(), receipt: None });
+        }
+        let id = if charges.iter().any(Charge::is_held) { self.receipts.draw() } else { ReceiptId::ANONYMOUS };
+        let reply = self.ask(frame::decide(&self.names, charges, id)?, self.deadline(charges)).await?;
+        let (decisions, marks) = reply::decisions_and_marks(&reply, charges).map_err(unusable)?;
+        let held = charges.iter().filter(|charge| charge.is_held()).zip(marks);
+        let held: Vec<Held> = held
+            .map(|(charge, mark)| Held {
+                rule: charge.rule.clone(),
+                key: charge.key.clone().into_owned(),
+                limit: *charge.limit,
+                taken: charge.cost,
+                mark,
+            })
+            .collect();
+        Ok(Answer { decisions, receipt: (!held.is_empty()).then_some(Receipt { id, held }) })
+    }
+
+    async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
+        if receipt.held.is_empty() {
+            return Ok(Settlement::Gone);
+        }
+        let reply = self.ask(frame::settle(&self.names, receipt, actual)?, self.deadline).await?;
+        reply::settlement(&reply, receipt, actual).map_err(unusable)
+    }
+
+    async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
+        if receipt.held.is_empty() {
+            return Ok(true);
+        }
+        let reply = self.ask(frame::renew(&self.names, receipt)?, self.deadline).await?;
+        reply::all(&reply, receipt.held.len()).map_err(unusable)
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decisions, StoreError> {
+        if charges.is_empty() {
+            return Ok(Decisions::new());
+        }
+        let reply = self.ask(frame::peek(&self.names, charges)?, self.deadline(charges)).await?;
+        reply::decisions(&reply, charges).map_err(unusable)
+    }
+
+    async fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Result<Decision, StoreError> {
+        let reply = self
+            .ask(frame::adjust(&self.names, charge, adjustment)?, self.deadline(std::slice::from_ref(charge)))
+            .await?;
+        let decisions = reply::decisions(&reply, std::slice::from_ref(charge)).map_err(unusable)?;
+        decisions.first().copied().ok_or_else(|| unusable(ReplyError::Unreadable))
+    }
+
+    async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
+        let reply = self.ask(frame::reset(&self.names, rule, key)?, self.deadline).await?;
+        reply::all(&reply, 1).map_err(unusable)
+    }
+}
+
+fn unusable(error: ReplyError) -> StoreError {
+    let reason = error.to_string().into();
+    match error {
+        ReplyError::Foreign { charges } => StoreError::UnusableKey { charges, reason },
+        // The script ran, whichever it was.
+        ReplyError::Unreadable => StoreError::AnswerLost { reason },
+    }
+}
+
+impl From<LinkError> for StoreError {
+    fn from(error: LinkError) -> StoreError {
+        match error {
+            LinkError::NotRun(Cause::Refused(fault)) => StoreError::Failed { reason: fault.to_string().into() },
+            LinkError::NotRun(cause) => StoreError::Unreachable { reason: cause.to_string().into() },
+            LinkError::Unknown(cause) => StoreError::AnswerLost { reason: cause.to_string().into() },
+        }
+    }
+}
+
+impl From<TooManyCharges> for StoreError {
+    fn from(error: TooManyCharges) -> StoreError {
+        StoreError::Failed { reason: error.to_string().into() }
+    }
+}
+
+/// Draws ids that no other node draws and nobody can guess: a count, hashed under keys that are this process's secret.
+#[derive(Debug, Default)]
+struct ReceiptIds {
+    high: RandomState,
+    low: RandomState,
+    drawn: AtomicU64,
+}
+
+impl ReceiptIds {
+    fn draw(&self) -> ReceiptId {
+        let number = self.drawn.fetch_add(1, Ordering::Relaxed);
+        let (high, low) = (self.high.hash_one(number), self.low.hash_one(number));
+        ReceiptId::new(u128::from(high) << 64 | u128::from(low))
+    }
+}

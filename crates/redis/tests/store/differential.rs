@@ -1,0 +1,310 @@
+//! The same random requests, at the same instants, to the store in memory and to the one in Redis: every number is equal.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use tidegate_core::{
+    Adjustment, Charge, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId, Settlement, Store, Timestamp,
+};
+use tidegate_redis::RedisStore;
+
+use crate::limits::{any_limit, any_spending_limit, with_capacity};
+use crate::server;
+use crate::traces::{Cost, Hands, Move, costs, moves, starts};
+
+/// A rule, and the limits that it has had.
+#[derive(Clone, Debug)]
+struct Rule {
+    limits: Vec<Limit>,
+    /// Whether the limits read each other's states as their own. Where they do not, what is settled above its estimate
+    /// is held to a capacity that the two stores know from different sources.
+    same_shape: bool,
+}
+
+fn rules() -> impl Strategy<Value = Rule> {
+    let of_one_shape = (any_limit(), 0_u64..20)
+        .prop_map(|(limit, capacity)| Rule { limits: vec![limit, with_capacity(&limit, capacity)], same_shape: true });
+    let of_many = prop::collection::vec(any_spending_limit(), 2..4);
+    prop_oneof![2 => of_one_shape, 1 => of_many.prop_map(|limits| Rule { limits, same_shape: false })]
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    rule: Index,
+    key: Index,
+    limit: Index,
+    cost: Cost,
+    reserve: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Decide(Vec<Asked>),
+    Peek(Vec<Asked>),
+    Adjust(Asked, bool),
+    Settle { which: Index, actual: Vec<Cost> },
+    Renew { which: Index },
+    Reset { rule: Index, key: Index },
+}
+
+impl Act {
+    const fn name(&self) -> &'static str {
+        match self {
+            Act::Decide(_) => "decide",
+            Act::Peek(_) => "peek",
+            Act::Adjust(_, true) => "penalty",
+            Act::Adjust(_, false) => "credit",
+            Act::Settle { .. } => "settle",
+            Act::Renew { .. } => "renew",
+            Act::Reset { .. } => "reset",
+        }
+    }
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let reserve =
+        prop::option::weighted(0.3, prop_oneof![0_u64..3, 1_000_u64..100_000_000, Just(3_600_000_000), Just(u64::MAX)]);
+    (any::<Index>(), any::<Index>(), any::<Index>(), costs(), reserve)
+        .prop_map(|(rule, key, limit, cost, reserve)| Asked { rule, key, limit, cost, reserve })
+}
+
+fn acts() -> impl Strategy<Value = Act> {
+    let several = prop_oneof![
+        4 => prop::collection::vec(asked(), 1),
+        3 => prop::collection::vec(asked(), 2..5),
+    ];
+    prop_oneof![
+        12 => several.prop_map(Act::Decide),
+        1 => prop::collection::vec(asked(), 0..4).prop_map(Act::Peek),
+        2 => (asked(), any::<bool>()).prop_map(|(asked, up)| Act::Adjust(asked, up)),
+        4 => (any::<Index>(), prop::collection::vec(costs(), 0..3)).prop_map(|(which, actual)| Act::Settle { which, actual }),
+        1 => any::<Index>().prop_map(|which| Act::Renew { which }),
+        1 => (any::<Index>(), any::<Index>()).prop_map(|(rule, key)| Act::Reset { rule, key }),
+    ]
+}
+
+/// The same admission, as each store told of it.
+struct Admission {
+    in_memory: Receipt,
+    in_redis: Receipt,
+    /// When the first of its reservations expires, if it has any, and for how long they run.
+    expires: Option<(Timestamp, Micros)>,
+    may_cost_more: bool,
+}
+
+struct Both {
+    memory: MemoryStore<ManualClock>,
+    redis: RedisStore,
+    clock: ManualClock,
+    rules: Vec<(RuleId, Rule)>,
+    keys: Vec<Key<'static>>,
+    admissions: Vec<Admission>,
+    /// Which limit was last asked for, by rule and key.
+    last: HashMap<(usize, usize), usize>,
+    /// What was asked so far, for people.
+    told: Vec<String>,
+}
+
+impl Both {
+    fn new(rules: Vec<Rule>, now: Timestamp) -> Both {
+        let clock = ManualClock::at(now);
+        let named = |(index, rule)| (RuleId::new(&format!("rule {index}")), rule);
+        Both {
+            memory: MemoryStore::with_clock_and_cap(clock.clone(), 1_000),
+            redis: server::store(&server::prefix(), clock.clone()),
+            clock,
+            rules: rules.into_iter().enumerate().map(named).collect(),
+            keys: vec![Key::of(["acme", "alice"]), Key::from("bob").into_owned()],
+            admissions: Vec::new(),
+            last: HashMap::new(),
+            told: Vec::new(),
+        }
+    }
+
+    /// A store may forget a key that has recovered, or not. That shows when the clock steps back, or did a while ago, or
+    /// when the key comes under a limit that would count what the old one did not: so both forget it.
+    fn forget_if_recovered(&self, rule: usize, key: usize) {
+        let (id, Rule { limits, .. }) = &self.rules[rule];
+        let is_full = |limit: &Limit| {
+            self.memory.peek(&[Charge::new(id, &self.keys[key], limit).cost(0)])[0].remaining == limit.capacity()
+        };
+        if limits.iter().any(is_full) {
+            self.memory.reset(id, &self.keys[key]);
+            self.ask(self.redis.reset(id, &self.keys[key]));
+        }
+    }
+
+    fn ask<T>(&self, answer: impl Future<Output = Result<T, tidegate_core::StoreError>>) -> T {
+        server::runtime().block_on(answer).unwrap_or_else(|error| panic!("the store failed: {error}"))
+    }
+
+    fn go(&mut self, hands: &mut Hands, by: Move, limit: &Limit) {
+        let before = hands.now();
+        let now = hands.go(by, limit);
+        if now < before {
+            for rule in 0..self.rules.len() {
+                for key in 0..self.keys.len() {
+                    self.forget_if_recovered(rule, key);
+                }
+            }
+            // The same goes for reservations that have expired.
+            self.admissions.retain(|admission| admission.expires.is_none_or(|(expires, _)| expires > before));
+        }
+        self.clock.set(now);
+    }
+
+    fn resolve(&mut self, asked: &[Asked]) -> Vec<(usize, usize, Limit, u64, Option<Micros>)> {
+        let mut resolved = Vec::new();
+        for asked in asked {
+            let (rule, key) = (asked.rule.index(self.rules.len()), asked.key.index(self.keys.len()));
+            let limit = asked.limit.index(self.rules[rule].1.limits.len());
+            if self.last.insert((rule, key), limit) != Some(limit) {
+                self.forget_if_recovered(rule, key);
+            }
+            let limit = self.rules[rule].1.limits[limit];
+            let (cost, reserve) = (asked.cost.of(&limit), asked.reserve.map(Micros::new));
+            let reserved = reserve.map_or(String::new(), |ttl| format!(", reserved for {}", ttl.get()));
+            self.told.push(format!("    {cost} of rule {rule}, key {key}, {limit}{reserved}"));
+            resolved.push((rule, key, limit, cost, reserve));
+        }
+        resolved
+    }
+
+    fn act(&mut self, act: &Act, hands: &mut Hands) -> Result<(), TestCaseError> {
+        self.told.push(format!("{} {}", hands.now().as_micros(), act.name()));
+        match act {
+            Act::Decide(asked) => {
+                let resolved = self.resolve(asked);
+                let charges = self.charges(&resolved);
+                let in_memory = self.memory.decide(&charges).unwrap();
+                let in_redis = self.ask(self.redis.decide(&charges));
+                prop_assert_eq!(&in_memory.decisions, &in_redis.decisions, "{:?}", charges);
+                in_memory.decisions.iter().for_each(|decision| hands.heed(decision));
+                let admission = match (in_memory.receipt, in_redis.receipt) {
+                    (Some(in_memory), Some(in_redis)) => {
+                        prop_assert_eq!(&in_memory.held, &in_redis.held);
+                        let ttl = charges
+                            .iter()
+                            .filter(|charge| charge.is_reserved())
+                            .filter_map(|charge| charge.reserve)
+                            .min();
+                        let may_cost_more = resolved.iter().all(|(rule, ..)| self.rules[*rule].1.same_shape);
+                        let expires = ttl.map(|ttl| (hands.now() + ttl, ttl));
+                        Some(Admission { in_memory, in_redis, expires, may_cost_more })
+                    }
+                    (None, None) => None,
+                    (one, other) => return Err(TestCaseError::fail(format!("{one:?} but {other:?}"))),
+                };
+                self.admissions.extend(admission);
+            }
+            Act::Peek(asked) => {
+                let resolved = self.resolve(asked);
+                let charges = self.charges(&resolved);
+                prop_assert_eq!(self.memory.peek(&charges), self.ask(self.redis.peek(&charges)));
+            }
+            Act::Adjust(asked, up) => {
+                let resolved = self.resolve(&[*asked]);
+                let charge = self.charges(&resolved)[0];
+                let adjustment = if *up { Adjustment::Penalty } else { Adjustment::Credit };
+                let in_memory = self.memory.adjust(&charge, adjustment);
+                prop_assert_eq!(
+                    in_memory,
+                    self.ask(self.redis.adjust(&charge, adjustment)),
+                    "{:?} {:?}",
+                    adjustment,
+                    charge
+                );
+                hands.heed(&in_memory);
+                self.forget_if_recovered(resolved[0].0, resolved[0].1);
+            }
+            Act::Settle { which, actual } => {
+                if self.admissions.is_empty() {
+                    return Ok(());
+                }
+                let index = which.index(self.admissions.len());
+                let Admission { in_memory, in_redis, may_cost_more, .. } = &self.admissions[index];
+                let actual: Vec<u64> = in_memory
+                    .held
+                    .iter()
+                    .zip(actual)
+                    .map(|(held, cost)| {
+                        let actual = cost.of(&held.limit);
+                        if *may_cost_more { actual } else { actual.min(held.taken) }
+                    })
+                    .collect();
+                self.told.push(format!("    {actual:?} for {:?}", in_memory.held));
+                for _ in 0..2 {
+                    let settled = self.memory.settle(in_memory, &actual);
+                    prop_assert_eq!(
+                        settled,
+                        self.ask(self.redis.settle(in_redis, &actual)),
+                        "{:?} at {:?}",
+                        in_memory,
+                        actual
+                    );
+                    if let Settlement::Settled { given_back, .. } = settled {
+                        prop_assert!(given_back <= in_memory.held.iter().map(|held| held.taken).sum::<u64>());
+                    }
+                }
+                for held in in_memory.held.clone() {
+                    let rule = self.rules.iter().position(|(id, _)| *id == held.rule).unwrap();
+                    let key = self.keys.iter().position(|key| *key == held.key).unwrap();
+                    self.forget_if_recovered(rule, key);
+                }
+                if which.index(3) > 0 {
+                    self.admissions.swap_remove(index);
+                }
+            }
+            Act::Renew { which } => {
+                if self.admissions.is_empty() {
+                    return Ok(());
+                }
+                let index = which.index(self.admissions.len());
+                let Admission { in_memory, in_redis, .. } = &self.admissions[index];
+                let renewed = self.memory.renew(in_memory);
+                prop_assert_eq!(renewed, self.ask(self.redis.renew(in_redis)));
+                let now = hands.now();
+                if let Some((expires, ttl)) = &mut self.admissions[index].expires
+                    && renewed
+                {
+                    *expires = now + *ttl;
+                }
+            }
+            Act::Reset { rule, key } => {
+                let (rule, key) = (&self.rules[rule.index(self.rules.len())].0, &self.keys[key.index(self.keys.len())]);
+                self.memory.reset(rule, key);
+                self.ask(self.redis.reset(rule, key));
+            }
+        }
+        Ok(())
+    }
+
+    fn charges<'a>(&'a self, resolved: &'a [(usize, usize, Limit, u64, Option<Micros>)]) -> Vec<Charge<'a>> {
+        let charge = |(rule, key, limit, cost, reserve): &'a (usize, usize, Limit, u64, Option<Micros>)| Charge {
+            reserve: *reserve,
+            ..Charge::new(&self.rules[*rule].0, &self.keys[*key], limit).cost(*cost)
+        };
+        resolved.iter().map(charge).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_number_is_what_the_store_in_memory_says(
+        rules in prop::collection::vec(rules(), 1..4),
+        start in starts(),
+        steps in prop::collection::vec((moves(), acts()), 1..60),
+    ) {
+        let mut hands = Hands::at(start);
+        let mut both = Both::new(rules, hands.now());
+        let pace = both.rules[0].1.limits[0];
+        for (by, act) in &steps {
+            both.go(&mut hands, *by, &pace);
+            let outcome = both.act(act, &mut hands);
+            prop_assert!(outcome.is_ok(), "{}\n{}", outcome.unwrap_err(), both.told.join("\n"));
+        }
+    }
+}
