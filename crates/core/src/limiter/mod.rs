@@ -27,7 +27,7 @@ use crate::facts::Facts;
 use crate::memory::MemoryStore;
 use crate::receipt::{Receipt, Settlement};
 use crate::rules::{Matched, MatchedRule, Mode, RuleSet};
-use crate::store::{Store, StoreError};
+use crate::store::{Answer, Store, StoreError};
 use crate::time::Timestamp;
 
 /// Decides requests by rules that may be replaced while it runs.
@@ -126,29 +126,34 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let generation = self.rules.load();
         let matched = generation.rules.matching(facts);
         let mut ruling = Ruling::begin(&generation, &matched);
-        if ruling.refused.is_none() {
-            let charges: Charges<'_> = matched.charges().collect();
-            let decided = self.decide(&charges, enforced(&matched), Taking::All).await;
-            self.count(&decided);
-            ruling.enforce(&charges, decided);
+        // A request that lacks a key is not charged for anything.
+        let charges: Charges<'_> = matched.charges().filter(|_| ruling.refused.is_none()).collect();
+        if !charges.is_empty() {
+            match self.store.decide(&charges).await {
+                Ok(Answer { decisions, receipt }) => {
+                    self.watch.answered(|| self.now());
+                    ruling.add(Mode::Enforce, &charges, (&decisions, &[]), receipt);
+                }
+                Err(error) => {
+                    let terms = fallback::terms(enforced(&matched));
+                    // In a box, so that requests which the store decides do not make room for those that it does not.
+                    let decided = Box::pin(self.decide_after(error, &charges, &terms, Taking::All)).await;
+                    self.count(&decided);
+                    ruling.add(Mode::Enforce, &charges, (&decided.decisions, &decided.by), decided.receipts);
+                }
+            }
         }
         for rule in shadows(&matched) {
             let charges: Charges<'_> = rule.charges().collect();
             // A request that does not go ahead would not have been charged to this rule either.
             let taking = if ruling.is_allowed() { Taking::All } else { Taking::Nothing };
-            let decided = self.decide(&charges, std::iter::once(rule), taking).await;
-            ruling.shadow(&charges, decided);
+            let decided = self.decide_shadow(&charges, rule, taking).await;
+            ruling.add(Mode::Shadow, &charges, (&decided.decisions, &decided.by), decided.receipts);
         }
         ruling
     }
 
-    /// Decides charges by the store, or else by what their rules say.
-    async fn decide<'m>(
-        &self,
-        charges: &[Charge<'m>],
-        rules: impl Iterator<Item = &'m MatchedRule<'m, 'm>> + Send,
-        taking: Taking,
-    ) -> Decided {
+    async fn decide_shadow(&self, charges: &[Charge<'_>], rule: &MatchedRule<'_, '_>, taking: Taking) -> Decided {
         if charges.is_empty() {
             return Decided::default();
         }
@@ -161,7 +166,10 @@ impl<S: Store, C: Clock> Limiter<S, C> {
                 self.watch.answered(|| self.now());
                 decided
             }
-            Err(error) => self.decide_after(error, charges, &fallback::terms(rules), taking).await,
+            Err(error) => {
+                let terms = fallback::terms(std::iter::once(rule));
+                Box::pin(self.decide_after(error, charges, &terms, taking)).await
+            }
         }
     }
 

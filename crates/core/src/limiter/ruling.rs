@@ -87,20 +87,22 @@ impl Ruling {
         }
     }
 
-    pub(super) fn enforce(&mut self, charges: &[Charge<'_>], decided: Decided) {
-        self.verdict = Verdict::of(&decided.decisions);
-        self.add(charges, decided, Mode::Enforce);
-    }
-
-    pub(super) fn shadow(&mut self, charges: &[Charge<'_>], decided: Decided) {
-        self.add(charges, decided, Mode::Shadow);
-    }
-
-    fn add(&mut self, charges: &[Charge<'_>], decided: Decided, mode: Mode) {
-        for (index, (charge, &decision)) in charges.iter().zip(&decided.decisions).enumerate() {
-            self.ruled.push(Ruled { id: charge.rule.clone(), mode, decision, by: decided.by(index) });
+    /// Adds what was decided on charges. `by` is empty if the store decided all of them.
+    pub(super) fn add(
+        &mut self,
+        mode: Mode,
+        charges: &[Charge<'_>],
+        (decisions, by): (&[Decision], &[DecidedBy]),
+        receipts: impl IntoIterator<Item = Receipt>,
+    ) {
+        if mode == Mode::Enforce {
+            self.verdict = Verdict::of(decisions);
         }
-        self.receipts.extend(decided.receipts);
+        let by = by.iter().copied().chain(std::iter::repeat(DecidedBy::Store));
+        let ruled = charges.iter().zip(decisions).zip(by);
+        let ruled = ruled.map(|((charge, &decision), by)| Ruled { id: charge.rule.clone(), mode, decision, by });
+        self.ruled.extend(ruled);
+        self.receipts.extend(receipts);
     }
 }
 
@@ -116,10 +118,6 @@ pub(super) struct Decided {
 impl Decided {
     pub(super) fn is_allowed(&self) -> bool {
         self.decisions.iter().all(Decision::is_allowed)
-    }
-
-    fn by(&self, index: usize) -> DecidedBy {
-        self.by.get(index).copied().unwrap_or(DecidedBy::Store)
     }
 
     pub(super) fn push(&mut self, decision: Decision, by: DecidedBy) {
