@@ -4,6 +4,22 @@
 //! What the script computes is what [`tidegate_core`]'s limits compute, to the last microsecond. A [`link`] takes many
 //! requests to the server at once and gives up on each when its deadline has passed; the [`tier`] in front remembers who
 //! was denied.
+//!
+//! ```no_run
+//! use tidegate_core::rules::RuleSet;
+//! use tidegate_core::{Limiter, Request};
+//! use tidegate_redis::tier::Tier;
+//! use tidegate_redis::{RedisStore, Settings};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, key: user, limit: 20/s burst 50 }]")?.rules;
+//! let store = RedisStore::open(Settings::standalone("redis://127.0.0.1:6379")?)?;
+//! let limiter = Limiter::new(rules, Tier::new(store));
+//! let ruling = limiter.check(&Request::new("GET", "/").user("alice")).await;
+//! println!("allowed: {}", ruling.is_allowed());
+//! # Ok(())
+//! # }
+//! ```
 
 // What tests share with those in `tests/` knows the crate by its name.
 #[cfg(test)]

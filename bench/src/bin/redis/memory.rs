@@ -10,7 +10,8 @@ use crate::throughput::Rules;
 pub async fn measure(report: &mut Report, server: &Server) {
     server.flush().await;
     let mut connection = server.connection().await;
-    Scripted::new(connection.clone()).await.check("scripted:client-1234567", 200).await;
+    // As long as our names are.
+    Scripted::new(connection.clone()).await.check("tidegate:{client-1234567}:api", 200).await;
     let hash = bytes_a_key(&mut connection).await;
     let mut rows = Vec::new();
     for (name, notation) in [
@@ -24,7 +25,7 @@ pub async fn measure(report: &mut Report, server: &Server) {
         ("concurrency, 1 slot", "concurrent 10 ttl 60s"),
     ] {
         server.flush().await;
-        Rules::new(&[notation]).check(&server.store(), "client-1234567").await;
+        Rules::named("api", notation).check(&server.store(), "client-1234567").await;
         let ours = bytes_a_key(&mut connection).await;
         rows.push(Row::smaller_is_better(format!("bytes a key, {name}"), ours, "a hash of two fields", hash, "bytes"));
     }
