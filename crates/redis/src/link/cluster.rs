@@ -257,3 +257,41 @@ fn range(asked: &Address, item: &Reply<'_>) -> Option<Range> {
     };
     Some(Range { first: slot(first)?, last: slot(last)?, node: Address::tcp(host, u16::try_from(*port).ok()?) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Option<Range> {
+        let (reply, _) = Reply::read(bytes).unwrap().unwrap();
+        range(&Address::tcp("asked", 1), &reply)
+    }
+
+    #[test]
+    fn a_range_names_its_primary_first() {
+        let range = read(b"*4\r\n:5\r\n:9\r\n*3\r\n$1\r\na\r\n:7\r\n$2\r\nid\r\n*2\r\n$1\r\nb\r\n:8\r\n").unwrap();
+        assert_eq!((range.first, range.last, range.node), (5, 9, Address::tcp("a", 7)));
+    }
+
+    #[test]
+    fn a_node_without_a_name_is_where_it_was_asked() {
+        for host in ["$0\r\n\r\n", "$-1\r\n", "$1\r\n?\r\n"] {
+            let range = read(format!("*3\r\n:5\r\n:9\r\n*2\r\n{host}:7\r\n").as_bytes()).unwrap();
+            assert_eq!(range.node, Address::tcp("asked", 7), "{host:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_range_is_refused() {
+        let cases: [&[u8]; 5] = [
+            b"*0\r\n",
+            b"*2\r\n:5\r\n:9\r\n",
+            b"*3\r\n:5\r\n:16384\r\n*2\r\n$1\r\na\r\n:7\r\n",
+            b"*3\r\n:5\r\n:9\r\n*2\r\n$1\r\na\r\n:70000\r\n",
+            b"+OK\r\n",
+        ];
+        for bytes in cases {
+            assert!(read(bytes).is_none(), "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
+}

@@ -45,9 +45,9 @@ pub enum Cause {
     /// As many calls wait as may wait.
     #[error("too many calls wait already")]
     QueueFull,
-    /// The server did not answer others before, so this call was not sent.
-    #[error("the server is not answering, and the breaker is open")]
-    BreakerOpen,
+    /// Others failed before, for the reason given, so this call was not sent.
+    #[error("the breaker is open: {0}")]
+    BreakerOpen(Arc<Cause>),
     /// There is no connection.
     #[error("there is no connection: {0}")]
     Unreachable(Arc<Unreachable>),

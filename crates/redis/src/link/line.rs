@@ -50,7 +50,8 @@ struct Health {
     breaker: Breaker,
     address: Option<Address>,
     connected: bool,
-    last_trouble: Option<Cause>,
+    /// What went wrong last.
+    trouble: Option<Cause>,
 }
 
 /// How to find the server.
@@ -78,7 +79,7 @@ impl Line {
         let shared = Arc::new(Shared {
             queue: Queue::new(plan.settings.queue),
             counts: Counts::default(),
-            health: Mutex::new(Health { breaker, address, connected: false, last_trouble: None }),
+            health: Mutex::new(Health { breaker, address, connected: false, trouble: None }),
             trouble,
         });
         let sender = Sender { shared: shared.clone(), plan: plan.clone(), way };
@@ -123,7 +124,7 @@ impl Line {
             lasting: Instant::now().duration_since(health.breaker.turned()),
             opened: health.breaker.opened(),
             connected: health.connected,
-            last_trouble: health.last_trouble.as_ref().map(Cause::to_string),
+            last_trouble: health.trouble.as_ref().map(Cause::to_string),
             waiting: self.shared.queue.len(),
             counts: self.shared.counts.snapshot(),
         }
@@ -158,23 +159,23 @@ impl Shared {
     pub(super) fn failed(&self, calls: usize, why: Cause, now: Instant) {
         let mut health = self.health();
         let transition = health.breaker.failed(u32::try_from(calls).unwrap_or(u32::MAX), now, draw());
-        health.last_trouble = Some(why);
-        self.follow(&health, transition, &Cause::BreakerOpen);
+        health.trouble = Some(why);
+        self.follow(&health, transition);
     }
 
     pub(super) fn probing(&self, now: Instant) {
         let mut health = self.health();
         let transition = health.breaker.probe(now);
-        self.follow(&health, transition, &Cause::BreakerOpen);
+        self.follow(&health, transition);
     }
 
     pub(super) fn probe_failed(&self, why: Cause, now: Instant) {
         let mut health = self.health();
-        health.last_trouble = Some(why);
+        health.trouble = Some(why);
         let transition = health.breaker.probe_failed(now, draw());
         // While all seems well, a heartbeat that goes unanswered is a failure like any other.
         let transition = transition.or_else(|| health.breaker.failed(1, now, draw()));
-        self.follow(&health, transition, &Cause::BreakerOpen);
+        self.follow(&health, transition);
         drop(health);
         self.look_around();
     }
@@ -184,7 +185,7 @@ impl Shared {
         let mut health = self.health();
         health.breaker.succeeded(now);
         let transition = health.breaker.recovered(now);
-        self.follow(&health, transition, &Cause::BreakerOpen);
+        self.follow(&health, transition);
     }
 
     /// It may be time to ask another server.
@@ -215,7 +216,7 @@ impl Shared {
         health.connected = true;
         health.address = Some(address);
         let transition = health.breaker.recovered(now);
-        self.follow(&health, transition, &Cause::BreakerOpen);
+        self.follow(&health, transition);
     }
 
     fn disconnected(&self, end: End, now: Instant) {
@@ -223,46 +224,47 @@ impl Shared {
         health.connected = false;
         let transition = match end {
             End::Lost | End::Stalled | End::Malformed => {
-                health.last_trouble =
-                    Some(if end == End::Malformed { Cause::Malformed } else { Cause::ConnectionLost });
+                health.trouble = Some(if end == End::Malformed { Cause::Malformed } else { Cause::ConnectionLost });
                 let transition = health.breaker.probe_failed(now, draw());
                 transition.or_else(|| health.breaker.failed(1, now, draw()))
             }
             End::Elsewhere => None,
         };
-        self.follow(&health, transition, &Cause::BreakerOpen);
+        self.follow(&health, transition);
         drop(health);
         self.look_around();
     }
 
     fn unreachable(&self, why: Unreachable, now: Instant) {
-        let cause = Cause::Unreachable(Arc::new(why));
         let mut health = self.health();
-        health.last_trouble = Some(cause.clone());
+        health.trouble = Some(Cause::Unreachable(Arc::new(why)));
         let transition = health.breaker.trip(now, draw());
-        self.follow(&health, transition, &cause);
+        self.follow(&health, transition);
         drop(health);
         self.look_around();
     }
 
     /// Does what a change of the breaker's state asks for, while nobody else can change it, and says so once.
-    fn follow(&self, health: &Health, transition: Option<Transition>, waiting: &Cause) {
+    fn follow(&self, health: &Health, transition: Option<Transition>) {
         let Some(Transition { from, to, after }) = transition else { return };
         let address = health.address.as_ref().map_or_else(|| "the primary".to_owned(), Address::to_string);
+        let trouble = health.trouble.clone().unwrap_or(Cause::ConnectionLost);
         match (from, to) {
             (BreakerState::Closed, _) => {
-                self.queue.refuse(Cause::BreakerOpen, waiting);
+                tracing::warn!(%address, %trouble, ?after, "breaker opens: calls fail at once");
+                self.queue.refuse(Cause::BreakerOpen(Arc::new(trouble)));
                 // Whoever sends must know that it is time to probe.
                 self.queue.nudge();
-                let why = health.last_trouble.as_ref().map(Cause::to_string);
-                tracing::warn!(%address, why, ?after, "breaker opens: calls fail at once");
             }
             (_, BreakerState::Closed) => {
                 self.queue.admit();
                 tracing::info!(%address, ?after, "breaker closes: calls are sent again");
             }
+            (BreakerState::HalfOpen, _) => {
+                tracing::debug!(%address, %trouble, "breaker open: the probe failed");
+                self.queue.refuse(Cause::BreakerOpen(Arc::new(trouble)));
+            }
             (BreakerState::Open, _) => tracing::debug!(%address, "breaker half open: probing"),
-            (BreakerState::HalfOpen, _) => tracing::debug!(%address, "breaker open: the probe failed"),
         }
     }
 }
@@ -346,6 +348,6 @@ impl Sender {
 impl Drop for Sender {
     /// Nobody sends what is left: the link was dropped, or its runtime was.
     fn drop(&mut self) {
-        self.shared.queue.refuse(Cause::Closed, &Cause::Closed);
+        self.shared.queue.refuse(Cause::Closed);
     }
 }

@@ -27,6 +27,7 @@ mod settings;
 mod slots;
 mod stats;
 mod stream;
+mod tls;
 mod wire;
 
 use std::fmt;
@@ -41,9 +42,10 @@ pub use self::address::Address;
 pub use self::breaker::{BreakerSettings, BreakerState};
 pub use self::error::{Cause, LinkError, Unreachable};
 pub use self::fault::{Code, Fault};
-pub use self::settings::{Batch, Login, Settings, SettingsError, Tls};
+pub use self::settings::{Batch, Login, Settings, SettingsError};
 pub use self::slots::slot_of;
 pub use self::stats::{LinkCounts, LinkStats, ServerStats};
+pub use self::tls::Tls;
 
 use self::batch::Composer;
 use self::call::{Berth, Outcome};

@@ -13,16 +13,16 @@ use super::error::Cause;
 #[derive(Debug)]
 pub(super) struct Queue {
     bound: usize,
-    line: Mutex<Line>,
+    row: Mutex<Row>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct Row {
     calls: VecDeque<Call>,
     /// Why no calls are taken, if none are.
     refusing: Option<Cause>,
     waker: Option<Waker>,
-    /// Whether a call is to wake the one who empties the line.
+    /// Whether a call is to wake the one who empties the row.
     hungry: bool,
 }
 
@@ -35,30 +35,30 @@ pub(super) struct Room {
 
 impl Queue {
     pub(super) const fn new(bound: usize) -> Queue {
-        let line = Line { calls: VecDeque::new(), refusing: None, waker: None, hungry: false };
-        Queue { bound, line: Mutex::new(line) }
+        let row = Row { calls: VecDeque::new(), refusing: None, waker: None, hungry: false };
+        Queue { bound, row: Mutex::new(row) }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn row(&self) -> MutexGuard<'_, Row> {
+        self.row.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.line().calls.len()
+        self.row().calls.len()
     }
 
     /// Puts a call in the line, or says why not.
     pub(super) fn push(&self, call: Call) -> Result<(), Cause> {
-        let mut line = self.line();
-        if let Some(cause) = &line.refusing {
+        let mut row = self.row();
+        if let Some(cause) = &row.refusing {
             return Err(cause.clone());
         }
-        if line.calls.len() >= self.bound {
+        if row.calls.len() >= self.bound {
             return Err(Cause::QueueFull);
         }
-        line.calls.push_back(call);
-        let waker = if std::mem::take(&mut line.hungry) { line.waker.take() } else { None };
-        drop(line);
+        row.calls.push_back(call);
+        let waker = if std::mem::take(&mut row.hungry) { row.waker.take() } else { None };
+        drop(row);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -67,62 +67,62 @@ impl Queue {
 
     /// Puts calls back that were taken too early, in front of the others.
     pub(super) fn put_back(&self, calls: Vec<Call>) {
-        let mut line = self.line();
-        if let Some(cause) = line.refusing.clone() {
-            drop(line);
+        let mut row = self.row();
+        if let Some(cause) = row.refusing.clone() {
+            drop(row);
             fail(calls, &cause);
             return;
         }
         for call in calls.into_iter().rev() {
-            line.calls.push_front(call);
+            row.calls.push_front(call);
         }
     }
 
     /// Takes as many calls as there is room for. If there are none, the next one wakes whoever asks.
     pub(super) fn take(&self, room: Room, cx: &Context<'_>, into: &mut Vec<Call>) {
-        let mut line = self.line();
+        let mut row = self.row();
         let mut bytes = 0;
         while into.len() < room.calls && bytes < room.bytes {
-            let Some(call) = line.calls.pop_front() else { break };
+            let Some(call) = row.calls.pop_front() else { break };
             bytes += call.size;
             into.push(call);
         }
-        line.listen(cx);
-        line.hungry = into.is_empty();
+        row.listen(cx);
+        row.hungry = into.is_empty();
     }
 
     /// Lets [`Queue::nudge`] wake whoever asks.
     pub(super) fn listen(&self, cx: &Context<'_>) {
-        self.line().listen(cx);
+        self.row().listen(cx);
     }
 
     /// Wakes the one who empties the line, because something else has changed.
     pub(super) fn nudge(&self) {
-        let waker = self.line().waker.take();
+        let waker = self.row().waker.take();
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    /// Takes no calls from now on, for this reason, and fails those that wait, for that one.
-    pub(super) fn refuse(&self, why: Cause, waiting: &Cause) {
-        let mut line = self.line();
-        line.refusing = Some(why);
-        let calls = std::mem::take(&mut line.calls);
-        drop(line);
-        fail(calls, waiting);
+    /// Takes no calls from now on, and fails those that wait.
+    pub(super) fn refuse(&self, why: Cause) {
+        let mut row = self.row();
+        row.refusing = Some(why.clone());
+        let calls = std::mem::take(&mut row.calls);
+        drop(row);
+        fail(calls, &why);
     }
 
     /// Takes calls again, unless the link has ended.
     pub(super) fn admit(&self) {
-        let mut line = self.line();
-        if line.refusing != Some(Cause::Closed) {
-            line.refusing = None;
+        let mut row = self.row();
+        if row.refusing != Some(Cause::Closed) {
+            row.refusing = None;
         }
     }
 }
 
-impl Line {
+impl Row {
     fn listen(&mut self, cx: &Context<'_>) {
         match &mut self.waker {
             Some(waker) => waker.clone_from(cx.waker()),
@@ -217,16 +217,18 @@ mod tests {
         let queue = Queue::new(1);
         let first = push(&queue, 1);
         assert_eq!(queue.push(call(1).0), Err(Cause::QueueFull));
-        queue.refuse(Cause::BreakerOpen, &Cause::ConnectionLost);
+        let why = Cause::BreakerOpen(Arc::new(Cause::ConnectionLost));
+        queue.refuse(why.clone());
         let GivenUp::Done(Outcome::Failed(error)) = first.give_up() else { panic!("it has failed") };
-        assert_eq!(error, LinkError::NotRun(Cause::ConnectionLost));
-        assert_eq!(queue.push(call(1).0), Err(Cause::BreakerOpen));
+        assert_eq!(error, LinkError::NotRun(why.clone()));
+        assert_eq!(queue.push(call(1).0), Err(why.clone()));
         let (late, waiting) = call(1);
         queue.put_back(vec![late]);
-        assert!(matches!(waiting.give_up(), GivenUp::Done(Outcome::Failed(LinkError::NotRun(Cause::BreakerOpen)))));
+        let GivenUp::Done(Outcome::Failed(error)) = waiting.give_up() else { panic!("it has failed") };
+        assert_eq!(error, LinkError::NotRun(why));
         queue.admit();
         assert_eq!(queue.push(call(1).0), Ok(()));
-        queue.refuse(Cause::Closed, &Cause::Closed);
+        queue.refuse(Cause::Closed);
         queue.admit();
         assert_eq!(queue.push(call(1).0), Err(Cause::Closed));
     }

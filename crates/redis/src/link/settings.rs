@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 
 use super::address::Address;
 use super::breaker::BreakerSettings;
+use super::tls::Tls;
 
 /// How to reach Redis, and how long to wait for it.
 ///
@@ -67,24 +66,6 @@ impl fmt::Debug for Login {
             .field("user", &self.user)
             .field("password", &password)
             .field("database", &self.database)
-            .finish()
-    }
-}
-
-/// Certificates, as PEM.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Tls {
-    /// Who may vouch for the server: one or several certificates. `None` is everyone whom browsers believe.
-    pub authorities: Option<Vec<u8>>,
-    /// The certificate to show to the server, and the private key that belongs to it.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls")
-            .field("authorities", &self.authorities.is_some())
-            .field("identity", &self.identity.is_some())
             .finish()
     }
 }
@@ -319,43 +300,6 @@ fn several(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Result<(Vec<Addre
     Ok((places.into_iter().map(|place| place.address).collect(), login, tls))
 }
 
-impl Tls {
-    fn client_config(&self) -> Result<ClientConfig, SettingsError> {
-        let wrong = |what| move |error: String| SettingsError::Certificate { what, reason: error };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| wrong("choice of TLS versions")(error.to_string()))?
-            .with_root_certificates(self.roots()?);
-        let Some((certificate, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
-        let chain = certificates(certificate).map_err(wrong("client's certificate"))?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong("client's key")(error.to_string()))?;
-        builder.with_client_auth_cert(chain, key).map_err(|error| wrong("client's certificate")(error.to_string()))
-    }
-
-    fn roots(&self) -> Result<RootCertStore, SettingsError> {
-        let mut roots = RootCertStore::empty();
-        let Some(authorities) = &self.authorities else {
-            roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-            return Ok(roots);
-        };
-        let wrong = |reason| SettingsError::Certificate { what: "authorities' certificate", reason };
-        for certificate in certificates(authorities).map_err(wrong)? {
-            roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
-        }
-        Ok(roots)
-    }
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match found {
-        Ok(certificates) if certificates.is_empty() => Err("there is none in it".to_owned()),
-        Ok(certificates) => Ok(certificates),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -415,15 +359,6 @@ mod tests {
         assert!(refused(|s| s.batch.calls = 0).contains("batch"));
         assert!(refused(|s| s.batch.in_flight = 65).contains("in flight"));
         assert!(refused(|s| s.breaker.longest_wait = Duration::from_millis(5)).contains("longest wait"));
-        let tls = |tls: Tls| {
-            let mut settings = Settings::standalone("rediss://a").unwrap();
-            settings.tls = Some(tls);
-            settings.check().unwrap_err().to_string()
-        };
-        let error = tls(Tls { authorities: Some(b"no".to_vec()), identity: None });
-        assert_eq!(error, "the authorities' certificate cannot be used: there is none in it");
-        let error = tls(Tls { authorities: None, identity: Some((b"no".to_vec(), b"no".to_vec())) });
-        assert_eq!(error, "the client's certificate cannot be used: there is none in it");
     }
 
     #[test]

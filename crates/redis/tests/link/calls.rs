@@ -14,7 +14,7 @@ use crate::support::proxy::{Break, Proxy};
 use crate::support::server::{Flavour, Server};
 use crate::support::tls::TlsServer;
 use crate::support::wait::eventually;
-use crate::toy::{AMPLE, DEADLINE, SCRIPT, add, frame, open, open_url, peek, ready};
+use crate::toy::{AMPLE, DEADLINE, SCRIPT, add, frame, open, open_url, peek, ready, unreachable};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_is_answered_by_any_kind_of_server() {
@@ -134,15 +134,13 @@ async fn tls_and_users_are_spoken_for() {
 
     let mut stranger = settings.clone();
     stranger.tls = Some(Tls { authorities: None, identity: None });
-    let refused = add(&open(stranger), "limit:a", AMPLE).await.unwrap_err();
-    let LinkError::NotRun(Cause::Unreachable(why)) = refused else { panic!("{refused}") };
+    let why = unreachable(&open(stranger)).await;
     assert!(why.to_string().contains("certificate"), "{why}");
 
     let mut wrong = settings;
     wrong.login.password = Some("guess".into());
-    let refused = add(&open(wrong), "limit:a", AMPLE).await.unwrap_err();
-    let LinkError::NotRun(Cause::Unreachable(why)) = refused else { panic!("{refused}") };
-    assert!(matches!(&*why, Unreachable::Refused(fault) if fault.code == Code::WrongPass), "{why}");
+    let why = unreachable(&open(wrong)).await;
+    assert!(matches!(&why, Unreachable::Refused(fault) if fault.code == Code::WrongPass), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

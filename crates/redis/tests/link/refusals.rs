@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::load::{Load, SLACK, recovery};
 use crate::support::server::{Server, run_on};
 use crate::support::wait::{eventually, until};
-use crate::toy::{AMPLE, DEADLINE, add, frame, open, open_url, peek, ready};
+use crate::toy::{AMPLE, DEADLINE, add, frame, open, open_url, peek, ready, unreachable};
 
 /// A script that does not catch what its commands run into.
 const CARELESS: &str = r"
@@ -26,16 +26,6 @@ async fn refusal(link: &Link, key: &str) -> Code {
         Err(LinkError::NotRun(Cause::Refused(fault))) => fault.code,
         other => panic!("{other:?}"),
     }
-}
-
-/// Waits until calls fail, and says why there is no connection.
-async fn unreachable(link: &Link) -> Unreachable {
-    eventually("a link without connection", async || match add(link, "a", DEADLINE).await {
-        Err(LinkError::NotRun(Cause::Unreachable(why))) => Some((*why).clone()),
-        Err(LinkError::NotRun(_)) => None,
-        other => panic!("{other:?}"),
-    })
-    .await
 }
 
 fn is_open(link: &Link) -> bool {

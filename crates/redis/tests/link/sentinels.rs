@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_redis::LinkError;
-use tidegate_redis::link::{Address, Cause, Link, Settings, Unreachable};
+use tidegate_redis::link::{Address, Link, Settings, Unreachable};
 use tokio::time::Instant;
 
 use crate::load::{Load, recovery};
 use crate::support::sentinel::{NAME, Sentinels};
 use crate::support::wait::{eventually, until};
-use crate::toy::{AMPLE, DEADLINE, add, open, ready};
+use crate::toy::{AMPLE, add, open, ready, unreachable};
 
 /// How long service may take to be back once there is another primary.
 const BACK_WITHIN: Duration = Duration::from_secs(3);
@@ -48,12 +47,7 @@ async fn sentinels_name_the_primary() {
     assert_eq!(set.servers[0].run::<u64>(&["GET", "a"]), 1);
 
     let unknown = open(Settings::sentinel("nobody", set.urls()).unwrap());
-    let error = eventually("an error", async || match add(&unknown, "a", DEADLINE).await {
-        Err(LinkError::NotRun(Cause::Unreachable(why))) => Some((*why).clone()),
-        Err(LinkError::NotRun(_)) => None,
-        other => panic!("{other:?}"),
-    });
-    assert_eq!(error.await, Unreachable::NoPrimary);
+    assert_eq!(unreachable(&unknown).await, Unreachable::NoPrimary);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_redis::link::{Link, Settings};
+use tidegate_redis::link::{Cause, Link, Settings, Unreachable};
 use tidegate_redis::{Frame, LinkError};
 
 use crate::support::wait::eventually;
@@ -63,6 +63,19 @@ pub(crate) async fn add(link: &Link, key: &str, deadline: Duration) -> Result<u6
 
 pub(crate) async fn peek(link: &Link, key: &str, deadline: Duration) -> Result<Vec<u8>, LinkError> {
     link.call(frame(&[key], "peek"), deadline).await
+}
+
+/// Waits until calls fail for want of a connection, and says why there is none.
+pub(crate) async fn unreachable(link: &Link) -> Unreachable {
+    eventually("a link without connection", async || match add(link, "a", DEADLINE).await {
+        Err(LinkError::NotRun(Cause::BreakerOpen(cause))) => match &*cause {
+            Cause::Unreachable(why) => Some((**why).clone()),
+            _ => None,
+        },
+        Err(LinkError::NotRun(_)) => None,
+        other => panic!("{other:?}"),
+    })
+    .await
 }
 
 fn number(answer: Vec<u8>) -> u64 {
