@@ -167,7 +167,10 @@ impl Greeting {
                 // Somebody else may have loaded the script. If so, the probe finds it.
                 (Topic::Load, fault) => not_loaded = fault,
                 (Topic::Probe, Some(fault)) if fault.code == Code::NoScript => {
-                    return Err(Unreachable::Refused(not_loaded.unwrap_or(fault)));
+                    if let Some(why) = not_loaded.take() {
+                        return Err(Unreachable::Refused(why));
+                    }
+                    // It was loaded, and somebody flushed it at that moment: the next call will load it again.
                 }
                 (Topic::Probe, Some(fault)) if fault.code.means_alive() => {}
                 (Topic::Login | Topic::Role | Topic::Probe, Some(fault)) => return Err(Unreachable::Refused(fault)),

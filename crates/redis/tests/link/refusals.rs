@@ -1,10 +1,11 @@
 //! Servers that answer with an error, each kind of which means something else.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::Value;
 use tidegate_redis::LinkError;
-use tidegate_redis::link::{BreakerState, Cause, Code, Link, Login, Settings, Unreachable};
+use tidegate_redis::link::{BreakerState, Cause, Code, Fault, Link, Login, Settings, Unreachable};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -65,6 +66,28 @@ async fn noscript_under_load_is_noticed_by_nobody() {
     report.is_true(|key| server.run(&["GET", key]));
     assert!(resent > 0);
     assert_eq!(report.callers.iter().map(|caller| caller.not_run).sum::<u64>(), report.not_run());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn noscript_is_no_reason_not_to_connect() {
+    let server = Server::start();
+    let (url, mut flushing) = (server.url(), server.connect().unwrap());
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let flusher = std::thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            run_on::<()>(&mut flushing, &["SCRIPT", "FLUSH"]).unwrap();
+        }
+    });
+    for _ in 0..100 {
+        match add(&open_url(&url), "a", AMPLE).await {
+            // Flushed between loading and calling, twice in a row.
+            Ok(_) | Err(LinkError::NotRun(Cause::Refused(Fault { code: Code::NoScript, .. }))) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    flusher.join().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
