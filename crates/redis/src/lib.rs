@@ -3,7 +3,7 @@
 //! A request's charges are decided by one script ([`RedisStore`]), at one instant of the server's own clock, all or none.
 //! What the script computes is what [`tidegate_core`]'s limits compute, to the last microsecond. A [`link`] takes many
 //! requests to the server at once and gives up on each when its deadline has passed; the [`tier`] in front remembers who
-//! was denied.
+//! was denied. [`steering`] gives a fleet its rules.
 //!
 //! ```no_run
 //! use tidegate_core::rules::RuleSet;
@@ -31,6 +31,7 @@ pub mod link;
 mod names;
 mod reply;
 mod script;
+pub mod steering;
 mod store;
 pub mod tier;
 

@@ -300,8 +300,9 @@ fn the_schema_is_printed_and_the_one_in_the_documentation_is_current() {
 #[test]
 fn help_has_an_example_for_every_command() {
     let folder = Folder::with(&[]);
-    for command in ["check", "explain", "schema"] {
-        let ran = folder.run(&[command, "--help"]);
+    for command in ["check", "explain", "rules push", "rules show", "mode", "fleet", "schema"] {
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let ran = folder.run(&words);
         assert!(ran.good().contains(&format!("  tidegate {command}")), "{}", ran.out());
     }
     assert!(folder.run(&["--help"]).good().contains("tidegate check rules.yaml"));

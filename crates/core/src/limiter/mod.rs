@@ -12,7 +12,6 @@ pub use ruling::{DecidedBy, Ruled, Ruling};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
@@ -26,7 +25,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::facts::Facts;
 use crate::memory::MemoryStore;
 use crate::receipt::{Receipt, Settlement};
-use crate::rules::{Matched, MatchedRule, Mode, RuleSet};
+use crate::rules::{Matched, MatchedRule, Mode, RuleSet, Switches};
 use crate::store::{Answer, Store, StoreError};
 use crate::time::Timestamp;
 
@@ -56,16 +55,15 @@ use crate::time::Timestamp;
 /// ```
 pub struct Limiter<S, C = SystemClock> {
     rules: ArcSwap<Generation>,
-    generations: AtomicU64,
     store: S,
     fallback: Fallback<C>,
     watch: Watch,
 }
 
-/// Rules, and the how-manieth they are.
-#[derive(Debug)]
+/// Rules in their modes, and the how-manieth they are.
+#[derive(Clone, Debug)]
 pub struct Generation {
-    /// Counted from 1.
+    /// Counted from 1. A switch begins a new one too.
     pub number: u64,
     /// The rules.
     pub rules: RuleSet,
@@ -82,13 +80,7 @@ impl<S, C: Clock> Limiter<S, C> {
     /// Decides by `rules`, with state in `store`. While the store is away, time is what `clock` says.
     pub fn with_clock(rules: RuleSet, store: S, clock: C) -> Limiter<S, C> {
         let first = Generation { number: 1, rules };
-        Limiter {
-            rules: ArcSwap::from_pointee(first),
-            generations: AtomicU64::new(1),
-            store,
-            fallback: Fallback::new(clock),
-            watch: Watch::new(),
-        }
+        Limiter { rules: ArcSwap::from_pointee(first), store, fallback: Fallback::new(clock), watch: Watch::new() }
     }
 
     /// The store that keeps the state.
@@ -101,11 +93,48 @@ impl<S, C: Clock> Limiter<S, C> {
         self.rules.load_full()
     }
 
-    /// Decides by other rules from now on. Says their generation.
+    /// Decides by other rules from now on. What is switched stays so, also for rules that are new. Says their generation.
     pub fn replace(&self, rules: RuleSet) -> u64 {
-        let number = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
-        self.rules.store(Arc::new(Generation { number, rules }));
-        number
+        self.turn(|present| rules.clone().with_switches(present.switches().clone()))
+    }
+
+    /// Decides by the same rules in other modes from now on. Says their generation. `change` is called again if another
+    /// change was quicker.
+    ///
+    /// ```
+    /// use tidegate_core::rules::{Mode, RuleSet};
+    /// use tidegate_core::{Limiter, MemoryStore, Request};
+    ///
+    /// let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, limit: 1/day }]");
+    /// let limiter = Limiter::new(rules.map_err(|findings| findings.to_string())?.rules, MemoryStore::new());
+    /// let request = Request::new("GET", "/");
+    /// assert!(limiter.check_now(&request).is_allowed());
+    /// assert!(!limiter.check_now(&request).is_allowed());
+    ///
+    /// limiter.switch(|switches| switches.switch("api", Some(Mode::Off)));
+    /// assert!(limiter.check_now(&request).is_allowed());
+    /// limiter.switch(|switches| switches.switch("api", None));
+    /// assert!(!limiter.check_now(&request).is_allowed());
+    /// # Ok::<(), String>(())
+    /// ```
+    pub fn switch(&self, change: impl Fn(&mut Switches)) -> u64 {
+        self.turn(|present| {
+            let mut switches = present.switches().clone();
+            change(&mut switches);
+            present.clone().with_switches(switches)
+        })
+    }
+
+    /// Decides by other rules in modes of their own from now on: no request sees the one without the other. Says their
+    /// generation.
+    pub fn replace_switched(&self, rules: RuleSet) -> u64 {
+        self.turn(|_| rules.clone())
+    }
+
+    /// Begins a generation. Of several at once, each builds on what the one before it has left.
+    fn turn(&self, next: impl Fn(&RuleSet) -> RuleSet) -> u64 {
+        let next = |present: &Arc<Generation>| Generation { number: present.number + 1, rules: next(&present.rules) };
+        self.rules.rcu(next).number + 1
     }
 
     /// How the store is doing, and what was decided without it.
@@ -224,11 +253,11 @@ impl<D: Clock, C: Clock> Limiter<MemoryStore<D>, C> {
 }
 
 fn enforced<'m>(matched: &'m Matched<'_, '_>) -> impl Iterator<Item = &'m MatchedRule<'m, 'm>> {
-    matched.rules.iter().filter(|matched| matched.rule.mode() == Mode::Enforce)
+    matched.rules.iter().filter(|matched| matched.mode == Mode::Enforce)
 }
 
 fn shadows<'m>(matched: &'m Matched<'_, '_>) -> impl Iterator<Item = &'m MatchedRule<'m, 'm>> {
-    matched.rules.iter().filter(|matched| matched.rule.mode() == Mode::Shadow)
+    matched.rules.iter().filter(|matched| matched.mode == Mode::Shadow)
 }
 
 #[cfg(test)]

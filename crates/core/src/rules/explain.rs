@@ -55,7 +55,7 @@ pub struct ExplainedRule {
     /// Where the rule is written.
     #[serde(flatten)]
     pub place: Place,
-    /// Whether it denies, only reports, or does nothing.
+    /// Whether it denies, only reports, or does nothing, switches included.
     pub mode: Mode,
     /// What comes of it.
     #[serde(flatten)]
@@ -152,21 +152,29 @@ impl RuleSet {
     /// Slower than [`RuleSet::matching`], which looks only at rules that may match: for people, not for traffic.
     #[must_use]
     pub fn explain(&self, facts: &(impl Facts + ?Sized)) -> Explanation {
-        let request = Seen::new(facts, &self.tiers);
-        let stops = |rule: &Rule| rule.stops && rule.mode == Mode::Enforce && rule.takes_part(&request, &self.secret);
-        let last = self.rules.iter().position(stops);
-        let (reached, beyond) = self.rules.split_at(last.map_or(self.rules.len(), |last| last + 1));
-        let governing: Vec<&Rule> = reached.iter().filter(|rule| rule.takes_part(&request, &self.secret)).collect();
+        let request = Seen::new(facts, &self.written.tiers);
+        let all: Vec<(&Rule, Mode)> = self.in_force().collect();
+        let takes_part = |rule: &Rule, mode: Mode| rule.takes_part(mode, &request, &self.secret);
+        let stops = |&(rule, mode): &(&Rule, Mode)| rule.stops && mode == Mode::Enforce && takes_part(rule, mode);
+        let last = all.iter().position(stops);
+        let (reached, beyond) = all.split_at(last.map_or(all.len(), |last| last + 1));
+        let governing: Vec<(&Rule, Mode)> =
+            reached.iter().copied().filter(|&(rule, mode)| takes_part(rule, mode)).collect();
 
-        let mut rules = Vec::with_capacity(self.rules.len());
-        rules.extend(reached.iter().map(|rule| rule.explained(self.outcome(rule, &request, &governing))));
+        let mut rules = Vec::with_capacity(all.len());
+        let explained =
+            |&(rule, mode): &(&Rule, Mode)| rule.explained(mode, self.outcome(rule, mode, &request, &governing));
+        rules.extend(reached.iter().map(explained));
         if let Some(last) = last {
-            let stopped_by = self.rules[last].id();
-            rules.extend(beyond.iter().map(|rule| {
-                rule.explained(match rule.mode {
-                    Mode::Off => RuleOutcome::Off,
-                    Mode::Enforce | Mode::Shadow => RuleOutcome::NotReached { stopped_by: stopped_by.to_owned() },
-                })
+            let stopped_by = all[last].0.id();
+            rules.extend(beyond.iter().map(|&(rule, mode)| {
+                rule.explained(
+                    mode,
+                    match mode {
+                        Mode::Off => RuleOutcome::Off,
+                        Mode::Enforce | Mode::Shadow => RuleOutcome::NotReached { stopped_by: stopped_by.to_owned() },
+                    },
+                )
             }));
         }
         Explanation {
@@ -179,8 +187,14 @@ impl RuleSet {
         }
     }
 
-    fn outcome<F: Facts + ?Sized>(&self, rule: &Rule, request: &Seen<'_, F>, governing: &[&Rule]) -> RuleOutcome {
-        match rule.governs(request) {
+    fn outcome<F: Facts + ?Sized>(
+        &self,
+        rule: &Rule,
+        mode: Mode,
+        request: &Seen<'_, F>,
+        governing: &[(&Rule, Mode)],
+    ) -> RuleOutcome {
+        match rule.governs(mode, request) {
             Err(Mismatch::Off) => return RuleOutcome::Off,
             Err(mismatch) => return mismatch.explained(request, &self.secret),
             Ok(()) => {}
@@ -189,7 +203,7 @@ impl RuleSet {
             return RuleOutcome::Replaced { by: by.id().to_owned() };
         }
         let missing = rule.key.iter().find(|part| part_of(part, rule, request).is_none()).map(ToString::to_string);
-        match rule.apply(request, &self.secret) {
+        match rule.apply(mode, request, &self.secret) {
             Application::Limited(matched) => RuleOutcome::Matched(matched.explained(request, missing, &self.secret)),
             Application::NoLimit => RuleOutcome::NoLimit,
             Application::Skipped => RuleOutcome::Skipped { missing: missing.unwrap_or_default() },
@@ -199,8 +213,8 @@ impl RuleSet {
 }
 
 impl Rule {
-    fn explained(&self, outcome: RuleOutcome) -> ExplainedRule {
-        ExplainedRule { id: self.id().to_owned(), place: self.place.clone(), mode: self.mode, outcome }
+    fn explained(&self, mode: Mode, outcome: RuleOutcome) -> ExplainedRule {
+        ExplainedRule { id: self.id().to_owned(), place: self.place.clone(), mode, outcome }
     }
 }
 

@@ -96,15 +96,15 @@ pub(super) enum Mismatch<'r> {
 
 impl Rule {
     /// Whether the rule is on and its conditions hold.
-    pub(super) fn governs<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> Result<(), Mismatch<'_>> {
-        if self.mode == Mode::Off { Err(Mismatch::Off) } else { self.conditions.hold(request) }
+    pub(super) fn governs<F: Facts + ?Sized>(&self, mode: Mode, request: &Seen<'_, F>) -> Result<(), Mismatch<'_>> {
+        if mode == Mode::Off { Err(Mismatch::Off) } else { self.conditions.hold(request) }
     }
 
     /// Whether the rule has a say in what becomes of the request. One that only limits others does not, nor one that
     /// lets requests without its key pass: such a rule must not keep other rules from limiting the request.
-    pub(super) fn takes_part<F: Facts + ?Sized>(&self, request: &Seen<'_, F>, secret: &Secret) -> bool {
-        self.governs(request).is_ok()
-            && match self.apply(request, secret) {
+    pub(super) fn takes_part<F: Facts + ?Sized>(&self, mode: Mode, request: &Seen<'_, F>, secret: &Secret) -> bool {
+        self.governs(mode, request).is_ok()
+            && match self.apply(mode, request, secret) {
                 Application::Limited(_) | Application::Refused => true,
                 Application::NoLimit | Application::Skipped => false,
             }
@@ -112,9 +112,9 @@ impl Rule {
 
     /// The first of the rules that take part in the same request which replaces this one. A rule in shadow replaces
     /// nothing: it must not change what is enforced.
-    pub(super) fn replaced_by<'r>(&self, taking_part: &[&'r Rule]) -> Option<&'r Rule> {
-        let replaces = |rule: &&Rule| rule.mode == Mode::Enforce && rule.replaces.contains(&self.id);
-        taking_part.iter().copied().find(replaces)
+    pub(super) fn replaced_by<'r>(&self, taking_part: &[(&'r Rule, Mode)]) -> Option<&'r Rule> {
+        let replaces = |(rule, mode): &(&Rule, Mode)| *mode == Mode::Enforce && rule.replaces.contains(&self.id);
+        taking_part.iter().copied().find(replaces).map(|(rule, _)| rule)
     }
 }
 
@@ -153,6 +153,8 @@ pub struct Matched<'r, 'f> {
 pub struct MatchedRule<'r, 'f> {
     /// The rule.
     pub rule: &'r Rule,
+    /// The mode that it is in.
+    pub mode: Mode,
     /// Whom it charges.
     pub key: Key<'f>,
     pub(super) granted: Granted,
@@ -199,7 +201,7 @@ impl<'r> MatchedRule<'r, '_> {
 impl Matched<'_, '_> {
     /// What the rules that are enforced charge.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
-        self.rules.iter().filter(|matched| matched.rule.mode == Mode::Enforce).flat_map(MatchedRule::charges)
+        self.rules.iter().filter(|matched| matched.mode == Mode::Enforce).flat_map(MatchedRule::charges)
     }
 }
 
@@ -209,30 +211,35 @@ impl RuleSet {
     where
         'r: 'f,
     {
-        let request = Seen::new(facts, &self.tiers);
+        let written = &*self.written;
+        let request = Seen::new(facts, &written.tiers);
         let mut matched = Matched { rules: SmallVec::new(), refused: None };
-        let mut refusing: SmallVec<[&Rule; 2]> = SmallVec::new();
-        for number in self.index.find(&request) {
-            let rule = &self.rules[number as usize];
-            if rule.governs(&request).is_err() {
+        let mut refusing: SmallVec<[(&Rule, Mode); 2]> = SmallVec::new();
+        for number in written.index.find(&request) {
+            let (rule, mode) = (&written.rules[number as usize], self.modes[number as usize]);
+            if rule.governs(mode, &request).is_err() {
                 continue;
             }
-            match rule.apply(&request, &self.secret) {
+            match rule.apply(mode, &request, &self.secret) {
                 Application::Limited(limited) => matched.rules.push(limited),
-                Application::Refused => refusing.push(rule),
+                Application::Refused => refusing.push((rule, mode)),
                 Application::NoLimit | Application::Skipped => continue,
             }
-            if rule.stops && rule.mode == Mode::Enforce {
+            if rule.stops && mode == Mode::Enforce {
                 break;
             }
         }
-        let taking_part = || matched.rules.iter().map(|matched| matched.rule).chain(refusing.iter().copied());
-        if taking_part().any(|rule| !rule.replaces.is_empty()) {
-            let all: SmallVec<[&Rule; 8]> = taking_part().collect();
+        let taking_part = || {
+            let limiting = matched.rules.iter().map(|matched| (matched.rule, matched.mode));
+            limiting.chain(refusing.iter().copied())
+        };
+        if taking_part().any(|(rule, _)| !rule.replaces.is_empty()) {
+            let all: SmallVec<[(&Rule, Mode); 8]> = taking_part().collect();
             matched.rules.retain(|matched| matched.rule.replaced_by(&all).is_none());
-            refusing.retain(|rule| rule.replaced_by(&all).is_none());
+            refusing.retain(|(rule, _)| rule.replaced_by(&all).is_none());
         }
-        matched.refused = refusing.into_iter().find(|rule| rule.mode == Mode::Enforce);
+        let refusal = refusing.into_iter().find(|(_, mode)| *mode == Mode::Enforce);
+        matched.refused = refusal.map(|(rule, _)| rule);
         matched
     }
 }
@@ -251,6 +258,7 @@ pub(super) enum Application<'r, 'f> {
 impl Rule {
     pub(super) fn apply<'r: 'a, 'f: 'a, 'a, F: Facts + ?Sized>(
         &'r self,
+        mode: Mode,
         request: &Seen<'f, F>,
         secret: &Secret,
     ) -> Application<'r, 'a> {
@@ -264,7 +272,7 @@ impl Rule {
             return Application::NoLimit;
         };
         let costs = limits.iter().map(|limit| limit.cost.of(request)).collect();
-        Application::Limited(MatchedRule { rule: self, key, granted, limits, costs })
+        Application::Limited(MatchedRule { rule: self, mode, key, granted, limits, costs })
     }
 }
 

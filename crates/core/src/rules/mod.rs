@@ -40,6 +40,7 @@ mod rule;
 #[cfg(feature = "schema")]
 mod schema;
 mod secret;
+mod switches;
 mod tiers;
 mod yaml;
 
@@ -52,25 +53,41 @@ pub use rule::{Mode, OnMissingKey, OnStoreFailure, Priority, Rule};
 #[cfg(feature = "schema")]
 pub use schema::schema;
 pub use secret::Secret;
+pub use switches::Switches;
+
+use std::sync::Arc;
 
 use self::envoy::Domains;
 use self::index::Index;
 use self::tiers::Tiers;
 
-/// Rules, ready to be held against requests.
-#[derive(Debug, Default)]
+/// Rules, ready to be held against requests, with the mode that each of them is in.
+///
+/// A clone shares the rules, so it costs little, whatever their number.
+#[derive(Clone, Debug, Default)]
 pub struct RuleSet {
+    written: Arc<Written>,
+    /// The modes in force, in the order of the rules.
+    modes: Arc<[Mode]>,
+    switches: Arc<Switches>,
+    secret: Secret,
+}
+
+/// What files say.
+#[derive(Debug, Default)]
+struct Written {
     rules: Vec<Rule>,
     index: Index,
     tiers: Tiers,
     domains: Domains,
-    secret: Secret,
 }
 
 impl RuleSet {
     fn new(rules: Vec<Rule>, mut tiers: Tiers, domains: Domains) -> RuleSet {
         tiers.learn(&rules);
-        RuleSet { index: Index::new(&rules), rules, tiers, domains, secret: Secret::default() }
+        let written = Written { index: Index::new(&rules), rules, tiers, domains };
+        let modes = written.modes(&Switches::new());
+        RuleSet { written: Arc::new(written), modes, switches: Arc::default(), secret: Secret::default() }
     }
 
     /// The same rules, hiding secrets under another key.
@@ -79,9 +96,26 @@ impl RuleSet {
         RuleSet { secret, ..self }
     }
 
+    /// What secrets are hidden under.
+    #[must_use]
+    pub const fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
     /// The rules, in the order in which they are written.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
-        &self.rules
+        &self.written.rules
+    }
+
+    /// Whether the other was made from this one or this from it, with other modes or another secret at most.
+    #[must_use]
+    pub fn shares_rules_with(&self, other: &RuleSet) -> bool {
+        Arc::ptr_eq(&self.written, &other.written)
+    }
+
+    /// The rules with the modes that they are in, in the same order.
+    fn in_force(&self) -> impl Iterator<Item = (&Rule, Mode)> {
+        self.written.rules.iter().zip(self.modes.iter().copied())
     }
 }

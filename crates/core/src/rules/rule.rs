@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 use ipnet::IpNet;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::diagnostic::Place;
 use super::fact_name::FactName;
@@ -49,7 +49,8 @@ impl Rule {
         &self.place
     }
 
-    /// Whether it denies, only reports, or does nothing.
+    /// Whether it denies, only reports, or does nothing, as written. [`RuleSet::mode_of`](super::RuleSet::mode_of) says
+    /// what is in force.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.mode
@@ -75,7 +76,7 @@ impl Rule {
 }
 
 /// Whether a rule denies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// It denies.

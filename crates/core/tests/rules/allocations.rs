@@ -5,6 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use tidegate_core::Request;
+use tidegate_core::rules::{Mode, Switches};
 
 use crate::support::{get, rule, rules};
 
@@ -88,4 +89,7 @@ fn a_thousand_rules_for_others_cost_a_request_nothing() {
         |number: u32| format!("- {{ id: r{number}, key: user, match: {{ path: '/p{number}/{{id}}' }}, limit: 1/s }}\n");
     let rules = rules(&format!("rules:\n{}", (0..1_000).map(other).collect::<String>()));
     assert_eq!(allocations(&rules, &get("/p7/x").user("alice")), 0);
+    let mut switches = Switches::new();
+    (0..1_000).for_each(|number| switches.switch(&format!("r{number}"), Some(Mode::Shadow)));
+    assert_eq!(allocations(&rules.with_switches(switches), &get("/p7/x").user("alice")), 0);
 }

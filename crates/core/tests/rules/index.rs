@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::Config;
 use tidegate_core::Request;
-use tidegate_core::rules::RuleSet;
+use tidegate_core::rules::{Mode, RuleSet, Switches};
 
 use crate::support::{ids, rules, times};
 
@@ -13,7 +13,7 @@ use crate::support::{ids, rules, times};
 struct Written {
     conditions: String,
     stop: bool,
-    mode: &'static str,
+    mode: Mode,
     replaces: Vec<usize>,
 }
 
@@ -85,7 +85,7 @@ fn written() -> impl Strategy<Value = Written> {
         let once: std::collections::BTreeMap<_, _> = conditions.into_iter().collect();
         once.into_iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join(", ")
     });
-    let mode = prop_oneof![6 => Just("enforce"), 1 => Just("shadow"), 1 => Just("off")];
+    let mode = prop_oneof![6 => Just(Mode::Enforce), 1 => Just(Mode::Shadow), 1 => Just(Mode::Off)];
     let replaces = prop_oneof![4 => Just(Vec::new()), 1 => prop::collection::vec(0_usize..8, 1..3)];
     (conditions, prop::bool::weighted(0.15), mode, replaces).prop_map(|(conditions, stop, mode, replaces)| Written {
         conditions,
@@ -123,13 +123,15 @@ fn naive(written: &[Written], alone: &[RuleSet], request: &Request) -> Vec<Strin
     for (number, rule) in alone.iter().enumerate() {
         if !rule.matching(request).rules.is_empty() {
             found.push(number);
-            if written[number].stop && written[number].mode == "enforce" {
+            if written[number].stop && written[number].mode == Mode::Enforce {
                 break;
             }
         }
     }
     let replaced = |number: &usize| {
-        found.iter().any(|by| by != number && written[*by].mode == "enforce" && written[*by].replaces.contains(number))
+        found
+            .iter()
+            .any(|by| by != number && written[*by].mode == Mode::Enforce && written[*by].replaces.contains(number))
     };
     found.iter().filter(|number| !replaced(number)).map(|number| format!("r{number}")).collect()
 }
@@ -144,12 +146,22 @@ proptest! {
     ) {
         let text = |rule: (usize, &Written)| rule.1.text(rule.0, written.len());
         let together = rules(&format!("rules:\n{}", written.iter().enumerate().map(text).collect::<String>()));
+        // The same rules, written in other modes and switched to these.
+        let mut switches = Switches::new();
+        let mut elsewise = "rules:\n".to_owned();
+        for (number, rule) in written.iter().enumerate() {
+            switches.switch(&format!("r{number}"), Some(rule.mode));
+            let mode = if rule.mode == Mode::Enforce { Mode::Off } else { Mode::Enforce };
+            elsewise += &Written { mode, ..rule.clone() }.text(number, written.len());
+        }
+        let switched = rules(&elsewise).with_switches(switches);
         let alone: Vec<RuleSet> = written.iter().enumerate()
             .map(|(number, rule)| rules(&format!("rules:\n{}", rule.text(number, 0))))
             .collect();
         for request in &requests {
             let expected = naive(&written, &alone, request);
             prop_assert_eq!(ids(&together.matching(request)), &expected[..], "{:?}", request);
+            prop_assert_eq!(ids(&switched.matching(request)), &expected[..], "switched {:?}", request);
             let explained = together.explain(request);
             let explained: Vec<&str> = explained.matched().map(|rule| rule.id.as_str()).collect();
             prop_assert_eq!(explained, &expected[..], "explained {:?}", request);

@@ -19,7 +19,7 @@ pub enum Address {
 }
 
 impl Address {
-    pub(super) fn tcp(host: &str, port: u16) -> Address {
+    pub(crate) fn tcp(host: &str, port: u16) -> Address {
         Address::Tcp { host: host.into(), port }
     }
 
@@ -28,14 +28,14 @@ impl Address {
     }
 
     /// An address as servers write it, `host:port`. A host of six has no brackets there.
-    pub(super) fn parse_announced(text: &str) -> Option<Address> {
+    pub(crate) fn parse_announced(text: &str) -> Option<Address> {
         let (host, port) = text.rsplit_once(':')?;
         let port = port.parse().ok()?;
         (!host.is_empty()).then(|| Address::tcp(host, port))
     }
 
     /// The host, if it is one that other addresses can be told of.
-    pub(super) fn host(&self) -> Option<&str> {
+    pub(crate) fn host(&self) -> Option<&str> {
         match self {
             Address::Tcp { host, .. } => Some(host),
             Address::Unix(_) => None,

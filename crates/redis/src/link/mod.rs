@@ -15,6 +15,7 @@ mod breaker;
 mod call;
 mod cluster;
 mod dialogue;
+mod door;
 mod error;
 mod fault;
 mod flight;
@@ -39,6 +40,8 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 pub use self::address::Address;
+pub(crate) use self::door::Door;
+
 pub use self::breaker::{BreakerSettings, BreakerState};
 pub use self::error::{Cause, LinkError, Unreachable};
 pub use self::fault::{Code, Fault};

@@ -85,6 +85,19 @@ impl Sentinels {
     }
 }
 
+/// Asks the sentinels once who the primary is.
+pub(super) async fn primary_of(
+    name: &str,
+    sentinels: &[Address],
+    connector: &Connector,
+    login: &Login,
+) -> Result<Address, Unreachable> {
+    let mut asked: Vec<Asked> = sentinels.iter().cloned().map(Asked::new).collect();
+    let answers = ask_all(&mut asked, &Arc::new(who(name)), connector, login).await;
+    let latest = answers.into_iter().max_by_key(|named| named.epoch);
+    latest.map(|named| named.primary).ok_or(Unreachable::NoPrimary)
+}
+
 /// During a failover the first command already names the new primary; the second has the epoch.
 fn who(name: &str) -> Question<Named> {
     let mut commands = Vec::new();

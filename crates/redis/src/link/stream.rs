@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::address::Address;
 
-pub(super) enum Stream {
+pub(crate) enum Stream {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tidegate_core::rules::{self, Diagnostic, Diagnostics, Severity};
+use tidegate_core::rules::{self, Diagnostic, Diagnostics, Loaded, Severity};
 
 use super::{ERROR, Format, GOOD, Rules, STRONG, WARNING, count, plain, print_json};
 
@@ -33,22 +33,27 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Ok(loaded) => (loaded.warnings, Some(loaded.rules.rules().len())),
         Err(findings) => (findings, None),
     };
-    let report = Report {
-        usable: rules.is_some(),
-        errors: findings.errors(),
-        warnings: findings.warnings(),
-        rules,
-        findings: &findings,
-    };
+    let report = Report::of(&findings, rules);
     match args.rules.format {
         Format::Json => print_json(&report)?,
-        Format::Text => {
-            let mut out = anstream::stdout().lock();
-            print(&mut out, &findings)?;
-            summarise(&mut out, &report)?;
-        }
+        Format::Text => print_report(&mut anstream::stdout().lock(), &report)?,
     }
     Ok(if report.usable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Checks a text that is on its way elsewhere, and prints what is wrong with it. Says whether it can be used.
+pub(super) fn one(out: &mut impl Write, checked: Result<Loaded, Diagnostics>) -> io::Result<bool> {
+    let (findings, rules) = match checked {
+        Ok(loaded) => (loaded.warnings, Some(loaded.rules.rules().len())),
+        Err(findings) => (findings, None),
+    };
+    print_report(out, &Report::of(&findings, rules))?;
+    Ok(rules.is_some())
+}
+
+fn print_report(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
+    print(out, report.findings)?;
+    summarise(out, report)
 }
 
 #[derive(Serialize)]
@@ -59,6 +64,13 @@ struct Report<'f> {
     /// How many rules there are; not known if there are errors.
     rules: Option<usize>,
     findings: &'f Diagnostics,
+}
+
+impl Report<'_> {
+    fn of(findings: &Diagnostics, rules: Option<usize>) -> Report<'_> {
+        let (errors, warnings) = (findings.errors(), findings.warnings());
+        Report { usable: rules.is_some(), errors, warnings, rules, findings }
+    }
 }
 
 /// Every finding, with an empty line behind each.

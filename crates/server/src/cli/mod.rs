@@ -2,7 +2,12 @@
 
 mod check;
 mod explain;
+mod fleet;
+mod mode;
+mod published;
+mod redis;
 mod request;
+mod rules;
 mod schema;
 
 use std::io::{self, Write};
@@ -20,6 +25,9 @@ pub fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Fleet(args) => fleet::run(&args),
+        Command::Mode(args) => mode::run(&args),
+        Command::Rules(command) => rules::run(&command),
         Command::Schema => schema::run(),
     };
     match done {
@@ -46,6 +54,9 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate check rules.yaml
   tidegate explain rules.yaml --request 'POST /login' --ip 203.0.113.7
+  tidegate rules push rules.yaml --redis redis://cache.internal
+  tidegate mode login off --redis redis://cache.internal
+  tidegate fleet --redis redis://cache.internal
   tidegate schema > rules.schema.json
 
 `tidegate COMMAND --help` tells more about a command.";
@@ -54,6 +65,10 @@ Examples:
 enum Command {
     Check(check::Args),
     Explain(Box<explain::Args>),
+    #[command(subcommand)]
+    Rules(Box<rules::Command>),
+    Mode(Box<mode::Args>),
+    Fleet(Box<fleet::Args>),
     /// Print the JSON Schema of the rules file, for editors.
     #[command(long_about = schema::ABOUT, after_help = schema::EXAMPLES)]
     Schema,
@@ -90,6 +105,12 @@ fn print_json(document: &impl serde::Serialize) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
     serde_json::to_writer_pretty(&mut out, document)?;
     writeln!(out)
+}
+
+/// Says what went wrong elsewhere. The arguments were fine.
+fn failed(error: &dyn std::fmt::Display) -> io::Result<ExitCode> {
+    writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", plain(&error.to_string()))?;
+    Ok(ExitCode::FAILURE)
 }
 
 /// `1 rule`, `2 rules`.

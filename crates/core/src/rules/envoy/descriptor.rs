@@ -1,6 +1,7 @@
 //! The descriptors of a file: a tree, each level of which is searched by name.
 
 use std::collections::HashMap;
+use std::iter::once;
 
 use super::lookup::Allowance;
 use super::metadata::Metadata;
@@ -69,6 +70,11 @@ impl Level {
     pub(super) fn pattern(&self, composite: &str) -> Option<&Descriptor> {
         let found = self.wildcards.iter().find(|(wildcard, _)| wildcard.matches(composite));
         found.map(|(_, number)| &self.descriptors[*number])
+    }
+
+    /// The ids of these descriptors and all below them.
+    pub(super) fn ids(&self) -> Box<dyn Iterator<Item = &RuleId> + '_> {
+        Box::new(self.descriptors.iter().flat_map(|descriptor| once(&descriptor.rule).chain(descriptor.below.ids())))
     }
 
     /// Adds a descriptor, of which there must be none yet.

@@ -44,6 +44,7 @@ use std::collections::BTreeMap;
 
 use self::descriptor::{Level, Path};
 use super::RuleSet;
+use super::rule::Mode;
 use super::yaml::{Node, Reader, Value};
 use crate::key::RuleId;
 
@@ -90,15 +91,34 @@ impl Domains {
     }
 }
 
+impl Domain {
+    /// The ids of its descriptors, and of what comes with requests.
+    fn ids(&self) -> impl Iterator<Item = &RuleId> {
+        self.top.ids().chain(&self.overrides)
+    }
+}
+
 impl RuleSet {
     /// The domain of this name, read from Envoy's rate-limit files.
     #[must_use]
     pub fn domain(&self, name: &str) -> Option<&Domain> {
-        self.domains.get(name)
+        self.written.domains.get(name)
     }
 
     /// All such domains, in the order of their names.
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
-        self.domains.0.values()
+        self.written.domains.0.values()
+    }
+
+    /// The mode that what a descriptor falls under is in. Its id can be switched like that of any rule.
+    #[must_use]
+    pub fn mode_of_found(&self, found: &Found<'_, '_>) -> Mode {
+        let written = if found.shadow_mode() { Mode::Shadow } else { Mode::Enforce };
+        self.switches().over(found.rule.as_str(), written)
+    }
+
+    /// Whether a descriptor has this id.
+    pub(super) fn is_descriptor(&self, id: &str) -> bool {
+        id.starts_with('@') && self.domains().flat_map(Domain::ids).any(|known| known.as_str() == id)
     }
 }

@@ -1,0 +1,247 @@
+//! Putting into force what is published.
+
+use tidegate_core::rules::{Diagnostics, Loaded, RuleSet, Severity};
+use tidegate_core::{Clock, Limiter, Timestamp};
+
+use super::published::{Edition, Head, RulesHead};
+use super::session::Contents;
+
+/// The most that is told of why rules are refused, in characters.
+const LONGEST_REASON: usize = 500;
+
+/// What a node has made of what was published.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// What was taken in last.
+    pub(super) edition: Option<Edition>,
+    /// When that was, by the clock of Redis.
+    pub(super) since: Timestamp,
+    /// The published rules that are in force; `None` if the node has rules of its own.
+    rules: Option<InForce>,
+    /// The published rules that cannot be put into force.
+    refused: Option<Refusal>,
+}
+
+#[derive(Debug)]
+struct InForce {
+    edition: Edition,
+    rules: RuleSet,
+}
+
+#[derive(Debug)]
+struct Refusal {
+    rules: Edition,
+    reason: String,
+}
+
+impl Standing {
+    /// Whether all this is taken in already.
+    pub(super) fn has(&self, head: &Head) -> bool {
+        self.edition.as_ref() == Some(&head.edition)
+    }
+
+    /// Whether the head names rules of which nothing is known here.
+    pub(super) fn wants_rules(&self, head: &Head) -> bool {
+        head.rules.as_ref().is_some_and(|rules| self.is_new(rules))
+    }
+
+    fn is_new(&self, rules: &RulesHead) -> bool {
+        let refused = self.refused.as_ref().map(|refusal| &refusal.rules);
+        !self.is_in_force(rules) && refused != Some(&rules.edition)
+    }
+
+    fn is_in_force(&self, rules: &RulesHead) -> bool {
+        self.rules.as_ref().is_some_and(|present| present.edition == rules.edition)
+    }
+
+    /// The version that brought the rules; 0 if they are the node's own.
+    pub(super) fn rules_version(&self) -> u64 {
+        self.rules.as_ref().map_or(0, |rules| rules.edition.version)
+    }
+
+    /// Starts over if somebody has put other rules in the place of those that were published: a file that was read again.
+    pub(super) fn notice<S, C: Clock>(&mut self, limiter: &Limiter<S, C>) {
+        let present = limiter.rules();
+        if self.rules.as_ref().is_some_and(|ours| !ours.rules.shares_rules_with(&present.rules)) {
+            *self = Standing::default();
+        }
+    }
+
+    /// Why the published rules are not in force.
+    pub(super) fn refused(&self) -> Option<&str> {
+        self.refused.as_ref().map(|refusal| refusal.reason.as_str())
+    }
+
+    /// Puts it into force: rules and modes at once, or the modes alone if the rules are known, or cannot be used. `false`
+    /// if the text of the rules is wanted and not there.
+    pub(super) async fn take_in<S, C: Clock>(
+        &mut self,
+        contents: Contents,
+        now: Timestamp,
+        limiter: &Limiter<S, C>,
+    ) -> bool {
+        let Contents { head, text, modes } = contents;
+        let switches = modes.switches();
+        let mut new = None;
+        match (&head.rules, text) {
+            (Some(rules), Some(text)) if self.is_new(rules) => {
+                self.refused = None;
+                match parse(rules.name.clone(), text).await {
+                    Ok(loaded) => new = Some((loaded.rules, rules.edition.clone())),
+                    Err(findings) => {
+                        let reason = in_brief(&findings);
+                        self.refused = Some(Refusal { rules: rules.edition.clone(), reason });
+                    }
+                }
+            }
+            (Some(rules), None) if self.is_new(rules) => return false,
+            // An older version may have come back, with rules that are in force.
+            (Some(rules), _) if self.is_in_force(rules) => self.refused = None,
+            (Some(_) | None, _) => {}
+        }
+        if let Some((rules, edition)) = new {
+            let secret = limiter.rules().rules.secret().clone();
+            let rules = rules.with_secret(secret).with_switches(switches);
+            limiter.replace_switched(rules.clone());
+            self.rules = Some(InForce { edition, rules });
+        } else if *limiter.rules().rules.switches() != switches {
+            limiter.switch(|present| present.clone_from(&switches));
+        }
+        self.edition = Some(head.edition);
+        self.since = now;
+        true
+    }
+}
+
+/// Reads rules where nobody waits for it.
+pub(super) async fn parse(name: String, text: String) -> Result<Loaded, Diagnostics> {
+    let reading = tokio::task::spawn_blocking(move || RuleSet::parse(&name, &text));
+    // Without a runtime that goes on there is nobody left to tell.
+    reading.await.unwrap_or_else(|_| Err(Diagnostics::default()))
+}
+
+/// The first error and its place, and how many more there are.
+fn in_brief(findings: &Diagnostics) -> String {
+    let errors = findings.errors();
+    let first = findings.0.iter().find(|finding| finding.severity == Severity::Error);
+    let text = match first {
+        Some(error) if errors > 1 => format!("{}: {} (and {} more)", error.place, error.problem, errors - 1),
+        Some(error) => format!("{}: {}", error.place, error.problem),
+        None => "they could not be read".to_owned(),
+    };
+    text.chars().take(LONGEST_REASON).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::rules::Mode;
+    use tidegate_core::{MemoryStore, Request};
+
+    use super::super::published::{PublishedModes, Signature, Switched};
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+    fn signed() -> Signature {
+        Signature { who: "ann".to_owned(), at: NOW }
+    }
+
+    fn limiter() -> Limiter<MemoryStore> {
+        let own = RuleSet::parse("own", "rules: [{ id: own, limit: 1/day }]").unwrap();
+        Limiter::new(own.rules, MemoryStore::new())
+    }
+
+    fn rules(version: u64) -> RulesHead {
+        RulesHead { edition: Edition::new(version), name: "r.yaml".to_owned(), signed: signed() }
+    }
+
+    fn contents(version: u64, rules: Option<&RulesHead>, text: Option<&str>, all: Option<Mode>) -> Contents {
+        let modes =
+            PublishedModes { all: all.map(|mode| Switched { mode, signed: signed() }), ..PublishedModes::default() };
+        let head = Head::new(Edition::new(version), signed(), rules.cloned());
+        Contents { head, text: text.map(str::to_owned), modes }
+    }
+
+    fn ids(limiter: &Limiter<MemoryStore>) -> Vec<String> {
+        limiter.rules().rules.rules().iter().map(|rule| rule.id().to_owned()).collect()
+    }
+
+    const GOOD: &str = "rules: [{ id: theirs, limit: 1/day }]";
+    const BROKEN: &str = "rules:\n- { id: theirs, limit: 1/parsec }\n- { id: more, limt: 1/day }";
+
+    #[tokio::test]
+    async fn rules_and_modes_come_into_force_at_once() {
+        let (limiter, mut standing) = (limiter(), Standing::default());
+        let new = contents(1, Some(&rules(1)), Some(GOOD), Some(Mode::Shadow));
+        assert!(standing.wants_rules(&new.head));
+        let head = new.head.clone();
+        assert!(standing.take_in(new, NOW, &limiter).await);
+        assert!(standing.has(&head) && !standing.wants_rules(&head));
+        let present = limiter.rules();
+        assert_eq!((present.number, present.rules.mode_of("theirs")), (2, Some(Mode::Shadow)));
+    }
+
+    #[tokio::test]
+    async fn modes_are_switched_without_the_rules() {
+        let (limiter, mut standing) = (limiter(), Standing::default());
+        assert!(standing.take_in(contents(1, None, None, Some(Mode::Off)), NOW, &limiter).await);
+        assert_eq!((ids(&limiter), limiter.rules().rules.mode_of("own")), (vec!["own".to_owned()], Some(Mode::Off)));
+        // The same once more changes nothing.
+        assert!(standing.take_in(contents(2, None, None, Some(Mode::Off)), NOW, &limiter).await);
+        assert_eq!(limiter.rules().number, 2);
+    }
+
+    #[tokio::test]
+    async fn broken_rules_are_refused_once_and_modes_are_switched_all_the_same() {
+        let (limiter, mut standing) = (limiter(), Standing::default());
+        let bad = rules(1);
+        assert!(standing.take_in(contents(1, Some(&bad), Some(BROKEN), Some(Mode::Off)), NOW, &limiter).await);
+        let reason = standing.refused().unwrap();
+        assert!(reason.starts_with("r.yaml:2:") && reason.ends_with("(and 1 more)"), "{reason}");
+        assert_eq!((ids(&limiter), limiter.rules().rules.mode_of("own")), (vec!["own".to_owned()], Some(Mode::Off)));
+        // With the next switch they are not read again, but still refused.
+        let next = contents(2, Some(&bad), None, None);
+        assert!(!standing.wants_rules(&next.head));
+        assert!(standing.take_in(next, NOW, &limiter).await);
+        assert!(standing.refused().is_some() && limiter.check_now(&Request::new("GET", "/")).is_allowed());
+        assert!(standing.take_in(contents(3, Some(&rules(3)), Some(GOOD), None), NOW, &limiter).await);
+        assert_eq!((standing.refused(), ids(&limiter)), (None, vec!["theirs".to_owned()]));
+    }
+
+    #[tokio::test]
+    async fn rules_that_come_back_are_in_force_already() {
+        let (limiter, mut standing) = (limiter(), Standing::default());
+        let good = rules(1);
+        assert!(standing.take_in(contents(1, Some(&good), Some(GOOD), None), NOW, &limiter).await);
+        assert!(standing.take_in(contents(2, Some(&rules(2)), Some(BROKEN), None), NOW, &limiter).await);
+        assert!(standing.refused().is_some());
+        // A replica that had not heard of version 2 has become the primary.
+        assert!(standing.take_in(contents(1, Some(&good), None, None), NOW, &limiter).await);
+        assert_eq!((standing.refused(), limiter.rules().number), (None, 2));
+    }
+
+    #[tokio::test]
+    async fn rules_that_took_the_place_of_the_published_ones_are_noticed() {
+        let (limiter, mut standing) = (limiter(), Standing::default());
+        let head = rules(1);
+        assert!(standing.take_in(contents(1, Some(&head), Some(GOOD), None), NOW, &limiter).await);
+        let next = contents(2, Some(&head), None, Some(Mode::Off));
+        assert!(standing.take_in(next, NOW, &limiter).await);
+        standing.notice(&limiter);
+        assert_eq!(standing.rules_version(), 1, "modes do not matter");
+        limiter.replace(RuleSet::parse("own", "rules: [{ id: own, limit: 1/day }]").unwrap().rules);
+        standing.notice(&limiter);
+        let again = contents(2, Some(&head), Some(GOOD), Some(Mode::Off));
+        assert_eq!(standing.rules_version(), 0);
+        assert!(!standing.has(&again.head) && standing.wants_rules(&again.head));
+        assert!(standing.take_in(again, NOW, &limiter).await);
+        assert_eq!((ids(&limiter), standing.rules_version()), (vec!["theirs".to_owned()], 1));
+    }
+
+    #[tokio::test]
+    async fn rules_without_their_text_are_not_taken_in() {
+        let (limiter, mut standing) = (limiter(), Standing::default());
+        assert!(!standing.take_in(contents(1, Some(&rules(1)), None, Some(Mode::Off)), NOW, &limiter).await);
+        assert_eq!((standing.edition.is_none(), limiter.rules().number), (true, 1));
+    }
+}

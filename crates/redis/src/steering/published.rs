@@ -1,0 +1,258 @@
+//! What is published, and how it is written down in Redis.
+//!
+//! Three strings: the *head* says which version there is and who published it when; the *rules* are the text of a rules
+//! file, as it is; the *modes* are what rules are switched to. The head is small, because every node looks at it every
+//! second. Nothing in them is trusted when it is read.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tidegate_core::Timestamp;
+use tidegate_core::rules::{Mode, Switches};
+
+use super::error::{PublishError, SteeringError};
+
+pub(super) const LARGEST_HEAD: usize = 8 << 10;
+pub(super) const LARGEST_RULES: usize = 16 << 20;
+pub(super) const LARGEST_MODES: usize = 1 << 20;
+
+const LONGEST_NAME: usize = 200;
+const FORMAT: u32 = 1;
+
+/// What the fleet is told: rules, and modes that they are switched to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Counts every change, of rules or of modes.
+    pub version: u64,
+    /// Who made the last change, and when.
+    pub signed: Signature,
+    /// The rules; `None` if each node has its own.
+    pub rules: Option<PublishedRules>,
+    /// The modes that rules are switched to.
+    pub modes: PublishedModes,
+    /// What time it was, by the clock of Redis, when this was read.
+    pub now: Timestamp,
+}
+
+/// Rules that are published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedRules {
+    /// The version that brought them.
+    pub version: u64,
+    /// What the file is called.
+    pub name: String,
+    /// What it says.
+    pub text: String,
+    /// Who published them, and when.
+    pub signed: Signature,
+}
+
+/// Modes that rules are switched to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedModes {
+    /// All rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all: Option<Switched>,
+    /// Single rules, by their ids.
+    #[serde(default)]
+    pub rules: BTreeMap<String, Switched>,
+}
+
+/// A mode, and who chose it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switched {
+    /// The mode.
+    pub mode: Mode,
+    /// Who chose it, and when.
+    #[serde(flatten)]
+    pub signed: Signature,
+}
+
+/// Who did something, and when by the clock of Redis.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signature {
+    /// Who.
+    pub who: String,
+    /// When.
+    #[serde(serialize_with = "write_instant", deserialize_with = "read_instant")]
+    pub at: Timestamp,
+}
+
+pub(super) fn write_instant<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(at.as_micros())
+}
+
+pub(super) fn read_instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+    u64::deserialize(deserializer).map(Timestamp::from_micros)
+}
+
+impl PublishedModes {
+    /// The same, as limiters want it.
+    #[must_use]
+    pub fn switches(&self) -> Switches {
+        let mut switches = Switches::new();
+        switches.switch_all(self.all.as_ref().map(|switched| switched.mode));
+        self.rules.iter().for_each(|(rule, switched)| switches.switch(rule, Some(switched.mode)));
+        switches
+    }
+}
+
+/// What tells a version from every other, also from one that has the same number because Redis has forgotten the first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Edition {
+    pub(super) version: u64,
+    stamp: String,
+}
+
+impl Edition {
+    pub(super) fn new(version: u64) -> Edition {
+        Edition { version, stamp: format!("{:016x}", fastrand::u64(..)) }
+    }
+}
+
+/// What nodes look at to see whether there is something new.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Head {
+    format: u32,
+    #[serde(flatten)]
+    pub(super) edition: Edition,
+    #[serde(flatten)]
+    pub(super) signed: Signature,
+    pub(super) rules: Option<RulesHead>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RulesHead {
+    #[serde(flatten)]
+    pub(super) edition: Edition,
+    pub(super) name: String,
+    #[serde(flatten)]
+    pub(super) signed: Signature,
+}
+
+impl Head {
+    pub(super) const fn new(edition: Edition, signed: Signature, rules: Option<RulesHead>) -> Head {
+        Head { format: FORMAT, edition, signed, rules }
+    }
+
+    /// Reads a head; `None` if there is none.
+    pub(super) fn read(key: String, bytes: &[u8]) -> Result<Option<Head>, SteeringError> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        // Which format it has is asked first: another may have other fields.
+        let Formatted { format } = read_json(&key, bytes, LARGEST_HEAD)?;
+        if format != FORMAT {
+            return Err(SteeringError::unreadable(
+                key,
+                format_args!("it is of format {format}, and {FORMAT} is known"),
+            ));
+        }
+        read_json(&key, bytes, LARGEST_HEAD).map(Some)
+    }
+}
+
+#[derive(Deserialize)]
+struct Formatted {
+    format: u32,
+}
+
+impl PublishedModes {
+    pub(super) fn read(key: &str, bytes: &[u8]) -> Result<PublishedModes, SteeringError> {
+        if bytes.is_empty() { Ok(PublishedModes::default()) } else { read_json(key, bytes, LARGEST_MODES) }
+    }
+}
+
+pub(super) fn read_json<T: DeserializeOwned>(key: &str, bytes: &[u8], most: usize) -> Result<T, SteeringError> {
+    if bytes.len() > most {
+        return Err(SteeringError::unreadable(key.to_owned(), format_args!("it has more than {most} bytes")));
+    }
+    // A list would be taken for the fields of a map, in their order.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(SteeringError::unreadable(key.to_owned(), "it is not a map"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| SteeringError::unreadable(key.to_owned(), error))
+}
+
+/// The text of rules. `most` bytes and one more were asked for.
+pub(super) fn read_text(key: &str, bytes: Vec<u8>, most: usize) -> Result<String, SteeringError> {
+    if bytes.len() > most {
+        return Err(SteeringError::unreadable(key.to_owned(), format_args!("it has more than {most} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|_| SteeringError::unreadable(key.to_owned(), "it is not UTF-8"))
+}
+
+pub(super) fn write_json(what: &'static str, value: &impl Serialize, most: usize) -> Result<String, PublishError> {
+    let text = serde_json::to_string(value).map_err(|error| SteeringError::unreadable(what.to_owned(), error))?;
+    at_most(what, text.len(), most)?;
+    Ok(text)
+}
+
+pub(super) const fn at_most(what: &'static str, size: usize, most: usize) -> Result<(), PublishError> {
+    if size > most { Err(PublishError::TooLarge { what, size, most }) } else { Ok(()) }
+}
+
+/// A name that can be shown anywhere.
+pub(super) fn name(what: &'static str, name: &str) -> Result<String, PublishError> {
+    let is_fine =
+        !name.trim().is_empty() && name.chars().count() <= LONGEST_NAME && !name.chars().any(char::is_control);
+    if is_fine {
+        return Ok(name.to_owned());
+    }
+    Err(PublishError::Name { what, name: name.chars().take(40).collect(), most: LONGEST_NAME })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signed() -> Signature {
+        Signature { who: "ann".to_owned(), at: Timestamp::from_secs(1_700_000_000) }
+    }
+
+    #[test]
+    fn a_head_is_read_as_it_was_written() {
+        let rules = RulesHead { edition: Edition::new(3), name: "rules.yaml".to_owned(), signed: signed() };
+        let head = Head::new(Edition::new(4), signed(), Some(rules));
+        let text = write_json("the head", &head, LARGEST_HEAD).unwrap();
+        assert_eq!(Head::read("k".to_owned(), text.as_bytes()), Ok(Some(head)));
+        assert_eq!(Head::read("k".to_owned(), b""), Ok(None));
+    }
+
+    #[test]
+    fn modes_are_read_as_they_were_written() {
+        let mut modes = PublishedModes::default();
+        modes.rules.insert("login".to_owned(), Switched { mode: Mode::Shadow, signed: signed() });
+        let text = write_json("modes", &modes, LARGEST_MODES).unwrap();
+        assert_eq!(text, r#"{"rules":{"login":{"mode":"shadow","who":"ann","at":1700000000000000}}}"#);
+        assert_eq!(PublishedModes::read("k", text.as_bytes()), Ok(modes.clone()));
+        assert_eq!(modes.switches().rules().collect::<Vec<_>>(), [("login", Mode::Shadow)]);
+        assert_eq!(PublishedModes::read("k", b"{}"), Ok(PublishedModes::default()));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        let told = |text: &str| match Head::read("k".to_owned(), text.as_bytes()) {
+            Err(error) => error.to_string(),
+            Ok(head) => panic!("{head:?}"),
+        };
+        assert!(told("hello").starts_with("what lies under `k` cannot be read: "));
+        assert!(told(r#"{"format":2,"other":[]}"#).contains("it is of format 2"));
+        assert!(told(r#"{"format":1,"version":-1}"#).contains("cannot be read"));
+        assert!(told(&"[".repeat(LARGEST_HEAD)).contains("cannot be read"));
+        assert!(told(&" ".repeat(LARGEST_HEAD + 1)).contains("more than 8192 bytes"));
+        assert!(PublishedModes::read("k", br#"{"all":{"mode":"maybe","who":"x","at":1}}"#).is_err());
+        assert!(read_text("k", vec![0xff], 10).is_err());
+        assert!(read_text("k", vec![b'a'; 11], 10).is_err());
+    }
+
+    #[test]
+    fn names_can_be_shown_anywhere() {
+        assert!(name("who", "Ann Example <ann@example.com>").is_ok());
+        assert!(name("who", &"ü".repeat(200)).is_ok());
+        for wrong in ["", " ", "a\u{1b}[31m", &"x".repeat(201)] {
+            assert!(name("who", wrong).is_err(), "{wrong}");
+        }
+    }
+}

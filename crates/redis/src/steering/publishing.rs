@@ -1,0 +1,195 @@
+//! Publishing: the version, the text and the modes change together, or not at all.
+//!
+//! A change is made by reading what there is, writing what is to be, and telling Redis to do so only if nobody has
+//! written in between (`WATCH`). Otherwise it begins anew with what is there then.
+
+use redis::pipe;
+use tidegate_core::Timestamp;
+use tidegate_core::rules::Mode;
+
+use super::Steering;
+use super::applying::parse;
+use super::error::{PublishError, SteeringError};
+use super::published::{
+    Edition, Head, LARGEST_HEAD, LARGEST_MODES, LARGEST_RULES, PublishedModes, RulesHead, Signature, Switched, at_most,
+    name, write_json,
+};
+use super::session::{Contents, Session};
+
+/// How often a change begins anew because others were quicker.
+const MOST_ATTEMPTS: usize = 20;
+/// The most rules that are switched one by one.
+const MOST_SWITCHES: usize = 1_000;
+
+/// Something that was published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// Its version.
+    pub version: u64,
+    /// When, by the clock of Redis.
+    pub at: Timestamp,
+    /// Who made the change before it, and when; `None` if it is the first.
+    pub before: Option<Signature>,
+}
+
+/// Which rules to put into a mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// All of them.
+    All,
+    /// The one of this id.
+    Rule(String),
+}
+
+enum Change<'a> {
+    Rules { name: String, text: &'a str },
+    Mode { target: &'a Target, mode: Option<Mode> },
+}
+
+impl Steering {
+    /// Publishes rules: the text of a file, and what the file is called. They replace those that were published before.
+    ///
+    /// If a version is `expected`, nothing is published unless that is the present one; 0 is that of a Redis where
+    /// nothing is published yet.
+    ///
+    /// # Errors
+    /// If the rules have errors, if another version was expected, or if Redis does not do it.
+    pub async fn publish_rules(
+        &self,
+        file: &str,
+        text: &str,
+        who: &str,
+        expected: Option<u64>,
+    ) -> Result<Publication, PublishError> {
+        let file = name("the file's name", file)?;
+        at_most("the text of the rules", text.len(), LARGEST_RULES)?;
+        parse(file.clone(), text.to_owned()).await.map_err(PublishError::Broken)?;
+        self.publish(&Change::Rules { name: file, text }, who, expected).await
+    }
+
+    /// Puts one rule, or all of them, into a mode; `None` takes that back. It holds for all nodes, until it is taken
+    /// back, whatever rules they have.
+    ///
+    /// # Errors
+    /// If another version was expected, or if Redis does not do it.
+    pub async fn publish_mode(
+        &self,
+        target: &Target,
+        mode: Option<Mode>,
+        who: &str,
+        expected: Option<u64>,
+    ) -> Result<Publication, PublishError> {
+        self.publish(&Change::Mode { target, mode }, who, expected).await
+    }
+
+    async fn publish(
+        &self,
+        change: &Change<'_>,
+        who: &str,
+        expected: Option<u64>,
+    ) -> Result<Publication, PublishError> {
+        let who = name("who publishes", who)?;
+        if let Change::Mode { target: Target::Rule(rule), .. } = change {
+            name("the rule", rule)?;
+        }
+        let mut session = self.connect(None).await?;
+        for _ in 0..MOST_ATTEMPTS {
+            let draft = Draft::begin(&mut session, change, &who, expected).await?;
+            match draft.commit(&mut session).await {
+                Ok(true) => return Ok(draft.publication),
+                Ok(false) => {}
+                Err(SteeringError::Unreachable { reason }) => return self.find_out(draft, reason).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(PublishError::Crowded)
+    }
+
+    /// The connection broke when everything was sent: looks whether it has arrived.
+    async fn find_out(&self, draft: Draft, reason: String) -> Result<Publication, PublishError> {
+        let head = async { self.connect(None).await?.head().await };
+        match head.await {
+            Ok(Some(head)) if head.edition == draft.edition => Ok(draft.publication),
+            Ok(_) | Err(_) => Err(PublishError::Unknown { reason }),
+        }
+    }
+}
+
+/// What is to be written, and under which names.
+struct Draft {
+    publication: Publication,
+    edition: Edition,
+    values: [(String, String); 2],
+}
+
+impl Draft {
+    async fn begin(
+        session: &mut Session,
+        change: &Change<'_>,
+        who: &str,
+        expected: Option<u64>,
+    ) -> Result<Draft, PublishError> {
+        let (head, modes) = match session.watched_contents().await? {
+            Some(Contents { head, modes, .. }) => (Some(head), modes),
+            None => (None, PublishedModes::default()),
+        };
+        let present = head.as_ref().map_or(0, |head| head.edition.version);
+        let before = head.as_ref().map(|head| head.signed.clone());
+        if let Some(expected) = expected
+            && expected != present
+        {
+            return Err(PublishError::Conflict { expected, found: present, by: before });
+        }
+        let edition = Edition::new(present.saturating_add(1));
+        let signed = Signature { who: who.to_owned(), at: session.time().await? };
+        let mut rules = head.and_then(|head| head.rules);
+        let value = match change {
+            Change::Rules { name, text } => {
+                rules = Some(RulesHead { edition: edition.clone(), name: name.clone(), signed: signed.clone() });
+                (session.keys.rules(), (*text).to_owned())
+            }
+            Change::Mode { target, mode } => {
+                let modes = switched(modes, target, *mode, &signed)?;
+                (session.keys.modes(), write_json("what is switched", &modes, LARGEST_MODES)?)
+            }
+        };
+        let publication = Publication { version: edition.version, at: signed.at, before };
+        let head = Head::new(edition.clone(), signed, rules);
+        let head = (session.keys.head(), write_json("the head", &head, LARGEST_HEAD)?);
+        Ok(Draft { publication, edition, values: [value, head] })
+    }
+
+    /// Writes it, unless somebody has written something else in between.
+    async fn commit(&self, session: &mut Session) -> Result<bool, SteeringError> {
+        let mut all = pipe();
+        all.atomic();
+        for (key, value) in &self.values {
+            all.cmd("SET").arg(key).arg(value).ignore();
+        }
+        all.cmd("PUBLISH").arg(session.keys.news()).arg(self.edition.version).ignore();
+        let done: Option<Vec<redis::Value>> = all.query_async(&mut session.connection).await?;
+        Ok(done.is_some())
+    }
+}
+
+fn switched(
+    mut modes: PublishedModes,
+    target: &Target,
+    mode: Option<Mode>,
+    signed: &Signature,
+) -> Result<PublishedModes, PublishError> {
+    let switched = mode.map(|mode| Switched { mode, signed: signed.clone() });
+    match (target, switched) {
+        (Target::All, switched) => modes.all = switched,
+        (Target::Rule(rule), Some(switched)) => {
+            modes.rules.insert(rule.clone(), switched);
+        }
+        (Target::Rule(rule), None) => {
+            modes.rules.remove(rule);
+        }
+    }
+    if modes.rules.len() > MOST_SWITCHES {
+        return Err(PublishError::TooManySwitches { most: MOST_SWITCHES });
+    }
+    Ok(modes)
+}

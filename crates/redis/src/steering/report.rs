@@ -1,0 +1,293 @@
+//! Nodes that say what they have.
+
+use redis::{cmd, pipe};
+use serde::{Deserialize, Serialize};
+use tidegate_core::{Micros, Timestamp};
+
+use super::Steering;
+use super::applying::Standing;
+use super::error::SteeringError;
+use super::published::{Head, Signature, read_instant, read_json, write_instant};
+use super::session::Session;
+
+/// How long a node that has stopped reporting is still counted.
+pub(super) const REMEMBERED: Micros = Micros::from_secs(10);
+/// How long its name is kept, at most, once it is no longer counted.
+const KEPT: Micros = Micros::from_secs(100);
+
+const LARGEST_REPORT: usize = 16 << 10;
+const MOST_NODES: usize = 10_000;
+/// How many reports are read at once.
+const AT_ONCE: usize = 500;
+/// How many ids of rules that do not exist are told.
+const MOST_UNKNOWN: usize = 20;
+const LONGEST_NAME: usize = 64;
+
+/// Who follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    id: String,
+    host: String,
+}
+
+/// A name that a node cannot have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` cannot name a node: write 1 to {LONGEST_NAME} letters, digits, `-`, `_` or `.`")]
+pub struct NodeError(String);
+
+impl Node {
+    /// A node by its id, which no other node may have, and by the name of its machine.
+    ///
+    /// # Errors
+    /// If one of them is no name.
+    pub fn new(id: &str, host: &str) -> Result<Node, NodeError> {
+        Ok(Node { id: node_name(id)?, host: node_name(host)? })
+    }
+
+    /// This process on this machine, under an id that was made up.
+    #[must_use]
+    pub fn here() -> Node {
+        let host = node_name(&host_name()).unwrap_or_else(|_| "unknown".to_owned());
+        Node { id: format!("{:08x}", fastrand::u32(..)), host }
+    }
+
+    /// The node's id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The name of its machine.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+}
+
+fn node_name(name: &str) -> Result<String, NodeError> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_name = !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(fits);
+    if is_name { Ok(name.to_owned()) } else { Err(NodeError(name.chars().take(LONGEST_NAME).collect())) }
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
+}
+
+/// What a node says of itself. Times are by the clock of Redis.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// The node's id.
+    pub node: String,
+    /// The name of its machine.
+    pub host: String,
+    /// Which Tidegate it runs.
+    pub build: String,
+    /// The version that it took in last; 0 if it has taken in none.
+    pub version: u64,
+    /// The version that brought the rules it has; 0 if they are its own.
+    pub rules: u64,
+    /// The generation of its limiter.
+    pub generation: u64,
+    /// When it took in the version.
+    #[serde(serialize_with = "write_instant", deserialize_with = "read_instant")]
+    pub since: Timestamp,
+    /// When it said all this.
+    #[serde(serialize_with = "write_instant", deserialize_with = "read_instant")]
+    pub seen: Timestamp,
+    /// Why the published rules are not in force there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Rules that are switched and that it does not have: some of their ids.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
+    /// What tells its version from another of the same number.
+    edition: Option<super::published::Edition>,
+}
+
+/// What a node has, beside what is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NodeState {
+    /// It has what is published.
+    Current,
+    /// It has something else, and no reason to.
+    Behind,
+    /// It cannot use the published rules, and keeps those that it has.
+    Refused,
+    /// It has what was published, but Redis has forgotten that.
+    Kept,
+}
+
+impl NodeReport {
+    pub(super) fn new(node: &Node, standing: &Standing, unreadable: Option<&str>, now: Timestamp) -> NodeReport {
+        NodeReport {
+            node: node.id.clone(),
+            host: node.host.clone(),
+            build: env!("CARGO_PKG_VERSION").to_owned(),
+            version: standing.edition.as_ref().map_or(0, |edition| edition.version),
+            rules: standing.rules_version(),
+            generation: 0,
+            since: standing.since,
+            seen: now,
+            refused: standing.refused().or(unreadable).map(str::to_owned),
+            unknown: Vec::new(),
+            edition: standing.edition.clone(),
+        }
+    }
+
+    /// The same, with what its limiter has.
+    pub(super) fn with_rules(self, generation: u64, unknown: &[&str]) -> NodeReport {
+        let unknown = unknown.iter().take(MOST_UNKNOWN).map(|&id| id.to_owned()).collect();
+        NodeReport { generation, unknown, ..self }
+    }
+
+    fn state(&self, head: Option<&Head>) -> NodeState {
+        match (&self.refused, head, &self.edition) {
+            (Some(_), _, _) => NodeState::Refused,
+            (None, None, None) => NodeState::Current,
+            (None, None, Some(_)) => NodeState::Kept,
+            (None, Some(head), Some(edition)) if head.edition == *edition => NodeState::Current,
+            (None, Some(_), _) => NodeState::Behind,
+        }
+    }
+}
+
+/// All nodes that have reported lately, beside what is published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fleet {
+    /// The version that is published; 0 if nothing is.
+    pub version: u64,
+    /// Who made the last change, and when.
+    pub signed: Option<Signature>,
+    /// What time it is, by the clock of Redis.
+    pub now: Timestamp,
+    /// What each node says, and what that means, in the order of hosts and ids.
+    pub nodes: Vec<(NodeReport, NodeState)>,
+    /// Nodes whose reports cannot be read, by their ids.
+    pub unreadable: Vec<String>,
+}
+
+impl Fleet {
+    /// Whether there are nodes, and all of them have what is published.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        let current = |(_, state): &(NodeReport, NodeState)| *state == NodeState::Current;
+        self.unreadable.is_empty() && !self.nodes.is_empty() && self.nodes.iter().all(current)
+    }
+}
+
+impl Session {
+    /// Says what a node has.
+    pub(super) async fn report(&mut self, report: &NodeReport) -> Result<(), SteeringError> {
+        let (nodes, key, now) = (self.keys.nodes(), self.keys.node(&report.node), report.seen);
+        let text = serde_json::to_string(report).map_err(|error| SteeringError::unreadable(key.clone(), error))?;
+        let mut all = pipe();
+        all.atomic();
+        all.cmd("SET").arg(key).arg(text).arg("PX").arg(REMEMBERED.as_millis_ceil()).ignore();
+        all.cmd("ZADD").arg(&nodes).arg(now.as_micros()).arg(&report.node).ignore();
+        all.cmd("ZREMRANGEBYSCORE").arg(&nodes).arg("-inf").arg((now - KEPT).as_micros()).ignore();
+        all.cmd("PEXPIRE").arg(&nodes).arg(KEPT.as_millis_ceil()).ignore();
+        Ok(all.exec_async(&mut self.connection).await?)
+    }
+
+    /// Takes a node's report back.
+    pub(super) async fn take_leave(&mut self, node: &Node) -> Result<(), SteeringError> {
+        let mut all = pipe();
+        all.atomic();
+        all.cmd("DEL").arg(self.keys.node(&node.id)).ignore();
+        all.cmd("ZREM").arg(self.keys.nodes()).arg(&node.id).ignore();
+        Ok(all.exec_async(&mut self.connection).await?)
+    }
+
+    /// The reports of these nodes. One that is gone has none.
+    async fn reports(&mut self, ids: &[String]) -> Result<Vec<Vec<u8>>, SteeringError> {
+        let mut asked = pipe();
+        for id in ids {
+            asked.cmd("GETRANGE").arg(self.keys.node(id)).arg(0).arg(LARGEST_REPORT);
+        }
+        Ok(asked.query_async(&mut self.connection).await?)
+    }
+}
+
+impl Steering {
+    /// What the nodes have that follow. A node that is gone is told of for another ten seconds.
+    ///
+    /// # Errors
+    /// If Redis cannot be asked.
+    pub async fn fleet(&self) -> Result<Fleet, SteeringError> {
+        let mut session = self.connect(None).await?;
+        let asked = cmd("ZRANGE").arg(self.keys.nodes()).arg(0).arg(MOST_NODES - 1).to_owned();
+        let ids: Vec<Vec<u8>> = asked.query_async(&mut session.connection).await?;
+        let ids: Vec<String> = ids.into_iter().filter_map(|id| String::from_utf8(id).ok()).collect();
+        let mut reports = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(AT_ONCE) {
+            reports.extend(session.reports(ids).await?);
+        }
+        // Asked last: no report is of a later version, or of a later time, than these.
+        let (head, now) = (session.head().await?, session.time().await?);
+        let mut fleet = Fleet {
+            version: head.as_ref().map_or(0, |head| head.edition.version),
+            signed: head.as_ref().map(|head| head.signed.clone()),
+            now,
+            nodes: Vec::new(),
+            unreadable: Vec::new(),
+        };
+        for (id, bytes) in ids.iter().zip(reports) {
+            match read_json::<NodeReport>(&self.keys.node(id), &bytes, LARGEST_REPORT) {
+                _ if bytes.is_empty() => {}
+                Ok(report) => {
+                    let state = report.state(head.as_ref());
+                    fleet.nodes.push((report, state));
+                }
+                Err(_) => fleet.unreadable.push(id.clone()),
+            }
+        }
+        fleet.nodes.sort_by(|(one, _), (other, _)| (&one.host, &one.node).cmp(&(&other.host, &other.node)));
+        Ok(fleet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::published::Edition;
+    use super::*;
+
+    #[test]
+    fn nodes_have_names_that_can_be_shown() {
+        assert!(Node::new("gw-1.a_b", "host").is_ok());
+        for wrong in ["", "a b", "a:b", "ü", &"x".repeat(65)] {
+            assert!(Node::new(wrong, "host").is_err() && Node::new("id", wrong).is_err(), "{wrong}");
+        }
+        let here = Node::here();
+        assert!(Node::new(here.id(), here.host()).is_ok(), "{here:?}");
+        assert_ne!(here, Node::here());
+    }
+
+    #[test]
+    fn a_report_is_compared_with_what_is_published() {
+        let signed = Signature { who: "ann".to_owned(), at: Timestamp::EPOCH };
+        let head = Head::new(Edition::new(2), signed, None);
+        let standing = |edition: Option<Edition>| {
+            let mut standing = Standing::default();
+            standing.edition = edition;
+            standing
+        };
+        let state = |standing: &Standing, unreadable, head: Option<&Head>| {
+            NodeReport::new(&Node::here(), standing, unreadable, Timestamp::EPOCH).state(head)
+        };
+        let (none, same) = (standing(None), standing(Some(head.edition.clone())));
+        assert_eq!(state(&none, None, None), NodeState::Current);
+        assert_eq!(state(&none, None, Some(&head)), NodeState::Behind);
+        assert_eq!(state(&same, None, Some(&head)), NodeState::Current);
+        assert_eq!(state(&same, None, None), NodeState::Kept);
+        assert_eq!(state(&same, Some("unreadable"), Some(&head)), NodeState::Refused);
+        // The same number, but published after Redis had lost the first.
+        assert_eq!(state(&standing(Some(Edition::new(2))), None, Some(&head)), NodeState::Behind);
+    }
+}

@@ -1,0 +1,129 @@
+//! Every kind of Redis: with TLS, with users who may do little, behind sentinels, in a cluster, and Valkey.
+
+use std::time::Duration;
+
+use tidegate_core::rules::Mode;
+use tidegate_redis::link::{Settings, Tls, slot_of};
+use tidegate_redis::steering::{Fleet, Steering, Target};
+use tokio::time::Instant;
+
+use crate::nodes::{Follower, one_rule, steering};
+use crate::support::cluster::Cluster;
+use crate::support::sentinel::{NAME, Sentinels};
+use crate::support::server::{Flavour, Server};
+use crate::support::tls::TlsServer;
+use crate::support::wait::eventually;
+
+fn with(mut settings: Settings) -> Steering {
+    settings.connect_timeout = Duration::from_secs(2);
+    Steering::new(&settings).unwrap()
+}
+
+/// Rules and a switch reach a node, which says so.
+async fn works(publisher: &Steering, node: &Steering) -> Follower {
+    let follower = Follower::start(node, "node");
+    follower.found().await;
+    let first = publisher.publish_rules("r.yaml", &one_rule("v1"), "ann", None).await.unwrap().version;
+    follower.applied(first).await;
+    publisher.publish_mode(&Target::All, Some(Mode::Off), "ann", Some(first)).await.unwrap();
+    follower.applied(first + 1).await;
+    assert_eq!((follower.rules(), follower.mode("v1")), (vec!["v1".to_owned()], Some(Mode::Off)));
+    eventually("a report", async || publisher.fleet().await.ok().filter(Fleet::is_current)).await;
+    follower
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn standalone_servers_of_every_make() {
+    for flavour in Flavour::present() {
+        let server = Server::start_as(flavour, "");
+        let steering = steering(&server.url());
+        works(&steering, &steering).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unix_socket() {
+    let server = Server::start();
+    let steering = steering(&format!("unix://{}", server.unix_socket().display()));
+    works(&steering, &steering).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_with_certificates_on_both_sides() {
+    let server = TlsServer::start();
+    let mut settings = Settings::standalone(&server.url()).unwrap();
+    settings.tls = Some(Tls {
+        authorities: Some(server.authority.certificate().into_bytes()),
+        identity: Some((server.client.certificate.clone().into_bytes(), server.client.key.clone().into_bytes())),
+    });
+    let steering = with(settings);
+    works(&steering, &steering).await;
+    let stranger = with(Settings::standalone(&server.url()).unwrap());
+    assert!(stranger.published().await.is_err(), "nobody whom browsers believe vouches for this server");
+}
+
+/// The permissions that the documentation names, and no others.
+#[tokio::test(flavor = "multi_thread")]
+async fn users_who_may_do_only_what_they_need() {
+    let server = Server::start();
+    let place = ["~tidegate:{#steering}:*", "&tidegate:{#steering}:*"];
+    let node = "+strlen +getrange +time +set +zadd +zrem +zremrangebyscore +pexpire +del +multi +exec +subscribe";
+    let operator = "+strlen +getrange +time +set +watch +multi +exec +publish +zrange";
+    for (user, commands) in [("node", node), ("operator", operator)] {
+        let rules = ["ACL", "SETUSER", user, "on", ">pw", "resetchannels"].into_iter().chain(place);
+        let rules: Vec<&str> = rules.chain(commands.split(' ')).collect();
+        server.run::<()>(&rules);
+    }
+    let as_user = |user: &str| steering(&format!("redis://{user}:pw@{}", server.address()));
+    let follower = works(&as_user("operator"), &as_user("node")).await;
+    assert!(follower.events().is_empty(), "{:?}", follower.events());
+    let wrong = steering(&format!("redis://node:no@{}", server.address())).published().await.unwrap_err();
+    assert!(wrong.to_string().starts_with("Redis answered: "), "{wrong}");
+    assert!(!format!("{wrong:?}").contains("pw"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_listen_finds_by_looking() {
+    let server = Server::start();
+    server.run::<()>(&["ACL", "SETUSER", "deaf", "on", ">pw", "~*", "resetchannels", "+@all", "-subscribe"]);
+    let deaf = steering(&format!("redis://deaf:pw@{}", server.address()));
+    works(&steering(&server.url()), &deaf).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_whichever_node_is_named() {
+    let mut cluster = Cluster::start();
+    let owner = Cluster::first_owner(slot_of(b"tidegate:{#steering}:head"));
+    let other = (owner + 1) % 3;
+    let by_one = with(Settings::standalone(&cluster.nodes[other].url()).unwrap());
+    let by_all = with(Settings::cluster(cluster.urls()).unwrap());
+    let follower = works(&by_one, &by_all).await;
+    cluster.nodes[owner].kill();
+    follower.lost().await;
+    let killed = Instant::now();
+    follower.found().await;
+    println!("the replica was found after {:?}", killed.elapsed());
+    let version = eventually("a publication", async || {
+        by_all.publish_mode(&Target::All, None, "ann", None).await.ok().map(|publication| publication.version)
+    })
+    .await;
+    follower.applied(version).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_that_name_another_primary() {
+    let mut set = Sentinels::start();
+    let steering = with(Settings::sentinel(NAME, set.urls()).unwrap());
+    let follower = works(&steering, &steering).await;
+    let first = set.primary();
+    set.servers[first].kill();
+    follower.lost().await;
+    let killed = Instant::now();
+    follower.found().await;
+    let version = eventually("a publication", async || {
+        steering.publish_mode(&Target::All, None, "ann", None).await.ok().map(|publication| publication.version)
+    })
+    .await;
+    follower.applied(version).await;
+    println!("the other primary steers {:?} after the first was killed", killed.elapsed());
+}

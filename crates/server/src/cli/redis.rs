@@ -1,0 +1,135 @@
+//! The Redis that a fleet shares, as arguments name it.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tidegate_redis::link::Tls;
+use tidegate_redis::steering::Steering;
+use tidegate_redis::{PrefixError, Settings, SettingsError};
+
+use super::{ERROR, plain};
+
+/// How to reach it.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Redis")]
+pub(super) struct RedisArgs {
+    /// Where it is: redis://[user:password@]host[:port][/database], or rediss:// for TLS. Of a cluster, one node or
+    /// several, with commas between them.
+    #[arg(long = "redis", value_name = "URL", env = "TIDEGATE_REDIS", hide_env_values = true)]
+    #[arg(required = true, value_delimiter = ',')]
+    urls: Vec<String>,
+
+    /// The name of the primary, if the URLs are those of sentinels.
+    #[arg(long, value_name = "NAME")]
+    sentinel: Option<String>,
+
+    /// The user to be, if the URL does not say. Behind sentinels, the URLs say who to be to them.
+    #[arg(long = "redis-user", value_name = "NAME", env = "TIDEGATE_REDIS_USER", hide_env_values = true)]
+    user: Option<String>,
+
+    /// The user's password.
+    #[arg(long = "redis-password", value_name = "PASSWORD", env = "TIDEGATE_REDIS_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+
+    /// Certificates of those who may vouch for the server, as PEM. Those whom browsers believe, otherwise.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+
+    /// The certificate to show to the server, as PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of that certificate, as PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// What the names of keys begin with: fleets with different prefixes do not see each other.
+    #[arg(long, value_name = "PREFIX", default_value = "tidegate")]
+    prefix: String,
+
+    /// How long to wait for an answer, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
+    timeout: u64,
+}
+
+/// Arguments that do not lead to a Redis.
+#[derive(Debug, thiserror::Error)]
+enum ArgumentError {
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    Prefix(#[from] PrefixError),
+    #[error("`{}` cannot be read: {error}", file.display())]
+    File { file: PathBuf, error: io::Error },
+    #[error("certificates are for TLS: write rediss:// instead of redis://")]
+    NoTls,
+}
+
+impl RedisArgs {
+    /// Does something with it, or says why that cannot be done.
+    pub(super) fn with<T, E: std::error::Error>(
+        &self,
+        work: impl AsyncFnOnce(Steering) -> Result<T, E>,
+    ) -> io::Result<Result<T, ExitCode>> {
+        let steering = match self.steering() {
+            Ok(steering) => steering,
+            Err(error) => return tell(&error, ExitCode::from(2)),
+        };
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return tell(&error, ExitCode::FAILURE),
+        };
+        match runtime.block_on(work(steering)) {
+            Ok(done) => Ok(Ok(done)),
+            Err(error) => tell(&error, ExitCode::FAILURE),
+        }
+    }
+
+    fn steering(&self) -> Result<Steering, ArgumentError> {
+        let mut settings = match (&self.sentinel, &self.urls[..]) {
+            (Some(name), urls) => Settings::sentinel(name, urls)?,
+            (None, [one]) => Settings::standalone(one)?,
+            (None, several) => Settings::cluster(several)?,
+        };
+        if self.user.is_some() {
+            settings.login.user.clone_from(&self.user);
+        }
+        if self.password.is_some() {
+            settings.login.password.clone_from(&self.password);
+        }
+        settings.tls = self.tls(settings.tls)?;
+        settings.connect_timeout = Duration::from_secs(self.timeout);
+        Ok(Steering::new(&settings)?.with_prefix(&self.prefix)?.with_timeout(Duration::from_secs(self.timeout)))
+    }
+
+    fn tls(&self, tls: Option<Tls>) -> Result<Option<Tls>, ArgumentError> {
+        let authorities = self.tls_ca.as_deref().map(contents).transpose()?;
+        let identity = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((contents(certificate)?, contents(key)?)),
+            (None | Some(_), None) | (None, Some(_)) => None,
+        };
+        match tls {
+            Some(_) => Ok(Some(Tls { authorities, identity })),
+            None if authorities.is_some() || identity.is_some() => Err(ArgumentError::NoTls),
+            None => Ok(None),
+        }
+    }
+}
+
+fn contents(file: &Path) -> Result<Vec<u8>, ArgumentError> {
+    std::fs::read(file).map_err(|error| ArgumentError::File { file: file.to_owned(), error })
+}
+
+fn tell<T>(error: &dyn std::error::Error, code: ExitCode) -> io::Result<Result<T, ExitCode>> {
+    writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", plain(&error.to_string()))?;
+    Ok(Err(code))
+}
+
+/// Whoever is at the keyboard: the default of `--who`.
+pub(super) fn user_at_host() -> String {
+    let user = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
+    let user = user.filter(|user| !user.is_empty()).unwrap_or_else(|| "somebody".to_owned());
+    format!("{user}@{}", tidegate_redis::steering::Node::here().host())
+}

@@ -1,0 +1,235 @@
+//! `tidegate rules`: what rules a fleet has.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tidegate_core::rules::{self, Diagnostics, Loaded, RuleSet};
+use tidegate_redis::steering::Published;
+
+use super::published::{by, switched};
+use super::redis::{RedisArgs, user_at_host};
+use super::{FAINT, Format, GOOD, STRONG, check, failed, plain, print_json};
+
+/// Publish rules to a fleet, or show those that are published.
+#[derive(clap::Subcommand)]
+pub(super) enum Command {
+    Push(Push),
+    Show(Show),
+}
+
+pub(super) fn run(command: &Command) -> io::Result<ExitCode> {
+    match command {
+        Command::Push(args) => push(args),
+        Command::Show(args) => show(args),
+    }
+}
+
+const PUSH_EXAMPLES: &str = "\
+Examples:
+  tidegate rules push rules.yaml --redis redis://cache.internal
+  tidegate rules push rules.yaml --redis redis://cache.internal --expect 7 --who ann
+  tidegate fleet --wait 10 --redis redis://cache.internal     then, to see it arrive
+
+Exit status: 0 if the rules are published, 1 if not, 2 if the command was not understood.";
+
+/// Publish rules to all nodes that follow the same Redis.
+///
+/// The file is checked first, as `tidegate check` does; one with errors is not published. Nodes take it in within two
+/// seconds. Each checks it again, and keeps the rules that it has if it cannot use these. What was counted stays.
+///
+/// Every change has a version. With `--expect`, nothing is published unless that version is the present one, so that two
+/// people do not undo each other's work.
+#[derive(clap::Args)]
+#[command(after_help = PUSH_EXAMPLES)]
+pub(super) struct Push {
+    /// The rules file. It must not include others: the nodes do not have them.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Publish only if this version is the present one; 0 if nothing is published yet.
+    #[arg(long, value_name = "VERSION")]
+    expect: Option<u64>,
+
+    /// Who publishes, for others to see. You at this machine, otherwise.
+    #[arg(long, value_name = "NAME")]
+    who: Option<String>,
+
+    #[command(flatten)]
+    redis: RedisArgs,
+}
+
+fn push(args: &Push) -> io::Result<ExitCode> {
+    if args.file.is_dir() {
+        return failed(&format_args!("`{}` is a folder: one file is published", args.file.display()));
+    }
+    let (text, checked) = read(&args.file);
+    let mut out = anstream::stdout().lock();
+    if !check::one(&mut out, checked)? {
+        return Ok(ExitCode::FAILURE);
+    }
+    let name = args.file.file_name().map_or_else(|| "rules".to_owned(), |name| name.to_string_lossy().into_owned());
+    let who = args.who.clone().unwrap_or_else(user_at_host);
+    let published = args.redis.with(async |steering| steering.publish_rules(&name, &text, &who, args.expect).await)?;
+    let published = match published {
+        Ok(published) => published,
+        Err(code) => return Ok(code),
+    };
+    let version = published.version;
+    write!(out, "{GOOD}published{GOOD:#}: version {STRONG}{version}{STRONG:#}, by {}", plain(&who))?;
+    match published.before {
+        Some(before) => writeln!(out, "; the last change before it was {}", by(&before, published.at))?,
+        None => writeln!(out, "; the first")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A file's text, and what is to be said of it where it goes.
+fn read(file: &Path) -> (String, Result<Loaded, Diagnostics>) {
+    match std::fs::read_to_string(file) {
+        Ok(text) => {
+            let checked = RuleSet::parse(&file.display().to_string(), &text);
+            (text, checked)
+        }
+        // Loading meets the same trouble, and knows how to tell of it.
+        Err(error) => {
+            let findings = rules::load(&[file.to_owned()]).err().unwrap_or_else(|| {
+                let place = rules::Place { file: file.display().to_string().into(), line: 1, column: 1 };
+                Diagnostics(vec![rules::Diagnostic {
+                    severity: rules::Severity::Error,
+                    place,
+                    problem: format!("it cannot be read: {error}"),
+                    help: None,
+                    excerpt: String::new(),
+                    mark: (0, 0),
+                }])
+            });
+            (String::new(), Err(findings))
+        }
+    }
+}
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  tidegate rules show --redis redis://cache.internal
+  tidegate rules show --redis redis://cache.internal > rules.yaml
+  tidegate rules show --redis redis://cache.internal --format json
+
+Exit status: 0 if something is published, 1 if not, 2 if the command was not understood.";
+
+/// Show what is published: the rules, what is switched, and who did that when.
+///
+/// The text of the rules goes to the standard output, as it was published; what is known about it goes to the standard
+/// error.
+#[derive(clap::Args)]
+#[command(after_help = SHOW_EXAMPLES)]
+pub(super) struct Show {
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: Format,
+
+    #[command(flatten)]
+    redis: RedisArgs,
+}
+
+fn show(args: &Show) -> io::Result<ExitCode> {
+    let published = match args.redis.with(async |steering| steering.published().await)? {
+        Ok(Some(published)) => published,
+        Ok(None) => return failed(&"nothing is published"),
+        Err(code) => return Ok(code),
+    };
+    match args.format {
+        Format::Json => print_json(&Report::of(&published))?,
+        Format::Text => {
+            about(&mut anstream::stderr().lock(), &published)?;
+            if let Some(rules) = &published.rules {
+                // For a file, every byte counts; for a terminal, what could steer it must not get there.
+                let mut out = io::stdout().lock();
+                let is_terminal = io::IsTerminal::is_terminal(&out);
+                let text = if is_terminal { plain(&rules.text) } else { rules.text.clone() };
+                out.write_all(text.as_bytes())?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn about(out: &mut impl Write, published: &Published) -> io::Result<()> {
+    let now = published.now;
+    let line = |out: &mut dyn Write, label: &str, value: &str| writeln!(out, "{FAINT}{label:<10}{FAINT:#}{value}");
+    line(out, "version", &format!("{}, {}", published.version, by(&published.signed, now)))?;
+    match &published.rules {
+        Some(rules) => {
+            let signed = by(&rules.signed, now);
+            line(out, "rules", &format!("{} of version {}, {signed}", plain(&rules.name), rules.version))?;
+        }
+        None => line(out, "rules", "none: each node has its own")?,
+    }
+    let mut label = "switched";
+    for switched in switched(published) {
+        line(out, label, &switched)?;
+        label = "";
+    }
+    writeln!(out)
+}
+
+#[derive(Serialize)]
+struct Report<'p> {
+    version: u64,
+    #[serde(flatten)]
+    signed: Signed<'p>,
+    rules: Option<RulesReport<'p>>,
+    switched: Vec<SwitchReport<'p>>,
+}
+
+/// `at` is in seconds since the Unix epoch.
+#[derive(Serialize)]
+struct Signed<'p> {
+    who: &'p str,
+    at: u64,
+}
+
+#[derive(Serialize)]
+struct RulesReport<'p> {
+    version: u64,
+    name: &'p str,
+    #[serde(flatten)]
+    signed: Signed<'p>,
+    text: &'p str,
+}
+
+#[derive(Serialize)]
+struct SwitchReport<'p> {
+    /// `null` stands for all rules.
+    rule: Option<&'p str>,
+    mode: rules::Mode,
+    #[serde(flatten)]
+    signed: Signed<'p>,
+}
+
+impl Report<'_> {
+    fn of(published: &Published) -> Report<'_> {
+        let signed = |signed: &tidegate_redis::steering::Signature| signed.at.as_micros() / 1_000_000;
+        let all = published.modes.all.iter().map(|switched| (None, switched));
+        let single = published.modes.rules.iter().map(|(rule, switched)| (Some(rule.as_str()), switched));
+        Report {
+            version: published.version,
+            signed: Signed { who: &published.signed.who, at: signed(&published.signed) },
+            rules: published.rules.as_ref().map(|rules| RulesReport {
+                version: rules.version,
+                name: &rules.name,
+                signed: Signed { who: &rules.signed.who, at: signed(&rules.signed) },
+                text: &rules.text,
+            }),
+            switched: all
+                .chain(single)
+                .map(|(rule, switched)| SwitchReport {
+                    rule,
+                    mode: switched.mode,
+                    signed: Signed { who: &switched.signed.who, at: signed(&switched.signed) },
+                })
+                .collect(),
+        }
+    }
+}

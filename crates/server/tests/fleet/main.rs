@@ -1,0 +1,346 @@
+//! A fleet as an operator meets it: the program, a real Redis, and nodes that follow in this process.
+#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+#[path = "../../../redis/tests/support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tidegate_core::rules::{Mode, RuleSet};
+use tidegate_core::{Limiter, MemoryStore};
+use tidegate_redis::link::Settings;
+use tidegate_redis::steering::{Following, Node, Steering};
+use tokio::runtime::Runtime;
+
+use crate::support::server::Server;
+use crate::support::wait::until;
+
+const GOOD: &str = "\
+rules:
+  - { id: login, key: address, limit: 5/min }
+  - { id: search, key: user, limit: 10/s, mode: shadow }
+";
+
+const BROKEN: &str = "\
+rules:
+  - { id: login, key: address, limit: 5/parsec }
+";
+
+/// A Redis, a folder with rules files, and nodes.
+struct Place {
+    server: Server,
+    folder: TempDir,
+    steering: Steering,
+    runtime: Runtime,
+    nodes: Vec<(Arc<Limiter<MemoryStore>>, Following)>,
+}
+
+impl Place {
+    fn with_nodes(names: &[&str]) -> Place {
+        let server = Server::start();
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [("rules.yaml", GOOD), ("broken.yaml", BROKEN)] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        let steering = Steering::new(&Settings::standalone(&server.url()).unwrap()).unwrap();
+        let runtime = Runtime::new().unwrap();
+        let mut place = Place { server, folder, steering, runtime, nodes: Vec::new() };
+        names.iter().for_each(|name| place.add_node(name));
+        place
+    }
+
+    fn add_node(&mut self, name: &str) {
+        self.add_node_at(name, "test-host");
+    }
+
+    fn add_node_at(&mut self, name: &str, host: &str) {
+        let limiter = Arc::new(Limiter::new(RuleSet::default(), MemoryStore::new()));
+        let node = Node::new(name, host).unwrap();
+        let _inside = self.runtime.enter();
+        let following = self.steering.follow(Arc::clone(&limiter), node, |_| {}).unwrap();
+        self.nodes.push((limiter, following));
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        self.run_at(&self.server.url(), words)
+    }
+
+    fn run_at(&self, url: &str, words: &[&str]) -> Ran {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(words).current_dir(self.folder.path()).env("TIDEGATE_REDIS", url).env("USER", "ann");
+        for name in ["CLICOLOR_FORCE", "NO_COLOR", "TIDEGATE_REDIS_USER", "TIDEGATE_REDIS_PASSWORD"] {
+            command.env_remove(name);
+        }
+        Ran(command.output().unwrap())
+    }
+
+    /// What a command line prints, errors among the rest.
+    fn shell(&self, line: &str) -> String {
+        let folder = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec 2>&1; {line}")]).current_dir(self.folder.path()).env("PATH", path);
+        command.env("TIDEGATE_REDIS", self.server.url()).env_remove("CLICOLOR_FORCE").env_remove("NO_COLOR");
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.path().join(name), text).unwrap();
+    }
+}
+
+struct Ran(Output);
+
+impl Ran {
+    fn code(&self) -> Option<i32> {
+        self.0.status.code()
+    }
+
+    fn out(&self) -> &str {
+        std::str::from_utf8(&self.0.stdout).unwrap()
+    }
+
+    fn err(&self) -> &str {
+        std::str::from_utf8(&self.0.stderr).unwrap()
+    }
+
+    fn good(&self) -> &str {
+        assert_eq!(self.code(), Some(0), "{}{}", self.out(), self.err());
+        self.out()
+    }
+
+    /// The message, of a run that failed.
+    fn bad(&self) -> &str {
+        assert_eq!(self.code(), Some(1), "{}{}", self.out(), self.err());
+        self.err()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(self.out()).unwrap_or_else(|error| panic!("{error}: {}{}", self.out(), self.err()))
+    }
+}
+
+#[test]
+fn rules_are_pushed_and_arrive() {
+    let place = Place::with_nodes(&["gw-1", "gw-2", "gw-3"]);
+    let pushed = place.run(&["rules", "push", "rules.yaml", "--who", "ann"]);
+    assert_eq!(pushed.good(), "good: 2 rules, nothing to complain of\npublished: version 1, by ann; the first\n");
+    let fleet = place.run(&["fleet", "--wait", "10"]);
+    println!("{}", fleet.good());
+    let lines: Vec<&str> = fleet.out().lines().collect();
+    assert!(lines[0].starts_with("published: version 1, by ann, "), "{lines:?}");
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(lines[2]), ["node", "host", "version", "rules", "generation", "since", "state"]);
+    for (line, name) in lines[3..6].iter().zip(["gw-1", "gw-2", "gw-3"]) {
+        let words = words(line);
+        assert_eq!(
+            (&words[..5], words.last().unwrap().as_str()),
+            (&[name, "test-host", "1", "1", "2"].map(str::to_owned)[..], "current")
+        );
+    }
+    assert_eq!(*lines.last().unwrap(), "3 of 3 have version 1");
+    assert!(place.nodes.iter().all(|(limiter, _)| limiter.rules().rules.rules().len() == 2));
+    let again = place.run(&["rules", "push", "rules.yaml", "--who", "bob"]);
+    assert!(
+        again.good().contains("published: version 2, by bob; the last change before it was by ann, "),
+        "{}",
+        again.out()
+    );
+}
+
+#[test]
+fn broken_rules_are_not_pushed() {
+    let place = Place::with_nodes(&[]);
+    let ran = place.run(&["rules", "push", "broken.yaml"]);
+    assert_eq!(ran.code(), Some(1));
+    assert!(ran.out().contains("--> broken.yaml:2:") && ran.out().contains("not usable: 1 error"), "{}", ran.out());
+    place.write("including.yaml", "include: rules.yaml\n");
+    assert_eq!(place.run(&["rules", "push", "including.yaml"]).code(), Some(1));
+    let missing = place.run(&["rules", "push", "missing.yaml"]);
+    assert!(missing.code() == Some(1) && missing.out().contains("`missing.yaml` cannot be read"), "{}", missing.out());
+    assert!(place.run(&["rules", "push", "."]).bad().contains("is a folder"));
+    assert!(place.run(&["rules", "show"]).bad().contains("nothing is published"));
+}
+
+#[test]
+fn two_operators_do_not_undo_each_others_work() {
+    let place = Place::with_nodes(&[]);
+    place.run(&["rules", "push", "rules.yaml", "--expect", "0", "--who", "ann"]).good();
+    let late = place.run(&["rules", "push", "rules.yaml", "--expect", "0", "--who", "bob"]);
+    assert_eq!(late.bad(), "error: version 0 was expected, but version 1 is published, by ann\n");
+    assert!(place.run(&["mode", "login", "off", "--expect", "7"]).bad().contains("version 7 was expected"));
+    place.run(&["rules", "push", "rules.yaml", "--expect", "1"]).good();
+}
+
+#[test]
+fn what_is_published_is_shown_as_it_is() {
+    let place = Place::with_nodes(&[]);
+    place.run(&["rules", "push", "rules.yaml"]).good();
+    place.run(&["mode", "login", "off", "--who", "bob"]).good();
+    place.run(&["mode", "--all", "shadow", "--who", "cat"]).good();
+    let shown = place.run(&["rules", "show"]);
+    assert_eq!(shown.good(), GOOD);
+    let about: Vec<&str> = shown.err().lines().map(str::trim_end).collect();
+    assert!(about[0].starts_with("version   3, by cat, "), "{about:?}");
+    assert!(about[1].starts_with("rules     rules.yaml of version 1, by ann@"), "{about:?}");
+    assert!(about[2].starts_with("switched  all rules to shadow, by cat, "), "{about:?}");
+    assert!(about[3].starts_with("          login to off, by bob, "), "{about:?}");
+    let json = place.run(&["rules", "show", "--format", "json"]).json();
+    assert_eq!((&json["version"], &json["rules"]["text"]), (&3.into(), &GOOD.into()));
+    assert_eq!((&json["switched"][0]["rule"], &json["switched"][0]["mode"]), (&Value::Null, &"shadow".into()));
+    assert_eq!((&json["switched"][1]["rule"], &json["switched"][1]["who"]), (&"login".into(), &"bob".into()));
+    assert!(json["at"].as_u64().unwrap() > 1_700_000_000);
+}
+
+#[test]
+fn modes_are_switched_on_every_node() {
+    let place = Place::with_nodes(&["gw-1", "gw-2"]);
+    place.run(&["rules", "push", "rules.yaml"]).good();
+    assert_eq!(place.run(&["mode", "login", "shadow"]).good(), "published: version 2: `login` is shadow\n");
+    place.run(&["fleet", "--wait", "10"]).good();
+    let modes =
+        |rule: &str| place.nodes.iter().map(|(limiter, _)| limiter.rules().rules.mode_of(rule)).collect::<Vec<_>>();
+    assert_eq!(modes("login"), [Some(Mode::Shadow); 2]);
+    let all = place.run(&["mode", "--all", "off"]);
+    assert_eq!(all.good(), "published: version 3: all rules are off\n");
+    place.run(&["fleet", "--wait", "10"]).good();
+    assert_eq!((modes("login"), modes("search")), (vec![Some(Mode::Off); 2], vec![Some(Mode::Off); 2]));
+    let both = place.run(&["mode", "login", "enforce"]);
+    assert!(both.good().contains("note: all rules are switched to off, which goes before"), "{}", both.out());
+    let back = place.run(&["mode", "--all", "as-written"]);
+    assert!(back.good().contains("all rules are as written") && back.out().contains("one rule is still switched"));
+    let unknown = place.run(&["mode", "logn", "off"]);
+    let note = "note: rules.yaml of version 1 has no rule `logn`; the switch waits for one";
+    assert!(unknown.good().contains(note), "{}", unknown.out());
+    let fleet = place.run(&["fleet", "--wait", "10"]);
+    assert!(fleet.good().contains("gw-1 has no rule for these switches: logn"), "{}", fleet.out());
+    let enforce = place.run(&["mode", "--all", "enforce"]);
+    assert!(enforce.good().contains("written as shadow or off, too"), "{}", enforce.out());
+}
+
+#[test]
+fn a_node_that_lags_or_refuses_is_told_and_makes_the_difference() {
+    let mut place = Place::with_nodes(&["gw-1"]);
+    place.run(&["rules", "push", "rules.yaml"]).good();
+    place.run(&["fleet", "--wait", "10"]).good();
+    // A node whose Tidegate does not know what a later one has published.
+    place.server.run::<()>(&["SET", "tidegate:{#steering}:rules", BROKEN]);
+    place.add_node("gw-2");
+    let refused = until("a refusal", || {
+        let ran = place.run(&["fleet"]);
+        ran.out().contains("refused").then_some(ran)
+    });
+    assert_eq!(refused.code(), Some(1), "{}", refused.out());
+    println!("{}", refused.out());
+    assert!(refused.out().contains("gw-2 keeps what it has: rules.yaml:2:"), "{}", refused.out());
+    assert!(refused.out().ends_with("1 of 2 have version 1\n"), "{}", refused.out());
+    let json = place.run(&["fleet", "--format", "json"]);
+    assert_eq!(json.code(), Some(1));
+    let json = json.json();
+    assert_eq!((&json["current"], &json["version"]), (&Value::Bool(false), &1.into()));
+    assert_eq!((&json["nodes"][0]["state"], &json["nodes"][1]["state"]), (&"current".into(), &"refused".into()));
+    assert!(json["nodes"][1]["refused"].as_str().unwrap().contains("5/parsec"));
+    // A wait for what does not come ends.
+    assert_eq!(place.run(&["fleet", "--wait", "1"]).code(), Some(1));
+    place.run(&["rules", "push", "rules.yaml"]).good();
+    place.run(&["fleet", "--wait", "10"]).good();
+}
+
+#[test]
+fn a_fleet_without_nodes_is_nothing_to_rely_on() {
+    let place = Place::with_nodes(&[]);
+    let ran = place.run(&["fleet"]);
+    assert_eq!((ran.code(), ran.out()), (Some(1), "published: nothing\n\nno node follows\n"));
+}
+
+#[test]
+fn a_redis_that_cannot_be_reached_is_told_of_without_the_password() {
+    let mut place = Place::with_nodes(&[]);
+    let url = format!("redis://ann:hunter2@{}", place.server.address());
+    for words in [&["fleet"][..], &["rules", "show"], &["rules", "push", "rules.yaml"], &["mode", "--all", "off"]] {
+        let ran = place.run_at(&url, words);
+        assert!(ran.bad().starts_with("error: Redis answered: "), "{}", ran.err());
+        assert!(!ran.err().contains("hunter2"));
+    }
+    place.server.kill();
+    let gone = place.run_at(&url, &["fleet"]);
+    assert!(gone.bad().starts_with("error: Redis cannot be reached: 127.0.0.1:"), "{}", gone.err());
+}
+
+#[test]
+fn users_and_passwords_can_come_from_elsewhere() {
+    let place = Place::with_nodes(&[]);
+    place.server.run::<()>(&["ACL", "SETUSER", "ann", "on", ">hunter2", "~*", "&*", "+@all"]);
+    place.server.run::<()>(&["ACL", "SETUSER", "default", "off"]);
+    place.run(&["rules", "push", "rules.yaml"]).bad();
+    place.run(&["rules", "push", "rules.yaml", "--redis-user", "ann", "--redis-password", "hunter2"]).good();
+}
+
+#[test]
+fn wrong_usage_is_told_apart_from_errors() {
+    let place = Place::with_nodes(&[]);
+    for (words, wanted) in [
+        (&["rules", "push"][..], "FILE"),
+        (&["rules"], "push"),
+        (&["mode", "login"], "MODE"),
+        (&["mode", "off"], "RULE"),
+        (&["mode", "login", "on"], "as-written"),
+        (&["mode", "login", "off", "--all"], "--all"),
+        (&["fleet", "--wait", "soon"], "--wait"),
+        (&["fleet", "--redis", "cache.internal"], "error"),
+        (&["fleet", "--redis", "http://ann:hunter2@cache.internal"], "error"),
+        (&["fleet", "--prefix", "a{b}"], "prefix"),
+        (&["fleet", "--tls-ca", "missing.pem"], "missing.pem"),
+        (&["fleet", "--tls-ca", "rules.yaml"], "rediss://"),
+    ] {
+        let ran = place.run(words);
+        assert_eq!(ran.code(), Some(2), "{words:?}: {}{}", ran.out(), ran.err());
+        assert!(ran.err().contains(wanted) && !ran.err().contains("hunter2"), "{words:?}: {}", ran.err());
+    }
+}
+
+/// The guide's commands are run one after the other, and print what the guide says.
+#[test]
+fn the_guide_shows_what_the_program_prints() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fleet.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let mut place = Place::with_nodes(&[]);
+    place.write("rules.yaml", blocks(&guide, "yaml")[0]);
+    for (node, host) in [("gate-1", "eu-a"), ("gate-2", "eu-a"), ("gate-3", "eu-b")] {
+        place.add_node_at(node, host);
+    }
+    until("three nodes", || place.run(&["fleet", "--format", "json"]).json()["nodes"].get(2).map(drop));
+    let mut commands = 0;
+    for block in blocks(&guide, "console") {
+        for story in block.split("$ ").skip(1) {
+            let (command, printed) = story.split_once('\n').unwrap();
+            assert_eq!(timeless(&place.shell(command)), timeless(printed), "{command}");
+            commands += 1;
+            // Each change is taken in by itself, as when people type.
+            until("all nodes", || place.run(&["fleet"]).out().contains("3 of 3").then_some(()));
+        }
+    }
+    assert!(commands > 8);
+}
+
+fn blocks<'g>(guide: &'g str, label: &str) -> Vec<&'g str> {
+    let begin = format!("```{label}\n");
+    guide.split(begin.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+/// Lines without what differs from run to run: how long ago something was, and how wide a column is for that.
+fn timeless(text: &str) -> Vec<String> {
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let mut line = words.join(" ").replace("just now", "0 s ago");
+        for secs in 1..100 {
+            line = line.replace(&format!(" {secs} s ago"), " 0 s ago");
+        }
+        line
+    };
+    text.trim_end().lines().map(line).collect()
+}
