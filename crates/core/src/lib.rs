@@ -59,6 +59,7 @@ pub mod rules;
 mod store;
 mod time;
 mod verdict;
+pub mod yaml;
 
 pub use charge::Charge;
 pub use clock::{Clock, ManualClock, SystemClock};

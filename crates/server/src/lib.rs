@@ -1,4 +1,8 @@
-//! Tidegate as a program: its command line, and what a running limiter needs around the engine.
+//! Tidegate as a program: its command line, its doors, and what a running limiter needs around the engine.
 
 pub mod cli;
+pub mod engine;
+pub mod listen;
+pub mod serve;
+pub mod store;
 pub mod watch;

@@ -72,6 +72,15 @@ impl fmt::Display for NotationError {
 
 impl std::error::Error for NotationError {}
 
+/// A span of time as people write it: `30s`, `20ms`, `3h`.
+impl std::str::FromStr for Micros {
+    type Err = NotationError;
+
+    fn from_str(text: &str) -> Result<Micros, NotationError> {
+        span(text)
+    }
+}
+
 /// A span of time, such as `30s`.
 pub(crate) fn span(text: &str) -> Result<Micros, NotationError> {
     parse::span(text)
@@ -84,7 +93,8 @@ pub(crate) fn write_span(span: Micros) -> String {
 }
 
 /// The known word that `word` was probably meant to be.
-pub(crate) fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     // Words of one or two letters are close to everything, and long ones to nothing that is much shorter.
     let furthest = |known: &str| (1 + known.len() / 4).min(known.len().saturating_sub(1));

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::diagnostic::{Diagnostic, MOST_FINDINGS, Severity};
 use super::fact_name::FactName;
 use super::read::{File, Mention};
 use super::rule::{Conditions, Mode, Rule};
-use super::yaml::{Position, Source};
 use crate::notation::closest;
+use crate::yaml::{Diagnostic, MOST_FINDINGS, Severity};
+use crate::yaml::{Position, Source};
 
 pub(super) fn across(files: &[(Source, File)]) -> Vec<Diagnostic> {
     let mut findings = Vec::new();

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::RuleSet;
-use super::diagnostic::Place;
 use super::fact_name::FactName;
 use super::index::Lookup;
 use super::keying::part_of;
@@ -15,6 +14,7 @@ use super::rule::{KeyPart, Mode, Priority, Rule};
 use super::secret::Secret;
 use crate::facts::Facts;
 use crate::notation::write_span;
+use crate::yaml::Place;
 
 /// What rules make of a request, rule by rule. Values that are secret are hidden ([`Secret::display`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

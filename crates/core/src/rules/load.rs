@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::diagnostic::{Diagnostic, Diagnostics, Place, Severity};
 use super::envoy::Domains;
 use super::read::{self, File};
-use super::yaml::{LARGEST_FILE, Node, Reader, Source, Value};
 use super::{RuleSet, checks};
+use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
+use crate::yaml::{LARGEST_FILE, Node, Reader, Source, Value};
 
 /// Rules that can be used, and what is doubtful about them.
 #[derive(Debug)]

@@ -23,7 +23,6 @@
 //! ```
 
 mod checks;
-mod diagnostic;
 pub mod envoy;
 mod explain;
 mod fact_name;
@@ -42,9 +41,8 @@ mod schema;
 mod secret;
 mod switches;
 mod tiers;
-mod yaml;
 
-pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity};
+pub use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
 pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart};
 pub use load::{Loaded, load, rules_files};
 pub use matching::{Granted, Matched, MatchedRule};

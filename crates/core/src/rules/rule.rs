@@ -9,7 +9,6 @@ use ahash::RandomState;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::diagnostic::Place;
 use super::fact_name::FactName;
 use super::keying::override_name;
 use super::pattern::Pattern;
@@ -18,6 +17,7 @@ use crate::key::RuleId;
 use crate::limit::Limit;
 use crate::notation::write_span;
 use crate::time::Micros;
+use crate::yaml::Place;
 
 /// A rule: which requests it governs, whom it charges, and what it allows.
 #[derive(Clone, Debug)]

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::fact_name::FactName;
 use super::pattern::Pattern;
 use super::rule::Rule;
-use super::yaml::{Node, Reader, Value};
 use crate::facts::{Fact, Facts};
+use crate::yaml::{Node, Reader, Value};
 
 /// How tiers are told: by the caller, who has verified it; by the API key; by what the request says, if that is a tier
 /// that any rule knows; and else by default.

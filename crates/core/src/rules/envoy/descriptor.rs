@@ -8,7 +8,7 @@ use super::metadata::Metadata;
 use super::unit::{PerUnit, Unit};
 use super::wildcard::Wildcard;
 use crate::key::RuleId;
-use crate::rules::diagnostic::Place;
+use crate::yaml::Place;
 
 /// A descriptor as the file has it.
 #[derive(Debug)]

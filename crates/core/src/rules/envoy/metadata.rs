@@ -1,6 +1,6 @@
 //! What a descriptor gives back to the client, uninterpreted.
 
-use crate::rules::yaml::{Node, Value};
+use crate::yaml::{Node, Value};
 
 /// A value in a descriptor's `metadata`.
 #[derive(Clone, Debug, PartialEq)]

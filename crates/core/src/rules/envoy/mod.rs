@@ -45,8 +45,8 @@ use std::collections::BTreeMap;
 use self::descriptor::{Level, Path};
 use super::RuleSet;
 use super::rule::Mode;
-use super::yaml::{Node, Reader, Value};
 use crate::key::RuleId;
+use crate::yaml::{Node, Reader, Value};
 
 /// A domain: descriptors that belong together, apart from those of every other domain.
 #[derive(Debug)]

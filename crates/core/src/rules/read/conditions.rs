@@ -9,7 +9,7 @@ use crate::rules::fact_name::FactName;
 use crate::rules::pattern::{Glob, Pattern};
 use crate::rules::route::PathPattern;
 use crate::rules::rule::{Addresses, Conditions, Paths};
-use crate::rules::yaml::{Node, Reader, Value, one_of};
+use crate::yaml::{Node, Reader, Value, one_of};
 
 pub(in crate::rules) const MATCH: [&str; 12] = [
     "method",

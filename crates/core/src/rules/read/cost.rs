@@ -4,7 +4,7 @@ use crate::limit::Limit;
 use crate::rules::fact_name::FactName;
 use crate::rules::route::PathPattern;
 use crate::rules::rule::Cost;
-use crate::rules::yaml::{Node, Position, Reader, Value};
+use crate::yaml::{Node, Position, Reader, Value};
 
 /// The fields of a cost.
 pub(in crate::rules) const COST: [&str; 3] = ["from", "paths", "otherwise"];

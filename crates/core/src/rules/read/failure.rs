@@ -2,8 +2,8 @@
 
 use super::{cost, span_of};
 use crate::rules::rule::{Limits, OnStoreFailure};
-use crate::rules::yaml::{Node, Position, Reader, Value};
 use crate::time::Micros;
+use crate::yaml::{Node, Position, Reader, Value};
 
 pub(in crate::rules) const ON_STORE_FAILURE: [&str; 2] = ["allow_for", "local_percent"];
 

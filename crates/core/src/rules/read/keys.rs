@@ -2,7 +2,7 @@
 
 use crate::rules::fact_name::FactName;
 use crate::rules::rule::{Conditions, KeyPart};
-use crate::rules::yaml::{Fields, Node, Reader, Value};
+use crate::yaml::{Fields, Node, Reader, Value};
 
 pub(in crate::rules) const PARTS: [&str; 12] = [
     "address",

@@ -6,7 +6,7 @@ use super::{cost, is_name, long_form, overrides, span_of};
 use crate::key::RuleId;
 use crate::rules::presets::Preset;
 use crate::rules::rule::{Cost, KeyPart, Limits, RuleLimit};
-use crate::rules::yaml::{Fields, Node, Reader, Value};
+use crate::yaml::{Fields, Node, Reader, Value};
 
 /// The fields of a limit: its own, and those of the long form.
 pub(in crate::rules) const LIMIT: [&str; 14] = [

@@ -1,7 +1,7 @@
 //! A limit with its parts in fields. It is the short form, word by word, and means the same.
 
 use crate::limit::Limit;
-use crate::rules::yaml::{Fields, Node, Position, Reader};
+use crate::yaml::{Fields, Node, Position, Reader};
 
 const AMOUNTS: [&str; 3] = ["rate", "limit", "slots"];
 const PERIODS: [&str; 3] = ["window", "per", "calendar"];

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use super::presets::{PRESETS, Preset};
 use super::rule::{Mode, OnMissingKey, Priority, Rule};
 use super::tiers::Tiers;
-use super::yaml::{Fields, Node, Position, Reader, Value};
 use crate::time::Micros;
+use crate::yaml::{Fields, Node, Position, Reader, Value};
 
 /// What one file says.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use super::limits::several;
 use crate::rules::fact_name::FactName;
 use crate::rules::keying::network_of;
 use crate::rules::rule::{Cost, KeyPart, Overrides};
-use crate::rules::yaml::{Name, Node, Reader, Value};
+use crate::yaml::{Name, Node, Reader, Value};
 
 pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str, key: &[KeyPart], cost: &Cost) -> Overrides {
     let mut overrides = Overrides::default();

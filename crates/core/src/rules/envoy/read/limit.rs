@@ -6,8 +6,8 @@ use crate::notation::closest;
 use crate::rules::envoy::descriptor::RateLimit;
 use crate::rules::envoy::lookup::Allowance;
 use crate::rules::envoy::unit::{PerUnit, Unit};
-use crate::rules::yaml::{Fields, Node, Reader, Value};
 use crate::time::Micros;
+use crate::yaml::{Fields, Node, Reader, Value};
 use crate::{Rate, limit};
 
 #[derive(Clone, Copy, PartialEq, Eq)]

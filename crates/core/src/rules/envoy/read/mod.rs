@@ -6,7 +6,7 @@ mod scalar;
 use super::Domain;
 use super::descriptor::{Descriptor, Flags, Level, Path};
 use super::metadata::Metadata;
-use crate::rules::yaml::{Fields, Node, Reader, Value};
+use crate::yaml::{Fields, Node, Reader, Value};
 
 const FILE: [&str; 2] = ["domain", "descriptors"];
 const DESCRIPTOR: [&str; 10] = [
@@ -122,7 +122,7 @@ fn descriptor(reader: &mut Reader<'_>, node: &Node, level: &mut Level, above: &P
 }
 
 /// The key with its value, and where it stands.
-fn composite(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(String, crate::rules::yaml::Position)> {
+fn composite(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(String, crate::yaml::Position)> {
     let help = "write the key that requests send, such as `key: remote_address`";
     let value = fields.get("value").and_then(|node| Some((scalar::text(reader, node, "`value`")?, node.at)));
     let Some(node) = fields.get("key") else {

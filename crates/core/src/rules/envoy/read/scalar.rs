@@ -1,6 +1,6 @@
 //! Scalars as the original reads them: by the rules of YAML 1.1.
 
-use crate::rules::yaml::{Node, Reader, Value};
+use crate::yaml::{Node, Reader, Value};
 
 /// Text. A number is taken as it is written; nothing at all is empty text.
 pub(super) fn text(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<String> {

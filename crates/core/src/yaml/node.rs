@@ -4,10 +4,13 @@ use granit_parser::{Marker, Span};
 
 /// Where something stands in its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::rules) struct Position {
-    pub(in crate::rules) line: usize,
-    pub(in crate::rules) column: usize,
-    pub(in crate::rules) width: usize,
+pub struct Position {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The character in the line, counted from 1.
+    pub column: usize,
+    /// How many characters it takes.
+    pub width: usize,
 }
 
 impl Position {
@@ -22,32 +25,44 @@ impl Position {
 
 /// Something that stands in a file.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::rules) struct Node {
-    pub(in crate::rules) at: Position,
-    pub(in crate::rules) value: Value,
+pub struct Node {
+    /// Where.
+    pub at: Position,
+    /// What.
+    pub value: Value,
     /// A number or a boolean to the letter: `1.10` is not `1.1` to a header.
     pub(super) written: Option<Box<str>>,
 }
 
+/// What something is.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::rules) enum Value {
+pub enum Value {
+    /// Nothing.
     Null,
+    /// `true` or `false`.
     Bool(bool),
+    /// A whole number.
     Integer(i128),
+    /// A number with a point or an exponent.
     Float(f64),
+    /// Any other scalar.
     Text(String),
+    /// A list.
     List(Vec<Node>),
+    /// A map.
     Map(Map),
 }
 
 /// A key and its value, in the order of the file.
-pub(in crate::rules) type Map = Vec<(Name, Node)>;
+pub type Map = Vec<(Name, Node)>;
 
 /// A key of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::rules) struct Name {
-    pub(in crate::rules) at: Position,
-    pub(in crate::rules) text: String,
+pub struct Name {
+    /// Where it stands.
+    pub at: Position,
+    /// What it says.
+    pub text: String,
 }
 
 impl Node {
@@ -70,7 +85,7 @@ impl Node {
     }
 
     /// What kind of thing it is, for messages.
-    pub(in crate::rules) const fn kind(&self) -> &'static str {
+    pub const fn kind(&self) -> &'static str {
         match self.value {
             Value::Null => "nothing",
             Value::Bool(_) => "true or false",
@@ -82,7 +97,7 @@ impl Node {
     }
 
     /// The text of a scalar. Numbers and booleans are as they were written.
-    pub(in crate::rules) fn as_text(&self) -> Option<String> {
+    pub fn as_text(&self) -> Option<String> {
         match &self.value {
             Value::Text(text) => Some(text.clone()),
             Value::Integer(_) | Value::Float(_) | Value::Bool(_) => self.written.as_deref().map(str::to_owned),

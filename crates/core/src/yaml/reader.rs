@@ -2,38 +2,45 @@
 
 use std::fmt;
 
+use super::diagnostic::{Diagnostic, MOST_FINDINGS, Severity};
 use super::node::{Map, Name, Node, Position, Value};
 use super::source::Source;
 use crate::limit::Limit;
 use crate::notation::{NotationError, closest};
-use crate::rules::diagnostic::{Diagnostic, MOST_FINDINGS, Severity};
 
 /// Reads one file's tree. Whatever is wrong is noted, and reading goes on.
-pub(in crate::rules) struct Reader<'s> {
-    pub(in crate::rules) source: &'s Source,
-    pub(in crate::rules) findings: Vec<Diagnostic>,
+pub struct Reader<'s> {
+    /// The file.
+    pub source: &'s Source,
+    /// What was noted so far.
+    pub findings: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
     /// How many regular expressions were compiled.
-    pub(in crate::rules) expressions: usize,
+    pub(crate) expressions: usize,
 }
 
 impl<'s> Reader<'s> {
-    pub(in crate::rules) const fn new(source: &'s Source) -> Reader<'s> {
+    /// Reads what stands in `source`.
+    #[must_use]
+    pub const fn new(source: &'s Source) -> Reader<'s> {
         Reader { source, findings: Vec::new(), errors: 0, warnings: 0, expressions: 0 }
     }
 
     /// How many errors were noted so far.
-    pub(in crate::rules) const fn errors(&self) -> usize {
+    #[must_use]
+    pub const fn errors(&self) -> usize {
         self.errors
     }
 
-    pub(in crate::rules) fn error(&mut self, at: Position, problem: impl fmt::Display, help: impl Into<String>) {
+    /// Notes an error: what is wrong, and what to write instead.
+    pub fn error(&mut self, at: Position, problem: impl fmt::Display, help: impl Into<String>) {
         self.errors += 1;
         self.note(Severity::Error, self.errors, at, problem, help.into());
     }
 
-    pub(in crate::rules) fn warning(&mut self, at: Position, problem: impl fmt::Display, help: impl Into<String>) {
+    /// Notes something doubtful.
+    pub fn warning(&mut self, at: Position, problem: impl fmt::Display, help: impl Into<String>) {
         self.warnings += 1;
         self.note(Severity::Warning, self.warnings, at, problem, help.into());
     }
@@ -52,7 +59,7 @@ impl<'s> Reader<'s> {
     }
 
     /// The fields of a map, of which only `known` may occur.
-    pub(in crate::rules) fn fields<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> Option<Fields<'n>> {
+    pub fn fields<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> Option<Fields<'n>> {
         let Value::Map(map) = &node.value else {
             let help = format!("write a map with {}", one_of(known));
             self.error(node.at, format_args!("{what} is {} where a map is wanted", node.kind()), help);
@@ -65,7 +72,8 @@ impl<'s> Reader<'s> {
         Some(Fields { at: node.at, map, understood })
     }
 
-    pub(in crate::rules) fn unknown(&mut self, name: &Name, what: &str, known: &[&str]) {
+    /// Notes a name that means nothing, and what it was probably meant to be.
+    pub fn unknown(&mut self, name: &Name, what: &str, known: &[&str]) {
         let likely = if self.errors < MOST_FINDINGS { closest(&name.text, known.iter().copied()) } else { None };
         let help = match likely {
             Some(meant) => format!("did you mean `{meant}`?"),
@@ -74,7 +82,8 @@ impl<'s> Reader<'s> {
         self.error(name.at, format_args!("{what} has no `{}`", name.text), help);
     }
 
-    pub(in crate::rules) fn text(&mut self, node: &Node, what: &str) -> Option<String> {
+    /// The text of a scalar.
+    pub fn text(&mut self, node: &Node, what: &str) -> Option<String> {
         let text = node.as_text();
         if text.is_none() {
             self.error(node.at, format_args!("{what} is {} where text is wanted", node.kind()), "write one value");
@@ -82,7 +91,8 @@ impl<'s> Reader<'s> {
         text
     }
 
-    pub(in crate::rules) fn count(&mut self, node: &Node, what: &str) -> Option<u64> {
+    /// A whole number that is not negative.
+    pub fn count(&mut self, node: &Node, what: &str) -> Option<u64> {
         if let Value::Integer(number) = node.value
             && let Ok(number) = u64::try_from(number)
         {
@@ -93,7 +103,8 @@ impl<'s> Reader<'s> {
         None
     }
 
-    pub(in crate::rules) fn flag(&mut self, node: &Node, what: &str) -> Option<bool> {
+    /// `true` or `false`.
+    pub fn flag(&mut self, node: &Node, what: &str) -> Option<bool> {
         match (&node.value, node.as_text().as_deref()) {
             (Value::Bool(flag), _) => return Some(*flag),
             (_, Some("yes" | "on")) => return Some(true),
@@ -105,7 +116,7 @@ impl<'s> Reader<'s> {
     }
 
     /// One of a few words.
-    pub(in crate::rules) fn choice<T: Copy>(&mut self, node: &Node, what: &str, choices: &[(&str, T)]) -> Option<T> {
+    pub fn choice<T: Copy>(&mut self, node: &Node, what: &str, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text(node, what)?;
         if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == text) {
             return Some(*choice);
@@ -120,7 +131,7 @@ impl<'s> Reader<'s> {
     }
 
     /// One thing, or a list of such things.
-    pub(in crate::rules) fn each<'n>(&mut self, node: &'n Node) -> &'n [Node] {
+    pub fn each<'n>(&mut self, node: &'n Node) -> &'n [Node] {
         match &node.value {
             Value::List(items) => items,
             _ => std::slice::from_ref(node),
@@ -128,7 +139,7 @@ impl<'s> Reader<'s> {
     }
 
     /// A limit in the short notation.
-    pub(in crate::rules) fn limit(&mut self, node: &Node) -> Option<Limit> {
+    pub fn limit(&mut self, node: &Node) -> Option<Limit> {
         let text = self.text(node, "a limit")?;
         match text.parse::<Limit>() {
             Ok(limit) => Some(limit),
@@ -140,7 +151,7 @@ impl<'s> Reader<'s> {
     }
 
     /// Points at the very characters if the text stands in the file as it is, otherwise at its beginning.
-    pub(in crate::rules) fn notation(&mut self, node: &Node, text: &str, error: &NotationError) {
+    pub(crate) fn notation(&mut self, node: &Node, text: &str, error: &NotationError) {
         let plain = node.at.width == text.chars().count();
         let at = Position {
             column: node.at.column + if plain { error.column() - 1 } else { 0 },
@@ -156,21 +167,25 @@ const TRUE_OR_FALSE: &str = "write `true` or `false`";
 
 /// The fields of a map.
 #[derive(Clone, Copy)]
-pub(in crate::rules) struct Fields<'n> {
-    pub(in crate::rules) at: Position,
-    pub(in crate::rules) map: &'n Map,
+pub struct Fields<'n> {
+    /// Where the map stands.
+    pub at: Position,
+    /// All of them.
+    pub map: &'n Map,
     /// Whether all names are known. Otherwise what seems to be missing may only be misspelled.
-    pub(in crate::rules) understood: bool,
+    pub understood: bool,
 }
 
 impl<'n> Fields<'n> {
-    pub(in crate::rules) fn get(&self, name: &str) -> Option<&'n Node> {
+    /// The value of a field.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'n Node> {
         self.map.iter().find(|(known, _)| known.text == name).map(|(_, node)| node)
     }
 }
 
 /// `` `a`, `b` or `c` ``.
-pub(in crate::rules) fn one_of(names: &[&str]) -> String {
+pub(crate) fn one_of(names: &[&str]) -> String {
     joined(names, "or")
 }
 

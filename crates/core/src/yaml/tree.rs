@@ -8,9 +8,9 @@ use std::collections::{HashMap, HashSet};
 use granit_parser::{Event, Options, Parser, ScalarStyle, Span, Tag};
 
 use super::LARGEST_FILE;
+use super::diagnostic::MOST_FINDINGS;
 use super::fault::{DEEPEST, Fault, LONGEST_SCALAR, MOST_NODES};
 use super::node::{Map, Name, Node, Position, Value};
-use crate::rules::diagnostic::MOST_FINDINGS;
 
 /// The tree, and what is wrong with it that does not stop it from being read.
 #[derive(Debug, Default)]

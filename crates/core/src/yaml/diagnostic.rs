@@ -33,7 +33,7 @@ impl fmt::Display for Place {
 }
 
 /// The most findings that are told of one file: whoever has more begins with these.
-pub(super) const MOST_FINDINGS: usize = 100;
+pub(crate) const MOST_FINDINGS: usize = 100;
 
 /// One finding: what is wrong, where, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -55,7 +55,7 @@ pub struct Diagnostic {
 
 impl Diagnostic {
     /// An error about a file that cannot be shown.
-    pub(super) fn bare(place: Place, problem: String, help: &str) -> Diagnostic {
+    pub fn bare(place: Place, problem: String, help: &str) -> Diagnostic {
         let help = Some(help.to_owned()).filter(|help| !help.is_empty());
         Diagnostic { severity: Severity::Error, place, problem, help, excerpt: String::new(), mark: (0, 0) }
     }

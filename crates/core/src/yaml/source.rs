@@ -4,18 +4,19 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
+use super::diagnostic::{Diagnostic, Place, Severity};
 use super::fault::Fault;
 use super::node::{Node, Position};
 use super::tree::Tree;
-use crate::rules::diagnostic::{Diagnostic, Place, Severity};
 
 /// The largest file that is read, in bytes.
-pub(in crate::rules) const LARGEST_FILE: usize = 16 << 20;
+pub const LARGEST_FILE: usize = 16 << 20;
 const LONGEST_EXCERPT: usize = 100;
 
 /// A file's name and text.
-pub(in crate::rules) struct Source {
-    pub(in crate::rules) name: Arc<str>,
+pub struct Source {
+    /// What messages call it.
+    pub name: Arc<str>,
     text: String,
     /// A line's number and where it begins: findings come mostly in order, and are looked up from the last one on.
     last_line: Cell<(usize, usize)>,
@@ -23,7 +24,10 @@ pub(in crate::rules) struct Source {
 
 impl Source {
     /// Takes the bytes of a file, if they are text.
-    pub(in crate::rules) fn new(name: &str, bytes: Vec<u8>) -> Result<Source, Box<Diagnostic>> {
+    ///
+    /// # Errors
+    /// If they are not, or if there are too many of them.
+    pub fn new(name: &str, bytes: Vec<u8>) -> Result<Source, Box<Diagnostic>> {
         let name: Arc<str> = name.into();
         let fault = |(line, column), problem: String, help: &str| {
             Box::new(Diagnostic::bare(Place { file: Arc::clone(&name), line, column }, problem, help))
@@ -51,7 +55,7 @@ impl Source {
     }
 
     /// The tree that the text stands for; a null if the file is empty. Whatever is wrong with it goes to `findings`.
-    pub(in crate::rules) fn parse(&self, findings: &mut Vec<Diagnostic>) -> Option<Node> {
+    pub fn parse(&self, findings: &mut Vec<Diagnostic>) -> Option<Node> {
         let mut note = |fault: Fault| {
             findings.push(self.finding(Severity::Error, fault.at, fault.problem, Some(fault.help)));
         };
@@ -67,11 +71,13 @@ impl Source {
         }
     }
 
-    pub(in crate::rules) fn place(&self, at: Position) -> Place {
+    /// The place of a position in this file.
+    pub fn place(&self, at: Position) -> Place {
         Place { file: Arc::clone(&self.name), line: at.line.max(1), column: at.column.max(1) }
     }
 
-    pub(in crate::rules) fn finding(
+    /// Something to say about a position in this file.
+    pub fn finding(
         &self,
         severity: Severity,
         at: Position,

@@ -1,0 +1,154 @@
+//! Sockets for doors.
+//!
+//! A [`Listener`] accepts connections for one door, no more at once than it may, and gives each to the door as a
+//! [`Stream`] with the address that it came from. When the server is told to stop it accepts no more, and waits for a
+//! bounded time until those that are open have ended.
+
+mod stream;
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use self::stream::Stream;
+
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 4_096;
+/// When no connection can be accepted for lack of something that others may give back.
+const BREATHER: Duration = Duration::from_millis(50);
+
+/// How a door listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Where. Port 0 is any that is free.
+    pub address: SocketAddr,
+    /// The most connections that are open at once. Further ones wait, unaccepted, until one of them ends.
+    pub most_connections: usize,
+    /// How long connections that are open may take to end once the server stops.
+    pub grace: Duration,
+}
+
+impl Settings {
+    /// Listens at `address`, with the defaults for the rest.
+    #[must_use]
+    pub const fn at(address: SocketAddr) -> Settings {
+        Settings { address, most_connections: 10_000, grace: Duration::from_secs(10) }
+    }
+}
+
+/// A door cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen at {address}: {reason}")]
+pub struct ListenError {
+    address: SocketAddr,
+    reason: io::Error,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Where the connection comes from.
+    pub address: SocketAddr,
+}
+
+/// A socket that accepts connections for one door.
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    settings: Settings,
+}
+
+impl Listener {
+    /// Listens from now on; connections wait until [`Listener::serve`] takes them.
+    ///
+    /// # Errors
+    /// If the address cannot be had.
+    pub fn bind(settings: Settings) -> Result<Listener, ListenError> {
+        let bind = || {
+            let address = settings.address;
+            let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            // So that a server that is started again need not wait for the connections of the one before.
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            let socket = socket.listen(BACKLOG)?;
+            Ok((socket.local_addr()?, socket))
+        };
+        match bind() {
+            Ok((address, socket)) => Ok(Listener { socket, address, settings }),
+            Err(reason) => Err(ListenError { address: settings.address, reason }),
+        }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Gives every connection to `door`, until `stop`. Returns when all of them have ended or the grace is over; those
+    /// that are open then are cut. A door should watch `stop` too, and end what is idle.
+    pub async fn serve<F>(self, stop: CancellationToken, door: impl Fn(Stream, Peer) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Listener { socket, settings, .. } = self;
+        let room = Arc::new(Semaphore::new(settings.most_connections));
+        let mut open = JoinSet::new();
+        loop {
+            let (stream, peer, place) = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(_) = open.join_next() => continue,
+                next = accept(&socket, &room) => next,
+            };
+            let serving = door(stream, peer);
+            open.spawn(async move {
+                serving.await;
+                drop(place);
+            });
+        }
+        // Whoever connects from now on is refused, rather than left to wait for an answer.
+        drop(socket);
+        let ended = async { while open.join_next().await.is_some() {} };
+        let in_time = tokio::time::timeout(settings.grace, ended).await.is_ok();
+        if !in_time {
+            tracing::warn!(connections = open.len(), "connections were still busy when the grace was over: cut");
+            open.shutdown().await;
+        }
+    }
+}
+
+type Place = tokio::sync::OwnedSemaphorePermit;
+
+/// The next connection, once there is room for it.
+async fn accept(socket: &TcpListener, room: &Arc<Semaphore>) -> (Stream, Peer, Place) {
+    loop {
+        // Nobody closes the semaphore.
+        let Ok(place) = Arc::clone(room).acquire_owned().await else { continue };
+        match socket.accept().await {
+            Ok((stream, address)) => {
+                // Answers are written whole: there is nothing to wait for.
+                let _ = stream.set_nodelay(true);
+                return (Stream::plain(stream), Peer { address }, place);
+            }
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "no connection can be accepted for the moment");
+                tokio::time::sleep(BREATHER).await;
+            }
+        }
+    }
+}
+
+/// Whether only the connection that was to be accepted is at fault.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}

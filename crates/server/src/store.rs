@@ -1,0 +1,79 @@
+//! The store that a server was told to use.
+
+use tidegate_core::{
+    Adjustment, Answer, Charge, Decision, Decisions, Key, MemoryStore, Receipt, RuleId, Settlement, Store, StoreError,
+};
+use tidegate_redis::RedisStore;
+use tidegate_redis::tier::Tier;
+
+/// State in this process, or in a Redis that a fleet shares.
+pub enum AnyStore {
+    /// In this process's memory. Answers at once.
+    Memory(MemoryStore),
+    /// In Redis, with the tier in front that remembers who was denied.
+    Redis(Box<Tier<RedisStore>>),
+}
+
+impl AnyStore {
+    /// Whether every question is answered at once.
+    #[must_use]
+    pub const fn is_in_memory(&self) -> bool {
+        matches!(self, AnyStore::Memory(_))
+    }
+}
+
+impl From<MemoryStore> for AnyStore {
+    fn from(store: MemoryStore) -> AnyStore {
+        AnyStore::Memory(store)
+    }
+}
+
+impl From<RedisStore> for AnyStore {
+    fn from(store: RedisStore) -> AnyStore {
+        AnyStore::Redis(Box::new(Tier::new(store)))
+    }
+}
+
+impl Store for AnyStore {
+    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+        match self {
+            AnyStore::Memory(store) => store.decide(charges),
+            AnyStore::Redis(store) => store.decide(charges).await,
+        }
+    }
+
+    async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
+        match self {
+            AnyStore::Memory(store) => Ok(store.settle(receipt, actual)),
+            AnyStore::Redis(store) => store.settle(receipt, actual).await,
+        }
+    }
+
+    async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
+        match self {
+            AnyStore::Memory(store) => Ok(store.renew(receipt)),
+            AnyStore::Redis(store) => store.renew(receipt).await,
+        }
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decisions, StoreError> {
+        match self {
+            AnyStore::Memory(store) => Ok(store.peek(charges)),
+            AnyStore::Redis(store) => store.peek(charges).await,
+        }
+    }
+
+    async fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Result<Decision, StoreError> {
+        match self {
+            AnyStore::Memory(store) => Ok(store.adjust(charge, adjustment)),
+            AnyStore::Redis(store) => store.adjust(charge, adjustment).await,
+        }
+    }
+
+    async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
+        match self {
+            AnyStore::Memory(store) => Ok(store.reset(rule, key)),
+            AnyStore::Redis(store) => store.reset(rule, key).await,
+        }
+    }
+}
