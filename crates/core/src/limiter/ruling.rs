@@ -77,14 +77,20 @@ impl Ruling {
         self.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce && !ruled.decision.is_allowed())
     }
 
-    pub(super) fn begin(generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
+    /// Of a question that no rule governs.
+    pub(super) fn of_nothing(generation: &Generation) -> Ruling {
         Ruling {
             generation: generation.number,
             verdict: Verdict::of(&[]),
-            refused: matched.refused.map(|rule| rule.id().into()),
+            refused: None,
             ruled: SmallVec::new(),
             receipts: SmallVec::new(),
         }
+    }
+
+    pub(super) fn begin(generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
+        let refused = matched.refused.map(|rule| rule.id().into());
+        Ruling { refused, ..Ruling::of_nothing(generation) }
     }
 
     /// Adds what was decided on charges. `by` is empty if the store decided all of them.
