@@ -100,6 +100,11 @@ impl Bucket {
         self.rate.time_for(drops)
     }
 
+    /// How long all of it takes to come back.
+    pub(super) const fn time_to_fill(&self) -> Micros {
+        self.time_to_drain(self.full)
+    }
+
     /// Spends `cost`, whether or not there is room for it.
     pub(super) fn charge<L: Line>(&self, line: &mut L, cost: u64, now: Timestamp) {
         let spent = line.spent(&self.rate, now);

@@ -42,7 +42,7 @@ pub(crate) use packed::Cell;
 
 use crate::decision::Decision;
 use crate::receipt::ReceiptId;
-use crate::time::Timestamp;
+use crate::time::{Micros, Timestamp};
 
 /// A limit, ready to decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -182,6 +182,37 @@ impl Limit {
             Algorithm::SlidingWindow(limit) => limit.limit(),
             Algorithm::SlidingLog(limit) => limit.limit(),
             Algorithm::Concurrency(limit) => limit.slots(),
+        }
+    }
+
+    /// The time in which the whole [capacity](Limit::capacity) comes back: the length of a window (of months and years,
+    /// the longest), or how long an empty bucket takes to fill. `None` for slots, which come back when they are given
+    /// back.
+    ///
+    /// ```
+    /// use tidegate_core::{Limit, Micros};
+    ///
+    /// let window = |limit: &str| Ok::<_, tidegate_core::NotationError>(limit.parse::<Limit>()?.window());
+    /// assert_eq!(window("20/s burst 50")?, Some(Micros::from_millis(2_500)));
+    /// assert_eq!(window("fixed 1000/day")?, Some(Micros::from_secs(86_400)));
+    /// assert_eq!(window("concurrent 10 ttl 30s")?, None);
+    /// # Ok::<(), tidegate_core::NotationError>(())
+    /// ```
+    #[must_use]
+    #[inline]
+    pub const fn window(&self) -> Option<Micros> {
+        match &self.algorithm {
+            Algorithm::TokenBucket(TokenBucket { bucket })
+            | Algorithm::Gcra(Gcra { bucket })
+            | Algorithm::Meter(Meter { bucket })
+            | Algorithm::Shaper(Shaper { bucket }) => Some(bucket.time_to_fill()),
+            Algorithm::FixedWindow(limit) => Some(match limit.windows() {
+                Windows::Every(length) => length,
+                Windows::Calendar(calendar) => calendar.longest(),
+            }),
+            Algorithm::SlidingWindow(limit) => Some(limit.window()),
+            Algorithm::SlidingLog(limit) => Some(limit.window()),
+            Algorithm::Concurrency(_) => None,
         }
     }
 

@@ -10,6 +10,7 @@ use super::ruling::{Decided, DecidedBy};
 use crate::charge::Charge;
 use crate::clock::Clock;
 use crate::decision::{Decision, Outcome};
+use crate::key::{Key, RuleId};
 use crate::limit::Limit;
 use crate::memory::MemoryStore;
 use crate::receipt::{Receipt, Settlement};
@@ -146,6 +147,11 @@ impl<C: Clock> Fallback<C> {
                 Some(settled)
             }
         }
+    }
+
+    /// Forgets what the local store knows of a key. Says whether that was anything.
+    pub(super) fn reset(&self, rule: &RuleId, key: &Key<'_>) -> bool {
+        self.local.reset(rule, key)
     }
 
     /// Renews what the local store gave. `false` if it gave no such thing.

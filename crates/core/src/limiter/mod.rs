@@ -4,9 +4,12 @@ mod failing;
 mod fallback;
 mod health;
 mod ledger;
+mod peeking;
+mod reserving;
 mod ruling;
 
 pub use health::{Condition, Health, Reports, WithoutStore};
+pub use peeking::ResetError;
 pub use ruling::{DecidedBy, Ruled, Ruling};
 
 use std::future::Future;
@@ -176,30 +179,10 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             let charges: Charges<'_> = rule.charges().collect();
             // A request that does not go ahead would not have been charged to this rule either.
             let taking = if ruling.is_allowed() { Taking::All } else { Taking::Nothing };
-            let decided = self.decide_shadow(&charges, rule, taking).await;
+            let decided = self.decide_as(&charges, || fallback::terms(std::iter::once(rule)), taking).await;
             ruling.add(Mode::Shadow, &charges, (&decided.decisions, &decided.by), decided.receipts);
         }
         ruling
-    }
-
-    async fn decide_shadow(&self, charges: &[Charge<'_>], rule: &MatchedRule<'_, '_>, taking: Taking) -> Decided {
-        if charges.is_empty() {
-            return Decided::default();
-        }
-        let decided = match taking {
-            Taking::All => self.store.decide(charges).await.map(Decided::from),
-            Taking::Nothing | Taking::NothingAsRefused => self.store.peek(charges).await.map(Decided::from),
-        };
-        match decided {
-            Ok(decided) => {
-                self.watch.answered(|| self.now());
-                decided
-            }
-            Err(error) => {
-                let terms = fallback::terms(std::iter::once(rule));
-                Box::pin(self.decide_after(error, charges, &terms, taking)).await
-            }
-        }
     }
 
     fn count(&self, decided: &Decided) {

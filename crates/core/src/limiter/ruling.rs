@@ -11,6 +11,7 @@ use crate::key::RuleId;
 use crate::receipt::Receipt;
 use crate::rules::{Matched, Mode};
 use crate::store::{Answer, Decisions};
+use crate::time::Micros;
 use crate::verdict::Verdict;
 
 /// What was decided on one request.
@@ -38,6 +39,8 @@ pub struct Ruled {
     pub mode: Mode,
     /// What it says.
     pub decision: Decision,
+    /// The time in which the whole limit comes back ([`Limit::window`](crate::Limit::window)); `None` for slots.
+    pub window: Option<Micros>,
     /// Who says so, and with that what the numbers are worth.
     pub by: DecidedBy,
 }
@@ -77,14 +80,20 @@ impl Ruling {
         self.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce && !ruled.decision.is_allowed())
     }
 
-    pub(super) fn begin(generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
+    /// Of a question that no rule governs.
+    pub(super) fn of_nothing(generation: &Generation) -> Ruling {
         Ruling {
             generation: generation.number,
             verdict: Verdict::of(&[]),
-            refused: matched.refused.map(|rule| rule.id().into()),
+            refused: None,
             ruled: SmallVec::new(),
             receipts: SmallVec::new(),
         }
+    }
+
+    pub(super) fn begin(generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
+        let refused = matched.refused.map(|rule| rule.id().into());
+        Ruling { refused, ..Ruling::of_nothing(generation) }
     }
 
     /// Adds what was decided on charges. `by` is empty if the store decided all of them.
@@ -100,7 +109,10 @@ impl Ruling {
         }
         let by = by.iter().copied().chain(std::iter::repeat(DecidedBy::Store));
         let ruled = charges.iter().zip(decisions).zip(by);
-        let ruled = ruled.map(|((charge, &decision), by)| Ruled { id: charge.rule.clone(), mode, decision, by });
+        let ruled = ruled.map(|((charge, &decision), by)| {
+            let window = charge.limit.window();
+            Ruled { id: charge.rule.clone(), mode, decision, window, by }
+        });
         self.ruled.extend(ruled);
         self.receipts.extend(receipts);
     }

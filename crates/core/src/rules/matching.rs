@@ -277,7 +277,11 @@ impl Rule {
 }
 
 impl Limits {
-    fn of<'t>(&self, named: Option<&str>, tier: impl FnOnce() -> Option<&'t str>) -> Option<(Granted, &[RuleLimit])> {
+    pub(super) fn of<'t>(
+        &self,
+        named: Option<&str>,
+        tier: impl FnOnce() -> Option<&'t str>,
+    ) -> Option<(Granted, &[RuleLimit])> {
         if !self.overrides.is_empty()
             && let Some(limits) = named.and_then(|name| self.overrides.get(name))
         {

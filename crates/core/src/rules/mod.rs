@@ -30,6 +30,7 @@ mod index;
 mod keying;
 mod load;
 mod matching;
+mod named;
 mod path;
 mod pattern;
 mod presets;
@@ -46,6 +47,7 @@ pub use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
 pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart};
 pub use load::{Loaded, load, rules_files};
 pub use matching::{Granted, Matched, MatchedRule};
+pub use named::NoSuchKey;
 pub use path::normalize;
 pub use rule::{Mode, OnMissingKey, OnStoreFailure, Priority, Rule};
 #[cfg(feature = "schema")]

@@ -242,6 +242,12 @@ pub(super) struct Limits {
 }
 
 impl Limits {
+    pub(super) fn all(&self) -> impl Iterator<Item = &RuleLimit> {
+        let by_tier = self.tiers.iter().flat_map(|(_, limits)| limits);
+        let single = self.overrides.0.values().flatten();
+        self.default.iter().flatten().chain(by_tier).chain(single)
+    }
+
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut RuleLimit> {
         let by_tier = self.tiers.iter_mut().flat_map(|(_, limits)| limits);
         let single = self.overrides.0.values_mut().flatten();

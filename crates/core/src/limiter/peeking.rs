@@ -1,0 +1,124 @@
+//! Looking at what a request would meet, and forgetting what a key has spent.
+
+use smallvec::SmallVec;
+
+use super::fallback::{self, Taking, Terms};
+use super::ruling::Decided;
+use super::{Charges, Limiter, Ruling, enforced, shadows};
+use crate::charge::Charge;
+use crate::clock::Clock;
+use crate::decision::Decision;
+use crate::facts::Facts;
+use crate::key::{Key, RuleId};
+use crate::rules::{MatchedRule, Mode, NoSuchKey};
+use crate::store::{Store, StoreError};
+
+/// A key was not reset.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResetError {
+    /// There is nothing by that name.
+    #[error(transparent)]
+    NoSuchKey(#[from] NoSuchKey),
+    /// The store failed: the key may have been reset or not.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl<S: Store, C: Clock> Limiter<S, C> {
+    /// What [`Limiter::check`] would say of the request, spending nothing: each limit by itself, with what it has left
+    /// before the request.
+    ///
+    /// ```
+    /// # use tidegate_core::rules::RuleSet;
+    /// # use tidegate_core::{Limiter, MemoryStore, Request};
+    /// # async fn peek() -> Result<(), String> {
+    /// let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, key: user, limit: 2/min }]");
+    /// let limiter = Limiter::new(rules.map_err(|findings| findings.to_string())?.rules, MemoryStore::new());
+    /// let ruling = limiter.peek(&Request::new("GET", "/").user("alice")).await;
+    /// assert!(ruling.is_allowed());
+    /// assert_eq!(ruling.ruled[0].decision.remaining, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn peek(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
+        let generation = self.rules.load();
+        let matched = generation.rules.matching(facts);
+        let mut ruling = Ruling::begin(&generation, &matched);
+        let charges: Charges<'_> = matched.charges().filter(|_| ruling.refused.is_none()).collect();
+        let decided = self.standing(&charges, &fallback::terms(enforced(&matched))).await;
+        ruling.add(Mode::Enforce, &charges, (&decided.decisions, &decided.by), None);
+        for rule in shadows(&matched) {
+            let charges: Charges<'_> = rule.charges().collect();
+            let decided = self.standing(&charges, &fallback::terms(std::iter::once(rule))).await;
+            ruling.add(Mode::Shadow, &charges, (&decided.decisions, &decided.by), None);
+        }
+        ruling
+    }
+
+    /// How a key stands under one rule, whatever the rule's mode: the key by the values of its parts, in clear, in the
+    /// order in which the rule names them.
+    ///
+    /// # Errors
+    /// If there is no such rule, or its key is made of something else.
+    pub async fn peek_key(&self, rule: &str, parts: &[&str], tier: Option<&str>) -> Result<Ruling, NoSuchKey> {
+        let generation = self.rules.load();
+        let matched = generation.rules.key_of_rule(rule, parts, tier)?;
+        let charges: Charges<'_> = matched.charges().collect();
+        let decided = self.standing(&charges, &fallback::terms(std::iter::once(&matched))).await;
+        let mut ruling = Ruling::of_nothing(&generation);
+        ruling.add(Mode::Enforce, &charges, (&decided.decisions, &decided.by), None);
+        Ok(ruling)
+    }
+
+    async fn standing(&self, charges: &[Charge<'_>], terms: &[Terms<'_>]) -> Decided {
+        if charges.is_empty() {
+            return Decided::default();
+        }
+        let free = charges.iter().map(|charge| charge.cost(0));
+        let asked: Charges<'_> = charges.iter().copied().chain(free).collect();
+        match self.store.peek(&asked).await {
+            Ok(peeked) => {
+                self.watch.answered(|| self.now());
+                let (would_be, left) = peeked.split_at(charges.len().min(peeked.len()));
+                let told = would_be.iter().zip(left).map(|(would, left)| Decision { outcome: would.outcome, ..*left });
+                Decided { decisions: told.collect(), ..Decided::default() }
+            }
+            Err(error) => Box::pin(self.decide_after(error, charges, terms, Taking::NothingAsRefused)).await,
+        }
+    }
+
+    /// Forgets what was spent under every rule that governs the request, by the keys that it has there. Says how many
+    /// there were of which anything was known.
+    ///
+    /// # Errors
+    /// If the store fails; some may have been forgotten by then.
+    pub async fn reset(&self, facts: &(impl Facts + Sync + ?Sized)) -> Result<usize, StoreError> {
+        let generation = self.rules.load();
+        let matched = generation.rules.matching(facts);
+        let states: SmallVec<[(&RuleId, &Key<'_>); 4]> =
+            matched.rules.iter().flat_map(MatchedRule::charges).map(|charge| (charge.rule, charge.key)).collect();
+        self.forget(&states).await
+    }
+
+    /// Forgets what a key has spent under one rule, in every tier: the key by the values of its parts, in clear, in the
+    /// order in which the rule names them. Says under how many limits anything was known of it.
+    ///
+    /// # Errors
+    /// If there is no such rule, if its key is made of something else, or if the store fails.
+    pub async fn reset_key(&self, rule: &str, parts: &[&str]) -> Result<usize, ResetError> {
+        let generation = self.rules.load();
+        let (ids, key) = generation.rules.states_of_key(rule, parts)?;
+        let states: SmallVec<[(&RuleId, &Key<'_>); 4]> = ids.into_iter().map(|id| (id, &key)).collect();
+        Ok(self.forget(&states).await?)
+    }
+
+    async fn forget(&self, states: &[(&RuleId, &Key<'_>)]) -> Result<usize, StoreError> {
+        let mut known = 0;
+        for (rule, key) in states {
+            let here = self.fallback.reset(rule, key);
+            let there = self.noted(self.store.reset(rule, key).await)?;
+            known += usize::from(here || there);
+        }
+        Ok(known)
+    }
+}

@@ -1,0 +1,301 @@
+//! What is known of an HTTP request.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use http::header::{COOKIE, HOST};
+use http::{HeaderMap, Method, Uri};
+use smallvec::SmallVec;
+use tidegate_core::{Fact, Facts};
+
+/// The facts of an HTTP request, read from it when a rule asks for them.
+///
+/// What the request says itself is borrowed from it. What somebody has verified is added by whoever did: the client's
+/// [address](HttpFacts::address), the user, the API key, claims and the tier. A request never says these by itself.
+///
+/// | fact | where it comes from |
+/// |---|---|
+/// | method, path | the request line; the path as it came, rules normalise it |
+/// | host | the target's authority (`:authority` of HTTP/2), else `Host`; without a port |
+/// | header | the first of its name; bytes that are not UTF-8 become U+FFFD |
+/// | cookie | the first of its name in all `Cookie` lines, as it is written |
+/// | query | the first parameter of its name; names and values are decoded (`%61` and `+`) |
+#[derive(Clone, Debug)]
+pub struct HttpFacts<'a> {
+    method: &'a str,
+    path: &'a str,
+    query: &'a str,
+    authority: Option<&'a str>,
+    headers: &'a HeaderMap,
+    address: Option<IpAddr>,
+    user: Option<Cow<'a, str>>,
+    api_key: Option<Cow<'a, str>>,
+    tier: Option<Cow<'a, str>>,
+    claims: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 2]>,
+    hits: Option<u64>,
+}
+
+macro_rules! verified {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, value: impl Into<Cow<'a, str>>) -> HttpFacts<'a> {
+            self.$name = Some(value.into());
+            self
+        }
+    )*};
+}
+
+impl<'a> HttpFacts<'a> {
+    /// The facts of a request of which nothing is verified, not even whom it comes from.
+    #[must_use]
+    pub fn new(method: &'a Method, uri: &'a Uri, headers: &'a HeaderMap) -> HttpFacts<'a> {
+        HttpFacts {
+            method: method.as_str(),
+            path: uri.path(),
+            query: uri.query().unwrap_or_default(),
+            authority: uri.host(),
+            headers,
+            address: None,
+            user: None,
+            api_key: None,
+            tier: None,
+            claims: SmallVec::new(),
+            hits: None,
+        }
+    }
+
+    /// The facts of a request, whatever its body.
+    #[must_use]
+    pub fn of<B>(request: &'a http::Request<B>) -> HttpFacts<'a> {
+        HttpFacts::new(request.method(), request.uri(), request.headers())
+    }
+
+    /// Of another method, where a proxy asks on behalf of somebody else's request.
+    #[must_use]
+    pub const fn method(mut self, method: &'a str) -> HttpFacts<'a> {
+        self.method = method;
+        self
+    }
+
+    /// For another target, as it stood in the request line: a path, perhaps with a query, or a whole URI. For proxies
+    /// that ask on behalf of somebody else's request.
+    #[must_use]
+    pub fn target(mut self, target: &'a str) -> HttpFacts<'a> {
+        let target = target.split_once('#').map_or(target, |(before, _)| before);
+        let rest = match target.split_once("://") {
+            Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
+                let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+                self.authority = Some(authority.rsplit_once('@').map_or(authority, |(_, host)| host));
+                rest
+            }
+            _ => target,
+        };
+        (self.path, self.query) = rest.split_once('?').unwrap_or((rest, ""));
+        self
+    }
+
+    /// Meant for this host, where a proxy says so.
+    #[must_use]
+    pub const fn host(mut self, host: &'a str) -> HttpFacts<'a> {
+        self.authority = Some(host);
+        self
+    }
+
+    /// From this client, as [`TrustedProxies::client`](crate::TrustedProxies::client) knows it.
+    #[must_use]
+    pub const fn address(mut self, address: IpAddr) -> HttpFacts<'a> {
+        self.address = Some(address);
+        self
+    }
+
+    verified! {
+        /// Made by this user, as verified.
+        user;
+        /// With this API key.
+        api_key;
+        /// Of this tier, as verified.
+        tier;
+    }
+
+    /// With this claim of a verified token.
+    #[must_use]
+    pub fn claim(mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> HttpFacts<'a> {
+        self.claims.push((name.into(), value.into()));
+        self
+    }
+
+    /// Costing this much, as whoever asks says.
+    #[must_use]
+    pub const fn hits(mut self, hits: u64) -> HttpFacts<'a> {
+        self.hits = Some(hits);
+        self
+    }
+
+    /// Whether anybody has said who made the request: a user, an API key or a claim.
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        self.user.is_some() || self.api_key.is_some() || !self.claims.is_empty()
+    }
+
+    fn header(&self, name: &str) -> Option<Cow<'a, str>> {
+        self.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
+    }
+
+    fn host_name(&self) -> Option<Cow<'a, str>> {
+        let host = match self.authority {
+            Some(authority) => Cow::Borrowed(authority),
+            None => String::from_utf8_lossy(self.headers.get(HOST)?.as_bytes()),
+        };
+        Some(match host {
+            Cow::Borrowed(host) => Cow::Borrowed(without_port(host)),
+            Cow::Owned(host) => Cow::Owned(without_port(&host).to_owned()),
+        })
+    }
+
+    fn cookie(&self, name: &str) -> Option<Cow<'a, str>> {
+        let lines = self.headers.get_all(COOKIE).iter().map(http::HeaderValue::as_bytes);
+        let pairs = lines.flat_map(|line| line.split(|&byte| byte == b';'));
+        let value = pairs.map(<[u8]>::trim_ascii).find_map(|pair| {
+            let equals = pair.iter().position(|&byte| byte == b'=')?;
+            let (known, value) = pair.split_at(equals);
+            (known.trim_ascii_end() == name.as_bytes()).then(|| value[1..].trim_ascii_start())
+        });
+        value.map(String::from_utf8_lossy)
+    }
+
+    fn parameter(&self, name: &str) -> Option<Cow<'a, str>> {
+        form_urlencoded::parse(self.query.as_bytes()).find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+}
+
+/// The host of an authority. The colons inside brackets are no port's.
+fn without_port(authority: &str) -> &str {
+    let host = authority.trim();
+    match host.rsplit_once(':') {
+        Some((before, port)) if !port.ends_with(']') && (!before.contains(':') || before.ends_with(']')) => before,
+        _ => host,
+    }
+}
+
+impl Facts for HttpFacts<'_> {
+    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>> {
+        match fact {
+            Fact::Method => Some(Cow::Borrowed(self.method)),
+            Fact::Path => Some(self.path).filter(|path| !path.is_empty()).map(Cow::Borrowed),
+            Fact::Host => self.host_name(),
+            Fact::ApiKey => self.api_key.as_deref().map(Cow::Borrowed),
+            Fact::User => self.user.as_deref().map(Cow::Borrowed),
+            Fact::Tier => self.tier.as_deref().map(Cow::Borrowed),
+            Fact::Header(name) => self.header(name),
+            Fact::Query(name) => self.parameter(name),
+            Fact::Cookie(name) => self.cookie(name),
+            Fact::Claim(name) => {
+                let claim = self.claims.iter().find(|(known, _)| known == name);
+                claim.map(|(_, value)| Cow::Borrowed(value.as_ref()))
+            }
+            Fact::Descriptor(_) => None,
+        }
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
+    fn hits(&self) -> Option<u64> {
+        self.hits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn request(target: &str, headers: &[(&str, &str)]) -> Request<()> {
+        let builder = Request::get(target);
+        headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value)).body(()).unwrap()
+    }
+
+    fn get(request: &Request<()>, fact: Fact<'_>) -> Option<String> {
+        HttpFacts::of(request).get(fact).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn a_request_is_read_where_it_stands() {
+        let request = request("/a//b?x=1&y=2", &[("Host", "API.example.com:8080"), ("X-Tier", "free")]);
+        let facts = HttpFacts::of(&request);
+        for (fact, value) in [
+            (Fact::Method, "GET"),
+            (Fact::Path, "/a//b"),
+            (Fact::Host, "API.example.com"),
+            (Fact::Header("x-tier"), "free"),
+            (Fact::Header("X-TIER"), "free"),
+            (Fact::Query("y"), "2"),
+        ] {
+            assert!(matches!(facts.get(fact), Some(Cow::Borrowed(found)) if found == value), "{fact:?}");
+        }
+        for unsaid in [Fact::User, Fact::ApiKey, Fact::Tier, Fact::Claim("org"), Fact::Cookie("c"), Fact::Query("z")] {
+            assert_eq!(facts.get(unsaid), None, "{unsaid:?}");
+        }
+        assert!(!facts.is_authenticated() && facts.user("alice").is_authenticated());
+    }
+
+    #[test]
+    fn the_authority_of_the_target_comes_before_the_host_header() {
+        let both = request("http://user@a.example:80/x", &[("Host", "b.example")]);
+        assert_eq!(get(&both, Fact::Host).as_deref(), Some("a.example"));
+    }
+
+    #[test]
+    fn a_host_loses_its_port_and_nothing_else() {
+        for (host, without) in [
+            ("example.com", "example.com"),
+            ("example.com:443", "example.com"),
+            ("example.com:", "example.com"),
+            ("[2001:db8::1]", "[2001:db8::1]"),
+            ("[2001:db8::1]:443", "[2001:db8::1]"),
+            ("2001:db8::1", "2001:db8::1"),
+        ] {
+            assert_eq!(get(&request("/", &[("Host", host)]), Fact::Host).as_deref(), Some(without), "{host}");
+        }
+    }
+
+    #[test]
+    fn parameters_cannot_hide_behind_escapes() {
+        let request = request("/?dr%61ft=a+b%20c&draft=second&empty&eq=a=b", &[]);
+        assert_eq!(get(&request, Fact::Query("draft")).as_deref(), Some("a b c"));
+        assert_eq!(get(&request, Fact::Query("empty")).as_deref(), Some(""));
+        assert_eq!(get(&request, Fact::Query("eq")).as_deref(), Some("a=b"));
+    }
+
+    #[test]
+    fn cookies_are_found_in_every_line() {
+        let request = request("/", &[("Cookie", "a=1;  b = two words ;c"), ("Cookie", "d==x; a=3")]);
+        for (name, value) in [("a", Some("1")), ("b", Some("two words")), ("c", None), ("d", Some("=x"))] {
+            assert_eq!(get(&request, Fact::Cookie(name)).as_deref(), value, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_not_text_is_still_there() {
+        let mut request = request("/", &[]);
+        request.headers_mut().insert("x-id", http::HeaderValue::from_bytes(b"a\xffb").unwrap());
+        assert_eq!(get(&request, Fact::Header("x-id")).as_deref(), Some("a\u{fffd}b"));
+    }
+
+    #[test]
+    fn a_proxy_may_ask_for_another_target() {
+        let request = request("/auth", &[("Host", "limiter.internal")]);
+        let facts = HttpFacts::of(&request).method("POST").target("https://u:p@api.example:1/login?next=%2F#x");
+        assert_eq!(facts.get(Fact::Method).as_deref(), Some("POST"));
+        assert_eq!(facts.get(Fact::Path).as_deref(), Some("/login"));
+        assert_eq!(facts.get(Fact::Query("next")).as_deref(), Some("/"));
+        assert_eq!(facts.get(Fact::Host).as_deref(), Some("api.example"));
+        let facts = facts.target("/x?to=http://y/z").host("other.example:2");
+        assert_eq!(facts.get(Fact::Path).as_deref(), Some("/x"));
+        assert_eq!(facts.get(Fact::Query("to")).as_deref(), Some("http://y/z"));
+        assert_eq!(facts.get(Fact::Host).as_deref(), Some("other.example"));
+    }
+}

@@ -1,0 +1,106 @@
+//! How proxies write addresses: the items of `X-Forwarded-For`, and the elements of `Forwarded` (RFC 7239).
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv6Addr};
+
+use smallvec::SmallVec;
+
+/// The address that an item names, in its one spelling. `None` if it names none.
+///
+/// A port after it and the zone of a link-local address do not count. IPv6 may stand in brackets.
+pub(crate) fn address(item: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(item.trim_ascii()).ok()?;
+    if let Some(bracketed) = text.strip_prefix('[') {
+        let (inside, after) = bracketed.split_once(']')?;
+        let is_port = after.is_empty() || after.strip_prefix(':').is_some_and(is_port);
+        return ipv6(inside).filter(|_| is_port).map(|address| address.to_canonical());
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(address.to_canonical());
+    }
+    match text.split_once(':') {
+        Some((before, port)) if is_port(port) => before.parse().ok().map(IpAddr::V4),
+        _ => ipv6(text).map(|address| address.to_canonical()),
+    }
+}
+
+fn ipv6(text: &str) -> Option<Ipv6Addr> {
+    text.split_once('%').map_or(text, |(address, _zone)| address).parse().ok()
+}
+
+/// A port, or the made-up name of one.
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() <= 5 || text.starts_with('_')
+}
+
+/// The elements of a line of `Forwarded`, which stand between commas that are not quoted.
+///
+/// A quotation that is never closed ends with its line: it cannot swallow what other proxies say in theirs.
+pub(crate) fn elements(line: &[u8]) -> SmallVec<[&[u8]; 4]> {
+    split(line, b',').filter(is_something).collect()
+}
+
+/// The items of a line of `X-Forwarded-For`, from the right.
+pub(crate) fn items_from_right(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.rsplit(|&byte| byte == b',').filter(is_something)
+}
+
+/// Lists may have empty members, which say nothing.
+fn is_something(member: &&[u8]) -> bool {
+    !member.trim_ascii().is_empty()
+}
+
+/// The address that an element says the request came from. `None` if it says none, or makes no sense.
+pub(crate) fn sender(element: &[u8]) -> Option<IpAddr> {
+    let mut sender = None;
+    for pair in split(element, b';') {
+        let equals = pair.iter().position(|&byte| byte == b'=')?;
+        let (name, value) = (&pair[..equals], &pair[equals + 1..]);
+        let value = unquoted(value.trim_ascii())?;
+        if name.trim_ascii().eq_ignore_ascii_case(b"for") && sender.replace(value).is_some() {
+            return None;
+        }
+    }
+    address(&sender?)
+}
+
+/// The pieces of a text between separators that are not quoted.
+fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let (mut quoted, mut escaped) = (false, false);
+        let end = text.iter().position(|&byte| {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if quoted => escaped = true,
+                b'"' => quoted = !quoted,
+                _ if byte == separator && !quoted => return true,
+                _ => {}
+            }
+            false
+        });
+        rest = end.map(|end| &text[end + 1..]);
+        Some(&text[..end.unwrap_or(text.len())])
+    })
+}
+
+/// A value without its quotes. `None` if they do not match.
+fn unquoted(value: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let Some(inside) = value.strip_prefix(b"\"") else {
+        return (!value.contains(&b'"')).then_some(Cow::Borrowed(value));
+    };
+    if let Some(plain) = inside.strip_suffix(b"\"").filter(|plain| !plain.iter().any(|byte| b"\"\\".contains(byte))) {
+        return Some(Cow::Borrowed(plain));
+    }
+    let mut text = Vec::new();
+    let mut bytes = inside.iter();
+    loop {
+        match bytes.next()? {
+            b'"' => break,
+            b'\\' => text.push(*bytes.next()?),
+            byte => text.push(*byte),
+        }
+    }
+    bytes.as_slice().is_empty().then_some(Cow::Owned(text))
+}

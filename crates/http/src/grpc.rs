@@ -1,0 +1,93 @@
+//! Denials as gRPC tells them.
+//!
+//! The status goes into headers and, with what a client's library needs to know to come back in time, into
+//! `grpc-status-details-bin`: a `google.rpc.Status` around a `google.rpc.RetryInfo`. These are three small messages of
+//! protobuf, written here by hand.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tidegate_core::Micros;
+
+use crate::problem::Detail;
+use crate::reply::{Refused, Reply};
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+
+const PERMISSION_DENIED: u8 = 7;
+const RESOURCE_EXHAUSTED: u8 = 8;
+const UNAVAILABLE: u8 = 14;
+
+const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
+
+/// Whether a request speaks gRPC, and expects to be answered in it.
+#[must_use]
+pub fn is_grpc(headers: &HeaderMap) -> bool {
+    let Some(kind) = headers.get(CONTENT_TYPE) else { return false };
+    // gRPC-Web is another protocol: its trailers stand in the body.
+    kind.as_bytes()
+        .strip_prefix(b"application/grpc")
+        .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+}
+
+pub(crate) fn write(reply: &Reply<'_>, refused: Refused<'_>, headers: &mut HeaderMap) {
+    let code = match refused {
+        Refused::Denied(_) | Refused::TooLarge(_) => RESOURCE_EXHAUSTED,
+        Refused::Unavailable(_) => UNAVAILABLE,
+        Refused::Unkeyed(_) => PERMISSION_DENIED,
+    };
+    let message = Detail { reply, refused }.to_string();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(STATUS, HeaderValue::from(u16::from(code)));
+    if let Some(wait) = reply.retry_after() {
+        let details = STANDARD_NO_PAD.encode(status(code, &message, wait));
+        // Base64 is a value: there is nothing to do about an error that cannot be.
+        if let Ok(details) = HeaderValue::try_from(details) {
+            headers.insert(DETAILS, details);
+        }
+    }
+    // The message is plain ASCII without a `%`, which is how gRPC wants it.
+    if let Ok(message) = HeaderValue::try_from(message) {
+        headers.insert(MESSAGE, message);
+    }
+}
+
+/// `Status { code, message, details: [Any { type_url, value: RetryInfo { retry_delay } }] }`
+fn status(code: u8, message: &str, wait: Micros) -> Vec<u8> {
+    let mut delay = Vec::new();
+    number(&mut delay, 1, wait.get() / 1_000_000);
+    number(&mut delay, 2, wait.get() % 1_000_000 * 1_000);
+    let mut retry_info = Vec::new();
+    bytes(&mut retry_info, 1, &delay);
+    let mut any = Vec::new();
+    bytes(&mut any, 1, RETRY_INFO.as_bytes());
+    bytes(&mut any, 2, &retry_info);
+    let mut status = Vec::new();
+    number(&mut status, 1, u64::from(code));
+    bytes(&mut status, 2, message.as_bytes());
+    bytes(&mut status, 3, &any);
+    status
+}
+
+fn number(out: &mut Vec<u8>, field: u8, value: u64) {
+    out.push(field << 3);
+    varint(out, value);
+}
+
+fn bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
+    out.push(field << 3 | 2);
+    varint(out, value.len() as u64);
+    out.extend_from_slice(value);
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}

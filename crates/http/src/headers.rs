@@ -1,0 +1,238 @@
+//! The headers that tell clients how they stand.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::ops::Range;
+
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
+use smallvec::SmallVec;
+use tidegate_core::rules::Mode;
+use tidegate_core::{Micros, Ruled, Timestamp};
+
+use crate::reply::{Caller, Reply};
+
+/// Which headers clients see, and who sees them.
+///
+/// `Retry-After` is not a matter of style: a denied request always has it, unless it can never succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderStyle {
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, of the limit that is closest to its end, with the reset in this
+    /// form; `None` leaves them out.
+    pub x_ratelimit: Option<ResetForm>,
+    /// `RateLimit` and `RateLimit-Policy`, of every limit that counts, as the IETF drafts them.
+    pub ietf: bool,
+    /// `X-RateLimit-Bucket`: the name of the limit that the other `X-RateLimit` headers tell of.
+    pub bucket: bool,
+    /// `X-RateLimit-Reset-After`: seconds with their thousandths.
+    pub reset_after: bool,
+    /// Whether answers to requests that were allowed have them too.
+    pub on_allowed: bool,
+    /// Who sees them. To others, a denial says when to come back and nothing more.
+    pub audience: Audience,
+    /// Up to how much is added to waits by chance, so that those who were denied together do not come back together.
+    pub jitter: Micros,
+}
+
+impl Default for HeaderStyle {
+    /// `X-RateLimit` with seconds to go and the IETF's headers, on every answer, to everyone, without jitter.
+    fn default() -> HeaderStyle {
+        HeaderStyle {
+            x_ratelimit: Some(ResetForm::Delta),
+            ietf: true,
+            bucket: false,
+            reset_after: false,
+            on_allowed: true,
+            audience: Audience::Everyone,
+            jitter: Micros::ZERO,
+        }
+    }
+}
+
+impl HeaderStyle {
+    /// No headers but `Retry-After`.
+    #[must_use]
+    pub fn none() -> HeaderStyle {
+        HeaderStyle { x_ratelimit: None, ietf: false, ..HeaderStyle::default() }
+    }
+}
+
+/// How a reset is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ResetForm {
+    /// Seconds to go.
+    Delta,
+    /// Seconds since the Unix epoch.
+    Epoch,
+}
+
+/// Who sees the headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Audience {
+    /// Everyone.
+    #[default]
+    Everyone,
+    /// Only callers of whom somebody has verified who they are.
+    Authenticated,
+}
+
+impl Audience {
+    pub(crate) fn has(self, caller: Caller) -> bool {
+        match (self, caller) {
+            (Audience::Everyone, Caller::Authenticated | Caller::Unauthenticated)
+            | (Audience::Authenticated, Caller::Authenticated) => true,
+            (Audience::Authenticated, Caller::Unauthenticated) => false,
+        }
+    }
+}
+
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const RESET_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-reset-after");
+const BUCKET: HeaderName = HeaderName::from_static("x-ratelimit-bucket");
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+const QUOTA: &KeyRef = key_ref("q");
+const WINDOW: &KeyRef = key_ref("w");
+const UNIT: &KeyRef = key_ref("qu");
+const LEFT: &KeyRef = key_ref("r");
+const SECONDS: &KeyRef = key_ref("t");
+
+impl Reply<'_> {
+    /// Writes what the style shows into `headers`, in place of what is there under the same names.
+    pub fn write_headers(&self, headers: &mut HeaderMap) {
+        let mut values = Values::default();
+        if let Some(wait) = self.retry_after() {
+            values.number(RETRY_AFTER, wait.as_secs_ceil().max(1));
+        }
+        if self.shows_headers() {
+            self.conventional(&mut values);
+            if self.style.ietf {
+                values.list(POLICY, self.limits(), policy);
+                values.list(RATELIMIT, self.limits(), standing);
+            }
+        }
+        values.insert_into(headers);
+    }
+
+    fn shows_headers(&self) -> bool {
+        self.style.audience.has(self.asked.caller) && (self.style.on_allowed || !self.ruling.is_allowed())
+    }
+
+    /// The limits that count.
+    fn limits(&self) -> impl Iterator<Item = &Ruled> {
+        self.ruling.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce)
+    }
+
+    fn conventional(&self, values: &mut Values) {
+        let Some(ruled) = self.ruling.verdict.telling.and_then(|telling| self.ruling.ruled.get(telling)) else {
+            return;
+        };
+        let decision = &ruled.decision;
+        if let Some(form) = self.style.x_ratelimit {
+            values.number(LIMIT, decision.limit);
+            values.number(REMAINING, decision.remaining);
+            let reset = match form {
+                ResetForm::Delta => decision.reset_after,
+                ResetForm::Epoch => (self.asked.at + decision.reset_after).since(Timestamp::EPOCH),
+            };
+            values.number(RESET, reset.as_secs_ceil());
+        }
+        if self.style.reset_after {
+            let millis = decision.reset_after.as_millis_ceil();
+            values.write(RESET_AFTER, |text| write!(text, "{}.{:03}", millis / 1_000, millis % 1_000).is_ok());
+        }
+        if self.style.bucket {
+            values.write(BUCKET, |text| {
+                text.push_str(&printable(ruled.id.as_str()));
+                true
+            });
+        }
+    }
+}
+
+/// `"burst";q=50;w=3`
+fn policy(list: &mut ListSerializer<&mut String>, name: &StringRef, ruled: &Ruled) {
+    let policy = list.bare_item(name).parameter(QUOTA, integer(ruled.decision.limit));
+    match ruled.window {
+        Some(window) => policy.parameter(WINDOW, integer(window.as_secs_ceil().max(1))),
+        None => policy.parameter(UNIT, CONCURRENT),
+    };
+}
+
+const CONCURRENT: &StringRef = sfv::string_ref("concurrent-requests");
+
+/// `"burst";r=12;t=2`
+fn standing(list: &mut ListSerializer<&mut String>, name: &StringRef, ruled: &Ruled) {
+    let decision = &ruled.decision;
+    list.bare_item(name)
+        .parameter(LEFT, integer(decision.remaining))
+        .parameter(SECONDS, integer(decision.reset_after.as_secs_ceil()));
+}
+
+/// Structured fields hold numbers of up to 15 digits. Larger ones are as good as the largest.
+fn integer(number: u64) -> Integer {
+    Integer::try_from(number).unwrap_or(Integer::MAX)
+}
+
+/// A name in characters that a header can hold.
+fn printable(name: &str) -> Cow<'_, str> {
+    let is_printable = |byte: u8| (b' '..=b'~').contains(&byte);
+    if name.bytes().all(is_printable) { Cow::Borrowed(name) } else { Cow::Owned(name.escape_default().to_string()) }
+}
+
+/// Values of headers, written one after the other into one buffer that all of them share in the end.
+#[derive(Default)]
+struct Values {
+    text: String,
+    of: SmallVec<[(HeaderName, Range<usize>); 8]>,
+}
+
+impl Values {
+    /// Keeps what `write` adds to the buffer as a header's value, if it says so.
+    fn write(&mut self, name: HeaderName, write: impl FnOnce(&mut String) -> bool) {
+        if self.text.capacity() == 0 {
+            self.text.reserve(256);
+        }
+        let start = self.text.len();
+        if write(&mut self.text) {
+            self.of.push((name, start..self.text.len()));
+        }
+    }
+
+    fn number(&mut self, name: HeaderName, number: u64) {
+        self.write(name, |text| write!(text, "{number}").is_ok());
+    }
+
+    /// A structured list with an entry for each limit; nothing if there are none.
+    fn list<'r>(
+        &mut self,
+        name: HeaderName,
+        limits: impl Iterator<Item = &'r Ruled>,
+        entry: impl Fn(&mut ListSerializer<&mut String>, &StringRef, &Ruled),
+    ) {
+        self.write(name, |text| {
+            let mut list = ListSerializer::with_buffer(text);
+            for ruled in limits {
+                if let Ok(name) = StringRef::from_str(&printable(ruled.id.as_str())) {
+                    entry(&mut list, name, ruled);
+                }
+            }
+            list.finish().is_some()
+        });
+    }
+
+    fn insert_into(self, headers: &mut HeaderMap) {
+        let text = Bytes::from(self.text);
+        for (name, range) in self.of {
+            // Digits and printable characters are a value: there is nothing to do about an error that cannot be.
+            if let Ok(value) = HeaderValue::from_maybe_shared(text.slice(range)) {
+                headers.insert(name, value);
+            }
+        }
+    }
+}

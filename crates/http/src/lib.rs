@@ -1,0 +1,40 @@
+//! What HTTP means to Tidegate. Requests become facts, and verdicts become responses.
+//!
+//! ```
+//! use http::{HeaderMap, Method, StatusCode, Uri};
+//! use tidegate_core::rules::RuleSet;
+//! use tidegate_core::{Limiter, MemoryStore, Timestamp};
+//! use tidegate_http::{Asked, Caller, HeaderStyle, HttpFacts, Reply, TrustedProxies};
+//!
+//! let rules = "rules: [{ id: login, match: { path: /login }, key: address, limit: log 1/min }]";
+//! let rules = RuleSet::parse("rules.yaml", rules).map_err(|findings| findings.to_string())?.rules;
+//! let limiter = Limiter::new(rules, MemoryStore::new());
+//!
+//! let (method, uri, headers) = (Method::POST, Uri::from_static("/login"), HeaderMap::new());
+//! let peer = [203, 0, 113, 7].into();
+//! let facts = HttpFacts::new(&method, &uri, &headers).address(TrustedProxies::none().client(peer, &headers));
+//! assert!(limiter.check_now(&facts).is_allowed());
+//!
+//! let ruling = limiter.check_now(&facts);
+//! let asked = Asked { at: Timestamp::from_secs(1_767_225_600), caller: Caller::Unauthenticated, random: 0 };
+//! let response = Reply::new(&ruling, &HeaderStyle::default(), asked).response();
+//! assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+//! assert_eq!(response.headers()["retry-after"], "60");
+//! # Ok::<(), String>(())
+//! ```
+//!
+//! Nothing here reads a clock, a random source or a socket.
+
+mod client;
+mod facts;
+mod forwarded;
+mod grpc;
+mod headers;
+mod problem;
+mod reply;
+
+pub use client::{ForwardingHeader, NetworkError, TrustedProxies};
+pub use facts::HttpFacts;
+pub use grpc::is_grpc;
+pub use headers::{Audience, HeaderStyle, ResetForm};
+pub use reply::{Asked, Caller, Reply};

@@ -1,0 +1,63 @@
+//! Why a request does not go ahead, in JSON (RFC 9457).
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::Serialize;
+use tidegate_core::Micros;
+
+use crate::reply::{Refused, Reply};
+
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
+#[derive(Serialize)]
+struct Problem<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
+    violated: Vec<&'a str>,
+}
+
+pub(crate) fn json(reply: &Reply<'_>, refused: Refused<'_>) -> Bytes {
+    let (kind, title) = match refused {
+        Refused::Denied(_) | Refused::TooLarge(_) => (QUOTA_EXCEEDED, "The assigned quota has been exceeded"),
+        Refused::Unavailable(_) => (REDUCED_CAPACITY, "Too little capacity for the moment"),
+        Refused::Unkeyed(_) => ("about:blank", "Forbidden"),
+    };
+    let detail = Detail { reply, refused }.to_string();
+    let violated = reply.violated().collect();
+    let problem = Problem { kind, title, status: reply.status().as_u16(), detail: &detail, violated };
+    // Text and numbers can always be written: there is nothing to do about an error that cannot be.
+    serde_json::to_vec(&problem).map(Bytes::from).unwrap_or_default()
+}
+
+/// The same in a sentence or two.
+pub(crate) struct Detail<'a> {
+    pub(crate) reply: &'a Reply<'a>,
+    pub(crate) refused: Refused<'a>,
+}
+
+impl fmt::Display for Detail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.reply.retry_after().map_or(1, Micros::as_secs_ceil).max(1);
+        match self.refused {
+            Refused::Denied(_) => write!(f, "Too many requests. Try again in {seconds} s."),
+            Refused::Unavailable(_) => {
+                write!(f, "Whether there is room for this request cannot be told now. Try again in {seconds} s.")
+            }
+            Refused::TooLarge(max) if self.reply.violated().next().is_some() => {
+                write!(f, "This request costs more than can ever pass at once, which is {max}. Trying again is no use.")
+            }
+            Refused::TooLarge(_) => {
+                f.write_str("This request costs more than can ever pass at once. Trying again is no use.")
+            }
+            Refused::Unkeyed(_) => {
+                f.write_str("This request does not say whom it is for, and is refused without that.")
+            }
+        }
+    }
+}

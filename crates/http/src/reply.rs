@@ -1,0 +1,152 @@
+//! What a request is answered.
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use tidegate_core::{DecidedBy, Micros, Outcome, Ruling, Timestamp};
+
+use crate::headers::HeaderStyle;
+use crate::{grpc, problem};
+
+/// Of whom a request comes, as far as it matters to what is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Caller {
+    /// Somebody has verified who it is.
+    Authenticated,
+    /// Nobody knows.
+    Unauthenticated,
+}
+
+impl Caller {
+    /// The caller of a request with these facts.
+    #[must_use]
+    pub fn of(facts: &crate::HttpFacts<'_>) -> Caller {
+        if facts.is_authenticated() { Caller::Authenticated } else { Caller::Unauthenticated }
+    }
+}
+
+/// When and by whom the limiter was asked, and some chance.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// The instant at which it was asked. One read *before* asking makes a reset the same second in every answer, one
+    /// read afterwards may not.
+    pub at: Timestamp,
+    /// By whom.
+    pub caller: Caller,
+    /// Any number, for [jitter](HeaderStyle::jitter).
+    pub random: u64,
+}
+
+/// A ruling, about to be told to whoever made the request.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply<'a> {
+    pub(crate) ruling: &'a Ruling,
+    pub(crate) style: &'a HeaderStyle,
+    pub(crate) asked: Asked,
+}
+
+/// Why a request does not go ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused<'a> {
+    /// It lacks a part of this rule's key.
+    Unkeyed(&'a str),
+    /// It may later.
+    Denied(Micros),
+    /// It may later, and no limit says so: the store is away.
+    Unavailable(Micros),
+    /// It costs more than this, which is all that can ever pass.
+    TooLarge(u64),
+}
+
+impl<'a> Reply<'a> {
+    /// Tells `ruling` in this style.
+    #[must_use]
+    pub const fn new(ruling: &'a Ruling, style: &'a HeaderStyle, asked: Asked) -> Reply<'a> {
+        Reply { ruling, style, asked }
+    }
+
+    pub(crate) fn refused(&self) -> Option<Refused<'a>> {
+        if let Some(rule) = &self.ruling.refused {
+            return Some(Refused::Unkeyed(rule));
+        }
+        match self.ruling.verdict.outcome {
+            Outcome::Allow { .. } => None,
+            Outcome::TooLarge { max } => Some(Refused::TooLarge(max)),
+            Outcome::Deny { retry_after } if self.is_store_away() => Some(Refused::Unavailable(retry_after)),
+            Outcome::Deny { retry_after } => Some(Refused::Denied(retry_after)),
+        }
+    }
+
+    /// Whether none of those who deny has counted anything.
+    fn is_store_away(&self) -> bool {
+        self.ruling.deniers().all(|ruled| match ruled.by {
+            DecidedBy::Deny | DecidedBy::AllowEnded => true,
+            DecidedBy::Store | DecidedBy::Limit | DecidedBy::Allow | DecidedBy::Local => false,
+        })
+    }
+
+    /// How long to wait before another try, jitter included. `None` if the request was allowed, or if no wait helps.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Micros> {
+        match self.refused()? {
+            Refused::Denied(wait) | Refused::Unavailable(wait) => {
+                let more = self.asked.random % self.style.jitter.get().saturating_add(1).max(1);
+                Some(Micros::new(wait.get().saturating_add(more)))
+            }
+            Refused::Unkeyed(_) | Refused::TooLarge(_) => None,
+        }
+    }
+
+    /// | status | the request |
+    /// |---|---|
+    /// | 200 | was allowed |
+    /// | 429 | was denied by a limit, or costs more than a limit can ever hold |
+    /// | 503 | was denied only because the store is away and a rule says `on_store_failure: deny` |
+    /// | 403 | lacks a part of a rule's key, and the rule says `on_missing_key: refuse` |
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self.refused() {
+            None => StatusCode::OK,
+            Some(Refused::Denied(_) | Refused::TooLarge(_)) => StatusCode::TOO_MANY_REQUESTS,
+            Some(Refused::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Some(Refused::Unkeyed(_)) => StatusCode::FORBIDDEN,
+        }
+    }
+
+    /// Why the request does not go ahead, as an RFC 9457 problem in JSON. Empty if it does.
+    #[must_use]
+    pub fn problem(&self) -> Bytes {
+        self.refused().map(|refused| problem::json(self, refused)).unwrap_or_default()
+    }
+
+    /// The whole response to a request that does not go ahead. To one that does: 200, and nothing in its body.
+    #[must_use]
+    pub fn response(&self) -> Response<Bytes> {
+        let mut response = Response::new(self.problem());
+        *response.status_mut() = self.status();
+        if !response.body().is_empty() {
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        }
+        self.write_headers(response.headers_mut());
+        response
+    }
+
+    /// The headers that make a whole gRPC response to a request that does not go ahead (with HTTP's status 200 and
+    /// nothing in its body): `RESOURCE_EXHAUSTED` with `RetryInfo`, `UNAVAILABLE` while the store is away, or
+    /// `PERMISSION_DENIED` if it lacks a part of a rule's key.
+    #[must_use]
+    pub fn grpc_headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        self.write_headers(&mut headers);
+        if let Some(refused) = self.refused() {
+            grpc::write(self, refused, &mut headers);
+        }
+        headers
+    }
+
+    /// The names of the limits that deny, if the caller may know them.
+    pub(crate) fn violated(&self) -> impl Iterator<Item = &'a str> {
+        let shown = self.style.audience.has(self.asked.caller);
+        self.ruling.deniers().filter(move |_| shown).map(|ruled| ruled.id.as_str())
+    }
+}
