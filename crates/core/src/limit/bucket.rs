@@ -64,7 +64,7 @@ impl Bucket {
         self.answer(self.owed(line, now), cost)
     }
 
-    #[inline]
+    #[inline(always)]
     fn answer(&self, spent: u64, cost: u64) -> Decision {
         if cost > self.capacity {
             return self.refusal(spent, Outcome::TooLarge { max: self.capacity });

@@ -37,6 +37,9 @@ const SLOTS_A_ROW: usize = 64;
 pub(super) const WORDS_A_SLOT: usize = Entry::BYTES / size_of::<u64>();
 const WORDS_A_PART: usize = SLOTS_A_ROW * WORDS_A_SLOT;
 
+/// What lies where no table has reached. Nobody writes there.
+static NOTHING: [AtomicU64; 2 * WORDS_A_SLOT] = [const { AtomicU64::new(0) }; 2 * WORDS_A_SLOT];
+
 /// Slots for any number of shards. Whoever holds a shard's lock may use that shard's slots.
 pub(super) struct Ground {
     shards: usize,
@@ -204,9 +207,14 @@ impl<'a> Slots<'a> {
         (index + self.shard * 8) % SLOTS_A_ROW * WORDS_A_SLOT
     }
 
-    /// The four slots that begin with slot `index`, an even number; `None` if no table has reached them yet.
+    /// The four slots that begin with slot `index`, an even number. Those that no table has reached yet are empty.
     #[inline]
-    pub(super) fn quad(self, index: usize) -> Option<Quad<'a>> {
+    pub(super) fn quad(self, index: usize) -> Quad<'a> {
+        self.quad_reached(index).unwrap_or(Quad::EMPTY)
+    }
+
+    #[inline]
+    fn quad_reached(self, index: usize) -> Option<Quad<'a>> {
         let (field, row) = Ground::locate(index / SLOTS_A_ROW);
         let field = self.ground.fields.get(field)?.get()?;
         let part = (row * self.ground.shards + self.shard) * WORDS_A_PART;
@@ -256,6 +264,9 @@ impl<'a> Line<'a> {
 }
 
 impl<'a> Quad<'a> {
+    /// Four slots without keys.
+    pub(super) const EMPTY: Quad<'static> = Quad { lines: [Line { words: &NOTHING }; 2] };
+
     /// The keys of its slots; zero where there are none.
     #[inline]
     pub(super) fn keys(self) -> [u64; 4] {

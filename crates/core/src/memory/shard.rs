@@ -2,6 +2,7 @@
 
 use std::array;
 use std::collections::BTreeMap;
+use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::fingerprint::Fingerprint;
@@ -58,7 +59,7 @@ pub(super) struct Shard<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Foreseen<'a> {
     places: u32,
-    quad: Option<Quad<'a>>,
+    quad: Quad<'a>,
 }
 
 /// What most checks do not touch.
@@ -91,8 +92,8 @@ pub(super) enum Edit {
 }
 
 /// Every so many writes to known keys, some slots are swept.
-const WRITES_BETWEEN_SWEEPS: u32 = 64;
-const SLOTS_A_SWEEP: usize = 16;
+const WRITES_BETWEEN_SWEEPS: u32 = 256;
+const SLOTS_A_SWEEP: usize = 32;
 /// A new key pays for the look at more slots than it takes, so that sweeping keeps ahead of growth.
 const SLOTS_A_NEW_KEY: usize = 4;
 /// How far a new key may look for room in a full shard.
@@ -114,7 +115,7 @@ impl<'a> Shard<'a> {
     pub(super) fn foresee(head: &'a Head, slots: Slots<'a>, of: Fingerprint) -> Foreseen<'a> {
         let table = head.table();
         let quad = table.first_quad(slots, of.key);
-        if let (Some(quad), LEAST_TO_FETCH..) = (quad, table.places()) {
+        if table.places() >= LEAST_TO_FETCH {
             quad.fetch();
         }
         Foreseen { places: table.places(), quad }
@@ -168,15 +169,16 @@ impl<'a> Shard<'a> {
     /// The same, beginning where it was [foreseen](Shard::foresee) to be.
     #[inline]
     fn find_foreseen(&self, of: Fingerprint, foreseen: Foreseen<'a>) -> Option<Slot<'a>> {
-        let Some(quad) = foreseen.quad.filter(|_| foreseen.places == self.table().places()) else {
+        if foreseen.places != self.table().places() {
             return self.find(of);
-        };
+        }
+        let quad = foreseen.quad;
         // Whether it is the first or one of the four is anyone's guess, so there is no branch on it.
         let (keys, is_first) = (quad.keys(), self.first().key() == of.key);
         let smaller = smaller_than(of.key, keys);
         if is_first | ((smaller < 4) & (keys[smaller % 4] == of.key)) {
             let slot = quad.slot(smaller % 4);
-            return Some(if is_first { self.first() } else { slot });
+            return Some(select_unpredictable(is_first, self.first(), slot));
         }
         self.find(of)
     }

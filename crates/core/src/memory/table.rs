@@ -5,6 +5,8 @@
 //! it began; growing is two passes over the array. The table runs nearly full and grows by a tenth, not twofold: that is
 //! what keeps a key below 43 bytes.
 
+use std::hint::select_unpredictable;
+
 use super::ground::{Entry, Line, Quad, Slot, Slots};
 
 /// How many keys the table has, and how many places they are spread over. The slots are kept apart.
@@ -50,10 +52,10 @@ impl Table {
         2 * ((u128::from(key) * u128::from(places / 2)) >> 64) as usize
     }
 
-    /// Where a key points to.
+    /// Where a key points to; four empty slots if the table has none.
     #[inline]
-    pub(super) fn first_quad(self, slots: Slots<'_>, key: u64) -> Option<Quad<'_>> {
-        slots.quad(Table::place(key, self.places))
+    pub(super) fn first_quad(self, slots: Slots<'_>, key: u64) -> Quad<'_> {
+        select_unpredictable(self.places == 0, Quad::EMPTY, slots.quad(Table::place(key, self.places)))
     }
 
     /// The slot that holds the key.
