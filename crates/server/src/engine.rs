@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::{Facts, Limiter, Ruling};
+use tidegate_core::{BroughtLimit, DecidedBy, Decision, Facts, Key, Limiter, Ruling};
 
 use crate::store::AnyStore;
 
@@ -47,11 +47,26 @@ impl Engine {
     /// As [`Engine::check`], for callers that do not await. `None` if the store may make them wait, and then nothing
     /// was asked of it.
     pub fn check_now(&self, facts: &(impl Facts + Sync + ?Sized)) -> Option<Ruling> {
+        self.at_once(|| self.check(facts))
+    }
+
+    /// Takes `cost` from `key` under a limit that the request brings, or says when to come back.
+    pub async fn charge(&self, limit: &BroughtLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
+        self.limiter.charge(limit, key, cost).await
+    }
+
+    /// As [`Engine::charge`], for callers that do not await. `None` if the store may make them wait, and then nothing was
+    /// asked of it.
+    pub fn charge_now(&self, limit: &BroughtLimit, key: &Key<'_>, cost: u64) -> Option<(Decision, DecidedBy)> {
+        self.at_once(|| self.charge(limit, key, cost))
+    }
+
+    fn at_once<F: Future>(&self, ask: impl FnOnce() -> F) -> Option<F::Output> {
         if !self.limiter.store().is_in_memory() {
             return None;
         }
-        match pin!(self.check(facts)).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(ruling) => Some(ruling),
+        match pin!(ask()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Some(answer),
             Poll::Pending => None,
         }
     }

@@ -3,6 +3,8 @@
 pub mod cli;
 pub mod engine;
 pub mod listen;
+pub mod receipts;
+pub mod resp;
 pub mod serve;
 pub mod store;
 pub mod watch;

@@ -30,7 +30,7 @@ pub(super) struct Terms<'m> {
     pub(super) rule: &'m str,
     pub(super) policy: OnStoreFailure,
     /// What this process may decide by itself.
-    share: Option<&'m Limit>,
+    pub(super) share: Option<&'m Limit>,
 }
 
 /// The terms of the charges that these rules make, in their order.

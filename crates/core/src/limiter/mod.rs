@@ -7,10 +7,12 @@ mod ledger;
 mod peeking;
 mod reserving;
 mod ruling;
+mod single;
 
 pub use health::{Condition, Health, Reports, WithoutStore};
 pub use peeking::ResetError;
 pub use ruling::{DecidedBy, Ruled, Ruling};
+pub use single::BroughtLimit;
 
 use std::future::Future;
 use std::pin::pin;
@@ -25,7 +27,9 @@ use self::health::Watch;
 use self::ruling::Decided;
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
+use crate::decision::Decision;
 use crate::facts::Facts;
+use crate::key::Key;
 use crate::memory::MemoryStore;
 use crate::receipt::{Receipt, Settlement};
 use crate::rules::{Matched, MatchedRule, Mode, RuleSet, Switches};
@@ -228,10 +232,19 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 impl<D: Clock, C: Clock> Limiter<MemoryStore<D>, C> {
     /// As [`Limiter::check`], for callers that do not await: a store in memory never makes them wait.
     pub fn check_now(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
-        match pin!(self.check(facts)).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(ruling) => ruling,
-            Poll::Pending => unreachable!("the futures of a store in memory are ready at once"),
-        }
+        at_once(self.check(facts))
+    }
+
+    /// As [`Limiter::charge`], for callers that do not await.
+    pub fn charge_now(&self, limit: &BroughtLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
+        at_once(self.charge(limit, key, cost))
+    }
+}
+
+fn at_once<T>(answer: impl Future<Output = T>) -> T {
+    match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => unreachable!("the futures of a store in memory are ready at once"),
     }
 }
 

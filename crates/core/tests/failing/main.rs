@@ -8,6 +8,7 @@
 
 mod support;
 
+mod brought;
 mod keys;
 mod outages;
 mod policies;

@@ -1,0 +1,137 @@
+//! Servers in processes of their own, on the first core.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::engine::Engine;
+use tidegate::listen::{self, Listener};
+use tidegate::resp::{Door, Settings};
+use tidegate_core::rules::RuleSet;
+use tidegate_core::{Limiter, MemoryStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
+
+const RESP: &str = "serve-resp";
+const ECHO: &str = "serve-echo";
+
+/// Whether this process was started to serve.
+pub fn is_asked_for() -> bool {
+    std::env::args().nth(1).is_some_and(|argument| [RESP, ECHO].contains(&argument.as_str()))
+}
+
+/// Serves until it is killed, in a runtime as the server's own: a worker for each core that it may use, here one.
+pub fn serve() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        match std::env::args().nth(1).as_deref() {
+            Some(RESP) => serve_resp().await,
+            _ => serve_echo().await,
+        }
+    });
+}
+
+async fn serve_resp() {
+    let engine = Engine::new(Limiter::new(RuleSet::default(), MemoryStore::new().into()));
+    let door = Arc::new(Door::new(Arc::new(engine), Settings::default()));
+    let listener = Listener::bind(listen::Settings::at(any_port())).expect("a port");
+    println!("{}", listener.address());
+    let stop = CancellationToken::new();
+    let serve = move |stream, peer: listen::Peer| {
+        let door = Arc::clone(&door);
+        async move { door.serve(stream, peer.address, CancellationToken::new()).await }
+    };
+    // As the server does it: not on the thread that waits for the runtime to end.
+    let _ = tokio::spawn(listener.serve(stop, serve)).await;
+}
+
+/// Sends back whatever comes: the bare way there and back.
+async fn serve_echo() {
+    let listener = tokio::net::TcpListener::bind(any_port()).await.expect("a port");
+    println!("{}", listener.local_addr().expect("an address"));
+    let accepting = async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.set_nodelay(true);
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 4_096];
+                while let Ok(came @ 1..) = stream.read(&mut bytes).await {
+                    if stream.write_all(&bytes[..came]).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    };
+    let _ = tokio::spawn(accepting).await;
+}
+
+fn any_port() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+/// A server that ends when this is dropped.
+pub struct Server {
+    process: Child,
+    pub address: SocketAddr,
+}
+
+impl Server {
+    /// Our Redis door.
+    pub fn resp() -> Server {
+        Server::ourselves(RESP)
+    }
+
+    /// What only echoes.
+    pub fn echo() -> Server {
+        Server::ourselves(ECHO)
+    }
+
+    fn ourselves(what: &str) -> Server {
+        let program = std::env::current_exe().expect("this program");
+        let mut process = pinned(program).arg(what).stdout(Stdio::piped()).spawn().expect("taskset is installed");
+        let stdout = process.stdout.take().expect("its output");
+        let line = BufReader::new(stdout).lines().next().expect("a line").expect("text");
+        Server { process, address: line.parse().expect("an address") }
+    }
+
+    /// Redis itself, which keeps nothing on disk.
+    pub fn redis() -> Server {
+        Server::peer("redis-server", |port| {
+            vec!["--port".into(), port, "--bind".into(), "127.0.0.1".into(), "--save".into(), String::new()]
+        })
+    }
+
+    /// Any server that is told its port.
+    pub fn peer(program: impl AsRef<std::ffi::OsStr>, arguments: impl Fn(String) -> Vec<String>) -> Server {
+        let port = TcpListener::bind(any_port()).and_then(|free| free.local_addr()).expect("a free port").port();
+        let process = pinned(program)
+            .args(arguments(port.to_string()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the peer is installed");
+        let server = Server { process, address: SocketAddr::from(([127, 0, 0, 1], port)) };
+        for _ in 0..1_000 {
+            if TcpStream::connect(server.address).is_ok() {
+                return server;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the peer does not listen");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn pinned(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]).arg(program);
+    command
+}

@@ -1,0 +1,185 @@
+//! Receipts as text, to be kept by whoever was admitted.
+//!
+//! All that a store needs to settle an admission is in the text, so that any node of a fleet can do it, also one that was
+//! started since. Who has the text can settle what it stands for, and nothing else: an admission is known by an id that
+//! cannot be guessed.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use tidegate_core::limit::Mark;
+use tidegate_core::{Held, Key, Limit, Receipt, ReceiptId, RuleId};
+
+/// The first byte, so that a later form can be told from this one.
+const FORM: u8 = 1;
+/// The longest text that can be a receipt.
+const LONGEST: usize = 64 * 1_024;
+
+/// Text that is not a receipt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this is not a receipt: give one as it came, whole")]
+pub struct NotAReceipt;
+
+/// What a request was admitted with, as one word. `None` if there is nothing to give back.
+#[must_use]
+pub fn write(receipts: &[Receipt]) -> Option<String> {
+    if receipts.is_empty() {
+        return None;
+    }
+    let mut bytes = vec![FORM];
+    number(&mut bytes, receipts.len() as u64);
+    for Receipt { id, held } in receipts {
+        bytes.extend_from_slice(&id.get().to_be_bytes());
+        number(&mut bytes, held.len() as u64);
+        for Held { rule, key, limit, taken, mark } in held {
+            text(&mut bytes, rule.as_str().as_bytes());
+            number(&mut bytes, key.parts().count() as u64);
+            key.parts().for_each(|part| text(&mut bytes, part));
+            text(&mut bytes, limit.to_string().as_bytes());
+            number(&mut bytes, *taken);
+            number(&mut bytes, mark.0);
+            number(&mut bytes, mark.1);
+        }
+    }
+    Some(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+/// What was written.
+///
+/// # Errors
+/// If it is something else.
+pub fn read(word: &[u8]) -> Result<Vec<Receipt>, NotAReceipt> {
+    if word.len() > LONGEST {
+        return Err(NotAReceipt);
+    }
+    let bytes = URL_SAFE_NO_PAD.decode(word).map_err(|_| NotAReceipt)?;
+    let mut rest = Rest(&bytes);
+    let receipts = rest.receipts().ok_or(NotAReceipt)?;
+    if rest.0.is_empty() { Ok(receipts) } else { Err(NotAReceipt) }
+}
+
+fn text(bytes: &mut Vec<u8>, text: &[u8]) {
+    number(bytes, text.len() as u64);
+    bytes.extend_from_slice(text);
+}
+
+/// Seven bits a byte, the last byte below 128.
+fn number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(u8::try_from(number & 0x7f).unwrap_or_default() | 0x80);
+        number >>= 7;
+    }
+    bytes.push(u8::try_from(number).unwrap_or_default());
+}
+
+/// What is still to be read.
+struct Rest<'b>(&'b [u8]);
+
+impl<'b> Rest<'b> {
+    fn receipts(&mut self) -> Option<Vec<Receipt>> {
+        if self.take(1)? != [FORM] {
+            return None;
+        }
+        (0..self.count()?).map(|_| self.receipt()).collect()
+    }
+
+    fn receipt(&mut self) -> Option<Receipt> {
+        let id = ReceiptId::new(u128::from_be_bytes(self.take(16)?.try_into().ok()?));
+        let held = (0..self.count()?).map(|_| self.held()).collect::<Option<_>>()?;
+        Some(Receipt { id, held })
+    }
+
+    fn held(&mut self) -> Option<Held> {
+        let rule = RuleId::new(std::str::from_utf8(self.text()?).ok()?);
+        let parts = (0..self.count()?).map(|_| self.text()).collect::<Option<Vec<_>>>()?;
+        let limit: Limit = std::str::from_utf8(self.text()?).ok()?.parse().ok()?;
+        let (taken, mark) = (self.number()?, Mark(self.number()?, self.number()?));
+        Some(Held { rule, key: Key::of(parts), limit, taken, mark })
+    }
+
+    fn take(&mut self, length: usize) -> Option<&'b [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn text(&mut self) -> Option<&'b [u8]> {
+        let length = self.count()?;
+        self.take(length)
+    }
+
+    /// A number of things that take a byte each at least: never more than there are bytes.
+    fn count(&mut self) -> Option<usize> {
+        usize::try_from(self.number()?).ok().filter(|count| *count <= self.0.len())
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = *self.take(1)?.first()?;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits {
+                return None;
+            }
+            number |= bits << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn receipt(id: u128, held: Vec<Held>) -> Receipt {
+        Receipt { id: ReceiptId::new(id), held }
+    }
+
+    fn held(rule: &str, parts: &[&str], limit: &str, taken: u64, mark: Mark) -> Held {
+        Held { rule: RuleId::new(rule), key: Key::of(parts), limit: limit.parse().unwrap(), taken, mark }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let one = receipt(7, vec![held("r", &["alice"], "concurrent 10 ttl 30s", 1, Mark(0, 0))]);
+        let two = receipt(
+            u128::MAX,
+            vec![
+                held("a", &[], "20/s burst 50", u64::MAX, Mark(1, u64::MAX)),
+                held("b.hourly", &["", "x,y", &"z".repeat(300)], "shaper 10/s queue 50", 127, Mark(128, 1 << 40)),
+            ],
+        );
+        for receipts in [vec![one.clone()], vec![two.clone()], vec![one, two]] {
+            let word = write(&receipts).unwrap();
+            assert!(word.bytes().all(|byte| byte.is_ascii_graphic()));
+            assert_eq!(read(word.as_bytes()), Ok(receipts));
+        }
+        assert_eq!(write(&[]), None);
+    }
+
+    #[test]
+    fn what_was_cut_or_added_to_is_not_a_receipt() {
+        let word = write(&[receipt(7, vec![held("r", &["alice"], "10/s", 1, Mark(0, 0))])]).unwrap();
+        for end in 0..word.len() {
+            assert_eq!(read(&word.as_bytes()[..end]), Err(NotAReceipt));
+        }
+        assert_eq!(read(format!("{word}AAAA").as_bytes()), Err(NotAReceipt));
+        assert_eq!(read(&[b'A'; 2 * LONGEST]), Err(NotAReceipt));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_receipt_or_not(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = read(&bytes);
+            let mut bytes = bytes;
+            bytes.insert(0, FORM);
+            if let Ok(receipts) = read(URL_SAFE_NO_PAD.encode(&bytes).as_bytes()) {
+                prop_assert!(receipts.len() <= bytes.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What is known of a request, as `TG.CHECK` and its kin are told: `method GET path /search user alice header x-tier gold`.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+use tidegate_core::{Fact, Facts};
+
+use super::most_like;
+use crate::resp::reply::echo;
+use crate::resp::request::Words;
+
+/// A request as it was told, borrowing the words.
+#[derive(Debug, Default)]
+pub(super) struct Asked<'a> {
+    told: SmallVec<[Told<'a>; 8]>,
+    /// What stands behind the question mark of the path.
+    query: &'a str,
+    address: Option<IpAddr>,
+    cost: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Told<'a> {
+    kind: Kind,
+    /// Empty unless the kind has names.
+    name: &'a str,
+    value: &'a str,
+}
+
+/// What can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Method,
+    Path,
+    Host,
+    Address,
+    ApiKey,
+    User,
+    Tier,
+    Cost,
+    Header,
+    Query,
+    Cookie,
+    Claim,
+    Descriptor,
+}
+
+const KINDS: [(&str, Kind); 14] = [
+    ("method", Kind::Method),
+    ("path", Kind::Path),
+    ("host", Kind::Host),
+    ("ip", Kind::Address),
+    ("address", Kind::Address),
+    ("api_key", Kind::ApiKey),
+    ("user", Kind::User),
+    ("tier", Kind::Tier),
+    ("cost", Kind::Cost),
+    ("header", Kind::Header),
+    ("query", Kind::Query),
+    ("cookie", Kind::Cookie),
+    ("claim", Kind::Claim),
+    ("descriptor", Kind::Descriptor),
+];
+
+impl Kind {
+    const fn has_names(self) -> bool {
+        matches!(self, Kind::Header | Kind::Query | Kind::Cookie | Kind::Claim | Kind::Descriptor)
+    }
+
+    fn name(self) -> &'static str {
+        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// What cannot be understood of what was told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Misunderstood {
+    #[error(
+        "'{0}' says nothing of a request: write method, path, host, ip, api_key, user, tier or cost with a value, or header, query, cookie, claim or descriptor with a name and a value{1}"
+    )]
+    Kind(String, String),
+    #[error("a value is missing behind '{0}'")]
+    NoValue(&'static str),
+    #[error("'{0}' needs a name and a value, such as: {0} x-tier gold")]
+    NoName(&'static str),
+    #[error("'{0}' was given twice")]
+    Twice(&'static str),
+    #[error("the value of '{0}' is not text in UTF-8")]
+    NotText(&'static str),
+    #[error("'{0}' is not an address: write one such as 203.0.113.7 or 2001:db8::7")]
+    Address(String),
+    #[error("'{0}' is not a cost: write a whole number from 0 on")]
+    Cost(String),
+    #[error("tell something of the request, such as: method GET path /search user alice")]
+    Nothing,
+}
+
+impl<'a> Asked<'a> {
+    /// Understands what `words` tell of a request.
+    pub(super) fn decode(words: Words<'a>) -> Result<Asked<'a>, Misunderstood> {
+        let mut asked = Asked::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let (kind, joined) = kind(word)?;
+            let text = |word: Option<&'a [u8]>, missing| {
+                std::str::from_utf8(word.ok_or(missing)?).map_err(|_| Misunderstood::NotText(kind.name()))
+            };
+            let name = match joined {
+                Some(name) => name,
+                None if kind.has_names() => text(words.next(), Misunderstood::NoName(kind.name()))?,
+                None => "",
+            };
+            let missing =
+                if kind.has_names() { Misunderstood::NoName(kind.name()) } else { Misunderstood::NoValue(kind.name()) };
+            asked.add(Told { kind, name, value: text(words.next(), missing)? })?;
+        }
+        if asked.told.is_empty() { Err(Misunderstood::Nothing) } else { Ok(asked) }
+    }
+
+    fn add(&mut self, mut told: Told<'a>) -> Result<(), Misunderstood> {
+        let Told { kind, value, .. } = told;
+        if !kind.has_names() && self.told.iter().any(|told| told.kind == kind) {
+            return Err(Misunderstood::Twice(kind.name()));
+        }
+        match kind {
+            Kind::Address => {
+                self.address = Some(value.parse().map_err(|_| Misunderstood::Address(echo(value.as_bytes())))?);
+            }
+            Kind::Cost => self.cost = Some(value.parse().map_err(|_| Misunderstood::Cost(echo(value.as_bytes())))?),
+            Kind::Path => (told.value, self.query) = value.split_once('?').unwrap_or((value, "")),
+            _ => {}
+        }
+        self.told.push(told);
+        Ok(())
+    }
+
+    fn find(&self, kind: Kind, is: impl Fn(&str) -> bool) -> Option<&'a str> {
+        self.told.iter().find(|told| told.kind == kind && is(told.name)).map(|told| told.value)
+    }
+
+    fn in_path(&self, name: &str) -> Option<&'a str> {
+        let pairs = self.query.split('&').filter(|pair| !pair.is_empty());
+        let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        pairs.find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+}
+
+/// What a word says is coming. A name may be joined to it, as rules write it: `header:x-tier`.
+fn kind(word: &[u8]) -> Result<(Kind, Option<&str>), Misunderstood> {
+    let unknown = || Misunderstood::Kind(echo(word), suggestion(word));
+    let text = std::str::from_utf8(word).map_err(|_| unknown())?;
+    let (text, joined) = text.split_once(':').map_or((text, None), |(text, name)| (text, Some(name)));
+    let found = KINDS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, kind)| *kind);
+    match found {
+        Some(kind) if joined.is_none() || kind.has_names() => Ok((kind, joined)),
+        _ => Err(unknown()),
+    }
+}
+
+fn suggestion(word: &[u8]) -> String {
+    let text = String::from_utf8_lossy(word.get(..32).unwrap_or(word));
+    let near = most_like(&text, KINDS.iter().map(|(name, _)| *name));
+    near.map(|near| format!(". Did you mean {near}?")).unwrap_or_default()
+}
+
+impl Facts for Asked<'_> {
+    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>> {
+        let any = |_: &str| true;
+        let value = match fact {
+            Fact::Method => self.find(Kind::Method, any),
+            Fact::Path => self.find(Kind::Path, any),
+            Fact::Host => self.find(Kind::Host, any),
+            Fact::ApiKey => self.find(Kind::ApiKey, any),
+            Fact::User => self.find(Kind::User, any),
+            Fact::Tier => self.find(Kind::Tier, any),
+            Fact::Header(name) => self.find(Kind::Header, |known| known.eq_ignore_ascii_case(name)),
+            Fact::Query(name) => self.find(Kind::Query, |known| known == name).or_else(|| self.in_path(name)),
+            Fact::Cookie(name) => self.find(Kind::Cookie, |known| known == name),
+            Fact::Claim(name) => self.find(Kind::Claim, |known| known == name),
+            Fact::Descriptor(name) => self.find(Kind::Descriptor, |known| known == name),
+        };
+        value.map(Cow::Borrowed)
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
+    fn hits(&self) -> Option<u64> {
+        self.cost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::request::{OwnedWords, Span};
+
+    fn owned(text: &str) -> OwnedWords {
+        let words = text.split(' ').map(|word| {
+            let begin = word.as_ptr() as usize - text.as_ptr() as usize;
+            Span { begin, end: begin + word.len() }
+        });
+        let spans: Vec<_> = words.filter(|span| span.end > span.begin).collect();
+        Words::new(text.as_bytes(), &spans).to_owned()
+    }
+
+    fn wrong(text: &str) -> Misunderstood {
+        Asked::decode(owned(text).words()).unwrap_err()
+    }
+
+    #[test]
+    fn what_a_person_types_are_facts() {
+        let words = owned(
+            "METHOD GET path /search?q=tea&n=3 user alice ip 192.0.2.7 header X-Tier gold header:x-env prod claim sub 7 cost 5 query n 4",
+        );
+        let asked = Asked::decode(words.words()).unwrap();
+        for (fact, value) in [
+            (Fact::Method, Some("GET")),
+            (Fact::Path, Some("/search")),
+            (Fact::User, Some("alice")),
+            (Fact::Header("x-tier"), Some("gold")),
+            (Fact::Header("x-env"), Some("prod")),
+            (Fact::Query("q"), Some("tea")),
+            (Fact::Query("n"), Some("4")),
+            (Fact::Claim("sub"), Some("7")),
+            (Fact::Tier, None),
+            (Fact::Host, None),
+        ] {
+            assert_eq!(asked.get(fact).as_deref(), value, "{fact:?}");
+        }
+        assert_eq!((asked.address(), asked.hits()), (Some("192.0.2.7".parse().unwrap()), Some(5)));
+    }
+
+    #[test]
+    fn what_is_wrong_comes_with_what_to_write() {
+        assert!(wrong("headr x-tier gold").to_string().contains("Did you mean header?"));
+        assert!(wrong("colour blue").to_string().contains("write method, path"));
+        assert!(wrong("user:x alice").to_string().contains("'user:x'"));
+        assert_eq!(wrong("user"), Misunderstood::NoValue("user"));
+        assert_eq!(wrong("user alice header x-tier"), Misunderstood::NoName("header"));
+        assert_eq!(wrong("user alice user bob"), Misunderstood::Twice("user"));
+        assert_eq!(wrong("ip 1.2.3"), Misunderstood::Address("1.2.3".to_owned()));
+        assert_eq!(wrong("cost -1"), Misunderstood::Cost("-1".to_owned()));
+        assert_eq!(wrong(""), Misunderstood::Nothing);
+        let bytes = Words::new(b"user\xff", &[Span { begin: 0, end: 4 }, Span { begin: 4, end: 5 }]).to_owned();
+        assert_eq!(Asked::decode(bytes.words()).unwrap_err(), Misunderstood::NotText("user"));
+    }
+}

@@ -1,0 +1,244 @@
+//! What commands there are, and `COMMAND`, which tells clients.
+
+use super::{Command, most_like};
+use crate::resp::reply::{Reply, echo};
+use crate::resp::request::Words;
+
+/// A command.
+pub(super) struct Entry {
+    pub(super) name: &'static str,
+    pub(super) command: Command,
+    /// How many words it has, its name included: so many if positive, so many or more if negative.
+    arity: i64,
+    /// Whether the first word after the name says whom to charge.
+    has_key: bool,
+    group: &'static str,
+    summary: &'static str,
+    arguments: &'static [Argument],
+}
+
+struct Argument {
+    name: &'static str,
+    kind: &'static str,
+    /// What stands before it.
+    token: Option<&'static str>,
+    is_optional: bool,
+    is_multiple: bool,
+}
+
+const fn argument(name: &'static str, kind: &'static str) -> Argument {
+    Argument { name, kind, token: None, is_optional: false, is_multiple: false }
+}
+
+const fn optional(argument: Argument) -> Argument {
+    Argument { is_optional: true, ..argument }
+}
+
+const fn many(argument: Argument) -> Argument {
+    Argument { is_multiple: true, ..argument }
+}
+
+const fn after(token: &'static str, argument: Argument) -> Argument {
+    Argument { token: Some(token), ..argument }
+}
+
+const NO_ARGUMENTS: &[Argument] = &[];
+const SUBCOMMAND: &[Argument] = &[argument("subcommand", "string"), optional(many(argument("argument", "string")))];
+const FACTS: &[Argument] = &[many(argument("fact value | fact name value", "string"))];
+
+const fn entry(
+    (name, command, arity): (&'static str, Command, i64),
+    group: &'static str,
+    summary: &'static str,
+    arguments: &'static [Argument],
+) -> Entry {
+    Entry { name, command, arity, has_key: matches!(command, Command::Throttle), group, summary, arguments }
+}
+
+static COMMANDS: [Entry; 15] = [
+    entry(
+        ("CL.THROTTLE", Command::Throttle, -5),
+        "limiting",
+        "Takes from a key under a limit given here: count per period seconds, max_burst more at once",
+        &[
+            argument("key", "key"),
+            argument("max_burst", "integer"),
+            argument("count", "integer"),
+            argument("period", "integer"),
+            optional(argument("quantity", "integer")),
+        ],
+    ),
+    entry(
+        ("TG.CHECK", Command::Check, -3),
+        "limiting",
+        "Decides a request by the rules, and charges it if it may go ahead",
+        FACTS,
+    ),
+    entry(("TG.PEEK", Command::Peek, -3), "limiting", "Tells what TG.CHECK would answer, and charges nothing", FACTS),
+    entry(
+        ("TG.SETTLE", Command::Settle, -3),
+        "limiting",
+        "Settles what TG.CHECK reserved at what it really was, and frees what it holds",
+        &[argument("receipt", "string"), many(argument("actual", "integer"))],
+    ),
+    entry(
+        ("TG.RESET", Command::Forgive, -3),
+        "limiting",
+        "Forgets all that the keys of a request have spent, under all rules that govern it or under one",
+        &[optional(after("RULE", argument("id", "string"))), many(argument("fact value | fact name value", "string"))],
+    ),
+    entry(
+        ("PING", Command::Ping, -1),
+        "connection",
+        "Answers PONG, or the message",
+        &[optional(argument("message", "string"))],
+    ),
+    entry(("ECHO", Command::Echo, 2), "connection", "Answers the message", &[argument("message", "string")]),
+    entry(
+        ("HELLO", Command::Hello, -1),
+        "connection",
+        "Chooses the version of the protocol, and says who is speaking",
+        &[
+            optional(argument("protover", "integer")),
+            optional(after("AUTH", argument("username password", "string"))),
+            optional(after("SETNAME", argument("name", "string"))),
+        ],
+    ),
+    entry(
+        ("AUTH", Command::Auth, -2),
+        "connection",
+        "Shows a password",
+        &[optional(argument("username", "string")), argument("password", "string")],
+    ),
+    entry(("CLIENT", Command::Client, -2), "connection", "What a client says of itself", SUBCOMMAND),
+    entry(
+        ("COMMAND", Command::Catalogue, -1),
+        "server",
+        "What commands there are",
+        &[
+            optional(argument("COUNT | DOCS | INFO | LIST | GETKEYS", "string")),
+            optional(many(argument("name", "string"))),
+        ],
+    ),
+    entry(
+        ("INFO", Command::Info, -1),
+        "server",
+        "How the server is doing",
+        &[optional(many(argument("section", "string")))],
+    ),
+    entry(
+        ("SELECT", Command::Select, 2),
+        "connection",
+        "Chooses database 0, the only one",
+        &[argument("index", "integer")],
+    ),
+    entry(("RESET", Command::Reset, 1), "connection", "Makes the connection as if it were new", NO_ARGUMENTS),
+    entry(("QUIT", Command::Quit, -1), "connection", "Closes the connection", NO_ARGUMENTS),
+];
+
+impl Entry {
+    pub(super) fn takes(&self, words: usize) -> bool {
+        let words = i64::try_from(words).unwrap_or(i64::MAX);
+        let most = if self.command == Command::Throttle { 6 } else { i64::MAX };
+        if self.arity < 0 { words >= -self.arity && words <= most } else { words == self.arity }
+    }
+}
+
+pub(super) fn find(name: &[u8]) -> Option<&'static Entry> {
+    COMMANDS.iter().find(|entry| entry.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// The command that is spelled most like `name`, if any is.
+pub(super) fn nearest(name: &[u8]) -> Option<&'static str> {
+    let name = std::str::from_utf8(name).ok().filter(|name| name.len() <= 32)?;
+    most_like(name, COMMANDS.iter().map(|entry| entry.name))
+}
+
+pub(super) fn answer(words: Words<'_>, reply: &mut Reply<'_>) {
+    let asked = words.get(1).unwrap_or_default().to_ascii_uppercase();
+    let named = || words.after(2).iter().map(find);
+    match (asked.as_slice(), words.len()) {
+        (b"", 1) => list(COMMANDS.iter().map(Some), reply),
+        (b"INFO", 2) => list(COMMANDS.iter().map(Some), reply),
+        (b"INFO", _) => list(named(), reply),
+        (b"COUNT", 2) => reply.count(COMMANDS.len() as u64),
+        (b"LIST", 2) => {
+            reply.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|entry| reply.bulk(entry.name.to_ascii_lowercase()));
+        }
+        (b"DOCS", 2) => docs(COMMANDS.iter(), reply),
+        (b"DOCS", _) => docs(named().flatten(), reply),
+        (b"GETKEYS", 4..) => match find(words.get(2).unwrap_or_default()) {
+            Some(entry) if entry.has_key => {
+                reply.array(1);
+                reply.bulk(words.get(3).unwrap_or_default());
+            }
+            Some(_) => reply.error("ERR", "The command has no key arguments"),
+            None => reply.error("ERR", "Invalid command specified"),
+        },
+        _ => {
+            let asked = echo(words.get(1).unwrap_or_default());
+            reply.error("ERR", format_args!("unknown subcommand or wrong number of arguments for '{asked}': there are COUNT, DOCS, GETKEYS, INFO and LIST"));
+        }
+    }
+}
+
+/// What clients need to know to send a command to the right place.
+fn list(entries: impl Iterator<Item = Option<&'static Entry>>, reply: &mut Reply<'_>) {
+    let entries: Vec<_> = entries.collect();
+    reply.array(entries.len());
+    for entry in entries {
+        let Some(entry) = entry else {
+            reply.null();
+            continue;
+        };
+        let key = i64::from(entry.has_key);
+        reply.array(10);
+        reply.bulk(entry.name.to_ascii_lowercase());
+        reply.integer(entry.arity);
+        reply.array(1);
+        reply.simple("fast");
+        reply.integer(key);
+        reply.integer(key);
+        reply.integer(key);
+        // Categories, hints, where keys stand, subcommands.
+        (0..4).for_each(|_| reply.array(0));
+    }
+}
+
+/// What people want to know of a command.
+fn docs(entries: impl Iterator<Item = &'static Entry>, reply: &mut Reply<'_>) {
+    let entries: Vec<_> = entries.collect();
+    reply.map(entries.len());
+    for entry in entries {
+        reply.bulk(entry.name.to_ascii_lowercase());
+        reply.map(4);
+        for (name, value) in [("summary", entry.summary), ("since", env!("CARGO_PKG_VERSION")), ("group", entry.group)]
+        {
+            reply.bulk(name);
+            reply.bulk(value);
+        }
+        reply.bulk("arguments");
+        reply.array(entry.arguments.len());
+        entry.arguments.iter().for_each(|argument| argument.write(reply));
+    }
+}
+
+impl Argument {
+    fn write(&self, reply: &mut Reply<'_>) {
+        let flags = [("optional", self.is_optional), ("multiple", self.is_multiple)];
+        let flags = flags.iter().filter(|(_, set)| *set);
+        let texts = [("name", Some(self.name)), ("type", Some(self.kind)), ("token", self.token)];
+        let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text?)));
+        reply.map(texts.clone().count() + usize::from(flags.clone().count() > 0));
+        for (name, text) in texts {
+            reply.bulk(name);
+            reply.bulk(text);
+        }
+        if flags.clone().count() > 0 {
+            reply.bulk("flags");
+            reply.array(flags.clone().count());
+            flags.for_each(|(name, _)| reply.simple(name));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `TG.CHECK` and `TG.PEEK`: a request, held against the rules.
+
+use tidegate_core::Ruling;
+
+use super::asked::{Asked, Misunderstood};
+use super::{Answer, ruling};
+use crate::receipts;
+use crate::resp::Door;
+use crate::resp::reply::{Protocol, Reply};
+use crate::resp::request::Words;
+
+/// `TG.CHECK fact value …`.
+pub(super) fn check<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+    let words = words.after(1);
+    let asked = match Asked::decode(words) {
+        Ok(asked) => asked,
+        Err(misunderstood) => return not_understood(&misunderstood, reply),
+    };
+    if let Some(ruling) = door.engine.check_now(&asked) {
+        write(&ruling, reply);
+        return Answer::Now;
+    }
+    let (words, protocol) = (words.to_owned(), reply.protocol());
+    Answer::Later(Box::pin(async move {
+        match Asked::decode(words.words()) {
+            Ok(asked) => written(&door.engine.check(&asked).await, protocol),
+            Err(misunderstood) => aside(protocol, |reply| reply.error("ERR", misunderstood)),
+        }
+    }))
+}
+
+/// `TG.PEEK fact value …`, or `TG.PEEK RULE id part …` for one key of one rule.
+pub(super) fn peek<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+    let words = words.after(1);
+    let (words, protocol) = (words.to_owned(), reply.protocol());
+    Answer::Later(Box::pin(async move {
+        let limiter = door.engine.limiter();
+        let words = words.words();
+        if let Some(named) = OfRule::decode(words) {
+            return match named {
+                Ok(OfRule { rule, parts }) => match limiter.peek_key(rule, &parts, None).await {
+                    Ok(ruling) => written(&ruling, protocol),
+                    Err(no_such_key) => aside(protocol, |reply| reply.error("ERR", no_such_key)),
+                },
+                Err(misunderstood) => aside(protocol, |reply| reply.error("ERR", misunderstood)),
+            };
+        }
+        match Asked::decode(words) {
+            Ok(asked) => written(&limiter.peek(&asked).await, protocol),
+            Err(misunderstood) => aside(protocol, |reply| reply.error("ERR", misunderstood)),
+        }
+    }))
+}
+
+/// One key of one rule: `RULE id part …`, the values that the rule's key is made of.
+pub(super) struct OfRule<'a> {
+    pub(super) rule: &'a str,
+    pub(super) parts: Vec<&'a str>,
+}
+
+impl<'a> OfRule<'a> {
+    /// `None` if the words do not speak of a rule.
+    pub(super) fn decode(words: Words<'a>) -> Option<Result<OfRule<'a>, Misunderstood>> {
+        if !words.get(0)?.eq_ignore_ascii_case(b"RULE") {
+            return None;
+        }
+        let text = |word| std::str::from_utf8(word).map_err(|_| Misunderstood::NotText("rule"));
+        let all: Result<Vec<_>, _> = words.after(1).iter().map(text).collect();
+        Some(all.and_then(|all| match all.split_first() {
+            Some((rule, parts)) => Ok(OfRule { rule, parts: parts.to_vec() }),
+            None => Err(Misunderstood::NoValue("rule")),
+        }))
+    }
+}
+
+pub(super) fn not_understood<'d>(misunderstood: &Misunderstood, reply: &mut Reply<'_>) -> Answer<'d> {
+    reply.error("ERR", misunderstood);
+    Answer::Now
+}
+
+/// A reply, written by itself.
+pub(super) fn aside(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut Reply::new(&mut out, protocol));
+    out
+}
+
+fn written(ruling: &Ruling, protocol: Protocol) -> Vec<u8> {
+    aside(protocol, |reply| write(ruling, reply))
+}
+
+fn write(ruling: &Ruling, reply: &mut Reply<'_>) {
+    ruling::write(ruling, receipts::write(&ruling.receipts).as_deref(), reply);
+}

@@ -1,0 +1,92 @@
+//! `CLIENT`: what a client says about itself when it connects, and what it may ask about that.
+
+use crate::resp::reply::{Reply, echo};
+use crate::resp::request::Words;
+use crate::resp::session::Session;
+
+/// The longest name that a client may give to anything.
+const LONGEST_NAME: usize = 256;
+
+const HELP: [&str; 10] = [
+    "CLIENT <subcommand> [<argument> ...]. Subcommands are:",
+    "GETNAME: the name of this connection.",
+    "ID: the number of this connection.",
+    "INFO: what is known of this connection.",
+    "LIST: the same; other connections are not shown.",
+    "NO-EVICT (ON|OFF), NO-TOUCH (ON|OFF): accepted, and of no effect.",
+    "REPLY ON: accepted; replies cannot be turned off.",
+    "SETINFO (LIB-NAME|LIB-VER) <value>: what library this is.",
+    "SETNAME <name>: gives this connection a name.",
+    "HELP: this text.",
+];
+
+pub(super) fn answer(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
+    let asked = words.get(1).unwrap_or_default().to_ascii_uppercase();
+    match (asked.as_slice(), words.get(2), words.get(3), words.len()) {
+        (b"SETNAME", Some(name), _, 3) => set(&mut session.name, name, reply),
+        (b"GETNAME", _, _, 2) if session.name.is_empty() => reply.null(),
+        (b"GETNAME", _, _, 2) => reply.bulk(&session.name),
+        (b"ID", _, _, 2) => reply.count(session.id),
+        (b"INFO", _, _, 2) | (b"LIST", ..) => reply.text(&line(session)),
+        (b"SETINFO", Some(what), Some(value), 4) if what.eq_ignore_ascii_case(b"LIB-NAME") => {
+            set(&mut session.library, value, reply);
+        }
+        (b"SETINFO", Some(what), Some(value), 4) if what.eq_ignore_ascii_case(b"LIB-VER") => {
+            set(&mut session.library_version, value, reply);
+        }
+        (b"SETINFO", Some(what), _, 4) => reply.error("ERR", format_args!("unrecognized option '{}'", echo(what))),
+        (b"NO-EVICT" | b"NO-TOUCH", Some(how), _, 3) if is_switch(how) => reply.ok(),
+        (b"REPLY", Some(how), _, 3) if how.eq_ignore_ascii_case(b"ON") => reply.ok(),
+        (b"REPLY", _, _, 3) => reply.error("ERR", "replies cannot be turned off here"),
+        (b"HELP", _, _, 2) => {
+            reply.array(HELP.len());
+            HELP.iter().for_each(|line| reply.simple(line));
+        }
+        _ => {
+            let asked = echo(words.get(1).unwrap_or_default());
+            reply.error(
+                "ERR",
+                format_args!("unknown subcommand or wrong number of arguments for '{asked}'. Try CLIENT HELP."),
+            );
+        }
+    }
+}
+
+fn is_switch(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"ON") || word.eq_ignore_ascii_case(b"OFF")
+}
+
+fn set(name: &mut Box<[u8]>, to: &[u8], reply: &mut Reply<'_>) {
+    if is_name(to) {
+        *name = to.into();
+        reply.ok();
+    } else {
+        not_a_name(reply);
+    }
+}
+
+/// Whether something can be a name: it has to fit in a line of words.
+pub(super) fn is_name(name: &[u8]) -> bool {
+    name.len() <= LONGEST_NAME && name.iter().all(u8::is_ascii_graphic)
+}
+
+pub(super) fn not_a_name(reply: &mut Reply<'_>) {
+    reply.error(
+        "ERR",
+        format_args!("a name has at most {LONGEST_NAME} characters, no spaces and nothing that is not ASCII"),
+    );
+}
+
+fn line(session: &Session) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!(
+        "id={} addr={} name={} user={} resp={} lib-name={} lib-ver={}\n",
+        session.id,
+        session.peer,
+        text(&session.name),
+        text(session.user.as_deref().unwrap_or_default()),
+        session.protocol.number(),
+        text(&session.library),
+        text(&session.library_version),
+    )
+}

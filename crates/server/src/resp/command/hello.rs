@@ -1,0 +1,91 @@
+//! `HELLO [2|3 [AUTH user password] [SETNAME name]]`: which version to speak, and who is speaking.
+
+use super::{auth, client};
+use crate::resp::Door;
+use crate::resp::reply::{Protocol, Reply, echo};
+use crate::resp::request::Words;
+use crate::resp::session::Session;
+
+/// What was asked.
+#[derive(Default)]
+struct Asked<'a> {
+    protocol: Option<Protocol>,
+    user: Option<(&'a [u8], &'a [u8])>,
+    name: Option<&'a [u8]>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Wrong {
+    #[error("unsupported protocol version: this server speaks 2 and 3")]
+    Version,
+    #[error("syntax error in HELLO near '{0}': write HELLO 3 AUTH user password SETNAME name")]
+    Option(String),
+}
+
+impl<'a> Asked<'a> {
+    fn decode(words: Words<'a>) -> Result<Asked<'a>, Wrong> {
+        let mut asked = Asked::default();
+        let mut words = words.iter().skip(1);
+        match words.next() {
+            None => return Ok(asked),
+            Some(b"2") => asked.protocol = Some(Protocol::Resp2),
+            Some(b"3") => asked.protocol = Some(Protocol::Resp3),
+            Some(_) => return Err(Wrong::Version),
+        }
+        while let Some(option) = words.next() {
+            let wrong = || Wrong::Option(echo(option));
+            if option.eq_ignore_ascii_case(b"AUTH") {
+                asked.user = Some((words.next().ok_or_else(wrong)?, words.next().ok_or_else(wrong)?));
+            } else if option.eq_ignore_ascii_case(b"SETNAME") {
+                asked.name = Some(words.next().ok_or_else(wrong)?);
+            } else {
+                return Err(wrong());
+            }
+        }
+        Ok(asked)
+    }
+}
+
+pub(super) fn answer(door: &Door, session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
+    let asked = match Asked::decode(words) {
+        Ok(asked) => asked,
+        Err(wrong @ Wrong::Version) => return reply.error("NOPROTO", wrong),
+        Err(wrong @ Wrong::Option(_)) => return reply.error("ERR", wrong),
+    };
+    // All of it, or nothing of it.
+    if let Some(name) = asked.name
+        && !client::is_name(name)
+    {
+        return client::not_a_name(reply);
+    }
+    if let Some((user, password)) = asked.user
+        && !auth::come_in(door, session, user, password)
+    {
+        return auth::wrong_password(reply);
+    }
+    if session.user.is_none() {
+        return reply.error("NOAUTH", "Authentication required: send HELLO 3 AUTH user password, or AUTH first");
+    }
+    if let Some(name) = asked.name {
+        session.name = name.into();
+    }
+    if let Some(protocol) = asked.protocol {
+        session.protocol = protocol;
+    }
+    reply.speak(session.protocol);
+    reply.map(7);
+    reply.bulk("server");
+    reply.bulk("tidegate");
+    reply.bulk("version");
+    reply.bulk(env!("CARGO_PKG_VERSION"));
+    reply.bulk("proto");
+    reply.integer(session.protocol.number());
+    reply.bulk("id");
+    reply.count(session.id);
+    reply.bulk("mode");
+    reply.bulk("standalone");
+    reply.bulk("role");
+    reply.bulk("master");
+    reply.bulk("modules");
+    reply.array(0);
+}

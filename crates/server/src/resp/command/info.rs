@@ -1,0 +1,73 @@
+//! `INFO [section ...]`: how the server is doing, in lines.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+
+use crate::resp::Door;
+use crate::resp::reply::Reply;
+use crate::resp::request::Words;
+use crate::resp::session::Session;
+use crate::store::AnyStore;
+
+pub(super) fn answer(door: &Door, session: &Session, words: Words<'_>, reply: &mut Reply<'_>) {
+    let wants = |section: &str| {
+        let asked = words.after(1);
+        let any = |word: &[u8]| {
+            [b"all".as_slice(), b"default", b"everything"].iter().any(|all| word.eq_ignore_ascii_case(all))
+        };
+        asked.len() == 0 || asked.iter().any(|word| any(word) || word.eq_ignore_ascii_case(section.as_bytes()))
+    };
+    let mut text = String::new();
+    for (section, lines) in [
+        ("Server", server(door)),
+        ("Clients", clients(door, session)),
+        ("Stats", stats(door)),
+        ("Tidegate", limiter(door)),
+    ] {
+        if wants(section) {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{}# {section}\r\n{lines}", if text.is_empty() { "" } else { "\r\n" });
+        }
+    }
+    reply.text(&text);
+}
+
+fn server(door: &Door) -> String {
+    let up = door.began.elapsed().as_secs();
+    format!(
+        "tidegate_version:{}\r\nredis_mode:standalone\r\nos:{}\r\narch_bits:{}\r\nprocess_id:{}\r\nuptime_in_seconds:{up}\r\nuptime_in_days:{}\r\n",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::OS,
+        usize::BITS,
+        std::process::id(),
+        up / 86_400,
+    )
+}
+
+fn clients(door: &Door, session: &Session) -> String {
+    format!("connected_clients:{}\r\nclient_id:{}\r\n", door.open.load(Ordering::Relaxed), session.id)
+}
+
+fn stats(door: &Door) -> String {
+    let connections = door.ids.load(Ordering::Relaxed) - 1;
+    let commands = door.commands.load(Ordering::Relaxed);
+    format!("total_connections_received:{connections}\r\ntotal_commands_processed:{commands}\r\n")
+}
+
+fn limiter(door: &Door) -> String {
+    let limiter = door.engine.limiter();
+    let rules = limiter.rules();
+    let store = match limiter.store() {
+        AnyStore::Memory(store) => {
+            let stats = store.stats();
+            format!("store:memory\r\nkeys:{}\r\nmax_keys:{}\r\n", stats.keys, stats.max_keys)
+        }
+        AnyStore::Redis(_) => "store:redis\r\n".to_owned(),
+    };
+    let well = if limiter.health().store.is_well() { "yes" } else { "no" };
+    format!(
+        "rules:{}\r\nrules_generation:{}\r\n{store}store_answers:{well}\r\n",
+        rules.rules.rules().len(),
+        rules.number
+    )
+}

@@ -1,0 +1,26 @@
+//! `PING`, `ECHO` and `SELECT`.
+
+use crate::resp::reply::Reply;
+use crate::resp::request::{Words, integer};
+
+/// `PING [message]`.
+pub(super) fn ping(words: Words<'_>, reply: &mut Reply<'_>) {
+    match words.get(1) {
+        Some(message) => reply.bulk(message),
+        None => reply.simple("PONG"),
+    }
+}
+
+/// `ECHO message`.
+pub(super) fn echo(words: Words<'_>, reply: &mut Reply<'_>) {
+    reply.bulk(words.get(1).unwrap_or_default());
+}
+
+/// `SELECT 0`: there is one database, if it is one.
+pub(super) fn select(words: Words<'_>, reply: &mut Reply<'_>) {
+    match words.get(1).and_then(integer) {
+        Some(0) => reply.ok(),
+        Some(_) => reply.error("ERR", "DB index is out of range: there is only 0"),
+        None => reply.error("ERR", "value is not an integer or out of range: the index of a database is 0"),
+    }
+}

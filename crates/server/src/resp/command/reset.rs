@@ -1,0 +1,34 @@
+//! `TG.RESET fact value …`, or `TG.RESET RULE id part …`: forgets what keys have spent. Answers with the number of limits
+//! under which there was anything to forget.
+
+use super::Answer;
+use super::asked::Asked;
+use super::check::{OfRule, aside};
+use crate::resp::Door;
+use crate::resp::reply::Reply;
+use crate::resp::request::Words;
+
+pub(super) fn answer<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+    let (words, protocol) = (words.after(1).to_owned(), reply.protocol());
+    Answer::Alone(Box::pin(async move {
+        let forgotten = forget(door, words.words()).await;
+        aside(protocol, |reply| match forgotten {
+            Ok(limits) => reply.count(limits as u64),
+            Err(error) => reply.error("ERR", error),
+        })
+    }))
+}
+
+async fn forget(door: &Door, words: Words<'_>) -> Result<usize, String> {
+    let limiter = door.engine.limiter();
+    match OfRule::decode(words) {
+        Some(named) => {
+            let OfRule { rule, parts } = named.map_err(|misunderstood| misunderstood.to_string())?;
+            limiter.reset_key(rule, &parts).await.map_err(|error| error.to_string())
+        }
+        None => {
+            let asked = Asked::decode(words).map_err(|misunderstood| misunderstood.to_string())?;
+            limiter.reset(&asked).await.map_err(|error| error.to_string())
+        }
+    }
+}

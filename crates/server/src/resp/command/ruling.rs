@@ -1,0 +1,89 @@
+//! What a limiter answers, as a map that people and programs can read.
+
+use tidegate_core::{DecidedBy, Decision, Micros, Outcome, Ruled, Ruling};
+
+use crate::resp::reply::Reply;
+
+/// Writes what was decided on a request. Times are in milliseconds, rounded up.
+pub(super) fn write(ruling: &Ruling, receipt: Option<&str>, reply: &mut Reply<'_>) {
+    let telling = ruling.verdict.telling.and_then(|index| ruling.ruled.get(index)).map(|ruled| &ruled.decision);
+    reply.map(10);
+    reply.bulk("allowed");
+    reply.boolean(ruling.is_allowed());
+    outcome(ruling.verdict.outcome, reply);
+    reply.bulk("limit");
+    count_or_null(telling.map(|decision| decision.limit), reply);
+    reply.bulk("remaining");
+    count_or_null(telling.map(|decision| decision.remaining), reply);
+    reply.bulk("reset_after_ms");
+    count_or_null(telling.map(|decision| decision.reset_after.as_millis_ceil()), reply);
+    reply.bulk("refused_by");
+    text_or_null(ruling.refused.as_deref(), reply);
+    reply.bulk("receipt");
+    text_or_null(receipt, reply);
+    reply.bulk("generation");
+    reply.count(ruling.generation);
+    reply.bulk("limits");
+    reply.array(ruling.ruled.len());
+    ruling.ruled.iter().for_each(|ruled| one(ruled, reply));
+}
+
+/// What one limit says.
+fn one(ruled: &Ruled, reply: &mut Reply<'_>) {
+    let Decision { outcome: says, limit, remaining, reset_after } = ruled.decision;
+    reply.map(9);
+    reply.bulk("id");
+    reply.bulk(ruled.id.as_str());
+    reply.bulk("mode");
+    reply.bulk(ruled.mode.to_string());
+    reply.bulk("allowed");
+    reply.boolean(ruled.decision.is_allowed());
+    outcome(says, reply);
+    reply.bulk("limit");
+    reply.count(limit);
+    reply.bulk("remaining");
+    reply.count(remaining);
+    reply.bulk("reset_after_ms");
+    reply.count(reset_after.as_millis_ceil());
+    reply.bulk("by");
+    reply.bulk(by(ruled.by));
+}
+
+/// Two entries of a map: how long to wait before asking again (null if allowed, or if that would never help), and how long
+/// to hold back what is allowed.
+fn outcome(outcome: Outcome, reply: &mut Reply<'_>) {
+    let (retry_after, delay) = match outcome {
+        Outcome::Allow { delay } => (None, delay),
+        Outcome::Deny { retry_after } => (Some(retry_after.as_millis_ceil()), Micros::ZERO),
+        Outcome::TooLarge { .. } => (None, Micros::ZERO),
+    };
+    reply.bulk("retry_after_ms");
+    count_or_null(retry_after, reply);
+    reply.bulk("delay_ms");
+    reply.count(delay.as_millis_ceil());
+}
+
+fn count_or_null(number: Option<u64>, reply: &mut Reply<'_>) {
+    match number {
+        Some(number) => reply.count(number),
+        None => reply.null(),
+    }
+}
+
+fn text_or_null(text: Option<&str>, reply: &mut Reply<'_>) {
+    match text {
+        Some(text) => reply.bulk(text),
+        None => reply.null(),
+    }
+}
+
+const fn by(by: DecidedBy) -> &'static str {
+    match by {
+        DecidedBy::Store => "store",
+        DecidedBy::Limit => "limit",
+        DecidedBy::Allow => "allow",
+        DecidedBy::AllowEnded => "allow_ended",
+        DecidedBy::Deny => "deny",
+        DecidedBy::Local => "local",
+    }
+}

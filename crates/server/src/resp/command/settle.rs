@@ -1,0 +1,98 @@
+//! `TG.SETTLE receipt actual …`: what a request really cost.
+
+use tidegate_core::{Receipt, Settlement, StoreError};
+
+use super::Answer;
+use super::check::aside;
+use crate::receipts;
+use crate::resp::Door;
+use crate::resp::reply::{Reply, echo};
+use crate::resp::request::{Words, integer};
+
+#[derive(Debug, thiserror::Error)]
+enum Wrong {
+    #[error(transparent)]
+    Receipt(#[from] receipts::NotAReceipt),
+    #[error("'{0}' is not what something cost: write a whole number from 0 on")]
+    Actual(String),
+    #[error(
+        "the receipt is for {held} things, and {given} numbers are given: write one for all of them, or one for each"
+    )]
+    Number { held: usize, given: usize },
+}
+
+/// What was asked: one number for each thing held, receipt by receipt.
+struct Asked(Vec<(Receipt, Vec<u64>)>);
+
+impl Asked {
+    fn decode(words: Words<'_>) -> Result<Asked, Wrong> {
+        let receipts = receipts::read(words.get(1).unwrap_or_default())?;
+        let actual =
+            |word| integer(word).and_then(|cost| u64::try_from(cost).ok()).ok_or_else(|| Wrong::Actual(echo(word)));
+        let actual: Vec<u64> = words.after(2).iter().map(actual).collect::<Result<_, _>>()?;
+        let held = receipts.iter().map(|receipt| receipt.held.len()).sum();
+        let mut costs: Box<dyn Iterator<Item = u64>> = match actual[..] {
+            [cost] => Box::new(std::iter::repeat(cost)),
+            _ if actual.len() == held => Box::new(actual.into_iter()),
+            _ => return Err(Wrong::Number { held, given: actual.len() }),
+        };
+        let of = |receipt: Receipt| {
+            let costs = costs.by_ref().take(receipt.held.len()).collect();
+            (receipt, costs)
+        };
+        Ok(Asked(receipts.into_iter().map(of).collect()))
+    }
+}
+
+pub(super) fn answer<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+    let asked = match Asked::decode(words) {
+        Ok(asked) => asked,
+        Err(wrong) => {
+            reply.error("ERR", wrong);
+            return Answer::Now;
+        }
+    };
+    let protocol = reply.protocol();
+    Answer::Alone(Box::pin(async move {
+        let settled = settle(door, &asked).await;
+        aside(protocol, |reply| match settled {
+            Ok(settled) => settled.write(reply),
+            Err(error) => reply.error("ERR", format_args!("{error}. It is safe to try again.")),
+        })
+    }))
+}
+
+/// What came of it.
+struct Settled {
+    /// Whether anything was open.
+    any: bool,
+    given_back: u64,
+    charged: u64,
+}
+
+async fn settle(door: &Door, Asked(asked): &Asked) -> Result<Settled, StoreError> {
+    let mut settled = Settled { any: false, given_back: 0, charged: 0 };
+    for (receipt, actual) in asked {
+        match door.engine.limiter().settle(receipt, actual).await? {
+            Settlement::Settled { given_back, charged } => {
+                settled.any = true;
+                settled.given_back = settled.given_back.saturating_add(given_back);
+                settled.charged = settled.charged.saturating_add(charged);
+            }
+            Settlement::Gone => {}
+        }
+    }
+    Ok(settled)
+}
+
+impl Settled {
+    fn write(&self, reply: &mut Reply<'_>) {
+        reply.map(3);
+        reply.bulk("settled");
+        reply.boolean(self.any);
+        reply.bulk("given_back");
+        reply.count(self.given_back);
+        reply.bulk("charged");
+        reply.count(self.charged);
+    }
+}

@@ -1,0 +1,197 @@
+//! `CL.THROTTLE key max_burst count period [quantity]`: one limit, brought along, as redis-cell has it.
+//!
+//! The reply is five integers: 1 if the request is limited, else 0; how much can pass at once (`max_burst` + 1); how much is
+//! left; after how many seconds to try again, -1 if it was allowed or never will be; after how many seconds all is left.
+//!
+//! Seconds are rounded up, where redis-cell rounds them down: who waits as long as told succeeds. What was spent stays spent
+//! when the numbers of a key change, where redis-cell reads the old time by the new numbers. A `quantity` of 0 asks and
+//! takes nothing.
+
+use std::sync::Arc;
+
+use tidegate_core::{BroughtLimit, Decision, Key, LimitError, Outcome};
+
+use super::{Answer, wrong_number};
+use crate::resp::Door;
+use crate::resp::limits::Said;
+use crate::resp::reply::Reply;
+use crate::resp::request::{Words, integer};
+use crate::resp::session::Session;
+
+const NAME: &[u8] = b"CL.THROTTLE";
+
+#[inline]
+pub(super) fn is_named(name: &[u8]) -> bool {
+    name == NAME || name.eq_ignore_ascii_case(NAME)
+}
+
+/// What was asked makes no sense.
+#[derive(Debug, thiserror::Error)]
+enum Wrong {
+    #[error("wrong number of arguments")]
+    Number,
+    #[error("value is not an integer or out of range: {what} is a whole number from {least} on")]
+    Integer { what: &'static str, least: u8 },
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+}
+
+/// What was asked.
+struct Asked<'a> {
+    key: &'a [u8],
+    said: Said,
+    quantity: u64,
+}
+
+impl<'a> Asked<'a> {
+    #[inline]
+    fn decode(words: Words<'a>) -> Result<Asked<'a>, Wrong> {
+        if !(5..=6).contains(&words.len()) {
+            return Err(Wrong::Number);
+        }
+        let number = |index, what, least| {
+            let number = words.get(index).and_then(integer).and_then(|number| u64::try_from(number).ok());
+            number.filter(|number| *number >= u64::from(least)).ok_or(Wrong::Integer { what, least })
+        };
+        let said =
+            Said { burst: number(2, "max_burst", 0)?, count: number(3, "count", 1)?, period: number(4, "period", 1)? };
+        let quantity = if words.len() == 6 { number(5, "quantity", 0)? } else { 1 };
+        Ok(Asked { key: words.get(1).unwrap_or_default(), said, quantity })
+    }
+}
+
+#[inline]
+pub(super) fn answer<'d>(door: &'d Door, session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+    match try_answer(door, session, words, reply) {
+        Ok(answer) => return answer,
+        Err(Wrong::Number) => wrong_number("CL.THROTTLE", reply),
+        Err(wrong) => reply.error("ERR", wrong),
+    }
+    Answer::Now
+}
+
+#[inline]
+fn try_answer<'d>(
+    door: &'d Door,
+    session: &mut Session,
+    words: Words<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<Answer<'d>, Wrong> {
+    let Asked { key, said, quantity } = Asked::decode(words)?;
+    let limit = session.limits.get(said, |said| build(door, said))?;
+    if let Some((decision, _)) = door.engine.charge_now(limit, &Key::from(key), quantity) {
+        reply.five(integers(limit, &decision));
+        return Ok(Answer::Now);
+    }
+    let (limit, key, protocol) = (Arc::clone(limit), key.to_vec(), reply.protocol());
+    Ok(Answer::Later(Box::pin(async move {
+        let (decision, _) = door.engine.charge(&limit, &Key::from(key.as_slice()), quantity).await;
+        let mut out = Vec::with_capacity(64);
+        Reply::new(&mut out, protocol).five(integers(&limit, &decision));
+        out
+    })))
+}
+
+fn build(door: &Door, said: Said) -> Result<BroughtLimit, LimitError> {
+    let limit = BroughtLimit::new(door.throttle.clone(), said.limit()?, door.settings.on_store_failure);
+    Ok(match door.settings.store_deadline {
+        Some(deadline) => limit.deadline(deadline),
+        None => limit,
+    })
+}
+
+#[inline]
+fn integers(limit: &BroughtLimit, decision: &Decision) -> [i64; 5] {
+    let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let (limited, retry_after) = match decision.outcome {
+        Outcome::Allow { .. } => (0, -1),
+        Outcome::Deny { retry_after } => (1, whole(retry_after.as_secs_ceil())),
+        Outcome::TooLarge { .. } => (1, -1),
+    };
+    let capacity = limit.limit().capacity();
+    [limited, whole(capacity), whole(decision.remaining), retry_after, whole(decision.reset_after.as_secs_ceil())]
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::rules::OnStoreFailure;
+    use tidegate_core::{RuleId, Timestamp};
+
+    use super::*;
+
+    /// What a key is answered, request by request: after how many milliseconds, and for how much.
+    fn answers(said: Said, asked: &[(u64, u64)]) -> Vec<[i64; 5]> {
+        let limit = BroughtLimit::new(RuleId::new("r"), said.limit().unwrap(), OnStoreFailure::Deny);
+        let (mut state, mut now) = (limit.limit().fresh(), 1_700_000_000_000);
+        let mut answer = |&(waited, quantity): &(u64, u64)| {
+            now += waited;
+            let decision = limit.limit().decide(&mut state, quantity, Timestamp::from_micros(now * 1_000));
+            integers(&limit, &decision)
+        };
+        asked.iter().map(&mut answer).collect()
+    }
+
+    const fn said(burst: u64, count: u64, period: u64) -> Said {
+        Said { burst, count, period }
+    }
+
+    #[test]
+    fn the_example_of_redis_cell_is_answered_as_there() {
+        assert_eq!(answers(said(15, 30, 60), &[(0, 1)]), [[0, 16, 15, -1, 2]]);
+    }
+
+    #[test]
+    fn a_burst_is_spent_and_comes_back() {
+        let mut asked = vec![(0, 1); 17];
+        asked.extend([(2_000, 1), (0, 1), (32_000, 0)]);
+        let answers = answers(said(15, 30, 60), &asked);
+        for (index, answer) in (0..).zip(&answers[..16]) {
+            assert_eq!(*answer, [0, 16, 15 - index, -1, 2 * (index + 1)]);
+        }
+        assert_eq!(answers[16..], [[1, 16, 0, 2, 32], [0, 16, 0, -1, 32], [1, 16, 0, 2, 32], [0, 16, 16, -1, 0]]);
+    }
+
+    #[test]
+    fn without_a_burst_one_passes_at_a_time() {
+        let asked = [(0, 1), (0, 1), (1_000, 1)];
+        assert_eq!(answers(said(0, 1, 1), &asked), [[0, 1, 0, -1, 1], [1, 1, 0, 1, 1], [0, 1, 0, -1, 1]]);
+    }
+
+    /// Half a second is left. redis-cell says 0 seconds here, and whoever comes back then is limited again.
+    #[test]
+    fn seconds_are_rounded_up() {
+        assert_eq!(answers(said(0, 1, 1), &[(0, 1), (500, 1)])[1], [1, 1, 0, 1, 1]);
+        assert_eq!(answers(said(4, 10, 1), &[(0, 1)]), [[0, 5, 4, -1, 1]]);
+        assert_eq!(answers(said(0, 1, 60), &[(0, 1), (30_001, 1)])[1], [1, 1, 0, 30, 30]);
+    }
+
+    #[test]
+    fn a_quantity_of_nothing_takes_nothing_and_is_never_limited() {
+        let asked = [(0, 0), (0, 16), (0, 0), (0, 1), (0, 0)];
+        let all = [[0, 16, 16, -1, 0], [0, 16, 0, -1, 32], [0, 16, 0, -1, 32], [1, 16, 0, 2, 32], [0, 16, 0, -1, 32]];
+        assert_eq!(answers(said(15, 30, 60), &asked), all);
+    }
+
+    #[test]
+    fn what_can_never_pass_is_not_worth_a_retry() {
+        let all = [[1, 16, 16, -1, 0], [0, 16, 12, -1, 8], [1, 16, 12, 4, 8]];
+        assert_eq!(answers(said(15, 30, 60), &[(0, 17), (0, 4), (0, 14)]), all);
+    }
+
+    #[test]
+    fn high_rates_hold() {
+        let asked: Vec<_> = std::iter::repeat_n((0, 1), 11).chain([(1, 20)]).collect();
+        let answers = answers(said(9, 10_000_000, 1), &asked);
+        assert!(answers[..10].iter().all(|answer| answer[0] == 0));
+        assert_eq!((answers[10], answers[11][0]), ([1, 10, 0, 1, 1], 1));
+    }
+
+    #[test]
+    fn the_largest_numbers_are_counted_or_refused() {
+        assert!(said(u64::MAX, 1, 1).limit().is_err());
+        assert!(said(1, u64::MAX, 1).limit().is_err());
+        assert!(said(1, 1, u64::MAX).limit().is_err());
+        assert!(said(1, 0, 1).limit().is_err() && said(1, 1, 0).limit().is_err());
+        assert_eq!(answers(said(1_000_000_000, 1_000_000, 1), &[(0, 1)])[0][..3], [0, 1_000_000_001, 1_000_000_000]);
+    }
+}

@@ -1,0 +1,318 @@
+//! Bytes to words: the requests of the Redis protocol, read where they lie.
+//!
+//! A request is an array of bulk strings (`*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n`), in RESP2 and RESP3 alike, or a line of words
+//! as a person types it. Nothing nests. The reader keeps where it stopped, so that a request which comes a byte at a time
+//! is read once, and it refuses what passes its bounds as soon as it is announced: nothing is kept for it.
+
+use smallvec::SmallVec;
+
+use super::inline;
+
+/// How large one request may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The most words, the command's name included.
+    pub words: usize,
+    /// The most bytes, with all that goes around the words.
+    pub bytes: usize,
+}
+
+/// The longest line that announces a length: far more than any length that is allowed.
+const LONGEST_COUNT: usize = 32;
+
+/// What does not follow the protocol. There is no telling where the next request begins, so the connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// `*` was not followed by a number of words.
+    #[error("invalid multibulk length")]
+    WordCount,
+    /// More words than a request may have.
+    #[error("invalid multibulk length: a request has at most {most} words here")]
+    TooManyWords {
+        /// How many it may have.
+        most: usize,
+    },
+    /// Something else where a word was to begin.
+    #[error("expected '$', got '{}'", got.escape_ascii())]
+    NotAWord {
+        /// What was there.
+        got: u8,
+    },
+    /// `$` was not followed by the length of a word.
+    #[error("invalid bulk length")]
+    WordLength,
+    /// The request would be longer than it may be.
+    #[error("invalid bulk length: a request has at most {most} bytes here")]
+    TooLong {
+        /// How many it may have.
+        most: usize,
+    },
+    /// A word did not end where it was to end.
+    #[error("expected a line break after the bulk")]
+    NoLineBreak,
+    /// A line that does not end.
+    #[error("too big inline request: a line has at most {most} bytes here")]
+    LineTooLong {
+        /// How many it may have.
+        most: usize,
+    },
+    /// A quote without its counterpart, or with something stuck to it.
+    #[error("unbalanced quotes in request")]
+    Quotes,
+}
+
+/// Where a word lies, counted from where its request begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) begin: usize,
+    pub(super) end: usize,
+}
+
+pub(super) type Spans = SmallVec<[Span; 8]>;
+
+/// The words of one request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words<'a> {
+    bytes: &'a [u8],
+    spans: &'a [Span],
+}
+
+impl<'a> Words<'a> {
+    #[cfg(test)]
+    pub(super) const fn new(bytes: &'a [u8], spans: &'a [Span]) -> Words<'a> {
+        Words { bytes, spans }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<&'a [u8]> {
+        self.spans.get(index).and_then(|span| self.bytes.get(span.begin..span.end))
+    }
+
+    /// The words from the `from`th on.
+    pub(super) fn after(&self, from: usize) -> Words<'a> {
+        Words { bytes: self.bytes, spans: self.spans.get(from..).unwrap_or_default() }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let Words { bytes, spans } = *self;
+        spans.iter().filter_map(move |span| bytes.get(span.begin..span.end))
+    }
+
+    /// A copy that borrows nothing.
+    pub(super) fn to_owned(self) -> OwnedWords {
+        let mut owned = OwnedWords { bytes: Vec::new(), spans: Spans::new() };
+        for word in self.iter() {
+            let begin = owned.bytes.len();
+            owned.bytes.extend_from_slice(word);
+            owned.spans.push(Span { begin, end: owned.bytes.len() });
+        }
+        owned
+    }
+}
+
+/// Words that outlive the bytes in which they came.
+#[derive(Clone, Debug)]
+pub(super) struct OwnedWords {
+    bytes: Vec<u8>,
+    spans: Spans,
+}
+
+impl OwnedWords {
+    pub(super) fn words(&self) -> Words<'_> {
+        Words { bytes: &self.bytes, spans: &self.spans }
+    }
+}
+
+/// Reads one request after the other.
+#[derive(Debug)]
+pub(super) struct Reader {
+    bounds: Bounds,
+    spans: Spans,
+    stage: Stage,
+    /// How much of the request was read, or looked at in vain.
+    at: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nothing of the request was read.
+    Start,
+    /// A line without its end.
+    Line,
+    /// So many words are to come.
+    Words(usize),
+    /// As many, and the first of them is this long.
+    Word { words: usize, length: usize },
+}
+
+impl Reader {
+    pub(super) fn new(bounds: Bounds) -> Reader {
+        Reader { bounds, spans: Spans::new(), stage: Stage::Start, at: 0 }
+    }
+
+    /// Requests may be this large from the next one on.
+    pub(super) const fn bound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+    }
+
+    /// Reads the request that `bytes` begin with, as far as they go, and says how long it is once it is there. The next
+    /// call is to be given the same bytes and more, or, after a whole request, what follows it.
+    ///
+    /// Words typed with quotes are unquoted in place.
+    #[inline]
+    pub(super) fn read(&mut self, bytes: &mut [u8]) -> Result<Option<usize>, ProtocolError> {
+        if self.stage == Stage::Start {
+            self.at = 0;
+            self.spans.clear();
+            match bytes.first() {
+                None => return Ok(None),
+                Some(b'*') => match self.number(bytes, ProtocolError::WordCount)? {
+                    None => return Ok(None),
+                    Some(count) => self.expect(count)?,
+                },
+                Some(_) => self.stage = Stage::Line,
+            }
+        }
+        let done = if self.stage == Stage::Line { self.line(bytes)? } else { self.words_of(bytes)? };
+        if !done {
+            return Ok(None);
+        }
+        self.stage = Stage::Start;
+        Ok(Some(self.at))
+    }
+
+    /// The words of the request that was just read from `bytes`.
+    #[inline]
+    pub(super) fn words<'a>(&'a self, bytes: &'a [u8]) -> Words<'a> {
+        Words { bytes, spans: &self.spans }
+    }
+
+    /// An array of no words, or of fewer, asks for nothing.
+    fn expect(&mut self, count: i64) -> Result<(), ProtocolError> {
+        let words = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
+        if words > self.bounds.words {
+            return Err(ProtocolError::TooManyWords { most: self.bounds.words });
+        }
+        self.stage = Stage::Words(words);
+        Ok(())
+    }
+
+    #[inline]
+    fn words_of(&mut self, bytes: &[u8]) -> Result<bool, ProtocolError> {
+        loop {
+            let (words, length) = match self.stage {
+                Stage::Words(0) => return Ok(true),
+                Stage::Words(words) => {
+                    match bytes.get(self.at) {
+                        None => return Ok(false),
+                        Some(b'$') => {}
+                        Some(&got) => return Err(ProtocolError::NotAWord { got }),
+                    }
+                    let Some(length) = self.number(bytes, ProtocolError::WordLength)? else { return Ok(false) };
+                    let length = usize::try_from(length).map_err(|_| ProtocolError::WordLength)?;
+                    let end = self.at.saturating_add(length).saturating_add(2);
+                    if end > self.bounds.bytes {
+                        return Err(ProtocolError::TooLong { most: self.bounds.bytes });
+                    }
+                    self.stage = Stage::Word { words, length };
+                    (words, length)
+                }
+                Stage::Word { words, length } => (words, length),
+                Stage::Start | Stage::Line => return Ok(false),
+            };
+            let end = self.at + length;
+            match bytes.get(end..end + 2) {
+                None => return Ok(false),
+                Some(b"\r\n") => {}
+                Some(_) => return Err(ProtocolError::NoLineBreak),
+            }
+            self.spans.push(Span { begin: self.at, end });
+            self.at = end + 2;
+            self.stage = Stage::Words(words - 1);
+        }
+    }
+
+    /// The number behind the sign at which the reader stands, which moves behind its line if that is whole.
+    #[inline]
+    fn number(&mut self, bytes: &[u8], wrong: ProtocolError) -> Result<Option<i64>, ProtocolError> {
+        let rest = bytes.get(self.at + 1..).unwrap_or_default();
+        // Nearly all are of one digit or two.
+        match rest {
+            [a @ b'0'..=b'9', b'\r', b'\n', ..] => {
+                self.at += 4;
+                return Ok(Some(i64::from(a - b'0')));
+            }
+            [a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', b'\n', ..] => {
+                self.at += 5;
+                return Ok(Some(i64::from(a - b'0') * 10 + i64::from(b - b'0')));
+            }
+            _ => {}
+        }
+        let looked = &rest[..rest.len().min(LONGEST_COUNT)];
+        let Some(end) = looked.iter().position(|&byte| byte == b'\r') else {
+            return if looked.len() == LONGEST_COUNT { Err(wrong) } else { Ok(None) };
+        };
+        match rest.get(end + 1) {
+            None => return Ok(None),
+            Some(b'\n') => {}
+            Some(_) => return Err(wrong),
+        }
+        let number = integer(&rest[..end]).ok_or(wrong)?;
+        self.at += 1 + end + 2;
+        Ok(Some(number))
+    }
+
+    fn line(&mut self, bytes: &mut [u8]) -> Result<bool, ProtocolError> {
+        let most = self.bounds.bytes;
+        let fresh = bytes.get(self.at..).unwrap_or_default();
+        let Some(end) = fresh.iter().position(|&byte| byte == b'\n').map(|found| self.at + found) else {
+            self.at = bytes.len();
+            return if bytes.len() >= most { Err(ProtocolError::LineTooLong { most }) } else { Ok(false) };
+        };
+        if end >= most {
+            return Err(ProtocolError::LineTooLong { most });
+        }
+        let text = if end > 0 && bytes[end - 1] == b'\r' { end - 1 } else { end };
+        inline::split(&mut bytes[..text], &mut self.spans).map_err(|inline::Unbalanced| ProtocolError::Quotes)?;
+        if self.spans.len() > self.bounds.words {
+            return Err(ProtocolError::TooManyWords { most: self.bounds.words });
+        }
+        self.at = end + 1;
+        Ok(true)
+    }
+}
+
+/// A whole number as Redis reads one: digits, perhaps behind a minus; no plus, no zeros in front.
+#[inline]
+pub(super) fn integer(text: &[u8]) -> Option<i64> {
+    let (digits, negative) = match text {
+        [b'-', digits @ ..] => (digits, true),
+        digits => (digits, false),
+    };
+    match digits {
+        [b'0'] if !negative => return Some(0),
+        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
+        _ => return None,
+    }
+    let mut number = 0u64;
+    for digit in digits {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        // 19 digits fit.
+        number = number * 10 + u64::from(digit);
+    }
+    match negative {
+        true if number == i64::MIN.unsigned_abs() => Some(i64::MIN),
+        true => i64::try_from(number).ok().map(|number| -number),
+        false => i64::try_from(number).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! What a connection has said about itself.
+
+use std::net::SocketAddr;
+
+use super::limits::Limits;
+use super::reply::Protocol;
+use super::request::Bounds;
+use super::settings::{BOUNDS_OF_STRANGERS, DEFAULT_USER, Settings};
+
+/// What is known of the client at the other end of one connection.
+pub(super) struct Session {
+    pub(super) id: u64,
+    pub(super) peer: SocketAddr,
+    pub(super) protocol: Protocol,
+    /// As whom it has come in; `None` if it has yet to show a password.
+    pub(super) user: Option<Box<[u8]>>,
+    /// What it calls itself, and what library it uses.
+    pub(super) name: Box<[u8]>,
+    pub(super) library: Box<[u8]>,
+    pub(super) library_version: Box<[u8]>,
+    /// The limits that it brings.
+    pub(super) limits: Limits,
+}
+
+impl Session {
+    pub(super) fn new(id: u64, peer: SocketAddr, settings: &Settings) -> Session {
+        Session {
+            id,
+            peer,
+            protocol: Protocol::default(),
+            user: user_at_first(settings),
+            name: Box::default(),
+            library: Box::default(),
+            library_version: Box::default(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// As it was when the client connected, but for the limits, which are worth keeping.
+    pub(super) fn reset(&mut self, settings: &Settings) {
+        self.protocol = Protocol::default();
+        self.user = user_at_first(settings);
+        self.name = Box::default();
+    }
+
+    pub(super) fn bounds(&self, settings: &Settings) -> Bounds {
+        match self.user {
+            Some(_) => settings.bounds,
+            None => BOUNDS_OF_STRANGERS,
+        }
+    }
+}
+
+/// Where there are no passwords, everyone has come in.
+fn user_at_first(settings: &Settings) -> Option<Box<[u8]>> {
+    settings.users.is_empty().then(|| DEFAULT_USER.as_bytes().into())
+}

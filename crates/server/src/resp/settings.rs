@@ -1,0 +1,118 @@
+//! How the door behaves.
+
+use std::fmt;
+use std::time::Duration;
+
+use subtle::{Choice, ConstantTimeEq};
+use tidegate_core::rules::OnStoreFailure;
+
+use super::request::Bounds;
+
+/// How the door behaves. The default asks for no password, and bounds what one connection can cost.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who may come in.
+    pub users: Users,
+    /// What `CL.THROTTLE` does when the store cannot decide. Rules have policies of their own.
+    pub on_store_failure: OnStoreFailure,
+    /// How long `CL.THROTTLE` can wait for a store that is not in this process; `None` leaves it to the store.
+    pub store_deadline: Option<Duration>,
+    /// How large one request may be.
+    pub bounds: Bounds,
+    /// The most commands of one connection that wait for the store at once.
+    pub most_waiting: usize,
+    /// The most bytes of replies that wait for a client to read them. Past it the client's requests are left unread.
+    pub most_unsent: usize,
+    /// A connection on which nothing was asked and nothing was read for so long is closed; `None` keeps it. What is asked
+    /// only in part does not count.
+    pub idle: Option<Duration>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            users: Users::default(),
+            on_store_failure: OnStoreFailure::default(),
+            store_deadline: None,
+            bounds: Bounds { words: 1_024, bytes: 64 * 1_024 },
+            most_waiting: 1_024,
+            most_unsent: 1024 * 1_024,
+            idle: Some(Duration::from_secs(300)),
+        }
+    }
+}
+
+/// What a stranger may send before it has shown a password.
+pub(super) const BOUNDS_OF_STRANGERS: Bounds = Bounds { words: 10, bytes: 16 * 1_024 };
+
+/// Who may come in, and with which password. Nobody in it means that everyone may.
+#[derive(Clone, Default)]
+pub struct Users(Vec<User>);
+
+#[derive(Clone)]
+struct User {
+    name: String,
+    password: String,
+}
+
+/// Whom `AUTH` means when it names nobody.
+pub(super) const DEFAULT_USER: &str = "default";
+
+impl Users {
+    /// One password for all, as Redis' `requirepass`.
+    #[must_use]
+    pub fn password(password: impl Into<String>) -> Users {
+        Users::default().and(DEFAULT_USER, password)
+    }
+
+    /// Another user. Of several with one name, each password opens.
+    #[must_use]
+    pub fn and(mut self, name: impl Into<String>, password: impl Into<String>) -> Users {
+        self.0.push(User { name: name.into(), password: password.into() });
+        self
+    }
+
+    /// Whether everyone may come in.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether there is such a user with such a password. How long that takes tells nothing of which of them was wrong, nor
+    /// where.
+    pub(super) fn know(&self, name: &[u8], password: &[u8]) -> bool {
+        let is = |user: &User| user.name.as_bytes().ct_eq(name) & user.password.as_bytes().ct_eq(password);
+        self.0.iter().map(is).fold(Choice::from(0), |known, is| known | is).into()
+    }
+}
+
+/// Without passwords.
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|user| &user.name)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_and_its_password_open() {
+        let users = Users::password("s3cret").and("ann", "tea").and("ann", "coffee");
+        for (name, password, opens) in [
+            ("default", "s3cret", true),
+            ("ann", "tea", true),
+            ("ann", "coffee", true),
+            ("ann", "s3cret", false),
+            ("default", "tea", false),
+            ("default", "", false),
+            ("default", "s3cre", false),
+            ("", "s3cret", false),
+        ] {
+            assert_eq!(users.know(name.as_bytes(), password.as_bytes()), opens, "{name} {password}");
+        }
+        assert!(!Users::default().know(b"default", b""));
+        assert_eq!(format!("{users:?}"), r#"["default", "ann", "ann"]"#);
+    }
+}

@@ -1,0 +1,95 @@
+//! Whatever comes in: no panic, and an end before long.
+//!
+//! A bolero target: under `cargo test` it runs for a moment on random input; `cargo bolero test` runs it for as long as
+//! wanted under a coverage-guided fuzzer.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bolero::check;
+use tidegate::resp::{Bounds, Door, Settings};
+use tidegate_core::MemoryStore;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::engine;
+
+const PIECES: [&str; 30] = [
+    "*1\r\n",
+    "*2\r\n",
+    "*5\r\n",
+    "$4\r\nPING\r\n",
+    "$11\r\nCL.THROTTLE\r\n",
+    "$1\r\nk\r\n",
+    "$1\r\n1\r\n",
+    "$2\r\n30\r\n",
+    "$1\r\n0\r\n",
+    "$2\r\n-1\r\n",
+    "PING\r\n",
+    "CL.THROTTLE k 1 1 60\r\n",
+    "TG.CHECK path /api/x user alice\r\n",
+    "TG.CHECK",
+    " path",
+    " /chat",
+    " cost",
+    " 7",
+    " user",
+    " alice",
+    "\r\n",
+    "TG.PEEK RULE api alice\r\n",
+    "TG.RESET RULE api alice\r\n",
+    "TG.SETTLE AQEA 1\r\n",
+    "HELLO 3\r\n",
+    "RESET\r\n",
+    "COMMAND DOCS\r\n",
+    "CLIENT INFO\r\n",
+    "INFO\r\n",
+    "\"\\x00\" ",
+];
+
+struct Stage {
+    runtime: Runtime,
+    door: Door,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let settings = Settings { bounds: Bounds { words: 16, bytes: 256 }, most_unsent: 4_096, ..Settings::default() };
+        let door = runtime.block_on(async { Door::new(Arc::new(engine(MemoryStore::new().into())), settings) });
+        Stage { runtime, door }
+    }
+
+    /// Sends bytes, and reads all that is answered.
+    fn send(&self, bytes: &[u8]) {
+        let (client, stream) = tokio::io::duplex(1_024);
+        let serving = self.door.serve(stream, "127.0.0.1:1".parse().unwrap(), CancellationToken::new());
+        let asking = async {
+            let (mut reads, mut writes) = tokio::io::split(client);
+            let mut replies = Vec::new();
+            let write = async {
+                // The door may close before all is sent.
+                let _ = writes.write_all(bytes).await;
+                let _ = writes.shutdown().await;
+            };
+            let (_, read) = tokio::join!(write, reads.read_to_end(&mut replies));
+            assert!(read.is_ok());
+            assert!(replies.is_empty() || replies.ends_with(b"\r\n"), "{}", replies.escape_ascii());
+        };
+        self.runtime.block_on(async { tokio::join!(serving, asking) });
+    }
+}
+
+#[test]
+fn the_door_takes_any_bytes() {
+    let stage = AssertUnwindSafe(Stage::new());
+    let send = |bytes: &[u8]| (&stage as &AssertUnwindSafe<Stage>).send(bytes);
+    let target = check!().with_type::<(Vec<u8>, Vec<u8>)>();
+    target.with_test_time(Duration::from_secs(2)).with_iterations(1_000_000).for_each(|(raw, picks)| {
+        let pieced: String = picks.iter().map(|pick| PIECES[usize::from(*pick) % PIECES.len()]).collect();
+        send(raw);
+        send(pieced.as_bytes());
+    });
+}

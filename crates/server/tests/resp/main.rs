@@ -1,0 +1,12 @@
+//! The door for clients of Redis, from the outside: with clients that we did not write, and with whatever else comes.
+
+#![allow(clippy::unwrap_used, reason = "what a test cannot do without may end it")]
+
+mod abuse;
+mod cell;
+mod clients;
+mod fuzz;
+mod pipelines;
+mod redis_store;
+mod rules;
+mod support;
