@@ -37,6 +37,15 @@ impl FromStr for Rate {
     }
 }
 
+/// A span of time: a number and a unit, as in `30s`.
+impl FromStr for Micros {
+    type Err = NotationError;
+
+    fn from_str(text: &str) -> Result<Micros, NotationError> {
+        span(text)
+    }
+}
+
 pub(super) fn span(text: &str) -> Result<Micros, NotationError> {
     let mut words = Words::new(text);
     let word = words.expect("a span of time, such as 30s")?;

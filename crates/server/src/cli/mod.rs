@@ -2,8 +2,10 @@
 
 mod check;
 mod explain;
+mod replay;
 mod request;
 mod schema;
+mod simulate;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -20,7 +22,9 @@ pub fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Schema => schema::run(),
+        Command::Simulate(args) => simulate::run(&args),
     };
     match done {
         Ok(code) => code,
@@ -46,6 +50,8 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate check rules.yaml
   tidegate explain rules.yaml --request 'POST /login' --ip 203.0.113.7
+  tidegate replay --rules rules.yaml access.log
+  tidegate simulate '20/s burst 50' --traffic 'poisson 30/s'
   tidegate schema > rules.schema.json
 
 `tidegate COMMAND --help` tells more about a command.";
@@ -54,9 +60,11 @@ Examples:
 enum Command {
     Check(check::Args),
     Explain(Box<explain::Args>),
+    Replay(Box<replay::Args>),
     /// Print the JSON Schema of the rules file, for editors.
     #[command(long_about = schema::ABOUT, after_help = schema::EXAMPLES)]
     Schema,
+    Simulate(Box<simulate::Args>),
 }
 
 /// What commands that read rules have in common.
