@@ -32,3 +32,7 @@ pub mod random;
 pub mod replay;
 pub mod simulate;
 pub mod traffic;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/lab.md")]
+struct Guide;
