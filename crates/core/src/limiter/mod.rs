@@ -161,7 +161,13 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
         let generation = self.rules.load();
         let matched = generation.rules.matching(facts);
-        let mut ruling = Ruling::begin(&generation, &matched);
+        self.decide(&generation, &matched).await
+    }
+
+    /// Decides a request whose rules were found already, for callers that want to know whom they charge: `matched` is what
+    /// the [rules](Limiter::rules) of `generation` say of it.
+    pub async fn decide(&self, generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
+        let mut ruling = Ruling::begin(generation, matched);
         // A request that lacks a key is not charged for anything.
         let charges: Charges<'_> = matched.charges().filter(|_| ruling.refused.is_none()).collect();
         if !charges.is_empty() {
@@ -171,7 +177,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
                     ruling.add(Mode::Enforce, &charges, (&decisions, &[]), receipt);
                 }
                 Err(error) => {
-                    let terms = fallback::terms(enforced(&matched));
+                    let terms = fallback::terms(enforced(matched));
                     // In a box, so that requests which the store decides do not make room for those that it does not.
                     let decided = Box::pin(self.decide_after(error, &charges, &terms, Taking::All)).await;
                     self.count(&decided);
@@ -179,7 +185,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
                 }
             }
         }
-        for rule in shadows(&matched) {
+        for rule in shadows(matched) {
             let charges: Charges<'_> = rule.charges().collect();
             // A request that does not go ahead would not have been charged to this rule either.
             let taking = if ruling.is_allowed() { Taking::All } else { Taking::Nothing };
@@ -233,6 +239,11 @@ impl<D: Clock, C: Clock> Limiter<MemoryStore<D>, C> {
     /// As [`Limiter::check`], for callers that do not await: a store in memory never makes them wait.
     pub fn check_now(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
         at_once(self.check(facts))
+    }
+
+    /// As [`Limiter::decide`], for callers that do not await.
+    pub fn decide_now(&self, generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
+        at_once(self.decide(generation, matched))
     }
 
     /// As [`Limiter::charge`], for callers that do not await.

@@ -6,9 +6,11 @@ mod fleet;
 mod mode;
 mod published;
 mod redis;
+mod replay;
 mod request;
 mod rules;
 mod schema;
+mod simulate;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -28,7 +30,9 @@ pub fn run() -> ExitCode {
         Command::Fleet(args) => fleet::run(&args),
         Command::Mode(args) => mode::run(&args),
         Command::Rules(command) => rules::run(&command),
+        Command::Replay(args) => replay::run(&args),
         Command::Schema => schema::run(),
+        Command::Simulate(args) => simulate::run(&args),
     };
     match done {
         Ok(code) => code,
@@ -57,6 +61,8 @@ Examples:
   tidegate rules push rules.yaml --redis redis://cache.internal
   tidegate mode login off --redis redis://cache.internal
   tidegate fleet --redis redis://cache.internal
+  tidegate replay --rules rules.yaml access.log
+  tidegate simulate '20/s burst 50' --traffic 'poisson 30/s'
   tidegate schema > rules.schema.json
 
 `tidegate COMMAND --help` tells more about a command.";
@@ -69,9 +75,11 @@ enum Command {
     Rules(Box<rules::Command>),
     Mode(Box<mode::Args>),
     Fleet(Box<fleet::Args>),
+    Replay(Box<replay::Args>),
     /// Print the JSON Schema of the rules file, for editors.
     #[command(long_about = schema::ABOUT, after_help = schema::EXAMPLES)]
     Schema,
+    Simulate(Box<simulate::Args>),
 }
 
 /// What commands that read rules have in common.

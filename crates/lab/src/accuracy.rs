@@ -1,0 +1,273 @@
+//! How far an algorithm is from the exact log.
+//!
+//! "At most L in any window W" is what people mean by `L/W`, and only the sliding log holds it to the letter. The others are
+//! judged here, decision by decision, against the truth: what each has itself let through in the window just gone.
+//!
+//! - *wrongly admitted*: it let a request through although with it the window holds more than L;
+//! - *wrongly denied*: it denied a request that would have fitted;
+//! - *worst*: the most that any window held.
+//!
+//! A second count, *otherwise than the log*, holds each decision against that of an exact log which decides the same
+//! arrivals by itself. After one difference the two remember different things, so it comes out larger.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+use tidegate_core::limit::{SlidingLog, Windows};
+use tidegate_core::{Algorithm, Limit, Micros, State, Timestamp};
+
+use crate::traffic::Arrival;
+
+/// The promise that algorithms are judged by: at most so much in any window of this length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// The most that a window may hold.
+    pub limit: u64,
+    /// How long it is.
+    pub window: Micros,
+}
+
+impl Promise {
+    /// What a limit's notation promises: `L/W`. A concurrency limit promises nothing of the kind.
+    #[must_use]
+    pub fn of(limit: &Limit) -> Option<Promise> {
+        let rate = |rate: tidegate_core::Rate| Promise { limit: rate.tokens(), window: rate.period() };
+        Some(match limit.algorithm() {
+            Algorithm::TokenBucket(bucket) => rate(bucket.refill()),
+            Algorithm::Gcra(gcra) => rate(gcra.rate()),
+            Algorithm::Meter(meter) => rate(meter.outflow()),
+            Algorithm::Shaper(shaper) => rate(shaper.outflow()),
+            Algorithm::FixedWindow(fixed) => match fixed.windows() {
+                Windows::Every(window) => Promise { limit: fixed.limit(), window },
+                Windows::Calendar(calendar) => Promise { limit: fixed.limit(), window: calendar.longest() },
+            },
+            Algorithm::SlidingWindow(sliding) => Promise { limit: sliding.limit(), window: sliding.window() },
+            Algorithm::SlidingLog(log) => Promise { limit: log.limit(), window: log.window() },
+            Algorithm::Concurrency(_) => return None,
+        })
+    }
+}
+
+/// What was let through in the window just gone, exactly.
+#[derive(Clone, Debug, Default)]
+pub struct ExactWindow {
+    admitted: VecDeque<(u64, u64)>,
+    sum: u64,
+}
+
+impl ExactWindow {
+    /// What the window that ends at `now`, that instant included, holds.
+    #[inline]
+    pub fn holds(&mut self, now: Timestamp, window: Micros) -> u64 {
+        while let Some(&(at, cost)) = self.admitted.front()
+            && at + window.get() <= now.as_micros()
+        {
+            self.sum -= cost;
+            self.admitted.pop_front();
+        }
+        self.sum
+    }
+
+    /// Adds what was let through at `now`.
+    #[inline]
+    pub fn add(&mut self, now: Timestamp, cost: u64) {
+        self.sum += cost;
+        match self.admitted.back_mut() {
+            Some((at, last)) if *at == now.as_micros() => *last += cost,
+            _ => self.admitted.push_back((now.as_micros(), cost)),
+        }
+    }
+}
+
+/// How one limit did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Judgement {
+    /// Requests that were let through.
+    pub admitted: u64,
+    /// Requests that were not.
+    pub denied: u64,
+    /// Let through although the window was full.
+    pub wrongly_admitted: u64,
+    /// Denied although there was room.
+    pub wrongly_denied: u64,
+    /// Decided otherwise than an exact log by itself.
+    pub unlike_the_log: u64,
+    /// The most that any window held.
+    pub worst: u64,
+}
+
+impl Judgement {
+    /// Requests in all.
+    #[must_use]
+    pub const fn requests(&self) -> u64 {
+        self.admitted + self.denied
+    }
+
+    /// The share of decisions that were wrong, either way.
+    #[must_use]
+    pub fn wrong(&self) -> f64 {
+        (self.wrongly_admitted + self.wrongly_denied) as f64 / self.requests().max(1) as f64
+    }
+
+    /// By how much the worst window passed what was promised.
+    #[must_use]
+    pub const fn overshoot(&self, promise: &Promise) -> u64 {
+        self.worst.saturating_sub(promise.limit)
+    }
+
+    /// Both together: counts add up, and the worst is the worse of the two.
+    #[must_use]
+    pub fn and(self, other: Judgement) -> Judgement {
+        Judgement {
+            admitted: self.admitted + other.admitted,
+            denied: self.denied + other.denied,
+            wrongly_admitted: self.wrongly_admitted + other.wrongly_admitted,
+            wrongly_denied: self.wrongly_denied + other.wrongly_denied,
+            unlike_the_log: self.unlike_the_log + other.unlike_the_log,
+            worst: self.worst.max(other.worst),
+        }
+    }
+}
+
+/// One limit, judged by a promise.
+#[derive(Debug)]
+pub struct Judge {
+    limit: Limit,
+    promise: Promise,
+    clients: Vec<(State, ExactWindow)>,
+    judgement: Judgement,
+}
+
+impl Judge {
+    /// Nothing has been decided yet.
+    #[must_use]
+    pub const fn new(limit: Limit, promise: Promise) -> Judge {
+        let judgement =
+            Judgement { admitted: 0, denied: 0, wrongly_admitted: 0, wrongly_denied: 0, unlike_the_log: 0, worst: 0 };
+        Judge { limit, promise, clients: Vec::new(), judgement }
+    }
+
+    /// Decides an arrival and judges the decision. Says whether it was admitted.
+    #[inline]
+    pub fn take(&mut self, arrival: &Arrival) -> bool {
+        let client = arrival.client as usize;
+        if client >= self.clients.len() {
+            self.clients.resize_with(client + 1, || (self.limit.fresh(), ExactWindow::default()));
+        }
+        let (state, truth) = &mut self.clients[client];
+        let admitted = self.limit.decide(state, arrival.cost, arrival.at).is_allowed();
+        let holds = truth.holds(arrival.at, self.promise.window);
+        let fits = holds + arrival.cost <= self.promise.limit;
+        if admitted {
+            truth.add(arrival.at, arrival.cost);
+            self.judgement.admitted += 1;
+            self.judgement.wrongly_admitted += u64::from(!fits);
+            self.judgement.worst = self.judgement.worst.max(holds + arrival.cost);
+        } else {
+            self.judgement.denied += 1;
+            self.judgement.wrongly_denied += u64::from(fits);
+        }
+        admitted
+    }
+
+    /// How it did so far.
+    #[must_use]
+    pub const fn judgement(&self) -> Judgement {
+        self.judgement
+    }
+}
+
+/// Several limits on the same arrivals, beside an exact log.
+///
+/// ```
+/// use tidegate_core::{Limit, Micros};
+/// use tidegate_lab::accuracy::Table;
+/// use tidegate_lab::traffic::Traffic;
+///
+/// let limits: [Limit; 2] = ["fixed 10/s".parse()?, "sliding 10/s".parse()?];
+/// let attack: Traffic = "boundary 10 every 1s".parse()?;
+/// let mut table = Table::new(&limits, &limits[0]).ok_or("it has a window")?;
+/// attack.arrivals(Micros::from_secs(10), 1).for_each(|arrival| table.take(&arrival));
+/// let rows: Vec<_> = table.rows().collect();
+/// assert_eq!(rows[0].1.worst, 20);
+/// assert_eq!(rows[1].1.worst, 10);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Table {
+    log: Judge,
+    judges: Vec<Judge>,
+}
+
+impl Table {
+    /// All limits by what `reference` promises. `None` if that is a concurrency limit, or larger than a log can be.
+    #[must_use]
+    pub fn new(limits: &[Limit], reference: &Limit) -> Option<Table> {
+        let promise = Promise::of(reference)?;
+        let log = SlidingLog::new(promise.limit, promise.window).ok()?;
+        let judges = limits.iter().map(|&limit| Judge::new(limit, promise)).collect();
+        Some(Table { log: Judge::new(log.into(), promise), judges })
+    }
+
+    /// Decides an arrival under each of them.
+    pub fn take(&mut self, arrival: &Arrival) {
+        let exact = self.log.take(arrival);
+        for judge in &mut self.judges {
+            let unlike = judge.take(arrival) != exact;
+            judge.judgement.unlike_the_log += u64::from(unlike);
+        }
+    }
+
+    /// What they are judged by.
+    #[must_use]
+    pub const fn promise(&self) -> Promise {
+        self.log.promise
+    }
+
+    /// Each limit with how it did.
+    pub fn rows(&self) -> impl Iterator<Item = (&Limit, Judgement)> {
+        self.judges.iter().map(|judge| (&judge.limit, judge.judgement))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::Traffic;
+
+    fn judged(limit: &str, traffic: &str, seconds: u64) -> Judgement {
+        let limit: Limit = limit.parse().unwrap();
+        let traffic: Traffic = traffic.parse().unwrap();
+        let mut table = Table::new(&[limit], &limit).unwrap();
+        traffic.arrivals(Micros::from_secs(seconds), 4).for_each(|arrival| table.take(&arrival));
+        table.rows().next().unwrap().1
+    }
+
+    #[test]
+    fn the_log_is_never_wrong() {
+        let judgement = judged("log 10/s", "poisson 15/s clients 3", 200);
+        assert!(judgement.denied > 0);
+        assert_eq!((judgement.wrongly_admitted, judgement.wrongly_denied, judgement.unlike_the_log), (0, 0, 0));
+        assert_eq!(judgement.worst, 10);
+    }
+
+    #[test]
+    fn a_fixed_window_only_errs_in_favour_of_its_clients() {
+        let judgement = judged("fixed 10/s", "poisson 15/s", 500);
+        assert!(judgement.wrongly_admitted > 0 && judgement.worst > 10 && judgement.worst <= 20);
+        assert_eq!(judged("fixed 10/s", "boundary 10 every 1s", 10).worst, 20);
+    }
+
+    #[test]
+    fn a_sliding_counter_stays_below_twice_its_limit() {
+        let judgement = judged("sliding 10/s", "square 40/s 1/s every 3s random", 500);
+        assert!(judgement.wrongly_admitted > 0 && judgement.wrongly_denied > 0);
+        assert!(judgement.worst < 20, "{judgement:?}");
+    }
+
+    #[test]
+    fn more_parts_are_closer_to_the_log() {
+        let wrong = |limit| judged(limit, "square 40/s 1/s every 3s random", 2_000).wrong();
+        assert!(wrong("sliding 10/s parts 10") < wrong("sliding 10/s"));
+    }
+}

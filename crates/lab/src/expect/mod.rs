@@ -1,0 +1,169 @@
+//! What arithmetic says will come of a limit under some traffic.
+//!
+//! Bounds hold to the letter, whatever arrives: the tests hold the simulation against them. What is *expected* is an
+//! estimate: it treats requests as a liquid that flows at the traffic's mean rate. For evenly spaced traffic it is right to
+//! a few requests; chance makes it a little too high where the traffic is close to the limit, since a flood cannot make up
+//! for an ebb.
+
+mod fluid;
+mod mean;
+
+use serde::Serialize;
+use tidegate_core::limit::Windows;
+use tidegate_core::{Algorithm, Limit, Micros, Rate, Timestamp};
+
+use self::fluid::Fluid;
+use self::mean::Crowd;
+use crate::traffic::Traffic;
+
+/// What to expect of one limit under some traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Expectation {
+    /// Requests, on average.
+    pub arrivals: f64,
+    /// What they cost together, on average.
+    pub cost: f64,
+    /// The most that can be admitted, over all clients, whatever arrives. `None` if there is no such bound.
+    pub ceiling: Option<u64>,
+    /// What is likely to be admitted, in units of cost.
+    pub accepted: f64,
+    /// The share of the cost that is likely to be admitted.
+    pub acceptance: f64,
+    /// How long until a client that has spent all has nothing left to wait for, in microseconds.
+    pub drain: u64,
+    /// The most that one client can be admitted in one stretch. `None` if there is no such bound.
+    pub worst_window: Option<WorstWindow>,
+}
+
+/// The most that can pass in any stretch of some length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct WorstWindow {
+    /// How long, in microseconds: the window or the period of the limit.
+    pub length: u64,
+    /// The most.
+    pub most: u64,
+}
+
+/// How traffic is expected to fare under a limit, in `[start, start + length)`. Under a concurrency limit, each request
+/// holds its slots for `holding`, or as long as a lease if that is not said.
+#[must_use]
+pub fn expect(
+    traffic: &Traffic,
+    limit: &Limit,
+    start: Timestamp,
+    length: Micros,
+    holding: Option<Micros>,
+) -> Expectation {
+    let crowd = Crowd::of(traffic, start, length);
+    let cost = crowd.cost(length);
+    let accepted = Fluid::new(limit, holding).accepted(&crowd, start, length).min(cost);
+    Expectation {
+        arrivals: crowd.arrivals(length),
+        cost,
+        ceiling: ceiling(limit, start, length, holding).map(|most| most.saturating_mul(u64::from(traffic.clients()))),
+        accepted,
+        acceptance: if cost > 0.0 { accepted / cost } else { 1.0 },
+        drain: drain(limit, holding).get(),
+        worst_window: worst_window(limit),
+    }
+}
+
+/// What a rate brings in `span`, rounded down.
+fn brought(rate: Rate, span: u64) -> u64 {
+    let exact = u128::from(span) * u128::from(rate.tokens()) / u128::from(rate.period().get());
+    u64::try_from(exact).unwrap_or(u64::MAX)
+}
+
+/// The most that one client can be admitted in `[start, start + length)`.
+#[must_use]
+pub fn ceiling(limit: &Limit, start: Timestamp, length: Micros, holding: Option<Micros>) -> Option<u64> {
+    // The last instant that counts: the stretch does not hold its own end.
+    let Some(span) = length.get().checked_sub(1) else { return Some(0) };
+    let last = start + Micros::new(span);
+    let bucket = |burst: u64, rate: Rate| {
+        // A bucket that holds nothing admits nothing, however much comes back.
+        if burst == 0 { 0 } else { burst.saturating_add(brought(rate, span)) }
+    };
+    Some(match limit.algorithm() {
+        Algorithm::TokenBucket(it) => bucket(it.capacity(), it.refill()),
+        Algorithm::Gcra(it) => bucket(it.capacity(), it.rate()),
+        Algorithm::Meter(it) => bucket(it.capacity(), it.outflow()),
+        Algorithm::Shaper(it) => bucket(it.capacity(), it.outflow()),
+        Algorithm::FixedWindow(it) => {
+            let windows = match it.windows() {
+                Windows::Every(window) => last.as_micros() / window.get() - start.as_micros() / window.get() + 1,
+                Windows::Calendar(calendar) => {
+                    let ends = |at: &Timestamp| Some(calendar.around(*at).1).filter(|end| end > at && *end <= last);
+                    1 + std::iter::successors(ends(&start), ends).count() as u64
+                }
+            };
+            it.limit().saturating_mul(windows)
+        }
+        Algorithm::SlidingWindow(it) => {
+            // At most the limit in each stretch of whole parts that is a window long.
+            let part = it.window().get() / u64::from(it.parts()).max(1);
+            let parts = last.as_micros() / part - start.as_micros() / part + 1;
+            it.limit().saturating_mul(parts.div_ceil(u64::from(it.parts())))
+        }
+        Algorithm::SlidingLog(it) => it.limit().saturating_mul(length.get().div_ceil(it.window().get())),
+        Algorithm::Concurrency(it) => {
+            let held = holding.map_or(it.ttl(), |holding| holding.min(it.ttl())).get();
+            // Work that takes no time holds nothing up.
+            return span.checked_div(held).map(|turns| it.slots().saturating_mul(turns + 1));
+        }
+    })
+}
+
+/// How long a client that has just spent all that it can at once waits until nothing of it counts any more.
+#[must_use]
+pub fn drain(limit: &Limit, holding: Option<Micros>) -> Micros {
+    let bucket = |capacity: u64, rate: Rate| {
+        let drops = u128::from(capacity) * u128::from(rate.drops_per_token());
+        let micros = drops.div_ceil(u128::from(rate.drops_per_micro()));
+        Micros::new(u64::try_from(micros).unwrap_or(u64::MAX))
+    };
+    match limit.algorithm() {
+        Algorithm::TokenBucket(it) => bucket(it.capacity(), it.refill()),
+        Algorithm::Gcra(it) => bucket(it.capacity(), it.rate()),
+        Algorithm::Meter(it) => bucket(it.capacity(), it.outflow()),
+        Algorithm::Shaper(it) => bucket(it.capacity(), it.outflow()),
+        Algorithm::FixedWindow(it) => match it.windows() {
+            Windows::Every(window) => window,
+            Windows::Calendar(calendar) => calendar.longest(),
+        },
+        // What was spent as a part began counts until the window after that part has passed.
+        Algorithm::SlidingWindow(it) => {
+            Micros::new(it.window().get() + it.window().get() / u64::from(it.parts()).max(1))
+        }
+        Algorithm::SlidingLog(it) => it.window(),
+        Algorithm::Concurrency(it) => holding.map_or(it.ttl(), |holding| holding.min(it.ttl())),
+    }
+}
+
+/// The most that one client can be admitted in a stretch as long as the limit's own window or period.
+#[must_use]
+pub fn worst_window(limit: &Limit) -> Option<WorstWindow> {
+    // A stretch does not hold its own end, so the last unit of the rate comes just too late.
+    let bucket = |capacity: u64, rate: Rate| WorstWindow {
+        length: rate.period().get(),
+        most: if capacity == 0 { 0 } else { capacity.saturating_add(rate.tokens() - 1) },
+    };
+    Some(match limit.algorithm() {
+        Algorithm::TokenBucket(it) => bucket(it.capacity(), it.refill()),
+        Algorithm::Gcra(it) => bucket(it.capacity(), it.rate()),
+        Algorithm::Meter(it) => bucket(it.capacity(), it.outflow()),
+        Algorithm::Shaper(it) => bucket(it.capacity(), it.outflow()),
+        Algorithm::FixedWindow(it) => match it.windows() {
+            Windows::Every(window) => WorstWindow { length: window.get(), most: it.limit().saturating_mul(2) },
+            // A long window can span a whole short month and parts of both its neighbours.
+            Windows::Calendar(calendar) => {
+                WorstWindow { length: calendar.longest().get(), most: it.limit().saturating_mul(3) }
+            }
+        },
+        Algorithm::SlidingWindow(it) => {
+            WorstWindow { length: it.window().get(), most: it.limit().saturating_mul(2).saturating_sub(1) }
+        }
+        Algorithm::SlidingLog(it) => WorstWindow { length: it.window().get(), most: it.limit() },
+        Algorithm::Concurrency(_) => return None,
+    })
+}

@@ -1,0 +1,338 @@
+//! One set of rules, held against the requests of a log.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
+
+use ahash::RandomState;
+use tidegate_core::rules::{Matched, MatchedRule, Mode, RuleSet};
+use tidegate_core::{
+    Charge, Generation, Key, Limiter, ManualClock, MemoryStore, Micros, Outcome, Receipt, RuleId, Ruling, Timestamp,
+};
+
+use super::frequent::{Frequent, Print, Prints};
+use super::log::Entry;
+use super::report::{DeniedKey, JudgeReport, LimitReport, Streak};
+use super::spread::Spread;
+use super::suggest::{Gauge, Suggestion};
+use super::timeline::Timeline;
+
+/// Decides the requests of a log as a server with these rules would have, and remembers what came of it.
+///
+/// It is a [`Limiter`] over a [`MemoryStore`], whose clock is set to the time of each line.
+pub(super) struct Judge {
+    clock: ManualClock,
+    limiter: Limiter<MemoryStore<ManualClock>, ManualClock>,
+    generation: Arc<Generation>,
+    held: Held,
+    tally: Tally,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Judged {
+    pub(super) admitted: bool,
+    /// The limit and the key that denied it, if one did.
+    pub(super) denier: Option<(usize, Print)>,
+}
+
+/// Slots that requests hold until they are over.
+#[derive(Default)]
+struct Held {
+    ending: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    receipts: HashMap<u64, Receipt, RandomState>,
+    given: u64,
+    /// Requests that took slots and of which the log does not say how long they lasted.
+    endless: u64,
+}
+
+struct Tally {
+    limits: Vec<LimitTally>,
+    numbers: HashMap<RuleId, usize, RandomState>,
+    prints: Prints,
+    denied_keys: Frequent,
+    waits: Spread,
+    timeline: Timeline,
+    gauges: Option<Vec<Gauge>>,
+    requests: u64,
+    admitted: u64,
+    refused: HashMap<Arc<str>, u64, RandomState>,
+    ungoverned: u64,
+    first: Option<Timestamp>,
+    last: Timestamp,
+}
+
+struct LimitTally {
+    id: RuleId,
+    rule: String,
+    mode: Mode,
+    /// As it is written, unless there are several under one id.
+    limit: Option<String>,
+    /// Where it lies: only to be compared.
+    place: usize,
+    admitted: u64,
+    denied: u64,
+    too_large: u64,
+}
+
+impl Judge {
+    /// By these rules, with state for up to `max_keys` keys. To suggest limits, the keys have to be followed.
+    pub(super) fn new(rules: RuleSet, max_keys: usize, suggesting: bool) -> Judge {
+        let clock = ManualClock::default();
+        let store = MemoryStore::with_clock_and_cap(clock.clone(), max_keys);
+        let limiter = Limiter::with_clock(rules, store, clock.clone());
+        Judge {
+            clock,
+            generation: limiter.rules(),
+            limiter,
+            held: Held::default(),
+            tally: Tally {
+                limits: Vec::new(),
+                numbers: HashMap::default(),
+                prints: Prints::new(),
+                denied_keys: Frequent::new(Frequent::CAPACITY),
+                waits: Spread::new(),
+                timeline: Timeline::new(),
+                gauges: suggesting.then(Vec::new),
+                requests: 0,
+                admitted: 0,
+                refused: HashMap::default(),
+                ungoverned: 0,
+                first: None,
+                last: Timestamp::EPOCH,
+            },
+        }
+    }
+
+    /// Decides a request. Instants come in order.
+    pub(super) fn take(&mut self, entry: &Entry<'_>, at: Timestamp) -> Judged {
+        self.clock.set(at);
+        self.held.end_until(at, self.limiter.store(), &self.clock);
+        let matched = self.generation.rules.matching(entry);
+        let ruling = self.limiter.decide_now(&self.generation, &matched);
+        let judged = self.tally.add(&matched, &ruling, at);
+        if !ruling.receipts.is_empty() {
+            self.held.hold(ruling.receipts, at, entry.took, self.limiter.store());
+        }
+        judged
+    }
+
+    /// What the key that denied the last request is called, for people.
+    pub(super) fn name(&self, entry: &Entry<'_>, denier: (usize, Print)) -> String {
+        let matched = self.generation.rules.matching(entry);
+        let found = matched.charges().find(|charge| self.tally.prints.of(denier.0, charge.key) == denier.1);
+        found.map_or_else(String::new, |charge| key_name(charge.key))
+    }
+
+    /// The id of a limit.
+    pub(super) fn limit_id(&self, number: usize) -> &str {
+        self.tally.limits.get(number).map_or("", |limit| limit.id.as_str())
+    }
+
+    pub(super) fn suggestions(&self, share: f64, within: Micros) -> Vec<Suggestion> {
+        let gauges = self.tally.gauges.iter().flatten().zip(&self.tally.limits);
+        gauges.filter_map(|(gauge, limit)| gauge.suggest(limit.id.as_str(), share, within)).collect()
+    }
+
+    pub(super) fn report(&self, top: usize) -> JudgeReport {
+        let tally = &self.tally;
+        let mut limits: Vec<LimitReport> = tally.limits.iter().map(LimitTally::report).collect();
+        limits.sort_by(|one, other| other.denied.cmp(&one.denied).then_with(|| one.id.cmp(&other.id)));
+        let rules = self.generation.rules.rules();
+        let seen = |id: &str| {
+            tally.limits.iter().any(|limit| limit.rule == id) || tally.refused.keys().any(|refused| **refused == *id)
+        };
+        let key = |known: &super::frequent::Frequented| DeniedKey {
+            limit: self.limit_id(known.limit).to_owned(),
+            key: known.key.clone(),
+            denied: known.count,
+            first: known.first.as_micros(),
+            last: known.last.as_micros(),
+            longest_streak: known.longest.count,
+        };
+        let streak = tally.denied_keys.longest().map(|known| Streak {
+            limit: self.limit_id(known.limit).to_owned(),
+            key: known.key.clone(),
+            denied: known.longest.count,
+            from: known.longest.from.as_micros(),
+            to: known.longest.to.as_micros(),
+        });
+        let mut refused: Vec<(String, u64)> =
+            tally.refused.iter().map(|(rule, count)| (rule.to_string(), *count)).collect();
+        refused.sort();
+        JudgeReport {
+            requests: tally.requests,
+            admitted: tally.admitted,
+            denied: tally.requests - tally.admitted,
+            refused,
+            ungoverned: tally.ungoverned,
+            idle_rules: rules.iter().map(|rule| rule.id().to_owned()).filter(|id| !seen(id)).collect(),
+            limits,
+            denied_keys: tally.denied_keys.seen(),
+            keys_short_by: tally.denied_keys.error(),
+            keys: tally.denied_keys.top(top).into_iter().map(key).collect(),
+            streak,
+            waits: tally.waits.waits(),
+            from: tally.first.map(Timestamp::as_micros),
+            to: tally.first.map(|_| tally.last.as_micros()),
+            timeline: tally.timeline.bins(120),
+            slots_without_duration: self.held.endless,
+            shared_keys: self.limiter.store().stats().overflowed,
+        }
+    }
+}
+
+impl Held {
+    fn end_until(&mut self, at: Timestamp, store: &MemoryStore<ManualClock>, clock: &ManualClock) {
+        while let Some(&Reverse((ends, number))) = self.ending.peek()
+            && ends <= at
+        {
+            self.ending.pop();
+            if let Some(receipt) = self.receipts.remove(&number) {
+                clock.set(ends);
+                settle(store, &receipt);
+                clock.set(at);
+            }
+        }
+    }
+
+    fn hold(
+        &mut self,
+        receipts: impl IntoIterator<Item = Receipt>,
+        at: Timestamp,
+        took: Option<Micros>,
+        store: &MemoryStore<ManualClock>,
+    ) {
+        for receipt in receipts {
+            let slots = receipt.held.iter().any(|held| held.limit.holds_slots());
+            match took.filter(|_| slots) {
+                Some(took) => {
+                    self.given += 1;
+                    self.ending.push(Reverse((at + took, self.given)));
+                    self.receipts.insert(self.given, receipt);
+                }
+                None => {
+                    self.endless += u64::from(slots);
+                    settle(store, &receipt);
+                }
+            }
+        }
+    }
+}
+
+/// Settles at what was taken: a log does not say what it really was.
+fn settle(store: &MemoryStore<ManualClock>, receipt: &Receipt) {
+    let taken: Vec<u64> = receipt.held.iter().map(|held| held.taken).collect();
+    store.settle(receipt, &taken);
+}
+
+/// The charges that a ruling speaks of, in its order.
+fn charged<'m>(
+    matched: &'m Matched<'_, '_>,
+    ruling: &Ruling,
+) -> impl Iterator<Item = (&'m MatchedRule<'m, 'm>, Charge<'m>)> {
+    let of = |mode: Mode| {
+        let rules = matched.rules.iter().filter(move |matched| matched.rule.mode() == mode);
+        rules.flat_map(|matched| matched.charges().map(move |charge| (matched, charge)))
+    };
+    let refused = ruling.refused.is_some();
+    of(Mode::Enforce).filter(move |_| !refused).chain(of(Mode::Shadow))
+}
+
+impl Tally {
+    fn add(&mut self, matched: &Matched<'_, '_>, ruling: &Ruling, at: Timestamp) -> Judged {
+        let admitted = ruling.is_allowed();
+        self.requests += 1;
+        self.admitted += u64::from(admitted);
+        self.first.get_or_insert(at);
+        self.last = at;
+        self.timeline.add(at, admitted);
+        if let Some(rule) = &ruling.refused {
+            *self.refused.entry(Arc::clone(rule)).or_default() += 1;
+        } else if matched.rules.is_empty() {
+            self.ungoverned += 1;
+        }
+        if !admitted && let Outcome::Deny { retry_after } = ruling.verdict.outcome {
+            self.waits.add(retry_after);
+        }
+        let mut denier = None;
+        for ((rule, charge), ruled) in charged(matched, ruling).zip(&ruling.ruled) {
+            let number = self.number(rule, &charge);
+            let limit = &mut self.limits[number];
+            if limit.place != std::ptr::from_ref(charge.limit).addr() {
+                limit.limit = None;
+            }
+            let following = self.gauges.is_some();
+            match ruled.decision.outcome {
+                Outcome::Allow { .. } => {
+                    limit.admitted += 1;
+                    if following || !self.denied_keys.is_empty() {
+                        let print = self.prints.of(number, charge.key);
+                        self.denied_keys.interrupt(print);
+                        self.follow(number, print, at, charge.cost);
+                    }
+                }
+                Outcome::Deny { .. } | Outcome::TooLarge { .. } => {
+                    limit.denied += 1;
+                    limit.too_large += u64::from(matches!(ruled.decision.outcome, Outcome::TooLarge { .. }));
+                    let print = self.prints.of(number, charge.key);
+                    self.denied_keys.count(print, number, at, || key_name(charge.key));
+                    self.follow(number, print, at, charge.cost);
+                    if ruled.mode == Mode::Enforce {
+                        denier.get_or_insert((number, print));
+                    }
+                }
+            }
+        }
+        Judged { admitted, denier }
+    }
+
+    #[inline]
+    fn follow(&mut self, number: usize, print: Print, at: Timestamp, cost: u64) {
+        if let Some(gauge) = self.gauges.as_mut().and_then(|gauges| gauges.get_mut(number)) {
+            gauge.take(print, at, cost);
+        }
+    }
+
+    /// The number of a charge's limit.
+    #[inline]
+    fn number(&mut self, rule: &MatchedRule<'_, '_>, charge: &Charge<'_>) -> usize {
+        if let Some(&number) = self.numbers.get(charge.rule) {
+            return number;
+        }
+        self.numbers.insert(charge.rule.clone(), self.limits.len());
+        self.limits.push(LimitTally {
+            id: charge.rule.clone(),
+            rule: rule.rule.id().to_owned(),
+            mode: rule.rule.mode(),
+            limit: Some(charge.limit.to_string()),
+            place: std::ptr::from_ref(charge.limit).addr(),
+            admitted: 0,
+            denied: 0,
+            too_large: 0,
+        });
+        if let Some(gauges) = &mut self.gauges {
+            gauges.push(Gauge::new());
+        }
+        self.limits.len() - 1
+    }
+}
+
+impl LimitTally {
+    fn report(&self) -> LimitReport {
+        LimitReport {
+            id: self.id.as_str().to_owned(),
+            limit: self.limit.clone(),
+            mode: self.mode.to_string(),
+            admitted: self.admitted,
+            denied: self.denied,
+            too_large: self.too_large,
+        }
+    }
+}
+
+/// A key as people read it.
+pub(super) fn key_name(key: &Key<'_>) -> String {
+    let parts: Vec<_> = key.parts().map(String::from_utf8_lossy).collect();
+    if parts.is_empty() { "(all requests)".to_owned() } else { parts.join(", ") }
+}

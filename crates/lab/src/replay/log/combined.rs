@@ -1,0 +1,82 @@
+//! Common and combined log format.
+//!
+//! ```text
+//! 203.0.113.7 - ann [10/Oct/2000:13:55:36 -0700] "GET /a HTTP/1.1" 200 2326 "https://b.example/" "curl/8.5"
+//! ```
+//!
+//! Apache's variant with a virtual host in front is read too, and whatever stands behind the agent is left alone.
+
+use std::borrow::Cow;
+
+use super::LineError;
+use super::entry::{Entry, address, present};
+use super::text::{from_log, up_to_quote};
+use super::time::Stamps;
+
+pub(super) fn read<'l>(line: &'l str, stamps: &Stamps) -> Result<Entry<'l>, LineError> {
+    let open = memchr::memchr(b'[', line.as_bytes()).ok_or(LineError::NoTime)?;
+    let (who, rest) = before_time(line, open).ok_or(LineError::NoTime)?;
+    let close = memchr::memchr(b']', rest.as_bytes()).ok_or(LineError::NoTime)?;
+    let at = stamps.common(&rest.as_bytes()[..close]).ok_or(LineError::BadTime)?;
+    let mut entry = Entry::at(at, true);
+    identify(&mut entry, who);
+    let rest = rest[close + 1..].trim_start().strip_prefix('"').ok_or(LineError::NoRequest)?;
+    let (request, end, escaped) = up_to_quote(rest).ok_or(LineError::OpenQuote)?;
+    let (method, target) = split_request(request).ok_or(LineError::BadRequest)?;
+    entry.method = Some(Cow::Borrowed(method));
+    entry.aim(if escaped { from_log(target) } else { Cow::Borrowed(target) });
+    let mut rest = &rest[end + 1..];
+    // The status and the size, then what combined adds to common.
+    for field in [&mut entry.referer, &mut entry.agent] {
+        let Some(quote) = memchr::memchr(b'"', rest.as_bytes()) else { break };
+        rest = &rest[quote + 1..];
+        let (text, end, escaped) = up_to_quote(rest).ok_or(LineError::OpenQuote)?;
+        *field = present(if escaped { from_log(text) } else { Cow::Borrowed(text) });
+        rest = &rest[end + 1..];
+    }
+    Ok(entry)
+}
+
+/// What stands before the time, and from the time on. An address in brackets has a bracket of its own.
+fn before_time(line: &str, open: usize) -> Option<(&str, &str)> {
+    let bytes = line.as_bytes();
+    if open > 0 && bytes.get(open - 1) == Some(&b' ') && bytes.get(open + 3) == Some(&b'/') {
+        return Some((&line[..open - 1], &line[open + 1..]));
+    }
+    let open = memchr::memmem::find(bytes, b" [")?;
+    Some((&line[..open], &line[open + 2..]))
+}
+
+/// `[host] address ident user`; users may have spaces in their names.
+fn identify<'l>(entry: &mut Entry<'l>, who: &'l str) {
+    let (first, rest) = who.split_once(' ').unwrap_or((who, ""));
+    entry.address = address(first);
+    let (ident, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+    // An address in the second place means that a virtual host stands in the first.
+    let user = match address(ident) {
+        Some(behind) => {
+            entry.address = Some(behind);
+            entry.host = Some(Cow::Borrowed(first));
+            rest.split_once(' ').map_or("", |(_, user)| user)
+        }
+        None => rest,
+    };
+    entry.user = match user {
+        "-" | "" | "\"\"" => None,
+        user if user.contains('\\') => Some(from_log(user)),
+        user => Some(Cow::Borrowed(user)),
+    };
+}
+
+/// The method and the target of `GET /a HTTP/1.1`. Targets may hold spaces that nobody encoded.
+pub(super) fn split_request(request: &str) -> Option<(&str, &str)> {
+    let (method, rest) = request.split_at(memchr::memchr(b' ', request.as_bytes())?);
+    let rest = rest.trim_start();
+    let target = match memchr::memrchr(b' ', rest.as_bytes()) {
+        Some(space) if rest[space + 1..].starts_with("HTTP/") => rest[..space].trim_end(),
+        _ => rest,
+    };
+    let is_method =
+        !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-' || byte == b'_');
+    (is_method && !target.is_empty()).then_some((method, target))
+}

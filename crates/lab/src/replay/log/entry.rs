@@ -1,0 +1,265 @@
+//! A request as a log tells of it.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+
+use tidegate_core::{Fact, Facts, Micros, Timestamp};
+
+use super::columns::Row;
+use super::json::{Members, Value};
+
+/// A request as a log tells of it.
+#[derive(Clone, Debug)]
+pub struct Entry<'l> {
+    /// When it was made, as far as the log says.
+    pub at: Timestamp,
+    /// Whether the log only knows the second.
+    pub whole_second: bool,
+    /// The client's address.
+    pub address: Option<IpAddr>,
+    /// How long it took.
+    pub took: Option<Micros>,
+    pub(super) method: Option<Cow<'l, str>>,
+    pub(super) target: Option<Cow<'l, str>>,
+    pub(super) host: Option<Cow<'l, str>>,
+    pub(super) user: Option<Cow<'l, str>>,
+    pub(super) api_key: Option<Cow<'l, str>>,
+    pub(super) tier: Option<Cow<'l, str>>,
+    pub(super) agent: Option<Cow<'l, str>>,
+    pub(super) referer: Option<Cow<'l, str>>,
+    pub(super) cost: Option<u64>,
+    pub(super) more: More<'l>,
+}
+
+/// Where else to look for headers, cookies and claims.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum More<'l> {
+    #[default]
+    Nothing,
+    /// Members called as nginx's variables are: `http_x_tenant`, `cookie_session`.
+    Variables(&'l str),
+    /// An object of headers, and one of claims; values may be lists.
+    Objects { headers: &'l str, claims: &'l str },
+    /// Columns called `header:X-Tenant`.
+    Row(Row<'l>),
+}
+
+impl<'l> Entry<'l> {
+    pub(super) fn at(at: Timestamp, whole_second: bool) -> Entry<'l> {
+        Entry {
+            at,
+            whole_second,
+            address: None,
+            took: None,
+            method: None,
+            target: None,
+            host: None,
+            user: None,
+            api_key: None,
+            tier: None,
+            agent: None,
+            referer: None,
+            cost: None,
+            more: More::Nothing,
+        }
+    }
+
+    /// Takes in a target. One with a scheme and a host, as proxies are sent, also says the host.
+    pub(super) fn aim(&mut self, target: Cow<'l, str>) {
+        if !target.starts_with("http://") && !target.starts_with("https://") {
+            self.target = Some(target);
+            return;
+        }
+        let from = target.find("://").map_or(0, |at| at + 3);
+        let path = target[from..].find('/').map_or(target.len(), |at| from + at);
+        self.host.get_or_insert_with(|| Cow::Owned(target[from..path].to_owned()));
+        self.target =
+            Some(if path == target.len() { Cow::Borrowed("/") } else { Cow::Owned(target[path..].to_owned()) });
+    }
+
+    fn query(&self, name: &str) -> Option<&str> {
+        let (_, query) = self.target.as_deref()?.split_once('?')?;
+        let query = query.split_once('#').map_or(query, |(query, _)| query);
+        query.split('&').find_map(|pair| {
+            let (known, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (known == name).then_some(value)
+        })
+    }
+
+    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
+        let known = match name {
+            _ if name.eq_ignore_ascii_case("user-agent") => self.agent.as_deref(),
+            _ if name.eq_ignore_ascii_case("referer") => self.referer.as_deref(),
+            _ if name.eq_ignore_ascii_case("host") => self.host.as_deref(),
+            _ => None,
+        };
+        known.map(Cow::Borrowed).or_else(|| match self.more {
+            More::Nothing => None,
+            More::Variables(line) => variable(line, "http_", name),
+            More::Objects { headers, .. } => {
+                let (_, value) = Members::of(headers).find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+                value.first()?.text()
+            }
+            More::Row(row) => row.header(name),
+        })
+    }
+
+    fn cookie(&self, name: &str) -> Option<Cow<'_, str>> {
+        if let More::Variables(line) = self.more
+            && let Some(value) = variable(line, "cookie_", name)
+        {
+            return Some(value);
+        }
+        let cookies = self.header("cookie")?;
+        let of = |pair: &str| {
+            pair.trim().split_once('=').filter(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
+        };
+        cookies.split(';').find_map(of).map(Cow::Owned)
+    }
+
+    fn claim(&self, name: &str) -> Option<Cow<'_, str>> {
+        match self.more {
+            More::Objects { claims, .. } => {
+                Members::of(claims).find(|(known, _)| *known == name).and_then(|(_, value)| value.text())
+            }
+            More::Row(row) => row.claim(name),
+            More::Nothing | More::Variables(_) => None,
+        }
+    }
+}
+
+/// A member called `prefix` and the name in lower case, with `_` for `-`.
+fn variable<'l>(line: &'l str, prefix: &str, name: &str) -> Option<Cow<'l, str>> {
+    let is = |key: &str| {
+        key.strip_prefix(prefix).is_some_and(|key| {
+            key.len() == name.len()
+                && key.bytes().zip(name.bytes()).all(|(one, other)| {
+                    one == other.to_ascii_lowercase() || one == b'_' && other == b'-' || one == other
+                })
+        })
+    };
+    let (_, value) = Members::of(line).find(|(key, _)| is(key))?;
+    value.text().filter(|text| !text.is_empty() && text != "-")
+}
+
+impl Facts for Entry<'_> {
+    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>> {
+        let known = match fact {
+            Fact::Method => self.method.as_deref(),
+            Fact::Path => self.target.as_deref().map(|target| target.split_once('?').map_or(target, |(path, _)| path)),
+            Fact::Host => self.host.as_deref().map(without_port),
+            Fact::ApiKey => self.api_key.as_deref(),
+            Fact::User => self.user.as_deref(),
+            Fact::Tier => self.tier.as_deref(),
+            Fact::Query(name) => self.query(name),
+            Fact::Header(name) => return self.header(name),
+            Fact::Cookie(name) => return self.cookie(name),
+            Fact::Claim(name) => return self.claim(name),
+            Fact::Descriptor(_) => None,
+        };
+        known.map(Cow::Borrowed)
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
+    fn hits(&self) -> Option<u64> {
+        self.cost
+    }
+}
+
+/// An address, perhaps with a port or in brackets. Of a list, the first.
+pub(super) fn address(text: &str) -> Option<IpAddr> {
+    let text = text.split(',').next().unwrap_or(text).trim();
+    if let Some(address) = plain_ipv4(text.as_bytes()) {
+        return Some(address);
+    }
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    if let Ok(socket) = text.parse::<SocketAddr>() {
+        return Some(socket.ip());
+    }
+    text.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
+}
+
+/// `192.0.2.7`, by far the most common form, without the detours of the general one.
+fn plain_ipv4(text: &[u8]) -> Option<IpAddr> {
+    let mut octets = [0_u8; 4];
+    let (mut which, mut value, mut digits) = (0, 0_u32, 0);
+    for &byte in text {
+        match byte {
+            b'0'..=b'9' if digits < 3 => {
+                // Leading zeros mean octal to some.
+                if digits > 0 && value == 0 {
+                    return None;
+                }
+                value = value * 10 + u32::from(byte - b'0');
+                digits += 1;
+            }
+            b'.' if digits > 0 && which < 3 => {
+                octets[which] = u8::try_from(value).ok()?;
+                (which, value, digits) = (which + 1, 0, 0);
+            }
+            _ => return None,
+        }
+    }
+    if which != 3 || digits == 0 {
+        return None;
+    }
+    octets[3] = u8::try_from(value).ok()?;
+    Some(IpAddr::from(octets))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port))
+            if port.bytes().all(|byte| byte.is_ascii_digit()) && (name.ends_with(']') || !name.contains(':')) =>
+        {
+            name
+        }
+        _ => host,
+    }
+}
+
+/// What stands for nothing in logs.
+pub(super) fn present<'l>(text: Cow<'l, str>) -> Option<Cow<'l, str>> {
+    Some(text).filter(|text| !text.is_empty() && text != "-")
+}
+
+/// What a value of a JSON member says, unless it says nothing.
+pub(super) fn said<'l>(value: &Value<'l>) -> Option<Cow<'l, str>> {
+    value.text().and_then(present)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_in_many_spellings() {
+        let is = |text: &str, wanted: &str| assert_eq!(address(text), wanted.parse().ok(), "{text}");
+        is("192.0.2.7", "192.0.2.7");
+        is("192.0.2.7:4711", "192.0.2.7");
+        is("2001:db8::7", "2001:db8::7");
+        is("[2001:db8::7]", "2001:db8::7");
+        is("[2001:db8::7]:443", "2001:db8::7");
+        is("203.0.113.9, 10.0.0.1", "203.0.113.9");
+        is("::ffff:192.0.2.7", "::ffff:192.0.2.7");
+        for no in ["", "-", "localhost", "256.1.1.1", "1.2.3", "1.2.3.4.5", "01.2.3.4", "1..2.3", "unix:"] {
+            assert_eq!(address(no), None, "{no}");
+        }
+    }
+
+    #[test]
+    fn a_target_with_a_host_says_both() {
+        let mut entry = Entry::at(Timestamp::EPOCH, false);
+        entry.aim("http://a.example:8080/x?y=1&z=2#f".into());
+        assert_eq!(entry.get(Fact::Host).as_deref(), Some("a.example"));
+        assert_eq!(entry.get(Fact::Path).as_deref(), Some("/x"));
+        assert_eq!(entry.get(Fact::Query("z")).as_deref(), Some("2"));
+        entry.aim("https://b.example".into());
+        assert_eq!(entry.get(Fact::Path).as_deref(), Some("/"));
+    }
+}

@@ -1,0 +1,299 @@
+//! Logs of one JSON object a line.
+//!
+//! The object is walked once, member by member, without building anything. Names are those that nginx's variables, Caddy,
+//! Envoy and our own format give to things; they do not collide, except that Caddy counts durations in seconds and Envoy in
+//! milliseconds.
+
+use std::borrow::Cow;
+
+use tidegate_core::Micros;
+
+use super::combined::split_request;
+use super::entry::{Entry, More, address, said};
+use super::text::{from_json, up_to_quote};
+use super::time::{self, Stamp};
+use super::{LineError, LogFormat};
+
+/// Whose JSON it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Nginx,
+    Caddy,
+    Envoy,
+    Own,
+}
+
+/// A value as it stands in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value<'l> {
+    /// Between its quotes, and whether it has escapes.
+    Text(&'l str, bool),
+    /// A number or a word.
+    Bare(&'l str),
+    /// With its brackets.
+    Object(&'l str),
+    /// With its brackets.
+    List(&'l str),
+}
+
+impl<'l> Value<'l> {
+    /// Text, or a number or word as text. `null` is none.
+    pub(super) fn text(&self) -> Option<Cow<'l, str>> {
+        match *self {
+            Value::Text(raw, false) => Some(Cow::Borrowed(raw)),
+            Value::Text(raw, true) => Some(from_json(raw)),
+            Value::Bare("null") | Value::Object(_) | Value::List(_) => None,
+            Value::Bare(raw) => Some(Cow::Borrowed(raw)),
+        }
+    }
+
+    /// The first of a list, or the value itself.
+    pub(super) fn first(self) -> Option<Value<'l>> {
+        match self {
+            Value::List(list) => value(list.get(1..)?.trim_start()).map(|(value, _)| value),
+            other => Some(other),
+        }
+    }
+
+    fn raw(&self) -> &'l str {
+        match *self {
+            Value::Text(raw, _) | Value::Bare(raw) | Value::Object(raw) | Value::List(raw) => raw,
+        }
+    }
+}
+
+/// The members of an object, in their order. Ends early where it is not JSON; [`Members::is_whole`] tells.
+#[derive(Clone, Debug)]
+pub(super) struct Members<'l> {
+    rest: &'l str,
+    whole: bool,
+}
+
+impl<'l> Members<'l> {
+    pub(super) fn of(object: &'l str) -> Members<'l> {
+        let rest = object.trim_start();
+        match rest.strip_prefix('{') {
+            Some(rest) => Members { rest, whole: false },
+            None => Members { rest: "", whole: false },
+        }
+    }
+
+    /// Whether the object was closed and nothing followed.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.whole
+    }
+}
+
+impl<'l> Iterator for Members<'l> {
+    type Item = (&'l str, Value<'l>);
+
+    #[inline]
+    fn next(&mut self) -> Option<(&'l str, Value<'l>)> {
+        let rest = self.rest.trim_start();
+        let rest = rest.strip_prefix(',').map_or(rest, str::trim_start);
+        if let Some(after) = rest.strip_prefix('}') {
+            self.whole = after.trim_start().is_empty();
+            self.rest = "";
+            return None;
+        }
+        let (key, end, _) = up_to_quote(rest.strip_prefix('"')?)?;
+        let rest = rest.get(end + 2..)?.trim_start().strip_prefix(':')?.trim_start();
+        let (value, rest) = value(rest)?;
+        self.rest = rest;
+        Some((key, value))
+    }
+}
+
+/// The value that `text` begins with, and what follows it.
+#[inline]
+fn value(text: &str) -> Option<(Value<'_>, &str)> {
+    match text.as_bytes().first()? {
+        b'"' => {
+            let (raw, end, escaped) = up_to_quote(&text[1..])?;
+            Some((Value::Text(raw, escaped), &text[end + 2..]))
+        }
+        b'{' => nested(text).map(|end| (Value::Object(&text[..end]), &text[end..])),
+        b'[' => nested(text).map(|end| (Value::List(&text[..end]), &text[end..])),
+        _ => {
+            let end = text.find([',', '}', ']', ' ', '\t']).unwrap_or(text.len());
+            (end > 0).then(|| (Value::Bare(&text[..end]), &text[end..]))
+        }
+    }
+}
+
+/// Where the bracket that `text` begins with is closed.
+fn nested(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let (mut depth, mut at) = (0_u32, 0);
+    loop {
+        match bytes.get(at)? {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            b'"' => at += up_to_quote(text.get(at + 1..)?)?.1 + 1,
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+/// Whose JSON a line is.
+pub(super) fn detect(line: &str) -> Option<LogFormat> {
+    let mut members = Members::of(line);
+    let mut format = None;
+    for (key, value) in members.by_ref() {
+        match (key, value) {
+            ("request", Value::Object(_)) => format = Some(LogFormat::CaddyJson),
+            ("start_time" | "response_code" | "response_flags" | "downstream_remote_address", _) => {
+                format = format.or(Some(LogFormat::EnvoyJson));
+            }
+            ("remote_addr" | "request_uri" | "time_local" | "time_iso8601" | "request_method" | "request", _) => {
+                format = format.or(Some(LogFormat::NginxJson));
+            }
+            _ => {}
+        }
+    }
+    members.is_whole().then(|| format.unwrap_or(LogFormat::Jsonl))
+}
+
+pub(super) fn read(line: &str, dialect: Dialect) -> Result<Entry<'_>, LineError> {
+    let mut entry = Entry::at(tidegate_core::Timestamp::EPOCH, false);
+    let mut stamp = Found::Nothing;
+    let (mut headers, mut claims) = ("", "");
+    let mut members = Members::of(line);
+    for (key, value) in members.by_ref() {
+        match key {
+            "msec" | "ts" | "start_time" | "time" | "time_iso8601" | "time_local" | "timestamp" | "@timestamp" => {
+                stamp.see(time::any(value.raw().as_bytes()));
+            }
+            "remote_addr" | "address" | "client_ip" | "downstream_remote_address" | "ip" => {
+                entry.address = said(&value).and_then(|text| address(&text)).or(entry.address);
+            }
+            "downstream_direct_remote_address" | "remote_ip" => {
+                entry.address = entry.address.or_else(|| said(&value).and_then(|text| address(&text)));
+            }
+            "request" => match value {
+                Value::Object(object) => headers = caddy(&mut entry, object),
+                value => request(&mut entry, &value)?,
+            },
+            "method" | "request_method" => entry.method = said(&value),
+            "request_uri" | "path" | "uri" => {
+                // nginx's $uri has lost its query: what has one comes first.
+                if let Some(target) = said(&value).filter(|_| key != "uri" || entry.target.is_none()) {
+                    entry.aim(target);
+                }
+            }
+            "host" | "http_host" | "authority" => entry.host = said(&value).or(entry.host.take()),
+            "server_name" => entry.host = entry.host.take().or_else(|| said(&value)),
+            "remote_user" | "user" | "user_id" => entry.user = said(&value).or(entry.user.take()),
+            "api_key" => entry.api_key = said(&value),
+            "tier" => entry.tier = said(&value),
+            "http_user_agent" | "user_agent" => entry.agent = said(&value),
+            "http_referer" | "referer" => entry.referer = said(&value),
+            "cost" if dialect == Dialect::Own => entry.cost = Some(cost(&value)?),
+            "headers" if dialect == Dialect::Own => headers = value.raw(),
+            "claims" if dialect == Dialect::Own => claims = value.raw(),
+            "request_time" => entry.took = span(&value, 1_000_000.0),
+            "duration_ms" => entry.took = span(&value, 1_000.0),
+            "duration" => {
+                entry.took = span(&value, if dialect == Dialect::Envoy { 1_000.0 } else { 1_000_000.0 });
+            }
+            _ => {}
+        }
+    }
+    if !members.is_whole() {
+        return Err(LineError::NotJson);
+    }
+    Stamp { at: entry.at, whole: entry.whole_second } = stamp.found()?;
+    entry.more = match dialect {
+        Dialect::Nginx | Dialect::Envoy => More::Variables(line),
+        Dialect::Caddy | Dialect::Own => More::Objects { headers, claims },
+    };
+    if entry.target.is_none() && dialect != Dialect::Own {
+        return Err(LineError::NoRequest);
+    }
+    Ok(entry)
+}
+
+/// The finest of the instants that a line holds.
+enum Found {
+    Nothing,
+    Unreadable,
+    Stamp(Stamp),
+}
+
+impl Found {
+    fn see(&mut self, stamp: Option<Stamp>) {
+        match (&self, stamp) {
+            (Found::Stamp(known), Some(stamp)) if !known.whole || stamp.whole => {}
+            (_, Some(stamp)) => *self = Found::Stamp(stamp),
+            (Found::Nothing, None) => *self = Found::Unreadable,
+            (_, None) => {}
+        }
+    }
+
+    const fn found(&self) -> Result<Stamp, LineError> {
+        match self {
+            Found::Stamp(stamp) => Ok(*stamp),
+            Found::Unreadable => Err(LineError::BadTime),
+            Found::Nothing => Err(LineError::NoTime),
+        }
+    }
+}
+
+/// `GET /a HTTP/1.1`, as nginx's `$request` has it.
+fn request<'l>(entry: &mut Entry<'l>, value: &Value<'l>) -> Result<(), LineError> {
+    let Some(text) = value.text() else { return Ok(()) };
+    let (method, target) = match &text {
+        Cow::Borrowed(text) => {
+            let (method, target) = split_request(text).ok_or(LineError::BadRequest)?;
+            (Cow::Borrowed(method), Cow::Borrowed(target))
+        }
+        Cow::Owned(text) => {
+            let (method, target) = split_request(text).ok_or(LineError::BadRequest)?;
+            (Cow::Owned(method.to_owned()), Cow::Owned(target.to_owned()))
+        }
+    };
+    entry.method = entry.method.take().or(Some(method));
+    if entry.target.is_none() {
+        entry.aim(target);
+    }
+    Ok(())
+}
+
+/// What Caddy says of the request itself. Returns its headers.
+fn caddy<'l>(entry: &mut Entry<'l>, object: &'l str) -> &'l str {
+    let mut headers = "";
+    let mut trusted = None;
+    for (key, value) in Members::of(object) {
+        match key {
+            "method" => entry.method = said(&value),
+            "uri" => said(&value).into_iter().for_each(|target| entry.aim(target)),
+            "host" => entry.host = said(&value),
+            // The client as Caddy's trusted proxies say; the other is whoever opened the connection.
+            "client_ip" => trusted = said(&value).and_then(|text| address(&text)),
+            "remote_ip" | "remote_addr" => {
+                entry.address = entry.address.or_else(|| said(&value).and_then(|text| address(&text)));
+            }
+            "headers" => headers = value.raw(),
+            _ => {}
+        }
+    }
+    entry.address = trusted.or(entry.address);
+    headers
+}
+
+fn cost(value: &Value<'_>) -> Result<u64, LineError> {
+    value.text().and_then(|text| text.parse().ok()).ok_or(LineError::BadCost)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked just before")]
+fn span(value: &Value<'_>, micros: f64) -> Option<Micros> {
+    let number: f64 = value.text()?.parse().ok()?;
+    let micros = number * micros;
+    (0.0..1e15).contains(&micros).then_some(Micros::new(micros as u64))
+}

@@ -1,0 +1,260 @@
+//! For a terminal.
+
+use std::fmt::Write;
+
+use super::words::{count, instant, number, plain, share, span};
+use crate::replay::report::{Changed, Comparison, JudgeReport, Report};
+use crate::replay::suggest::Suggestion;
+use crate::replay::timeline::Bin;
+
+const WIDEST_KEY: usize = 48;
+const CHART: usize = 60;
+
+/// A report as text, in lines that fit a terminal.
+#[must_use]
+pub fn text(report: &Report) -> String {
+    let mut out = String::new();
+    // Text can always be written to.
+    let _ = reading(&mut out, report);
+    match &report.comparison {
+        None => {
+            let _ = outcome(&mut out, &report.outcome);
+        }
+        Some(comparison) => {
+            let _ = compared(&mut out, &report.outcome, comparison);
+        }
+    }
+    for suggestion in &report.suggestions {
+        let _ = suggested(&mut out, suggestion);
+    }
+    out
+}
+
+fn reading(out: &mut String, report: &Report) -> std::fmt::Result {
+    let reading = &report.reading;
+    let logs: Vec<String> =
+        reading.logs.iter().map(|(name, format)| format!("{} ({format})", plain(name, 80))).collect();
+    writeln!(out, "{}: {}", logs.join(", "), count(reading.lines, "line"))?;
+    if let (Some(from), Some(to)) = (report.outcome.from, report.outcome.to) {
+        writeln!(out, "{} to {} UTC", instant(from), instant(to))?;
+    }
+    let many = reading.logs.len() > 1;
+    if reading.malformed > 0 {
+        writeln!(out, "\nnot requests: {}, left out", count(reading.malformed, "line"))?;
+        for malformed in &reading.shown {
+            let log = if many { format!("{}, ", plain(&malformed.log, 80)) } else { String::new() };
+            writeln!(out, "  {log}line {}: {}: {}", malformed.line, malformed.problem, plain(&malformed.text, 100))?;
+        }
+    }
+    if reading.out_of_order > 0 {
+        let (lines, back) = (count(reading.out_of_order, "line"), span(reading.furthest_back));
+        writeln!(out, "out of order: {lines}, up to {back} late, taken as of the line before")?;
+    }
+    if reading.without_address > 0 {
+        writeln!(out, "without a client's address: {}", count(reading.without_address, "request"))?;
+    }
+    Ok(())
+}
+
+fn outcome(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
+    let of = outcome.requests;
+    let wide = number(of).len();
+    writeln!(out, "\nrequests  {:>wide$}", number(of))?;
+    writeln!(out, "admitted  {:>wide$}  {}", number(outcome.admitted), share(outcome.admitted, of))?;
+    writeln!(out, "denied    {:>wide$}  {}", number(outcome.denied), share(outcome.denied, of))?;
+    notes(out, outcome)?;
+    limits(out, outcome)?;
+    keys(out, outcome)?;
+    if let Some(streak) = &outcome.streak {
+        let key = plain(&streak.key, WIDEST_KEY);
+        writeln!(out, "\nlongest streak: {} in a row, `{key}` by {}", count(streak.denied, "denial"), streak.limit)?;
+        writeln!(out, "  {} to {} ({})", instant(streak.from), instant(streak.to), span(streak.to - streak.from))?;
+    }
+    if let Some(waits) = &outcome.waits {
+        writeln!(
+            out,
+            "\nretry-after: from {} to {}; half up to {}, 90 % up to {}, 99 % up to {}",
+            span(waits.least),
+            span(waits.most),
+            span(waits.half),
+            span(waits.nine_of_ten),
+            span(waits.ninety_nine)
+        )?;
+    }
+    chart(out, &outcome.timeline)
+}
+
+fn notes(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
+    if outcome.ungoverned > 0 {
+        writeln!(
+            out,
+            "no rule governs {} ({})",
+            count(outcome.ungoverned, "request"),
+            share(outcome.ungoverned, outcome.requests)
+        )?;
+    }
+    for (rule, refused) in &outcome.refused {
+        writeln!(out, "{rule} refuses {} that lack its key", count(*refused, "request"))?;
+    }
+    if !outcome.idle_rules.is_empty() {
+        writeln!(out, "rules that govern none of them: {}", outcome.idle_rules.join(", "))?;
+    }
+    if outcome.slots_without_duration > 0 {
+        let requests = count(outcome.slots_without_duration, "request");
+        writeln!(out, "concurrency is not judged for {requests}: the log does not say how long they took")?;
+    }
+    if outcome.shared_keys > 0 {
+        let times = count(outcome.shared_keys, "time");
+        writeln!(out, "there was no room for a key {times}, and it shared its rule's bucket: raise --max-keys")?;
+    }
+    Ok(())
+}
+
+fn limits(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
+    if outcome.limits.is_empty() {
+        return Ok(());
+    }
+    let head = ["by limit", "mode", "admitted", "denied", ""].map(String::from);
+    let row = |limit: &crate::replay::LimitReport| {
+        let never = if limit.too_large > 0 {
+            format!(", {} too large ever to pass", number(limit.too_large))
+        } else {
+            String::new()
+        };
+        let notation = limit.limit.as_deref().unwrap_or("several, by tier or key");
+        [
+            limit.id.clone(),
+            limit.mode.clone(),
+            number(limit.admitted),
+            number(limit.denied),
+            format!("{notation}{never}"),
+        ]
+    };
+    table(out, std::iter::once(head).chain(outcome.limits.iter().map(row)), [false, false, true, true, false])
+}
+
+fn keys(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
+    if outcome.keys.is_empty() {
+        return Ok(());
+    }
+    let about = if outcome.keys_short_by > 0 { "about " } else { "" };
+    writeln!(out, "\nkeys that would have been limited: {about}{}", number(outcome.denied_keys))?;
+    if outcome.keys_short_by > 0 {
+        writeln!(out, "  (so many that counts may be up to {} too low)", number(outcome.keys_short_by))?;
+    }
+    let head = ["most", "by", "denied", "in a row", "first", "last"].map(String::from);
+    let row = |key: &crate::replay::DeniedKey| {
+        [
+            plain(&key.key, WIDEST_KEY),
+            key.limit.clone(),
+            number(key.denied),
+            number(key.longest_streak),
+            instant(key.first),
+            instant(key.last),
+        ]
+    };
+    table(out, std::iter::once(head).chain(outcome.keys.iter().map(row)), [false, false, true, true, false, false])
+}
+
+fn compared(out: &mut String, old: &JudgeReport, comparison: &Comparison) -> std::fmt::Result {
+    let Comparison { new, newly_denied, newly_admitted, .. } = comparison;
+    let row = |what: &str, old: u64, new: u64| [what.to_owned(), number(old), number(new)];
+    let rows = [
+        ["", "old", "new"].map(String::from),
+        row("requests", old.requests, new.requests),
+        row("admitted", old.admitted, new.admitted),
+        row("denied", old.denied, new.denied),
+        row("keys limited", old.denied_keys, new.denied_keys),
+    ];
+    table(out, rows.into_iter(), [false, true, true])?;
+    let of = old.requests;
+    writeln!(out, "\ndenied by the new rules only  {}  {}", number(*newly_denied), share(*newly_denied, of))?;
+    writeln!(out, "denied by the old rules only  {}  {}", number(*newly_admitted), share(*newly_admitted, of))?;
+    changed(out, "who loses", comparison.losing_keys, &comparison.losers)?;
+    changed(out, "who gains", comparison.gaining_keys, &comparison.gainers)?;
+    for (which, outcome) in [("old", old), ("new", new)] {
+        writeln!(out, "\n{which} rules")?;
+        notes(out, outcome)?;
+        limits(out, outcome)?;
+    }
+    writeln!(out, "\nthe new rules over time")?;
+    chart(out, &new.timeline)
+}
+
+fn changed(out: &mut String, what: &str, keys: u64, list: &[Changed]) -> std::fmt::Result {
+    if list.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{what}: {}", count(keys, "key"))?;
+    let head = ["most", "by", "requests", "first", "last"].map(String::from);
+    let row = |key: &Changed| {
+        [plain(&key.key, WIDEST_KEY), key.limit.clone(), number(key.requests), instant(key.first), instant(key.last)]
+    };
+    table(out, std::iter::once(head).chain(list.iter().map(row)), [false, false, true, false, false])
+}
+
+fn suggested(out: &mut String, suggestion: &Suggestion) -> std::fmt::Result {
+    let percent = format!("{:.6}", suggestion.share * 100.0);
+    let percent = percent.trim_end_matches('0').trim_end_matches('.');
+    writeln!(out, "\nsuggestion for {}: {}", suggestion.limit, suggestion.proposal)?;
+    let sample = if suggestion.one_in > 1 {
+        format!(", a sample of one in {}", number(suggestion.one_in))
+    } else {
+        String::new()
+    };
+    let (limited, keys) = (number(suggestion.limited), count(suggestion.keys, "key"));
+    writeln!(out, "  would have limited {limited} of {keys}{sample}; the aim was to leave {percent} % alone")?;
+    writeln!(out, "  as few with:")?;
+    suggestion.alternatives.iter().try_for_each(|alternative| writeln!(out, "    {}", alternative.limit))
+}
+
+/// A line of blocks for all requests and one for those that were denied.
+fn chart(out: &mut String, bins: &[Bin]) -> std::fmt::Result {
+    const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let together = bins.len().div_ceil(CHART).max(1);
+    let folded: Vec<(u64, u64)> = bins
+        .chunks(together)
+        .map(|chunk| {
+            (chunk.iter().map(|bin| bin.admitted + bin.denied).sum(), chunk.iter().map(|bin| bin.denied).sum())
+        })
+        .collect();
+    let (Some(first), Some(last)) = (bins.first(), bins.last()) else { return Ok(()) };
+    let seconds = first.seconds * together as u64;
+    let line = |of: &dyn Fn(&(u64, u64)) -> u64| {
+        let most = folded.iter().map(of).max().unwrap_or(0);
+        let block = |bin: &(u64, u64)| {
+            // Whatever is not nothing is seen.
+            let height = (u128::from(of(bin)) * 8).div_ceil(u128::from(most.max(1)));
+            usize::try_from(height).ok().and_then(|height| BLOCKS.get(height)).copied().unwrap_or('█')
+        };
+        (folded.iter().map(block).collect::<String>(), most)
+    };
+    let (all, most) = line(&|bin| bin.0);
+    let (denied, most_denied) = line(&|bin| bin.1);
+    let per = span(seconds * 1_000_000);
+    writeln!(out, "\nrequests  │{all}│ at most {} in {per}", number(most))?;
+    writeln!(out, "denied    │{denied}│ at most {} in {per}", number(most_denied))?;
+    let (from, to) = (instant(first.from * 1_000_000), instant((last.from + last.seconds) * 1_000_000));
+    let gap = folded.len().saturating_sub(from.len() + to.len()).max(2);
+    writeln!(out, "           {from}{:gap$}{to}", "")
+}
+
+/// Columns that are as wide as their widest cell, two spaces apart.
+fn table<const N: usize>(
+    out: &mut String,
+    rows: impl Iterator<Item = [String; N]>,
+    right: [bool; N],
+) -> std::fmt::Result {
+    let rows: Vec<[String; N]> = rows.collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    writeln!(out)?;
+    for row in &rows {
+        let mut line = String::new();
+        for ((cell, width), right) in row.iter().zip(widths).zip(right) {
+            let _ = if right { write!(line, "{cell:>width$}  ") } else { write!(line, "{cell:<width$}  ") };
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Numbers and times as people read them.
+
+use tidegate_core::Micros;
+
+/// `1 234 567`.
+pub(super) fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `2.8 %`; what is not nothing does not look like it.
+pub(super) fn share(part: u64, whole: u64) -> String {
+    let percent = 100.0 * part as f64 / whole.max(1) as f64;
+    match percent {
+        _ if part == 0 => "0 %".to_owned(),
+        _ if part == whole => "100 %".to_owned(),
+        percent if percent < 0.001 => "< 0.001 %".to_owned(),
+        percent if percent < 1.0 => format!("{percent:.3} %"),
+        percent if percent > 99.0 => format!("{percent:.2} %"),
+        percent => format!("{percent:.1} %"),
+    }
+}
+
+/// `2026-11-15 09:22:00`, in UTC.
+pub(super) fn instant(micros: u64) -> String {
+    let seconds = micros / 1_000_000;
+    let (day, time) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, date) = civil(day);
+    format!("{year:04}-{month:02}-{date:02} {:02}:{:02}:{:02}", time / 3_600, time / 60 % 60, time % 60)
+}
+
+/// The date of a day since the epoch, by years that begin in March.
+const fn civil(day: u64) -> (u64, u64, u64) {
+    let day = day + 719_468;
+    let (era, day) = (day / 146_097, day % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + later, month, date)
+}
+
+/// `1s`, `2min`, `1.5ms`.
+pub(super) fn span(micros: u64) -> String {
+    match micros {
+        0..10_000 => Micros::new(micros).to_string(),
+        10_000..1_000_000 => format!("{}ms", micros.div_ceil(1_000)),
+        1_000_000..100_000_000 if !micros.is_multiple_of(1_000_000) => format!("{:.1}s", micros as f64 / 1e6),
+        1_000_000..120_000_000 => format!("{}s", micros / 1_000_000),
+        120_000_000..7_200_000_000 => format!("{}min", micros.div_ceil(60_000_000)),
+        7_200_000_000..172_800_000_000 => format!("{:.1}h", micros as f64 / 3.6e9),
+        _ => format!("{:.1}day", micros as f64 / 8.64e10),
+    }
+}
+
+/// Text from outside, without what could steer a terminal, and not too long.
+pub(super) fn plain(text: &str, longest: usize) -> String {
+    let mut plain: String = text.chars().take(longest).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if text.chars().nth(longest).is_some() {
+        plain.push('…');
+    }
+    plain
+}
+
+/// `1 line`, `2 lines`.
+pub(super) fn count(of: u64, what: &str) -> String {
+    format!("{} {what}{}", number(of), if of == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_times_read_well() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(number), ["0", "999", "1 000", "1 234 567"]);
+        assert_eq!(share(0, 5), "0 %");
+        assert_eq!(share(1, 1_000_000), "< 0.001 %");
+        assert_eq!(share(999, 1_000), "99.90 %");
+        assert_eq!(instant(0), "1970-01-01 00:00:00");
+        assert_eq!(instant(1_709_208_000_000_000), "2024-02-29 12:00:00");
+        assert_eq!(instant(951_782_399_000_000), "2000-02-28 23:59:59");
+        assert_eq!(instant(4_107_542_400_000_000), "2100-03-01 00:00:00");
+        assert_eq!(
+            [1_500, 250_000, 1_000_000, 1_500_000, 7_200_000_000].map(span),
+            ["1.5ms", "250ms", "1s", "1.5s", "2.0h"]
+        );
+        assert_eq!(plain("a\u{1b}[31mb", 9), "a\u{fffd}[31mb");
+        assert_eq!(plain("abcdef", 3), "abc…");
+    }
+}

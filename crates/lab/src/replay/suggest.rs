@@ -1,0 +1,196 @@
+//! Which rate and burst would have limited almost nobody.
+//!
+//! A token bucket never limits a key if its burst is at least as high as the water of a leaky bucket without a rim would
+//! have stood: each request pours in its cost, and the rate drains it. So for each of a number of round rates, the highest
+//! level of each key is kept, exactly. The burst that leaves a stated share of keys alone is then a matter of sorting.
+
+use std::collections::HashMap;
+
+use ahash::RandomState;
+use serde::Serialize;
+use tidegate_core::{Micros, Rate, Timestamp};
+
+use super::frequent::Print;
+
+/// The most keys that are followed; of more than that, a sample.
+const MOST_KEYS: usize = 100_000;
+
+/// Follows the keys of one limit.
+#[derive(Debug)]
+pub(super) struct Gauge {
+    rates: Vec<Rate>,
+    keys: HashMap<Print, Followed, RandomState>,
+    /// Only keys whose hash ends in so many zeros are followed.
+    sampled: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Followed {
+    last: Timestamp,
+    /// For each rate: the level now, and the highest, in drops.
+    levels: Box<[(u64, u64)]>,
+}
+
+/// A limit that would have left almost everybody alone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Suggestion {
+    /// Of which limit's keys.
+    pub limit: String,
+    /// How many keys were looked at.
+    pub keys: u64,
+    /// If not all: a sample of one in so many.
+    pub one_in: u64,
+    /// The share of keys that it never limits, at least.
+    pub share: f64,
+    /// The proposal, as it is written in a rule.
+    pub proposal: String,
+    /// Of all keys, how many it would have limited.
+    pub limited: u64,
+    /// Others that limit as few, from the lowest rate to the highest.
+    pub alternatives: Vec<Alternative>,
+}
+
+/// A rate, and the burst that it needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Alternative {
+    /// As it is written in a rule.
+    pub limit: String,
+    /// The burst.
+    pub burst: u64,
+    /// What it admits within the span that proposals are chosen by.
+    pub within: u64,
+    /// Keys that it would have limited.
+    pub limited: u64,
+}
+
+/// Round rates, from 1 an hour to 10 000 a second.
+fn rates() -> Vec<Rate> {
+    let hour = [1, 2, 5, 10, 20, 30].map(|tokens| (tokens, 3_600));
+    let minute = [1, 2, 3, 5, 10, 20, 30].map(|tokens| (tokens, 60));
+    let second = [1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000].map(|tokens| (tokens, 1));
+    let all = hour.into_iter().chain(minute).chain(second);
+    all.filter_map(|(tokens, seconds)| Rate::new(tokens, Micros::from_secs(seconds)).ok()).collect()
+}
+
+impl Gauge {
+    pub(super) fn new() -> Gauge {
+        Gauge { rates: rates(), keys: HashMap::with_hasher(RandomState::with_seeds(13, 14, 15, 16)), sampled: 0 }
+    }
+
+    /// A key asks for `cost`. Instants come in order.
+    pub(super) fn take(&mut self, print: Print, at: Timestamp, cost: u64) {
+        if print.trailing_zeros() < self.sampled {
+            return;
+        }
+        if self.keys.len() >= MOST_KEYS && !self.keys.contains_key(&print) {
+            self.sampled += 1;
+            let sampled = self.sampled;
+            self.keys.retain(|print, _| print.trailing_zeros() >= sampled);
+            if print.trailing_zeros() < sampled {
+                return;
+            }
+        }
+        let rates = &self.rates;
+        let followed = self
+            .keys
+            .entry(print)
+            .or_insert_with(|| Followed { last: at, levels: vec![(0, 0); rates.len()].into_boxed_slice() });
+        let passed = at.since(followed.last).get();
+        followed.last = at;
+        for ((level, highest), rate) in followed.levels.iter_mut().zip(rates) {
+            let drained = passed.saturating_mul(rate.drops_per_micro());
+            *level = level.saturating_sub(drained).saturating_add(cost.saturating_mul(rate.drops_per_token()));
+            *highest = (*highest).max(*level);
+        }
+    }
+
+    /// The limit that leaves `share` of the keys alone and admits the least within `within` to anybody else.
+    pub(super) fn suggest(&self, limit: &str, share: f64, within: Micros) -> Option<Suggestion> {
+        let keys = self.keys.len();
+        if keys == 0 {
+            return None;
+        }
+        let alternatives: Vec<Alternative> = (0..self.rates.len())
+            .map(|number| {
+                let rate = &self.rates[number];
+                let mut bursts: Vec<u64> = self
+                    .keys
+                    .values()
+                    .map(|followed| followed.levels[number].1.div_ceil(rate.drops_per_token()).max(1))
+                    .collect();
+                bursts.sort_unstable();
+                let burst = bursts[spared(keys, share) - 1];
+                let limited = bursts.iter().filter(|&&needed| needed > burst).count() as u64;
+                let brought = u128::from(within.get()) * u128::from(rate.tokens()) / u128::from(rate.period().get());
+                let within = burst.saturating_add(u64::try_from(brought).unwrap_or(u64::MAX));
+                Alternative { limit: format!("{rate} burst {burst}"), burst, within, limited }
+            })
+            .collect();
+        let best = alternatives.iter().min_by_key(|alternative| (alternative.within, alternative.burst))?.clone();
+        // Where a higher rate does not lower the burst, it only admits more.
+        let mut useful: Vec<Alternative> = Vec::new();
+        for alternative in alternatives {
+            if useful.last().is_none_or(|last| alternative.burst < last.burst) {
+                useful.push(alternative);
+            }
+        }
+        Some(Suggestion {
+            limit: limit.to_owned(),
+            keys: keys as u64,
+            one_in: 1 << self.sampled.min(63),
+            share,
+            proposal: best.limit,
+            limited: best.limited,
+            alternatives: useful,
+        })
+    }
+}
+
+/// How many of `keys` must be left alone: at least one, at most all.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number of keys is one, too")]
+fn spared(keys: usize, share: f64) -> usize {
+    ((keys as f64 * share).ceil() as usize).clamp(1, keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::Limit;
+
+    use super::*;
+
+    #[test]
+    fn the_burst_is_the_smallest_that_limits_nobody() {
+        let mut gauge = Gauge::new();
+        let arrivals: Vec<Timestamp> =
+            (0..200_u64).map(|n| Timestamp::from_micros(5_000_000 + n * n * 1_700 % 9_000_000)).collect();
+        let mut sorted = arrivals.clone();
+        sorted.sort_unstable();
+        sorted.iter().for_each(|&at| gauge.take(1, at, 2));
+        let suggestion = gauge.suggest("api", 1.0, Micros::from_secs(60)).unwrap();
+        for alternative in &suggestion.alternatives {
+            let denied = |limit: Limit| {
+                let mut state = limit.fresh();
+                sorted.iter().filter(|&&at| !limit.decide(&mut state, 2, at).is_allowed()).count()
+            };
+            assert_eq!(denied(alternative.limit.parse().unwrap()), 0, "{alternative:?}");
+            let rate = alternative.limit.split_once(" burst ").unwrap().0;
+            if alternative.burst > 2 {
+                let less = format!("{rate} burst {}", alternative.burst - 1);
+                assert!(denied(less.parse().unwrap()) > 0, "{less}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_stated_share_is_left_alone() {
+        let mut gauge = Gauge::new();
+        // Key n asks n times at once.
+        for key in 1..=1_000_u128 {
+            (0..key).for_each(|_| gauge.take(key << 20, Timestamp::from_secs(1), 1));
+        }
+        let suggestion = gauge.suggest("api", 0.999, Micros::from_secs(60)).unwrap();
+        assert_eq!((suggestion.keys, suggestion.limited), (1_000, 1));
+        assert!(suggestion.proposal.ends_with(" burst 999"), "{}", suggestion.proposal);
+        assert_eq!(gauge.suggest("api", 0.5, Micros::from_secs(60)).unwrap().limited, 500);
+    }
+}

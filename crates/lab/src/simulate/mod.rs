@@ -1,0 +1,293 @@
+//! The engine's own limits over arrivals, in virtual time.
+//!
+//! Each decision is made by [`Limit::decide`], the code that decides in production; only the clock is the arrivals'. Any
+//! number of limits are held against the same arrivals, side by side. After each arrival the state of any client under any
+//! limit can be [drawn](Simulation::picture).
+
+mod picture;
+
+pub use picture::{MOST_DRAWN, Picture};
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+use tidegate_core::limit::Mark;
+use tidegate_core::{Decision, Limit, Micros, Outcome, ReceiptId, State, Timestamp};
+
+use crate::traffic::Arrival;
+
+/// Limits and what they remember of each client.
+#[derive(Debug)]
+pub struct Simulation {
+    tracks: Vec<Track>,
+    totals: Vec<Totals>,
+    decisions: Vec<Decision>,
+    holding: Option<Micros>,
+    ending: BinaryHeap<Reverse<Holder>>,
+    holders: u128,
+}
+
+/// One limit, with the state of each client by its number.
+#[derive(Debug)]
+struct Track {
+    limit: Limit,
+    states: Vec<State>,
+}
+
+/// Somebody who holds slots until the work is done.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Holder {
+    until: Timestamp,
+    id: ReceiptId,
+    track: usize,
+    client: u32,
+    slots: u64,
+    mark: (u64, u64),
+}
+
+/// What one limit has decided so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Requests.
+    pub arrivals: u64,
+    /// What they cost together.
+    pub cost: u64,
+    /// Requests that were let through.
+    pub admitted: u64,
+    /// What those cost together.
+    pub admitted_cost: u64,
+    /// Requests that were denied.
+    pub denied: u64,
+    /// Requests that never could have been let through.
+    pub too_large: u64,
+    /// Requests that were let through after a delay.
+    pub delayed: u64,
+    /// The longest delay, in microseconds.
+    pub longest_delay: u64,
+    /// The longest wait that a denied request was told of, in microseconds.
+    pub longest_wait: u64,
+}
+
+impl Totals {
+    #[inline]
+    fn add(&mut self, arrival: &Arrival, decision: &Decision) {
+        self.arrivals += 1;
+        self.cost = self.cost.saturating_add(arrival.cost);
+        match decision.outcome {
+            Outcome::Allow { delay } => {
+                self.admitted += 1;
+                self.admitted_cost = self.admitted_cost.saturating_add(arrival.cost);
+                self.delayed += u64::from(!delay.is_zero());
+                self.longest_delay = self.longest_delay.max(delay.get());
+            }
+            Outcome::Deny { retry_after } => {
+                self.denied += 1;
+                self.longest_wait = self.longest_wait.max(retry_after.get());
+            }
+            Outcome::TooLarge { .. } => self.too_large += 1,
+        }
+    }
+
+    /// The share of requests that were let through; 1 if there were none.
+    #[must_use]
+    pub fn acceptance(&self) -> f64 {
+        if self.arrivals == 0 { 1.0 } else { self.admitted as f64 / self.arrivals as f64 }
+    }
+}
+
+impl Simulation {
+    /// Nothing has arrived yet.
+    #[must_use]
+    pub fn new(limits: &[Limit]) -> Simulation {
+        Simulation {
+            tracks: limits.iter().map(|&limit| Track { limit, states: Vec::new() }).collect(),
+            totals: vec![Totals::default(); limits.len()],
+            decisions: Vec::with_capacity(limits.len()),
+            holding: None,
+            ending: BinaryHeap::new(),
+            holders: 0,
+        }
+    }
+
+    /// Under a concurrency limit, each admitted request holds its slots for this long. Without it nobody gives slots back,
+    /// and they come free when their leases end.
+    #[must_use]
+    pub fn holding(self, holding: Micros) -> Simulation {
+        Simulation { holding: Some(holding), ..self }
+    }
+
+    /// Decides an arrival under every limit. Arrivals come in order. The answers stand in the order of the limits.
+    #[inline]
+    pub fn take(&mut self, arrival: &Arrival) -> &[Decision] {
+        if !self.ending.is_empty() {
+            self.end_until(arrival.at);
+        }
+        self.decisions.clear();
+        for number in 0..self.tracks.len() {
+            let decision = self.decide(number, arrival);
+            self.totals[number].add(arrival, &decision);
+            self.decisions.push(decision);
+        }
+        &self.decisions
+    }
+
+    #[inline]
+    fn decide(&mut self, number: usize, arrival: &Arrival) -> Decision {
+        let track = &mut self.tracks[number];
+        let (limit, client) = (track.limit, arrival.client as usize);
+        if client >= track.states.len() {
+            track.states.resize(client + 1, limit.fresh());
+        }
+        let state = &mut track.states[client];
+        let Some(holding) = self.holding.filter(|_| limit.holds_slots()) else {
+            return limit.decide(state, arrival.cost, arrival.at);
+        };
+        limit.resync(state, arrival.at);
+        let decision = limit.evaluate(state, arrival.cost, arrival.at);
+        if decision.is_allowed() && arrival.cost > 0 {
+            self.holders += 1;
+            let id = ReceiptId::new(self.holders);
+            let Mark(one, other) = limit.charge(state, arrival.cost, arrival.at, id);
+            self.ending.push(Reverse(Holder {
+                until: arrival.at + holding,
+                id,
+                track: number,
+                client: arrival.client,
+                slots: arrival.cost,
+                mark: (one, other),
+            }));
+        }
+        decision
+    }
+
+    /// Lets those go whose work is done by `now`.
+    fn end_until(&mut self, now: Timestamp) {
+        while let Some(Reverse(next)) = self.ending.peek()
+            && next.until <= now
+        {
+            let Track { limit, states } = &mut self.tracks[next.track];
+            if let Some(state) = states.get_mut(next.client as usize) {
+                limit.refund(state, next.slots, Mark(next.mark.0, next.mark.1), next.until, next.id);
+            }
+            self.ending.pop();
+        }
+    }
+
+    /// Decides arrival after arrival, until there are no more or `each` has seen enough. `each` is shown every arrival after
+    /// it was decided, and can ask for the decisions, the totals and pictures.
+    pub fn run(
+        &mut self,
+        arrivals: impl IntoIterator<Item = Arrival>,
+        mut each: impl FnMut(&Simulation, &Arrival) -> ControlFlow<()>,
+    ) {
+        for arrival in arrivals {
+            self.take(&arrival);
+            if each(self, &arrival).is_break() {
+                return;
+            }
+        }
+    }
+
+    /// What was decided on the last arrival, in the order of the limits.
+    #[must_use]
+    pub fn decisions(&self) -> &[Decision] {
+        &self.decisions
+    }
+
+    /// What was decided so far, in the order of the limits.
+    #[must_use]
+    pub fn totals(&self) -> &[Totals] {
+        &self.totals
+    }
+
+    /// The limits, in their order.
+    pub fn limits(&self) -> impl Iterator<Item = &Limit> {
+        self.tracks.iter().map(|track| &track.limit)
+    }
+
+    /// The state of a client under the limit of this number, at `now`, in a form that can be drawn. `None` if there is no
+    /// such limit.
+    #[must_use]
+    pub fn picture(&self, limit: usize, client: u32, now: Timestamp) -> Option<Picture> {
+        let Track { limit, states } = self.tracks.get(limit)?;
+        Some(match states.get(client as usize) {
+            Some(state) => Picture::of(limit, state, now),
+            None => Picture::of(limit, &limit.fresh(), now),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::{Gate, ManualClock, MemoryStore};
+
+    use super::*;
+    use crate::traffic::Traffic;
+
+    const LIMITS: [&str; 7] = [
+        "5/s burst 12",
+        "gcra 5/s burst 12",
+        "meter 5/s",
+        "shaper 5/s queue 9",
+        "fixed 7/s",
+        "sliding 6/s parts 4",
+        "log 6/s",
+    ];
+
+    fn limits() -> Vec<Limit> {
+        LIMITS.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_store_decides_the_same() {
+        let traffic: Traffic =
+            "square 40/s 3/s every 4s random clients 3 zipf 1 + spike 30 at 5s cost 2".parse().unwrap();
+        let clock = ManualClock::default();
+        let store = std::sync::Arc::new(MemoryStore::with_clock(clock.clone()));
+        let gates: Vec<_> =
+            limits().iter().map(|limit| Gate::in_store(store.clone(), &limit.to_string(), *limit)).collect();
+        let mut simulation = Simulation::new(&limits());
+        for arrival in traffic.arrivals(Micros::from_secs(30), 5) {
+            clock.set(arrival.at);
+            let client = arrival.client.to_string();
+            let stored: Vec<_> = gates.iter().map(|gate| gate.check_cost(&client, arrival.cost)).collect();
+            assert_eq!(simulation.take(&arrival), stored);
+        }
+        assert!(simulation.totals().iter().all(|totals| totals.admitted > 100 && totals.denied > 100));
+    }
+
+    #[test]
+    fn a_run_is_the_same_every_time_and_can_be_left() {
+        let traffic: Traffic = "poisson 50/s clients 20 zipf 1.2".parse().unwrap();
+        let run = |until: u64| {
+            let mut simulation = Simulation::new(&limits());
+            simulation.run(traffic.arrivals(Micros::from_secs(60), 9), |simulation, _| {
+                if simulation.totals()[0].arrivals == until {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            });
+            simulation.totals().to_vec()
+        };
+        assert_eq!(run(u64::MAX), run(u64::MAX));
+        assert_eq!(run(500)[0].arrivals, 500);
+    }
+
+    #[test]
+    fn slots_come_back_when_the_work_is_done() {
+        let limit: Limit = "concurrent 2 ttl 1min".parse().unwrap();
+        let traffic: Traffic = "steady 10/s".parse().unwrap();
+        let mut held = Simulation::new(&[limit]).holding(Micros::from_millis(250));
+        let mut leased = Simulation::new(&[limit]);
+        for arrival in traffic.arrivals(Micros::from_secs(9), 1) {
+            held.take(&arrival);
+            leased.take(&arrival);
+        }
+        // Each slot is free again for every third arrival: two of three are admitted.
+        assert_eq!((held.totals()[0].admitted, held.totals()[0].denied), (60, 30));
+        assert_eq!(leased.totals()[0].admitted, 2);
+    }
+}

@@ -1,0 +1,256 @@
+//! `tidegate replay`: what rules would have done to the requests of a log.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use tidegate_core::Micros;
+use tidegate_core::rules::{self, RuleSet};
+use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings};
+
+use super::{ERROR, check, print_json};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate replay --rules rules.yaml access.log               who would have been limited
+  zcat old/*.gz | tidegate replay --rules rules.yaml          from a pipe
+  tidegate replay --rules rules.yaml a.log.2.gz a.log.1 a.log several logs, the oldest first
+  tidegate replay --compare old.yaml new.yaml access.log      who would notice a change
+  tidegate replay --suggest --key user access.json            a limit that almost nobody would notice
+  tidegate replay --rules rules.yaml --html report.html access.log
+
+Formats are found out from a log's first lines. Files that end in .gz, or anything else that gzip has written, are unpacked \
+on the way. `docs/replay.md` says more.
+
+Exit status: 0 if the logs were read, 1 if not, 2 if the command was not understood.";
+
+/// Replay an access log against rules: who would have been limited, when, and by which rule.
+///
+/// Each line becomes a request and is decided by the engine itself, at the time that the line says. Nothing is sent anywhere.
+/// Logs may be of any length; memory stays the same.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// Rules files, or folders of them. May be given several times: all are read together.
+    #[arg(long = "rules", short, value_name = "FILE", conflicts_with = "compare")]
+    rules: Vec<PathBuf>,
+
+    /// Rules to compare: the old ones and the new ones.
+    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
+    compare: Vec<PathBuf>,
+
+    /// Suggest a rate and a burst for each limit, such that almost no key would have been limited.
+    #[arg(long, conflicts_with = "compare")]
+    suggest: bool,
+
+    /// The share of keys that a suggested limit leaves alone, in percent.
+    #[arg(long, value_name = "PERCENT", default_value = "99.9", value_parser = percent, requires = "suggest")]
+    share: f64,
+
+    /// Of the limits that leave as many alone, suggest the one that admits the least in this time.
+    #[arg(long, value_name = "SPAN", default_value = "1min", value_parser = span, requires = "suggest")]
+    within: Micros,
+
+    /// Whom to suggest a limit for, if there are no rules: a key as rules write it, such as address or user.
+    #[arg(long, value_name = "KEY", requires = "suggest", conflicts_with = "rules")]
+    key: Option<String>,
+
+    /// What the logs are written in. Left out, their first lines tell.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    log_format: Option<Written>,
+
+    /// Take times to the second as they are, instead of spreading the lines of a second over it.
+    #[arg(long)]
+    no_spread: bool,
+
+    /// How many keys to list.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+
+    /// How many keys to keep apart.
+    #[arg(long, value_name = "N", default_value_t = replay::DEFAULT_MAX_KEYS)]
+    max_keys: usize,
+
+    /// How to print what comes out.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: Format,
+
+    /// Also write a page for browsers, in one file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Logs, the oldest first; `-` or nothing reads the standard input.
+    #[arg(value_name = "LOG")]
+    logs: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document, for programs.
+    Json,
+    /// One table, for spreadsheets.
+    Csv,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Written {
+    /// Common or combined, as Apache and nginx write them.
+    Combined,
+    /// JSON with the names of nginx's variables.
+    NginxJson,
+    /// Caddy's JSON.
+    CaddyJson,
+    /// Envoy's JSON.
+    EnvoyJson,
+    /// A table with a head: time, address, method, path …
+    Csv,
+    /// One JSON object a line, with the same names.
+    Jsonl,
+}
+
+impl From<Written> for LogFormat {
+    fn from(written: Written) -> LogFormat {
+        match written {
+            Written::Combined => LogFormat::Combined,
+            Written::NginxJson => LogFormat::NginxJson,
+            Written::CaddyJson => LogFormat::CaddyJson,
+            Written::EnvoyJson => LogFormat::EnvoyJson,
+            Written::Csv => LogFormat::Csv,
+            Written::Jsonl => LogFormat::Jsonl,
+        }
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let share: f64 =
+        text.trim_end_matches('%').trim().parse().map_err(|_| "write a number, such as 99.9".to_owned())?;
+    if share > 0.0 && share <= 100.0 {
+        Ok(share / 100.0)
+    } else {
+        Err("write a share above 0 and up to 100".to_owned())
+    }
+}
+
+pub(super) fn span(text: &str) -> Result<Micros, String> {
+    let span: Micros = text.parse().map_err(|error: tidegate_core::NotationError| error.problem().to_owned())?;
+    if span.is_zero() { Err("write a span that is not empty, such as 1min".to_owned()) } else { Ok(span) }
+}
+
+pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
+    let (old, new) = match read_rules(args)? {
+        Ok(rules) => rules,
+        Err(code) => return Ok(code),
+    };
+    let settings = Settings {
+        format: args.log_format.map(LogFormat::from),
+        spread: !args.no_spread,
+        max_keys: args.max_keys,
+        suggest: args.suggest.then_some((args.share, args.within)),
+    };
+    let mut replay = Replay::with(old, new, &settings);
+    if let Err(error) = read_logs(&mut replay, &args.logs) {
+        writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", super::plain(&error.to_string()))?;
+        return Ok(ExitCode::FAILURE);
+    }
+    let report = replay.report(args.top);
+    if let Some(path) = &args.html
+        && let Err(error) = std::fs::write(path, replay::html(&report))
+    {
+        writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: `{}` cannot be written: {error}", path.display())?;
+        return Ok(ExitCode::FAILURE);
+    }
+    print(args.format, &report)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(format: Format, report: &Report) -> io::Result<()> {
+    match format {
+        Format::Json => print_json(report),
+        Format::Csv => write!(anstream::stdout().lock(), "{}", replay::csv(report)),
+        Format::Text => write!(anstream::stdout().lock(), "{}", replay::text(report)),
+    }
+}
+
+/// The rules, and those to compare them with. The status to leave with, if they cannot be used.
+fn read_rules(args: &Args) -> io::Result<Result<(RuleSet, Option<RuleSet>), ExitCode>> {
+    if let [old, new] = &args.compare[..] {
+        return Ok(match (load(std::slice::from_ref(old))?, load(std::slice::from_ref(new))?) {
+            (Some(old), Some(new)) => Ok((old, Some(new))),
+            _ => Err(ExitCode::FAILURE),
+        });
+    }
+    if !args.rules.is_empty() {
+        return Ok(load(&args.rules)?.map(|rules| (rules, None)).ok_or(ExitCode::FAILURE));
+    }
+    if args.suggest {
+        let key = args.key.as_deref().unwrap_or("address");
+        let quoted = key.replace('\'', "''");
+        let text = format!("rules: [{{ id: suggested, key: '{quoted}', limit: unlimited }}]");
+        // A key that is chosen by whoever sends a request is warned of in rules; here it only groups.
+        return match RuleSet::parse("--key", &text.replace("unlimited", "10_000/s")) {
+            Ok(loaded) => Ok(Ok((loaded.rules, None))),
+            Err(findings) => {
+                check::print(&mut anstream::stderr().lock(), &findings)?;
+                Ok(Err(ExitCode::from(2)))
+            }
+        };
+    }
+    writeln!(
+        anstream::stderr(),
+        "{ERROR}error{ERROR:#}: say which rules: --rules rules.yaml, --compare old.yaml new.yaml, or --suggest"
+    )?;
+    Ok(Err(ExitCode::from(2)))
+}
+
+fn load(paths: &[PathBuf]) -> io::Result<Option<RuleSet>> {
+    match rules::load(paths) {
+        Ok(loaded) => Ok(Some(loaded.rules)),
+        Err(findings) => {
+            check::print(&mut anstream::stderr().lock(), &findings)?;
+            Ok(None)
+        }
+    }
+}
+
+fn read_logs(replay: &mut Replay, logs: &[PathBuf]) -> Result<(), ReadError> {
+    let size: Option<u64> = logs.iter().map(|log| std::fs::metadata(log).ok().map(|meta| meta.len())).sum();
+    let bar = progress_bar(size.filter(|size| *size > 0));
+    let show = |progress: replay::Progress| bar.set_position(progress.bytes);
+    let stdin = Path::new("-");
+    let standard = [stdin.to_path_buf()];
+    let logs = if logs.is_empty() { &standard[..] } else { logs };
+    let mut read = || {
+        logs.iter().try_for_each(|log| {
+            let input = if log == stdin { standard_input()? } else { Input::open(log)? };
+            replay.read(input, show)
+        })
+    };
+    let done = read();
+    bar.finish_and_clear();
+    done
+}
+
+fn standard_input() -> Result<Input, ReadError> {
+    let name = "standard input";
+    Input::from_reader(name, io::stdin()).map_err(|error| ReadError::Unreadable { name: name.to_owned(), error })
+}
+
+/// On a terminal only.
+fn progress_bar(size: Option<u64>) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let (bar, template) = match size {
+        Some(size) => (ProgressBar::new(size), "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left"),
+        None => (ProgressBar::new_spinner(), "{spinner} {bytes}  {bytes_per_sec}"),
+    };
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

@@ -1,0 +1,229 @@
+//! `tidegate simulate`: what limits do to made-up traffic, beside what arithmetic says.
+
+use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use tidegate_core::{Limit, Micros, NotationError};
+use tidegate_lab::accuracy::{Judgement, Promise, Table};
+use tidegate_lab::expect::{Expectation, expect};
+use tidegate_lab::simulate::{Simulation, Totals};
+use tidegate_lab::traffic::{START, Trace, Traffic};
+
+use super::replay::span;
+use super::{ERROR, FAINT, Format, STRONG, plain, print_json};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate simulate '20/s burst 50' 'fixed 20/s' --traffic 'square 100/s 5/s every 10s'
+  tidegate simulate 'sliding 100/min' 'log 100/min' --traffic 'boundary 100 every 1min' --for 1h --accuracy
+  tidegate simulate '10/s' --traffic 'poisson 2000/s clients 500 zipf 1.1' --for 1day --seed 7
+  tidegate simulate 'shaper 10/s queue 50' --trace arrivals.csv
+
+Traffic:
+  steady 20/s                     evenly apart
+  poisson 20/s                    by chance
+  square 100/s 5/s every 10s      one rate for half of each period, the other for the rest
+  ramp 0/s 200/s over 1min        from one rate to the other
+  on-off 50/s on 2s off 8s        bursts with silence between
+  spike 500 at 30s within 1s      so many at once, or within a span
+  boundary 100 every 1min         so many just before and just after the end of a window
+Behind each: random, clients 1000 [zipf 1.1], as 7, cost 5, times 2, for 30s. Parts are joined by `then` and `+`.
+
+The same seed makes the same arrivals on every machine. Time is virtual: a day takes seconds.";
+
+/// Simulate limits under made-up traffic, and print what came of it beside what was to be expected.
+///
+/// The engine's own code decides every request, in virtual time. All limits see the same arrivals.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// Limits as rules write them, such as '20/s burst 50'.
+    #[arg(value_name = "LIMIT", required = true, value_parser = limit)]
+    limits: Vec<Limit>,
+
+    /// The traffic.
+    #[arg(long, short, value_name = "TRAFFIC", value_parser = traffic, required_unless_present = "trace")]
+    traffic: Option<Traffic>,
+
+    /// Recorded arrivals instead: a line for each, with seconds and if wanted a client and a cost.
+    #[arg(long, value_name = "FILE", conflicts_with = "traffic")]
+    trace: Option<PathBuf>,
+
+    /// For how long. Left out, a minute, or as long as a trace.
+    #[arg(long = "for", value_name = "SPAN", value_parser = span)]
+    length: Option<Micros>,
+
+    /// Chance falls out by this number.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// How long each request holds its slots under a concurrency limit. Left out, until the lease ends.
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    holding: Option<Micros>,
+
+    /// Also hold each limit against an exact log of what it let through.
+    #[arg(long)]
+    accuracy: bool,
+
+    /// How to print what comes out.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: Format,
+}
+
+fn limit(text: &str) -> Result<Limit, String> {
+    text.parse().map_err(|error: NotationError| format!("{} (at character {})", error.problem(), error.column()))
+}
+
+fn traffic(text: &str) -> Result<Traffic, String> {
+    text.parse().map_err(|error: tidegate_lab::traffic::TrafficError| error.to_string())
+}
+
+pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
+    let (traffic, length) = match arriving(args) {
+        Ok(arriving) => arriving,
+        Err(problem) => {
+            writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", plain(&problem))?;
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let runs = simulate(args, &traffic, length);
+    let report = Report { traffic: traffic.to_string(), micros: length.get(), seed: args.seed, limits: runs };
+    match args.format {
+        Format::Json => print_json(&report)?,
+        Format::Text => print(&mut anstream::stdout().lock(), &report)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn arriving(args: &Args) -> Result<(Traffic, Micros), String> {
+    if let Some(traffic) = &args.traffic {
+        return Ok((traffic.clone(), args.length.unwrap_or(Micros::from_secs(60))));
+    }
+    let path = args.trace.as_deref().ok_or("say which traffic: --traffic 'steady 20/s'")?;
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| format!("`{shown}` cannot be read: {error}"))?;
+    let trace = Trace::read(&text).map_err(|error| format!("`{shown}`, {error}"))?;
+    let length = args.length.unwrap_or(trace.length());
+    Ok((Traffic::Recorded(Arc::new(trace)), length))
+}
+
+#[derive(Serialize)]
+struct Report {
+    traffic: String,
+    micros: u64,
+    seed: u64,
+    limits: Vec<Run>,
+}
+
+#[derive(Serialize)]
+struct Run {
+    limit: String,
+    totals: Totals,
+    expected: Expectation,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accuracy: Option<Judged>,
+}
+
+#[derive(Serialize)]
+struct Judged {
+    promised: u64,
+    window_seconds: f64,
+    #[serde(flatten)]
+    judgement: Judgement,
+}
+
+fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<Run> {
+    let bar = progress_bar(length);
+    let mut simulation = Simulation::new(&args.limits);
+    if let Some(holding) = args.holding {
+        simulation = simulation.holding(holding);
+    }
+    let mut tables: Vec<Option<Table>> = Vec::new();
+    if args.accuracy {
+        tables.extend(args.limits.iter().map(|limit| Table::new(std::slice::from_ref(limit), limit)));
+    }
+    simulation.run(traffic.arrivals_from(START, length, args.seed), |simulation, arrival| {
+        tables.iter_mut().flatten().for_each(|table| table.take(arrival));
+        if simulation.totals().first().is_some_and(|totals| totals.arrivals.is_multiple_of(1 << 16)) {
+            bar.set_position(arrival.at.since(START).get());
+        }
+        ControlFlow::Continue(())
+    });
+    bar.finish_and_clear();
+    let judged = |number: usize| {
+        let table = tables.get(number)?.as_ref()?;
+        let Promise { limit, window } = table.promise();
+        let (_, judgement) = table.rows().next()?;
+        Some(Judged { promised: limit, window_seconds: window.get() as f64 / 1e6, judgement })
+    };
+    let runs = args.limits.iter().zip(simulation.totals()).enumerate();
+    runs.map(|(number, (limit, totals))| Run {
+        limit: limit.to_string(),
+        totals: *totals,
+        expected: expect(traffic, limit, START, length, args.holding),
+        accuracy: judged(number),
+    })
+    .collect()
+}
+
+/// On a terminal only.
+fn progress_bar(length: Micros) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(length.get());
+    match ProgressStyle::with_template("{wide_bar} {percent} %  {eta} left") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn print(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    let length = Micros::new(report.micros);
+    writeln!(out, "{} for {length}, seed {}\n", report.traffic, report.seed)?;
+    for run in &report.limits {
+        print_run(out, run)?;
+    }
+    Ok(())
+}
+
+fn print_run(out: &mut impl Write, run: &Run) -> io::Result<()> {
+    let Run { limit, totals, expected, accuracy } = run;
+    let (found, thought) = ("simulated", "expected");
+    writeln!(out, "{STRONG}{limit}{STRONG:#}")?;
+    writeln!(out, "{FAINT}{:18}{found:>14}{thought:>14}{FAINT:#}", "")?;
+    let mut line = |what: &str, one: String, other: String| writeln!(out, "  {what:<16}{one:>14}{other:>14}");
+    line("requests", totals.arrivals.to_string(), format!("{:.0}", expected.arrivals))?;
+    line("cost", totals.cost.to_string(), format!("{:.0}", expected.cost))?;
+    line("admitted cost", totals.admitted_cost.to_string(), format!("{:.0}", expected.accepted))?;
+    let admitted = totals.admitted_cost as f64 / totals.cost.max(1) as f64;
+    line("acceptance", format!("{:.1} %", admitted * 100.0), format!("{:.1} %", expected.acceptance * 100.0))?;
+    let ceiling = expected.ceiling.map_or_else(|| "none".to_owned(), |ceiling| ceiling.to_string());
+    line("at most", String::new(), ceiling)?;
+    line("denied", (totals.denied + totals.too_large).to_string(), String::new())?;
+    if totals.delayed > 0 {
+        line("delayed", totals.delayed.to_string(), String::new())?;
+        line("longest delay", Micros::new(totals.longest_delay).to_string(), String::new())?;
+    }
+    if totals.longest_wait > 0 {
+        line("longest wait", Micros::new(totals.longest_wait).to_string(), String::new())?;
+    }
+    line("time to drain", String::new(), Micros::new(expected.drain).to_string())?;
+    let worst = accuracy.as_ref().map(|judged| judged.judgement.worst.to_string());
+    if let Some(window) = expected.worst_window {
+        let what = format!("most in {}", Micros::new(window.length));
+        line(&what, worst.unwrap_or_default(), window.most.to_string())?;
+    }
+    if let Some(judged) = accuracy {
+        let Judgement { wrongly_admitted, wrongly_denied, .. } = judged.judgement;
+        line("wrongly admitted", wrongly_admitted.to_string(), String::new())?;
+        line("wrongly denied", wrongly_denied.to_string(), String::new())?;
+        line("wrong", format!("{:.4} %", judged.judgement.wrong() * 100.0), String::new())?;
+    }
+    writeln!(out)
+}

@@ -1,0 +1,212 @@
+//! `tidegate replay` and `tidegate simulate` as people and scripts meet them.
+#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const RULES: &str = "\
+rules:
+  - { id: everyone, key: address, limit: 5/s burst 8 }
+  - { id: login, match: { method: POST, path: /login }, key: address, limit: log 2/min }
+";
+const STRICTER: &str = "rules: [{ id: everyone, key: address, limit: fixed 1/min }]\n";
+
+/// Ten seconds of a site: one client tries to log in every second, another reads a page.
+fn log() -> String {
+    let line = |second: u32| {
+        let time = format!("[15/Nov/2026:09:52:{second:02} +0000]");
+        format!(
+            "203.0.113.7 - - {time} \"POST /login HTTP/1.1\" 200 2 \"-\" \"curl\"\n\
+             2001:db8::7 - ann {time} \"GET / HTTP/1.1\" 200 2 \"-\" \"curl\"\n"
+        )
+    };
+    (10..20).map(line).collect()
+}
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [("rules.yaml", RULES), ("stricter.yaml", STRICTER), ("access.log", &log())] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        Folder(folder)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(args).current_dir(self.0.path()).env_remove("CLICOLOR_FORCE").env_remove("NO_COLOR");
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn good(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "no bar where there is no terminal");
+        text(&output.stdout)
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.good(args)).unwrap()
+    }
+
+    /// The message, of a run that ends with this status.
+    fn bad(&self, status: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(status), String::new()));
+        text(&output.stderr)
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn a_log_is_held_against_rules() {
+    let folder = Folder::new();
+    let out = folder.good(&["replay", "--rules", "rules.yaml", "access.log"]);
+    for part in [
+        "access.log (combined): 20 lines",
+        "2026-11-15 09:52:10 to 2026-11-15 09:52:19 UTC",
+        "denied     8  40.0 %",
+        "login     enforce         2       8  log 2/min",
+        "keys that would have been limited: 1",
+        "longest streak: 8 denials in a row, `203.0.113.7` by login",
+        "retry-after: from ",
+        "denied    │",
+    ] {
+        assert!(out.contains(part), "{part} in\n{out}");
+    }
+}
+
+#[test]
+fn programs_get_json_and_spreadsheets_a_table() {
+    let folder = Folder::new();
+    let report = folder.json(&["replay", "--rules", "rules.yaml", "--format", "json", "access.log"]);
+    assert_eq!(report["outcome"]["denied"], 8);
+    assert_eq!(report["outcome"]["keys"][0]["key"], "203.0.113.7");
+    let table = folder.good(&["replay", "--rules", "rules.yaml", "--format", "csv", "access.log"]);
+    let mut lines = table.lines();
+    assert_eq!(lines.next(), Some("what,limit,key,admitted,denied,longest_streak,first,last"));
+    assert!(table.contains("\nkey,login,203.0.113.7,,8,8,2026-11-15 09:52:12,2026-11-15 09:52:19\n"), "{table}");
+}
+
+#[test]
+fn logs_come_through_a_pipe_too() {
+    let folder = Folder::new();
+    let mut child = folder
+        .command(&["replay", "--rules", "rules.yaml", "--format", "json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(log().as_bytes()).unwrap();
+    let report: Value = serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
+    assert_eq!(report["outcome"]["denied"], 8);
+    assert_eq!(report["reading"]["logs"][0][0], "standard input");
+}
+
+#[test]
+fn a_change_of_rules_is_compared() {
+    let folder = Folder::new();
+    let out = folder.good(&["replay", "--compare", "rules.yaml", "stricter.yaml", "access.log"]);
+    for part in
+        ["denied by the new rules only  10", "denied by the old rules only  0", "who loses: 2 keys", "2001:db8::/64"]
+    {
+        assert!(out.contains(part), "{part} in\n{out}");
+    }
+}
+
+#[test]
+fn a_limit_is_suggested_with_rules_and_without() {
+    let folder = Folder::new();
+    let out = folder.good(&["replay", "--suggest", "access.log"]);
+    assert!(out.contains("\nsuggestion for suggested: "), "{out}");
+    assert!(out.contains("of 2 keys; the aim was to leave 99.9 % alone"), "{out}");
+    let report = folder.json(&[
+        "replay",
+        "--suggest",
+        "--rules",
+        "rules.yaml",
+        "--share",
+        "100",
+        "--format",
+        "json",
+        "access.log",
+    ]);
+    let limits: Vec<_> =
+        report["suggestions"].as_array().unwrap().iter().map(|one| one["limit"].as_str().unwrap()).collect();
+    assert_eq!(limits, ["everyone", "login"]);
+    assert!(
+        folder.bad(2, &["replay", "--suggest", "--key", "adress", "access.log"]).contains("did you mean `address`?")
+    );
+}
+
+#[test]
+fn a_page_is_written_beside() {
+    let folder = Folder::new();
+    folder.good(&["replay", "--rules", "rules.yaml", "--html", "report.html", "access.log"]);
+    let page = std::fs::read_to_string(folder.0.path().join("report.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("Replay of access.log"));
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let folder = Folder::new();
+    assert!(folder.bad(2, &["replay", "access.log"]).contains("--rules rules.yaml"));
+    assert!(
+        folder.bad(1, &["replay", "--rules", "rules.yaml", "missing.log"]).contains("`missing.log` cannot be read")
+    );
+    assert!(folder.bad(1, &["replay", "--rules", "rules.yaml", "."]).contains("it is a folder"));
+    assert!(folder.bad(1, &["replay", "--rules", "rules.yaml", "rules.yaml"]).contains("in no format that is known"));
+    assert!(folder.bad(1, &["replay", "--rules", "missing.yaml", "access.log"]).contains("missing.yaml"));
+    assert!(folder.bad(2, &["replay", "--suggest", "--share", "0", "access.log"]).contains("above 0"));
+}
+
+#[test]
+fn a_simulation_stands_beside_what_was_expected() {
+    let folder = Folder::new();
+    let run = ["simulate", "10/s burst 20", "fixed 10/s", "--traffic", "steady 50/s", "--for", "10s", "--accuracy"];
+    let out = folder.good(&run);
+    for part in [
+        "steady 50/s for 10s, seed 1",
+        "10/s burst 20",
+        "admitted cost              119           120",
+        "wrongly admitted",
+    ] {
+        assert!(out.contains(part), "{part} in\n{out}");
+    }
+    let report = folder.json(&[&run[..], &["--format", "json"]].concat());
+    assert_eq!(report["limits"][0]["expected"]["ceiling"], 119);
+    assert_eq!(report["limits"][1]["totals"]["admitted"], 100);
+}
+
+#[test]
+fn a_simulation_is_the_same_every_time() {
+    let folder = Folder::new();
+    let run =
+        ["simulate", "sliding 10/s", "--traffic", "poisson 900/s clients 50 zipf 1.1", "--for", "1min", "--seed", "7"];
+    assert_eq!(folder.good(&run), folder.good(&run));
+}
+
+#[test]
+fn recorded_arrivals_are_simulated_too() {
+    let folder = Folder::new();
+    std::fs::write(folder.0.path().join("trace.csv"), "0,ann\n0.1,ann\n0.2,ann\n5,bob,3\n").unwrap();
+    let report = folder.json(&["simulate", "2/s", "--trace", "trace.csv", "--format", "json"]);
+    assert_eq!(report["limits"][0]["totals"]["admitted"], 2);
+    assert_eq!(report["limits"][0]["totals"]["too_large"], 1);
+    std::fs::write(folder.0.path().join("trace.csv"), "0\nsoon\n").unwrap();
+    assert!(folder.bad(1, &["simulate", "2/s", "--trace", "trace.csv"]).contains("line 2: `soon` is not a time"));
+    assert!(folder.bad(2, &["simulate", "2/s", "--traffic", "study 5/s"]).contains("not `study`"));
+    assert!(folder.bad(2, &["simulate", "2/parsec", "--traffic", "steady 5/s"]).contains("no such unit of time"));
+}
