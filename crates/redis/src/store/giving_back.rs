@@ -26,6 +26,9 @@ const ATTEMPT: Duration = Duration::from_millis(250);
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
+/// For how long a request whose answer was lost may still arrive, once the server answers others.
+const OVERTAKEN_FOR: Duration = Duration::from_secs(1);
+
 /// Past so many that wait, each is only attempted once: a server that is away must not fill this process.
 const MOST_WAITING: usize = 4_096;
 
@@ -50,8 +53,8 @@ pub(super) struct Return {
     pub(super) things: usize,
     /// Asks what is left afterwards.
     pub(super) look: Option<Frame>,
-    /// Whether it was taken for sure. If not, the request that takes it may still be on its way: the server is asked again
-    /// until there was something to give back.
+    /// Whether it was taken for sure. If not, the request that takes it may still be on its way, on a connection that was
+    /// given up: the server is asked again for a moment, until there was something to give back.
     pub(super) is_certain: bool,
 }
 
@@ -102,6 +105,7 @@ impl GivingBack {
 
     async fn give_back(&self, Return { settle, things, mut look, is_certain }: Return) -> Returned {
         let began = Instant::now();
+        let mut nothing_since = None;
         let mut wait = FIRST_WAIT;
         loop {
             let settling = self.link.call(settle.clone(), ATTEMPT);
@@ -110,26 +114,32 @@ impl GivingBack {
                 Some(look) => tokio::join!(settling, self.link.call(look, ATTEMPT)),
                 None => (settling.await, Ok(Vec::new())),
             };
-            let is_answered = match settled.map(|reply| reply::any_settled(&reply, things)) {
+            let is_too_late = began.elapsed() + wait > GIVE_UP_AFTER || self.is_crowded();
+            match settled.map(|reply| reply::any_settled(&reply, things)) {
                 Ok(Ok(found)) if found || is_certain => {
                     self.confirm();
                     return Returned { is_confirmed: true, left: left.ok().filter(|reply| !reply.is_empty()) };
                 }
-                Ok(Ok(_)) => true,
-                // Somebody else's data lies there by now: nothing of ours is left to give back to.
+                Ok(Ok(_)) => {
+                    let since = *nothing_since.get_or_insert_with(|| {
+                        wait = FIRST_WAIT;
+                        Instant::now()
+                    });
+                    if is_too_late || since.elapsed() > OVERTAKEN_FOR {
+                        // It was never taken.
+                        return Returned::default();
+                    }
+                }
+                // Somebody else's data lies there by now: there is nothing to give back to.
                 Ok(Err(error)) => {
                     self.lose(&error);
                     return Returned::default();
                 }
-                Err(error) if began.elapsed() + wait > GIVE_UP_AFTER || self.is_crowded() => {
+                Err(error) if is_too_late => {
                     self.lose(&error);
                     return Returned::default();
                 }
-                Err(_) => false,
-            };
-            if is_answered && (began.elapsed() + wait > GIVE_UP_AFTER || self.is_crowded()) {
-                // It was never taken.
-                return Returned::default();
+                Err(_) => {}
             }
             sleep(wait).await;
             wait = (wait * 2).min(LONGEST_WAIT);

@@ -14,8 +14,8 @@
 //! - A request that is not admitted, for whatever reason, gives back what it took: on a denial, on an error, when its
 //!   deadline passes, and when whoever asked does not wait for the answer. Where the server cannot be reached it is tried
 //!   again for ten seconds ([`giving_back`](super::giving_back)). If an answer was lost, the request may still be on its way to
-//!   the server, so that slot too is asked again until there was something to give back. Only the last slot is final at
-//!   once: a charge whose answer was lost there may stay, as it may for a request with a single slot.
+//!   the server, so that slot is asked again for a moment, until there was something to give back. Only the last slot is
+//!   final at once: a charge whose answer was lost there may stay, as it may for a request with a single slot.
 //! - A shaper's queue is left only by who stands last in it. A place in the queue stays taken if another request came behind.
 //! - All of it together is held to the request's deadline. A slot costs a round trip, a denial one more.
 

@@ -19,7 +19,8 @@ const FAULTS: usize = 40;
 async fn break_something(cluster: &Cluster, proxies: &[Proxy], dice: &mut fastrand::Rng) {
     let node = dice.usize(..proxies.len());
     let (server, proxy) = (&cluster.nodes[node], &proxies[node]);
-    let moment = Duration::from_millis(dice.u64(5..80));
+    // Now and then for so long that the connection is given up, and what was sent on it overtaken.
+    let moment = Duration::from_millis(if dice.u8(..5) == 0 { dice.u64(300..700) } else { dice.u64(5..80) });
     match dice.u8(..10) {
         0 => proxy.once(Break::BeforeRequest),
         1 => proxy.once(Break::MidRequest),
