@@ -1,14 +1,16 @@
 //! What becomes of a request over several slots that one of them does not admit.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use tidegate_core::{Charge, Key, Limit, ManualClock, Micros, RuleId, Settlement, Store, StoreError, Timestamp};
-use tidegate_redis::RedisStore;
+use tidegate_redis::{Names, RedisStore, Settings};
 
 use crate::shared::{self, slot};
 use crate::support::cluster::Cluster;
-use crate::support::wait::eventually;
+use crate::support::wait::{eventually, until};
 
 fn clock() -> ManualClock {
     ManualClock::at(Timestamp::from_secs(1_794_700_800))
@@ -147,4 +149,48 @@ fn who_does_not_wait_for_the_answer_is_given_back() {
         assert!((admitted..=400).contains(&shared::spent(&store, charges[2]).await));
     });
     assert_eq!(store.given_back().lost, 0);
+}
+
+/// A process that is gone from one instant to the next, with requests half-way: what they have spent stays spent, and
+/// nothing comes back that was admitted.
+#[test]
+fn a_process_that_dies_half_way_has_spent_and_admits_nothing() {
+    const CALLERS: u64 = 32;
+    let (prefix, keys) = (shared::prefix(), in_order());
+    let limits = ["1/h burst 100000", "log 100000/30d", "fixed 100000/year calendar"].map(limit);
+    let admitted = Arc::new(AtomicU64::new(0));
+    let doomed = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let store = {
+        let _context = doomed.enter();
+        let settings = Settings::cluster(shared::cluster().urls()).unwrap();
+        Arc::new(RedisStore::open(settings).unwrap().with_names(Names::new(&prefix).unwrap()))
+    };
+    for _ in 0..CALLERS {
+        let (store, keys, admitted) = (store.clone(), keys.clone(), admitted.clone());
+        doomed.spawn(async move {
+            let rule = RuleId::new("rule");
+            loop {
+                let charges: Vec<Charge<'_>> =
+                    keys.iter().zip(&limits).map(|(key, limit)| Charge::new(&rule, key, limit)).collect();
+                if store.decide(&charges).await.is_ok_and(|answer| answer.is_allowed()) {
+                    admitted.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+    }
+    until("some work", || (admitted.load(Ordering::SeqCst) > 500).then_some(()));
+    doomed.shutdown_timeout(Duration::from_secs(10));
+    let admitted = admitted.load(Ordering::SeqCst);
+
+    let (ask, rule) = (shared::runtime(), RuleId::new("rule"));
+    let heir = {
+        let _context = ask.enter();
+        RedisStore::open(Settings::cluster(shared::cluster().urls()).unwrap()).unwrap()
+    };
+    let heir = heir.with_names(Names::new(&prefix).unwrap());
+    for (key, limit) in keys.iter().zip(&limits) {
+        let spent = ask.block_on(shared::spent(&heir, Charge::new(&rule, key, limit)));
+        // What was on its way to the server may still have arrived, and answers that nobody read are not counted.
+        assert!((admitted..=admitted + 2 * CALLERS).contains(&spent), "{limit}: {spent} spent, {admitted} admitted");
+    }
 }
