@@ -234,7 +234,6 @@ struct Taken<'a> {
 }
 
 /// What came of giving back.
-#[derive(Default)]
 struct Back {
     is_confirmed: bool,
     /// What slots have left, now that they were given back.
