@@ -97,7 +97,8 @@ impl StoreError {
 /// Keeps the state of every key, and decides charges against it.
 ///
 /// Everything is data: a store may be a table in this process or a server elsewhere. Each call takes effect at one
-/// instant of the store's own clock, wholly or not at all, however many callers there are.
+/// instant of the store's own clock, wholly or not at all, however many callers there are. A store whose keys lie on several
+/// servers may need several instants for a request that concerns several of them; it still never admits too much.
 pub trait Store: Send + Sync {
     /// Decides all charges of one request together: if each is allowed all are made, otherwise none. A store that has to
     /// wait for its answer waits no longer than the shortest [deadline](Charge::deadline) among them.

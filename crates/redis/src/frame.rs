@@ -1,7 +1,7 @@
 //! Requests as the script reads them.
 
 use smallvec::SmallVec;
-use tidegate_core::{Adjustment, Charge, Key, Receipt, ReceiptId, RuleId};
+use tidegate_core::{Adjustment, Charge, Held, Key, Receipt, ReceiptId, RuleId};
 
 use crate::limits::{Numbers, countable};
 use crate::names::Names;
@@ -36,18 +36,47 @@ enum Operation {
 
 /// Decides `charges` together. What they hold is held under `id`.
 pub(crate) fn decide(names: &Names, charges: &[Charge<'_>], id: ReceiptId) -> Result<Frame, TooManyCharges> {
-    let mut draft = Draft::default();
     let mut held = 0;
-    for charge in charges {
-        let mut entry = Entry::of(&mut draft.keys, names, charge);
+    let numbered = charges.iter().map(|charge| {
+        let number = held;
+        held += usize::from(charge.is_held());
+        (*charge, number)
+    });
+    decide_some(names, numbered, id)
+}
+
+/// Decides some of a request's charges together. Each comes with the number that what it holds has under `id`.
+pub(crate) fn decide_some<'a>(
+    names: &Names,
+    charges: impl Iterator<Item = (Charge<'a>, usize)>,
+    id: ReceiptId,
+) -> Result<Frame, TooManyCharges> {
+    let mut draft = Draft::default();
+    let mut holds_any = false;
+    for (charge, number) in charges {
+        let mut entry = Entry::of(&mut draft.keys, names, &charge);
         if charge.is_reserved() {
-            entry.hold = Some(draft.keys.add_other(names.hold(charge.key, id, held)));
+            entry.hold = Some(draft.keys.add_other(names.hold(charge.key, id, number)));
             entry.ttl = charge.reserve.map_or(0, |ttl| countable(ttl.get()));
         }
-        held += usize::from(charge.is_held());
+        holds_any |= charge.is_held();
         draft.entries.push(entry);
     }
-    draft.finish(Operation::Decide, (held > 0).then_some(id))
+    draft.finish(Operation::Decide, holds_any.then_some(id))
+}
+
+/// Gives back all that charges have taken, wherever they were [decided](decide_some) to be held.
+pub(crate) fn give_back<'a>(
+    names: &Names,
+    charges: impl Iterator<Item = (Charge<'a>, usize)>,
+    id: ReceiptId,
+) -> Result<Frame, TooManyCharges> {
+    let mut draft = Draft::default();
+    for (charge, number) in charges {
+        // Where in the state it was taken is written where it is held; slots are found by who holds them.
+        draft.hold(names, &charge, id, number, (0, Some(0)));
+    }
+    draft.finish(Operation::Settle, Some(id))
 }
 
 /// Asks what each of `charges` would be answered by itself.
@@ -74,31 +103,46 @@ pub(crate) fn adjust(names: &Names, charge: &Charge<'_>, adjustment: Adjustment)
 
 /// Settles all that a receipt holds, at what it really cost.
 pub(crate) fn settle(names: &Names, receipt: &Receipt, actual: &[u64]) -> Result<Frame, TooManyCharges> {
-    held(names, receipt, |index| actual.get(index).copied(), Operation::Settle)
+    settle_some(names, receipt.id, receipt.held.iter().enumerate(), actual)
+}
+
+/// Settles some of what a receipt holds, each by its number in the receipt.
+pub(crate) fn settle_some<'a>(
+    names: &Names,
+    id: ReceiptId,
+    held: impl Iterator<Item = (usize, &'a Held)>,
+    actual: &[u64],
+) -> Result<Frame, TooManyCharges> {
+    of_held(names, id, held, |number| actual.get(number).copied(), Operation::Settle)
 }
 
 /// Lets all that a receipt holds run anew.
 pub(crate) fn renew(names: &Names, receipt: &Receipt) -> Result<Frame, TooManyCharges> {
-    held(names, receipt, |_| None, Operation::Renew)
+    renew_some(names, receipt.id, receipt.held.iter().enumerate())
 }
 
-fn held(
+/// Lets some of what a receipt holds run anew, each by its number in the receipt.
+pub(crate) fn renew_some<'a>(
     names: &Names,
-    receipt: &Receipt,
+    id: ReceiptId,
+    held: impl Iterator<Item = (usize, &'a Held)>,
+) -> Result<Frame, TooManyCharges> {
+    of_held(names, id, held, |_| None, Operation::Renew)
+}
+
+fn of_held<'a>(
+    names: &Names,
+    id: ReceiptId,
+    held: impl Iterator<Item = (usize, &'a Held)>,
     actual: impl Fn(usize) -> Option<u64>,
     operation: Operation,
 ) -> Result<Frame, TooManyCharges> {
     let mut draft = Draft::default();
-    for (index, held) in receipt.held.iter().enumerate() {
+    for (number, held) in held {
         let charge = Charge::new(&held.rule, &held.key, &held.limit).cost(held.taken);
-        let mut entry = Entry::of(&mut draft.keys, names, &charge);
-        if !held.limit.holds_slots() {
-            entry.hold = Some(draft.keys.add_other(names.hold(&held.key, receipt.id, index)));
-        }
-        entry.held = Some((held.mark.0, actual(index)));
-        draft.entries.push(entry);
+        draft.hold(names, &charge, id, number, (held.mark.0, actual(number)));
     }
-    draft.finish(operation, Some(receipt.id))
+    draft.finish(operation, Some(id))
 }
 
 /// Forgets a key.
@@ -177,6 +221,23 @@ const HEADER: usize = 7;
 const ENTRY: usize = 36;
 
 impl Draft {
+    /// Something held: where, and what it really cost.
+    fn hold(
+        &mut self,
+        names: &Names,
+        charge: &Charge<'_>,
+        id: ReceiptId,
+        number: usize,
+        (mark, actual): (u64, Option<u64>),
+    ) {
+        let mut entry = Entry::of(&mut self.keys, names, charge);
+        if !charge.limit.holds_slots() {
+            entry.hold = Some(self.keys.add_other(names.hold(charge.key, id, number)));
+        }
+        entry.held = Some((mark, actual));
+        self.entries.push(entry);
+    }
+
     fn finish(self, operation: Operation, id: Option<ReceiptId>) -> Result<Frame, TooManyCharges> {
         let Draft { keys, entries } = self;
         let all = keys.whole.len() + keys.others.len();

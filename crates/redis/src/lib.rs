@@ -38,4 +38,4 @@ pub mod tier;
 pub use self::frame::Frame;
 pub use self::link::{Link, LinkError, Settings, SettingsError};
 pub use self::names::{Names, PrefixError};
-pub use self::store::RedisStore;
+pub use self::store::{GivenBack, RedisStore};

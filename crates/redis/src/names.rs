@@ -11,6 +11,8 @@ use std::hash::Hasher;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use tidegate_core::{Key, ReceiptId, RuleId};
 
+use crate::link::slot_of;
+
 /// The longest tag that is written out.
 const LONGEST_TAG: usize = 128;
 /// How much of a longer one is.
@@ -56,6 +58,11 @@ impl Names {
         let mut name = self.tagged(key, 40);
         name.extend_from_slice(format!("~{id}.{number}").as_bytes());
         name
+    }
+
+    /// Which of a cluster's slots all that belongs to `key` lies in.
+    pub(crate) fn slot(&self, key: &Key<'_>) -> u16 {
+        slot_of(&self.tagged(key, 0))
     }
 
     fn tagged(&self, key: &Key<'_>, more: usize) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use tidegate_core::limit::Mark;
-use tidegate_core::{Charge, Decision, Decisions, Limit, Micros, Outcome, Receipt, Settlement};
+use tidegate_core::{Charge, Decision, Decisions, Held, Limit, Micros, Outcome, Settlement};
 
 /// Why an answer cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,28 +46,53 @@ pub(crate) fn decisions(reply: &[u8], charges: &[Charge<'_>]) -> Result<Decision
     Ok(decisions)
 }
 
-/// What settling did.
-pub(crate) fn settlement(reply: &[u8], receipt: &Receipt, actual: &[u64]) -> Result<Settlement, ReplyError> {
+/// What settling these things did, each by its number in its receipt.
+pub(crate) fn settlement<'a>(
+    reply: &[u8],
+    held: impl Iterator<Item = (usize, &'a Held)>,
+    actual: &[u64],
+) -> Result<Settlement, ReplyError> {
     let mut reader = Reader::of(reply)?;
     let mut settlement = Settlement::Gone;
-    for index in 0..receipt.held.len() {
-        let (is_settled, given, taken) = (reader.number(1)? == 1, reader.number(7)?, reader.number(7)?);
-        if !is_settled {
-            continue;
+    for (number, held) in held {
+        let (is_settled, given_back, taken) = (reader.number(1)? == 1, reader.number(7)?, reader.number(7)?);
+        if is_settled {
+            let charged = match held.limit.holds_slots() {
+                true => 0,
+                false => actual.get(number).map_or(0, |actual| actual.saturating_sub(taken)),
+            };
+            settlement = together(settlement, Settlement::Settled { given_back, charged });
         }
-        let more = match receipt.held[index].limit.holds_slots() {
-            true => 0,
-            false => actual.get(index).map_or(0, |actual| actual.saturating_sub(taken)),
-        };
-        let (given_back, charged) = match settlement {
-            Settlement::Settled { given_back, charged } => (given_back, charged),
-            Settlement::Gone => (0, 0),
-        };
-        settlement =
-            Settlement::Settled { given_back: given_back.saturating_add(given), charged: charged.saturating_add(more) };
     }
     reader.end()?;
     Ok(settlement)
+}
+
+/// What settling did in two places.
+pub(crate) const fn together(one: Settlement, other: Settlement) -> Settlement {
+    match (one, other) {
+        (
+            Settlement::Settled { given_back, charged },
+            Settlement::Settled { given_back: more_back, charged: more_charged },
+        ) => Settlement::Settled {
+            given_back: given_back.saturating_add(more_back),
+            charged: charged.saturating_add(more_charged),
+        },
+        (settled @ Settlement::Settled { .. }, Settlement::Gone) => settled,
+        (Settlement::Gone, other) => other,
+    }
+}
+
+/// Whether any of `count` things was still held before it was settled.
+pub(crate) fn any_settled(reply: &[u8], count: usize) -> Result<bool, ReplyError> {
+    let mut reader = Reader::of(reply)?;
+    let mut any = false;
+    for _ in 0..count {
+        let (is_settled, _given_back, _taken) = (reader.number(1)? == 1, reader.number(7)?, reader.number(7)?);
+        any |= is_settled;
+    }
+    reader.end()?;
+    Ok(any)
 }
 
 /// Whether all of `count` answers are yes.

@@ -1,14 +1,24 @@
 //! The store that a fleet shares.
 
+mod apart;
+mod giving_back;
+mod several;
+
+pub use self::giving_back::GivenBack;
+
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidegate_core::limit::Mark;
 use tidegate_core::{
     Adjustment, Answer, Charge, Clock, Decision, Decisions, Held, Key, Receipt, ReceiptId, RuleId, Settlement, Store,
     StoreError,
 };
+use tokio::runtime::Handle;
 
+use self::giving_back::GivingBack;
 use crate::frame::{self, Frame, TooManyCharges};
 use crate::link::{Cause, Link, LinkError, LinkStats, Settings, SettingsError};
 use crate::names::Names;
@@ -17,13 +27,16 @@ use crate::script::SOURCE;
 
 /// State in Redis. Every node that uses the same server and the same prefix shares it.
 ///
-/// Each request is one round trip, whatever the number of its charges.
+/// Each request is one round trip, whatever the number of its charges, and is decided at one instant. The exception is a
+/// request whose keys lie in several slots of a cluster: it is decided slot by slot, and given back where it was charged if
+/// a later slot denies it. That never admits too much, but a moment's charge can be in the way of other requests.
 #[derive(Debug)]
 pub struct RedisStore {
-    link: Link,
+    link: Arc<Link>,
     names: Names,
     deadline: Duration,
     receipts: ReceiptIds,
+    giving_back: Arc<GivingBack>,
 }
 
 impl RedisStore {
@@ -34,7 +47,7 @@ impl RedisStore {
     /// If the settings make no sense, or there is no Tokio runtime to run on.
     pub fn open(settings: Settings) -> Result<RedisStore, SettingsError> {
         let deadline = settings.deadline;
-        Ok(RedisStore::over(Link::open(settings, SOURCE)?, deadline))
+        RedisStore::over(Link::open(settings, SOURCE)?, deadline)
     }
 
     /// The same, but decides by `clock`. All nodes that share the state have to share the clock too.
@@ -43,11 +56,14 @@ impl RedisStore {
     /// As [`RedisStore::open`].
     pub fn open_with_clock(settings: Settings, clock: impl Clock + 'static) -> Result<RedisStore, SettingsError> {
         let deadline = settings.deadline;
-        Ok(RedisStore::over(Link::open_with_clock(settings, SOURCE, clock)?, deadline))
+        RedisStore::over(Link::open_with_clock(settings, SOURCE, clock)?, deadline)
     }
 
-    fn over(link: Link, deadline: Duration) -> RedisStore {
-        RedisStore { link, names: Names::default(), deadline, receipts: ReceiptIds::default() }
+    fn over(link: Link, deadline: Duration) -> Result<RedisStore, SettingsError> {
+        let runtime = Handle::try_current().map_err(|_| SettingsError::NoRuntime)?;
+        let link = Arc::new(link);
+        let giving_back = Arc::new(GivingBack::over(link.clone(), runtime));
+        Ok(RedisStore { link, names: Names::default(), deadline, receipts: ReceiptIds::default(), giving_back })
     }
 
     /// The same store with other names.
@@ -60,6 +76,12 @@ impl RedisStore {
     #[must_use]
     pub fn stats(&self) -> LinkStats {
         self.link.stats()
+    }
+
+    /// What was given back by requests over several slots of a cluster, and what could not be.
+    #[must_use]
+    pub fn given_back(&self) -> GivenBack {
+        self.giving_back.counts()
     }
 
     async fn ask(&self, frame: Frame, deadline: Duration) -> Result<Vec<u8>, StoreError> {
@@ -77,19 +99,15 @@ impl Store for RedisStore {
         if charges.is_empty() {
             return Ok(Answer { decisions: Decisions::new(), receipt: None });
         }
+        if let Some(parts) = self.apart(charges.iter().map(|charge| charge.key)) {
+            // In a box, so that requests which lie together do not make room for those that do not.
+            return Box::pin(self.decide_apart(charges, parts)).await;
+        }
         let id = if charges.iter().any(Charge::is_held) { self.receipts.draw() } else { ReceiptId::ANONYMOUS };
         let reply = self.ask(frame::decide(&self.names, charges, id)?, self.deadline(charges)).await?;
         let (decisions, marks) = reply::decisions_and_marks(&reply, charges).map_err(unusable)?;
         let held = charges.iter().filter(|charge| charge.is_held()).zip(marks);
-        let held: Vec<Held> = held
-            .map(|(charge, mark)| Held {
-                rule: charge.rule.clone(),
-                key: charge.key.clone().into_owned(),
-                limit: *charge.limit,
-                taken: charge.cost,
-                mark,
-            })
-            .collect();
+        let held: Vec<Held> = held.map(|(charge, mark)| held_by(charge, mark)).collect();
         Ok(Answer { decisions, receipt: (!held.is_empty()).then_some(Receipt { id, held }) })
     }
 
@@ -97,13 +115,19 @@ impl Store for RedisStore {
         if receipt.held.is_empty() {
             return Ok(Settlement::Gone);
         }
+        if let Some(parts) = self.apart(receipt.held.iter().map(|held| &held.key)) {
+            return Box::pin(self.settle_apart(receipt, &parts, actual)).await;
+        }
         let reply = self.ask(frame::settle(&self.names, receipt, actual)?, self.deadline).await?;
-        reply::settlement(&reply, receipt, actual).map_err(unusable)
+        reply::settlement(&reply, receipt.held.iter().enumerate(), actual).map_err(unusable)
     }
 
     async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
         if receipt.held.is_empty() {
             return Ok(true);
+        }
+        if let Some(parts) = self.apart(receipt.held.iter().map(|held| &held.key)) {
+            return Box::pin(self.renew_apart(receipt, &parts)).await;
         }
         let reply = self.ask(frame::renew(&self.names, receipt)?, self.deadline).await?;
         reply::all(&reply, receipt.held.len()).map_err(unusable)
@@ -112,6 +136,9 @@ impl Store for RedisStore {
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decisions, StoreError> {
         if charges.is_empty() {
             return Ok(Decisions::new());
+        }
+        if let Some(parts) = self.apart(charges.iter().map(|charge| charge.key)) {
+            return Box::pin(self.peek_apart(charges, &parts)).await;
         }
         let reply = self.ask(frame::peek(&self.names, charges)?, self.deadline(charges)).await?;
         reply::decisions(&reply, charges).map_err(unusable)
@@ -128,6 +155,16 @@ impl Store for RedisStore {
     async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
         let reply = self.ask(frame::reset(&self.names, rule, key)?, self.deadline).await?;
         reply::all(&reply, 1).map_err(unusable)
+    }
+}
+
+fn held_by(charge: &Charge<'_>, mark: Mark) -> Held {
+    Held {
+        rule: charge.rule.clone(),
+        key: charge.key.clone().into_owned(),
+        limit: *charge.limit,
+        taken: charge.cost,
+        mark,
     }
 }
 

@@ -130,6 +130,12 @@ impl Link {
         }
     }
 
+    /// Whether the keys of one call have to lie in one slot.
+    #[must_use]
+    pub const fn is_cluster(&self) -> bool {
+        matches!(self.route, Route::Cluster(_))
+    }
+
     /// How the link is, and what it has done.
     #[must_use]
     pub fn stats(&self) -> LinkStats {

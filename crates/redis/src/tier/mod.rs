@@ -29,6 +29,9 @@
 //! A denial by a concurrency limit is never remembered: slots come back at any instant. Nothing is ever admitted from memory,
 //! so nothing is admitted that the store would not.
 //!
+//! In a cluster, requests over several slots take something for a moment and give it back when they are denied. Whoever is
+//! denied because of that is remembered too, for a second at most.
+//!
 //! Just after a rule has changed its algorithm or its rate, a key drains as the old limit says until it is charged under the
 //! new one. What a denial then says of waits is a guess, the store's own too, and is remembered for no longer than the rest.
 

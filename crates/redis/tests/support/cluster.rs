@@ -1,6 +1,7 @@
-//! Three primaries with a replica each.
+//! Three primaries, with a replica each or with a proxy in front of each.
 
-use super::ports::BUS;
+use super::ports::{self, BUS};
+use super::proxy::Proxy;
 use super::server::{Flavour, Server};
 use super::wait::until;
 
@@ -11,8 +12,15 @@ const PRIMARIES: usize = 3;
 const SLOTS: usize = 16_384;
 
 pub(crate) struct Cluster {
-    /// First the primaries, then their replicas in the same order, as it was in the beginning.
+    /// First the primaries, then their replicas, if they have any, in the same order, as it was in the beginning.
     pub(crate) nodes: Vec<Server>,
+}
+
+fn config() -> String {
+    format!(
+        "cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-node-timeout {NODE_TIMEOUT}\n\
+         cluster-replica-validity-factor 0\ncluster-require-full-coverage no\n"
+    )
 }
 
 impl Cluster {
@@ -22,11 +30,26 @@ impl Cluster {
     }
 
     pub(crate) fn start_as(flavour: Flavour) -> Cluster {
-        let config = format!(
-            "cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-node-timeout {NODE_TIMEOUT}\n\
-             cluster-replica-validity-factor 0\ncluster-require-full-coverage no\n"
-        );
-        let nodes: Vec<Server> = (0..2 * PRIMARIES).map(|_| Server::launch(flavour, &config)).collect();
+        Cluster::of((0..2 * PRIMARIES).map(|_| Server::launch(flavour, &config())).collect())
+    }
+
+    /// A cluster of primaries alone, whose clients are sent to a proxy in front of each. The nodes talk past them.
+    pub(crate) async fn start_behind_proxies() -> (Cluster, Vec<Proxy>) {
+        let (mut nodes, mut proxies) = (Vec::new(), Vec::new());
+        for _ in 0..PRIMARIES {
+            let port = ports::free();
+            let proxy = Proxy::start(port).await;
+            let announce =
+                format!("cluster-announce-port {}\ncluster-announce-bus-port {}\n", proxy.port(), port + BUS);
+            // Nobody takes over, so a node that stands still for a while must not be given up.
+            let config = config() + &announce + "cluster-node-timeout 15000\n";
+            nodes.push(Server::launch_at(Flavour::Redis, port, &config));
+            proxies.push(proxy);
+        }
+        (tokio::task::spawn_blocking(|| Cluster::of(nodes)).await.expect("a cluster"), proxies)
+    }
+
+    fn of(nodes: Vec<Server>) -> Cluster {
         for node in &nodes {
             node.wait_until_ready();
         }
@@ -66,9 +89,8 @@ impl Cluster {
                 one.run::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
             }
         }
-        for primary in 0..PRIMARIES {
+        for (primary, replica) in self.nodes[PRIMARIES..].iter().enumerate() {
             let id = self.id(primary);
-            let replica = &self.nodes[primary + PRIMARIES];
             until("a replica that knows its primary", || replica.try_run::<()>(&["CLUSTER", "REPLICATE", &id]).ok());
         }
     }
@@ -81,7 +103,8 @@ impl Cluster {
                     place < PRIMARIES || node.run::<String>(&["INFO", "replication"]).contains("link_status:up");
                 let ranges = node.run::<Vec<Vec<redis::Value>>>(&["CLUSTER", "SLOTS"]);
                 // From, to, the primary and its replica.
-                all_served && follows && ranges.len() == PRIMARIES && ranges.iter().all(|range| range.len() == 4)
+                let words = 2 + self.nodes.len() / PRIMARIES;
+                all_served && follows && ranges.len() == PRIMARIES && ranges.iter().all(|range| range.len() == words)
             };
             self.nodes.iter().enumerate().all(whole).then_some(())
         });

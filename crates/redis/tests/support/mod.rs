@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub(crate) mod cluster;
+pub(crate) mod kept;
 pub(crate) mod ports;
 pub(crate) mod proxy;
 pub(crate) mod sentinel;

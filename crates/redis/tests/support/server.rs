@@ -70,7 +70,11 @@ impl Server {
     /// Starts a server and does not wait for it, so that several can start together. In its configuration `{folder}` is
     /// the folder that it has to itself.
     pub(crate) fn launch(flavour: Flavour, config: &str) -> Server {
-        let port = ports::free();
+        Server::launch_at(flavour, ports::free(), config)
+    }
+
+    /// The same, on a port that one has already.
+    pub(crate) fn launch_at(flavour: Flavour, port: u16, config: &str) -> Server {
         let common = format!(
             "port {port}\nbind 127.0.0.1\nsave \"\"\nappendonly no\ndaemonize no\nenable-debug-command yes\n\
              unixsocket {{folder}}/socket\nrepl-diskless-sync yes\nrepl-diskless-sync-delay 0\n\
@@ -91,6 +95,14 @@ impl Server {
 
     pub(crate) fn wait_until_ready(&self) {
         until("a server that answers", || self.try_run::<String>(&["PING"]).ok());
+    }
+
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub(crate) const fn port(&self) -> u16 {

@@ -1,15 +1,19 @@
-//! The same traffic through a tier and past it.
+//! The same traffic through a tier and past it, to a store in memory and to one in Redis.
 
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::Config;
+use tidegate_core::contract::faulty::Faulty;
 use tidegate_core::{
-    Adjustment, Algorithm, Charge, Decision, Key, Limit, MemoryStore, Micros, Outcome, Receipt, RuleId, Settlement,
-    Store,
+    Adjustment, Algorithm, Charge, Decision, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, Receipt, RuleId,
+    Settlement, Store, StoreError,
 };
+use tidegate_redis::RedisStore;
+use tidegate_redis::tier::{Settings, Tier};
 
-use crate::support::{Tiered, finish};
+use crate::redis_server;
+use crate::support::start;
 
 /// Each rule is held to the first of these, and is raised now and then. A rule that is lowered by more than half, or that
 /// changes its algorithm, changes what its keys owe as soon as somebody looks; `fleet` has a test of that.
@@ -68,9 +72,27 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-struct Twins {
-    tiered: Tiered,
-    plain: MemoryStore<tidegate_core::ManualClock>,
+/// A store that can be made anew.
+trait Fresh: Store {
+    fn fresh(clock: &ManualClock) -> Self;
+}
+
+impl Fresh for MemoryStore<ManualClock> {
+    fn fresh(clock: &ManualClock) -> Self {
+        MemoryStore::with_clock(clock.clone())
+    }
+}
+
+impl Fresh for RedisStore {
+    fn fresh(clock: &ManualClock) -> Self {
+        redis_server::store(clock.clone())
+    }
+}
+
+struct Twins<S> {
+    tier: Tier<Faulty<S>, ManualClock>,
+    plain: S,
+    clock: ManualClock,
     rules: Vec<RuleId>,
     keys: Vec<Key<'static>>,
     limits: Vec<Vec<Limit>>,
@@ -79,12 +101,17 @@ struct Twins {
     spared: u32,
 }
 
-impl Twins {
-    fn new() -> Twins {
-        let tiered = Tiered::new();
+fn wait_for<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
+    redis_server::runtime().block_on(answer).unwrap()
+}
+
+impl<S: Fresh> Twins<S> {
+    fn new() -> Twins<S> {
+        let clock = start();
         Twins {
-            plain: MemoryStore::with_clock(tiered.clock.clone()),
-            tiered,
+            tier: Tier::with_clock(Faulty::new(S::fresh(&clock)), Settings::default(), clock.clone()),
+            plain: S::fresh(&clock),
+            clock,
             rules: (0..LIMITS.len()).map(|number| RuleId::new(&format!("rule {number}"))).collect(),
             keys: (0..3).map(|number| Key::of([format!("key {number}")])).collect(),
             limits: LIMITS.iter().map(|limits| limits.iter().map(|limit| limit.parse().unwrap()).collect()).collect(),
@@ -102,10 +129,10 @@ impl Twins {
 
     fn decide(&mut self, request: &[Asked]) -> Result<(), TestCaseError> {
         let charges: Vec<Charge<'_>> = request.iter().map(|asked| self.charge(asked)).collect();
-        let questions = self.tiered.tier.behind().questions();
-        let told = self.tiered.decide(&charges);
-        let real = self.plain.decide(&charges).unwrap();
-        let from_memory = self.tiered.tier.behind().questions() == questions;
+        let questions = self.tier.behind().questions();
+        let told = wait_for(self.tier.decide(&charges));
+        let real = wait_for(self.plain.decide(&charges));
+        let from_memory = self.tier.behind().questions() == questions;
         prop_assert_eq!(told.is_allowed(), real.is_allowed());
         if !from_memory {
             prop_assert_eq!(&told.decisions, &real.decisions);
@@ -128,8 +155,8 @@ impl Twins {
         if number < self.receipts.len() {
             let (told, real) = self.receipts.swap_remove(number);
             let actual: Vec<u64> = told.held.iter().map(|held| held.taken * share / 100).collect();
-            let settled: Settlement = finish(self.tiered.tier.settle(&told, &actual)).unwrap();
-            prop_assert_eq!(settled, self.plain.settle(&real, &actual));
+            let settled: Settlement = wait_for(self.tier.settle(&told, &actual));
+            prop_assert_eq!(settled, wait_for(self.plain.settle(&real, &actual)));
         }
         Ok(())
     }
@@ -165,36 +192,36 @@ fn agree(limit: &Limit, cost: u64, told: &Decision, real: &Decision) -> Result<(
     Ok(())
 }
 
-fn run(steps: Vec<Step>) -> Result<u32, TestCaseError> {
-    let mut twins = Twins::new();
+fn run<S: Fresh>(steps: Vec<Step>) -> Result<u32, TestCaseError> {
+    let mut twins = Twins::<S>::new();
     for step in steps {
         match step {
             Step::Decide(request) => twins.decide(&request)?,
             Step::Insist(request, times, wait) => {
                 for _ in 0..times {
                     twins.decide(&request)?;
-                    twins.tiered.clock.advance(Micros::new(wait));
+                    twins.clock.advance(Micros::new(wait));
                 }
             }
             Step::Adjust(asked, adjustment) => {
                 let charge = twins.charge(&asked);
-                let told = finish(twins.tiered.tier.adjust(&charge, adjustment)).unwrap();
-                prop_assert_eq!(told, twins.plain.adjust(&charge, adjustment));
+                let told = wait_for(twins.tier.adjust(&charge, adjustment));
+                prop_assert_eq!(told, wait_for(twins.plain.adjust(&charge, adjustment)));
             }
             Step::Reset(asked) => {
                 let charge = twins.charge(&asked);
                 // Whether there was anything to forget may differ: a store may have forgotten what had recovered.
-                finish(twins.tiered.tier.reset(charge.rule, charge.key)).unwrap();
-                twins.plain.reset(charge.rule, charge.key);
+                wait_for(twins.tier.reset(charge.rule, charge.key));
+                wait_for(twins.plain.reset(charge.rule, charge.key));
             }
             Step::Settle(number, share) => twins.settle(number, share)?,
             Step::Renew(number) => {
                 if let Some((told, real)) = twins.receipts.get(number) {
-                    prop_assert_eq!(finish(twins.tiered.tier.renew(told)).unwrap(), twins.plain.renew(real));
+                    prop_assert_eq!(wait_for(twins.tier.renew(told)), wait_for(twins.plain.renew(real)));
                 }
             }
             Step::Raise(rule) => twins.raised[rule] = (twins.raised[rule] + 1).min(2),
-            Step::Wait(micros) => twins.tiered.clock.advance(Micros::new(micros)),
+            Step::Wait(micros) => twins.clock.advance(Micros::new(micros)),
         }
     }
     Ok(twins.spared)
@@ -210,7 +237,16 @@ proptest! {
 
     #[test]
     fn every_answer_is_what_the_store_would_have_said(steps in steps()) {
-        run(steps)?;
+        run::<MemoryStore<ManualClock>>(steps)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(40))]
+
+    #[test]
+    fn every_answer_is_what_redis_would_have_said(steps in steps()) {
+        run::<RedisStore>(steps)?;
     }
 }
 
@@ -219,7 +255,7 @@ fn the_traffic_of_the_test_above_is_answered_from_memory_often() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut spared = 0;
     for _ in 0..50 {
-        spared += run(steps().new_tree(&mut runner).unwrap().current()).unwrap();
+        spared += run::<MemoryStore<ManualClock>>(steps().new_tree(&mut runner).unwrap().current()).unwrap();
     }
     assert!(spared > 500, "only {spared}");
 }

@@ -1,11 +1,16 @@
 //! The tier in front of a store: what is answered from memory, and that it is what the store would have said.
 //!
 //! [`contract`] puts it through the suite that every store must pass, [`differential`] through random traffic beside a
-//! store without it, [`fleet`] through what other nodes do behind its back, [`flood`] through attacks.
+//! store without it, [`fleet`] through what other nodes do behind its back, [`flood`] through attacks, [`blocked`] through
+//! one against a real server.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
+mod blocked;
 mod contract;
 mod differential;
 mod fleet;
 mod flood;
+mod redis_server;
+#[path = "../support/mod.rs"]
+mod servers;
 mod support;

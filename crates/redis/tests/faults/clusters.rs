@@ -1,0 +1,56 @@
+//! A cluster whose nodes die and whose slots move. Every request lies in two slots.
+
+use std::time::Duration;
+
+use tidegate_redis::Settings;
+use tidegate_redis::link::slot_of;
+use tokio::time::sleep;
+
+use crate::crowd::{ADDRESS, Crowd};
+use crate::support::cluster::Cluster;
+use crate::support::wait::eventually;
+
+async fn crowd(cluster: &Cluster) -> Crowd {
+    Crowd::gather(Settings::cluster(cluster.urls()).unwrap()).await
+}
+
+/// The slot that every request has a part in.
+fn everyones_slot() -> u16 {
+    slot_of(format!("tidegate:{{{ADDRESS}}}").as_bytes())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_killed() {
+    let mut cluster = Cluster::start();
+    let crowd = crowd(&cluster).await;
+    let node = Cluster::first_owner(everyones_slot());
+    cluster.nodes[node].kill();
+    crowd.policies_decide().await;
+    eventually("another primary", async || {
+        let replica = cluster.nodes[node + 3].run::<String>(&["INFO", "replication"]);
+        replica.contains("role:master").then_some(())
+    })
+    .await;
+    let back = crowd.back().await;
+    crowd.some_work().await;
+    let given_back = crowd.limiter.store().behind().given_back();
+    println!("a cluster's primary killed: {given_back:?}");
+    // The replica may not have heard of the last that was admitted; at worst, of nothing.
+    crowd.disperse("a cluster's primary killed", Some(back), 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_moved() {
+    let cluster = Cluster::start();
+    let crowd = crowd(&cluster).await;
+    let slot = everyones_slot();
+    let from = Cluster::first_owner(slot);
+    let to = (from + 1) % 3;
+    cluster.begin_move(slot, from, to);
+    sleep(Duration::from_millis(50)).await;
+    while cluster.move_key(slot, from, to) {}
+    cluster.end_move(slot, from, to);
+    let back = crowd.back().await;
+    crowd.some_work().await;
+    crowd.disperse("a slot moved", Some(back), 0).await;
+}

@@ -1,0 +1,21 @@
+//! A primary behind Sentinel that is replaced.
+
+use tidegate_redis::Settings;
+
+use crate::crowd::Crowd;
+use crate::support::sentinel::{NAME, Sentinels};
+use crate::support::wait::eventually;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_primary_killed() {
+    let mut set = Sentinels::start();
+    let crowd = Crowd::gather(Settings::sentinel(NAME, set.urls()).unwrap()).await;
+    let first = set.primary();
+    set.servers[first].kill();
+    crowd.policies_decide().await;
+    eventually("another primary", async || (set.primary() != first).then_some(())).await;
+    let back = crowd.back().await;
+    crowd.some_work().await;
+    // The replica may not have heard of the last that was admitted; at worst, of nothing.
+    crowd.disperse("primary behind Sentinel killed", Some(back), 1).await;
+}

@@ -1,0 +1,102 @@
+//! One server that is killed, frozen, paused, flushed, filled and turned into a replica.
+
+use std::time::Duration;
+
+use redis::Value;
+use tidegate_redis::Settings;
+use tokio::time::sleep;
+
+use crate::crowd::Crowd;
+use crate::support::server::Server;
+use crate::support::wait::until;
+
+async fn crowd(server: &Server) -> Crowd {
+    Crowd::gather(Settings::standalone(&server.url()).unwrap()).await
+}
+
+/// Breaks something, waits until policies decide, mends it, and waits until the store does.
+async fn through(server: &mut Server, what: &str, losses: u64, breaks: fn(&mut Server), mends: fn(&mut Server)) {
+    let crowd = crowd(server).await;
+    breaks(server);
+    crowd.policies_decide().await;
+    tokio::task::block_in_place(|| mends(server));
+    let back = crowd.back().await;
+    crowd.some_work().await;
+    crowd.disperse(what, Some(back), losses).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_and_restarted_empty() {
+    through(&mut Server::start(), "killed and restarted empty", 1, Server::kill, Server::restart).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frozen_for_five_seconds() {
+    let thaw = |server: &mut Server| {
+        std::thread::sleep(Duration::from_secs(5));
+        server.thaw();
+    };
+    through(&mut Server::start(), "frozen for 5 s (SIGSTOP)", 0, |server| server.freeze(), thaw).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_paused() {
+    for which in ["ALL", "WRITE"] {
+        let server = Server::start();
+        let crowd = crowd(&server).await;
+        server.run::<()>(&["CLIENT", "PAUSE", "1500", which]);
+        crowd.policies_decide().await;
+        // A write of the test's own waits for as long as the pause lasts.
+        tokio::task::block_in_place(|| {
+            until("the end of the pause", || server.try_run::<Value>(&["SET", "pause", "over"]).ok());
+        });
+        let back = crowd.back().await;
+        crowd.disperse(&format!("CLIENT PAUSE {which}"), Some(back), 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scripts_flushed() {
+    let server = Server::start();
+    let crowd = crowd(&server).await;
+    for _ in 0..20 {
+        server.run::<()>(&["SCRIPT", "FLUSH"]);
+        crowd.some_work().await;
+    }
+    crowd.disperse("SCRIPT FLUSH, 20 times", None, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_flushed() {
+    let server = Server::start();
+    let crowd = crowd(&server).await;
+    for _ in 0..10 {
+        server.run::<()>(&["FLUSHALL"]);
+        crowd.some_work().await;
+    }
+    crowd.disperse("FLUSHALL, 10 times", None, 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn out_of_memory() {
+    let fill = |server: &mut Server| server.run(&["CONFIG", "SET", "maxmemory", "1"]);
+    let empty = |server: &mut Server| server.run(&["CONFIG", "SET", "maxmemory", "0"]);
+    through(&mut Server::start(), "maxmemory reached", 0, fill, empty).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn turned_into_a_replica_and_back() {
+    let mut server = Server::start();
+    let other = Server::start();
+    let crowd = crowd(&server).await;
+    server.run::<()>(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+    crowd.policies_decide().await;
+    sleep(Duration::from_millis(500)).await;
+    // Whoever is connected when it changes sides may be sent away.
+    until("a primary again", || server.try_run::<()>(&["REPLICAOF", "NO", "ONE"]).ok());
+    let back = crowd.back().await;
+    crowd.some_work().await;
+    // The other one was empty.
+    crowd.disperse("REPLICAOF, and back", Some(back), 1).await;
+    server.kill();
+}

@@ -1,0 +1,161 @@
+//! Callers whose requests lie in several slots, and an account of what they were admitted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate_core::{Charge, Key, Limit, RuleId, Store, StoreError};
+use tidegate_redis::RedisStore;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::shared;
+use crate::support::cluster::Cluster;
+
+const CALLERS: u64 = 16;
+
+/// Some are soon used up, so that requests are denied by one slot after they were charged in another. None lets go of
+/// anything while a test lasts.
+const LIMITS: [&str; 6] = [
+    "1/h burst 1000000",
+    "gcra 1/day burst 300",
+    "log 500/30d",
+    "fixed 1000000/year calendar",
+    "sliding 400/30d",
+    "concurrent 900 ttl 1d",
+];
+
+/// A limit on a client, and what is known to have been spent of it.
+pub(crate) struct Target {
+    rule: RuleId,
+    key: Key<'static>,
+    limit: Limit,
+    slot: u16,
+    admitted: AtomicU64,
+    /// What may have been charged, because the answer of the last slot was lost, or nobody waited for it.
+    unknown: AtomicU64,
+}
+
+impl Target {
+    pub(crate) fn charge(&self) -> Charge<'_> {
+        Charge::new(&self.rule, &self.key, &self.limit)
+    }
+
+    /// The node that it lay on in the beginning.
+    pub(crate) fn node(&self) -> usize {
+        Cluster::first_owner(self.slot)
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    admitted: AtomicU64,
+    denied: AtomicU64,
+    failed: AtomicU64,
+    lost: AtomicU64,
+    left: AtomicU64,
+}
+
+pub(crate) struct Spenders {
+    pub(crate) targets: Arc<Vec<Target>>,
+    counts: Arc<Counts>,
+    stop: Arc<AtomicBool>,
+    callers: JoinSet<()>,
+}
+
+impl Spenders {
+    pub(crate) fn start(store: &Arc<RedisStore>, seed: u64) -> Spenders {
+        // Two clients on each node, under every limit.
+        let target = |(key, limit): (&Key<'static>, usize)| Target {
+            rule: RuleId::new(&format!("limit {limit}")),
+            key: key.clone(),
+            limit: LIMITS[limit].parse().unwrap(),
+            slot: shared::slot(&String::from_utf8_lossy(key.parts().next().unwrap())),
+            admitted: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+        };
+        let clients = shared::clients(&[0, 1, 2, 0, 1, 2]);
+        let all = clients.iter().flat_map(|key| (0..LIMITS.len()).map(move |limit| (key, limit)));
+        let targets: Arc<Vec<Target>> = Arc::new(all.map(target).collect());
+        let (counts, stop) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
+        let mut callers = JoinSet::new();
+        for number in 0..CALLERS {
+            let (store, targets, counts, stop) = (store.clone(), targets.clone(), counts.clone(), stop.clone());
+            callers.spawn(async move {
+                let mut dice = fastrand::Rng::with_seed(seed * CALLERS + number);
+                while !stop.load(Ordering::Relaxed) {
+                    ask(&store, &targets, &counts, &mut dice).await;
+                }
+            });
+        }
+        Spenders { targets, counts, stop, callers }
+    }
+
+    /// How many were decided by the store so far.
+    pub(crate) fn decided(&self) -> u64 {
+        self.counts.admitted.load(Ordering::Relaxed) + self.counts.denied.load(Ordering::Relaxed)
+    }
+
+    pub(crate) async fn stop(mut self, what: &str) -> Arc<Vec<Target>> {
+        self.stop.store(true, Ordering::Relaxed);
+        while let Some(ended) = self.callers.join_next().await {
+            ended.unwrap();
+        }
+        let Counts { admitted, denied, failed, lost, left } = &*self.counts;
+        println!(
+            "{what}: admitted {admitted:?}, denied {denied:?}, failed {failed:?}, answers lost {lost:?}, not waited for {left:?}"
+        );
+        assert!(admitted.load(Ordering::Relaxed) > 0 && denied.load(Ordering::Relaxed) > 0);
+        self.targets
+    }
+}
+
+/// One request over some of the targets.
+async fn ask(store: &RedisStore, targets: &[Target], counts: &Counts, dice: &mut fastrand::Rng) {
+    let some = dice.choose_multiple(targets.iter(), 4);
+    let some = &some[..dice.usize(2..=4)];
+    let charges: Vec<Charge<'_>> = some.iter().map(|target| target.charge().cost(dice.u64(1..4))).collect();
+    // Now and then nobody waits for the answer.
+    let patience = if dice.u8(..6) == 0 { Duration::from_micros(dice.u64(..4_000)) } else { Duration::from_secs(60) };
+    let answer = timeout(patience, store.decide(&charges)).await;
+    let last = some.iter().map(|target| target.slot).max();
+    let may_have_spent = || {
+        for (target, charge) in some.iter().zip(&charges).filter(|(target, _)| Some(target.slot) == last) {
+            target.unknown.fetch_add(charge.cost, Ordering::Relaxed);
+        }
+    };
+    let count = match answer {
+        Ok(Ok(answer)) if answer.is_allowed() => {
+            for (target, charge) in some.iter().zip(&charges) {
+                target.admitted.fetch_add(charge.cost, Ordering::Relaxed);
+            }
+            &counts.admitted
+        }
+        Ok(Ok(_)) => &counts.denied,
+        Ok(Err(StoreError::AnswerLost { .. })) => {
+            may_have_spent();
+            &counts.lost
+        }
+        Ok(Err(_)) => {
+            sleep(Duration::from_millis(1)).await;
+            &counts.failed
+        }
+        Err(_) => {
+            may_have_spent();
+            &counts.left
+        }
+    };
+    count.fetch_add(1, Ordering::Relaxed);
+}
+
+/// All that was admitted was charged, and all that was not admitted was given back.
+pub(crate) async fn check<'a>(store: &RedisStore, targets: impl Iterator<Item = &'a Target>) {
+    for target in targets {
+        let spent = shared::spent(store, target.charge()).await;
+        let (admitted, unknown) = (target.admitted.load(Ordering::Relaxed), target.unknown.load(Ordering::Relaxed));
+        let what =
+            format!("{} of {:?}: spent {spent}, admitted {admitted}, unknown {unknown}", target.limit, target.key);
+        assert!(admitted <= target.limit.capacity(), "{what}");
+        assert!((admitted..=admitted + unknown).contains(&spent), "{what}");
+    }
+}
