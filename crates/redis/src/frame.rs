@@ -1,5 +1,7 @@
 //! Requests as the script reads them.
 
+use std::cmp::Ordering;
+
 use smallvec::SmallVec;
 use tidegate_core::{Adjustment, Charge, Key, Receipt, ReceiptId, RuleId};
 
@@ -95,7 +97,8 @@ fn held(
         if !held.limit.holds_slots() {
             entry.hold = Some(draft.keys.add_other(names.hold(&held.key, receipt.id, index)));
         }
-        entry.held = Some((held.mark.0, actual(index)));
+        let actual = actual(index).unwrap_or(held.taken);
+        entry.held = Some((held.mark.0, actual.cmp(&held.taken), actual.abs_diff(held.taken)));
         draft.entries.push(entry);
     }
     draft.finish(operation, Some(receipt.id))
@@ -135,8 +138,8 @@ struct Entry {
     cost: u64,
     hold: Option<Place>,
     ttl: u64,
-    /// For something held: where, and what it really cost.
-    held: Option<(u64, Option<u64>)>,
+    /// For something held: where, how what it really cost compares to what was taken, and the difference.
+    held: Option<(u64, Ordering, u64)>,
 }
 
 impl Entry {
@@ -150,11 +153,23 @@ impl Entry {
 
 impl KeyList {
     fn add_whole(&mut self, name: Vec<u8>) -> Place {
-        Place::Whole(index_of(&mut self.whole, name))
+        self.find(&name).unwrap_or_else(|| {
+            self.whole.push(name);
+            Place::Whole(self.whole.len() - 1)
+        })
     }
 
     fn add_other(&mut self, name: Vec<u8>) -> Place {
-        Place::Other(index_of(&mut self.others, name))
+        self.find(&name).unwrap_or_else(|| {
+            self.others.push(name);
+            Place::Other(self.others.len() - 1)
+        })
+    }
+
+    /// Where a key is already: charges to one key know each other by its place.
+    fn find(&self, name: &[u8]) -> Option<Place> {
+        let find = |list: &[Vec<u8>]| list.iter().position(|other| other == name);
+        find(&self.whole).map(Place::Whole).or_else(|| find(&self.others).map(Place::Other))
     }
 
     /// Which of all keys it is, counted from 1.
@@ -164,13 +179,6 @@ impl KeyList {
             Place::Other(index) => self.whole.len() + index + 1,
         }
     }
-}
-
-fn index_of(list: &mut Vec<Vec<u8>>, name: Vec<u8>) -> usize {
-    list.iter().position(|other| *other == name).unwrap_or_else(|| {
-        list.push(name);
-        list.len() - 1
-    })
 }
 
 const HEADER: usize = 7;
@@ -211,10 +219,14 @@ impl Entry {
         put(body, a, 6);
         put(body, b, 4);
         put(body, capacity, 7);
-        if let Some((mark, actual)) = self.held {
+        if let Some((mark, change, by)) = self.held {
             put(body, mark, 7);
-            body.push(u8::from(actual.is_some()));
-            put(body, countable(actual.unwrap_or(0)), 7);
+            body.push(match change {
+                Ordering::Equal => 0,
+                Ordering::Less => 1,
+                Ordering::Greater => 2,
+            });
+            put(body, countable(by), 7);
         }
     }
 }
