@@ -1,5 +1,7 @@
 //! Requests as the script reads them.
 
+use std::cmp::Ordering;
+
 use smallvec::SmallVec;
 use tidegate_core::{Adjustment, Charge, Held, Key, Receipt, ReceiptId, RuleId};
 
@@ -179,8 +181,8 @@ struct Entry {
     cost: u64,
     hold: Option<Place>,
     ttl: u64,
-    /// For something held: where, and what it really cost.
-    held: Option<(u64, Option<u64>)>,
+    /// For something held: where, how what it really cost compares to what was taken, and the difference.
+    held: Option<(u64, Ordering, u64)>,
 }
 
 impl Entry {
@@ -194,11 +196,23 @@ impl Entry {
 
 impl KeyList {
     fn add_whole(&mut self, name: Vec<u8>) -> Place {
-        Place::Whole(index_of(&mut self.whole, name))
+        self.find(&name).unwrap_or_else(|| {
+            self.whole.push(name);
+            Place::Whole(self.whole.len() - 1)
+        })
     }
 
     fn add_other(&mut self, name: Vec<u8>) -> Place {
-        Place::Other(index_of(&mut self.others, name))
+        self.find(&name).unwrap_or_else(|| {
+            self.others.push(name);
+            Place::Other(self.others.len() - 1)
+        })
+    }
+
+    /// Where a key is already: charges to one key know each other by its place.
+    fn find(&self, name: &[u8]) -> Option<Place> {
+        let find = |list: &[Vec<u8>]| list.iter().position(|other| other == name);
+        find(&self.whole).map(Place::Whole).or_else(|| find(&self.others).map(Place::Other))
     }
 
     /// Which of all keys it is, counted from 1.
@@ -208,13 +222,6 @@ impl KeyList {
             Place::Other(index) => self.whole.len() + index + 1,
         }
     }
-}
-
-fn index_of(list: &mut Vec<Vec<u8>>, name: Vec<u8>) -> usize {
-    list.iter().position(|other| *other == name).unwrap_or_else(|| {
-        list.push(name);
-        list.len() - 1
-    })
 }
 
 const HEADER: usize = 7;
@@ -234,7 +241,8 @@ impl Draft {
         if !charge.limit.holds_slots() {
             entry.hold = Some(self.keys.add_other(names.hold(charge.key, id, number)));
         }
-        entry.held = Some((mark, actual));
+        let actual = actual.unwrap_or(charge.cost);
+        entry.held = Some((mark, actual.cmp(&charge.cost), actual.abs_diff(charge.cost)));
         self.entries.push(entry);
     }
 
@@ -272,10 +280,14 @@ impl Entry {
         put(body, a, 6);
         put(body, b, 4);
         put(body, capacity, 7);
-        if let Some((mark, actual)) = self.held {
+        if let Some((mark, change, by)) = self.held {
             put(body, mark, 7);
-            body.push(u8::from(actual.is_some()));
-            put(body, countable(actual.unwrap_or(0)), 7);
+            body.push(match change {
+                Ordering::Equal => 0,
+                Ordering::Less => 1,
+                Ordering::Greater => 2,
+            });
+            put(body, countable(by), 7);
         }
     }
 }

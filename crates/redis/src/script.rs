@@ -5,15 +5,26 @@
 //! one [body](crate::Frame) for each request; it returns one [reply](crate::reply) for each.
 
 /// The whole script.
+// The library is a function within a function: what is made in the inner one reaches the words of the outer one without
+// looking for them, and making functions is most of what the library costs.
 pub(crate) const SOURCE: &str = concat!(
-    include_str!("script/setup.lua"),
+    include_str!("script/head.lua"),
+    "local function library(KEYS, now, slack, raws, places, lives)\n",
+    include_str!("script/words.lua"),
+    "return (function()\n",
+    include_str!("script/kinds.lua"),
+    include_str!("script/line.lua"),
     include_str!("script/bucket.lua"),
     include_str!("script/window.lua"),
     include_str!("script/sliding.lua"),
     include_str!("script/log.lua"),
     include_str!("script/slots.lua"),
     include_str!("script/states.lua"),
-    include_str!("script/requests.lua"),
+    include_str!("script/deciding.lua"),
+    include_str!("script/holding.lua"),
+    include_str!("script/changing.lua"),
+    include_str!("script/operations.lua"),
+    "end)()\nend\n",
     include_str!("script/main.lua"),
 );
 

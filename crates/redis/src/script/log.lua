@@ -116,7 +116,7 @@ makers[LOG] = function()
   local function copy(state)
     local twin = {}
     for field, value in pairs(state) do twin[field] = value end
-    twin.kept_as, twin.ats, twin.totals = nil, {}, {}
+    twin.is_changed, twin.ats, twin.totals = nil, {}, {}
     for number = 1, #state.ats do
       twin.ats[number], twin.totals[number] = state.ats[number], state.totals[number]
     end

@@ -6,10 +6,10 @@
 makers[SLOTS] = function()
   local slots = { is_direct = true }
   local TOTAL = '\8'
-  local NOW = string.format('%.0f', now)
+  local NOW = format('%.0f', now)
 
   local function instant(number)
-    return string.format('%.0f', number)
+    return format('%.0f', number)
   end
 
   local function lease(member)

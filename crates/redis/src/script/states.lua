@@ -31,37 +31,21 @@ local function load(name, kind)
   return state
 end
 
--- What is known of a key.
+-- What is known of a key. From now on only the library knows it.
 local function known(name, kind)
   local state = states[name]
-  if state == nil then return load(name, kind) end
-  if state and state.kept_as and kind_of(state.kind).is_blank(state) then return false end
-  return state
-end
-
--- Loads the states of many keys that are strings, if they are what they were.
-local function load_many(names)
-  for from = 1, #names, 4000 do
-    local to = min(from + 3999, #names)
-    local raws = call('MGET', unpack(names, from, to))
-    local missing = {}
-    for index = from, to do
-      local name, raw = names[index], raws[index - from + 1]
-      if raw then
-        states[name], stored[name] = read(raw, name, true), true
-      else
-        states[name] = false
-        missing[#missing + 1] = name
-      end
-    end
-    -- MGET says nothing about keys that are not strings.
-    if #missing > 0 and call('EXISTS', unpack(missing)) > 0 then
-      for _, name in ipairs(missing) do
-        states[name] = nil
-        load(name)
-      end
+  if state == nil then
+    local place = places[name]
+    local raw = raws[place]
+    if raw == nil then return load(name, kind) end
+    state = raw and read(raw, name, true)
+    states[name], stored[name], raws[place] = state, raw and true, nil
+    if lives[place] then
+      state.is_changed, lives[place], changed[#changed + 1] = true, nil, name
     end
   end
+  if state and state.is_changed and kind_of(state.kind).is_blank(state) then return false end
+  return state
 end
 
 -- What `drops` are worth where a token has `to` of them instead of `from`, rounded up, or `most` if that is less. The
@@ -107,18 +91,29 @@ local function view(limit)
 end
 
 -- Writes what has changed. A key that owes nothing equals one that was never seen.
-local function write_changes()
+local function write()
   for _, name in ipairs(changed) do
     local state = states[name]
-    if state and state.kept_as then
-      state.kept_as = nil
+    if state and state.is_changed then
+      state.is_changed = nil
       local of = kind_of(state.kind)
-      if of.is_blank(state) then
-        if stored[name] then call('DEL', name) end
-      else
+      if not of.is_blank(state) then
         local raw, counts_for = of.write(state, name)
         if raw then call('SET', name, raw, 'PX', life(counts_for)) end
+      elseif stored[name] then
+        call('DEL', name)
       end
     end
   end
 end
+
+-- A state to try a change on. A small one is only changed if something was given back or charged; a large one, which is
+-- costly to copy, also sheds what does not count any more.
+local function trial(state)
+  if state.is_large then return state end
+  local twin = {}
+  for field, value in pairs(state) do twin[field] = value end
+  twin.is_changed = nil
+  return twin
+end
+

@@ -13,6 +13,7 @@ use tidegate_core::{Adjustment, Charge, Held, Key, Limit, Micros, Receipt, Recei
 
 use super::SOURCE;
 use crate::frame::{self, Frame};
+use crate::limits::Kind;
 use crate::names::Names;
 use crate::reply;
 
@@ -122,7 +123,21 @@ fn call(frames: &[Frame], connection: &mut Connection) -> Vec<Vec<u8>> {
 fn image(prefix: &str, connection: &mut Connection) -> BTreeMap<String, Vec<u8>> {
     let names: Vec<String> = redis::cmd("KEYS").arg(format!("{prefix}:*")).query(connection).unwrap();
     let strip = |name: &String| name.strip_prefix(prefix).unwrap().to_owned();
-    names.iter().map(|name| (strip(name), redis::cmd("DUMP").arg(name).query(connection).unwrap())).collect()
+    names.iter().map(|name| (strip(name), content(name, connection))).collect()
+}
+
+/// What a key holds. A bucket ends with how long Redis keeps it longer than it must, which says nothing of what is owed.
+fn content(name: &str, connection: &mut Connection) -> Vec<u8> {
+    let kind: String = redis::cmd("TYPE").arg(name).query(connection).unwrap();
+    if kind != "string" {
+        return redis::cmd("DUMP").arg(name).query(connection).unwrap();
+    }
+    let mut state: Vec<u8> = redis::cmd("GET").arg(name).query(connection).unwrap();
+    if state[0] <= Kind::Shaper as u8 {
+        assert_eq!(state.len(), 24);
+        state.truncate(22);
+    }
+    state
 }
 
 /// However many requests share a call, and whatever they share, they are decided one after the other.

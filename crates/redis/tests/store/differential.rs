@@ -9,7 +9,7 @@ use tidegate_core::{
 };
 use tidegate_redis::RedisStore;
 
-use crate::limits::{any_limit, any_spending_limit, with_capacity};
+use crate::limits::{Bucket, any_limit, any_spending_limit, buckets, with_capacity};
 use crate::server;
 use crate::traces::{Cost, Hands, Move, costs, moves, starts};
 
@@ -27,6 +27,24 @@ fn rules() -> impl Strategy<Value = Rule> {
         .prop_map(|(limit, capacity)| Rule { limits: vec![limit, with_capacity(&limit, capacity)], same_shape: true });
     let of_many = prop::collection::vec(any_spending_limit(), 2..4);
     prop_oneof![2 => of_one_shape, 1 => of_many.prop_map(|limits| Rule { limits, same_shape: false })]
+}
+
+/// Rules for which the script has a shorter way.
+fn bucket_rules() -> impl Strategy<Value = Rule> {
+    let turn = |kind| match kind {
+        0 => Bucket::token_bucket,
+        1 => Bucket::gcra,
+        2 => Bucket::meter,
+        _ => Bucket::shaper,
+    };
+    (buckets(), 0..4, 0_u64..20).prop_map(move |(bucket, kind, capacity)| {
+        let limit = turn(kind)(bucket);
+        Rule { limits: vec![limit, with_capacity(&limit, capacity)], same_shape: true }
+    })
+}
+
+fn rule_sets() -> impl Strategy<Value = Vec<Rule>> {
+    prop_oneof![2 => prop::collection::vec(rules(), 1..4), 1 => prop::collection::vec(bucket_rules(), 2..5)]
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -289,12 +307,18 @@ impl Both {
     }
 }
 
+/// So many cases, or a multiple of them if the environment says so.
+fn cases(cases: u32) -> ProptestConfig {
+    let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    ProptestConfig { max_shrink_iters: 4_000, ..ProptestConfig::with_cases(cases.saturating_mul(times)) }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 4_000, ..ProptestConfig::default() })]
+    #![proptest_config(cases(256))]
 
     #[test]
     fn every_number_is_what_the_store_in_memory_says(
-        rules in prop::collection::vec(rules(), 1..4),
+        rules in rule_sets(),
         start in starts(),
         steps in prop::collection::vec((moves(), acts()), 1..60),
     ) {

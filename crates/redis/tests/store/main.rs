@@ -1,4 +1,6 @@
 //! The store in Redis, on a real server.
+//!
+//! For a hundred times as many random traces: `TIMES=100 cargo test -p tidegate-redis --test store differential`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod contract;

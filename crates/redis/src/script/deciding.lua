@@ -1,0 +1,130 @@
+-- Deciding and peeking. An operation takes the plan of a request and how many of KEYS come before its own, and returns
+-- the reply.
+local CHARGE, FIRST_CHARGE = '>BI2I7I2I7I6I4I7', 8
+
+-- Reads a charge, and says where the next one begins.
+local function read_charge(body, at)
+  local kind, key, cost, hold, ttl, a, b, capacity
+  kind, key, cost, hold, ttl, a, b, capacity, at = unpack_from(CHARGE, body, at)
+  local charge = {
+    kind = kind, shape = kind == SHAPER and TAT or kind, of = kind_of(kind), a = a, b = b, capacity = capacity,
+    key = key, cost = cost, hold_key = hold, ttl = ttl, is_held = cost > 0 and (hold > 0 or kind == SLOTS),
+  }
+  return charge, at
+end
+
+-- The charges that a plan asks to decide. `up_to` is the cost of a charge and of those before it to the same key.
+local function read_charges(plan)
+  local charges, sums, at = {}, {}, FIRST_CHARGE
+  for number = 1, plan.count do
+    local charge
+    charge, at = read_charge(plan.body, at)
+    local sum = sums[charge.key]
+    charge.is_repeated, charge.up_to = sum ~= nil, charge.cost + (sum or 0)
+    charges[number], sums[charge.key] = charge, charge.up_to
+  end
+  plan.charges = charges
+  return charges
+end
+
+-- Finds the keys of charges. Returns a reply if somebody else uses any of them.
+local function locate(charges, before)
+  local foreign
+  for number, charge in ipairs(charges) do
+    local place = before + charge.key
+    local name = KEYS[place]
+    charge.name, charge.hold = name, charge.hold_key > 0 and KEYS[before + charge.hold_key]
+    if not places[name] then places[name] = place end
+    if known(name, charge.kind) == FOREIGN then foreign = (foreign or '\1') .. pack('>I2', number - 1) end
+  end
+  return foreign
+end
+
+-- Keeps a state that was moved from ahead to the present.
+local function resync(charge, state, moved)
+  if not moved then return state end
+  if charge.of.is_direct then return charge.of.move(moved) end
+  keep(charge.name, moved)
+  return moved
+end
+
+-- The state of a charge's key, and what it is if it has to be moved.
+local function look_up(charge)
+  local state = view(charge)
+  return state, charge.of.moved(charge, state)
+end
+
+-- Makes a charge that was found to be allowed. Returns its mark if it is held.
+local function make(charge, id)
+  local of, state, moved = charge.of, charge.state, charge.moved
+  if charge.is_repeated then state, moved = look_up(charge) end
+  state = resync(charge, state, moved)
+  -- An earlier charge to the same key may have been made under another limit.
+  if charge.is_repeated and not charge.is_held and of.look(charge, state, charge.cost) ~= ALLOW then return '' end
+  of.charge(charge, state, charge.cost, id)
+  if not of.is_direct then keep(charge.name, state) end
+  if not charge.is_held then return '' end
+  local mark = of.mark(charge, state)
+  if charge.hold then
+    local expires = min(now + charge.ttl, LAST)
+    call('SET', charge.hold, pack('>I7I7I7', expires, charge.ttl, charge.cost) .. mark, 'PX', life(charge.ttl))
+  end
+  return mark
+end
+
+-- Decides the only charge of a request, which is final if it is made.
+local function decide_alone(charge)
+  local state = resync(charge, look_up(charge))
+  local outcome, remaining, reset, wait = charge.of.look(charge, state, charge.cost)
+  if outcome == ALLOW and charge.cost > 0 then
+    charge.of.charge(charge, state, charge.cost, ANONYMOUS)
+    if not charge.of.is_direct then keep(charge.name, state) end
+  end
+  return pack('>BBI7I7I7', 0, outcome, remaining, reset, wait)
+end
+
+local answers = {}
+
+local function decide(plan, before)
+  local charges = plan.charges or read_charges(plan)
+  local foreign, count, all_allowed = locate(charges, before), plan.count, true
+  if foreign then return foreign end
+  if count == 1 and not charges[1].is_held then return decide_alone(charges[1]) end
+  for number = 1, count do
+    local charge = charges[number]
+    local state, moved = look_up(charge)
+    local outcome, remaining, reset, wait = charge.of.look(charge, moved or state, charge.up_to)
+    answers[number] = pack('>BI7I7I7', outcome, remaining, reset, wait)
+    charge.state, charge.moved, charge.is_allowed = state, moved, outcome == ALLOW
+    all_allowed = all_allowed and outcome == ALLOW
+  end
+  if all_allowed then
+    local id, reply = sub(plan.body, -16), '\0' .. table.concat(answers, '', 1, count)
+    for number = 1, count do
+      if charges[number].cost > 0 then reply = reply .. make(charges[number], id) end
+    end
+    return reply
+  end
+  -- Nothing is charged: those that would have allowed it say what they have left.
+  for number = 1, count do
+    local charge = charges[number]
+    local state, moved = charge.state, charge.moved
+    if charge.is_repeated then state, moved = look_up(charge) end
+    state = resync(charge, state, moved)
+    if charge.is_allowed then answers[number] = pack('>BI7I7I7', charge.of.look(charge, state, 0)) end
+  end
+  return '\0' .. table.concat(answers, '', 1, count)
+end
+
+-- What each charge by itself would be answered.
+local function peek(plan, before)
+  local charges = plan.charges or read_charges(plan)
+  local foreign = locate(charges, before)
+  if foreign then return foreign end
+  for number, charge in ipairs(charges) do
+    local state, moved = look_up(charge)
+    answers[number] = pack('>BI7I7I7', charge.of.look(charge, moved or state, charge.cost))
+  end
+  return '\0' .. table.concat(answers, '', 1, plan.count)
+end
+

@@ -1,0 +1,20 @@
+-- Decides many requests in one call, all at one instant. Numbers are whole and never pass 2^53, where doubles are exact;
+-- what is computed is what tidegate-core's limits compute, to the last microsecond.
+--
+--   KEYS     the keys of all requests, one request after the other
+--   ARGV[1]  the present instant in microseconds, or '' to ask the server
+--   ARGV[2…] one body for each request
+--   returns  one reply for each request
+--
+-- A body begins with the operation, how many of KEYS are the request's own, how many of those (the first ones) are
+-- states that are read whole, and how many charges follow. States are read once, decided on in memory, and written once
+-- at the end, however many requests of the call share them.
+--
+-- Redis runs all of this anew for every call, and making a function costs as much as deciding something. So what most
+-- requests need, a single charge to a bucket, is done without any (main.lua). All else is in a library that is only made
+-- if somebody asks for it. What both know of a key is kept by its place, the first among KEYS that has its name:
+--
+--   places   the places of names
+--   raws     a state as it is stored, false if there is none, nil if that is not known, or only to the library
+--   lives    for how long a state that was changed here counts, or 0 if Redis is to keep it for as long as it would anyway
+

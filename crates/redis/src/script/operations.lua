@@ -1,0 +1,13 @@
+-- What can be asked for, by number; most of it is made when it is first needed.
+local operations = { decide, peek }
+
+local function operate(plan, before)
+  local operation = plan.operation
+  if not operations[operation] then
+    operations[3], operations[4] = holding()
+    operations[5], operations[6], operations[7] = changing()
+  end
+  return operations[operation](plan, before)
+end
+
+return operate, write
