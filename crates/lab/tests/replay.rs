@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 use tidegate_core::rules::RuleSet;
 use tidegate_core::{Limiter, ManualClock, MemoryStore, Micros, Request, Timestamp};
 use tidegate_lab::random::Random;
-use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings};
+use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings, Suggesting};
 
 const RULES: &str = "\
 rules:
@@ -289,7 +289,10 @@ fn a_suggested_limit_leaves_as_many_alone_as_it_says() {
         writeln!(log, "{}.{:06},u{user}", micros / 1_000_000, micros % 1_000_000).unwrap();
     }
     let any = "rules: [{ id: api, key: user, limit: 1/s }]";
-    let settings = Settings { suggest: Some((0.9, Micros::from_secs(60))), ..Settings::default() };
+    let settings = Settings {
+        suggest: Some(Suggesting { share: 0.9, within: Micros::from_secs(60), only: false }),
+        ..Settings::default()
+    };
     let mut replay = Replay::with(rules(any), None, &settings);
     replay.read(input(log.clone()), |_| {}).unwrap();
     let suggestions = replay.report(10).suggestions;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
 
 use smallvec::SmallVec;
@@ -53,6 +53,28 @@ impl Short {
         let mut short = Short { bytes: [0; SHORT], length: 0 };
         // Addresses and hashes fit: there is nothing to do about an error that cannot be.
         let _ = write!(short, "{value}");
+        short
+    }
+
+    /// The same as [`Short::of`] an IPv4 address, which is what most keys are made of, without the detour of formatting.
+    fn of_ipv4(address: Ipv4Addr) -> Short {
+        let mut short = Short { bytes: [0; SHORT], length: 0 };
+        let mut push = |byte: u8| {
+            short.bytes[short.length] = byte;
+            short.length += 1;
+        };
+        for (octet, number) in address.octets().into_iter().zip(0..) {
+            if number > 0 {
+                push(b'.');
+            }
+            if octet >= 100 {
+                push(b'0' + octet / 100);
+            }
+            if octet >= 10 {
+                push(b'0' + octet / 10 % 10);
+            }
+            push(b'0' + octet % 10);
+        }
         short
     }
 
@@ -142,7 +164,10 @@ pub(super) fn network_of(address: IpAddr, ipv4: u8, ipv6: u8) -> Short {
     };
     match ipnet::IpNet::new(address, size) {
         Ok(net) if size < whole => Short::of(net.trunc()),
-        _ => Short::of(address),
+        _ => match address {
+            IpAddr::V4(address) => Short::of_ipv4(address),
+            IpAddr::V6(address) => Short::of(address),
+        },
     }
 }
 
@@ -155,6 +180,14 @@ mod tests {
         let address: IpAddr = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap();
         assert_eq!(network_of(address, 32, 127).as_str(), "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe/127");
         assert_eq!(network_of(address, 32, 128).as_str(), "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
+    }
+
+    #[test]
+    fn addresses_are_spelled_as_usual() {
+        for text in ["0.0.0.0", "9.10.99.100", "101.200.249.250", "255.255.255.255"] {
+            let address: IpAddr = text.parse().unwrap();
+            assert_eq!(network_of(address, 32, 64).as_str(), text);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! often stays; a count may then be too low, by at most [`Frequent::error`].
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use ahash::RandomState;
 use tidegate_core::{Key, Timestamp};
@@ -30,10 +30,33 @@ impl Prints {
     }
 }
 
+/// For tables by [`Print`], which are hashes already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Prints come through `write_u128`.
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "either half is a hash")]
+    fn write_u128(&mut self, print: u128) {
+        self.0 = (print >> 64) as u64;
+    }
+}
+
+/// A table by [`Print`].
+pub(super) type ByPrint<T> = HashMap<Print, T, BuildHasherDefault<AsIs>>;
+
 struct Both<'k>(usize, &'k Key<'k>);
 
 impl Hash for Both<'_> {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+    fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.hash(state);
         self.1.hash(state);
     }
@@ -66,7 +89,7 @@ pub(super) struct Run {
 /// The keys that something happened to.
 #[derive(Debug)]
 pub(super) struct Frequent {
-    keys: HashMap<Print, Frequented, RandomState>,
+    keys: ByPrint<Frequented>,
     capacity: usize,
     error: u64,
     dropped: u64,
@@ -76,7 +99,7 @@ impl Frequent {
     pub(super) const CAPACITY: usize = 200_000;
 
     pub(super) fn new(capacity: usize) -> Frequent {
-        Frequent { keys: HashMap::with_hasher(RandomState::with_seeds(9, 10, 11, 12)), capacity, error: 0, dropped: 0 }
+        Frequent { keys: ByPrint::default(), capacity, error: 0, dropped: 0 }
     }
 
     /// It happened to a key. `name` makes what people read.
@@ -172,7 +195,8 @@ mod tests {
     use super::*;
 
     fn count(frequent: &mut Frequent, number: u64) {
-        frequent.count(Print::from(number), 0, Timestamp::from_secs(number), || number.to_string());
+        let print = Print::from(number) << 64 | Print::from(number);
+        frequent.count(print, 0, Timestamp::from_secs(number), || number.to_string());
     }
 
     #[test]
@@ -207,7 +231,7 @@ mod tests {
         for number in [5, 5, 5] {
             count(&mut frequent, number);
         }
-        frequent.interrupt(5);
+        frequent.interrupt(5 << 64 | 5);
         frequent.interrupt(99);
         count(&mut frequent, 5);
         assert_eq!(frequent.longest().unwrap().longest.count, 3);

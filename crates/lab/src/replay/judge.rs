@@ -48,7 +48,9 @@ struct Held {
 
 struct Tally {
     limits: Vec<LimitTally>,
+    /// By the limit's id, and by where that id lies in the rules, which is quicker.
     numbers: HashMap<RuleId, usize, RandomState>,
+    places: Vec<(usize, usize)>,
     prints: Prints,
     denied_keys: Frequent,
     waits: Spread,
@@ -89,6 +91,7 @@ impl Judge {
             tally: Tally {
                 limits: Vec::new(),
                 numbers: HashMap::default(),
+                places: Vec::new(),
                 prints: Prints::new(),
                 denied_keys: Frequent::new(Frequent::CAPACITY),
                 waits: Spread::new(),
@@ -297,6 +300,19 @@ impl Tally {
     /// The number of a charge's limit.
     #[inline]
     fn number(&mut self, rule: &MatchedRule<'_, '_>, charge: &Charge<'_>) -> usize {
+        const LOOKED_THROUGH: usize = 16;
+        let place = std::ptr::from_ref(charge.rule).addr();
+        if let Some(&(_, number)) = self.places.iter().find(|(known, _)| *known == place) {
+            return number;
+        }
+        let number = self.number_by_id(rule, charge);
+        if self.places.len() < LOOKED_THROUGH {
+            self.places.push((place, number));
+        }
+        number
+    }
+
+    fn number_by_id(&mut self, rule: &MatchedRule<'_, '_>, charge: &Charge<'_>) -> usize {
         if let Some(&number) = self.numbers.get(charge.rule) {
             return number;
         }

@@ -50,7 +50,7 @@ pub struct Replay {
     reader: Reader,
     judge: Judge,
     change: Option<Change>,
-    suggesting: Option<(f64, Micros)>,
+    suggesting: Option<Suggesting>,
 }
 
 /// Other rules beside the first, and who notices.
@@ -73,8 +73,19 @@ pub struct Settings {
     pub spread: bool,
     /// How many keys are kept apart.
     pub max_keys: usize,
-    /// The share of keys that a suggested limit leaves alone, and the span in which it is to admit the least otherwise.
-    pub suggest: Option<(f64, Micros)>,
+    /// Whether to suggest limits, and which.
+    pub suggest: Option<Suggesting>,
+}
+
+/// Which limits to suggest.
+#[derive(Clone, Copy, Debug)]
+pub struct Suggesting {
+    /// The share of keys that a limit leaves alone.
+    pub share: f64,
+    /// Of those that leave as many alone, the one that admits the least within this span.
+    pub within: Micros,
+    /// Whether the rules are there for their keys alone, so that nobody wants to know whom they limit.
+    pub only: bool,
 }
 
 impl Default for Settings {
@@ -147,7 +158,10 @@ impl Replay {
             reading: self.reader.reading().clone(),
             outcome: self.judge.report(top),
             comparison: self.change.as_ref().map(|change| change.report(&self.judge, top)),
-            suggestions: self.suggesting.map_or_else(Vec::new, |(share, within)| self.judge.suggestions(share, within)),
+            suggestions: self
+                .suggesting
+                .map_or_else(Vec::new, |Suggesting { share, within, .. }| self.judge.suggestions(share, within)),
+            suggestions_only: self.suggesting.is_some_and(|suggesting| suggesting.only),
         }
     }
 }

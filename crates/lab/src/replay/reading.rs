@@ -273,13 +273,13 @@ impl Reader {
                 continue;
             }
             let line = match std::str::from_utf8(&lines[from..end]) {
-                Ok(line) => line.trim_end(),
+                Ok(line) => line.strip_suffix('\r').unwrap_or(line),
                 Err(_) => {
                     self.malformed(name, *number, LineError::NotUtf8, &lines[from..end]);
                     continue;
                 }
             };
-            if line.is_empty() {
+            if line.bytes().all(|byte| byte == b' ') {
                 continue;
             }
             let entry = match reader.read(line) {
@@ -373,7 +373,7 @@ struct Second<'l> {
 impl Second<'_> {
     fn flush(&mut self, reader: &mut Reader, each: &mut impl FnMut(&Entry<'_>, Timestamp)) {
         let count = self.entries.len() as u64;
-        for (entry, number) in self.entries.drain(..).zip(0..) {
+        for (entry, number) in self.entries.iter().zip(0..) {
             // Within a second that has been spread already, late lines come at its end.
             let written = entry.at;
             let spread = self.at + Micros::new(number * 1_000_000 / count.max(1));
@@ -384,8 +384,9 @@ impl Second<'_> {
             }
             reader.latest = reader.latest.max(spread);
             let instant = reader.latest;
-            reader.tell(&entry, instant, each);
+            reader.tell(entry, instant, each);
         }
+        self.entries.clear();
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Report {
     pub comparison: Option<Comparison>,
     /// Limits that would have left almost everybody alone.
     pub suggestions: Vec<Suggestion>,
+    /// Whether the rules were there for their keys alone, and what they would have done means nothing.
+    pub suggestions_only: bool,
 }
 
 /// What one set of rules would have done.

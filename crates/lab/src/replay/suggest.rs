@@ -4,13 +4,10 @@
 //! have stood: each request pours in its cost, and the rate drains it. So for each of a number of round rates, the highest
 //! level of each key is kept, exactly. The burst that leaves a stated share of keys alone is then a matter of sorting.
 
-use std::collections::HashMap;
-
-use ahash::RandomState;
 use serde::Serialize;
 use tidegate_core::{Micros, Rate, Timestamp};
 
-use super::frequent::Print;
+use super::frequent::{ByPrint, Print};
 
 /// The most keys that are followed; of more than that, a sample.
 const MOST_KEYS: usize = 100_000;
@@ -19,7 +16,7 @@ const MOST_KEYS: usize = 100_000;
 #[derive(Debug)]
 pub(super) struct Gauge {
     rates: Vec<Rate>,
-    keys: HashMap<Print, Followed, RandomState>,
+    keys: ByPrint<Followed>,
     /// Only keys whose hash ends in so many zeros are followed.
     sampled: u32,
 }
@@ -74,7 +71,7 @@ fn rates() -> Vec<Rate> {
 
 impl Gauge {
     pub(super) fn new() -> Gauge {
-        Gauge { rates: rates(), keys: HashMap::with_hasher(RandomState::with_seeds(13, 14, 15, 16)), sampled: 0 }
+        Gauge { rates: rates(), keys: ByPrint::default(), sampled: 0 }
     }
 
     /// A key asks for `cost`. Instants come in order.

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_core::Micros;
 use tidegate_core::rules::{self, RuleSet};
-use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings};
+use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings, Suggesting};
 
 use super::{ERROR, check, print_json};
 
@@ -150,7 +150,11 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         format: args.log_format.map(LogFormat::from),
         spread: !args.no_spread,
         max_keys: args.max_keys,
-        suggest: args.suggest.then_some((args.share, args.within)),
+        suggest: args.suggest.then_some(Suggesting {
+            share: args.share,
+            within: args.within,
+            only: args.rules.is_empty(),
+        }),
     };
     let mut replay = Replay::with(old, new, &settings);
     if let Err(error) = read_logs(&mut replay, &args.logs) {
@@ -190,9 +194,9 @@ fn read_rules(args: &Args) -> io::Result<Result<(RuleSet, Option<RuleSet>), Exit
     if args.suggest {
         let key = args.key.as_deref().unwrap_or("address");
         let quoted = key.replace('\'', "''");
-        let text = format!("rules: [{{ id: suggested, key: '{quoted}', limit: unlimited }}]");
-        // A key that is chosen by whoever sends a request is warned of in rules; here it only groups.
-        return match RuleSet::parse("--key", &text.replace("unlimited", "10_000/s")) {
+        let text = format!("rules: [{{ id: suggested, key: '{quoted}', limit: 10_000/s }}]");
+        // The limit does not matter: the rule is there for its key.
+        return match RuleSet::parse("--key", &text) {
             Ok(loaded) => Ok(Ok((loaded.rules, None))),
             Err(findings) => {
                 check::print(&mut anstream::stderr().lock(), &findings)?;

@@ -20,7 +20,7 @@ pub(super) fn read<'l>(line: &'l str, stamps: &Stamps) -> Result<Entry<'l>, Line
     let at = stamps.common(&rest.as_bytes()[..close]).ok_or(LineError::BadTime)?;
     let mut entry = Entry::at(at, true);
     identify(&mut entry, who);
-    let rest = rest[close + 1..].trim_start().strip_prefix('"').ok_or(LineError::NoRequest)?;
+    let rest = rest[close + 1..].trim_start_matches(' ').strip_prefix('"').ok_or(LineError::NoRequest)?;
     let (request, end, escaped) = up_to_quote(rest).ok_or(LineError::OpenQuote)?;
     let (method, target) = split_request(request).ok_or(LineError::BadRequest)?;
     entry.method = Some(Cow::Borrowed(method));
@@ -49,15 +49,15 @@ fn before_time(line: &str, open: usize) -> Option<(&str, &str)> {
 
 /// `[host] address ident user`; users may have spaces in their names.
 fn identify<'l>(entry: &mut Entry<'l>, who: &'l str) {
-    let (first, rest) = who.split_once(' ').unwrap_or((who, ""));
+    let (first, rest) = word(who);
     entry.address = address(first);
-    let (ident, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+    let (ident, rest) = word(rest);
     // An address in the second place means that a virtual host stands in the first.
     let user = match address(ident) {
         Some(behind) => {
             entry.address = Some(behind);
             entry.host = Some(Cow::Borrowed(first));
-            rest.split_once(' ').map_or("", |(_, user)| user)
+            word(rest).1
         }
         None => rest,
     };
@@ -68,12 +68,20 @@ fn identify<'l>(entry: &mut Entry<'l>, who: &'l str) {
     };
 }
 
+/// The text up to the first space, and what follows that.
+fn word(text: &str) -> (&str, &str) {
+    match text.as_bytes().iter().position(|byte| *byte == b' ') {
+        Some(space) => (&text[..space], &text[space + 1..]),
+        None => (text, ""),
+    }
+}
+
 /// The method and the target of `GET /a HTTP/1.1`. Targets may hold spaces that nobody encoded.
 pub(super) fn split_request(request: &str) -> Option<(&str, &str)> {
     let (method, rest) = request.split_at(memchr::memchr(b' ', request.as_bytes())?);
-    let rest = rest.trim_start();
+    let rest = rest.trim_start_matches(' ');
     let target = match memchr::memrchr(b' ', rest.as_bytes()) {
-        Some(space) if rest[space + 1..].starts_with("HTTP/") => rest[..space].trim_end(),
+        Some(space) if rest[space + 1..].starts_with("HTTP/") => rest[..space].trim_end_matches(' '),
         _ => rest,
     };
     let is_method =

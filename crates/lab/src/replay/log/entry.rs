@@ -146,7 +146,10 @@ impl Facts for Entry<'_> {
     fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>> {
         let known = match fact {
             Fact::Method => self.method.as_deref(),
-            Fact::Path => self.target.as_deref().map(|target| target.split_once('?').map_or(target, |(path, _)| path)),
+            Fact::Path => self.target.as_deref().map(|target| {
+                let end = memchr::memchr(b'?', target.as_bytes()).unwrap_or(target.len());
+                &target[..end]
+            }),
             Fact::Host => self.host.as_deref().map(without_port),
             Fact::ApiKey => self.api_key.as_deref(),
             Fact::User => self.user.as_deref(),
@@ -171,10 +174,14 @@ impl Facts for Entry<'_> {
 
 /// An address, perhaps with a port or in brackets. Of a list, the first.
 pub(super) fn address(text: &str) -> Option<IpAddr> {
-    let text = text.split(',').next().unwrap_or(text).trim();
     if let Some(address) = plain_ipv4(text.as_bytes()) {
         return Some(address);
     }
+    // Quick for the dash that stands for nothing.
+    if text.len() < 2 {
+        return None;
+    }
+    let text = text.split(',').next().unwrap_or(text).trim();
     if let Ok(address) = text.parse() {
         return Some(address);
     }

@@ -89,18 +89,27 @@ impl<'l> Iterator for Members<'l> {
 
     #[inline]
     fn next(&mut self) -> Option<(&'l str, Value<'l>)> {
-        let rest = self.rest.trim_start();
-        let rest = rest.strip_prefix(',').map_or(rest, str::trim_start);
+        let rest = unspaced(self.rest);
+        let rest = rest.strip_prefix(',').map_or(rest, unspaced);
         if let Some(after) = rest.strip_prefix('}') {
             self.whole = after.trim_start().is_empty();
             self.rest = "";
             return None;
         }
         let (key, end, _) = up_to_quote(rest.strip_prefix('"')?)?;
-        let rest = rest.get(end + 2..)?.trim_start().strip_prefix(':')?.trim_start();
+        let rest = unspaced(unspaced(rest.get(end + 2..)?).strip_prefix(':')?);
         let (value, rest) = value(rest)?;
         self.rest = rest;
         Some((key, value))
+    }
+}
+
+/// Without the spaces in front, of which most JSON in logs has none.
+#[inline]
+fn unspaced(text: &str) -> &str {
+    match text.as_bytes().first() {
+        Some(b' ' | b'\t') => text.trim_start(),
+        _ => text,
     }
 }
 
@@ -115,7 +124,8 @@ fn value(text: &str) -> Option<(Value<'_>, &str)> {
         b'{' => nested(text).map(|end| (Value::Object(&text[..end]), &text[end..])),
         b'[' => nested(text).map(|end| (Value::List(&text[..end]), &text[end..])),
         _ => {
-            let end = text.find([',', '}', ']', ' ', '\t']).unwrap_or(text.len());
+            let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t');
+            let end = text.as_bytes().iter().position(ends).unwrap_or(text.len());
             (end > 0).then(|| (Value::Bare(&text[..end]), &text[end..]))
         }
     }

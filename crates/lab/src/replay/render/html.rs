@@ -33,6 +33,7 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
         writeln!(page, "<p class=\"when\">{} to {} UTC</p>", instant(from), instant(to))?;
     }
     match &report.comparison {
+        None if report.suggestions_only => {}
         None => set(page, "", outcome)?,
         Some(comparison) => {
             tiles(

@@ -9,6 +9,8 @@ use crate::replay::timeline::Bin;
 
 const WIDEST_KEY: usize = 48;
 const CHART: usize = 60;
+/// Alternatives to a suggestion that are shown on either side of it.
+const NEAR: usize = 3;
 
 /// A report as text, in lines that fit a terminal.
 #[must_use]
@@ -17,6 +19,7 @@ pub fn text(report: &Report) -> String {
     // Text can always be written to.
     let _ = reading(&mut out, report);
     match &report.comparison {
+        None if report.suggestions_only => {}
         None => {
             let _ = outcome(&mut out, &report.outcome);
         }
@@ -205,7 +208,10 @@ fn suggested(out: &mut String, suggestion: &Suggestion) -> std::fmt::Result {
     let (limited, keys) = (number(suggestion.limited), count(suggestion.keys, "key"));
     writeln!(out, "  would have limited {limited} of {keys}{sample}; the aim was to leave {percent} % alone")?;
     writeln!(out, "  as few with:")?;
-    suggestion.alternatives.iter().try_for_each(|alternative| writeln!(out, "    {}", alternative.limit))
+    let all = &suggestion.alternatives;
+    let proposed = all.iter().position(|alternative| alternative.limit == suggestion.proposal).unwrap_or(0);
+    let near = all.iter().skip(proposed.saturating_sub(NEAR)).take(2 * NEAR + 1);
+    near.filter(|other| other.limit != suggestion.proposal).try_for_each(|other| writeln!(out, "    {}", other.limit))
 }
 
 /// A line of blocks for all requests and one for those that were denied.
