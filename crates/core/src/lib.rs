@@ -69,7 +69,8 @@ pub use gate::{Gate, Refusal};
 pub use key::{Key, RuleId};
 pub use limit::{Algorithm, Limit, LimitError, State};
 pub use limiter::{
-    BroughtLimit, Condition, DecidedBy, Generation, Health, Limiter, Reports, ResetError, Ruled, Ruling, WithoutStore,
+    Asked, BroughtLimit, Charging, Condition, DecidedBy, DescriptorRuling, DescriptorsRuling, DomainTerms, Generation,
+    Health, Hits, Limiter, Reports, ResetError, Ruled, Ruling, WithoutStore,
 };
 pub use memory::{DEFAULT_MAX_KEYS, MemoryStats, MemoryStore};
 pub use notation::NotationError;

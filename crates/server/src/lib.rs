@@ -5,6 +5,7 @@ pub mod engine;
 pub mod listen;
 pub mod receipts;
 pub mod resp;
+pub mod rls;
 pub mod serve;
 pub mod store;
 pub mod watch;

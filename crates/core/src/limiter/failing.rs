@@ -82,7 +82,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 
     /// What charges leave unspent where they would be allowed, and why not where they would not.
-    async fn left_in_store(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+    pub(super) async fn left_in_store(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
         let free = charges.iter().map(|charge| charge.cost(0));
         let asked: Charges<'_> = charges.iter().copied().chain(free).collect();
         let peeked = self.store.peek(&asked).await?;

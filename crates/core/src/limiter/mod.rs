@@ -1,5 +1,7 @@
 //! Rules and a store, put together.
 
+mod claims;
+mod descriptors;
 mod failing;
 mod fallback;
 mod health;
@@ -9,6 +11,8 @@ mod reserving;
 mod ruling;
 mod single;
 
+pub use claims::Charging;
+pub use descriptors::{Asked, DescriptorRuling, DescriptorsRuling, DomainTerms, Hits};
 pub use health::{Condition, Health, Reports, WithoutStore};
 pub use peeking::ResetError;
 pub use ruling::{DecidedBy, Ruled, Ruling};

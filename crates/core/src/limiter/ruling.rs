@@ -107,6 +107,17 @@ impl Ruling {
         if mode == Mode::Enforce {
             self.verdict = Verdict::of(decisions);
         }
+        self.add_ruled(mode, charges, (decisions, by));
+        self.receipts.extend(receipts);
+    }
+
+    /// Adds what was decided on charges, and leaves the verdict to [`Ruling::conclude`].
+    pub(super) fn add_ruled(
+        &mut self,
+        mode: Mode,
+        charges: &[Charge<'_>],
+        (decisions, by): (&[Decision], &[DecidedBy]),
+    ) {
         let by = by.iter().copied().chain(std::iter::repeat(DecidedBy::Store));
         let ruled = charges.iter().zip(decisions).zip(by);
         let ruled = ruled.map(|((charge, &decision), by)| {
@@ -114,7 +125,12 @@ impl Ruling {
             Ruled { id: charge.rule.clone(), mode, decision, window, by }
         });
         self.ruled.extend(ruled);
-        self.receipts.extend(receipts);
+    }
+
+    /// Works out the verdict, once all is added, what can deny before what cannot.
+    pub(super) fn conclude(&mut self) {
+        let enforced = self.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce);
+        self.verdict = Verdict::of(&enforced.map(|ruled| ruled.decision).collect::<Decisions>());
     }
 }
 

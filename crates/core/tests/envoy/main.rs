@@ -1,6 +1,7 @@
 //! Envoy's rate-limit files load as they are and mean the same.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
+mod deciding;
 mod errors;
 mod files;
 mod matching;

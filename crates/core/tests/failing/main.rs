@@ -9,6 +9,7 @@
 mod support;
 
 mod brought;
+mod descriptors;
 mod keys;
 mod outages;
 mod policies;

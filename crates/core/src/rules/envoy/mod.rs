@@ -29,6 +29,7 @@
 //! As in the original, key and value are compared joined by `_`: the entry `("a", "b")` also meets the key `a_b`.
 
 mod descriptor;
+mod facts;
 mod lookup;
 mod metadata;
 mod metric;
@@ -36,6 +37,7 @@ mod read;
 mod unit;
 mod wildcard;
 
+pub use facts::EntryFacts;
 pub use lookup::{Allowance, Entries, Found, mark_replaced};
 pub use metadata::Metadata;
 pub use unit::{PerUnit, Unit};

@@ -1,0 +1,52 @@
+//! Envoy's rate-limit service over gRPC: our door beside services that answer a constant.
+//!
+//! The server has one core and this program, which makes the load, the other. Every request is one descriptor with one of
+//! 100 000 values; every answer is checked to be within its limit. The load is made of HTTP/2 frames written by hand, as a
+//! client that has sent its headers before repeats them, so that the server is what is measured. What is compared:
+//!
+//! - *tonic*: a service of tonic's with the same messages, which answers a constant;
+//! - *hyper*: the same on hyper's HTTP/2 with prost, a task for each request;
+//! - *gathered*: the same, requests run on their connection's own task, as our door does it.
+
+mod latency;
+mod load;
+mod servers;
+mod wire;
+
+use tidegate_bench::machine::pin_to_core;
+use tidegate_bench::report::{Report, Row};
+use tidegate_bench::sample::median;
+
+use crate::servers::Kind;
+
+const ROUNDS: usize = 5;
+
+fn main() {
+    let [ours, tonic, hyper, gathered] = [Kind::Ours, Kind::Tonic, Kind::Hyper, Kind::Gathered].map(servers::start);
+    let echo = servers::start_echo();
+    pin_to_core(1);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut report = Report::default();
+        for (connections, in_flight) in [(50, 1), (4, 32)] {
+            let mut rates: [Vec<f64>; 4] = Default::default();
+            for _ in 0..ROUNDS {
+                for (rates, server) in rates.iter_mut().zip([ours, tonic, hyper, gathered]) {
+                    rates.push(load::requests_a_second(server, connections, in_flight).await);
+                }
+            }
+            let [ours, tonic, hyper, gathered] = rates.map(median);
+            let row = |peer, theirs| Row::larger_is_better("our door", ours, peer, theirs, "requests/s");
+            let of = |what, rate| Row::larger_is_better(what, rate, "tonic, a constant", tonic, "requests/s");
+            let rows = vec![
+                row("tonic, a constant", tonic),
+                row("gathered, a constant", gathered),
+                of("hyper, a constant", hyper),
+                of("gathered, a constant", gathered),
+            ];
+            report.section(&format!("{connections} connections, {in_flight} in flight on each, one core"), rows);
+        }
+        latency::measure(&mut report, ours, tonic, echo).await;
+        report.write("rls");
+    });
+}

@@ -1,0 +1,253 @@
+//! Requests that come as Envoy's rate-limit descriptors.
+
+use std::num::NonZeroU64;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::claims::{Aim, Charging, Claim, WithoutStore};
+use super::ruling::{Ruled, Ruling};
+use super::{Generation, Limiter};
+use crate::charge::Charge;
+use crate::clock::Clock;
+use crate::rules::envoy::{Domain, Entries, EntryFacts, Found, PerUnit, mark_replaced};
+use crate::rules::{Matched, Mode, OnStoreFailure};
+use crate::store::{Decisions, Store};
+use crate::time::Micros;
+use crate::verdict::Verdict;
+
+/// One descriptor of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'e> {
+    /// What it says of the request.
+    pub entries: Entries<'e>,
+    /// What it asks for.
+    pub hits: Hits,
+    /// The limit that it brings, instead of what a file says. Our own rules do not look at it.
+    pub limit: Option<PerUnit>,
+}
+
+/// How much a descriptor asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hits {
+    /// This much.
+    Take(NonZeroU64),
+    /// Nothing. It is over its limit if there is not even one left.
+    Check,
+    /// So much less than was taken before. This is never denied.
+    GiveBack(NonZeroU64),
+}
+
+impl Hits {
+    /// One request.
+    pub const ONE: Hits = Hits::Take(NonZeroU64::MIN);
+
+    /// So many, to be taken or to be given back.
+    #[must_use]
+    pub const fn of(hits: u64, are_given_back: bool) -> Hits {
+        match (NonZeroU64::new(hits), are_given_back) {
+            (None, _) => Hits::Check,
+            (Some(hits), false) => Hits::Take(hits),
+            (Some(hits), true) => Hits::GiveBack(hits),
+        }
+    }
+
+    const fn cost(self) -> u64 {
+        match self {
+            Hits::Take(hits) | Hits::GiveBack(hits) => hits.get(),
+            Hits::Check => 1,
+        }
+    }
+
+    const fn aim(self) -> Aim {
+        match self {
+            Hits::Take(_) => Aim::Take,
+            Hits::Check => Aim::Check,
+            Hits::GiveBack(_) => Aim::GiveBack,
+        }
+    }
+}
+
+/// What goes for all descriptors of a domain, as Envoy's files have no place for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DomainTerms {
+    /// What becomes of a denied request's other descriptors.
+    pub charging: Charging,
+    /// What to do when the store cannot decide.
+    pub on_store_failure: OnStoreFailure,
+    /// For how long a request can wait for the store; `None` leaves it to the store.
+    pub store_deadline: Option<Micros>,
+}
+
+/// What was decided on a request that came as descriptors.
+#[derive(Clone, Debug)]
+pub struct DescriptorsRuling<'d, 'e> {
+    /// What was decided on all of them together.
+    pub ruling: Ruling,
+    /// On each of them, in their order.
+    pub descriptors: SmallVec<[DescriptorRuling<'d, 'e>; 2]>,
+}
+
+/// What was decided on one descriptor.
+#[derive(Clone, Debug)]
+pub struct DescriptorRuling<'d, 'e> {
+    /// What it falls under in Envoy's files; `None` if they do not name it, or if our own rules decided it.
+    pub found: Option<Found<'d, 'e>>,
+    /// Whether it is over its limit. A limit in the shadow never says so. One in quota mode does, and does not deny.
+    pub is_over: bool,
+    /// Which of [`Ruling::ruled`] says most about it; `None` if nothing limits it.
+    pub telling: Option<usize>,
+}
+
+impl<'d, 'e> DescriptorsRuling<'d, 'e> {
+    /// What is decided on descriptors of a domain that nobody knows: nothing limits them.
+    #[must_use]
+    pub fn unlimited(generation: &Generation, descriptors: usize) -> DescriptorsRuling<'d, 'e> {
+        let nothing = || DescriptorRuling { found: None, is_over: false, telling: None };
+        DescriptorsRuling {
+            ruling: Ruling::of_nothing(generation),
+            descriptors: (0..descriptors).map(|_| nothing()).collect(),
+        }
+    }
+
+    /// What says most about a descriptor; `None` if nothing limits it.
+    #[must_use]
+    pub fn told(&self, descriptor: &DescriptorRuling<'_, '_>) -> Option<&Ruled> {
+        self.ruling.ruled.get(descriptor.telling?)
+    }
+}
+
+impl<S: Store, C: Clock> Limiter<S, C> {
+    /// Decides a request that comes as descriptors of one of Envoy's domains, and charges it if it may go ahead.
+    ///
+    /// The domain is one of `generation`, which is usually the [present one](Limiter::rules).
+    ///
+    /// ```
+    /// use tidegate_core::rules::RuleSet;
+    /// use tidegate_core::{Asked, DomainTerms, Hits, Limiter, MemoryStore};
+    /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
+    ///
+    /// let text = "
+    /// domain: edge
+    /// descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]
+    /// ";
+    /// let rules = RuleSet::parse("edge.yaml", text).map_err(|findings| findings.to_string())?.rules;
+    /// let limiter = Limiter::new(rules, MemoryStore::new());
+    /// let generation = limiter.rules();
+    /// let domain = generation.rules.domain("edge").ok_or("no such domain")?;
+    ///
+    /// let alice = [Asked { entries: &[("user", "alice")], hits: Hits::ONE, limit: None }];
+    /// let terms = DomainTerms::default();
+    /// # let ready = |future| match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+    /// #     Poll::Ready(decided) => decided,
+    /// #     Poll::Pending => unreachable!(),
+    /// # };
+    /// # let first = ready(Box::pin(limiter.check_descriptors(&generation, domain, &alice, &terms)));
+    /// # let second = ready(Box::pin(limiter.check_descriptors(&generation, domain, &alice, &terms)));
+    /// # /*
+    /// let first = limiter.check_descriptors(&generation, domain, &alice, &terms).await;
+    /// let second = limiter.check_descriptors(&generation, domain, &alice, &terms).await;
+    /// # */
+    /// assert!(first.ruling.is_allowed());
+    /// assert!(second.descriptors[0].is_over);
+    /// # Ok::<(), String>(())
+    /// ```
+    pub async fn check_descriptors<'d, 'e>(
+        &self,
+        generation: &'d Generation,
+        domain: &'d Domain,
+        asked: &[Asked<'e>],
+        terms: &DomainTerms,
+    ) -> DescriptorsRuling<'d, 'e> {
+        let mut found: SmallVec<[Option<Found<'d, 'e>>; 2]> = asked.iter().map(|asked| asked.find(domain)).collect();
+        mark_replaced(&mut found);
+        let mut ruling = Ruling::of_nothing(generation);
+        let (mut claims, mut of): (SmallVec<[Claim<'_>; 2]>, SmallVec<[(usize, bool); 2]>) = Default::default();
+        for (index, (found, asked)) in found.iter().zip(asked).enumerate() {
+            let Some(found) = found else { continue };
+            let mode = generation.rules.mode_of_found(found);
+            if let Some(claim) = claim(found, asked, mode, terms) {
+                claims.push(claim);
+                of.push((index, mode == Mode::Enforce));
+            }
+        }
+        let places = self.decide_claims(&claims, terms.charging, false, &mut ruling).await;
+        drop(claims);
+        let mut descriptors: SmallVec<[DescriptorRuling<'d, 'e>; 2]> =
+            found.into_iter().map(|found| DescriptorRuling { found, is_over: false, telling: None }).collect();
+        for ((index, says_no), place) in of.into_iter().zip(places) {
+            if let (Some(descriptor), Some(ruled)) = (descriptors.get_mut(index), ruling.ruled.get(place.start)) {
+                descriptor.telling = Some(place.start);
+                descriptor.is_over = says_no && !ruled.decision.is_allowed();
+            }
+        }
+        DescriptorsRuling { ruling, descriptors }
+    }
+
+    /// Decides a request that comes as descriptors by our own rules: each descriptor's entries are
+    /// [facts](EntryFacts), and the rules that govern them charge them. All descriptors are decided together.
+    pub async fn check_entries<'d, 'e>(
+        &self,
+        generation: &'d Generation,
+        asked: &[Asked<'e>],
+        charging: Charging,
+    ) -> DescriptorsRuling<'d, 'e> {
+        let facts: SmallVec<[EntryFacts<'e>; 2]> =
+            asked.iter().map(|asked| EntryFacts::new(asked.entries).hits(asked.hits.cost())).collect();
+        let matched: SmallVec<[Matched<'_, '_>; 2]> =
+            facts.iter().map(|facts| generation.rules.matching(facts)).collect();
+        let mut ruling = Ruling::of_nothing(generation);
+        ruling.refused = matched.iter().find_map(|matched| matched.refused).map(|rule| rule.id().into());
+        let (mut claims, mut of): (SmallVec<[Claim<'_>; 4]>, SmallVec<[usize; 4]>) = Default::default();
+        for (index, (matched, asked)) in matched.iter().zip(asked).enumerate() {
+            for rule in &matched.rules {
+                let (charges, without_store) = (rule.charges().collect(), WithoutStore::Rule(rule));
+                claims.push(Claim { charges, mode: rule.mode, aim: asked.hits.aim(), without_store });
+                of.push(index);
+            }
+        }
+        let refused = ruling.refused.is_some();
+        let places = self.decide_claims(&claims, charging, refused, &mut ruling).await;
+        let descriptors = matched.iter().enumerate().map(|(index, matched)| {
+            let own = of.iter().zip(&places).filter(|(of, _)| **of == index).flat_map(|(_, place)| place.clone());
+            most_telling(&ruling, &own.collect::<SmallVec<[usize; 4]>>(), matched.refused.is_some())
+        });
+        DescriptorsRuling { descriptors: descriptors.collect(), ruling }
+    }
+}
+
+impl<'e> Asked<'e> {
+    fn find<'d>(&self, domain: &'d Domain) -> Option<Found<'d, 'e>> {
+        match self.limit {
+            Some(limit) => domain.overridden(self.entries, limit).ok(),
+            None => domain.find(self.entries),
+        }
+    }
+}
+
+/// What a descriptor that falls under something asks of its limit; `None` if nothing limits it.
+fn claim<'a>(found: &'a Found<'_, '_>, asked: &Asked<'_>, mode: Mode, terms: &DomainTerms) -> Option<Claim<'a>> {
+    let mode = match mode {
+        Mode::Off => return None,
+        // One in quota mode tells, and does not deny.
+        Mode::Enforce if found.quota_mode() => Mode::Shadow,
+        Mode::Enforce | Mode::Shadow => mode,
+    };
+    let charge = Charge { deadline: terms.store_deadline, ..found.charge(asked.hits.cost())? };
+    let without_store = WithoutStore::Policy(terms.on_store_failure);
+    Some(Claim { charges: smallvec![charge], mode, aim: asked.hits.aim(), without_store })
+}
+
+/// What the limits at these places say of one descriptor. Those that can deny come before those that cannot.
+fn most_telling<'d, 'e>(ruling: &Ruling, places: &[usize], is_refused: bool) -> DescriptorRuling<'d, 'e> {
+    let enforced = |place: &&usize| ruling.ruled.get(**place).is_some_and(|ruled| ruled.mode == Mode::Enforce);
+    let deniers: SmallVec<[usize; 4]> = places.iter().filter(enforced).copied().collect();
+    let telling = if deniers.is_empty() { places } else { &deniers[..] };
+    let decisions: Decisions =
+        telling.iter().filter_map(|&place| ruling.ruled.get(place)).map(|ruled| ruled.decision).collect();
+    let verdict = Verdict::of(&decisions);
+    DescriptorRuling {
+        found: None,
+        is_over: is_refused || (!deniers.is_empty() && !verdict.is_allowed()),
+        telling: verdict.telling.and_then(|telling_one| telling.get(telling_one)).copied(),
+    }
+}

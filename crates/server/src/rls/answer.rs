@@ -1,0 +1,91 @@
+//! From what was decided to Envoy's message.
+
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit as WireUnit;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::google::protobuf::Duration;
+use tidegate_core::rules::envoy::{Allowance, Found, Unit};
+use tidegate_core::{DescriptorRuling, DescriptorsRuling, Micros, Ruled, Timestamp};
+
+use super::{Settings, headers, metadata};
+
+/// What to tell Envoy. `at` is when it asked.
+pub(super) fn answer(
+    request: &RateLimitRequest,
+    decided: &DescriptorsRuling<'_, '_>,
+    settings: &Settings,
+    at: Timestamp,
+) -> RateLimitResponse {
+    let statuses = decided.descriptors.iter().map(|descriptor| status(descriptor, decided.told(descriptor)));
+    RateLimitResponse {
+        overall_code: code(!decided.ruling.is_allowed()),
+        statuses: statuses.collect(),
+        response_headers_to_add: headers::of(&decided.ruling, &settings.headers, at),
+        request_headers_to_add: Vec::new(),
+        raw_body: Vec::new(),
+        dynamic_metadata: metadata::of(request, decided, settings.metadata),
+        quota: None,
+    }
+}
+
+fn code(is_over: bool) -> i32 {
+    if is_over { Code::OverLimit.into() } else { Code::Ok.into() }
+}
+
+fn status(descriptor: &DescriptorRuling<'_, '_>, told: Option<&Ruled>) -> DescriptorStatus {
+    let code = code(descriptor.is_over);
+    let Some(told) = told else {
+        // As the original says of what it knows to have no limit.
+        let is_unlimited = |found: &Found<'_, '_>| found.allowance == Allowance::Unlimited;
+        let limit_remaining = if descriptor.found.as_ref().is_some_and(is_unlimited) { u32::MAX } else { 0 };
+        return DescriptorStatus { code, limit_remaining, ..DescriptorStatus::default() };
+    };
+    DescriptorStatus {
+        code,
+        current_limit: Some(current_limit(descriptor, told)),
+        limit_remaining: saturated(told.decision.remaining),
+        duration_until_reset: Some(duration(told.decision.reset_after)),
+        quota: None,
+    }
+}
+
+/// The limit as the file has it. Our own rules have a name and a number, and no unit that Envoy has a word for.
+fn current_limit(descriptor: &DescriptorRuling<'_, '_>, told: &Ruled) -> RateLimit {
+    match descriptor.found.as_ref().and_then(|found| Some((found, found.per_unit?))) {
+        Some((found, per_unit)) => RateLimit {
+            name: found.name().to_owned(),
+            requests_per_unit: per_unit.requests,
+            unit: wire_unit(per_unit.unit).into(),
+        },
+        None => RateLimit {
+            name: told.id.as_str().to_owned(),
+            requests_per_unit: saturated(told.decision.limit),
+            unit: WireUnit::Unknown.into(),
+        },
+    }
+}
+
+const fn wire_unit(unit: Unit) -> WireUnit {
+    match unit {
+        Unit::Second => WireUnit::Second,
+        Unit::Minute => WireUnit::Minute,
+        Unit::Hour => WireUnit::Hour,
+        Unit::Day => WireUnit::Day,
+        Unit::Week => WireUnit::Week,
+        Unit::Month => WireUnit::Month,
+        Unit::Year => WireUnit::Year,
+    }
+}
+
+fn saturated(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// To the microsecond.
+fn duration(span: Micros) -> Duration {
+    let (seconds, micros) = (span.get() / 1_000_000, span.get() % 1_000_000);
+    Duration {
+        seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
+        nanos: i32::try_from(micros * 1_000).unwrap_or_default(),
+    }
+}

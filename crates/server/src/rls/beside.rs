@@ -1,0 +1,71 @@
+//! What gRPC services have beside their methods: health and reflection.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tonic::codegen::StdError;
+use tonic::service::Routes;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+use tower::ServiceExt;
+
+use super::body::AnswerBody;
+
+/// The messages of Envoy's rate-limit service and all that they refer to, as protobuf describes itself. A test makes it
+/// anew from the crate that has the messages, and compares.
+const MESSAGES: &[u8] = include_bytes!("messages.bin");
+
+/// The names under which health may be asked for: all of the server, the service, and what envoyproxy/ratelimit calls it.
+const NAMES: [&str; 3] = ["", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"];
+
+/// gRPC's health and reflection services, and `UNIMPLEMENTED` for the rest.
+pub(super) struct Beside {
+    routes: Routes,
+    health: HealthReporter,
+}
+
+impl Beside {
+    pub(super) async fn open() -> Beside {
+        let (health, service) = tonic_health::server::health_reporter();
+        let beside = Beside { routes: with_reflection(Routes::new(service)).prepare(), health };
+        beside.say(ServingStatus::Serving).await;
+        beside
+    }
+
+    pub(super) async fn closing(&self) {
+        self.say(ServingStatus::NotServing).await;
+    }
+
+    async fn say(&self, status: ServingStatus) {
+        for name in NAMES {
+            self.health.set_service_status(name, status).await;
+        }
+    }
+
+    pub(super) async fn call<B>(&self, request: Request<B>) -> Response<AnswerBody>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError>,
+    {
+        match self.routes.clone().oneshot(request).await {
+            Ok(response) => response.map(AnswerBody::Tonic),
+            Err(never) => match never {},
+        }
+    }
+}
+
+/// Both versions of reflection: older tools know only the first.
+fn with_reflection(routes: Routes) -> Routes {
+    let builder = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(MESSAGES)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    match (builder().build_v1alpha(), builder().build_v1()) {
+        (Ok(alpha), Ok(stable)) => routes.add_service(alpha).add_service(stable),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::error!(%error, "gRPC reflection is not served");
+            routes
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The headers that Envoy is to add to the response.
+
+use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+use http::HeaderMap;
+use tidegate_core::{Ruling, Timestamp};
+use tidegate_http::{Asked, Caller, HeaderStyle, Reply};
+
+/// What the style shows of a ruling. Who the client is, nobody says here.
+pub(super) fn of(ruling: &Ruling, style: &HeaderStyle, at: Timestamp) -> Vec<HeaderValue> {
+    if ruling.is_allowed() && !style.on_allowed {
+        return Vec::new();
+    }
+    let random = if style.jitter.is_zero() { 0 } else { fastrand::u64(..) };
+    let mut headers = HeaderMap::new();
+    let asked = Asked { at, caller: Caller::Unauthenticated, random };
+    Reply::new(ruling, style, asked).write_headers(&mut headers);
+    let written = headers.iter().filter_map(|(name, value)| {
+        let value = value.to_str().ok()?.to_owned();
+        Some(HeaderValue { key: name.as_str().to_owned(), value, raw_value: Vec::new() })
+    });
+    written.collect()
+}

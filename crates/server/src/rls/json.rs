@@ -1,0 +1,249 @@
+//! `ShouldRateLimit` as JSON over plain HTTP, for those who have no gRPC.
+//!
+//! Messages are written as protobuf writes itself in JSON: names in camel case (or, in requests, as in the `.proto`),
+//! large numbers perhaps as text, a span as `"1.5s"`, what is empty left out.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::config::core::v3::HeaderValue as AddedHeader;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{Duration, Struct, UInt64Value, Value};
+use http::header::CONTENT_TYPE;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body::Body;
+use serde::{Deserialize, Deserializer, de};
+use serde_json::{Map, Number, Value as Json, json};
+
+use super::body::{AnswerBody, BodyError, whole};
+use super::{Door, Settings};
+
+pub(super) const PATH: &str = "/json";
+
+/// Answers a request: 200 within the limit, 429 over it, 400 if there is nothing to answer.
+pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Request<B>) -> Response<AnswerBody> {
+    let Settings { most_bytes, arrival, .. } = door.0.settings;
+    let body = match whole(request.into_body(), most_bytes, arrival).await {
+        Ok(body) => body,
+        Err(error @ BodyError::TooLarge { .. }) => return refused(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
+        Err(error @ BodyError::TooSlow { .. }) => return refused(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
+        Err(error @ BodyError::Broken) => return refused(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    let message = match serde_json::from_slice::<AskedRequest>(&body) {
+        Ok(asked) => RateLimitRequest::from(asked),
+        Err(error) => return refused(StatusCode::BAD_REQUEST, &format!("not a RateLimitRequest: {error}")),
+    };
+    match door.decide(&message).await {
+        Ok(answer) => respond(&answer),
+        Err(error) => refused(StatusCode::BAD_REQUEST, &error.to_string()),
+    }
+}
+
+/// Says why there is no answer.
+pub(super) fn refused(status: StatusCode, reason: &str) -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::Whole(format!("{reason}\n").into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+fn respond(answer: &RateLimitResponse) -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::Whole(written(answer).to_string().into()));
+    *response.status_mut() = match answer.overall_code() {
+        Code::Ok => StatusCode::OK,
+        Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for AddedHeader { key, value, .. } in &answer.response_headers_to_add {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value)) {
+            headers.insert(name, value);
+        }
+    }
+    response
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[derive(Default)]
+struct AskedRequest {
+    domain: String,
+    descriptors: Vec<AskedDescriptor>,
+    #[serde(alias = "hits_addend")]
+    hits_addend: Whole,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct AskedDescriptor {
+    entries: Vec<AskedEntry>,
+    limit: Option<AskedLimit>,
+    #[serde(alias = "hits_addend")]
+    hits_addend: Option<Whole>,
+    #[serde(alias = "is_negative_hits")]
+    is_negative_hits: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct AskedEntry {
+    key: String,
+    value: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct AskedLimit {
+    #[serde(alias = "requests_per_unit")]
+    requests_per_unit: Whole,
+    unit: AskedUnit,
+}
+
+/// A whole number, perhaps as text.
+#[derive(Clone, Copy, Default)]
+struct Whole(u64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Whole, D::Error> {
+        let number = match Json::deserialize(deserializer)? {
+            Json::Number(number) => number.as_u64(),
+            Json::String(text) => text.parse().ok(),
+            _ => None,
+        };
+        number.map(Whole).ok_or_else(|| de::Error::custom("a number is not a whole one, or is less than 0"))
+    }
+}
+
+impl Whole {
+    fn small(self) -> u32 {
+        u32::try_from(self.0).unwrap_or(u32::MAX)
+    }
+}
+
+/// A unit's name or number.
+#[derive(Default)]
+struct AskedUnit(i32);
+
+impl<'de> Deserialize<'de> for AskedUnit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AskedUnit, D::Error> {
+        let unit = match Json::deserialize(deserializer)? {
+            Json::String(name) => RateLimitUnit::from_str_name(&name).map(i32::from),
+            Json::Number(number) => number.as_i64().and_then(|number| i32::try_from(number).ok()),
+            _ => None,
+        };
+        unit.map(AskedUnit).ok_or_else(|| de::Error::custom("a unit is none of SECOND to YEAR"))
+    }
+}
+
+impl From<AskedRequest> for RateLimitRequest {
+    fn from(asked: AskedRequest) -> RateLimitRequest {
+        RateLimitRequest {
+            domain: asked.domain,
+            descriptors: asked.descriptors.into_iter().map(RateLimitDescriptor::from).collect(),
+            hits_addend: asked.hits_addend.small(),
+        }
+    }
+}
+
+impl From<AskedDescriptor> for RateLimitDescriptor {
+    fn from(asked: AskedDescriptor) -> RateLimitDescriptor {
+        let limit = |limit: AskedLimit| RateLimitOverride {
+            requests_per_unit: limit.requests_per_unit.small(),
+            unit: limit.unit.0,
+        };
+        RateLimitDescriptor {
+            entries: asked.entries.into_iter().map(|AskedEntry { key, value }| Entry { key, value }).collect(),
+            limit: asked.limit.map(limit),
+            hits_addend: asked.hits_addend.map(|hits| UInt64Value { value: hits.0 }),
+            is_negative_hits: asked.is_negative_hits,
+        }
+    }
+}
+
+fn written(answer: &RateLimitResponse) -> Json {
+    let mut fields = Map::new();
+    fields.insert("overallCode".to_owned(), answer.overall_code().as_str_name().into());
+    fields.insert("statuses".to_owned(), answer.statuses.iter().map(status).collect());
+    if !answer.response_headers_to_add.is_empty() {
+        let header = |added: &AddedHeader| json!({ "key": added.key, "value": added.value });
+        fields.insert("responseHeadersToAdd".to_owned(), answer.response_headers_to_add.iter().map(header).collect());
+    }
+    if let Some(metadata) = &answer.dynamic_metadata {
+        fields.insert("dynamicMetadata".to_owned(), object(metadata));
+    }
+    Json::Object(fields)
+}
+
+fn status(status: &DescriptorStatus) -> Json {
+    let mut fields = Map::new();
+    fields.insert("code".to_owned(), status.code().as_str_name().into());
+    if let Some(limit) = &status.current_limit {
+        fields.insert("currentLimit".to_owned(), current(limit));
+    }
+    if status.limit_remaining != 0 {
+        fields.insert("limitRemaining".to_owned(), status.limit_remaining.into());
+    }
+    if let Some(reset) = &status.duration_until_reset {
+        fields.insert("durationUntilReset".to_owned(), span(reset).into());
+    }
+    Json::Object(fields)
+}
+
+fn current(limit: &RateLimit) -> Json {
+    let mut fields = Map::new();
+    if !limit.name.is_empty() {
+        fields.insert("name".to_owned(), limit.name.as_str().into());
+    }
+    if limit.requests_per_unit != 0 {
+        fields.insert("requestsPerUnit".to_owned(), limit.requests_per_unit.into());
+    }
+    if limit.unit != 0 {
+        fields.insert("unit".to_owned(), limit.unit().as_str_name().into());
+    }
+    Json::Object(fields)
+}
+
+/// Seconds, and behind the point as many groups of three digits as it takes.
+fn span(span: &Duration) -> String {
+    let mut text = span.seconds.to_string();
+    let _ = match span.nanos {
+        0 => Ok(()),
+        nanos if nanos % 1_000_000 == 0 => write!(text, ".{:03}", nanos / 1_000_000),
+        nanos if nanos % 1_000 == 0 => write!(text, ".{:06}", nanos / 1_000),
+        nanos => write!(text, ".{nanos:09}"),
+    };
+    text.push('s');
+    text
+}
+
+fn object(of: &Struct) -> Json {
+    let mut fields: Vec<_> = of.fields.iter().collect();
+    fields.sort_unstable_by_key(|(name, _)| *name);
+    Json::Object(fields.into_iter().map(|(name, of)| (name.clone(), value(of))).collect())
+}
+
+fn value(of: &Value) -> Json {
+    match &of.kind {
+        None | Some(Kind::NullValue(_)) => Json::Null,
+        Some(Kind::BoolValue(flag)) => Json::Bool(*flag),
+        Some(Kind::NumberValue(number)) => whole_or_not(*number),
+        Some(Kind::StringValue(text)) => Json::String(text.clone()),
+        Some(Kind::ListValue(list)) => list.values.iter().map(value).collect(),
+        Some(Kind::StructValue(of)) => object(of),
+    }
+}
+
+/// A number without a point if it needs none.
+#[expect(clippy::cast_possible_truncation, reason = "it was seen to be a small whole number")]
+fn whole_or_not(number: f64) -> Json {
+    if number.fract() == 0.0 && number.abs() < 9e15 {
+        return Json::from(number as i64);
+    }
+    Number::from_f64(number).map_or(Json::Null, Json::Number)
+}

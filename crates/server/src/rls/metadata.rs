@@ -1,0 +1,117 @@
+//! Dynamic metadata: what the filters after Envoy's rate limiting are told.
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
+use tidegate_core::rules::envoy::{Found, Metadata};
+use tidegate_core::{DescriptorRuling, DescriptorsRuling};
+
+use super::MetadataStyle;
+
+/// The domain and the descriptors as they were asked about, the `metadata` of those that have something left, and which
+/// of those in quota mode have not.
+pub(super) fn of(
+    request: &RateLimitRequest,
+    decided: &DescriptorsRuling<'_, '_>,
+    style: MetadataStyle,
+) -> Option<Struct> {
+    let found = || decided.descriptors.iter().filter_map(|descriptor| descriptor.found.as_ref());
+    let is_given = match style {
+        MetadataStyle::Never => false,
+        MetadataStyle::WhereNeeded => found().any(|found| found.quota_mode() || found.metadata().is_some()),
+        MetadataStyle::Always => true,
+    };
+    if !is_given {
+        return None;
+    }
+    let mut fields = HashMap::new();
+    let mut set = |name: &str, kind| fields.insert(name.to_owned(), value(kind));
+    set("domain", text(&request.domain));
+    set("descriptors", list(request.descriptors.iter().map(|descriptor| as_asked(descriptor))));
+    if request.hits_addend != 0 {
+        set("hitsAddend", Kind::NumberValue(request.hits_addend.into()));
+    }
+    if found().any(Found::quota_mode) {
+        set("quotaModeViolations", list(violations(decided)));
+    }
+    let mut merged = Struct::default();
+    for given in decided.descriptors.iter().filter(|descriptor| !descriptor.is_over).filter_map(metadata) {
+        merge(&mut merged, given);
+    }
+    if !merged.fields.is_empty() {
+        set("metadata", Kind::StructValue(merged));
+    }
+    Some(Struct { fields })
+}
+
+fn metadata<'d>(descriptor: &DescriptorRuling<'d, '_>) -> Option<&'d Metadata> {
+    descriptor.found.as_ref()?.metadata()
+}
+
+/// Which descriptors, counted from 0, are in quota mode and over it.
+#[expect(clippy::cast_precision_loss, reason = "a protobuf Struct has doubles only, and these are small")]
+fn violations(decided: &DescriptorsRuling<'_, '_>) -> impl Iterator<Item = Kind> {
+    let is_violated = |descriptor: &DescriptorRuling<'_, '_>| {
+        descriptor.is_over && descriptor.found.as_ref().is_some_and(Found::quota_mode)
+    };
+    let violated = decided.descriptors.iter().enumerate().filter(move |(_, descriptor)| is_violated(descriptor));
+    violated.map(|(index, _)| Kind::NumberValue(index as f64))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a protobuf Struct, which this becomes, has doubles only")]
+fn as_asked(descriptor: &RateLimitDescriptor) -> Kind {
+    let entries = descriptor.entries.iter().map(|entry| text(&format!("{}={}", entry.key, entry.value)));
+    let mut fields = HashMap::from([("entries".to_owned(), value(list(entries)))]);
+    if let Some(limit) = &descriptor.limit {
+        let written = format!("{}/{}", limit.requests_per_unit, limit.unit().as_str_name());
+        fields.insert("limit".to_owned(), value(text(&written)));
+    }
+    if let Some(hits) = &descriptor.hits_addend {
+        fields.insert("hitsAddend".to_owned(), value(Kind::NumberValue(hits.value as f64)));
+    }
+    Kind::StructValue(Struct { fields })
+}
+
+/// Adds what is not there yet; of what is, the first counts.
+fn merge(into: &mut Struct, given: &Metadata) {
+    let Metadata::Map(given) = given else { return };
+    for (name, given) in given {
+        match into.fields.get_mut(name) {
+            None => {
+                into.fields.insert(name.clone(), value(of_file(given)));
+            }
+            Some(Value { kind: Some(Kind::StructValue(below)) }) => merge(below, given),
+            Some(_) => {}
+        }
+    }
+}
+
+fn of_file(given: &Metadata) -> Kind {
+    match given {
+        Metadata::Null => Kind::NullValue(0),
+        Metadata::Bool(flag) => Kind::BoolValue(*flag),
+        Metadata::Number(number) => Kind::NumberValue(*number),
+        Metadata::Text(given) => text(given),
+        Metadata::List(given) => list(given.iter().map(of_file)),
+        Metadata::Map(_) => {
+            let mut fields = Struct::default();
+            merge(&mut fields, given);
+            Kind::StructValue(fields)
+        }
+    }
+}
+
+fn value(kind: Kind) -> Value {
+    Value { kind: Some(kind) }
+}
+
+fn text(text: &str) -> Kind {
+    Kind::StringValue(text.to_owned())
+}
+
+fn list(kinds: impl Iterator<Item = Kind>) -> Kind {
+    Kind::ListValue(ListValue { values: kinds.map(value).collect() })
+}

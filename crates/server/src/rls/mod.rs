@@ -1,0 +1,98 @@
+//! The door for Envoy: its rate-limit service, over gRPC and as JSON.
+//!
+//! One port takes all of it. gRPC's one busy method, `ShouldRateLimit`, is answered right here on hyper's HTTP/2
+//! ([`grpc`]); health and reflection are tonic's ([`beside`]); `POST /json` is the same question over plain HTTP
+//! ([`json`]). A message becomes a question to the limiter ([`question`]), and what was decided becomes a message
+//! ([`answer`]).
+
+mod answer;
+mod beside;
+mod body;
+mod connection;
+mod gathered;
+mod grpc;
+mod headers;
+mod json;
+mod metadata;
+mod question;
+mod service;
+mod settings;
+mod sniff;
+
+pub use self::settings::{MetadataStyle, Settings};
+
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use tidegate_core::{Clock, DescriptorsRuling, SystemClock};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+use self::beside::Beside;
+use self::question::{Question, QuestionError};
+use crate::engine::Engine;
+
+/// Where Envoy asks.
+///
+/// ```no_run
+/// # async fn example(engine: std::sync::Arc<tidegate::engine::Engine>) -> std::io::Result<()> {
+/// use tidegate::rls::{Door, Settings};
+/// use tokio_util::sync::CancellationToken;
+///
+/// let door = Door::open(engine, Settings::default()).await;
+/// let stop = CancellationToken::new();
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:8081").await?;
+/// loop {
+///     let (stream, _) = listener.accept().await?;
+///     tokio::spawn(door.clone().serve_connection(stream, stop.clone()));
+/// }
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Door(Arc<Inside>);
+
+struct Inside {
+    engine: Arc<Engine>,
+    settings: Settings,
+    beside: Beside,
+    clock: SystemClock,
+}
+
+impl Door {
+    /// A door to `engine`. gRPC's health service says that it serves from now on.
+    pub async fn open(engine: Arc<Engine>, settings: Settings) -> Door {
+        Door(Arc::new(Inside { engine, settings, beside: Beside::open().await, clock: SystemClock::new() }))
+    }
+
+    /// Serves one connection until either side ends it. On `stop` it takes no further requests, and ends when those
+    /// in flight are answered.
+    pub async fn serve_connection(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        stop: CancellationToken,
+    ) {
+        connection::serve(self, stream, stop).await;
+    }
+
+    /// Says from now on, to those who ask gRPC's health service, that the door is about to close.
+    pub async fn closing(&self) {
+        self.0.beside.closing().await;
+    }
+
+    /// Answers one message.
+    async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, QuestionError> {
+        let Inside { engine, settings, .. } = &*self.0;
+        let question = Question::new(request, settings)?;
+        let at = self.0.clock.now();
+        let (limiter, generation) = (engine.limiter(), engine.limiter().rules());
+        let (asked, terms) = (question.asked(), settings.terms(&request.domain));
+        let decided = match generation.rules.domain(&request.domain) {
+            Some(domain) => limiter.check_descriptors(&generation, domain, &asked, terms).await,
+            None if settings.is_own(&request.domain) => {
+                limiter.check_entries(&generation, &asked, terms.charging).await
+            }
+            None => DescriptorsRuling::unlimited(&generation, asked.len()),
+        };
+        Ok(answer::answer(request, &decided, settings, at))
+    }
+}

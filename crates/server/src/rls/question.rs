@@ -1,0 +1,87 @@
+//! From Envoy's message to a question to the limiter.
+
+use std::ops::Range;
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
+use smallvec::SmallVec;
+use tidegate_core::rules::envoy::{PerUnit, Unit};
+use tidegate_core::{Asked, Hits};
+
+use super::Settings;
+
+/// A message that asks nothing that can be answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum QuestionError {
+    #[error("the domain is empty: name the domain of a rate-limit file")]
+    NoDomain,
+    #[error("there are no descriptors: send at least one")]
+    NoDescriptors,
+    #[error("there are {count} descriptors, and at most {most} are answered at once")]
+    TooManyDescriptors { count: usize, most: usize },
+    #[error("descriptor {descriptor} brings a limit without a unit: send SECOND to YEAR")]
+    NoUnit { descriptor: usize },
+}
+
+/// A message's descriptors, as the limiter wants them. Everything is borrowed from the message.
+#[derive(Debug)]
+pub(super) struct Question<'m> {
+    entries: SmallVec<[(&'m str, &'m str); 6]>,
+    descriptors: SmallVec<[(Range<usize>, Hits, Option<PerUnit>); 2]>,
+}
+
+impl<'m> Question<'m> {
+    pub(super) fn new(message: &'m RateLimitRequest, settings: &Settings) -> Result<Question<'m>, QuestionError> {
+        if message.domain.is_empty() {
+            return Err(QuestionError::NoDomain);
+        }
+        let (count, most) = (message.descriptors.len(), settings.most_descriptors);
+        match count {
+            0 => return Err(QuestionError::NoDescriptors),
+            _ if count > most => return Err(QuestionError::TooManyDescriptors { count, most }),
+            _ => {}
+        }
+        let mut question = Question { entries: SmallVec::new(), descriptors: SmallVec::new() };
+        for (index, descriptor) in message.descriptors.iter().enumerate() {
+            let limit = descriptor.limit.as_ref().map(|limit| per_unit(limit, index)).transpose()?;
+            let begin = question.entries.len();
+            let entries = descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str()));
+            question.entries.extend(entries);
+            question.descriptors.push((begin..question.entries.len(), hits(message, descriptor), limit));
+        }
+        Ok(question)
+    }
+
+    pub(super) fn asked(&self) -> SmallVec<[Asked<'_>; 2]> {
+        let asked = |(range, hits, limit): &(Range<usize>, Hits, Option<PerUnit>)| Asked {
+            entries: self.entries.get(range.clone()).unwrap_or_default(),
+            hits: *hits,
+            limit: *limit,
+        };
+        self.descriptors.iter().map(asked).collect()
+    }
+}
+
+/// A descriptor's own number counts, also if it is 0; otherwise the request's, of which 0 is as good as none and means 1.
+fn hits(message: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
+    let hits = match &descriptor.hits_addend {
+        Some(own) => own.value,
+        None => message.hits_addend.max(1).into(),
+    };
+    Hits::of(hits, descriptor.is_negative_hits)
+}
+
+fn per_unit(limit: &RateLimitOverride, descriptor: usize) -> Result<PerUnit, QuestionError> {
+    let unit = match limit.unit() {
+        RateLimitUnit::Unknown => return Err(QuestionError::NoUnit { descriptor }),
+        RateLimitUnit::Second => Unit::Second,
+        RateLimitUnit::Minute => Unit::Minute,
+        RateLimitUnit::Hour => Unit::Hour,
+        RateLimitUnit::Day => Unit::Day,
+        RateLimitUnit::Month => Unit::Month,
+        RateLimitUnit::Year => Unit::Year,
+    };
+    Ok(PerUnit { requests: limit.requests_per_unit, unit })
+}

@@ -1,0 +1,78 @@
+//! How the door behaves.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_core::DomainTerms;
+use tidegate_http::HeaderStyle;
+
+/// How the door behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The domain whose descriptors are held against our own rules, with entries as facts; `None` if there is none.
+    /// Should one of Envoy's files have a domain of that name, the file counts.
+    pub own_domain: Option<String>,
+    /// What goes for domains that [`Settings::domains`] does not name.
+    pub terms: DomainTerms,
+    /// What goes for single domains.
+    pub domains: BTreeMap<String, DomainTerms>,
+    /// Which headers Envoy is to add to responses.
+    pub headers: HeaderStyle,
+    /// When answers have dynamic metadata.
+    pub metadata: MetadataStyle,
+    /// The most descriptors in one request.
+    pub most_descriptors: usize,
+    /// The most bytes of one message, or of one body.
+    pub most_bytes: usize,
+    /// The most bytes of one request's headers.
+    pub most_header_bytes: u32,
+    /// The most requests in flight on one connection.
+    pub most_in_flight: u32,
+    /// How long a request may take to arrive, from its first byte to its last, and a connection to say what it is.
+    pub arrival: Duration,
+    /// How long a connection may be silent before it is asked whether it is still there.
+    pub silence: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            own_domain: Some("tidegate".to_owned()),
+            terms: DomainTerms::default(),
+            domains: BTreeMap::new(),
+            // Envoy can add some of them by itself, from what each answer says of every descriptor.
+            headers: HeaderStyle { on_allowed: false, ..HeaderStyle::default() },
+            metadata: MetadataStyle::default(),
+            most_descriptors: 128,
+            most_bytes: 256 * 1024,
+            most_header_bytes: 16 * 1024,
+            most_in_flight: 1024,
+            arrival: Duration::from_secs(10),
+            silence: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Settings {
+    /// What goes for a domain.
+    pub(super) fn terms(&self, domain: &str) -> &DomainTerms {
+        if self.domains.is_empty() { &self.terms } else { self.domains.get(domain).unwrap_or(&self.terms) }
+    }
+
+    /// Whether the domain is the one that our own rules are asked through.
+    pub(super) fn is_own(&self, domain: &str) -> bool {
+        self.own_domain.as_deref() == Some(domain)
+    }
+}
+
+/// When answers have dynamic metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MetadataStyle {
+    /// Never.
+    Never,
+    /// When a descriptor has something to say: it has `metadata`, or is in quota mode.
+    #[default]
+    WhereNeeded,
+    /// Always, as envoyproxy/ratelimit with `RESPONSE_DYNAMIC_METADATA`.
+    Always,
+}

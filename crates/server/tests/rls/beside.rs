@@ -1,0 +1,84 @@
+//! Health and reflection, and a client of Python's that knows our messages from reflection alone.
+
+use tonic::Code;
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::programs::python;
+use super::support::Served;
+
+const EDGE: &str = "
+domain: edge
+descriptors:
+  - { key: user, rate_limit: { unit: year, requests_per_unit: 2 } }
+";
+
+#[tokio::test]
+async fn health_tells_whether_the_door_is_open() {
+    let served = Served::new(EDGE).await;
+    let endpoint = Endpoint::from_shared(format!("http://{}", served.address)).unwrap();
+    let mut client = HealthClient::new(endpoint.connect().await.unwrap());
+    let mut check = async |service: &str| {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        client.check(request).await.map(|response| response.into_inner().status()).map_err(|status| status.code())
+    };
+    for service in ["", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"] {
+        assert_eq!(check(service).await, Ok(ServingStatus::Serving), "{service}");
+    }
+    assert_eq!(check("somebody.else").await, Err(Code::NotFound));
+    served.door.closing().await;
+    assert_eq!(check("ratelimit").await, Ok(ServingStatus::NotServing));
+}
+
+/// Learns the messages from the server, then asks: four times one request, then one with hits of its own.
+const ASK: &str = r#"
+import sys
+import grpc
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+channel = grpc.insecure_channel(sys.argv[1])
+known = ProtoReflectionDescriptorDatabase(channel)
+print(*sorted(known.get_services()))
+pool = DescriptorPool(known)
+method = pool.FindMethodByName("envoy.service.ratelimit.v3.RateLimitService.ShouldRateLimit")
+Request, Response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+call = channel.unary_unary(
+    "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+    request_serializer=Request.SerializeToString,
+    response_deserializer=Response.FromString,
+)
+
+def ask(**more):
+    descriptor = dict(entries=[dict(key="user", value="alice")], **more)
+    response = call(Request(domain="edge", descriptors=[descriptor]), timeout=60)
+    status = response.statuses[0]
+    limit = status.current_limit
+    waits = [header.value for header in response.response_headers_to_add if header.key == "retry-after"]
+    print(response.overall_code, status.code, status.limit_remaining, limit.requests_per_unit, limit.unit, len(waits))
+
+for _ in range(3):
+    ask()
+ask(hits_addend=dict(value=0))
+try:
+    call(Request(domain="edge"), timeout=60)
+except grpc.RpcError as error:
+    print(error.code().name)
+"#;
+
+#[tokio::test]
+async fn python_learns_the_messages_from_the_server_and_asks() {
+    let served = Served::new(EDGE).await;
+    let printed = python(ASK, &[&served.address.to_string()]).await;
+    let lines: Vec<_> = printed.lines().collect();
+    let services =
+        "envoy.service.ratelimit.v3.RateLimitService grpc.health.v1.Health grpc.reflection.v1alpha.ServerReflection";
+    assert_eq!(
+        lines,
+        [services, "1 1 1 2 6 0", "1 1 0 2 6 0", "2 2 0 2 6 1", "2 2 0 2 6 1", "INVALID_ARGUMENT"],
+        "{printed}"
+    );
+}

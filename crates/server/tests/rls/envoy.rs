@@ -1,0 +1,97 @@
+//! A real Envoy, with the configuration that the guide has, between curl and a small application.
+
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::programs::{Running, python_packages};
+use super::support::Served;
+
+const GUIDE: &str = include_str!("../../../../docs/envoy.md");
+
+/// The first block of YAML in the guide that begins like this.
+fn block(beginning: &str) -> &'static str {
+    let from = GUIDE.find(&format!("```yaml\n{beginning}")).unwrap() + "```yaml\n".len();
+    GUIDE[from..].split("```").next().unwrap()
+}
+
+/// An application that greets everyone.
+async fn application() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                while stream.read(&mut request).await.is_ok_and(|read| read > 0) {
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+                    if stream.write_all(answer).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// What curl gets from Envoy: the status, `Retry-After`, and what Envoy itself says is left.
+async fn curl(port: u16, user: &str) -> (u16, String, String) {
+    let (url, user) = (format!("http://127.0.0.1:{port}/"), format!("x-user: {user}"));
+    let run = move || {
+        let form = "%{http_code}\n%header{retry-after}\n%header{x-ratelimit-remaining}";
+        let args = ["-s", "-o", "/dev/null", "-H", &user, "-w", form, &url];
+        String::from_utf8(Command::new("curl").args(args).output().unwrap().stdout).unwrap()
+    };
+    let output = tokio::task::spawn_blocking(run).await.unwrap();
+    let mut lines = output.split('\n').map(str::to_owned);
+    let mut next = || lines.next().unwrap();
+    (next().parse().unwrap(), next(), next())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_asks_and_obeys() {
+    let (served, app) = (Served::new(block("domain: edge")).await, application().await);
+    let port = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = block("static_resources")
+        .replace("port_value: 10000", &format!("port_value: {port}"))
+        .replace("port_value: 3000", &format!("port_value: {}", app.port()))
+        .replace("port_value: 8081", &format!("port_value: {}", served.address.port()))
+        // A busy machine may be slow; that is not what is tested.
+        .replace("timeout: 0.1s", "timeout: 60s")
+        .replace("failure_mode_deny: false", "failure_mode_deny: true");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("envoy.yaml");
+    std::fs::write(&file, config).unwrap();
+    let log = std::fs::File::create(folder.path().join("log")).unwrap();
+    let envoy = Command::new(python_packages().join("envoy/_bin/envoy"))
+        .args(["--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning", "-c"])
+        .arg(&file)
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn();
+    let mut envoy = Running(envoy.unwrap());
+    // A user of nobody's counts as one of its own: it tells when Envoy is up.
+    loop {
+        let log = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+        assert!(envoy.0.try_wait().unwrap().is_none(), "Envoy has ended: {}", log());
+        if curl(port, "somebody").await.0 == 200 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+
+    let mut told = Vec::new();
+    for _ in 0..5 {
+        told.push(curl(port, "alice").await);
+    }
+    let statuses: Vec<_> = told.iter().map(|(status, _, _)| *status).collect();
+    assert_eq!(statuses, [200, 200, 200, 429, 429]);
+    assert_eq!(told[0].1, "");
+    assert!(told[3].1.parse::<u64>().unwrap() > 0, "{told:?}");
+    assert_eq!((told[0].2.as_str(), told[2].2.as_str()), ("2", "0"), "{told:?}");
+    assert_eq!(curl(port, "bob").await.0, 200);
+}
