@@ -263,7 +263,7 @@ proptest! {
 
     #[test]
     fn every_name_and_number_makes_a_list(
-        name in "\\PC{0,20}|[\"\\\\ -~]{0,9}", limit in any::<u64>(), left in any::<u64>(), reset in any::<u64>(),
+        name in "\\PC{1,20}|[\"\\\\ -~]{1,9}", limit in any::<u64>(), left in any::<u64>(), reset in any::<u64>(),
     ) {
         let decision = Decision { outcome: ALLOW, limit, remaining: left, reset_after: Micros::new(reset) };
         let ruling = ruling([Ruled { decision, ..ruled(&name, ALLOW) }, ruled("plain", ALLOW)]);
