@@ -100,6 +100,11 @@ impl StoreError {
 /// instant of the store's own clock, wholly or not at all, however many callers there are. A store whose keys lie on several
 /// servers may need several instants for a request that concerns several of them; it still never admits too much.
 pub trait Store: Send + Sync {
+    /// Whether every answer is there when it is first asked for, without a runtime: so for a store in this process.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
     /// Decides all charges of one request together: if each is allowed all are made, otherwise none. A store that has to
     /// wait for its answer waits no longer than the shortest [deadline](Charge::deadline) among them.
     fn decide(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Answer, StoreError>> + Send;

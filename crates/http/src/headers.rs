@@ -1,8 +1,7 @@
 //! The headers that tell clients how they stand.
 
 use std::borrow::Cow;
-use std::fmt::Write;
-use std::ops::Range;
+use std::fmt::{self, Write};
 
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
@@ -88,13 +87,33 @@ impl Audience {
     }
 }
 
-const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-const RESET_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-reset-after");
-const BUCKET: HeaderName = HeaderName::from_static("x-ratelimit-bucket");
-const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+/// The headers there are.
+#[derive(Clone, Copy, Debug)]
+enum Name {
+    RetryAfter,
+    Limit,
+    Remaining,
+    Reset,
+    ResetAfter,
+    Bucket,
+    Policy,
+    RateLimit,
+}
+
+impl Name {
+    const fn header(self) -> HeaderName {
+        match self {
+            Name::RetryAfter => RETRY_AFTER,
+            Name::Limit => HeaderName::from_static("x-ratelimit-limit"),
+            Name::Remaining => HeaderName::from_static("x-ratelimit-remaining"),
+            Name::Reset => HeaderName::from_static("x-ratelimit-reset"),
+            Name::ResetAfter => HeaderName::from_static("x-ratelimit-reset-after"),
+            Name::Bucket => HeaderName::from_static("x-ratelimit-bucket"),
+            Name::Policy => HeaderName::from_static("ratelimit-policy"),
+            Name::RateLimit => HeaderName::from_static("ratelimit"),
+        }
+    }
+}
 
 const QUOTA: &KeyRef = key_ref("q");
 const WINDOW: &KeyRef = key_ref("w");
@@ -105,18 +124,24 @@ const SECONDS: &KeyRef = key_ref("t");
 impl Reply<'_> {
     /// Writes what the style shows into `headers`, in place of what is there under the same names.
     pub fn write_headers(&self, headers: &mut HeaderMap) {
-        let mut values = Values::default();
+        self.headers().insert_into(headers);
+    }
+
+    /// What the style shows, for a response that is yet to come.
+    #[must_use]
+    pub fn headers(&self) -> ReplyHeaders {
+        let mut values = ReplyHeaders::default();
         if let Some(wait) = self.retry_after() {
-            values.number(RETRY_AFTER, wait.as_secs_ceil().max(1));
+            values.number(Name::RetryAfter, wait.as_secs_ceil().max(1));
         }
         if self.shows_headers() {
             self.conventional(&mut values);
             if self.style.ietf {
-                values.list(POLICY, self.limits(), policy);
-                values.list(RATELIMIT, self.limits(), standing);
+                values.list(Name::Policy, self.limits(), policy);
+                values.list(Name::RateLimit, self.limits(), standing);
             }
         }
-        values.insert_into(headers);
+        values
     }
 
     fn shows_headers(&self) -> bool {
@@ -128,29 +153,26 @@ impl Reply<'_> {
         self.ruling.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce)
     }
 
-    fn conventional(&self, values: &mut Values) {
+    fn conventional(&self, values: &mut ReplyHeaders) {
         let Some(ruled) = self.ruling.verdict.telling.and_then(|telling| self.ruling.ruled.get(telling)) else {
             return;
         };
         let decision = &ruled.decision;
         if let Some(form) = self.style.x_ratelimit {
-            values.number(LIMIT, decision.limit);
-            values.number(REMAINING, decision.remaining);
+            values.number(Name::Limit, decision.limit);
+            values.number(Name::Remaining, decision.remaining);
             let reset = match form {
                 ResetForm::Delta => decision.reset_after,
                 ResetForm::Epoch => (self.asked.at + decision.reset_after).since(Timestamp::EPOCH),
             };
-            values.number(RESET, reset.as_secs_ceil());
+            values.number(Name::Reset, reset.as_secs_ceil());
         }
         if self.style.reset_after {
             let millis = decision.reset_after.as_millis_ceil();
-            values.write(RESET_AFTER, |text| write!(text, "{}.{:03}", millis / 1_000, millis % 1_000).is_ok());
+            values.write(Name::ResetAfter, |text| put(text, format_args!("{}.{:03}", millis / 1_000, millis % 1_000)));
         }
         if self.style.bucket {
-            values.write(BUCKET, |text| {
-                text.push_str(&printable(ruled.id.as_str()));
-                true
-            });
+            values.write(Name::Bucket, |text| text.push_str(&printable(ruled.id.as_str())));
         }
     }
 }
@@ -185,33 +207,53 @@ fn printable(name: &str) -> Cow<'_, str> {
     if name.bytes().all(is_printable) { Cow::Borrowed(name) } else { Cow::Owned(name.escape_default().to_string()) }
 }
 
-/// Values of headers, written one after the other into one buffer that all of them share in the end.
-#[derive(Default)]
-struct Values {
+/// Headers that tell how a request stands, written and not yet in a response.
+///
+/// Their values lie one after the other in one buffer, which all of them share in the end.
+#[derive(Clone, Debug, Default)]
+pub struct ReplyHeaders {
     text: String,
-    of: SmallVec<[(HeaderName, Range<usize>); 8]>,
+    /// Each header, with where its value ends.
+    ends: SmallVec<[(Name, u32); 8]>,
 }
 
-impl Values {
-    /// Keeps what `write` adds to the buffer as a header's value, if it says so.
-    fn write(&mut self, name: HeaderName, write: impl FnOnce(&mut String) -> bool) {
+impl ReplyHeaders {
+    /// Puts them into `headers`, in place of what is there under the same names.
+    pub fn insert_into(self, headers: &mut HeaderMap) {
+        let text = Bytes::from(self.text);
+        let mut start = 0;
+        for (name, end) in self.ends {
+            let end = end as usize;
+            // Digits and printable characters always make a value. A response may have so many headers already that there
+            // is no room for more: it goes without.
+            if let Ok(value) = HeaderValue::from_maybe_shared(text.slice(start..end)) {
+                let _ = headers.try_insert(name.header(), value);
+            }
+            start = end;
+        }
+    }
+
+    /// Keeps what `write` adds to the buffer as a header's value, if it adds anything.
+    fn write(&mut self, name: Name, write: impl FnOnce(&mut String)) {
         if self.text.capacity() == 0 {
             self.text.reserve(256);
         }
         let start = self.text.len();
-        if write(&mut self.text) {
-            self.of.push((name, start..self.text.len()));
+        write(&mut self.text);
+        match u32::try_from(self.text.len()) {
+            Ok(end) if self.text.len() > start => self.ends.push((name, end)),
+            _ => self.text.truncate(start),
         }
     }
 
-    fn number(&mut self, name: HeaderName, number: u64) {
-        self.write(name, |text| write!(text, "{number}").is_ok());
+    fn number(&mut self, name: Name, number: u64) {
+        self.write(name, |text| put(text, format_args!("{number}")));
     }
 
     /// A structured list with an entry for each limit; nothing if there are none.
     fn list<'r>(
         &mut self,
-        name: HeaderName,
+        name: Name,
         limits: impl Iterator<Item = &'r Ruled>,
         entry: impl Fn(&mut ListSerializer<&mut String>, &StringRef, &Ruled),
     ) {
@@ -222,17 +264,11 @@ impl Values {
                     entry(&mut list, name, ruled);
                 }
             }
-            list.finish().is_some()
         });
     }
+}
 
-    fn insert_into(self, headers: &mut HeaderMap) {
-        let text = Bytes::from(self.text);
-        for (name, range) in self.of {
-            // Digits and printable characters are a value: there is nothing to do about an error that cannot be.
-            if let Ok(value) = HeaderValue::from_maybe_shared(text.slice(range)) {
-                headers.insert(name, value);
-            }
-        }
-    }
+/// Writing into a string does not fail.
+fn put(text: &mut String, what: fmt::Arguments<'_>) {
+    let _ = text.write_fmt(what);
 }

@@ -36,5 +36,5 @@ mod reply;
 pub use client::{ForwardingHeader, NetworkError, TrustedProxies};
 pub use facts::HttpFacts;
 pub use grpc::is_grpc;
-pub use headers::{Audience, HeaderStyle, ResetForm};
+pub use headers::{Audience, HeaderStyle, ReplyHeaders, ResetForm};
 pub use reply::{Asked, Caller, Reply};

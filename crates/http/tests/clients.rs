@@ -1,6 +1,6 @@
 //! Whom a request comes from, whatever it says of itself.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

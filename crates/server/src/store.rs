@@ -35,6 +35,10 @@ impl From<RedisStore> for AnyStore {
 }
 
 impl Store for AnyStore {
+    fn answers_at_once(&self) -> bool {
+        self.is_in_memory()
+    }
+
     async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
         match self {
             AnyStore::Memory(store) => store.decide(charges),

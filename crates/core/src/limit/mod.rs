@@ -216,6 +216,16 @@ impl Limit {
         }
     }
 
+    /// The longest that a request may be [held back](Decision::delay). `None` if none ever is.
+    #[must_use]
+    #[inline]
+    pub const fn longest_delay(&self) -> Option<Micros> {
+        match &self.algorithm {
+            Algorithm::Shaper(limit) if limit.capacity() > 1 => self.window(),
+            _ => None,
+        }
+    }
+
     /// Whether the limit hands out slots, which must be given back.
     #[must_use]
     pub const fn holds_slots(&self) -> bool {

@@ -99,6 +99,11 @@ impl<S, C: Clock> Limiter<S, C> {
         &self.store
     }
 
+    /// The clock that time is read from while the store is away.
+    pub const fn clock(&self) -> &C {
+        self.fallback.clock()
+    }
+
     /// The present rules.
     pub fn rules(&self) -> Arc<Generation> {
         self.rules.load_full()
@@ -154,7 +159,7 @@ impl<S, C: Clock> Limiter<S, C> {
     }
 
     fn now(&self) -> Timestamp {
-        self.fallback.clock().now()
+        self.clock().now()
     }
 }
 

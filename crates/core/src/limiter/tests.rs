@@ -1,5 +1,6 @@
 use super::*;
 use crate::clock::ManualClock;
+use crate::decision::Outcome;
 use crate::facts::Request;
 use crate::time::{Micros, Timestamp};
 
@@ -196,4 +197,17 @@ fn at_once<T>(answer: impl Future<Output = T>) -> T {
         Poll::Ready(answer) => answer,
         Poll::Pending => panic!("a store in memory never makes anyone wait"),
     }
+}
+
+#[test]
+fn whoever_gives_up_waiting_can_give_back_the_place() {
+    let (limiter, _) = limiter("rules:\n- { id: paced, limit: shaper 1/s queue 3 }\n- { id: plain, limit: 9/s }");
+    let request = Request::new("GET", "/");
+    limiter.check_now(&request);
+    let waiting = limiter.check_now(&request);
+    assert_eq!(waiting.verdict.outcome, Outcome::Allow { delay: Micros::from_secs(1) });
+    let [receipt] = &waiting.receipts[..] else { panic!("{:?}", waiting.receipts) };
+    assert_eq!(receipt.held.len(), 1);
+    assert!(limiter.store().settle(receipt, &[0]) != Settlement::Gone);
+    assert_eq!(limiter.check_now(&request).verdict.outcome, waiting.verdict.outcome);
 }

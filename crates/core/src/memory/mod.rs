@@ -199,6 +199,10 @@ impl<C: Clock> MemoryStore<C> {
 
 /// Nothing here ever waits, so every future is ready at once.
 impl<C: Clock> Store for MemoryStore<C> {
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn decide(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         ready(self.decide(charges))
     }

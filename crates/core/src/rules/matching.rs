@@ -182,7 +182,8 @@ impl<'r> MatchedRule<'r, '_> {
             key: &self.key,
             limit: &limit.limit,
             cost,
-            reserve: limit.reserve,
+            // Whoever gives up waiting in a queue can give back the place in it.
+            reserve: limit.reserve.or_else(|| limit.limit.longest_delay()),
             deadline: self.rule.store_deadline,
         })
     }

@@ -31,6 +31,7 @@ mod keying;
 mod load;
 mod matching;
 mod named;
+mod one;
 mod path;
 mod pattern;
 mod presets;
@@ -48,6 +49,7 @@ pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, 
 pub use load::{Loaded, load, rules_files};
 pub use matching::{Granted, Matched, MatchedRule};
 pub use named::NoSuchKey;
+pub use one::Whom;
 pub use path::normalize;
 pub use rule::{Mode, OnMissingKey, OnStoreFailure, Priority, Rule};
 #[cfg(feature = "schema")]

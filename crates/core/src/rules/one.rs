@@ -1,0 +1,64 @@
+//! One rule, without a file.
+
+use super::RuleSet;
+use super::envoy::Domains;
+use super::fact_name::FactName;
+use super::rule::{Conditions, Cost, KeyPart, Limits, Mode, OnMissingKey, OnStoreFailure, Priority, Rule, RuleLimit};
+use super::tiers::Tiers;
+use crate::key::RuleId;
+use crate::limit::Limit;
+use crate::yaml::Place;
+
+/// Whom a limit is held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Whom {
+    /// All requests together.
+    Everyone,
+    /// Each client by its address; IPv6 by its /64, which is one customer.
+    Address,
+    /// Each user, as verified by whoever asks.
+    User,
+    /// Each API key.
+    ApiKey,
+}
+
+impl RuleSet {
+    /// One rule for all requests: `limit`, for each of `whom`. Requests that do not say who they are share one key.
+    ///
+    /// ```
+    /// use tidegate_core::rules::{RuleSet, Whom};
+    /// use tidegate_core::{Limiter, MemoryStore, Request};
+    ///
+    /// let limiter = Limiter::new(RuleSet::one("api", Whom::User, "1/min".parse()?), MemoryStore::new());
+    /// let request = |user: &str| Request::new("GET", "/").user(user);
+    /// assert!(limiter.check_now(&request("alice")).is_allowed());
+    /// assert!(!limiter.check_now(&request("alice")).is_allowed());
+    /// assert!(limiter.check_now(&request("bob")).is_allowed());
+    /// # Ok::<(), tidegate_core::NotationError>(())
+    /// ```
+    #[must_use]
+    pub fn one(id: &str, whom: Whom, limit: Limit) -> RuleSet {
+        let key = match whom {
+            Whom::Everyone => vec![],
+            Whom::Address => vec![KeyPart::ADDRESS],
+            Whom::User => vec![KeyPart::of(FactName::User)],
+            Whom::ApiKey => vec![KeyPart::of(FactName::ApiKey)],
+        };
+        let limit = RuleLimit { id: RuleId::new(id), limit, cost: Cost::Fixed(1), reserve: None, share: None };
+        let rule = Rule {
+            id: id.into(),
+            place: Place { file: "(no file)".into(), line: 1, column: 1 },
+            conditions: Conditions::default(),
+            key,
+            on_missing_key: OnMissingKey::default(),
+            limits: Limits { default: Some(vec![limit]), ..Limits::default() },
+            mode: Mode::default(),
+            on_store_failure: OnStoreFailure::default(),
+            store_deadline: None,
+            priority: Priority::default(),
+            replaces: Vec::new(),
+            stops: false,
+        };
+        RuleSet::new(vec![rule], Tiers::default(), Domains::default())
+    }
+}

@@ -1,0 +1,277 @@
+//! What clients are told, header by header.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
+
+use http::{HeaderMap, StatusCode};
+use proptest::prelude::*;
+use sfv::{BareItem, List, ListEntry, Parser};
+use smallvec::SmallVec;
+use tidegate_core::rules::{Mode, RuleSet};
+use tidegate_core::{
+    DecidedBy, Decision, Limiter, ManualClock, MemoryStore, Micros, Outcome, Request, RuleId, Ruled, Ruling, Timestamp,
+    Verdict,
+};
+use tidegate_http::{Asked, Audience, Caller, HeaderStyle, Reply, ResetForm};
+
+const NOW: Timestamp = Timestamp::from_secs(1_767_225_600);
+const ASKED: Asked = Asked { at: NOW, caller: Caller::Authenticated, random: 0 };
+
+fn limiter(rules: &str) -> Limiter<MemoryStore<ManualClock>, ManualClock> {
+    let rules = RuleSet::parse("rules.yaml", rules).unwrap_or_else(|findings| panic!("{findings}")).rules;
+    let clock = ManualClock::at(NOW);
+    Limiter::with_clock(rules, MemoryStore::with_clock(clock.clone()), clock)
+}
+
+fn ruled(name: &str, outcome: Outcome) -> Ruled {
+    let decision = Decision { outcome, limit: 10, remaining: 3, reset_after: Micros::new(1_500_001) };
+    let window = Some(Micros::from_secs(60));
+    Ruled { id: RuleId::new(name), mode: Mode::Enforce, decision, window, by: DecidedBy::Store }
+}
+
+fn ruling(ruled: impl IntoIterator<Item = Ruled>) -> Ruling {
+    let ruled: SmallVec<[Ruled; 4]> = ruled.into_iter().collect();
+    let decisions: Vec<_> = ruled.iter().map(|ruled| ruled.decision).collect();
+    Ruling { generation: 1, verdict: Verdict::of(&decisions), refused: None, ruled, receipts: SmallVec::new() }
+}
+
+fn deny(wait: u64) -> Outcome {
+    Outcome::Deny { retry_after: Micros::new(wait) }
+}
+
+const ALLOW: Outcome = Outcome::Allow { delay: Micros::ZERO };
+
+fn headers(ruling: &Ruling, style: &HeaderStyle, asked: Asked) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    Reply::new(ruling, style, asked).write_headers(&mut headers);
+    headers
+}
+
+fn body(ruling: &Ruling, style: &HeaderStyle, asked: Asked) -> serde_json::Value {
+    serde_json::from_slice(&Reply::new(ruling, style, asked).problem()).unwrap()
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name).map(|value| value.to_str().unwrap())
+}
+
+fn list(headers: &HeaderMap, name: &str) -> Vec<(String, Vec<(String, BareItem)>)> {
+    let list: List = Parser::new(headers[name].as_bytes()).parse().unwrap();
+    let entry = |entry: ListEntry| match entry {
+        ListEntry::Item(item) => {
+            let params = item.params.into_iter().map(|(name, value)| (name.as_str().to_owned(), value));
+            (item.bare_item.as_string().unwrap().as_str().to_owned(), params.collect())
+        }
+        ListEntry::InnerList(inner) => panic!("{inner:?}"),
+    };
+    list.into_iter().map(entry).collect()
+}
+
+const RULES: &str = "
+rules:
+  - id: burst
+    limit: 20/s burst 50
+  - id: quota
+    limits:
+      - { name: hourly, limit: sliding 1000/h }
+      - { name: streams, slots: 8, ttl: 2min }
+  - id: stricter
+    limit: 1/h
+    mode: shadow
+";
+
+#[test]
+fn an_allowed_request_is_told_how_it_stands() {
+    let limiter = limiter(RULES);
+    let ruling = limiter.check_now(&Request::new("GET", "/"));
+    let headers = headers(&ruling, &HeaderStyle::default(), ASKED);
+    let policy = "\"burst\";q=50;w=3, \"quota/hourly\";q=1000;w=3600, \"quota/streams\";q=8;qu=\"concurrent-requests\"";
+    assert_eq!(text(&headers, "ratelimit-policy"), Some(policy));
+    let standing = "\"burst\";r=49;t=1, \"quota/hourly\";r=999;t=7200, \"quota/streams\";r=7;t=120";
+    assert_eq!(text(&headers, "ratelimit"), Some(standing));
+    // The slots are closest to their end.
+    assert_eq!(text(&headers, "x-ratelimit-limit"), Some("8"));
+    assert_eq!(text(&headers, "x-ratelimit-remaining"), Some("7"));
+    assert_eq!(text(&headers, "x-ratelimit-reset"), Some("120"));
+    assert_eq!(headers.len(), 5, "{headers:?}");
+}
+
+#[test]
+fn each_family_of_headers_can_be_chosen() {
+    let ruling = ruling([ruled("burst", ALLOW)]);
+    let shown = |style: HeaderStyle| {
+        let headers = headers(&ruling, &style, ASKED);
+        let mut shown: Vec<_> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        shown.sort();
+        shown
+    };
+    let none = HeaderStyle::none();
+    assert!(shown(none).is_empty());
+    assert_eq!(shown(HeaderStyle { bucket: true, ..none }), ["x-ratelimit-bucket: burst"]);
+    assert_eq!(shown(HeaderStyle { reset_after: true, ..none }), ["x-ratelimit-reset-after: 1.501"]);
+    assert_eq!(
+        shown(HeaderStyle { x_ratelimit: Some(ResetForm::Delta), ..none }),
+        ["x-ratelimit-limit: 10", "x-ratelimit-remaining: 3", "x-ratelimit-reset: 2"]
+    );
+    assert_eq!(
+        shown(HeaderStyle { x_ratelimit: Some(ResetForm::Epoch), ..none }),
+        ["x-ratelimit-limit: 10", "x-ratelimit-remaining: 3", "x-ratelimit-reset: 1767225602"]
+    );
+    assert_eq!(
+        shown(HeaderStyle { ietf: true, ..none }),
+        ["ratelimit-policy: \"burst\";q=10;w=60", "ratelimit: \"burst\";r=3;t=2"]
+    );
+    assert!(shown(HeaderStyle { on_allowed: false, ..HeaderStyle::default() }).is_empty());
+}
+
+#[test]
+fn a_reset_is_the_same_second_in_every_answer_of_a_window() {
+    let limiter = limiter("rules: [{ id: daily, limit: fixed 1000/day }]");
+    let style = HeaderStyle { x_ratelimit: Some(ResetForm::Epoch), ..HeaderStyle::none() };
+    for late in [0, 1, 400_000, 999_999] {
+        let ruling = limiter.check_now(&Request::new("GET", "/"));
+        let asked = Asked { at: NOW - Micros::new(late), ..ASKED };
+        assert_eq!(headers(&ruling, &style, asked)["x-ratelimit-reset"], "1767312000");
+    }
+}
+
+#[test]
+fn a_denial_names_the_limits_that_deny_and_says_when_to_come_back() {
+    let ruling = ruling([ruled("burst", deny(1)), ruled("quota", ALLOW), ruled("daily", deny(59_000_001))]);
+    let response = Reply::new(&ruling, &HeaderStyle::default(), ASKED).response();
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    assert_eq!(response.headers()["retry-after"], "60");
+    assert_eq!(list(response.headers(), "ratelimit-policy").len(), 3);
+    let expected = serde_json::json!({
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        "title": "The assigned quota has been exceeded",
+        "status": 429,
+        "detail": "Too many requests. Try again in 60 s.",
+        "violated-policies": ["burst", "daily"],
+    });
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(response.body()).unwrap(), expected);
+}
+
+#[test]
+fn what_never_fits_is_not_asked_to_come_back() {
+    let ruling = ruling([ruled("burst", Outcome::TooLarge { max: 10 }), ruled("daily", deny(1))]);
+    let style = HeaderStyle::default();
+    let reply = Reply::new(&ruling, &style, ASKED);
+    assert_eq!((reply.status(), reply.retry_after()), (StatusCode::TOO_MANY_REQUESTS, None));
+    assert!(!reply.response().headers().contains_key("retry-after"));
+    let body = body(&ruling, &style, ASKED);
+    assert_eq!(
+        body["detail"],
+        "This request costs more than can ever pass at once, which is 10. Trying again is no use."
+    );
+}
+
+#[test]
+fn strangers_learn_when_to_come_back_and_nothing_more() {
+    let style =
+        HeaderStyle { audience: Audience::Authenticated, bucket: true, reset_after: true, ..HeaderStyle::default() };
+    let stranger = Asked { caller: Caller::Unauthenticated, ..ASKED };
+    let denied = ruling([ruled("burst", deny(2_000_000))]);
+    let shown = headers(&denied, &style, stranger);
+    assert_eq!((shown.len(), text(&shown, "retry-after")), (1, Some("2")));
+    assert_eq!(body(&denied, &style, stranger).get("violated-policies"), None);
+    let too_large = ruling([ruled("burst", Outcome::TooLarge { max: 10 })]);
+    assert!(!body(&too_large, &style, stranger)["detail"].as_str().unwrap().contains("10"));
+    assert!(headers(&ruling([ruled("burst", ALLOW)]), &style, stranger).is_empty());
+    assert_eq!(headers(&denied, &style, ASKED).len(), 8);
+}
+
+#[test]
+fn a_request_without_its_key_is_forbidden() {
+    let limiter = limiter("rules: [{ id: keyed, key: user, on_missing_key: refuse, limit: 10/s }]");
+    let ruling = limiter.check_now(&Request::new("GET", "/"));
+    let response = Reply::new(&ruling, &HeaderStyle::default(), ASKED).response();
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    assert!(!response.headers().contains_key("retry-after"));
+    assert_eq!(body(&ruling, &HeaderStyle::default(), ASKED)["title"], "Forbidden");
+}
+
+#[test]
+fn a_store_that_is_away_is_nobodys_quota() {
+    let away = |by| Ruled { by, ..ruled("login", deny(1_000_000)) };
+    for (ruled, status) in [
+        (vec![away(DecidedBy::Deny)], 503),
+        (vec![away(DecidedBy::AllowEnded), ruled("burst", ALLOW)], 503),
+        (vec![away(DecidedBy::Local)], 429),
+        (vec![away(DecidedBy::Deny), ruled("burst", deny(1))], 429),
+    ] {
+        let ruling = ruling(ruled);
+        let response = Reply::new(&ruling, &HeaderStyle::default(), ASKED).response();
+        assert_eq!(response.status().as_u16(), status);
+        assert_eq!(response.headers()["retry-after"], "1");
+    }
+}
+
+#[test]
+fn a_request_that_nothing_limits_has_no_headers() {
+    assert!(headers(&ruling([]), &HeaderStyle::default(), ASKED).is_empty());
+}
+
+#[test]
+fn what_was_there_under_the_same_name_is_replaced() {
+    let mut headers = HeaderMap::new();
+    headers.append("x-ratelimit-limit", 1.into());
+    headers.append("x-ratelimit-limit", 2.into());
+    Reply::new(&ruling([ruled("burst", ALLOW)]), &HeaderStyle::default(), ASKED).write_headers(&mut headers);
+    assert_eq!(headers.get_all("x-ratelimit-limit").iter().collect::<Vec<_>>(), ["10"]);
+}
+
+#[test]
+fn grpc_tells_it_in_headers() {
+    let style = HeaderStyle::default();
+    let grpc = |ruled| Reply::new(&ruling([ruled]), &style, ASKED).grpc_headers();
+    let denied = grpc(ruled("burst", deny(1_500_000)));
+    assert_eq!((text(&denied, "grpc-status"), text(&denied, "content-type")), (Some("8"), Some("application/grpc")));
+    assert_eq!(text(&denied, "grpc-message"), Some("Too many requests. Try again in 2 s."));
+    assert!(denied.contains_key("grpc-status-details-bin"));
+    let never = grpc(ruled("burst", Outcome::TooLarge { max: 1 }));
+    assert_eq!((text(&never, "grpc-status"), never.get("grpc-status-details-bin")), (Some("8"), None));
+    let away = grpc(Ruled { by: DecidedBy::Deny, ..ruled("burst", deny(1)) });
+    assert_eq!(text(&away, "grpc-status"), Some("14"));
+}
+
+#[test]
+fn grpc_is_known_by_its_content_type() {
+    for (kind, expected) in [
+        ("application/grpc", true),
+        ("application/grpc+proto", true),
+        ("application/grpc;charset=utf-8", true),
+        ("application/grpc-web", false),
+        ("application/json", false),
+    ] {
+        let headers = HeaderMap::from_iter([(http::header::CONTENT_TYPE, kind.parse().unwrap())]);
+        assert_eq!(tidegate_http::is_grpc(&headers), expected, "{kind}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn waiting_as_told_is_always_enough(wait in 1_u64..1 << 53, jitter in 0_u64..1 << 40, random in any::<u64>()) {
+        let style = HeaderStyle { jitter: Micros::new(jitter), ..HeaderStyle::default() };
+        let ruling = ruling([ruled("burst", deny(wait))]);
+        let told = headers(&ruling, &style, Asked { random, ..ASKED });
+        let told: u64 = text(&told, "retry-after").unwrap().parse().unwrap();
+        prop_assert!(told >= 1 && told * 1_000_000 >= wait);
+        prop_assert!(told <= (wait + jitter).div_ceil(1_000_000));
+    }
+
+    #[test]
+    fn every_name_and_number_makes_a_list(
+        name in "\\PC{1,20}|[\"\\\\ -~]{1,9}", limit in any::<u64>(), left in any::<u64>(), reset in any::<u64>(),
+    ) {
+        let decision = Decision { outcome: ALLOW, limit, remaining: left, reset_after: Micros::new(reset) };
+        let ruling = ruling([Ruled { decision, ..ruled(&name, ALLOW) }, ruled("plain", ALLOW)]);
+        let style = HeaderStyle { bucket: true, ..HeaderStyle::default() };
+        let headers = headers(&ruling, &style, ASKED);
+        let names = |header| list(&headers, header).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        prop_assert_eq!(names("ratelimit-policy").len(), 2);
+        prop_assert_eq!(names("ratelimit-policy"), names("ratelimit"));
+        prop_assert!(headers.contains_key("x-ratelimit-bucket"));
+    }
+}

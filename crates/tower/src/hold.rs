@@ -1,0 +1,134 @@
+//! What a request holds while it is under way.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use smallvec::SmallVec;
+use tidegate_core::{Algorithm, Clock, Held, Limiter, Micros, Receipt, Store};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use crate::cost::ActualCost;
+
+/// Slots, reserved costs and a place in a queue. Dropping it gives them back, as far as the request has come.
+pub(crate) struct Hold<S: Store + 'static, C: Clock + 'static> {
+    limiter: Arc<Limiter<S, C>>,
+    receipts: SmallVec<[Receipt; 1]>,
+    stage: Stage,
+    cost: Option<ActualCost>,
+    runtime: Option<Handle>,
+    keeper: Option<AbortHandle>,
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It waits in a queue.
+    Waiting,
+    /// The service has it.
+    Running,
+    /// The service has answered, and the body is on its way.
+    Responding,
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
+    /// Holds what these receipts are for; `None` if that is nothing.
+    pub(crate) fn of(limiter: &Arc<Limiter<S, C>>, receipts: SmallVec<[Receipt; 1]>) -> Option<Hold<S, C>> {
+        if receipts.is_empty() {
+            return None;
+        }
+        let runtime = Handle::try_current().ok();
+        let keeper = runtime.as_ref().and_then(|runtime| keeper(runtime, limiter, &receipts));
+        Some(Hold { limiter: Arc::clone(limiter), receipts, stage: Stage::Waiting, cost: None, runtime, keeper })
+    }
+
+    /// The request leaves the queue and goes to the service. `None` if there is nothing more to give back.
+    pub(crate) fn run(mut self) -> Option<Hold<S, C>> {
+        self.stage = Stage::Running;
+        let is_place = |held: &Held| matches!(held.limit.algorithm(), Algorithm::Shaper(_));
+        if !self.receipts.iter().flat_map(|receipt| &receipt.held).all(is_place) {
+            return Some(self);
+        }
+        // Settling a place at what it took changes nothing but the store's books, which is not worth a journey.
+        if !self.limiter.store().answers_at_once() {
+            self.receipts.clear();
+        }
+        None
+    }
+
+    /// The service has answered, and says what the request really cost.
+    pub(crate) fn respond(&mut self, cost: Option<ActualCost>) {
+        self.stage = Stage::Responding;
+        self.cost = cost;
+    }
+
+    fn actual(&self, held: &Held) -> u64 {
+        match (held.limit.algorithm(), self.stage) {
+            (Algorithm::Concurrency(_), _) | (_, Stage::Waiting) => 0,
+            (Algorithm::Shaper(_), Stage::Running | Stage::Responding) => held.taken,
+            (_, Stage::Running) => 0,
+            (_, Stage::Responding) => {
+                self.cost.as_ref().and_then(|cost| cost.of(held.rule.as_str())).unwrap_or(held.taken)
+            }
+        }
+    }
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Drop for Hold<S, C> {
+    fn drop(&mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.abort();
+        }
+        if self.receipts.is_empty() {
+            return;
+        }
+        let receipts = std::mem::take(&mut self.receipts).into_iter().map(|receipt| {
+            let actual: SmallVec<[u64; 4]> = receipt.held.iter().map(|held| self.actual(held)).collect();
+            (receipt, actual)
+        });
+        let settled = settle(Arc::clone(&self.limiter), receipts.collect());
+        if self.limiter.store().answers_at_once() {
+            let _ = pin!(settled).poll(&mut Context::from_waker(Waker::noop()));
+        } else if let Some(runtime) = &self.runtime {
+            runtime.spawn(settled);
+        }
+    }
+}
+
+async fn settle<S: Store, C: Clock>(
+    limiter: Arc<Limiter<S, C>>,
+    receipts: SmallVec<[(Receipt, SmallVec<[u64; 4]>); 1]>,
+) {
+    for (receipt, actual) in receipts {
+        if let Err(error) = limiter.settle(&receipt, &actual).await {
+            tracing::warn!(%error, receipt = %receipt.id, "not settled; its slots come back when their lease ends");
+        }
+    }
+}
+
+/// Renews the leases of slots for as long as they are held: a crash frees them, a slow client does not.
+fn keeper<S: Store + 'static, C: Clock + 'static>(
+    runtime: &Handle,
+    limiter: &Arc<Limiter<S, C>>,
+    receipts: &[Receipt],
+) -> Option<AbortHandle> {
+    let leases = receipts.iter().flat_map(|receipt| &receipt.held).filter_map(|held| match held.limit.algorithm() {
+        Algorithm::Concurrency(limit) => Some(limit.ttl()),
+        _ => None,
+    });
+    let every = Micros::new(leases.min()?.get() / 3);
+    let (limiter, receipts): (_, SmallVec<[Receipt; 1]>) = (Arc::clone(limiter), receipts.into());
+    let keeping = async move {
+        loop {
+            tokio::time::sleep(every.into()).await;
+            for receipt in &receipts {
+                if let Err(error) = limiter.renew(receipt).await {
+                    tracing::debug!(%error, receipt = %receipt.id, "not renewed; tried again before the lease ends");
+                }
+            }
+        }
+    };
+    Some(runtime.spawn(keeping).abort_handle())
+}

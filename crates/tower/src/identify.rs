@@ -1,0 +1,95 @@
+//! Who makes a request.
+
+use http::HeaderName;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use tidegate_http::HttpFacts;
+
+/// Adds what is known of whoever makes a request to its facts, for rules to key and match by.
+///
+/// It is called for each request, before the rules, so it should look up rather than verify: whatever verifies tokens runs
+/// in a layer outside this one and leaves what it found in the request's extensions.
+///
+/// ```
+/// use http::request::Parts;
+/// use tidegate_http::HttpFacts;
+/// use tidegate_tower::Identify;
+///
+/// /// What the authentication layer leaves behind.
+/// #[derive(Clone)]
+/// struct Account { name: String, plan: &'static str }
+///
+/// struct ByAccount;
+///
+/// impl Identify for ByAccount {
+///     fn identify<'a>(&self, head: &'a Parts, facts: HttpFacts<'a>) -> HttpFacts<'a> {
+///         match head.extensions.get::<Account>() {
+///             Some(account) => facts.user(&account.name).tier(account.plan),
+///             None => facts,
+///         }
+///     }
+/// }
+/// ```
+pub trait Identify: Send + Sync {
+    /// The facts, with more known.
+    fn identify<'a>(&self, head: &'a Parts, facts: HttpFacts<'a>) -> HttpFacts<'a>;
+}
+
+impl<F> Identify for F
+where
+    F: for<'a> Fn(&'a Parts, HttpFacts<'a>) -> HttpFacts<'a> + Send + Sync,
+{
+    fn identify<'a>(&self, head: &'a Parts, facts: HttpFacts<'a>) -> HttpFacts<'a> {
+        self(head, facts)
+    }
+}
+
+/// Takes the API key from a header; of `Authorization`, what stands behind `Bearer`.
+///
+/// Whoever can make up keys that nobody refuses has as many limits as he likes. Use it where unknown keys are refused, or
+/// beside a rule that is keyed by `address`.
+#[derive(Clone, Debug)]
+pub struct ApiKeyHeader(pub HeaderName);
+
+impl Identify for ApiKeyHeader {
+    fn identify<'a>(&self, head: &'a Parts, facts: HttpFacts<'a>) -> HttpFacts<'a> {
+        let Some(value) = head.headers.get(&self.0) else { return facts };
+        let key = if self.0 == AUTHORIZATION { bearer(value.as_bytes()) } else { Some(value.as_bytes()) };
+        match key {
+            Some(key) => facts.api_key(String::from_utf8_lossy(key)),
+            None => facts,
+        }
+    }
+}
+
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use tidegate_core::{Fact, Facts};
+
+    use super::*;
+
+    #[test]
+    fn an_api_key_is_found_where_it_is_said_to_be() {
+        for (header, value, key) in [
+            ("x-api-key", "k_1", Some("k_1")),
+            ("authorization", "bearer  k_1", Some("k_1")),
+            ("authorization", "Basic k_1", None),
+            ("authorization", "k_1", None),
+            ("x-other", "k_1", None),
+        ] {
+            let (head, ()) = Request::get("/").header(header, value).body(()).unwrap().into_parts();
+            for name in ["x-api-key", "authorization"] {
+                let by = ApiKeyHeader(HeaderName::from_static(name));
+                let facts = by.identify(&head, HttpFacts::new(&head.method, &head.uri, &head.headers));
+                let expected = key.filter(|_| header == name);
+                assert_eq!(facts.get(Fact::ApiKey).as_deref(), expected, "{name}: {header}: {value}");
+            }
+        }
+    }
+}

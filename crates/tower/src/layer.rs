@@ -1,0 +1,147 @@
+//! The layer.
+
+use std::sync::Arc;
+
+use http::HeaderName;
+use http::request::Parts;
+use tidegate_core::rules::{RuleSet, Whom};
+use tidegate_core::{Clock, Limit, Limiter, MemoryStore, Ruling, Store, SystemClock};
+use tidegate_http::{HeaderStyle, HttpFacts, TrustedProxies};
+use tower_layer::Layer;
+
+use crate::identify::Identify;
+use crate::service::RateLimit;
+use crate::settings::Settings;
+
+/// Puts rate limits in front of a service. Clones share what was counted.
+///
+/// ```
+/// use tidegate_core::rules::RuleSet;
+/// use tidegate_http::{ForwardingHeader, TrustedProxies};
+/// use tidegate_tower::RateLimitLayer;
+///
+/// let rules = RuleSet::parse("rules.yaml", "
+/// rules:
+///   - id: login
+///     match: { method: POST, path: /login }
+///     key: address
+///     limit: log 5/min
+///   - id: exports
+///     match: { path: /exports/** }
+///     key: user
+///     limit: concurrent 2 ttl 1min
+/// ");
+/// let layer = RateLimitLayer::rules(rules.map_err(|findings| findings.to_string())?.rules)
+///     .trusting(TrustedProxies::parse(["10.0.0.0/8"], ForwardingHeader::XForwardedFor).map_err(|error| error.to_string())?)
+///     .identify_with(|head, facts| match head.headers.get("x-user") {
+///         Some(user) => facts.user(String::from_utf8_lossy(user.as_bytes())),
+///         None => facts,
+///     });
+/// # let _: RateLimitLayer = layer;
+/// # Ok::<(), String>(())
+/// ```
+pub struct RateLimitLayer<S = MemoryStore, C = SystemClock> {
+    settings: Settings<S, C>,
+}
+
+impl RateLimitLayer {
+    /// Holds each client to `limit`, by its address.
+    #[must_use]
+    pub fn per_client(limit: Limit) -> RateLimitLayer {
+        RateLimitLayer::one(Whom::Address, limit)
+    }
+
+    /// Holds each of `whom` to `limit`.
+    #[must_use]
+    pub fn one(whom: Whom, limit: Limit) -> RateLimitLayer {
+        RateLimitLayer::rules(RuleSet::one("requests", whom, limit))
+    }
+
+    /// Enforces rules, with state in this process's memory.
+    #[must_use]
+    pub fn rules(rules: RuleSet) -> RateLimitLayer {
+        RateLimitLayer::new(Arc::new(Limiter::new(rules, MemoryStore::new())))
+    }
+}
+
+impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
+    /// Enforces what a limiter decides. Others may share it, replace its rules, and peek.
+    #[must_use]
+    pub fn new(limiter: Arc<Limiter<S, C>>) -> RateLimitLayer<S, C> {
+        let settings = Settings {
+            limiter,
+            proxies: Arc::new(TrustedProxies::none()),
+            identify: None,
+            style: HeaderStyle::default(),
+            cost_header: None,
+            inspect: None,
+            told: Arc::default(),
+        };
+        RateLimitLayer { settings }
+    }
+
+    /// Believes what these proxies say of their clients' addresses. Without it, the peer is the client.
+    #[must_use]
+    pub fn trusting(mut self, proxies: TrustedProxies) -> RateLimitLayer<S, C> {
+        self.settings.proxies = Arc::new(proxies);
+        self
+    }
+
+    /// Asks this who makes each request.
+    #[must_use]
+    pub fn identify(mut self, identify: impl Identify + 'static) -> RateLimitLayer<S, C> {
+        self.settings.identify = Some(Arc::new(identify));
+        self
+    }
+
+    /// Asks this closure who makes each request.
+    #[must_use]
+    pub fn identify_with<F>(self, identify: F) -> RateLimitLayer<S, C>
+    where
+        F: for<'a> Fn(&'a Parts, HttpFacts<'a>) -> HttpFacts<'a> + Send + Sync + 'static,
+    {
+        self.identify(identify)
+    }
+
+    /// Tells clients how they stand in these headers.
+    #[must_use]
+    pub fn headers(mut self, style: HeaderStyle) -> RateLimitLayer<S, C> {
+        self.settings.style = style;
+        self
+    }
+
+    /// Settles reserved costs at what responses say in this header, where the service does not say it by
+    /// [`ActualCost`](crate::ActualCost). The header goes on to the client.
+    #[must_use]
+    pub fn cost_header(mut self, name: HeaderName) -> RateLimitLayer<S, C> {
+        self.settings.cost_header = Some(name);
+        self
+    }
+
+    /// Shows each ruling to this, for metrics and logs, before the request goes on.
+    #[must_use]
+    pub fn inspect(mut self, inspect: impl Fn(&Ruling) + Send + Sync + 'static) -> RateLimitLayer<S, C> {
+        self.settings.inspect = Some(Arc::new(inspect));
+        self
+    }
+
+    /// What decides.
+    #[must_use]
+    pub const fn limiter(&self) -> &Arc<Limiter<S, C>> {
+        &self.settings.limiter
+    }
+}
+
+impl<S, C> Clone for RateLimitLayer<S, C> {
+    fn clone(&self) -> RateLimitLayer<S, C> {
+        RateLimitLayer { settings: self.settings.clone() }
+    }
+}
+
+impl<Svc, S, C> Layer<Svc> for RateLimitLayer<S, C> {
+    type Service = RateLimit<Svc, S, C>;
+
+    fn layer(&self, inner: Svc) -> RateLimit<Svc, S, C> {
+        RateLimit { inner, settings: Arc::new(self.settings.clone()) }
+    }
+}

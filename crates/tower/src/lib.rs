@@ -1,0 +1,44 @@
+//! Tidegate in front of any HTTP service: one [`Layer`](tower_layer::Layer) for axum, tonic, hyper and whatever else
+//! speaks [`http`].
+//!
+//! ```
+//! use axum::{Router, routing::get};
+//! use tidegate_tower::RateLimitLayer;
+//!
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(RateLimitLayer::per_client("20/s burst 50".parse()?));
+//! # Ok::<(), tidegate_core::NotationError>(())
+//! ```
+//!
+//! A request is held against the rules before the service sees it. One that does not go ahead is answered here: 429 with
+//! `Retry-After` and a problem body, or `RESOURCE_EXHAUSTED` with `RetryInfo` if it speaks gRPC. One that does goes to the
+//! service, perhaps after a delay if a rule shapes traffic, and its response tells the client how it stands.
+//!
+//! # What is given back
+//! Slots of concurrency limits are held until the *body* of the response has ended, failed or been dropped, and their
+//! leases are renewed until then. Reserved costs are settled at the same moment, at what the service [says](ActualCost) or
+//! else as they were taken. If there is no response, because the client has gone away or the service has failed, slots,
+//! reserved costs and places in queues are given back.
+//!
+//! # What it needs
+//! With a store in memory a decision is made on the spot: nothing is awaited, spawned or put in a box. Rules that shape or
+//! limit concurrency, and stores elsewhere, need a tokio runtime.
+
+mod body;
+mod cost;
+mod future;
+mod hold;
+mod identify;
+mod layer;
+mod peer;
+mod service;
+mod settings;
+
+pub use body::ResponseBody;
+pub use cost::ActualCost;
+pub use future::ResponseFuture;
+pub use identify::{ApiKeyHeader, Identify};
+pub use layer::RateLimitLayer;
+pub use peer::Peer;
+pub use service::RateLimit;

@@ -1,0 +1,73 @@
+//! The service.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tidegate_core::{Clock, MemoryStore, Store, SystemClock};
+use tower_service::Service;
+
+use crate::body::ResponseBody;
+use crate::future::ResponseFuture;
+use crate::settings::{Admission, Settings};
+
+/// A service behind rate limits. Made by a [`RateLimitLayer`](crate::RateLimitLayer).
+///
+/// Its errors are those of the service within: a limit never fails a request, it answers it.
+pub struct RateLimit<Svc, S = MemoryStore, C = SystemClock> {
+    pub(crate) inner: Svc,
+    pub(crate) settings: Arc<Settings<S, C>>,
+}
+
+impl<Svc: Clone, S, C> Clone for RateLimit<Svc, S, C> {
+    fn clone(&self) -> RateLimit<Svc, S, C> {
+        RateLimit { inner: self.inner.clone(), settings: Arc::clone(&self.settings) }
+    }
+}
+
+impl<Svc, S, C, B, R> Service<Request<B>> for RateLimit<Svc, S, C>
+where
+    Svc: Service<Request<B>, Response = Response<R>> + Clone,
+    R: Body<Data = Bytes>,
+    S: Store + 'static,
+    C: Clock + 'static,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = Svc::Error;
+    type Future = ResponseFuture<Svc, B, S, C>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Svc::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> ResponseFuture<Svc, B, S, C> {
+        let (head, body) = request.into_parts();
+        if let Some(admission) = self.settings.ask_now(&head) {
+            let request = Request::from_parts(head, body);
+            return match admission {
+                Admission::Granted(mut granted) if granted.delay.is_zero() => {
+                    granted.run();
+                    ResponseFuture::serving(self.inner.call(request), granted)
+                }
+                Admission::Granted(granted) => ResponseFuture::waiting(self.take_ready(), request, granted),
+                Admission::Refused(response) => ResponseFuture::refused(response),
+            };
+        }
+        let settings = Arc::clone(&self.settings);
+        let asking = async move {
+            let admission = settings.ask(&head).await;
+            (head, admission)
+        };
+        ResponseFuture::asking(Box::pin(asking), self.take_ready(), body)
+    }
+}
+
+impl<Svc: Clone, S, C> RateLimit<Svc, S, C> {
+    /// The service that said it was ready, for a request that comes to it later. A clone takes its place.
+    fn take_ready(&mut self) -> Svc {
+        let clone = self.inner.clone();
+        std::mem::replace(&mut self.inner, clone)
+    }
+}

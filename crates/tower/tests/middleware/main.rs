@@ -1,0 +1,12 @@
+//! The layer around real services: what passes, what is refused, and that everything comes back.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
+
+mod axum;
+mod deciding;
+mod distant;
+mod giving_back;
+mod hyper;
+mod shaping;
+mod support;
+mod tonic;
