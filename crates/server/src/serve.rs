@@ -1,14 +1,276 @@
 //! The life of a server.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use tidegate_core::Limiter;
+use tidegate_core::rules::{Diagnostics, Loaded, RuleSet, load};
+use tidegate_redis::steering::{Event, Following, NoRuntime, Node, Steering};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::Configuration;
 use crate::engine::Engine;
-use crate::listen::{ListenError, Listener, Peer, Settings, Stream};
+use crate::listen::{ListenError, Listener, Peer, Settings, Stream, Tls};
+use crate::watch::{Watch, WatchError};
+use crate::{api, resp};
+
+/// The rules of a server that was given none.
+pub const EXAMPLE_RULES: &str = include_str!("example/rules.yaml");
+
+/// How often the store is told of what was admitted without it, and certificates are looked at.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The rules cannot be used.
+    #[error("{0}")]
+    Rules(Diagnostics),
+    /// The store cannot be opened.
+    #[error("the store cannot be opened: {0}")]
+    Store(#[from] tidegate_redis::SettingsError),
+    /// A door cannot be opened.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// What is published for the fleet cannot be followed.
+    #[error(transparent)]
+    Follow(#[from] NoRuntime),
+    /// The rules cannot be followed.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// Nobody could come in.
+    #[error("all doors are off: set `api.listen` or `resp.listen`")]
+    NoDoor,
+}
+
+/// A server that is up.
+pub struct Server {
+    /// What decides.
+    pub engine: Arc<Engine>,
+    /// Where the HTTP door listens, if it is open.
+    pub api: Option<SocketAddr>,
+    /// Where the Redis door listens, if it is open.
+    pub resp: Option<SocketAddr>,
+    /// How many rules there were at the start.
+    pub rules: usize,
+    doors: Doors,
+    stop: CancellationToken,
+    watch: Option<Watch>,
+    following: Option<Following>,
+    certificates: Vec<Arc<Tls>>,
+}
+
+impl Server {
+    /// Opens the store and the doors. From then on it serves.
+    ///
+    /// # Errors
+    /// If the rules, the store or an address cannot be used.
+    pub fn start(configuration: Configuration) -> Result<Server, ServeError> {
+        let Configuration { rules: paths, store, api, http, resp, redis_protocol, certificates, .. } = configuration;
+        make_room_for_connections();
+        let loaded = load_rules(&paths)?;
+        let rules = loaded.rules.rules().len();
+        for warning in &loaded.warnings.0 {
+            tracing::warn!(place = %warning.place, "{}", warning.problem);
+        }
+        let (steering, store) = (store.steering()?, store.open()?);
+        let engine = Arc::new(Engine::new(Limiter::new(loaded.rules, store)));
+        let stop = CancellationToken::new();
+        let mut doors = Doors::new(Arc::clone(&engine), stop.clone());
+        let api = match api {
+            Some(settings) => Some(doors.open(settings, api::door(http, Arc::clone(&engine), stop.clone()))?),
+            None => None,
+        };
+        let resp = match resp {
+            Some(settings) => Some(doors.open(settings, redis_door(&engine, redis_protocol))?),
+            None => None,
+        };
+        if api.is_none() && resp.is_none() {
+            return Err(ServeError::NoDoor);
+        }
+        let are_published = Arc::new(AtomicBool::new(false));
+        let following = match steering {
+            Some(steering) => Some(follow_fleet(&steering, &engine, &are_published)?),
+            None => None,
+        };
+        let watch =
+            if paths.is_empty() { None } else { Some(follow_files(paths, loaded.files, &engine, are_published)?) };
+        Ok(Server { engine, api, resp, rules, doors, stop, watch, following, certificates })
+    }
+
+    /// Serves until a signal says to stop (SIGTERM, SIGINT), then finishes what is in flight. SIGHUP reads rules and
+    /// certificates again. A second signal to stop cuts what is still open.
+    pub async fn until_stopped(mut self, mut signals: Signals) {
+        let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
+        housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                told = signals.next() => match told {
+                    Told::Stop => break,
+                    Told::Reload => self.reload(),
+                },
+                _ = housekeeping.tick() => self.keep_house().await,
+            }
+        }
+        tracing::info!("stopping: no new connections, those in flight are finished");
+        self.stop.cancel();
+        tokio::select! {
+            () = self.doors.closed() => {}
+            () = signals.stop() => tracing::warn!("told twice to stop: connections are cut"),
+        }
+        if let Some(following) = self.following.take() {
+            let _ = tokio::time::timeout(HOUSEKEEPING, following.stop()).await;
+        }
+        // What was admitted without the store is told to it, if it is there again.
+        let _ = tokio::time::timeout(HOUSEKEEPING, self.engine.limiter().report_local()).await;
+    }
+
+    /// Reads rules and certificates again, changed or not.
+    pub fn reload(&self) {
+        tracing::info!("reloading");
+        if let Some(watch) = &self.watch {
+            watch.reload();
+        }
+        self.reload_certificates();
+    }
+
+    async fn keep_house(&self) {
+        self.engine.limiter().report_local().await;
+        self.reload_certificates();
+    }
+
+    fn reload_certificates(&self) {
+        for tls in &self.certificates {
+            match tls.reload() {
+                Ok(true) => tracing::info!("new certificates are in use"),
+                Ok(false) => {}
+                Err(error) => tracing::error!(%error, "certificates cannot be used: those in use stay"),
+            }
+        }
+    }
+}
+
+fn load_rules(paths: &[PathBuf]) -> Result<Loaded, ServeError> {
+    if paths.is_empty() {
+        return RuleSet::parse("the example", EXAMPLE_RULES).map_err(ServeError::Rules);
+    }
+    load(paths).map_err(ServeError::Rules)
+}
+
+/// The door for clients of Redis.
+fn redis_door(
+    engine: &Arc<Engine>,
+    settings: resp::Settings,
+) -> impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> api::Serving + Send + Sync + 'static {
+    let door = Arc::new(resp::Door::new(Arc::clone(engine), settings));
+    move |stream, peer, _, stop| {
+        let door = Arc::clone(&door);
+        Box::pin(async move { door.serve(stream, peer.address, stop).await })
+    }
+}
+
+/// Follows what is published for the fleet, and notes whether the rules in force are such.
+fn follow_fleet(steering: &Steering, engine: &Engine, are_published: &Arc<AtomicBool>) -> Result<Following, NoRuntime> {
+    let are_published = Arc::clone(are_published);
+    steering.follow(engine.shared_limiter(), Node::here(), move |event| match event {
+        Event::Applied { version, rules, generation, unknown } => {
+            are_published.store(rules > 0, Ordering::Relaxed);
+            tracing::info!(version, generation, "what is published for the fleet is in force");
+            if !unknown.is_empty() {
+                tracing::warn!(rules = unknown.join(", "), "rules are switched that are not here");
+            }
+        }
+        Event::Refused { version, reason } => {
+            tracing::error!(version, "what is published for the fleet cannot be used: {reason}");
+        }
+        Event::Lost { reason } => tracing::warn!(reason, "what is published for the fleet cannot be seen"),
+        Event::Unreported { reason } => tracing::warn!(reason, "the fleet is not told of this node"),
+        event => tracing::debug!(?event, "the fleet"),
+    })
+}
+
+/// Follows the rules files. A broken file changes nothing, nor does any while published rules are in force.
+fn follow_files(
+    paths: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+    engine: &Arc<Engine>,
+    are_published: Arc<AtomicBool>,
+) -> Result<Watch, WatchError> {
+    let engine = Arc::clone(engine);
+    Watch::start(paths, files, move |result| match result {
+        Ok(_) if are_published.load(Ordering::Relaxed) => {
+            tracing::warn!("the rules files are left alone: rules that are published for the fleet are in force");
+        }
+        Ok(loaded) => {
+            let rules = loaded.rules.rules().len();
+            let generation = engine.limiter().replace(loaded.rules);
+            tracing::info!(generation, rules, "new rules are in force");
+        }
+        Err(findings) => {
+            tracing::error!(errors = findings.errors(), "the rules cannot be used: those in force stay\n{findings}");
+        }
+    })
+}
+
+/// As many files as the system lets us have: connections are files.
+fn make_room_for_connections() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum {
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "the limit on open files cannot be raised");
+        }
+    }
+}
+
+/// What a process may be told from outside.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Stop,
+    Reload,
+}
+
+impl Signals {
+    /// Receives signals from now on: they no longer end the process by themselves.
+    ///
+    /// # Errors
+    /// If the system does not let it.
+    pub fn receive() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hangup.recv() => Told::Reload,
+        }
+    }
+
+    async fn stop(&mut self) {
+        while self.next().await != Told::Stop {}
+    }
+}
 
 /// Doors that are open to one engine. They close when told to.
 pub struct Doors {
@@ -32,7 +294,7 @@ impl Doors {
     pub fn open<F>(
         &mut self,
         settings: Settings,
-        serve_connection: impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> F + Send + 'static,
+        serve_connection: impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> F + Send + Sync + 'static,
     ) -> Result<SocketAddr, ListenError>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -46,7 +308,7 @@ impl Doors {
     }
 
     /// Waits until all doors are closed, which begins when they are told to stop.
-    pub async fn closed(mut self) {
+    pub async fn closed(&mut self) {
         while self.open.join_next().await.is_some() {}
     }
 }

@@ -41,18 +41,18 @@ enum Wake {
 pub struct WatchError(#[from] std::io::Error);
 
 impl Watch {
-    /// Follows the files and folders at `paths`, as they were when `loaded` was read from them. Each time that their
+    /// Follows the files and folders at `paths`, of which `files` were read ([`Loaded::files`]). Each time that their
     /// contents change they are loaded anew and `tell` is called with the result, on a thread of its own.
     ///
     /// # Errors
     /// If no thread can be had.
     pub fn start(
         paths: Vec<PathBuf>,
-        loaded: &Loaded,
+        files: Vec<PathBuf>,
         tell: impl FnMut(Result<Loaded, Diagnostics>) + Send + 'static,
     ) -> Result<Watch, WatchError> {
         let (wake, wakes) = mpsc::channel();
-        let following = Following::new(paths, loaded.files.clone());
+        let following = Following::new(paths, files);
         let says = wake.clone();
         // Where the system cannot say what has changed, looking twice a second is still good enough.
         let watcher = notify::recommended_watcher(move |_| {

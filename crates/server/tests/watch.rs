@@ -29,7 +29,7 @@ fn watch(path: &Path) -> (Watch, Receiver<Result<Loaded, Diagnostics>>) {
     let paths = vec![path.to_owned()];
     let loaded = load(&paths).unwrap();
     let (send, told) = channel();
-    let watch = Watch::start(paths, &loaded, move |result| send.send(result).unwrap_or_default()).unwrap();
+    let watch = Watch::start(paths, loaded.files.clone(), move |result| send.send(result).unwrap_or_default()).unwrap();
     (watch, told)
 }
 
@@ -153,7 +153,7 @@ fn reloads_under_load_lose_nothing() {
     let limiter = Arc::new(Limiter::new(load(&paths).unwrap().rules, MemoryStore::new()));
     let (send, told) = channel();
     let follower = Arc::clone(&limiter);
-    let _watch = Watch::start(paths, &loaded, move |result| {
+    let _watch = Watch::start(paths, loaded.files.clone(), move |result| {
         // A file that is caught half written is refused, and read again when it is whole.
         if let Ok(loaded) = result {
             send.send(follower.replace(loaded.rules)).unwrap_or_default();

@@ -1,14 +1,18 @@
 //! The command line: decodes arguments, asks the engine, prints.
 
 mod check;
+mod config;
 mod explain;
 mod fleet;
+mod given;
+mod init;
 mod mode;
 mod published;
 mod redis;
 mod request;
 mod rules;
 mod schema;
+mod serve;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -23,6 +27,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 #[must_use]
 pub fn run() -> ExitCode {
     let done = match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Init(args) => init::run(&args),
+        Command::Config(args) => config::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Fleet(args) => fleet::run(&args),
@@ -52,6 +59,8 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  tidegate serve
+  tidegate init && tidegate serve --config tidegate.yaml
   tidegate check rules.yaml
   tidegate explain rules.yaml --request 'POST /login' --ip 203.0.113.7
   tidegate rules push rules.yaml --redis redis://cache.internal
@@ -63,6 +72,9 @@ Examples:
 
 #[derive(Subcommand)]
 enum Command {
+    Serve(Box<serve::Args>),
+    Init(init::Args),
+    Config(Box<config::Args>),
     Check(check::Args),
     Explain(Box<explain::Args>),
     #[command(subcommand)]

@@ -1,10 +1,13 @@
 //! Sockets for doors.
 //!
 //! A [`Listener`] accepts connections for one door, no more at once than it may, and gives each to the door as a
-//! [`Stream`] with the address that it came from. When the server is told to stop it accepts no more, and waits for a
-//! bounded time until those that are open have ended.
+//! [`Stream`] with the address that it came from. What comes before the door's own protocol, the PROXY protocol and TLS, is
+//! dealt with here, in bounded time. When the server is told to stop it accepts no more, and waits for a bounded time until
+//! those that are open have ended.
 
+mod proxy;
 mod stream;
+mod tls;
 
 use std::future::Future;
 use std::io;
@@ -12,12 +15,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpSocket};
+use tidegate_http::TrustedProxies;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use self::stream::Stream;
+pub use self::tls::{Tls, TlsError, TlsFiles};
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 4_096;
@@ -25,7 +30,7 @@ const BACKLOG: u32 = 4_096;
 const BREATHER: Duration = Duration::from_millis(50);
 
 /// How a door listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Where. Port 0 is any that is free.
     pub address: SocketAddr,
@@ -33,13 +38,29 @@ pub struct Settings {
     pub most_connections: usize,
     /// How long connections that are open may take to end once the server stops.
     pub grace: Duration,
+    /// How long a connection may take until the door's own protocol begins.
+    pub handshake_time: Duration,
+    /// How long the other end may leave what is written to it unread.
+    pub write_time: Duration,
+    /// The certificates to show and to ask for; `None` if connections are not encrypted.
+    pub tls: Option<Arc<Tls>>,
+    /// The proxies that begin connections with a PROXY header; those of others are closed. `None` if nobody does.
+    pub proxies: Option<TrustedProxies>,
 }
 
 impl Settings {
     /// Listens at `address`, with the defaults for the rest.
     #[must_use]
     pub const fn at(address: SocketAddr) -> Settings {
-        Settings { address, most_connections: 10_000, grace: Duration::from_secs(10) }
+        Settings {
+            address,
+            most_connections: 10_000,
+            grace: Duration::from_secs(10),
+            handshake_time: Duration::from_secs(10),
+            write_time: Duration::from_secs(30),
+            tls: None,
+            proxies: None,
+        }
     }
 }
 
@@ -54,7 +75,7 @@ pub struct ListenError {
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Where the connection comes from.
+    /// Where the connection comes from, or, where proxies say it, whom it really comes from.
     pub address: SocketAddr,
 }
 
@@ -94,30 +115,40 @@ impl Listener {
 
     /// Gives every connection to `door`, until `stop`. Returns when all of them have ended or the grace is over; those
     /// that are open then are cut. A door should watch `stop` too, and end what is idle.
-    pub async fn serve<F>(self, stop: CancellationToken, door: impl Fn(Stream, Peer) -> F)
+    pub async fn serve<F>(self, stop: CancellationToken, door: impl Fn(Stream, Peer) -> F + Send + Sync + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let Listener { socket, settings, .. } = self;
         let room = Arc::new(Semaphore::new(settings.most_connections));
+        let grace = settings.grace;
+        let (settings, door) = (Arc::new(settings), Arc::new(door));
         let mut open = JoinSet::new();
         loop {
-            let (stream, peer, place) = tokio::select! {
+            let (stream, address, place) = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 Some(_) = open.join_next() => continue,
                 next = accept(&socket, &room) => next,
             };
-            let serving = door(stream, peer);
+            let (settings, door, stop) = (Arc::clone(&settings), Arc::clone(&door), stop.clone());
             open.spawn(async move {
-                serving.await;
+                let greeted = tokio::select! {
+                    biased;
+                    greeted = greet(stream, address, &settings) => greeted,
+                    () = stop.cancelled() => return,
+                };
+                match greeted {
+                    Ok((stream, peer)) => door(stream, peer).await,
+                    Err(error) => tracing::debug!(%address, %error, "a connection did not get as far as the door"),
+                }
                 drop(place);
             });
         }
         // Whoever connects from now on is refused, rather than left to wait for an answer.
         drop(socket);
         let ended = async { while open.join_next().await.is_some() {} };
-        let in_time = tokio::time::timeout(settings.grace, ended).await.is_ok();
+        let in_time = tokio::time::timeout(grace, ended).await.is_ok();
         if !in_time {
             tracing::warn!(connections = open.len(), "connections were still busy when the grace was over: cut");
             open.shutdown().await;
@@ -125,10 +156,34 @@ impl Listener {
     }
 }
 
+/// What comes before the door's own protocol.
+async fn greet(mut stream: TcpStream, address: SocketAddr, settings: &Settings) -> io::Result<(Stream, Peer)> {
+    if settings.proxies.is_none() && settings.tls.is_none() {
+        return Ok((Stream::plain(stream, settings.write_time), Peer { address }));
+    }
+    let greeting = async {
+        let mut peer = Peer { address };
+        if let Some(proxies) = &settings.proxies {
+            if !proxies.trusts(address.ip()) {
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not one of the trusted proxies"));
+            }
+            if let Some(source) = proxy::read(&mut stream).await? {
+                peer.address = source;
+            }
+        }
+        let stream = match &settings.tls {
+            Some(tls) => Stream::tls(tls.accept(stream).await?, settings.write_time),
+            None => Stream::plain(stream, settings.write_time),
+        };
+        Ok((stream, peer))
+    };
+    tokio::time::timeout(settings.handshake_time, greeting).await?
+}
+
 type Place = tokio::sync::OwnedSemaphorePermit;
 
 /// The next connection, once there is room for it.
-async fn accept(socket: &TcpListener, room: &Arc<Semaphore>) -> (Stream, Peer, Place) {
+async fn accept(socket: &TcpListener, room: &Arc<Semaphore>) -> (TcpStream, SocketAddr, Place) {
     loop {
         // Nobody closes the semaphore.
         let Ok(place) = Arc::clone(room).acquire_owned().await else { continue };
@@ -136,7 +191,7 @@ async fn accept(socket: &TcpListener, room: &Arc<Semaphore>) -> (Stream, Peer, P
             Ok((stream, address)) => {
                 // Answers are written whole: there is nothing to wait for.
                 let _ = stream.set_nodelay(true);
-                return (Stream::plain(stream), Peer { address }, place);
+                return (stream, address, place);
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {

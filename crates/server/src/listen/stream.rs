@@ -1,32 +1,62 @@
 //! A connection that was accepted, whatever it is made of.
 
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Sleep;
+use tokio_rustls::server::TlsStream;
 
-/// A connection that was accepted.
+/// A connection that was accepted. Whoever does not read what is written to it for too long is cut off.
 #[derive(Debug)]
-pub struct Stream(Kind);
+pub struct Stream {
+    kind: Kind,
+    write_time: Duration,
+    /// Runs while the other end does not take what is written.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
 
 #[derive(Debug)]
 enum Kind {
     Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
-    pub(super) const fn plain(stream: TcpStream) -> Stream {
-        Stream(Kind::Plain(stream))
+    pub(super) const fn plain(stream: TcpStream, write_time: Duration) -> Stream {
+        Stream { kind: Kind::Plain(stream), write_time, stalled: None }
+    }
+
+    pub(super) fn tls(stream: TlsStream<TcpStream>, write_time: Duration) -> Stream {
+        Stream { kind: Kind::Tls(Box::new(stream)), write_time, stalled: None }
+    }
+
+    /// Passes on what became of a write, and gives up one that waits for too long.
+    #[inline]
+    fn in_time<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let write_time = self.write_time;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(write_time)));
+        match stalled.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
     }
 }
 
 impl AsyncRead for Stream {
     #[inline]
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Kind::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -34,9 +64,11 @@ impl AsyncRead for Stream {
 impl AsyncWrite for Stream {
     #[inline]
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.0 {
+        let written = match &mut self.kind {
             Kind::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
+            Kind::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        };
+        self.in_time(cx, written)
     }
 
     #[inline]
@@ -45,27 +77,34 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.0 {
+        let written = match &mut self.kind {
             Kind::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        }
+            Kind::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        };
+        self.in_time(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.0 {
+        match &self.kind {
             Kind::Plain(stream) => stream.is_write_vectored(),
+            Kind::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
     #[inline]
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.0 {
+        let flushed = match &mut self.kind {
             Kind::Plain(stream) => Pin::new(stream).poll_flush(cx),
-        }
+            Kind::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        };
+        self.in_time(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.0 {
+        let ended = match &mut self.kind {
             Kind::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+            Kind::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        };
+        self.in_time(cx, ended)
     }
 }

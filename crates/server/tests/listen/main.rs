@@ -45,7 +45,7 @@ async fn what_is_in_flight_ends_before_the_door_is_closed() {
     says(&mut open, b"ping").await;
 
     stop.cancel();
-    let closed = tokio::spawn(doors.closed());
+    let closed = tokio::spawn(async move { doors.closed().await });
     while TcpStream::connect(address).await.is_ok() {
         tokio::task::yield_now().await;
     }

@@ -1,0 +1,117 @@
+//! Forward-auth: a proxy asks on behalf of somebody else's request.
+//!
+//! Proxies pass on the headers of the request that they ask about, so what a client writes into a header arrives here like
+//! what the proxy writes. Each form therefore believes only the headers that its proxy always sets itself, and only if the
+//! proxy is a trusted one:
+//!
+//! | | the request's method and target | denied |
+//! |---|---|---|
+//! | `/v1/auth` (Caddy, Traefik, HAProxy) | `X-Forwarded-Method`, `-Uri` and `-Host` | the status, headers and body that the client is to see |
+//! | `/v1/auth/nginx` | `X-Original-Method` and `X-Original-URI`, and `Host` | 403, or 401 if it lacks a key: nginx takes no other |
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tidegate_core::Clock;
+use tidegate_http::{Asked, Caller, HttpFacts, Reply};
+
+use super::Api;
+use super::problem::Problem;
+use crate::listen::Peer;
+
+const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
+const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
+const X_ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
+/// What the client would be answered, for nginx, which does not pass statuses on.
+const X_TIDEGATE_STATUS: HeaderName = HeaderName::from_static("x-tidegate-status");
+
+/// The headers in which a proxy says what it asks about.
+struct Form {
+    method: HeaderName,
+    target: HeaderName,
+    host: Option<HeaderName>,
+}
+
+const FORWARDED: Form = Form { method: X_FORWARDED_METHOD, target: X_FORWARDED_URI, host: Some(X_FORWARDED_HOST) };
+const NGINX: Form = Form { method: X_ORIGINAL_METHOD, target: X_ORIGINAL_URI, host: None };
+
+pub(super) async fn forwarded(
+    State(api): State<Arc<Api>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Response {
+    match api.authorize(&request.into_parts().0, peer, &FORWARDED).await {
+        Ok(response) => response,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+pub(super) async fn nginx(State(api): State<Arc<Api>>, Extension(peer): Extension<Peer>, request: Request) -> Response {
+    match api.authorize(&request.into_parts().0, peer, &NGINX).await {
+        Ok(mut response) => {
+            let status = response.status();
+            response.headers_mut().insert(X_TIDEGATE_STATUS, HeaderValue::from(status.as_u16()));
+            *response.status_mut() = match status {
+                StatusCode::OK => StatusCode::OK,
+                // It lacks a part of a key: it does not say who it is.
+                StatusCode::FORBIDDEN => StatusCode::UNAUTHORIZED,
+                _ => StatusCode::FORBIDDEN,
+            };
+            response
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+impl Api {
+    async fn authorize(&self, request: &Parts, peer: Peer, form: &Form) -> Result<Response, Problem> {
+        let peer = peer.address.ip();
+        if !self.settings.proxies.trusts(peer) {
+            let detail = format!("{peer} is not one of the `trusted_proxies`, so it cannot ask on behalf of others.");
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        }
+        let headers = &request.headers;
+        let (method, target) = (said(headers, &form.method)?, said(headers, &form.target)?);
+        let mut facts = HttpFacts::new(&request.method, &request.uri, headers)
+            .method(&method)
+            .target(&target)
+            .address(self.settings.proxies.client(peer, headers));
+        if let Some(host) = form.host.as_ref().and_then(|name| headers.get(name)?.to_str().ok()) {
+            facts = facts.host(host);
+        }
+        let value = |name: &Option<HeaderName>| {
+            let value = headers.get(name.as_ref()?)?;
+            Some(String::from_utf8_lossy(value.as_bytes())).filter(|value| !value.is_empty())
+        };
+        let names = &self.settings.auth_headers;
+        if let Some(user) = value(&names.user) {
+            facts = facts.user(user);
+        }
+        if let Some(api_key) = value(&names.api_key) {
+            facts = facts.api_key(api_key);
+        }
+        if let Some(tier) = value(&names.tier) {
+            facts = facts.tier(tier);
+        }
+        let asked = Asked { at: self.clock.now(), caller: Caller::of(&facts), random: fastrand::u64(..) };
+        let ruling = self.engine.check(&facts).await;
+        Ok(Reply::new(&ruling, &self.settings.style, asked).response().map(Body::from))
+    }
+}
+
+/// What the proxy says in a header that it always has to set.
+fn said<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Cow<'h, str>, Problem> {
+    let value = headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    value.filter(|value| !value.is_empty()).ok_or_else(|| {
+        let detail = format!("The proxy does not say what it asks about: let it set the header {name}.");
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })
+}

@@ -1,0 +1,77 @@
+//! Whether the server lives, and whether it can be relied on.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+use tidegate_core::Condition;
+
+use super::{Api, json};
+use crate::store::AnyStore;
+
+#[derive(Serialize)]
+struct Live {
+    live: bool,
+}
+
+#[derive(Serialize)]
+struct Ready {
+    ready: bool,
+    stopping: bool,
+    store: StoreState,
+    generation: u64,
+    rules: usize,
+}
+
+#[derive(Serialize)]
+struct StoreState {
+    /// `memory` or `redis`.
+    kind: &'static str,
+    well: bool,
+    /// What is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Since when, in seconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<u64>,
+}
+
+pub(super) async fn live() -> Response {
+    json(StatusCode::OK, &Live { live: true })
+}
+
+/// Ready unless it is stopping. While the store is away the server still decides, as each rule says: it is ready then, and
+/// says what is wrong. Whoever wants only servers whose store is well asks for `?store=required`.
+pub(super) async fn ready(State(api): State<Arc<Api>>, request: Request) -> Response {
+    let needs_store = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "store=required"));
+    let (stopping, store) = (api.stop.is_cancelled(), StoreState::of(&api));
+    let ready = !stopping && (store.well || !needs_store);
+    let generation = api.engine.limiter().rules();
+    let (number, rules) = (generation.number, generation.rules.rules().len());
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    json(status, &Ready { ready, stopping, store, generation: number, rules })
+}
+
+impl StoreState {
+    fn of(api: &Api) -> StoreState {
+        let kind = if api.engine.limiter().store().is_in_memory() { "memory" } else { "redis" };
+        if let Condition::Failing { since, reason } = api.engine.limiter().health().store {
+            let since = Some(since.as_micros() / 1_000_000);
+            return StoreState { kind, well: false, reason: Some(reason.to_string()), since };
+        }
+        // Nobody may have asked it anything yet.
+        let reason = match api.engine.limiter().store() {
+            AnyStore::Memory(_) => None,
+            AnyStore::Redis(tier) => {
+                let servers = tier.behind().stats().servers;
+                let away = servers.iter().find(|server| !server.connected);
+                let trouble =
+                    away.map(|server| server.last_trouble.clone().unwrap_or_else(|| "not connected yet".to_owned()));
+                trouble.or_else(|| servers.is_empty().then(|| "no server is known yet".to_owned()))
+            }
+        };
+        StoreState { kind, well: reason.is_none(), reason, since: None }
+    }
+}

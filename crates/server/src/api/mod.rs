@@ -1,0 +1,199 @@
+//! The HTTP door: facts in, verdicts out, as JSON; and forward-auth for proxies.
+//!
+//! | | |
+//! |---|---|
+//! | `POST /v1/check` | decides requests and charges them (`deciding.rs`, `question.rs`, `answer.rs`) |
+//! | `POST /v1/peek` | what a check would say, spending nothing |
+//! | `POST /v1/reserve` | a check whose costs stay open to be settled |
+//! | `POST /v1/settle`, `/v1/release`, `/v1/renew` | what becomes of a receipt (`receipts.rs`) |
+//! | `/v1/auth`, `/v1/auth/nginx` | forward-auth (`auth.rs`) |
+//! | `GET /healthz`, `/readyz` | liveness and readiness (`health.rs`) |
+//! | `GET /openapi.json` | all of it, described |
+
+mod answer;
+mod auth;
+mod connection;
+mod deciding;
+mod health;
+mod problem;
+mod question;
+mod receipts;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderName, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tidegate_core::SystemClock;
+use tidegate_core::yaml::closest;
+use tidegate_http::{HeaderStyle, TrustedProxies};
+use tokio_util::sync::CancellationToken;
+
+use self::problem::Problem;
+use crate::engine::Engine;
+use crate::listen::{Peer, Stream};
+
+/// What the door needs to know.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The most bytes of a request's head.
+    pub header_bytes: usize,
+    /// How long a head may take to come, and a connection to be idle.
+    pub header_time: Duration,
+    /// The most bytes of a body.
+    pub body_bytes: usize,
+    /// How long a body may take to come, and its answer to be found.
+    pub request_time: Duration,
+    /// The most requests at once on one HTTP/2 connection.
+    pub streams: u32,
+    /// The proxies whose word counts.
+    pub proxies: TrustedProxies,
+    /// Which headers clients see.
+    pub style: HeaderStyle,
+    /// What says who a client is, in forward-auth.
+    pub auth_headers: AuthHeaders,
+}
+
+/// The headers in which a proxy says who a client is; `None` for what it does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuthHeaders {
+    /// The user.
+    pub user: Option<HeaderName>,
+    /// The API key.
+    pub api_key: Option<HeaderName>,
+    /// The tier.
+    pub tier: Option<HeaderName>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            header_bytes: 16 * 1024,
+            header_time: Duration::from_secs(20),
+            body_bytes: 1024 * 1024,
+            request_time: Duration::from_secs(10),
+            streams: 128,
+            proxies: TrustedProxies::none(),
+            style: HeaderStyle::default(),
+            auth_headers: AuthHeaders::default(),
+        }
+    }
+}
+
+/// What every request needs.
+struct Api {
+    engine: Arc<Engine>,
+    settings: Settings,
+    clock: SystemClock,
+    stop: CancellationToken,
+}
+
+/// The door to `engine`: serves one connection after the other.
+pub fn door(
+    settings: Settings,
+    engine: Arc<Engine>,
+    stop: CancellationToken,
+) -> impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> Serving + Send + Sync + 'static {
+    let connections = Arc::new(connection::Connections::new(&settings));
+    let router = router(Arc::new(Api { engine, settings, clock: SystemClock::new(), stop }));
+    move |stream, peer, _, stop| {
+        let (connections, router) = (Arc::clone(&connections), router.clone());
+        Box::pin(async move { connections.serve(stream, peer, router, stop).await })
+    }
+}
+
+/// A connection that is being served.
+pub type Serving = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+const PATHS: [&str; 11] = [
+    "/v1/check",
+    "/v1/peek",
+    "/v1/reserve",
+    "/v1/settle",
+    "/v1/release",
+    "/v1/renew",
+    "/v1/auth",
+    "/v1/auth/nginx",
+    "/healthz",
+    "/readyz",
+    "/openapi.json",
+];
+
+fn router(api: Arc<Api>) -> Router {
+    Router::new()
+        .route("/v1/check", post(deciding::check))
+        .route("/v1/peek", post(deciding::peek))
+        .route("/v1/reserve", post(deciding::reserve))
+        .route("/v1/settle", post(receipts::settle))
+        .route("/v1/release", post(receipts::release))
+        .route("/v1/renew", post(receipts::renew))
+        .route("/v1/auth", any(auth::forwarded))
+        .route("/v1/auth/nginx", any(auth::nginx))
+        .route("/healthz", get(health::live))
+        .route("/readyz", get(health::ready))
+        .route("/openapi.json", get(openapi))
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(not_this_way)
+        .with_state(api)
+}
+
+async fn openapi() -> Response {
+    ([(CONTENT_TYPE, "application/json")], include_str!("openapi.json")).into_response()
+}
+
+async fn nothing_here(request: Request) -> Problem {
+    let path = request.uri().path();
+    let detail = match closest(path, PATHS) {
+        Some(meant) => format!("There is nothing at this path. Did you mean {meant}?"),
+        None => "There is nothing at this path. /openapi.json says what there is.".to_owned(),
+    };
+    Problem::new(StatusCode::NOT_FOUND, detail)
+}
+
+async fn not_this_way(request: Request) -> Problem {
+    let wanted = if request.uri().path().starts_with("/v1/") { "POST" } else { "GET" };
+    let detail = format!("This path takes {wanted}, not {}.", request.method());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+}
+
+impl Api {
+    /// The body of a request, if it is not too large and comes in time.
+    async fn body(&self, request: Request) -> Result<Bytes, Problem> {
+        let most = self.settings.body_bytes;
+        let too_large = || {
+            let detail = format!("The body is larger than the {most} bytes that are read. Send less at once.");
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+        };
+        let said = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if said.is_some_and(|length| length > most as u64) {
+            return Err(too_large());
+        }
+        let reading = Limited::new(request.into_body(), most).collect();
+        match tokio::time::timeout(self.settings.request_time, reading).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+            Ok(Err(_)) => Err(Problem::new(StatusCode::BAD_REQUEST, "The body broke off.".to_owned())),
+            Err(_) => {
+                let detail = "The body took too long to come.".to_owned();
+                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail))
+            }
+        }
+    }
+}
+
+/// A JSON answer.
+fn json(status: StatusCode, document: &impl serde::Serialize) -> Response {
+    match serde_json::to_vec(document) {
+        Ok(text) => (status, [(CONTENT_TYPE, "application/json")], Body::from(text)).into_response(),
+        // Text, numbers and lists can always be written.
+        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

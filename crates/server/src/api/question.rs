@@ -1,0 +1,254 @@
+//! What is known of a request, as JSON says it.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use tidegate_core::yaml::closest;
+use tidegate_core::{Fact, Facts, Micros};
+
+use super::problem::{At, Problem};
+
+/// The most requests that one call may ask about.
+pub(super) const MOST_QUESTIONS: usize = 1_000;
+
+/// The facts of one request, and what to do with them.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Question<'a> {
+    #[serde(borrow)]
+    method: Option<Text<'a>>,
+    #[serde(borrow)]
+    path: Option<Text<'a>>,
+    #[serde(borrow)]
+    host: Option<Text<'a>>,
+    address: Option<Address>,
+    #[serde(borrow)]
+    user: Option<Text<'a>>,
+    #[serde(borrow)]
+    api_key: Option<Text<'a>>,
+    #[serde(borrow)]
+    tier: Option<Text<'a>>,
+    #[serde(borrow)]
+    headers: Pairs<'a>,
+    #[serde(borrow)]
+    query: Pairs<'a>,
+    #[serde(borrow)]
+    cookies: Pairs<'a>,
+    #[serde(borrow)]
+    claims: Pairs<'a>,
+    #[serde(borrow)]
+    descriptor: Pairs<'a>,
+    hits: Option<u64>,
+    /// For how long what is taken stays open to be settled.
+    pub(super) ttl: Option<Span>,
+    /// Whether to say what the client should be answered.
+    pub(super) response: bool,
+}
+
+/// One question or several.
+pub(super) enum Questions<'a> {
+    One(Box<Question<'a>>),
+    Several(Vec<Question<'a>>),
+}
+
+impl<'a> Questions<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Questions<'a>, Problem> {
+        if body.trim_ascii_start().first() != Some(&b'[') {
+            return read(body).map(|question| Questions::One(Box::new(question)));
+        }
+        let several: Vec<Question<'a>> = read(body)?;
+        if several.len() > MOST_QUESTIONS {
+            let detail = format!("{} requests in one call: send at most {MOST_QUESTIONS} at once.", several.len());
+            return Err(Problem::in_json(detail, None));
+        }
+        Ok(Questions::Several(several))
+    }
+}
+
+/// Reads JSON, and says where it goes wrong.
+pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| {
+        // The way there is only followed when something is wrong.
+        let mut json = serde_json::Deserializer::from_slice(body);
+        let path = match serde_path_to_error::deserialize::<_, T>(&mut json) {
+            Ok(_) => ".".to_owned(),
+            Err(error) => error.path().to_string(),
+        };
+        if body.trim_ascii().is_empty() {
+            let detail = r#"The body is empty. Send JSON such as {"method": "GET", "path": "/"}."#.to_owned();
+            return Problem::in_json(detail, None);
+        }
+        let text = error.to_string();
+        let said = text.rsplit_once(" at line ").map_or(text.as_str(), |(said, _)| said);
+        let said = match (error.is_data(), meant(said)) {
+            (true, Some((unknown, meant))) => format!("unknown field `{unknown}`. Did you mean `{meant}`?"),
+            (true, None) => format!("{said}."),
+            (false, _) => format!("Not JSON: {said}."),
+        };
+        Problem::in_json(said, Some(At { path, line: error.line(), column: error.column() }))
+    })
+}
+
+/// The name that means nothing, and the one that was probably meant, in a message about an unknown field.
+fn meant(said: &str) -> Option<(&str, &str)> {
+    let mut names = said.strip_prefix("unknown field `")?.split('`').step_by(2);
+    let unknown = names.next()?;
+    closest(unknown, names).map(|meant| (unknown, meant))
+}
+
+impl Question<'_> {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_ref())
+    }
+
+    /// Whether whoever asks has said who makes the request.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.user.is_some() || self.api_key.is_some() || !self.claims.0.is_empty()
+    }
+}
+
+fn plain<'q>(text: &'q Option<Text<'_>>) -> Option<Cow<'q, str>> {
+    text.as_ref().map(|text| Cow::Borrowed(text.0.as_ref()))
+}
+
+impl Facts for Question<'_> {
+    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>> {
+        match fact {
+            Fact::Method => plain(&self.method).filter(|method| !method.is_empty()),
+            Fact::Path => {
+                let path = self.path.as_ref()?.0.as_ref();
+                Some(Cow::Borrowed(path.split_once(['?', '#']).map_or(path, |(path, _)| path)))
+            }
+            Fact::Host => {
+                let host = self.host.as_ref().map(|host| host.0.as_ref()).or_else(|| self.header("host"))?;
+                Some(Cow::Borrowed(without_port(host)))
+            }
+            Fact::ApiKey => plain(&self.api_key),
+            Fact::User => plain(&self.user),
+            Fact::Tier => plain(&self.tier),
+            Fact::Header(name) => self.header(name).map(Cow::Borrowed),
+            Fact::Query(name) => self.query.get(name).or_else(|| {
+                let (_, query) = self.path.as_ref()?.0.split_once('?')?;
+                let query = query.split_once('#').map_or(query, |(query, _)| query);
+                let found = form_urlencoded::parse(query.as_bytes()).find(|(known, _)| known == name);
+                found.map(|(_, value)| Cow::Owned(value.into_owned()))
+            }),
+            Fact::Cookie(name) => self.cookies.get(name).or_else(|| {
+                let pairs = self.header("cookie")?.split(';').filter_map(|pair| pair.split_once('='));
+                let found = pairs.map(|(known, value)| (known.trim(), value.trim())).find(|(known, _)| *known == name);
+                found.map(|(_, value)| Cow::Borrowed(value))
+            }),
+            Fact::Claim(name) => self.claims.get(name),
+            Fact::Descriptor(name) => self.descriptor.get(name),
+        }
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.address.map(|address| address.0)
+    }
+
+    fn hits(&self) -> Option<u64> {
+        self.hits
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        // Colons elsewhere are an IPv6 address, which has a port only behind brackets.
+        Some((name, port))
+            if port.bytes().all(|byte| byte.is_ascii_digit()) && (name.ends_with(']') || !name.contains(':')) =>
+        {
+            name
+        }
+        _ => host,
+    }
+}
+
+/// Text that is borrowed where JSON lets it be.
+#[derive(Debug)]
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Text<'a>, D::Error> {
+        from.deserialize_str(TextVisitor).map(Text)
+    }
+}
+
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("text")
+    }
+
+    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+}
+
+/// Names and values, in their order.
+#[derive(Debug, Default)]
+struct Pairs<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl Pairs<'_> {
+    fn get(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| Cow::Borrowed(value.as_ref()))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Pairs<'a>, D::Error> {
+        struct PairsVisitor;
+        impl<'de> Visitor<'de> for PairsVisitor {
+            type Value = Vec<(Cow<'de, str>, Cow<'de, str>)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of text")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut pairs = Vec::new();
+                while let Some((name, value)) = map.next_entry::<Text<'de>, Text<'de>>()? {
+                    pairs.push((name.0, value.0));
+                }
+                Ok(pairs)
+            }
+        }
+        from.deserialize_map(PairsVisitor).map(Pairs)
+    }
+}
+
+/// An address of a client.
+#[derive(Clone, Copy, Debug)]
+struct Address(IpAddr);
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Address, D::Error> {
+        let Text(text) = Text::deserialize(from)?;
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(&text);
+        bare.parse().map(Address).map_err(|_| {
+            de::Error::custom(format_args!("`{text}` is no address: write one such as 203.0.113.7 or 2001:db8::7"))
+        })
+    }
+}
+
+/// A span of time: `"30s"`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span(pub(super) Micros);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
+        let Text(text) = Text::deserialize(from)?;
+        text.parse().map(Span).map_err(|error: tidegate_core::NotationError| {
+            de::Error::custom(format_args!("`{text}` is no span of time: {}", error.problem()))
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! What becomes of receipts: `/v1/settle`, `/v1/release` and `/v1/renew`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use tidegate_core::yaml::closest;
+use tidegate_core::{Held, Receipt, Settlement};
+
+use super::problem::Problem;
+use super::question::read;
+use super::{Api, json};
+use crate::receipts;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settling {
+    receipt: String,
+    actual: Option<Actual>,
+}
+
+/// What it really cost: the same number for everything that was reserved, or by limit.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Actual {
+    All(u64),
+    Each(BTreeMap<String, u64>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Only {
+    receipt: String,
+}
+
+#[derive(Default, Serialize)]
+struct Settled {
+    settled: bool,
+    given_back: u64,
+    charged: u64,
+}
+
+#[derive(Serialize)]
+struct Renewed {
+    renewed: bool,
+}
+
+pub(super) async fn settle(State(api): State<Arc<Api>>, request: Request) -> Response {
+    let settle = async {
+        let body = api.body(request).await?;
+        let Settling { receipt, actual } = read(&body)?;
+        let receipts = receipts_in(&receipt)?;
+        if let Some(Actual::Each(each)) = &actual {
+            all_are_held(each, &receipts)?;
+        }
+        api.settle(&receipts, |held| match &actual {
+            None => held.taken,
+            Some(Actual::All(cost)) => *cost,
+            Some(Actual::Each(each)) => each.get(held.rule.as_str()).copied().unwrap_or(held.taken),
+        })
+        .await
+    };
+    settle.await.unwrap_or_else(|problem: Problem| problem.into_response())
+}
+
+pub(super) async fn release(State(api): State<Arc<Api>>, request: Request) -> Response {
+    let release = async {
+        let body = api.body(request).await?;
+        let Only { receipt } = read(&body)?;
+        api.settle(&receipts_in(&receipt)?, |_| 0).await
+    };
+    release.await.unwrap_or_else(|problem: Problem| problem.into_response())
+}
+
+pub(super) async fn renew(State(api): State<Arc<Api>>, request: Request) -> Response {
+    let renew = async {
+        let body = api.body(request).await?;
+        let Only { receipt } = read(&body)?;
+        let mut renewed = true;
+        for receipt in receipts_in(&receipt)? {
+            renewed &= api.engine.limiter().renew(&receipt).await?;
+        }
+        Ok(json(StatusCode::OK, &Renewed { renewed }))
+    };
+    renew.await.unwrap_or_else(|problem: Problem| problem.into_response())
+}
+
+impl Api {
+    async fn settle(&self, receipts: &[Receipt], cost: impl Fn(&Held) -> u64) -> Result<Response, Problem> {
+        let mut sum = Settled::default();
+        for receipt in receipts {
+            let actual: Vec<u64> = receipt.held.iter().map(&cost).collect();
+            if let Settlement::Settled { given_back, charged } = self.engine.limiter().settle(receipt, &actual).await? {
+                sum.settled = true;
+                sum.given_back = sum.given_back.saturating_add(given_back);
+                sum.charged = sum.charged.saturating_add(charged);
+            }
+        }
+        Ok(json(StatusCode::OK, &sum))
+    }
+}
+
+fn all_are_held(each: &BTreeMap<String, u64>, receipts: &[Receipt]) -> Result<(), Problem> {
+    let held: Vec<&str> = receipts.iter().flat_map(|receipt| &receipt.held).map(|held| held.rule.as_str()).collect();
+    let Some(stranger) = each.keys().find(|id| !held.contains(&id.as_str())) else { return Ok(()) };
+    let meant = match closest(stranger, held.iter().copied()) {
+        Some(meant) => format!("Did you mean `{meant}`?"),
+        None => format!("It holds `{}`.", held.join("`, `")),
+    };
+    Err(Problem::in_json(format!("The receipt holds nothing of `{stranger}`. {meant}"), None))
+}
+
+fn receipts_in(text: &str) -> Result<Vec<Receipt>, Problem> {
+    receipts::read(text.as_bytes()).map_err(|_| {
+        let detail = "This is no receipt. Send back the `receipt` of an answer, letter for letter.".to_owned();
+        Problem::in_json(detail, None)
+    })
+}

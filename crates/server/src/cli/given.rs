@@ -1,0 +1,84 @@
+//! The settings of the server, as flags.
+
+use std::path::PathBuf;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use crate::config::{FILE_VARIABLE, Given, SETTINGS};
+
+/// A configuration file and settings on the command line. Made of the table of settings, so that none is missing.
+pub(super) struct GivenArgs(pub(super) Given);
+
+const CONFIG: &str = "config";
+
+impl clap::Args for GivenArgs {
+    fn augment_args(command: Command) -> Command {
+        let config = Arg::new(CONFIG)
+            .long(CONFIG)
+            .short('c')
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .help(format!("The configuration file; `tidegate init` writes one [env: {FILE_VARIABLE}]"));
+        SETTINGS.iter().fold(command.arg(config), |command, setting| {
+            let default = match setting.default {
+                [] => String::new(),
+                values => format!(" [default: {}]", values.join(",")),
+            };
+            let arg = Arg::new(setting.name)
+                .long(setting.flag.as_str())
+                .value_name("VALUE")
+                .value_parser(ValueParser::string())
+                .help(format!("{}{default}", setting.about.trim_end_matches('.')))
+                .help_heading(heading(setting.section()))
+                .hide_short_help(!setting.is_common);
+            command.arg(if setting.is_list() {
+                arg.action(ArgAction::Append).value_delimiter(',')
+            } else {
+                arg.action(ArgAction::Set)
+            })
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        GivenArgs::augment_args(command)
+    }
+}
+
+fn heading(section: &'static str) -> &'static str {
+    match section.split('.').next().unwrap_or(section) {
+        "" => "Settings",
+        "api" => "The HTTP door",
+        "resp" => "The Redis door",
+        "auth" => "Forward-auth",
+        "tls" => "Certificates",
+        "store" => "The store",
+        "headers" => "What clients see",
+        "log" => "The log",
+        "limits" => "Limits on clients",
+        other => other,
+    }
+}
+
+impl clap::FromArgMatches for GivenArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<GivenArgs, clap::Error> {
+        let flags = SETTINGS.iter().filter_map(|setting| {
+            let values = matches.get_many::<String>(setting.name)?;
+            Some((setting.name.to_owned(), values.cloned().collect()))
+        });
+        Ok(GivenArgs(Given { file: matches.get_one::<PathBuf>(CONFIG).cloned(), flags: flags.collect() }))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = GivenArgs::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The variables of the environment, as far as they are text.
+pub(super) fn variables() -> Vec<(String, String)> {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text).collect()
+}

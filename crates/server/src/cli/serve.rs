@@ -1,0 +1,119 @@
+//! `tidegate serve`: the server.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use super::given::{GivenArgs, variables};
+use super::{ERROR, FAINT, GOOD, STRONG, count, plain};
+use crate::config::Configuration;
+use crate::serve::{Server, Signals};
+use crate::{listen, log};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate serve                                        state in memory, example rules
+  tidegate serve --rules rules.yaml                     your own rules, followed when they change
+  tidegate serve --config tidegate.yaml                 settings from a file
+  tidegate serve --store-kind redis --store-redis-urls redis://10.0.0.5:6379
+
+Each setting is a flag, a variable (--api-listen is TIDEGATE_API_LISTEN) and an entry of the file; a flag counts before a
+variable, and a variable before the file. `-h` shows the usual ones, `--help` all of them.
+
+Signals: SIGTERM and SIGINT finish what is in flight and exit with 0, SIGHUP reads rules and certificates again.
+Exit status: 0 if it was told to stop, 1 if it could not start, 2 if the command was not understood.";
+
+/// Run the server.
+///
+/// It starts with no file at all: state in memory, a few example rules, all doors on this machine only. What listens where is
+/// printed when it is up.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    given: GivenArgs,
+}
+
+pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
+    let configuration = match Configuration::load(&args.given.0, &variables()) {
+        Ok(configuration) => configuration,
+        Err(faults) => return refuse(&faults),
+    };
+    log::begin(&configuration.log);
+    for warning in &configuration.warnings {
+        tracing::warn!("{warning}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let store = configuration.store.to_string();
+        let is_example = configuration.rules.is_empty();
+        let is_tls = |door: &Option<listen::Settings>| door.as_ref().is_some_and(|door| door.tls.is_some());
+        let (api_tls, resp_tls) = (is_tls(&configuration.api), is_tls(&configuration.resp));
+        // Before anything is open, so that none is missed.
+        let signals = Signals::receive()?;
+        let server = match Server::start(configuration) {
+            Ok(server) => server,
+            Err(error) => return refuse(&error),
+        };
+        let (api, resp) =
+            (server.api.map(|address| (address, api_tls)), server.resp.map(|address| (address, resp_tls)));
+        let banner = Banner { api, resp, store: &store, rules: server.rules, is_example };
+        banner.print(&mut anstream::stdout().lock())?;
+        server.until_stopped(signals).await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Says why the server does not start.
+pub(super) fn refuse(why: &impl fmt::Display) -> io::Result<ExitCode> {
+    let text = plain(&why.to_string());
+    let mut out = anstream::stderr().lock();
+    if text.starts_with("error: ") || text.starts_with("warning: ") {
+        write!(out, "{text}")?;
+    } else {
+        writeln!(out, "{ERROR}error{ERROR:#}: {text}")?;
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+/// What a server says when it is up.
+struct Banner<'b> {
+    /// Where it listens, and whether it is encrypted.
+    api: Option<(SocketAddr, bool)>,
+    resp: Option<(SocketAddr, bool)>,
+    store: &'b str,
+    rules: usize,
+    is_example: bool,
+}
+
+impl Banner<'_> {
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let version = env!("CARGO_PKG_VERSION");
+        let example = if self.is_example { " (the example: use your own with --rules FILE)" } else { "" };
+        writeln!(
+            out,
+            "{GOOD}tidegate {version} is up{GOOD:#}: state in {}, {}{example}",
+            self.store,
+            count(self.rules, "rule")
+        )?;
+        if let Some((address, encrypted)) = self.api {
+            let url = format!("{}://{address}", if encrypted { "https" } else { "http" });
+            writeln!(out, "\n  {STRONG}HTTP{STRONG:#}   {url}")?;
+            let body = r#"{"method":"POST","path":"/login","address":"203.0.113.7"}"#;
+            writeln!(out, "         {FAINT}try{FAINT:#}  curl -s {url}/v1/check -d '{body}'")?;
+        }
+        if let Some((address, encrypted)) = self.resp {
+            let (scheme, tls) = if encrypted { ("rediss", " --tls") } else { ("redis", "") };
+            writeln!(out, "\n  {STRONG}Redis{STRONG:#}  {scheme}://{address}")?;
+            let (host, port) = (address.ip(), address.port());
+            writeln!(
+                out,
+                "         {FAINT}try{FAINT:#}  redis-cli{tls} -h {host} -p {port} CL.THROTTLE alice 15 30 60"
+            )?;
+        }
+        let pid = std::process::id();
+        writeln!(out, "\nStop with Ctrl-C or `kill {pid}`; `kill -HUP {pid}` reads rules and certificates again.")?;
+        out.flush()
+    }
+}

@@ -1,0 +1,306 @@
+//! What a server is told before it starts.
+//!
+//! Every setting stands in one table (`setting.rs`). Its value comes from a flag, else from a variable, else from the file,
+//! else from the table itself (`layers.rs`), and is then read into what it means (here). Whatever is wrong is reported all
+//! at once, with its place and what to write instead.
+
+mod fault;
+mod layers;
+mod print;
+mod setting;
+mod store;
+mod values;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderName;
+use tidegate_core::Micros;
+use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, NetworkError, ResetForm, TrustedProxies};
+
+pub use self::fault::{Fault, Faults};
+pub(crate) use self::layers::FILE_VARIABLE;
+pub use self::layers::Given;
+use self::layers::{Found, Layers};
+pub(crate) use self::print::{ShownSetting, commented_file, shown};
+pub(crate) use self::setting::SETTINGS;
+pub use self::store::StoreSettings;
+use self::values::{address, choice, count, flag, header, span, text};
+use crate::listen::{self, Tls, TlsFiles};
+use crate::log::{self, LogFormat};
+use crate::{api, resp};
+
+/// Everything that a server is told.
+#[derive(Debug)]
+pub struct Configuration {
+    /// Rules files, or folders of them. None is the example.
+    pub rules: Vec<PathBuf>,
+    /// Where state lives.
+    pub store: StoreSettings,
+    /// How the HTTP door listens; `None` if it does not.
+    pub api: Option<listen::Settings>,
+    /// What the HTTP door needs to know besides.
+    pub http: api::Settings,
+    /// How the Redis door listens; `None` if it does not.
+    pub resp: Option<listen::Settings>,
+    /// What the Redis door needs to know besides.
+    pub redis_protocol: resp::Settings,
+    /// What is logged.
+    pub log: log::Settings,
+    /// The certificates in use, to be read again when they change.
+    pub certificates: Vec<Arc<Tls>>,
+    /// What is doubtful.
+    pub warnings: Vec<String>,
+}
+
+impl Configuration {
+    /// Reads what was given, and the file if there is one. `variables` are those of the environment.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn load(given: &Given, variables: &[(String, String)]) -> Result<Configuration, Faults> {
+        let (layers, warnings) = Layers::collect(given, variables)?;
+        let mut reading = Reading { layers: &layers, faults: Vec::new(), certificates: Vec::new() };
+        let configuration = reading.configuration(warnings);
+        match configuration {
+            Some(configuration) if reading.faults.is_empty() => Ok(configuration),
+            _ => Err(Faults(reading.faults)),
+        }
+    }
+}
+
+/// Reads values, and collects what is wrong with them.
+struct Reading<'l> {
+    layers: &'l Layers,
+    faults: Vec<Fault>,
+    certificates: Vec<Arc<Tls>>,
+}
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// What clients of an HTTP door may choose from.
+const HTTP_PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
+
+impl Reading<'_> {
+    fn configuration(&mut self, warnings: Vec<String>) -> Option<Configuration> {
+        let rules = self.paths("rules");
+        let proxies = self.proxies();
+        let log = self.log();
+        let store = self.store();
+        let http = self.http(proxies.clone().unwrap_or_default());
+        let redis_protocol = self.redis_protocol();
+        let api = self.door("api", HTTP_PROTOCOLS, proxies.clone());
+        let resp = self.door("resp", &[], proxies.clone());
+        proxies?;
+        Some(Configuration {
+            rules,
+            store: store?,
+            api: api?,
+            http: http?,
+            resp: resp?,
+            redis_protocol: redis_protocol?,
+            log: log?,
+            certificates: std::mem::take(&mut self.certificates),
+            warnings,
+        })
+    }
+
+    /// The value of a setting; `None` if it has none, or if it is wrong.
+    fn value<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, fault::Wrong>) -> Option<T> {
+        let found = self.layers.get(name)?;
+        match read(found.values.first()?) {
+            Ok(value) => Some(value),
+            Err(fault::Wrong { problem, help }) => {
+                self.wrong_value(found, 0, &problem, help);
+                None
+            }
+        }
+    }
+
+    fn wrong_value(&mut self, found: &Found, number: usize, problem: &str, help: String) {
+        let problem = format!("`{}`: {problem}", found.setting.name);
+        self.faults.push(self.layers.fault(found, number, problem, help));
+    }
+
+    /// Says that the first value of a setting is wrong.
+    fn wrong(&mut self, name: &str, problem: &str, help: impl Into<String>) {
+        if let Some(found) = self.layers.get(name) {
+            self.wrong_value(found, 0, problem, help.into());
+        }
+    }
+
+    fn texts(&self, name: &str) -> Vec<String> {
+        self.layers.get(name).map(|found| found.values.clone()).unwrap_or_default()
+    }
+
+    fn paths(&self, name: &str) -> Vec<PathBuf> {
+        let Some(found) = self.layers.get(name) else { return Vec::new() };
+        found.values.iter().map(|value| self.layers.path(found, value)).collect()
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        self.paths(name).into_iter().next()
+    }
+
+    fn proxies(&mut self) -> Option<TrustedProxies> {
+        let headers =
+            [("x-forwarded-for", ForwardingHeader::XForwardedFor), ("forwarded", ForwardingHeader::Forwarded)];
+        let header = self.value("forwarding_header", choice(&headers));
+        let found = self.layers.get("trusted_proxies")?;
+        let faults = self.faults.len();
+        for (number, value) in found.values.iter().enumerate() {
+            if let Err(error) = TrustedProxies::parse([value], ForwardingHeader::XForwardedFor) {
+                let help = match error {
+                    NetworkError::Unreadable { .. } => "write one such as `10.0.0.0/8`, `192.0.2.7` or `2001:db8::/32`",
+                    NetworkError::StrayBits { .. } => "",
+                };
+                self.wrong_value(found, number, &error.to_string(), help.to_owned());
+            }
+        }
+        if self.faults.len() > faults {
+            return None;
+        }
+        TrustedProxies::parse(&found.values, header?).ok()
+    }
+
+    fn log(&mut self) -> Option<log::Settings> {
+        let format = self.value("log.format", choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]));
+        let level = self.value("log.level", |value| {
+            let help = "write error, warn, info, debug or trace, or by part: `info,tidegate_redis=debug`";
+            log::level(value).map_err(|_| fault::Wrong::new(format!("`{value}` is no level"), help))
+        });
+        Some(log::Settings { format: format?, level: level? })
+    }
+
+    fn http(&mut self, proxies: TrustedProxies) -> Option<api::Settings> {
+        let header_bytes = self.value("limits.header_bytes", count(8_192, 1 << 20));
+        let header_time = self.value("limits.header_time", span(100 * MS, HOUR));
+        let body_bytes = self.value("limits.body_bytes", count(1_024, 1 << 28));
+        let request_time = self.value("limits.request_time", span(100 * MS, HOUR));
+        let streams = self.value("limits.streams", count(1, 100_000));
+        let style = self.style();
+        let names = api::AuthHeaders {
+            user: self.header("auth.user_header"),
+            api_key: self.header("auth.api_key_header"),
+            tier: self.header("auth.tier_header"),
+        };
+        Some(api::Settings {
+            header_bytes: header_bytes?,
+            header_time: header_time?,
+            body_bytes: body_bytes?,
+            request_time: request_time?,
+            streams: u32::try_from(streams?).unwrap_or(u32::MAX),
+            proxies,
+            style: style?,
+            auth_headers: names,
+        })
+    }
+
+    fn redis_protocol(&mut self) -> Option<resp::Settings> {
+        let password = self.value("resp.password", text);
+        let idle = self.value("resp.idle_time", span(100 * MS, 24 * HOUR));
+        let users = password.map(resp::Users::password).unwrap_or_default();
+        Some(resp::Settings { users, idle: Some(idle?), ..resp::Settings::default() })
+    }
+
+    fn header(&mut self, name: &str) -> Option<HeaderName> {
+        self.value(name, header)
+    }
+
+    fn style(&mut self) -> Option<HeaderStyle> {
+        let resets = [("delta", Some(ResetForm::Delta)), ("epoch", Some(ResetForm::Epoch)), ("off", None)];
+        let x_ratelimit = self.value("headers.x_ratelimit", choice(&resets));
+        let ietf = self.value("headers.ietf", flag);
+        let bucket = self.value("headers.bucket", flag);
+        let reset_after = self.value("headers.reset_after", flag);
+        let on_allowed = self.value("headers.on_allowed", flag);
+        let audiences = [("everyone", Audience::Everyone), ("authenticated", Audience::Authenticated)];
+        let audience = self.value("headers.audience", choice(&audiences));
+        let jitter = self.value("headers.jitter", span(Duration::ZERO, HOUR));
+        Some(HeaderStyle {
+            x_ratelimit: x_ratelimit?,
+            ietf: ietf?,
+            bucket: bucket?,
+            reset_after: reset_after?,
+            on_allowed: on_allowed?,
+            audience: audience?,
+            jitter: Micros::from(jitter?),
+        })
+    }
+
+    /// How a door listens. `None` if something is wrong, `Some(None)` if it does not.
+    fn door(
+        &mut self,
+        door: &str,
+        protocols: &'static [&'static [u8]],
+        proxies: Option<TrustedProxies>,
+    ) -> Option<Option<listen::Settings>> {
+        let address = self.value(&format!("{door}.listen"), address);
+        let proxy_protocol = self.value(&format!("{door}.proxy_protocol"), flag);
+        let connections = self.value(&format!("{door}.connections"), count(1, 10_000_000));
+        let tls = self.door_tls(&format!("{door}.tls"), protocols, address != Some(None));
+        let grace = self.value("limits.stop_time", span(Duration::ZERO, HOUR));
+        let handshake_time = self.value("limits.handshake_time", span(100 * MS, HOUR));
+        let write_time = self.value("limits.write_time", span(100 * MS, HOUR));
+        let settings = |address| {
+            Some(listen::Settings {
+                address,
+                most_connections: connections?,
+                grace: grace?,
+                handshake_time: handshake_time?,
+                write_time: write_time?,
+                tls: tls?,
+                proxies: proxies.filter(|_| proxy_protocol == Some(true)),
+            })
+        };
+        match address? {
+            Some(address) => settings(address).map(Some),
+            None => Some(None),
+        }
+    }
+
+    fn door_tls(&mut self, name: &str, protocols: &'static [&'static [u8]], is_open: bool) -> Option<Option<Arc<Tls>>> {
+        let kinds = [("off", TlsKind::Off), ("on", TlsKind::On), ("mutual", TlsKind::Mutual)];
+        // YAML says `off` and `on` where it could say false and true.
+        let read = |value: &str| match value {
+            "false" => Ok(TlsKind::Off),
+            "true" => Ok(TlsKind::On),
+            value => choice(&kinds)(value),
+        };
+        let kind = self.value(name, read)?;
+        if kind == TlsKind::Off || !is_open {
+            return Some(None);
+        }
+        let (certificate, key) = (self.path("tls.certificate"), self.path("tls.key"));
+        let authorities = self.path("tls.client_ca");
+        let (Some(certificate), Some(key)) = (certificate, key) else {
+            self.wrong(name, "there is no certificate to show", "set `tls.certificate` and `tls.key`");
+            return None;
+        };
+        if kind == TlsKind::Mutual && authorities.is_none() {
+            self.wrong(name, "nobody can vouch for clients", "set `tls.client_ca`, or write `on`");
+            return None;
+        }
+        let client_authorities = authorities.filter(|_| kind == TlsKind::Mutual);
+        match Tls::load(TlsFiles { certificate, key, client_authorities }, protocols) {
+            Ok(tls) => {
+                let tls = Arc::new(tls);
+                self.certificates.push(Arc::clone(&tls));
+                Some(Some(tls))
+            }
+            Err(error) => {
+                self.wrong("tls.certificate", &error.to_string(), "");
+                None
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TlsKind {
+    Off,
+    On,
+    Mutual,
+}

@@ -1,0 +1,79 @@
+//! The configuration as people see it.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::fault::Faults;
+use super::layers::{Given, Layers};
+use super::setting::{SETTINGS, Setting, about_section};
+
+/// A setting, what it is, and why.
+#[derive(Debug, Serialize)]
+pub(crate) struct ShownSetting {
+    /// As in the file: `api.listen`.
+    pub(crate) name: &'static str,
+    /// Secrets are hidden.
+    pub(crate) value: Vec<String>,
+    /// A flag, a variable, a place in the file, or `default`.
+    pub(crate) from: String,
+}
+
+/// Every setting with its value in force and where it comes from.
+pub(crate) fn shown(given: &Given, variables: &[(String, String)]) -> Result<Vec<ShownSetting>, Faults> {
+    let (layers, _) = Layers::collect(given, variables)?;
+    let show = |found: &super::layers::Found| ShownSetting {
+        name: found.setting.name,
+        value: found.values.iter().map(|value| found.setting.shown(value)).collect(),
+        from: layers.from(found),
+    };
+    Ok(layers.found.iter().map(show).collect())
+}
+
+/// A configuration file in which everything is explained, and nothing set but `rules`.
+pub(crate) fn commented_file() -> String {
+    let mut file = String::from(
+        "# Tidegate's configuration. What is commented out is what holds without it.\n\
+         # Each setting is also a variable and a flag of `tidegate serve`: `listen` in `api` is TIDEGATE_API_LISTEN and\n\
+         # --api-listen. A flag counts before a variable, and a variable before this file. `tidegate config` shows what is\n\
+         # in force, and where it comes from.\n",
+    );
+    let mut section = "";
+    for setting in SETTINGS.iter() {
+        if setting.section() != section {
+            section = setting.section();
+            let indent = "  ".repeat(section.matches('.').count());
+            let name = section.rsplit('.').next().unwrap_or(section);
+            let _ = write!(file, "\n{indent}# {}\n{indent}{name}:\n", about_section(section));
+        } else if section.is_empty() {
+            file.push('\n');
+        }
+        entry(&mut file, setting);
+    }
+    file
+}
+
+fn entry(file: &mut String, setting: &Setting) {
+    let indent = "  ".repeat(setting.name.matches('.').count());
+    let name = setting.name.rsplit('.').next().unwrap_or(setting.name);
+    let _ = writeln!(file, "{indent}# {}", setting.about);
+    let comment = if setting.name == "rules" { "" } else { "# " };
+    let values: Vec<&str> = if setting.default.is_empty() { vec![setting.example] } else { setting.default.to_vec() };
+    let value = match values[..] {
+        [only] => written(only),
+        ref several => format!("[{}]", several.iter().map(|value| written(value)).collect::<Vec<_>>().join(", ")),
+    };
+    let _ = writeln!(file, "{indent}{comment}{name}: {value}");
+}
+
+/// A value as it is written in YAML.
+pub(crate) fn written(value: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "./_-:".contains(c);
+    let starts_well = value.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/' || c == '.');
+    // A colon before a space, or at the end, would make it a map.
+    if starts_well && value.chars().all(is_plain) && !value.ends_with(':') {
+        value.to_owned()
+    } else {
+        format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
+    }
+}

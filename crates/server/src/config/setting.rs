@@ -1,0 +1,280 @@
+//! Everything that can be set: one table, from which the file, the flags, the variables and the documentation follow.
+
+use std::sync::LazyLock;
+
+/// Something that can be set.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// Where it stands in the file: `api.listen` is `listen` in the map `api`.
+    pub(crate) name: &'static str,
+    /// What it is, in a sentence.
+    pub(crate) about: &'static str,
+    /// What it is unless it is set; empty if it is nothing then.
+    pub(crate) default: &'static [&'static str],
+    /// What it may look like, for those that are nothing by default.
+    pub(crate) example: &'static str,
+    pub(crate) kind: Kind,
+    /// Whether a newcomer may want it.
+    pub(crate) is_common: bool,
+    /// `api-listen`, without the dashes before it.
+    pub(crate) flag: String,
+    /// `TIDEGATE_API_LISTEN`
+    pub(crate) variable: String,
+}
+
+/// What is to be known of a setting before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    One,
+    /// In the file a list, elsewhere separated by commas.
+    Many,
+    /// Not to be shown.
+    Secret,
+    /// URLs, of which the user and the password are not to be shown.
+    Urls,
+}
+
+impl Setting {
+    const fn new(name: &'static str, default: &'static [&'static str], about: &'static str) -> Setting {
+        Setting {
+            name,
+            about,
+            default,
+            example: "",
+            kind: Kind::One,
+            is_common: false,
+            flag: String::new(),
+            variable: String::new(),
+        }
+    }
+
+    fn common(self) -> Setting {
+        Setting { is_common: true, ..self }
+    }
+
+    fn of(self, kind: Kind) -> Setting {
+        Setting { kind, ..self }
+    }
+
+    fn such_as(self, example: &'static str) -> Setting {
+        Setting { example, ..self }
+    }
+
+    /// The section that it stands in; empty for the outermost.
+    pub(crate) fn section(&self) -> &'static str {
+        self.name.rsplit_once('.').map_or("", |(section, _)| section)
+    }
+
+    /// With the names that follow from its name.
+    fn spelled(self) -> Setting {
+        let flag = self.name.replace(['.', '_'], "-");
+        let variable = format!("TIDEGATE_{}", self.name.replace('.', "_").to_uppercase());
+        Setting { flag, variable, ..self }
+    }
+
+    /// Whether it may have several values.
+    pub(crate) const fn is_list(&self) -> bool {
+        matches!(self.kind, Kind::Many | Kind::Urls)
+    }
+
+    /// A value as it may be shown.
+    pub(crate) fn shown(&self, value: &str) -> String {
+        match self.kind {
+            Kind::One | Kind::Many => value.to_owned(),
+            Kind::Secret => HIDDEN.to_owned(),
+            Kind::Urls => match (value.find("://"), value.rfind('@')) {
+                (Some(scheme), Some(at)) if scheme < at => format!("{}{HIDDEN}{}", &value[..scheme + 3], &value[at..]),
+                _ => value.to_owned(),
+            },
+        }
+    }
+}
+
+const HIDDEN: &str = "(hidden)";
+
+/// What a section is about.
+pub(crate) fn about_section(section: &str) -> &'static str {
+    match section {
+        "api" => "The HTTP door: decisions as JSON, and forward-auth for nginx, Caddy, Traefik and HAProxy.",
+        "resp" => "The Redis door: CL.THROTTLE and TG.* for clients of Redis.",
+        "auth" => "Forward-auth: which headers say who the client is. The proxy has to set or remove them itself.",
+        "tls" => {
+            "Certificates, for the doors that say `tls: on` or `tls: mutual`. They are read again when they change."
+        }
+        "store" => "Where state lives.",
+        "store.redis" => "Redis or Valkey, for `kind: redis`, `sentinel` and `cluster`.",
+        "headers" => "Which headers tell clients how they stand. A denied request always has Retry-After.",
+        "log" => "What is written to standard error.",
+        "limits" => "What clients may use of the server.",
+        _ => "",
+    }
+}
+
+/// All settings, in the order in which they are shown.
+pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
+    let mut all = vec![
+        Setting::new(
+            "rules",
+            &[],
+            "Rules files, or folders of them. They are followed when they change. None is a small example.",
+        )
+        .of(Kind::Many)
+        .such_as("rules.yaml")
+        .common(),
+        Setting::new(
+            "trusted_proxies",
+            &["127.0.0.0/8", "::1/128"],
+            "The proxies whose word counts: on who the client is, and what it asks for.",
+        )
+        .of(Kind::Many)
+        .common(),
+        Setting::new(
+            "forwarding_header",
+            &["x-forwarded-for"],
+            "Where they say who the client is: x-forwarded-for or forwarded.",
+        ),
+    ];
+    all.extend(doors());
+    all.extend(others());
+    all.into_iter().map(Setting::spelled).collect()
+});
+
+/// How a door listens.
+macro_rules! door {
+    ($name:literal, $address:literal) => {
+        [
+            Setting::new(concat!($name, ".listen"), &[$address], "An address and a port, or off.").common(),
+            Setting::new(concat!($name, ".tls"), &["off"], "off, on, or mutual if clients need a certificate too."),
+            Setting::new(
+                concat!($name, ".proxy_protocol"),
+                &["false"],
+                "Whether trusted proxies begin connections with a PROXY header.",
+            ),
+            Setting::new(
+                concat!($name, ".connections"),
+                &["10000"],
+                "The most connections at once. Further ones wait.",
+            ),
+        ]
+    };
+}
+
+fn doors() -> Vec<Setting> {
+    let mut doors = Vec::from(door!("api", "127.0.0.1:8080"));
+    doors.extend(door!("resp", "127.0.0.1:6380"));
+    doors.push(
+        Setting::new("resp.password", &[], "The password that clients have to show.")
+            .of(Kind::Secret)
+            .such_as("s3cret"),
+    );
+    doors.push(Setting::new("resp.idle_time", &["5min"], "How long a connection may be idle."));
+    doors
+}
+
+fn others() -> [Setting; 36] {
+    [
+        Setting::new("auth.user_header", &[], "The header that says which user it is.").such_as("X-User"),
+        Setting::new("auth.api_key_header", &[], "The header that says which API key it is.").such_as("X-Api-Key"),
+        Setting::new("auth.tier_header", &[], "The header that says which tier it belongs to.").such_as("X-Tier"),
+        Setting::new("tls.certificate", &[], "The certificate, as PEM.").such_as("server.pem"),
+        Setting::new("tls.key", &[], "Its private key, as PEM.").such_as("server-key.pem"),
+        Setting::new("tls.client_ca", &[], "Who may vouch for clients, as PEM.").such_as("clients.pem"),
+        Setting::new("store.kind", &["memory"], "memory, redis, sentinel or cluster.").common(),
+        Setting::new("store.keys", &["16777216"], "In memory: the most keys that are kept apart, about 40 bytes each."),
+        Setting::new(
+            "store.redis.urls",
+            &["redis://127.0.0.1:6379"],
+            "The server, the sentinels, or some nodes of the cluster. rediss:// is TLS.",
+        )
+        .of(Kind::Urls)
+        .common(),
+        Setting::new("store.redis.primary", &[], "The name by which sentinels know the primary.").such_as("mymaster"),
+        Setting::new("store.redis.user", &[], "Who to be, if the URL does not say it.").such_as("tidegate"),
+        Setting::new("store.redis.password", &[], "The password, if the URL does not say it.")
+            .of(Kind::Secret)
+            .such_as("s3cret"),
+        Setting::new("store.redis.prefix", &["tidegate"], "What all keys begin with."),
+        Setting::new("store.redis.ca", &[], "Who may vouch for the server, as PEM; otherwise whom browsers believe.")
+            .such_as("redis-ca.pem"),
+        Setting::new("store.redis.certificate", &[], "The certificate to show to the server, as PEM.")
+            .such_as("redis-client.pem"),
+        Setting::new("store.redis.key", &[], "Its private key, as PEM.").such_as("redis-client-key.pem"),
+        Setting::new(
+            "store.redis.deadline",
+            &["20ms"],
+            "How long a decision may wait for the server, unless its rule says otherwise.",
+        ),
+        Setting::new("store.redis.connect_time", &["250ms"], "How long connecting may take."),
+        Setting::new("store.redis.follow", &["true"], "Whether rules and modes that are published there are followed."),
+        Setting::new(
+            "headers.x_ratelimit",
+            &["delta"],
+            "X-RateLimit-Limit, -Remaining and -Reset: delta (seconds to go), epoch, or off.",
+        ),
+        Setting::new("headers.ietf", &["true"], "RateLimit and RateLimit-Policy."),
+        Setting::new("headers.bucket", &["false"], "X-RateLimit-Bucket: the name of the limit."),
+        Setting::new("headers.reset_after", &["false"], "X-RateLimit-Reset-After: seconds with their thousandths."),
+        Setting::new("headers.on_allowed", &["true"], "Whether requests that are allowed have them too."),
+        Setting::new("headers.audience", &["everyone"], "Who sees them: everyone, or authenticated callers only."),
+        Setting::new("headers.jitter", &["0s"], "Up to how much is added to waits by chance."),
+        Setting::new("log.format", &["text"], "text or json.").common(),
+        Setting::new(
+            "log.level",
+            &["info"],
+            "error, warn, info, debug or trace; or by part: info,tidegate_redis=debug.",
+        )
+        .common(),
+        Setting::new("limits.header_bytes", &["16384"], "The most bytes of a request's head."),
+        Setting::new(
+            "limits.header_time",
+            &["20s"],
+            "How long a request's head may take to come, and a connection to be idle.",
+        ),
+        Setting::new("limits.body_bytes", &["1048576"], "The most bytes of a request's body."),
+        Setting::new(
+            "limits.request_time",
+            &["10s"],
+            "How long a request's body may take to come, and its answer to be found.",
+        ),
+        Setting::new("limits.write_time", &["30s"], "How long a client may leave its answer unread."),
+        Setting::new("limits.handshake_time", &["10s"], "How long TLS and the PROXY protocol may take."),
+        Setting::new("limits.streams", &["128"], "The most requests at once on one HTTP/2 connection."),
+        Setting::new(
+            "limits.stop_time",
+            &["10s"],
+            "How long requests in flight may take to end when the server stops.",
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_flags_and_variables_tell_settings_apart() {
+        let flags: HashSet<String> = SETTINGS.iter().map(|setting| setting.flag.clone()).collect();
+        let variables: HashSet<String> = SETTINGS.iter().map(|setting| setting.variable.clone()).collect();
+        assert_eq!((flags.len(), variables.len()), (SETTINGS.len(), SETTINGS.len()));
+        let listen = SETTINGS.iter().find(|setting| setting.name == "api.listen").unwrap();
+        assert_eq!((listen.flag.as_str(), listen.variable.as_str()), ("api-listen", "TIDEGATE_API_LISTEN"));
+    }
+
+    #[test]
+    fn no_setting_is_a_section_too() {
+        for setting in SETTINGS.iter() {
+            assert!(!SETTINGS.iter().any(|other| other.section() == setting.name), "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn what_is_secret_is_not_shown() {
+        let shown =
+            |name: &str, value: &str| SETTINGS.iter().find(|setting| setting.name == name).unwrap().shown(value);
+        assert_eq!(shown("store.redis.password", "hunter2"), "(hidden)");
+        assert_eq!(shown("store.redis.urls", "redis://me:hunter2@a:1/2"), "redis://(hidden)@a:1/2");
+        assert_eq!(shown("store.redis.urls", "redis://a"), "redis://a");
+    }
+}

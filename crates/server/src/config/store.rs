@@ -1,0 +1,205 @@
+//! Settings of the store.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidegate_core::{MemoryStore, SystemClock};
+use tidegate_redis::link::Login;
+use tidegate_redis::link::Tls as RedisTls;
+use tidegate_redis::steering::Steering;
+use tidegate_redis::{Names, RedisStore, Settings, SettingsError};
+
+use super::values::{choice, count, flag, span, text};
+use super::{MS, Reading, fault};
+use crate::store::AnyStore;
+
+/// Where state lives.
+#[derive(Clone, Debug)]
+pub enum StoreSettings {
+    /// In this process's memory, with so many keys apart.
+    Memory {
+        /// The most keys.
+        keys: usize,
+    },
+    /// In Redis.
+    Redis {
+        /// The way there.
+        settings: Box<Settings>,
+        /// What keys are called there.
+        names: Names,
+        /// What all of them begin with.
+        prefix: String,
+        /// Whether what is published there is followed.
+        follow: bool,
+        /// The servers as they may be shown.
+        shown: String,
+    },
+}
+
+impl StoreSettings {
+    /// The store. Connects in the background, if it has to.
+    ///
+    /// # Errors
+    /// If the settings make no sense, or there is no Tokio runtime to run on.
+    pub fn open(&self) -> Result<AnyStore, SettingsError> {
+        match self {
+            StoreSettings::Memory { keys } => Ok(MemoryStore::with_clock_and_cap(SystemClock::new(), *keys).into()),
+            StoreSettings::Redis { settings, names, .. } => {
+                Ok(RedisStore::open((**settings).clone())?.with_names(names.clone()).into())
+            }
+        }
+    }
+}
+
+impl StoreSettings {
+    /// The way to what is published for the fleet; `None` if it is not followed.
+    ///
+    /// # Errors
+    /// If the settings make no sense.
+    pub fn steering(&self) -> Result<Option<Steering>, SettingsError> {
+        let StoreSettings::Redis { settings, prefix, follow: true, .. } = self else { return Ok(None) };
+        // A prefix that keys cannot begin with was refused when it was read.
+        Ok(Steering::new(settings)?.with_prefix(prefix).ok())
+    }
+}
+
+impl std::fmt::Display for StoreSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StoreSettings::Memory { .. } => f.write_str("memory"),
+            StoreSettings::Redis { shown, .. } => f.write_str(shown),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Memory,
+    Redis,
+    Sentinel,
+    Cluster,
+}
+
+const KINDS: [(&str, Kind); 4] =
+    [("memory", Kind::Memory), ("redis", Kind::Redis), ("sentinel", Kind::Sentinel), ("cluster", Kind::Cluster)];
+
+const URLS: &str = "store.redis.urls";
+
+impl Reading<'_> {
+    pub(super) fn store(&mut self) -> Option<StoreSettings> {
+        let kind = self.value("store.kind", choice(&KINDS));
+        let keys = self.value("store.keys", count(1_000, 1 << 34));
+        match kind? {
+            Kind::Memory => Some(StoreSettings::Memory { keys: keys? }),
+            kind => self.redis(kind),
+        }
+    }
+
+    fn redis(&mut self, kind: Kind) -> Option<StoreSettings> {
+        let names = self.value("store.redis.prefix", |value| {
+            let wrong = |_| fault::Wrong::new(format!("`{value}` has a brace in it"), "leave braces out");
+            Ok((Names::new(value).map_err(wrong)?, value.to_owned()))
+        });
+        let follow = self.value("store.redis.follow", flag);
+        let deadline = self.value("store.redis.deadline", span(MS, Duration::from_secs(60)));
+        let connect_time = self.value("store.redis.connect_time", span(MS, Duration::from_secs(60)));
+        let settings = self.servers(kind);
+        let mut settings = settings?;
+        self.log_in(&mut settings);
+        self.redis_tls(&mut settings);
+        settings.deadline = deadline?;
+        settings.connect_timeout = connect_time?;
+        if let Err(error) = settings.check() {
+            self.wrong(URLS, &error.to_string(), "");
+            return None;
+        }
+        let shown = self
+            .layers
+            .get(URLS)
+            .map(|found| found.values.iter().map(|url| found.setting.shown(url)).collect::<Vec<_>>().join(", "));
+        let (names, prefix) = names?;
+        let (settings, shown) = (Box::new(settings), shown.unwrap_or_default());
+        Some(StoreSettings::Redis { settings, names, prefix, follow: follow?, shown })
+    }
+
+    fn servers(&mut self, kind: Kind) -> Option<Settings> {
+        let urls = self.texts(URLS);
+        let settings = match kind {
+            Kind::Sentinel => {
+                let Some(primary) = self.value("store.redis.primary", text) else {
+                    let help = "set `store.redis.primary`";
+                    self.wrong("store.kind", "sentinels know a primary by its name, which is not given", help);
+                    return None;
+                };
+                Settings::sentinel(&primary, &urls)
+            }
+            Kind::Cluster => Settings::cluster(&urls),
+            Kind::Memory | Kind::Redis => match &urls[..] {
+                [url] => Settings::standalone(url),
+                [] => Err(SettingsError::NoServer),
+                _ => {
+                    self.wrong(URLS, "several servers are given", "write one, or `store.kind: cluster`");
+                    return None;
+                }
+            },
+        };
+        match settings {
+            Ok(settings) => Some(settings),
+            Err(error) => {
+                self.wrong(URLS, &error.to_string(), "write one such as `redis://127.0.0.1:6379`");
+                None
+            }
+        }
+    }
+
+    fn log_in(&mut self, settings: &mut Settings) {
+        let Login { user, password, database } = settings.login.clone();
+        settings.login = Login {
+            user: self.value("store.redis.user", text).or(user),
+            password: self.value("store.redis.password", text).or(password),
+            database,
+        };
+    }
+
+    fn redis_tls(&mut self, settings: &mut Settings) {
+        let authorities = self.file("store.redis.ca");
+        let certificate = self.file("store.redis.certificate");
+        let key = self.file("store.redis.key");
+        if authorities.is_none() && certificate.is_none() && key.is_none() {
+            return;
+        }
+        if settings.tls.is_none() {
+            self.wrong(
+                URLS,
+                "certificates are given for a connection without TLS",
+                "write `rediss://` instead of `redis://`",
+            );
+            return;
+        }
+        let identity = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(_), None) => {
+                self.wrong("store.redis.certificate", "its private key is missing", "set `store.redis.key`");
+                return;
+            }
+            (None, Some(_)) => {
+                self.wrong("store.redis.key", "its certificate is missing", "set `store.redis.certificate`");
+                return;
+            }
+        };
+        settings.tls = Some(RedisTls { authorities, identity });
+    }
+
+    /// The contents of a file that a setting names.
+    fn file(&mut self, name: &str) -> Option<Vec<u8>> {
+        let path: PathBuf = self.path(name)?;
+        match std::fs::read(&path) {
+            Ok(contents) => Some(contents),
+            Err(error) => {
+                self.wrong(name, &format!("`{}` cannot be read: {error}", path.display()), "");
+                None
+            }
+        }
+    }
+}

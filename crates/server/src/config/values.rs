@@ -1,0 +1,113 @@
+//! From text to what it means.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_core::Micros;
+use tidegate_core::yaml::closest;
+
+use super::fault::Wrong;
+
+pub(super) fn text(value: &str) -> Result<String, Wrong> {
+    Ok(value.to_owned())
+}
+
+/// `127.0.0.1:8080`, or nothing if it is off.
+pub(super) fn address(value: &str) -> Result<Option<SocketAddr>, Wrong> {
+    if matches!(value, "off" | "false" | "no") {
+        return Ok(None);
+    }
+    value.parse().map(Some).map_err(|_| {
+        let help = match value.rsplit_once(':') {
+            Some(("" | "*", port)) => format!("write `0.0.0.0:{port}` for all addresses, or `127.0.0.1:{port}`"),
+            Some(("localhost", port)) => format!("write `127.0.0.1:{port}`"),
+            _ if value.parse::<std::net::IpAddr>().is_ok() => format!("add a port: `{value}:8080`"),
+            _ if value.parse::<u16>().is_ok() => format!("write `127.0.0.1:{value}`"),
+            _ => "write an address and a port such as `127.0.0.1:8080` or `[::]:8080`, or `off`".to_owned(),
+        };
+        Wrong::new(format!("`{value}` is not an address with a port"), help)
+    })
+}
+
+pub(super) fn flag(value: &str) -> Result<bool, Wrong> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Ok(true),
+        "false" | "no" | "off" | "0" => Ok(false),
+        _ => Err(Wrong::new(format!("`{value}` is neither true nor false"), "write `true` or `false`")),
+    }
+}
+
+/// A whole number between these.
+pub(super) fn count(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, Wrong> {
+    move |value| match value.replace('_', "").parse() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        Ok(number) => Err(Wrong::new(format!("{number} is out of range"), format!("write {least} to {most}"))),
+        Err(_) => Err(Wrong::new(format!("`{value}` is not a whole number"), "write one such as 20 or 1_000")),
+    }
+}
+
+/// A span of time between these.
+pub(super) fn span(least: Duration, most: Duration) -> impl Fn(&str) -> Result<Duration, Wrong> {
+    move |value| {
+        let span: Micros = match value {
+            "0" | "0s" => Micros::ZERO,
+            value => value.parse().map_err(|error: tidegate_core::NotationError| {
+                Wrong::new(format!("`{value}` is no span of time"), error.problem())
+            })?,
+        };
+        let span = Duration::from(span);
+        if (least..=most).contains(&span) {
+            return Ok(span);
+        }
+        Err(Wrong::new(format!("`{value}` is out of range"), format!("write {least:?} to {most:?}")))
+    }
+}
+
+/// One of a few words.
+pub(super) fn choice<T: Copy>(choices: &[(&'static str, T)]) -> impl Fn(&str) -> Result<T, Wrong> {
+    move |value| {
+        if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == value) {
+            return Ok(*choice);
+        }
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        let help = match closest(value, names.iter().copied()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("write one of `{}`", names.join("`, `")),
+        };
+        Err(Wrong::new(format!("`{value}` is not one of them"), help))
+    }
+}
+
+/// The name of a header.
+pub(super) fn header(value: &str) -> Result<http::HeaderName, Wrong> {
+    let wrong = |_| Wrong::new(format!("`{value}` cannot be the name of a header"), "write one such as `X-User`");
+    value.parse().map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_comes_with_what_to_write() {
+        let help = |wrong: Result<_, Wrong>| wrong.unwrap_err().help;
+        assert_eq!(help(address(":8080")), "write `0.0.0.0:8080` for all addresses, or `127.0.0.1:8080`");
+        assert_eq!(help(address("localhost:80")), "write `127.0.0.1:80`");
+        assert_eq!(help(address("127.0.0.1")), "add a port: `127.0.0.1:8080`");
+        assert_eq!(help(address("8080")), "write `127.0.0.1:8080`");
+        assert!(help(address("here")).contains("`127.0.0.1:8080`"));
+        assert_eq!(flag("maybe").unwrap_err().help, "write `true` or `false`");
+        assert_eq!(count(1, 9)("10").unwrap_err().help, "write 1 to 9");
+        assert_eq!(choice(&[("text", 1), ("json", 2)])("jason").unwrap_err().help, "did you mean `json`?");
+        assert_eq!(choice(&[("a", 1), ("b", 2)])("memory").unwrap_err().help, "write one of `a`, `b`");
+    }
+
+    #[test]
+    fn values_are_what_they_say() {
+        assert_eq!(address("off"), Ok(None));
+        assert_eq!(address("[::1]:80"), Ok(Some("[::1]:80".parse().unwrap())));
+        assert_eq!(count(1, 10_000)("10_000"), Ok(10_000));
+        assert_eq!(span(Duration::ZERO, Duration::from_secs(9))("20ms"), Ok(Duration::from_millis(20)));
+        assert_eq!(span(Duration::ZERO, Duration::from_secs(9))("0s"), Ok(Duration::ZERO));
+    }
+}

@@ -1,0 +1,146 @@
+//! The certificates that a door shows, and those that it wants to see.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// Where certificates lie, as PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, and behind it those that lead to one that clients know.
+    pub certificate: PathBuf,
+    /// The private key that belongs to it.
+    pub key: PathBuf,
+    /// Who may vouch for clients, who then need a certificate; `None` if they need none.
+    pub client_authorities: Option<PathBuf>,
+}
+
+/// Certificates that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("`{}` cannot be read: {reason}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: io::Error,
+    },
+    /// A file holds something else.
+    #[error("`{}` cannot be used: {reason}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Certificates in use, which can be exchanged while connections are open.
+pub struct Tls {
+    files: TlsFiles,
+    protocols: &'static [&'static [u8]],
+    config: ArcSwap<ServerConfig>,
+    /// What was in the files when they were last read.
+    contents: Mutex<Contents>,
+}
+
+type Contents = [Vec<u8>; 3];
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Reads the files. `protocols` are what a client may choose from (ALPN).
+    ///
+    /// # Errors
+    /// If they cannot be read or used.
+    pub fn load(files: TlsFiles, protocols: &'static [&'static [u8]]) -> Result<Tls, TlsError> {
+        let contents = read(&files)?;
+        let config = ArcSwap::new(Arc::new(config(&files, &contents, protocols)?));
+        Ok(Tls { files, protocols, config, contents: Mutex::new(contents) })
+    }
+
+    /// Reads the files again, and uses what is in them for connections from now on. Says whether it was anything new.
+    ///
+    /// # Errors
+    /// If they cannot be read or used. What was used before stays in use then.
+    pub fn reload(&self) -> Result<bool, TlsError> {
+        let now = read(&self.files)?;
+        let mut before = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
+        if now == *before {
+            return Ok(false);
+        }
+        let config = config(&self.files, &now, self.protocols);
+        // Also if it is of no use: what is wrong with it is said once.
+        *before = now;
+        self.config.store(Arc::new(config?));
+        Ok(true)
+    }
+
+    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        TlsAcceptor::from(self.config.load_full()).accept(stream).await
+    }
+}
+
+fn read(files: &TlsFiles) -> Result<Contents, TlsError> {
+    let read =
+        |path: &Path| std::fs::read(path).map_err(|reason| TlsError::Unreadable { path: path.to_owned(), reason });
+    let authorities = files.client_authorities.as_deref().map(read).transpose()?;
+    Ok([read(&files.certificate)?, read(&files.key)?, authorities.unwrap_or_default()])
+}
+
+fn config(
+    files: &TlsFiles,
+    [certificate, key, authorities]: &Contents,
+    protocols: &[&[u8]],
+) -> Result<ServerConfig, TlsError> {
+    let wrong = |path: &Path, reason: String| TlsError::Unusable { path: path.to_owned(), reason };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong(&files.certificate, error.to_string()))?;
+    let builder = match &files.client_authorities {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(authorities).map_err(|reason| wrong(path, reason))? {
+                roots.add(certificate).map_err(|error| wrong(path, error.to_string()))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.map_err(|error| wrong(path, error.to_string()))?)
+        }
+    };
+    let chain = certificates(certificate).map_err(|reason| wrong(&files.certificate, reason))?;
+    let private = PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong(&files.key, no_key(&error.to_string())))?;
+    let config = builder.with_single_cert(chain, private);
+    let mut config = config.map_err(|error| wrong(&files.key, error.to_string()))?;
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok(config)
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(certificates) if certificates.is_empty() => Err("there is no certificate in it".to_owned()),
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn no_key(reason: &str) -> String {
+    format!("there is no private key in it ({reason})")
+}

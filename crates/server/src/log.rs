@@ -1,0 +1,51 @@
+//! What the server says of itself, on standard error.
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for programs.
+    Json,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How lines look.
+    pub format: LogFormat,
+    /// From which level on, part by part.
+    pub level: Targets,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { format: LogFormat::Text, level: Targets::new().with_default(LevelFilter::INFO) }
+    }
+}
+
+/// `info`, or `info,tidegate_redis=debug`.
+pub(crate) fn level(text: &str) -> Result<Targets, ParseError> {
+    text.parse()
+}
+
+/// Logs from now on. Only the first call counts.
+pub fn begin(settings: &Settings) {
+    let registry = tracing_subscriber::registry().with(settings.level.clone());
+    let to_stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // Somebody else may have begun already, as tests do.
+    let _ = match settings.format {
+        LogFormat::Text => {
+            let colours =
+                std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
+            registry.with(to_stderr.with_ansi(colours)).try_init()
+        }
+        LogFormat::Json => registry.with(to_stderr.json().flatten_event(true)).try_init(),
+    };
+}

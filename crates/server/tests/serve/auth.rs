@@ -1,0 +1,99 @@
+//! Forward-auth, and who is believed.
+
+use crate::support::Server;
+
+const RULES: &str = "
+rules:
+  - { id: address, match: { path: /limited }, key: address, limit: log 1/h }
+  - { id: user, match: { path: /user }, key: user, limit: log 1/h, on_missing_key: refuse }
+  - { id: tier, match: { tier: paid }, limit: 100/h }
+";
+
+fn server(args: &[&str]) -> Server {
+    Server::start(&[("rules.yaml", RULES)], &[&["--rules", "rules.yaml"], args].concat())
+}
+
+fn forwarded(client: &str) -> [(&'static str, &str); 3] {
+    [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/limited?a=b"), ("x-forwarded-for", client)]
+}
+
+#[test]
+fn the_answer_is_what_the_client_is_to_see() {
+    let server = server(&[]);
+    let answer = server.get_with("/v1/auth", &forwarded("203.0.113.7"));
+    assert_eq!((answer.status, answer.header("x-ratelimit-remaining"), answer.body.as_str()), (200, Some("0"), ""));
+    let answer = server.get_with("/v1/auth", &forwarded("203.0.113.7"));
+    assert_eq!((answer.status, answer.header("content-type")), (429, Some("application/problem+json")));
+    assert_eq!(answer.json()["violated-policies"][0], "address");
+    assert!(answer.header("retry-after").unwrap().parse::<u64>().unwrap() > 3_000);
+    assert_eq!(server.get_with("/v1/auth", &forwarded("203.0.113.8")).status, 200);
+}
+
+#[test]
+fn nginx_gets_the_statuses_that_it_takes() {
+    let server = server(&[]);
+    let ask = |uri: &str| {
+        let headers = [("x-original-method", "GET"), ("x-original-uri", uri), ("x-forwarded-for", "203.0.113.7")];
+        server.get_with("/v1/auth/nginx", &headers)
+    };
+    assert_eq!(ask("/limited").status, 200);
+    let denied = ask("/limited");
+    assert_eq!((denied.status, denied.header("x-tidegate-status")), (403, Some("429")));
+    assert!(denied.header("retry-after").is_some());
+    let refused = ask("/user");
+    assert_eq!((refused.status, refused.header("x-tidegate-status")), (401, Some("403")));
+}
+
+#[test]
+fn a_client_cannot_write_what_its_proxy_does_not() {
+    // What comes through Caddy may carry the headers of the form for nginx, and the other way round.
+    let server = server(&[]);
+    let caddy = [&forwarded("203.0.113.7")[..], &[("x-original-uri", "/free"), ("x-original-method", "GET")]].concat();
+    assert_eq!(server.get_with("/v1/auth", &caddy).status, 200);
+    assert_eq!(server.get_with("/v1/auth", &caddy).status, 429);
+    // Nobody has said that these headers mean anything.
+    let user = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/user"), ("x-user", "alice")];
+    assert_eq!(server.get_with("/v1/auth", &user).status, 403);
+}
+
+#[test]
+fn who_the_client_is_stands_in_the_headers_that_are_set() {
+    let server = server(&["--auth-user-header", "X-User", "--auth-tier-header", "X-Tier"]);
+    let ask = |user: &str| {
+        let headers =
+            [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/user"), ("x-user", user), ("x-tier", "paid")];
+        server.get_with("/v1/auth", &headers)
+    };
+    let answer = ask("alice");
+    assert_eq!(answer.status, 200);
+    assert!(answer.header("ratelimit").unwrap().contains("\"tier\";r=99"), "{answer:?}");
+    assert_eq!(ask("alice").status, 429);
+    assert_eq!(ask("bob").status, 200);
+}
+
+#[test]
+fn a_thousand_made_up_addresses_are_one_client() {
+    // Only the proxy is trusted, and it is not us.
+    let server = server(&["--trusted-proxies", "192.0.2.1"]);
+    let answer = server.get_with("/v1/auth", &forwarded("203.0.113.7"));
+    assert_eq!(answer.status, 400);
+    assert!(answer.json()["detail"].as_str().unwrap().contains("127.0.0.1 is not one of the `trusted_proxies`"));
+
+    // The proxy is trusted: what stands to the left of what it says is what the client says.
+    let server = self::server(&[]);
+    let allowed = (0..1_000).filter(|number| {
+        let list = format!("10.{}.{}.1, 203.0.113.7", number / 256, number % 256);
+        server.get_with("/v1/auth", &forwarded(&list)).status == 200
+    });
+    assert_eq!(allowed.count(), 1);
+}
+
+#[test]
+fn one_address_is_one_client_however_it_is_written() {
+    let server = server(&[]);
+    let spellings =
+        ["203.0.113.7", "::ffff:203.0.113.7", "::ffff:cb00:7107", "203.0.113.7:4711", "[::ffff:203.0.113.7]:80"];
+    let allowed = spellings.iter().filter(|client| server.get_with("/v1/auth", &forwarded(client)).status == 200);
+    assert_eq!(allowed.count(), 1);
+    assert_eq!(server.get_with("/v1/auth", &forwarded("::ffff:203.0.113.8")).status, 200);
+}

@@ -1,0 +1,169 @@
+//! Settings: where they come from, and what is wrong with them.
+
+use serde_json::Value;
+
+use crate::support::{folder, tidegate};
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn run(files: &[(&str, &str)], variables: &[(&str, &str)], args: &[&str]) -> Ran {
+    let folder = folder(files);
+    let output = tidegate(folder.path()).args(args).envs(variables.iter().copied()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// A setting's value and where it comes from.
+fn setting(ran: &Ran, name: &str) -> (String, String) {
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let all: Value = serde_json::from_str(&ran.out).unwrap();
+    let found = all.as_array().unwrap().iter().find(|setting| setting["name"] == name).unwrap();
+    let value: Vec<&str> = found["value"].as_array().unwrap().iter().map(|value| value.as_str().unwrap()).collect();
+    (value.join(","), found["from"].as_str().unwrap().to_owned())
+}
+
+const FILE: &str = "api:\n  listen: 127.0.0.1:1111\n  connections: 7\nlog: { level: warn, format: json }\n";
+const JSON: [&str; 5] = ["config", "--format", "json", "--config", "t.yaml"];
+
+#[test]
+fn a_flag_counts_before_a_variable_before_the_file_before_the_default() {
+    let variables = [("TIDEGATE_API_LISTEN", "127.0.0.1:2222"), ("TIDEGATE_LOG_LEVEL", "debug")];
+    let ran = run(&[("t.yaml", FILE)], &variables, &[&JSON[..], &["--api-listen", "127.0.0.1:3333"]].concat());
+    let is = |name, value: &str, from: &str| assert_eq!(setting(&ran, name), (value.to_owned(), from.to_owned()));
+    is("api.listen", "127.0.0.1:3333", "--api-listen");
+    is("log.level", "debug", "TIDEGATE_LOG_LEVEL");
+    is("log.format", "json", "t.yaml:4:29");
+    is("api.connections", "7", "t.yaml:3:16");
+    is("api.tls", "off", "default");
+}
+
+#[test]
+fn the_file_may_be_named_by_a_variable_and_lists_have_commas() {
+    let variables = [("TIDEGATE_CONFIG", "t.yaml"), ("TIDEGATE_TRUSTED_PROXIES", "10.0.0.0/8, 192.0.2.7")];
+    let ran = run(&[("t.yaml", FILE)], &variables, &["config", "--format", "json"]);
+    assert_eq!(setting(&ran, "api.connections").0, "7");
+    assert_eq!(setting(&ran, "trusted_proxies").0, "10.0.0.0/8,192.0.2.7");
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let file = "store:\n  redis:\n    urls: redis://me:hunter2@127.0.0.1:6379\n    password: hunter3\n";
+    for format in ["text", "json"] {
+        let ran = run(&[("t.yaml", file)], &[], &["config", "--config", "t.yaml", "--format", format]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        assert!(!ran.out.contains("hunter"), "{}", ran.out);
+        assert!(ran.out.contains("redis://(hidden)@127.0.0.1:6379"), "{}", ran.out);
+    }
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once_with_its_place() {
+    let file = "api:\n  listen: 8080\n  tls: on\nstore: { kind: reddis }\ntrusted_proxies: [10.0.0.0/8, 10.0.0.1/8]\n";
+    let variables = [("TIDEGATE_LOG_FORMAT", "jsn")];
+    let ran = run(&[("t.yaml", file)], &variables, &["config", "--config", "t.yaml", "--limits-header-time", "soon"]);
+    assert_eq!(ran.code, Some(1));
+    for said in [
+        "`api.listen`: `8080` is not an address with a port",
+        "--> t.yaml:2:11",
+        "write `127.0.0.1:8080`",
+        "--> t.yaml:3:8",
+        "set `tls.certificate` and `tls.key`",
+        "--> t.yaml:4:16",
+        "did you mean `redis`?",
+        "--> t.yaml:5:31",
+        "write `10.0.0.0/8`",
+        "--> TIDEGATE_LOG_FORMAT",
+        "did you mean `json`?",
+        "--> --limits-header-time",
+        "`soon` is no span of time",
+    ] {
+        assert!(ran.err.contains(said), "{said}\n\n{}", ran.err);
+    }
+}
+
+#[test]
+fn names_that_mean_nothing_come_with_what_was_meant() {
+    let file = "api:\n  lisen: 127.0.0.1:1\nstorage: {}\nlog: json\nrules: { a: b }\n";
+    let ran = run(&[("t.yaml", file)], &[], &["serve", "--config", "t.yaml"]);
+    assert_eq!(ran.code, Some(1));
+    for said in [
+        "`api` has no `lisen`\n --> t.yaml:2:3",
+        "did you mean `listen`?",
+        "the configuration has no `storage`\n --> t.yaml:3:1",
+        "`log` is text where a map is wanted",
+        "`rules` is a map where text is wanted",
+    ] {
+        assert!(ran.err.contains(said), "{said}\n\n{}", ran.err);
+    }
+    let ran = run(&[], &[("TIDEGATE_API_LISTN", "x"), ("TIDEGATE_SERVICE_PORT", "80")], &["config"]);
+    assert!(ran.err.contains("TIDEGATE_API_LISTN sets nothing: did you mean TIDEGATE_API_LISTEN?"), "{}", ran.err);
+    assert!(!ran.err.contains("SERVICE_PORT"), "{}", ran.err);
+    let ran = run(&[], &[], &["serve", "--config", "none.yaml"]);
+    assert!(ran.err.contains("the configuration cannot be read") && ran.err.contains("tidegate init"), "{}", ran.err);
+}
+
+#[test]
+fn stores_that_cannot_be_are_refused() {
+    for (settings, said) in [
+        ("kind: redis\n  redis: { urls: http://a }", "write one such as `redis://127.0.0.1:6379`"),
+        ("kind: redis\n  redis: { urls: [redis://a, redis://b] }", "`store.kind: cluster`"),
+        ("kind: sentinel", "set `store.redis.primary`"),
+        ("kind: redis\n  redis: { ca: none.pem }", "`none.pem` cannot be read"),
+        ("kind: redis\n  redis: { prefix: 'a{b}' }", "leave braces out"),
+        ("kind: redis\n  redis: { deadline: 2h }", "`2h` is out of range"),
+        ("kind: redis\n  redis: { user: me }", "a user is given, but no password"),
+        ("keys: 3", "write 1000 to"),
+    ] {
+        let ran = run(&[("t.yaml", &format!("store:\n  {settings}\n"))], &[], &["config", "--config", "t.yaml"]);
+        assert_eq!(ran.code, Some(1), "{settings}");
+        assert!(ran.err.contains(said), "{said}\n\n{}", ran.err);
+        assert!(ran.err.contains("--> t.yaml:") || ran.err.contains("--> default"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn init_writes_files_that_work_and_writes_over_none() {
+    let folder = folder(&[]);
+    let run = |args: &[&str]| tidegate(folder.path()).args(args).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let first = run(&["init", "new"]);
+    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+    assert!(text(&first.stdout).contains("tidegate serve --config new/tidegate.yaml"));
+    let shown = |path: &str| text(&run(&["config", "--format", "json", "--config", path]).stdout);
+    let rules = folder.path().join("new/rules.yaml");
+    assert_eq!(run(&["check", rules.to_str().unwrap()]).status.code(), Some(0));
+    let values = |shown: &str| -> Vec<(Value, Value)> {
+        let all: Vec<Value> = serde_json::from_str(shown).unwrap();
+        all.into_iter().map(|setting| (setting["name"].clone(), setting["value"].clone())).collect()
+    };
+    let defaults = values(&text(&run(&["config", "--format", "json"]).stdout));
+
+    // What is written in the comments is what holds without them.
+    let written = std::fs::read_to_string(folder.path().join("new/tidegate.yaml")).unwrap();
+    let names: Vec<String> = defaults.iter().map(|(name, _)| name.as_str().unwrap().to_owned()).collect();
+    let is_setting = |line: &str| {
+        let name = line.trim_start().strip_prefix("# ").and_then(|line| line.split_once(": ")).map(|(name, _)| name);
+        name.is_some_and(|name| names.iter().any(|known| known.rsplit('.').next() == Some(name)))
+    };
+    let uncomment = |line: &str| if is_setting(line) { line.replacen("# ", "", 1) } else { line.to_owned() };
+    let whole: Vec<String> = written.lines().map(uncomment).collect();
+    std::fs::write(folder.path().join("whole.yaml"), whole.join("\n")).unwrap();
+    let shown = shown("whole.yaml");
+    let all: Vec<Value> = serde_json::from_str(&shown).unwrap();
+    assert!(all.iter().all(|setting| setting["from"].as_str().unwrap().starts_with("whole.yaml:")), "{shown}");
+    for ((name, default), (_, value)) in defaults.iter().zip(values(&shown)) {
+        let is_unset = default.as_array().unwrap().is_empty();
+        assert!(is_unset || *default == value, "{name}: {default} {value}");
+    }
+
+    for there in ["tidegate.yaml", "rules.yaml"] {
+        let second = run(&["init", "new"]);
+        assert_eq!(second.status.code(), Some(1));
+        assert!(text(&second.stderr).contains("is there already, and is left alone"));
+        std::fs::remove_file(folder.path().join("new").join(there)).unwrap();
+    }
+}

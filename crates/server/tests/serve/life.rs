@@ -1,0 +1,139 @@
+//! Starting, reloading, stopping.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::support::{Server, folder, tidegate, until};
+
+const HALF_A_REQUEST: &[u8] = b"POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: 13\r\n\r\n{\"path\"";
+const THE_OTHER_HALF: &[u8] = b":\"/\"} ";
+
+/// Has the server wait for the rest of a request.
+fn begin_a_request(server: &Server) -> TcpStream {
+    let mut stream = server.connect();
+    stream.write_all(HALF_A_REQUEST).unwrap();
+    // The server answers others after it has begun to read this one.
+    for _ in 0..3 {
+        server.get("/healthz").good();
+    }
+    stream
+}
+
+fn is_refusing(server: &Server) -> Option<()> {
+    TcpStream::connect(server.address).is_err().then_some(())
+}
+
+#[test]
+fn it_starts_with_no_file_and_the_lines_to_try_work() {
+    let server = Server::start(&[], &[]);
+    assert!(server.banner.contains("is up: state in memory, 3 rules (the example"), "{}", server.banner);
+    assert!(server.banner.contains(&format!("kill {}", server.pid())), "{}", server.banner);
+    let run = |line: &str| String::from_utf8(Command::new("sh").args(["-c", line]).output().unwrap().stdout).unwrap();
+    let lines = server.banner.split("try  ").skip(1).map(|rest| rest.lines().next().unwrap());
+    let tried: Vec<String> = lines.map(run).collect();
+    let [http, redis] = &tried[..] else { panic!("{tried:?}") };
+    assert!(http.starts_with("{\"allowed\":true"), "{http}");
+    assert_eq!(redis, "0\n16\n15\n-1\n2\n");
+}
+
+#[test]
+fn told_to_stop_it_finishes_what_is_in_flight_and_exits_with_0() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start(&[], &[]);
+        let mut idle = server.connect();
+        let mut stream = begin_a_request(&server);
+        server.signal(signal);
+        until("no new connections", || is_refusing(&server));
+        // A connection on which nothing is asked is closed at once.
+        assert!(matches!(idle.read(&mut [0; 1]), Ok(0) | Err(_)));
+        stream.write_all(THE_OTHER_HALF).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.to_ascii_lowercase().contains("connection: close"), "{answer}");
+        assert_eq!(server.ended().code(), Some(0), "{}", server.log());
+    }
+}
+
+#[test]
+fn what_takes_too_long_to_end_is_cut() {
+    let mut server = Server::start(&[], &["--limits-stop-time", "100ms"]);
+    let mut stream = begin_a_request(&server);
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended().code(), Some(0), "{}", server.log());
+    assert!(matches!(stream.read(&mut [0; 1]), Ok(0) | Err(_)));
+}
+
+#[test]
+fn told_twice_to_stop_it_waits_for_nobody() {
+    let mut server = Server::start(&[], &["--limits-stop-time", "1h"]);
+    let _stream = begin_a_request(&server);
+    server.signal(Signal::TERM);
+    until("no new connections", || is_refusing(&server));
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended().code(), Some(0), "{}", server.log());
+}
+
+fn rules(limit: &str) -> String {
+    format!("rules:\n  - id: api\n    key: user\n    limit: {limit}\n")
+}
+
+fn limit_of(server: &Server) -> u64 {
+    server.post("/v1/peek", r#"{"user":"alice"}"#).good()["limits"][0]["limit"].as_u64().unwrap()
+}
+
+#[test]
+fn rules_are_followed_and_a_broken_file_changes_nothing() {
+    let server = Server::start(&[("rules.yaml", &rules("10/h"))], &["--rules", "rules.yaml"]);
+    assert_eq!(limit_of(&server), 10);
+    assert_eq!(server.check(r#"{"user":"alice"}"#)["limits"][0]["remaining"], 9);
+
+    std::fs::write(server.path("rules.yaml"), rules("20/h")).unwrap();
+    until("the new limit", || (limit_of(&server) == 20).then_some(()));
+    // What was spent stays spent.
+    assert_eq!(server.check(r#"{"user":"alice"}"#)["limits"][0]["remaining"], 18);
+
+    std::fs::write(server.path("rules.yaml"), rules("20/fortnight")).unwrap();
+    until("the complaint", || server.log().contains("rules.yaml:4:").then_some(()));
+    assert_eq!(limit_of(&server), 20);
+    assert_eq!(server.get("/readyz").good()["generation"], 2);
+}
+
+#[test]
+fn sighup_reads_the_rules_again() {
+    let server = Server::start(&[("rules.yaml", &rules("10/h"))], &["--rules", "rules.yaml"]);
+    server.signal(Signal::HUP);
+    until("a new generation", || (server.get("/readyz").good()["generation"] == 2).then_some(()));
+    assert_eq!(limit_of(&server), 10);
+}
+
+#[test]
+fn what_stands_in_the_way_of_starting_is_said() {
+    let refused = |files: &[(&str, &str)], args: &[&str]| {
+        let folder = folder(files);
+        let output = tidegate(folder.path()).arg("serve").args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let running = Server::start(&[], &[]);
+    let taken = running.address.to_string();
+    let error = refused(&[], &["--api-listen", &taken]);
+    assert!(error.contains(&format!("cannot listen at {taken}: ")), "{error}");
+
+    let error = refused(&[("rules.yaml", "rules:\n- { id: a, limt: 5/s }\n")], &["--rules", "rules.yaml"]);
+    assert!(error.contains("rules.yaml:2:12") && error.contains("did you mean `limit`?"), "{error}");
+    assert!(refused(&[], &["--rules", "none.yaml"]).contains("`none.yaml` cannot be read"), "{error}");
+    assert!(refused(&[], &["--api-listen", "off", "--resp-listen", "off"]).contains("all doors are off"));
+}
+
+#[test]
+fn logs_can_be_json() {
+    let server = Server::start(&[], &["--log-format", "json"]);
+    server.signal(Signal::HUP);
+    let line = until("a line", || server.log().lines().next().map(str::to_owned));
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((line["level"].as_str(), line["message"].as_str()), (Some("INFO"), Some("reloading")));
+}

@@ -1,0 +1,13 @@
+//! The server, as those who run it and those who ask it meet it.
+#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod auth;
+mod config;
+mod decisions;
+mod life;
+mod openapi;
+mod store;
+mod tls;

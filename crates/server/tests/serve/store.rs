@@ -1,0 +1,68 @@
+//! A server whose state is in Redis.
+
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::support::{Process, Server, free_port, tidegate, until};
+
+fn redis(port: u16) -> Process {
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
+    command.args(["--requirepass", "hunter2"]);
+    Process(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+}
+
+const RULES: &str = "rules: [{ id: api, key: user, limit: 10/h, on_store_failure: allow }]";
+
+#[test]
+fn a_fleet_shares_one_limit_and_readiness_tells_how_the_store_is() {
+    let port = free_port();
+    let store = redis(port);
+    let url = format!("redis://:hunter2@127.0.0.1:{port}");
+    let args = ["--rules", "rules.yaml", "--store-kind", "redis", "--store-redis-deadline", "2s"];
+    let start = || Server::start_with(&[("rules.yaml", RULES)], &args, &[("TIDEGATE_STORE_REDIS_URLS", url.as_str())]);
+    let (one, other) = (start(), start());
+    assert!(one.banner.contains("state in redis://(hidden)@127.0.0.1"), "{}", one.banner);
+    let ready = |server: &Server| server.get("/readyz?store=required");
+    for server in [&one, &other] {
+        until("the store", || (ready(server).status == 200).then_some(()));
+    }
+    assert_eq!(one.check(r#"{"user":"alice"}"#)["limits"][0]["remaining"], 9);
+    assert_eq!(other.check(r#"{"user":"alice"}"#)["limits"][0]["remaining"], 8);
+
+    // A receipt of one node is settled by another.
+    let reserved = one.post("/v1/reserve", r#"{"user":"alice"}"#).good();
+    let released = other.post("/v1/release", &json!({"receipt": reserved["receipt"]}).to_string()).good();
+    assert_eq!(released, json!({"settled": true, "given_back": 1, "charged": 0}));
+
+    // A kill switch reaches both.
+    let switch = |mode: &str| {
+        let switched = tidegate(one.folder.path()).args(["mode", "api", mode, "--redis", &url]).output().unwrap();
+        assert!(switched.status.success(), "{}", String::from_utf8_lossy(&switched.stderr));
+    };
+    let limits =
+        |server: &Server| server.post("/v1/peek", r#"{"user":"alice"}"#).good()["limits"].as_array().unwrap().len();
+    for (mode, limited) in [("off", 0), ("enforce", 1)] {
+        switch(mode);
+        for server in [&one, &other] {
+            until("the switch", || (limits(server) == limited).then_some(()));
+        }
+    }
+
+    drop(store);
+    until("the outage", || (ready(&one).status == 503).then_some(()));
+    // It still decides, as the rules say, and says what is wrong.
+    let answer = one.check(r#"{"user":"alice"}"#);
+    assert_eq!((&answer["allowed"], &answer["limits"][0]["by"]), (&json!(true), &json!("allow")));
+    let state = one.get("/readyz").good();
+    assert_eq!((&state["ready"], &state["store"]["well"]), (&json!(true), &json!(false)));
+    assert!(state["store"]["reason"].is_string(), "{state}");
+    one.get("/healthz").good();
+
+    let _store = redis(port);
+    until("the store", || {
+        one.check(r#"{"user":"alice"}"#);
+        (ready(&one).status == 200).then_some(())
+    });
+}

@@ -1,0 +1,200 @@
+//! The real server, for tests that talk to it.
+#![allow(dead_code, unreachable_pub, reason = "not every test needs everything")]
+#![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Waits until something is so. A busy machine may take its time.
+pub fn until<T>(what: &str, mut so: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..3_000 {
+        if let Some(found) = so() {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("in vain: {what}");
+}
+
+/// A folder with files in it.
+pub fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+/// The program, in a folder, with none of the settings of whoever runs the tests.
+pub fn tidegate(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.current_dir(folder).env_remove("CLICOLOR_FORCE");
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIDEGATE_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// A server that runs until it is dropped.
+pub struct Server {
+    process: Process,
+    pub folder: TempDir,
+    /// What it printed when it was up.
+    pub banner: String,
+    pub address: SocketAddr,
+    log: Arc<Mutex<String>>,
+}
+
+impl Server {
+    /// Runs `tidegate serve` in a folder with these files, with these arguments, at a free port.
+    pub fn start(files: &[(&str, &str)], args: &[&str]) -> Server {
+        Server::start_with(files, args, &[])
+    }
+
+    pub fn start_with(files: &[(&str, &str)], args: &[&str], variables: &[(&str, &str)]) -> Server {
+        let folder = folder(files);
+        let mut command = tidegate(folder.path());
+        command
+            .args(["serve", "--api-listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0"])
+            .args(args)
+            .envs(variables.iter().copied());
+        let mut process = Process(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let log = Arc::new(Mutex::new(String::new()));
+        let (mut stderr, written) = (process.0.stderr.take().unwrap(), Arc::clone(&log));
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4_096];
+            while let Ok(read @ 1..) = stderr.read(&mut bytes) {
+                written.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..read]));
+            }
+        });
+        let mut stdout = BufReader::new(process.0.stdout.take().unwrap());
+        let mut banner = String::new();
+        while !banner.contains("\nStop with") {
+            let read = stdout.read_line(&mut banner).unwrap();
+            assert!(read > 0, "it ended early: {banner}{}", log.lock().unwrap());
+        }
+        let (_, http) = banner.split_once("\n  HTTP ").unwrap();
+        let (_, url) = http.split_once("://").unwrap();
+        let address = url.lines().next().unwrap().trim().parse().unwrap();
+        Server { process, folder, banner, address, log }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        let mut request = agent().get(self.url(path));
+        request = request.header("accept", "*/*");
+        Answer::of(request.call())
+    }
+
+    pub fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let request =
+            headers.iter().fold(agent().get(self.url(path)), |request, (name, value)| request.header(*name, *value));
+        Answer::of(request.call())
+    }
+
+    pub fn post(&self, path: &str, body: &str) -> Answer {
+        Answer::of(agent().post(self.url(path)).send(body))
+    }
+
+    pub fn check(&self, body: &str) -> Value {
+        self.post("/v1/check", body).good()
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.0.id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process.0), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn ended(&mut self) -> ExitStatus {
+        let child = &mut self.process.0;
+        until("the server's end", || child.try_wait().unwrap())
+    }
+}
+
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(Duration::from_secs(60)))
+        .build()
+        .into()
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: BTreeMap<String, String>,
+    pub body: String,
+}
+
+impl Answer {
+    fn of(answer: Result<http::Response<ureq::Body>, ureq::Error>) -> Answer {
+        let mut answer = answer.unwrap();
+        let headers =
+            answer.headers().iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
+        Answer {
+            status: answer.status().as_u16(),
+            headers: headers.collect(),
+            body: answer.body_mut().read_to_string().unwrap(),
+        }
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    /// The answer to a question that was understood.
+    pub fn good(&self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.body);
+        self.json()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(String::as_str)
+    }
+}
+
+/// A process that ends with the test.
+pub struct Process(pub Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
