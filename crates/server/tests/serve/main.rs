@@ -4,10 +4,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod abuse;
 mod auth;
 mod config;
 mod decisions;
 mod life;
 mod openapi;
+mod proxies;
 mod store;
 mod tls;

@@ -1,0 +1,194 @@
+//! The real nginx and the real Caddy in front of an upstream, configured as the guides say.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use tempfile::TempDir;
+
+use crate::support::{Process, Server, free_port, until};
+
+const RULES: &str = "rules: [{ id: limited, match: { path: /limited }, key: address, limit: log 3/h }]";
+
+/// Answers every request with its own body, and remembers them.
+struct Upstream {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+impl Upstream {
+    fn start() -> Upstream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+        let requests = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let _ = answer(stream, &requests);
+            }
+        });
+        Upstream { address, seen }
+    }
+
+    fn seen(&self) -> usize {
+        self.seen.lock().unwrap().len()
+    }
+}
+
+fn answer(stream: TcpStream, requests: &Mutex<Vec<String>>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let (mut head, mut length) = (String::new(), 0);
+    while !head.ends_with("\r\n\r\n") {
+        let from = head.len();
+        if reader.read_line(&mut head)? == 0 {
+            return Ok(());
+        }
+        if let Some(value) = head[from..].to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap_or(0);
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    requests.lock().unwrap().push(head);
+    let mut stream = reader.into_inner();
+    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n")?;
+    stream.write_all(&body)
+}
+
+/// The blocks of a guide in a language.
+fn blocks(guide: &str, language: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(guide);
+    let text = std::fs::read_to_string(path).unwrap();
+    let begin = format!("```{language}\n");
+    text.split(&begin).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+struct Proxy {
+    process: Process,
+    address: String,
+    folder: TempDir,
+}
+
+/// A guide's configuration with the addresses of this test.
+fn with_addresses(text: &str, (listen, port): (&str, u16), tidegate: SocketAddr, upstream: SocketAddr) -> String {
+    for address in [listen, "127.0.0.1:8080", "127.0.0.1:3000"] {
+        assert!(text.contains(address), "the guide has no {address}");
+    }
+    let here = listen.replace("80", &format!("127.0.0.1:{port}")).replace(":127.", "http://127.");
+    text.replace("127.0.0.1:8080", &tidegate.to_string())
+        .replace("127.0.0.1:3000", &upstream.to_string())
+        .replace(listen, &here)
+}
+
+impl Proxy {
+    fn nginx(block: &str, tidegate: SocketAddr, upstream: SocketAddr) -> Proxy {
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        let block = with_addresses(block, ("listen 80;", port), tidegate, upstream);
+        let temp = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {kind};"))
+            .join("\n");
+        let text = format!(
+            "daemon off; master_process off; pid nginx.pid; error_log error.log;\nevents {{}}\nhttp {{ access_log off;\n{temp}\n{block}\n}}\n"
+        );
+        std::fs::write(folder.path().join("nginx.conf"), text).unwrap();
+        let mut command = Command::new("nginx");
+        command.args(["-e", "error.log", "-c", "nginx.conf", "-p"]).arg(folder.path());
+        Proxy::start(command, folder, port)
+    }
+
+    fn caddy(block: &str, tidegate: SocketAddr, upstream: SocketAddr) -> Proxy {
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        let block = with_addresses(block, (":80 {", port), tidegate, upstream);
+        std::fs::write(folder.path().join("Caddyfile"), format!("{{\n\tadmin off\n}}\n{block}")).unwrap();
+        let mut command = Command::new("caddy");
+        command.args(["run", "--config", "Caddyfile", "--adapter", "caddyfile"]).env("HOME", folder.path());
+        command.env("XDG_DATA_HOME", folder.path()).env("XDG_CONFIG_HOME", folder.path());
+        Proxy::start(command, folder, port)
+    }
+
+    fn start(mut command: Command, folder: TempDir, port: u16) -> Proxy {
+        let log = std::fs::File::create(folder.path().join("output.log")).unwrap();
+        command.current_dir(folder.path()).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let mut proxy =
+            Proxy { process: Process(command.spawn().unwrap()), address: format!("127.0.0.1:{port}"), folder };
+        until("the proxy", || {
+            let ended = proxy.process.0.try_wait().unwrap();
+            assert!(ended.is_none(), "the proxy ended: {}", proxy.log());
+            TcpStream::connect(&proxy.address).ok()
+        });
+        proxy
+    }
+
+    fn log(&self) -> String {
+        let read = |name| std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
+        format!("{}{}", read("output.log"), read("error.log"))
+    }
+
+    /// Asks by curl. Says the status, the headers and the body.
+    fn ask(&self, path: &str, args: &[&str]) -> (u16, String, String) {
+        let mut command = Command::new("curl");
+        command.args(["-s", "-i", "--max-time", "60"]).args(args).arg(format!("http://{}{path}", self.address));
+        let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let (head, body) = output.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{output}\n{}", self.log()));
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_ascii_lowercase(), body.to_owned())
+    }
+}
+
+/// What every proxy has to do.
+fn limits_by_address(proxy: &Proxy, upstream: &Upstream, headers_on_allowed: bool) {
+    // What a client says of itself changes nothing: not whom it claims to be, nor what it claims to ask for.
+    let spoofs: [&[&str]; 4] = [
+        &["-H", "X-Forwarded-For: 198.51.100.1"],
+        &["-H", "X-Forwarded-Uri: /free", "-H", "X-Forwarded-Method: GET"],
+        &["-H", "X-Original-URI: /free", "-H", "X-Original-Method: GET"],
+        &["-d", "hello"],
+    ];
+    for (number, args) in spoofs[1..].iter().enumerate() {
+        let (status, head, body) = proxy.ask("/limited?a=b", args);
+        assert_eq!(status, 200, "{head}\n{}", proxy.log());
+        assert_eq!(head.contains(&format!("x-ratelimit-remaining: {}", 2 - number)), headers_on_allowed, "{head}");
+        assert_eq!(body, if args.contains(&"-d") { "hello" } else { "" });
+    }
+    assert_eq!(upstream.seen(), 3);
+    for args in spoofs {
+        let (status, head, body) = proxy.ask("/limited", args);
+        assert_eq!(status, 429, "{head}");
+        assert!(head.contains("x-ratelimit-remaining: 0") && head.contains("application/problem+json"), "{head}");
+        let wait = head.split("retry-after: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap();
+        assert!((3_000..=3_600).contains(&wait.parse::<u64>().unwrap()), "{wait}");
+        let problem: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(
+            (&problem["status"], problem["type"].as_str().unwrap().ends_with("#quota-exceeded")),
+            (&429.into(), true)
+        );
+    }
+    assert_eq!(upstream.seen(), 3);
+    assert_eq!(proxy.ask("/free", &["-X", "DELETE"]).0, 200);
+    assert!(upstream.seen.lock().unwrap().last().unwrap().starts_with("DELETE /free"));
+}
+
+#[test]
+fn nginx_limits_as_its_guide_says() {
+    let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"]);
+    let upstream = Upstream::start();
+    let [block] = &blocks("nginx.md", "nginx")[..] else { panic!("one configuration") };
+    let proxy = Proxy::nginx(block, server.address, upstream.address);
+    limits_by_address(&proxy, &upstream, true);
+    // Without Tidegate, requests pass.
+    drop(server);
+    assert_eq!(proxy.ask("/limited", &[]).0, 200, "{}", proxy.log());
+}
+
+#[test]
+fn caddy_limits_as_its_guide_says() {
+    for (number, block) in blocks("caddy.md", "caddyfile").iter().enumerate() {
+        let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"]);
+        let upstream = Upstream::start();
+        let proxy = Proxy::caddy(block, server.address, upstream.address);
+        limits_by_address(&proxy, &upstream, number == 1);
+        drop(server);
+        assert_eq!(proxy.ask("/limited", &[]).0, 502);
+    }
+}
