@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate_core::{BroughtLimit, DecidedBy, Decision, Facts, Key, Limiter, Ruling};
@@ -23,20 +24,26 @@ use crate::store::AnyStore;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Engine {
-    limiter: Limiter<AnyStore>,
+    limiter: Arc<Limiter<AnyStore>>,
 }
 
 impl Engine {
     /// Decides by `limiter`.
     #[must_use]
-    pub const fn new(limiter: Limiter<AnyStore>) -> Engine {
-        Engine { limiter }
+    pub fn new(limiter: Limiter<AnyStore>) -> Engine {
+        Engine { limiter: Arc::new(limiter) }
     }
 
     /// What decides: for questions that are no requests, such as settling, peeking and replacing the rules.
     #[must_use]
-    pub const fn limiter(&self) -> &Limiter<AnyStore> {
+    pub fn limiter(&self) -> &Limiter<AnyStore> {
         &self.limiter
+    }
+
+    /// The same, to be kept.
+    #[must_use]
+    pub fn shared_limiter(&self) -> Arc<Limiter<AnyStore>> {
+        Arc::clone(&self.limiter)
     }
 
     /// Decides a request, and charges it if it may go ahead.

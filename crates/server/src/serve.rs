@@ -5,19 +5,21 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate_core::Limiter;
 use tidegate_core::rules::{Diagnostics, Loaded, RuleSet, load};
+use tidegate_redis::steering::{Event, Following, NoRuntime, Node, Steering};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api;
 use crate::config::Configuration;
 use crate::engine::Engine;
 use crate::listen::{ListenError, Listener, Peer, Settings, Stream, Tls};
 use crate::watch::{Watch, WatchError};
+use crate::{api, resp, rls};
 
 /// The rules of a server that was given none.
 pub const EXAMPLE_RULES: &str = include_str!("example/rules.yaml");
@@ -37,11 +39,14 @@ pub enum ServeError {
     /// A door cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// What is published for the fleet cannot be followed.
+    #[error(transparent)]
+    Follow(#[from] NoRuntime),
     /// The rules cannot be followed.
     #[error(transparent)]
     Watch(#[from] WatchError),
     /// Nobody could come in.
-    #[error("all doors are off: set `api.listen`")]
+    #[error("all doors are off: set `api.listen`, `rls.listen` or `resp.listen`")]
     NoDoor,
 }
 
@@ -51,11 +56,17 @@ pub struct Server {
     pub engine: Arc<Engine>,
     /// Where the HTTP door listens, if it is open.
     pub api: Option<SocketAddr>,
+    /// Where the door for Envoy listens, if it is open.
+    pub rls: Option<SocketAddr>,
+    /// Where the Redis door listens, if it is open.
+    pub resp: Option<SocketAddr>,
     /// How many rules there were at the start.
     pub rules: usize,
     doors: Doors,
     stop: CancellationToken,
     watch: Option<Watch>,
+    following: Option<Following>,
+    envoy: Option<rls::Door>,
     certificates: Vec<Arc<Tls>>,
 }
 
@@ -64,15 +75,15 @@ impl Server {
     ///
     /// # Errors
     /// If the rules, the store or an address cannot be used.
-    pub fn start(configuration: Configuration) -> Result<Server, ServeError> {
-        let Configuration { rules: paths, store, api, http, certificates, .. } = configuration;
+    pub async fn start(configuration: Configuration) -> Result<Server, ServeError> {
+        let Configuration { rules: paths, store, api, http, rls, envoy, resp, redis_protocol, .. } = configuration;
         make_room_for_connections();
         let loaded = load_rules(&paths)?;
         let rules = loaded.rules.rules().len();
         for warning in &loaded.warnings.0 {
             tracing::warn!(place = %warning.place, "{}", warning.problem);
         }
-        let store = store.open()?;
+        let (steering, store) = (store.steering()?, store.open()?);
         let engine = Arc::new(Engine::new(Limiter::new(loaded.rules, store)));
         let stop = CancellationToken::new();
         let mut doors = Doors::new(Arc::clone(&engine), stop.clone());
@@ -80,11 +91,27 @@ impl Server {
             Some(settings) => Some(doors.open(settings, api::door(http, Arc::clone(&engine), stop.clone()))?),
             None => None,
         };
-        if api.is_none() {
+        let envoy = if rls.is_some() { Some(rls::Door::open(Arc::clone(&engine), envoy).await) } else { None };
+        let rls = match (rls, &envoy) {
+            (Some(settings), Some(door)) => Some(doors.open(settings, envoy_door(door.clone()))?),
+            _ => None,
+        };
+        let resp = match resp {
+            Some(settings) => Some(doors.open(settings, redis_door(&engine, redis_protocol))?),
+            None => None,
+        };
+        if api.is_none() && rls.is_none() && resp.is_none() {
             return Err(ServeError::NoDoor);
         }
-        let watch = if paths.is_empty() { None } else { Some(follow(paths, loaded.files, &engine)?) };
-        Ok(Server { engine, api, rules, doors, stop, watch, certificates })
+        let are_published = Arc::new(AtomicBool::new(false));
+        let following = match steering {
+            Some(steering) => Some(follow_fleet(&steering, &engine, &are_published)?),
+            None => None,
+        };
+        let watch =
+            if paths.is_empty() { None } else { Some(follow_files(paths, loaded.files, &engine, are_published)?) };
+        let certificates = configuration.certificates;
+        Ok(Server { engine, api, rls, resp, rules, doors, stop, watch, following, envoy, certificates })
     }
 
     /// Serves until a signal says to stop (SIGTERM, SIGINT), then finishes what is in flight. SIGHUP reads rules and
@@ -103,10 +130,16 @@ impl Server {
             }
         }
         tracing::info!("stopping: no new connections, those in flight are finished");
+        if let Some(envoy) = &self.envoy {
+            envoy.closing().await;
+        }
         self.stop.cancel();
         tokio::select! {
             () = self.doors.closed() => {}
             () = signals.stop() => tracing::warn!("told twice to stop: connections are cut"),
+        }
+        if let Some(following) = self.following.take() {
+            let _ = tokio::time::timeout(HOUSEKEEPING, following.stop()).await;
         }
         // What was admitted without the store is told to it, if it is there again.
         let _ = tokio::time::timeout(HOUSEKEEPING, self.engine.limiter().report_local()).await;
@@ -144,10 +177,57 @@ fn load_rules(paths: &[PathBuf]) -> Result<Loaded, ServeError> {
     load(paths).map_err(ServeError::Rules)
 }
 
-/// Follows the rules files. A broken file changes nothing.
-fn follow(paths: Vec<PathBuf>, files: Vec<PathBuf>, engine: &Arc<Engine>) -> Result<Watch, WatchError> {
+/// The door for Envoy.
+fn envoy_door(
+    door: rls::Door,
+) -> impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> api::Serving + Send + Sync + 'static {
+    move |stream, _, _, stop| Box::pin(door.clone().serve_connection(stream, stop))
+}
+
+/// The door for clients of Redis.
+fn redis_door(
+    engine: &Arc<Engine>,
+    settings: resp::Settings,
+) -> impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> api::Serving + Send + Sync + 'static {
+    let door = Arc::new(resp::Door::new(Arc::clone(engine), settings));
+    move |stream, peer, _, stop| {
+        let door = Arc::clone(&door);
+        Box::pin(async move { door.serve(stream, peer.address, stop).await })
+    }
+}
+
+/// Follows what is published for the fleet, and notes whether the rules in force are such.
+fn follow_fleet(steering: &Steering, engine: &Engine, are_published: &Arc<AtomicBool>) -> Result<Following, NoRuntime> {
+    let are_published = Arc::clone(are_published);
+    steering.follow(engine.shared_limiter(), Node::here(), move |event| match event {
+        Event::Applied { version, rules, generation, unknown } => {
+            are_published.store(rules > 0, Ordering::Relaxed);
+            tracing::info!(version, generation, "what is published for the fleet is in force");
+            if !unknown.is_empty() {
+                tracing::warn!(rules = unknown.join(", "), "rules are switched that are not here");
+            }
+        }
+        Event::Refused { version, reason } => {
+            tracing::error!(version, "what is published for the fleet cannot be used: {reason}");
+        }
+        Event::Lost { reason } => tracing::warn!(reason, "what is published for the fleet cannot be seen"),
+        Event::Unreported { reason } => tracing::warn!(reason, "the fleet is not told of this node"),
+        event => tracing::debug!(?event, "the fleet"),
+    })
+}
+
+/// Follows the rules files. A broken file changes nothing, nor does any while published rules are in force.
+fn follow_files(
+    paths: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+    engine: &Arc<Engine>,
+    are_published: Arc<AtomicBool>,
+) -> Result<Watch, WatchError> {
     let engine = Arc::clone(engine);
     Watch::start(paths, files, move |result| match result {
+        Ok(_) if are_published.load(Ordering::Relaxed) => {
+            tracing::warn!("the rules files are left alone: rules that are published for the fleet are in force");
+        }
         Ok(loaded) => {
             let rules = loaded.rules.rules().len();
             let generation = engine.limiter().replace(loaded.rules);

@@ -9,7 +9,7 @@ use tidegate_core::rules::Mode;
 use tidegate_core::{DecidedBy, Micros, Outcome, Ruled, Ruling};
 use tidegate_http::Reply;
 
-use super::receipts;
+use crate::receipts;
 
 /// What was decided on one request. Spans of time are in seconds, exact to the microsecond.
 #[derive(Debug, Serialize)]
@@ -87,7 +87,7 @@ impl<'r> Answer<'r> {
             refused_by: ruling.refused.as_deref(),
             generation: ruling.generation,
             limits: ruling.ruled.iter().map(Limit::of).collect(),
-            receipt: (!ruling.receipts.is_empty()).then(|| receipts::token(&ruling.receipts)),
+            receipt: receipts::write(&ruling.receipts),
             held: held.map(|held| Held { id: held.rule.as_str(), taken: held.taken }).collect(),
             response: reply.map(ClientResponse::of),
         }

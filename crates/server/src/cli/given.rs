@@ -49,6 +49,8 @@ fn heading(section: &'static str) -> &'static str {
     match section.split('.').next().unwrap_or(section) {
         "" => "Settings",
         "api" => "The HTTP door",
+        "rls" => "The door for Envoy",
+        "resp" => "The Redis door",
         "auth" => "Forward-auth",
         "tls" => "Certificates",
         "store" => "The store",

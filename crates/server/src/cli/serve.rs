@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use super::given::{GivenArgs, variables};
 use super::{ERROR, FAINT, GOOD, STRONG, count, plain};
 use crate::config::Configuration;
-use crate::log;
 use crate::serve::{Server, Signals};
+use crate::{listen, log};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,14 +48,17 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     runtime.block_on(async {
         let store = configuration.store.to_string();
         let is_example = configuration.rules.is_empty();
-        let encrypted = configuration.api.as_ref().is_some_and(|door| door.tls.is_some());
+        let is_tls = |door: &Option<listen::Settings>| door.as_ref().is_some_and(|door| door.tls.is_some());
+        let [api_tls, rls_tls, resp_tls] = [&configuration.api, &configuration.rls, &configuration.resp].map(is_tls);
         // Before anything is open, so that none is missed.
         let signals = Signals::receive()?;
-        let server = match Server::start(configuration) {
+        let server = match Server::start(configuration).await {
             Ok(server) => server,
             Err(error) => return refuse(&error),
         };
-        let banner = Banner { api: server.api, encrypted, store: &store, rules: server.rules, is_example };
+        let at = |address: Option<SocketAddr>, is_tls| address.map(|address| (address, is_tls));
+        let (api, rls, resp) = (at(server.api, api_tls), at(server.rls, rls_tls), at(server.resp, resp_tls));
+        let banner = Banner { api, rls, resp, store: &store, rules: server.rules, is_example };
         banner.print(&mut anstream::stdout().lock())?;
         server.until_stopped(signals).await;
         Ok(ExitCode::SUCCESS)
@@ -76,8 +79,10 @@ pub(super) fn refuse(why: &impl fmt::Display) -> io::Result<ExitCode> {
 
 /// What a server says when it is up.
 struct Banner<'b> {
-    api: Option<SocketAddr>,
-    encrypted: bool,
+    /// Where it listens, and whether it is encrypted.
+    api: Option<(SocketAddr, bool)>,
+    rls: Option<(SocketAddr, bool)>,
+    resp: Option<(SocketAddr, bool)>,
     store: &'b str,
     rules: usize,
     is_example: bool,
@@ -93,11 +98,28 @@ impl Banner<'_> {
             self.store,
             count(self.rules, "rule")
         )?;
-        if let Some(address) = self.api {
-            let url = format!("{}://{address}", if self.encrypted { "https" } else { "http" });
+        if let Some((address, encrypted)) = self.api {
+            let url = format!("{}://{address}", if encrypted { "https" } else { "http" });
             writeln!(out, "\n  {STRONG}HTTP{STRONG:#}   {url}")?;
             let body = r#"{"method":"POST","path":"/login","address":"203.0.113.7"}"#;
             writeln!(out, "         {FAINT}try{FAINT:#}  curl -s {url}/v1/check -d '{body}'")?;
+        }
+        if let Some((address, encrypted)) = self.rls {
+            let (scheme, plaintext) = if encrypted { ("https", "") } else { ("http", " -plaintext") };
+            writeln!(out, "\n  {STRONG}Envoy{STRONG:#}  {address}, gRPC and {scheme}://{address}/json")?;
+            let entries = r#"[{"entries":[{"key":"method","value":"POST"},{"key":"path","value":"/login"},{"key":"remote_address","value":"203.0.113.7"}]}]"#;
+            let body = format!(r#"{{"domain":"tidegate","descriptors":{entries}}}"#);
+            let service = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+            writeln!(out, "         {FAINT}try{FAINT:#}  grpcurl{plaintext} -d '{body}' {address} {service}")?;
+        }
+        if let Some((address, encrypted)) = self.resp {
+            let (scheme, tls) = if encrypted { ("rediss", " --tls") } else { ("redis", "") };
+            writeln!(out, "\n  {STRONG}Redis{STRONG:#}  {scheme}://{address}")?;
+            let (host, port) = (address.ip(), address.port());
+            writeln!(
+                out,
+                "         {FAINT}try{FAINT:#}  redis-cli{tls} -h {host} -p {port} CL.THROTTLE alice 15 30 60"
+            )?;
         }
         let pid = std::process::id();
         writeln!(out, "\nStop with Ctrl-C or `kill {pid}`; `kill -HUP {pid}` reads rules and certificates again.")?;

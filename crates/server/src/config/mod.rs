@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
-use tidegate_core::Micros;
+use tidegate_core::rules::OnStoreFailure;
+use tidegate_core::{Charging, DomainTerms, Micros};
 use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, NetworkError, ResetForm, TrustedProxies};
 
 pub use self::fault::{Fault, Faults};
@@ -26,10 +27,11 @@ use self::layers::{Found, Layers};
 pub(crate) use self::print::{ShownSetting, commented_file, shown};
 pub(crate) use self::setting::SETTINGS;
 pub use self::store::StoreSettings;
-use self::values::{address, choice, count, flag, header, span};
-use crate::api;
+use self::values::{address, choice, count, flag, header, span, text};
 use crate::listen::{self, Tls, TlsFiles};
 use crate::log::{self, LogFormat};
+use crate::rls::MetadataStyle;
+use crate::{api, resp, rls};
 
 /// Everything that a server is told.
 #[derive(Debug)]
@@ -42,6 +44,14 @@ pub struct Configuration {
     pub api: Option<listen::Settings>,
     /// What the HTTP door needs to know besides.
     pub http: api::Settings,
+    /// How the door for Envoy listens; `None` if it does not.
+    pub rls: Option<listen::Settings>,
+    /// What the door for Envoy needs to know besides.
+    pub envoy: rls::Settings,
+    /// How the Redis door listens; `None` if it does not.
+    pub resp: Option<listen::Settings>,
+    /// What the Redis door needs to know besides.
+    pub redis_protocol: resp::Settings,
     /// What is logged.
     pub log: log::Settings,
     /// The certificates in use, to be read again when they change.
@@ -86,13 +96,21 @@ impl Reading<'_> {
         let log = self.log();
         let store = self.store();
         let http = self.http(proxies.clone().unwrap_or_default());
+        let redis_protocol = self.redis_protocol();
         let api = self.door("api", HTTP_PROTOCOLS, proxies.clone());
+        let rls = self.door("rls", HTTP_PROTOCOLS, proxies.clone());
+        let envoy = http.as_ref().and_then(|http| self.envoy(&http.style));
+        let resp = self.door("resp", &[], proxies.clone());
         proxies?;
         Some(Configuration {
             rules,
             store: store?,
             api: api?,
             http: http?,
+            rls: rls?,
+            envoy: envoy?,
+            resp: resp?,
+            redis_protocol: redis_protocol?,
             log: log?,
             certificates: std::mem::take(&mut self.certificates),
             warnings,
@@ -188,6 +206,40 @@ impl Reading<'_> {
             style: style?,
             auth_headers: names,
         })
+    }
+
+    fn envoy(&mut self, style: &HeaderStyle) -> Option<rls::Settings> {
+        let own_domain = self.value("rls.domain", |value| Ok((value != "off").then(|| value.to_owned())));
+        let policies = [
+            ("allow", OnStoreFailure::Allow { at_most: None }),
+            ("deny", OnStoreFailure::Deny),
+            ("local", OnStoreFailure::Local { percent: 100 }),
+        ];
+        let on_store_failure = self.value("rls.on_store_failure", choice(&policies));
+        let styles = [
+            ("never", MetadataStyle::Never),
+            ("needed", MetadataStyle::WhereNeeded),
+            ("always", MetadataStyle::Always),
+        ];
+        let metadata = self.value("rls.metadata", choice(&styles));
+        let always = self.texts("rls.always_charge");
+        let terms = DomainTerms { on_store_failure: on_store_failure?, ..DomainTerms::default() };
+        let domains = always.into_iter().map(|domain| (domain, DomainTerms { charging: Charging::Always, ..terms }));
+        Some(rls::Settings {
+            own_domain: own_domain?,
+            terms,
+            domains: domains.collect(),
+            headers: HeaderStyle { on_allowed: false, ..style.clone() },
+            metadata: metadata?,
+            ..rls::Settings::default()
+        })
+    }
+
+    fn redis_protocol(&mut self) -> Option<resp::Settings> {
+        let password = self.value("resp.password", text);
+        let idle = self.value("resp.idle_time", span(100 * MS, 24 * HOUR));
+        let users = password.map(resp::Users::password).unwrap_or_default();
+        Some(resp::Settings { users, idle: Some(idle?), ..resp::Settings::default() })
     }
 
     fn header(&mut self, name: &str) -> Option<HeaderName> {

@@ -96,6 +96,8 @@ const HIDDEN: &str = "(hidden)";
 pub(crate) fn about_section(section: &str) -> &'static str {
     match section {
         "api" => "The HTTP door: decisions as JSON, and forward-auth for nginx, Caddy, Traefik and HAProxy.",
+        "rls" => "The door for Envoy: its rate-limit service, over gRPC and as JSON.",
+        "resp" => "The Redis door: CL.THROTTLE and TG.* for clients of Redis.",
         "auth" => "Forward-auth: which headers say who the client is. The proxy has to set or remove them itself.",
         "tls" => {
             "Certificates, for the doors that say `tls: on` or `tls: mutual`. They are read again when they change."
@@ -138,20 +140,62 @@ pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
     all.into_iter().map(Setting::spelled).collect()
 });
 
-fn doors() -> [Setting; 4] {
-    [
-        Setting::new("api.listen", &["127.0.0.1:8080"], "An address and a port, or off.").common(),
-        Setting::new("api.tls", &["off"], "off, on, or mutual if clients need a certificate too."),
-        Setting::new(
-            "api.proxy_protocol",
-            &["false"],
-            "Whether trusted proxies begin connections with a PROXY header.",
-        ),
-        Setting::new("api.connections", &["10000"], "The most connections at once. Further ones wait."),
-    ]
+/// How a door listens.
+macro_rules! door {
+    ($name:literal, $address:literal) => {
+        [
+            Setting::new(concat!($name, ".listen"), &[$address], "An address and a port, or off.").common(),
+            Setting::new(concat!($name, ".tls"), &["off"], "off, on, or mutual if clients need a certificate too."),
+            Setting::new(
+                concat!($name, ".proxy_protocol"),
+                &["false"],
+                "Whether trusted proxies begin connections with a PROXY header.",
+            ),
+            Setting::new(
+                concat!($name, ".connections"),
+                &["10000"],
+                "The most connections at once. Further ones wait.",
+            ),
+        ]
+    };
 }
 
-fn others() -> [Setting; 35] {
+fn doors() -> Vec<Setting> {
+    let mut doors = Vec::from(door!("api", "127.0.0.1:8080"));
+    doors.extend(door!("rls", "127.0.0.1:8081"));
+    doors.push(
+        Setting::new("rls.domain", &["tidegate"], "The domain whose descriptors meet your own rules, or off.").common(),
+    );
+    doors.push(
+        Setting::new(
+            "rls.always_charge",
+            &[],
+            "Domains that are charged as by envoyproxy/ratelimit: every descriptor, also when another one denies.",
+        )
+        .of(Kind::Many)
+        .such_as("legacy"),
+    );
+    doors.push(Setting::new(
+        "rls.on_store_failure",
+        &["allow"],
+        "What Envoy's domains do while the store cannot decide: allow, deny or local.",
+    ));
+    doors.push(Setting::new(
+        "rls.metadata",
+        &["needed"],
+        "When answers have dynamic metadata: never, needed or always.",
+    ));
+    doors.extend(door!("resp", "127.0.0.1:6380"));
+    doors.push(
+        Setting::new("resp.password", &[], "The password that clients have to show.")
+            .of(Kind::Secret)
+            .such_as("s3cret"),
+    );
+    doors.push(Setting::new("resp.idle_time", &["5min"], "How long a connection may be idle."));
+    doors
+}
+
+fn others() -> [Setting; 36] {
     [
         Setting::new("auth.user_header", &[], "The header that says which user it is.").such_as("X-User"),
         Setting::new("auth.api_key_header", &[], "The header that says which API key it is.").such_as("X-Api-Key"),
@@ -185,6 +229,7 @@ fn others() -> [Setting; 35] {
             "How long a decision may wait for the server, unless its rule says otherwise.",
         ),
         Setting::new("store.redis.connect_time", &["250ms"], "How long connecting may take."),
+        Setting::new("store.redis.follow", &["true"], "Whether rules and modes that are published there are followed."),
         Setting::new(
             "headers.x_ratelimit",
             &["delta"],

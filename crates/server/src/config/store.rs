@@ -6,9 +6,10 @@ use std::time::Duration;
 use tidegate_core::{MemoryStore, SystemClock};
 use tidegate_redis::link::Login;
 use tidegate_redis::link::Tls as RedisTls;
+use tidegate_redis::steering::Steering;
 use tidegate_redis::{Names, RedisStore, Settings, SettingsError};
 
-use super::values::{choice, count, span, text};
+use super::values::{choice, count, flag, span, text};
 use super::{MS, Reading, fault};
 use crate::store::AnyStore;
 
@@ -26,6 +27,10 @@ pub enum StoreSettings {
         settings: Box<Settings>,
         /// What keys are called there.
         names: Names,
+        /// What all of them begin with.
+        prefix: String,
+        /// Whether what is published there is followed.
+        follow: bool,
         /// The servers as they may be shown.
         shown: String,
     },
@@ -43,6 +48,18 @@ impl StoreSettings {
                 Ok(RedisStore::open((**settings).clone())?.with_names(names.clone()).into())
             }
         }
+    }
+}
+
+impl StoreSettings {
+    /// The way to what is published for the fleet; `None` if it is not followed.
+    ///
+    /// # Errors
+    /// If the settings make no sense.
+    pub fn steering(&self) -> Result<Option<Steering>, SettingsError> {
+        let StoreSettings::Redis { settings, prefix, follow: true, .. } = self else { return Ok(None) };
+        // A prefix that keys cannot begin with was refused when it was read.
+        Ok(Steering::new(settings)?.with_prefix(prefix).ok())
     }
 }
 
@@ -79,10 +96,11 @@ impl Reading<'_> {
     }
 
     fn redis(&mut self, kind: Kind) -> Option<StoreSettings> {
-        let prefix = self.value("store.redis.prefix", |value| {
+        let names = self.value("store.redis.prefix", |value| {
             let wrong = |_| fault::Wrong::new(format!("`{value}` has a brace in it"), "leave braces out");
-            Names::new(value).map_err(wrong)
+            Ok((Names::new(value).map_err(wrong)?, value.to_owned()))
         });
+        let follow = self.value("store.redis.follow", flag);
         let deadline = self.value("store.redis.deadline", span(MS, Duration::from_secs(60)));
         let connect_time = self.value("store.redis.connect_time", span(MS, Duration::from_secs(60)));
         let settings = self.servers(kind);
@@ -99,7 +117,9 @@ impl Reading<'_> {
             .layers
             .get(URLS)
             .map(|found| found.values.iter().map(|url| found.setting.shown(url)).collect::<Vec<_>>().join(", "));
-        Some(StoreSettings::Redis { settings: Box::new(settings), names: prefix?, shown: shown.unwrap_or_default() })
+        let (names, prefix) = names?;
+        let (settings, shown) = (Box::new(settings), shown.unwrap_or_default());
+        Some(StoreSettings::Redis { settings, names, prefix, follow: follow?, shown })
     }
 
     fn servers(&mut self, kind: Kind) -> Option<Settings> {

@@ -27,14 +27,16 @@ fn is_refusing(server: &Server) -> Option<()> {
 }
 
 #[test]
-fn it_starts_with_no_file_and_the_line_to_try_works() {
+fn it_starts_with_no_file_and_the_lines_to_try_work() {
     let server = Server::start(&[], &[]);
     assert!(server.banner.contains("is up: state in memory, 3 rules (the example"), "{}", server.banner);
     assert!(server.banner.contains(&format!("kill {}", server.pid())), "{}", server.banner);
-    let (_, line) = server.banner.split_once("try  ").unwrap();
-    let tried = Command::new("sh").args(["-c", line.lines().next().unwrap()]).output().unwrap();
-    let answer: serde_json::Value = serde_json::from_slice(&tried.stdout).unwrap();
-    assert_eq!(answer["allowed"], true, "{answer}");
+    let run = |line: &str| String::from_utf8(Command::new("sh").args(["-c", line]).output().unwrap().stdout).unwrap();
+    let lines = server.banner.split("try  ").skip(1).map(|rest| rest.lines().next().unwrap());
+    let tried: Vec<String> = lines.map(run).collect();
+    let [http, redis] = &tried[..] else { panic!("{tried:?}") };
+    assert!(http.starts_with("{\"allowed\":true"), "{http}");
+    assert_eq!(redis, "0\n16\n15\n-1\n2\n");
 }
 
 #[test]
@@ -124,7 +126,10 @@ fn what_stands_in_the_way_of_starting_is_said() {
     let error = refused(&[("rules.yaml", "rules:\n- { id: a, limt: 5/s }\n")], &["--rules", "rules.yaml"]);
     assert!(error.contains("rules.yaml:2:12") && error.contains("did you mean `limit`?"), "{error}");
     assert!(refused(&[], &["--rules", "none.yaml"]).contains("`none.yaml` cannot be read"), "{error}");
-    assert!(refused(&[], &["--api-listen", "off"]).contains("all doors are off"));
+    assert!(
+        refused(&[], &["--api-listen", "off", "--rls-listen", "off", "--resp-listen", "off"])
+            .contains("all doors are off")
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::support::{Process, Server, free_port, until};
+use crate::support::{Process, Server, free_port, tidegate, until};
 
 fn redis(port: u16) -> Process {
     let mut command = Command::new("redis-server");
@@ -35,6 +35,20 @@ fn a_fleet_shares_one_limit_and_readiness_tells_how_the_store_is() {
     let reserved = one.post("/v1/reserve", r#"{"user":"alice"}"#).good();
     let released = other.post("/v1/release", &json!({"receipt": reserved["receipt"]}).to_string()).good();
     assert_eq!(released, json!({"settled": true, "given_back": 1, "charged": 0}));
+
+    // A kill switch reaches both.
+    let switch = |mode: &str| {
+        let switched = tidegate(one.folder.path()).args(["mode", "api", mode, "--redis", &url]).output().unwrap();
+        assert!(switched.status.success(), "{}", String::from_utf8_lossy(&switched.stderr));
+    };
+    let limits =
+        |server: &Server| server.post("/v1/peek", r#"{"user":"alice"}"#).good()["limits"].as_array().unwrap().len();
+    for (mode, limited) in [("off", 0), ("enforce", 1)] {
+        switch(mode);
+        for server in [&one, &other] {
+            until("the switch", || (limits(server) == limited).then_some(()));
+        }
+    }
 
     drop(store);
     until("the outage", || (ready(&one).status == 503).then_some(()));

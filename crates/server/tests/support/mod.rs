@@ -63,7 +63,18 @@ impl Server {
     pub fn start_with(files: &[(&str, &str)], args: &[&str], variables: &[(&str, &str)]) -> Server {
         let folder = folder(files);
         let mut command = tidegate(folder.path());
-        command.args(["serve", "--api-listen", "127.0.0.1:0"]).args(args).envs(variables.iter().copied());
+        command
+            .args([
+                "serve",
+                "--api-listen",
+                "127.0.0.1:0",
+                "--rls-listen",
+                "127.0.0.1:0",
+                "--resp-listen",
+                "127.0.0.1:0",
+            ])
+            .args(args)
+            .envs(variables.iter().copied());
         let mut process = Process(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         let log = Arc::new(Mutex::new(String::new()));
         let (mut stderr, written) = (process.0.stderr.take().unwrap(), Arc::clone(&log));
