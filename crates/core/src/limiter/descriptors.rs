@@ -161,7 +161,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let mut found: SmallVec<[Option<Found<'d, 'e>>; 2]> = asked.iter().map(|asked| asked.find(domain)).collect();
         mark_replaced(&mut found);
         let mut ruling = Ruling::of_nothing(generation);
-        let (mut claims, mut of): (SmallVec<[Claim<'_>; 2]>, SmallVec<[(usize, bool); 2]>) = Default::default();
+        let mut claims: SmallVec<[Claim<'_>; 2]> = SmallVec::new();
+        let mut of: SmallVec<[(usize, bool); 2]> = SmallVec::new();
         for (index, (found, asked)) in found.iter().zip(asked).enumerate() {
             let Some(found) = found else { continue };
             let mode = generation.rules.mode_of_found(found);

@@ -44,7 +44,6 @@ impl Hasher for AsIs {
         bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "either half is a hash")]
     fn write_u128(&mut self, print: u128) {
         self.0 = (print >> 64) as u64;
     }

@@ -229,7 +229,7 @@ impl Reading<'_> {
             own_domain: own_domain?,
             terms,
             domains: domains.collect(),
-            headers: HeaderStyle { on_allowed: false, ..style.clone() },
+            headers: HeaderStyle { on_allowed: false, ..*style },
             metadata: metadata?,
             ..rls::Settings::default()
         })
