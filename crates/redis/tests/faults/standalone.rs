@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use redis::Value;
+use tidegate_core::{Charge, Key, RuleId, Store};
 use tidegate_redis::Settings;
 use tokio::time::sleep;
 
 use crate::crowd::Crowd;
 use crate::support::server::Server;
-use crate::support::wait::until;
+use crate::support::wait::{eventually, until};
 
 async fn crowd(server: &Server) -> Crowd {
     Crowd::gather(Settings::standalone(&server.url()).unwrap()).await
@@ -79,9 +80,20 @@ async fn everything_flushed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn out_of_memory() {
-    let fill = |server: &mut Server| server.run(&["CONFIG", "SET", "maxmemory", "1"]);
-    let empty = |server: &mut Server| server.run(&["CONFIG", "SET", "maxmemory", "0"]);
-    through(&mut Server::start(), "maxmemory reached", 0, fill, empty).await;
+    let server = Server::start();
+    let crowd = crowd(&server).await;
+    let store = crowd.limiter.store().behind();
+    let (rule, key, limit) = (RuleId::new("spent"), Key::from("alice"), "fixed 1/year calendar".parse().unwrap());
+    let charge = Charge::new(&rule, &key, &limit);
+    eventually("an admission", async || store.decide(&[charge]).await.ok()).await;
+    server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    crowd.policies_decide().await;
+    let denied = eventually("a decision", async || store.decide(&[charge]).await.ok()).await;
+    assert!(!denied.is_allowed(), "a denial needs no memory");
+    server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    let back = crowd.back().await;
+    crowd.some_work().await;
+    crowd.disperse("maxmemory reached", Some(back), 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
