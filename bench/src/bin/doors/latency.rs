@@ -23,13 +23,13 @@ pub fn measure(report: &mut Report) {
     let (ours, echo, redis) = (Server::resp(), Server::echo(), Server::redis());
     pin_to_core(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let throttle = |key: u32| {
+    let throttle = move |key: u32| {
         let key = format!("key:{key:012}");
         format!("*5\r\n$11\r\nCL.THROTTLE\r\n$16\r\n{key}\r\n$2\r\n15\r\n$2\r\n30\r\n$2\r\n60\r\n").into_bytes()
     };
     let get = |key: u32| format!("*2\r\n$3\r\nGET\r\n$16\r\nkey:{key:012}\r\n").into_bytes();
     let ours = runtime.block_on(times(ours.address, throttle));
-    let bare = runtime.block_on(times(echo.address, |key| throttle(key)[..32].to_vec()));
+    let bare = runtime.block_on(times(echo.address, move |key| throttle(key)[..32].to_vec()));
     let redis = runtime.block_on(times(redis.address, get));
     let mut rows = Vec::new();
     for (name, share) in [("median", 0.5), ("99th percentile", 0.99), ("99.9th percentile", 0.999)] {

@@ -31,9 +31,8 @@ pub fn measure(report: &mut Report) {
             }
         }
         let [ours, get, crab] = rates.map(|rates| if rates.is_empty() { None } else { Some(median(rates)) });
-        let row = |peer, theirs: Option<f64>| {
-            Some(Row::larger_is_better("CL.THROTTLE", ours?, peer, theirs?, "commands/s"))
-        };
+        let row =
+            |peer, theirs: Option<f64>| Some(Row::larger_is_better("CL.THROTTLE", ours?, peer, theirs?, "commands/s"));
         let rows = [row("throttlecrab-server, THROTTLE", crab), row("redis-server, GET", get)];
         let headline = match depth {
             1 => "Redis door, 50 connections, one command on its way on each".to_owned(),

@@ -1,8 +1,10 @@
 //! `TG.RESET fact value …`, or `TG.RESET RULE id part …`: forgets what keys have spent. Answers with the number of limits
 //! under which there was anything to forget.
 
+use tidegate_core::{ResetError, StoreError};
+
 use super::Answer;
-use super::asked::Asked;
+use super::asked::{Asked, Misunderstood};
 use super::check::{OfRule, aside};
 use crate::resp::Door;
 use crate::resp::reply::Reply;
@@ -19,16 +21,23 @@ pub(super) fn answer<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>
     }))
 }
 
-async fn forget(door: &Door, words: Words<'_>) -> Result<usize, String> {
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Misunderstood(#[from] Misunderstood),
+    #[error(transparent)]
+    Key(#[from] ResetError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+async fn forget(door: &Door, words: Words<'_>) -> Result<usize, Failed> {
     let limiter = door.engine.limiter();
-    match OfRule::decode(words) {
+    Ok(match OfRule::decode(words) {
         Some(named) => {
-            let OfRule { rule, parts } = named.map_err(|misunderstood| misunderstood.to_string())?;
-            limiter.reset_key(rule, &parts).await.map_err(|error| error.to_string())
+            let OfRule { rule, parts } = named?;
+            limiter.reset_key(rule, &parts).await?
         }
-        None => {
-            let asked = Asked::decode(words).map_err(|misunderstood| misunderstood.to_string())?;
-            limiter.reset(&asked).await.map_err(|error| error.to_string())
-        }
-    }
+        None => limiter.reset(&Asked::decode(words)?).await?,
+    })
 }
