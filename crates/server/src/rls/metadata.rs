@@ -30,7 +30,7 @@ pub(super) fn of(
     let mut fields = HashMap::new();
     let mut set = |name: &str, kind| fields.insert(name.to_owned(), value(kind));
     set("domain", text(&request.domain));
-    set("descriptors", list(request.descriptors.iter().map(|descriptor| as_asked(descriptor))));
+    set("descriptors", list(request.descriptors.iter().map(as_asked)));
     if request.hits_addend != 0 {
         set("hitsAddend", Kind::NumberValue(request.hits_addend.into()));
     }

@@ -29,8 +29,11 @@ pub(super) enum QuestionError {
 #[derive(Debug)]
 pub(super) struct Question<'m> {
     entries: SmallVec<[(&'m str, &'m str); 6]>,
-    descriptors: SmallVec<[(Range<usize>, Hits, Option<PerUnit>); 2]>,
+    descriptors: SmallVec<[Part; 2]>,
 }
+
+/// A descriptor: which of the entries are its own, what it asks for, and the limit that it brings.
+type Part = (Range<usize>, Hits, Option<PerUnit>);
 
 impl<'m> Question<'m> {
     pub(super) fn new(message: &'m RateLimitRequest, settings: &Settings) -> Result<Question<'m>, QuestionError> {
@@ -55,7 +58,7 @@ impl<'m> Question<'m> {
     }
 
     pub(super) fn asked(&self) -> SmallVec<[Asked<'_>; 2]> {
-        let asked = |(range, hits, limit): &(Range<usize>, Hits, Option<PerUnit>)| Asked {
+        let asked = |(range, hits, limit): &Part| Asked {
             entries: self.entries.get(range.clone()).unwrap_or_default(),
             hits: *hits,
             limit: *limit,
