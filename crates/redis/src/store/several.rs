@@ -189,7 +189,11 @@ impl<'a> Request<'a> {
         self.parts[part].iter().map(asked).collect()
     }
 
-    fn numbered<'s>(&'s self, part: usize, asked: &'s [Charge<'a>]) -> impl Iterator<Item = (Charge<'a>, usize)> + 's {
+    fn numbered<'s>(
+        &'s self,
+        part: usize,
+        asked: &'s [Charge<'a>],
+    ) -> impl DoubleEndedIterator<Item = (Charge<'a>, usize)> + 's {
         asked.iter().copied().zip(self.parts[part].iter().map(|&place| self.numbers[place]))
     }
 
@@ -213,7 +217,8 @@ impl<'a> Request<'a> {
     /// What is to be done to give back what a slot has taken; `None` if that is nothing.
     fn back(&self, store: &RedisStore, part: usize, is_certain: bool) -> Option<Return> {
         let asked = self.asked(part);
-        let taken = || self.numbered(part, &asked).filter(|(charge, _)| charge.cost > 0);
+        // The last first: of two places in a shaper's queue, the one behind has to be left before the other can be.
+        let taken = || self.numbered(part, &asked).rev().filter(|(charge, _)| charge.cost > 0);
         let free: Charges<'_> = asked.iter().map(|charge| charge.cost(0)).collect();
         let things = taken().count();
         // A request that was small enough to be charged is small enough to be given back.

@@ -1,7 +1,7 @@
 //! The contract of every store, in a cluster, with every rule's keys in another slot.
 //!
 //! All checks but the one of random traces, on which limits change and the clock steps back: a request that is denied
-//! leaves no trace of that in slots that were only looked at. `differential` has traces of its own.
+//! leaves no trace of that in slots that were only looked at. `agreeing` has traces of its own.
 
 use std::future::Future;
 

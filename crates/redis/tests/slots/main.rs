@@ -4,8 +4,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod agreeing;
 mod contract;
-mod differential;
 mod failures;
 mod killed;
 #[path = "../../../core/tests/properties/limits.rs"]

@@ -64,6 +64,17 @@ fn whichever_slot_denies_the_others_are_as_they_were() {
 }
 
 #[test]
+fn two_places_in_one_queue_are_given_back() {
+    let (store, ask, keys) = (shared::store(&shared::prefix(), clock()), shared::runtime(), in_order());
+    let (rule, queue, narrow) = (RuleId::new("rule"), limit("shaper 1/min queue 12"), limit("fixed 0/h"));
+    let place = Charge::new(&rule, &keys[0], &queue);
+    let answer = ask.block_on(store.decide(&[place.cost(3), place.cost(6), Charge::new(&rule, &keys[1], &narrow)]));
+    let left: Vec<u64> = answer.unwrap().decisions.iter().map(|decision| decision.remaining).collect();
+    assert_eq!(left, [12, 12, 0]);
+    assert_eq!(ask.block_on(shared::spent(&store, place)), 0);
+}
+
+#[test]
 fn a_receipt_over_several_slots_is_renewed_and_settled_by_another_node() {
     let (prefix, ask, clock, keys) = (shared::prefix(), shared::runtime(), clock(), in_order());
     let (here, there) = (shared::store(&prefix, clock.clone()), shared::store(&prefix, clock.clone()));
