@@ -7,6 +7,10 @@
 //! - *wrongly denied*: it denied a request that would have fitted;
 //! - *worst*: the most that any window held.
 //!
+//! That is how the engine decides: a denied request counts for nothing. A client that asks for more than its limit then keeps its
+//! window full to within a request or two, and each decision hangs on one of them. Where every request counts, let through or
+//! not, only clients close to their limit can be judged wrongly; [`Judge::counting_all`] judges that.
+//!
 //! A second count, *otherwise than the log*, holds each decision against that of an exact log which decides the same
 //! arrivals by itself. After one difference the two remember different things, so it comes out larger.
 
@@ -14,7 +18,7 @@ use std::collections::VecDeque;
 
 use serde::Serialize;
 use tidegate_core::limit::{SlidingLog, Windows};
-use tidegate_core::{Algorithm, Limit, Micros, State, Timestamp};
+use tidegate_core::{Algorithm, Limit, Micros, ReceiptId, State, Timestamp};
 
 use crate::traffic::Arrival;
 
@@ -136,6 +140,16 @@ pub struct Judge {
     promise: Promise,
     clients: Vec<(State, ExactWindow)>,
     judgement: Judgement,
+    counts: Counts,
+}
+
+/// Which requests count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counts {
+    /// Those that are let through.
+    Admitted,
+    /// All of them.
+    All,
 }
 
 impl Judge {
@@ -144,7 +158,13 @@ impl Judge {
     pub const fn new(limit: Limit, promise: Promise) -> Judge {
         let judgement =
             Judgement { admitted: 0, denied: 0, wrongly_admitted: 0, wrongly_denied: 0, unlike_the_log: 0, worst: 0 };
-        Judge { limit, promise, clients: Vec::new(), judgement }
+        Judge { limit, promise, clients: Vec::new(), judgement, counts: Counts::Admitted }
+    }
+
+    /// The same, and every request counts, whether or not it is let through: is the client over its limit or not?
+    #[must_use]
+    pub fn counting_all(limit: Limit, promise: Promise) -> Judge {
+        Judge { counts: Counts::All, ..Judge::new(limit, promise) }
     }
 
     /// Decides an arrival and judges the decision. Says whether it was admitted.
@@ -155,11 +175,20 @@ impl Judge {
             self.clients.resize_with(client + 1, || (self.limit.fresh(), ExactWindow::default()));
         }
         let (state, truth) = &mut self.clients[client];
-        let admitted = self.limit.decide(state, arrival.cost, arrival.at).is_allowed();
+        let admitted = match self.counts {
+            Counts::Admitted => self.limit.decide(state, arrival.cost, arrival.at).is_allowed(),
+            Counts::All => {
+                let admitted = self.limit.evaluate(state, arrival.cost, arrival.at).is_allowed();
+                self.limit.charge(state, arrival.cost, arrival.at, ReceiptId::ANONYMOUS);
+                admitted
+            }
+        };
         let holds = truth.holds(arrival.at, self.promise.window);
         let fits = holds + arrival.cost <= self.promise.limit;
-        if admitted {
+        if admitted || self.counts == Counts::All {
             truth.add(arrival.at, arrival.cost);
+        }
+        if admitted {
             self.judgement.admitted += 1;
             self.judgement.wrongly_admitted += u64::from(!fits);
             self.judgement.worst = self.judgement.worst.max(holds + arrival.cost);
@@ -263,6 +292,23 @@ mod tests {
         let judgement = judged("sliding 10/s", "square 40/s 1/s every 3s random", 500);
         assert!(judgement.wrongly_admitted > 0 && judgement.wrongly_denied > 0);
         assert!(judgement.worst < 20, "{judgement:?}");
+    }
+
+    #[test]
+    fn where_all_count_only_those_near_their_limit_are_judged_wrongly() {
+        let wrong = |rate: &str| {
+            let limit: Limit = "sliding 600/min".parse().unwrap();
+            let traffic: Traffic = format!("poisson {rate}").parse().unwrap();
+            let mut judge = Judge::counting_all(limit, Promise::of(&limit).unwrap());
+            traffic.arrivals(Micros::from_secs(3_600), 4).for_each(|arrival| {
+                judge.take(&arrival);
+            });
+            judge.judgement().wrong()
+        };
+        assert!(wrong("10/s") > 0.01);
+        assert_eq!(wrong("5/s"), 0.0);
+        // The first minute fills up, and from then on it is over its limit for good.
+        assert!(wrong("40/s") < 0.001);
     }
 
     #[test]
