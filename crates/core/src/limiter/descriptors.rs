@@ -161,7 +161,9 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let mut found: SmallVec<[Option<Found<'d, 'e>>; 2]> = asked.iter().map(|asked| asked.find(domain)).collect();
         mark_replaced(&mut found);
         let mut ruling = Ruling::of_nothing(generation);
-        let (mut claims, mut of): (SmallVec<[Claim<'_>; 2]>, SmallVec<[(usize, bool); 2]>) = Default::default();
+        let mut claims: SmallVec<[Claim<'_>; 2]> = SmallVec::new();
+        // Whose claim it is, and whether it says no.
+        let mut of: SmallVec<[(usize, bool); 2]> = SmallVec::new();
         for (index, (found, asked)) in found.iter().zip(asked).enumerate() {
             let Some(found) = found else { continue };
             let mode = generation.rules.mode_of_found(found);
@@ -197,7 +199,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             facts.iter().map(|facts| generation.rules.matching(facts)).collect();
         let mut ruling = Ruling::of_nothing(generation);
         ruling.refused = matched.iter().find_map(|matched| matched.refused).map(|rule| rule.id().into());
-        let (mut claims, mut of): (SmallVec<[Claim<'_>; 4]>, SmallVec<[usize; 4]>) = Default::default();
+        let mut claims: SmallVec<[Claim<'_>; 4]> = SmallVec::new();
+        let mut of: SmallVec<[usize; 4]> = SmallVec::new();
         for (index, (matched, asked)) in matched.iter().zip(asked).enumerate() {
             for rule in &matched.rules {
                 let (charges, without_store) = (rule.charges().collect(), WithoutStore::Rule(rule));
