@@ -42,11 +42,7 @@ async fn calls(server: SocketAddr) -> Vec<f64> {
     }
     let dice = RefCell::new(Dice::new(7));
     at_a_steady_pace(async || {
-        let pooled = idle.borrow_mut().pop();
-        let mut connection = match pooled {
-            Some(connection) => connection,
-            None => Connection::open(server).await,
-        };
+        let mut connection = next(&idle).await;
         connection.ask(dice.borrow_mut().below(KEYS));
         connection.flush().await;
         connection.answers().await;
@@ -57,22 +53,30 @@ async fn calls(server: SocketAddr) -> Vec<f64> {
 
 async fn echoes(server: SocketAddr) -> Vec<f64> {
     let idle = RefCell::new(Vec::new());
+    for _ in 0..CONNECTIONS {
+        let connection = TcpStream::connect(server).await.expect("a connection");
+        connection.set_nodelay(true).expect("a socket");
+        idle.borrow_mut().push(connection);
+    }
     at_a_steady_pace(async || {
-        let pooled = idle.borrow_mut().pop();
-        let mut connection = match pooled {
-            Some(connection) => connection,
-            None => {
-                let connection = TcpStream::connect(server).await.expect("a connection");
-                connection.set_nodelay(true).expect("a socket");
-                connection
-            }
-        };
+        let mut connection = next(&idle).await;
         let mut message = [0; 60];
         connection.write_all(&message).await.expect("an open connection");
         connection.read_exact(&mut message).await.expect("an open connection");
         idle.borrow_mut().push(connection);
     })
     .await
+}
+
+/// A connection that nobody uses. Waiting for one counts as waiting for the answer.
+async fn next<C>(idle: &RefCell<Vec<C>>) -> C {
+    loop {
+        let connection = idle.borrow_mut().pop();
+        match connection {
+            Some(connection) => return connection,
+            None => tokio::task::yield_now().await,
+        }
+    }
 }
 
 /// Asks at fixed instants, whether or not earlier requests have been answered, and measures from the instant that each was
