@@ -7,10 +7,17 @@
 //! | `llm_budget` | reserve an estimate, settle at the real cost |
 //! | `concurrency_guard` | at most so many at once, whatever becomes of them |
 //! | `shaping` | outbound calls at a steady pace |
+//! | `axum_service` | an axum service behind rules, with a budget that is settled |
+//! | `tonic_service` | a gRPC service behind one limit |
+//! | `hyper_service` | plain hyper behind one limit |
 //!
-//! Each ends by asserting what it claims. The tests run all of them, and check the guide in `docs`: its notation parses,
-//! its traces are what the engine answers, and its snippets compile and run.
+//! Each ends by asserting what it claims. The tests run all of them, and check the guides in `docs`: notation parses,
+//! traces are what the engine answers, and snippets compile and run.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/choosing-an-algorithm.md")]
 struct Guide;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/middleware.md")]
+struct Middleware;

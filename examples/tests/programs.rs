@@ -48,3 +48,18 @@ fn concurrency_guard_gets_every_slot_back() {
 fn shaping_really_paces() {
     runs(env!("CARGO_BIN_EXE_shaping"), &["queue full", "and none before its turn."]);
 }
+
+#[test]
+fn axum_service_settles_what_it_reserved_and_denies() {
+    runs(env!("CARGO_BIN_EXE_axum_service"), &["GET /ask  200 OK", "\"budget/tokens\";r=580", "GET /     429"]);
+}
+
+#[test]
+fn tonic_service_tells_its_clients_when_to_come_back() {
+    runs(env!("CARGO_BIN_EXE_tonic_service"), &["Serving", "ResourceExhausted: Too many requests.", "RetryInfo says"]);
+}
+
+#[test]
+fn hyper_service_denies_with_a_problem() {
+    runs(env!("CARGO_BIN_EXE_hyper_service"), &["200 OK  hello", "429 Too Many Requests  {\"type\""]);
+}
