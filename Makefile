@@ -1,9 +1,14 @@
 # The entries to this repository: `make run`, `make test`, `make bench`.
 
-.PHONY: run test setup lint unit bench
+.PHONY: run tour test setup lint unit bench
 
+# The server, with state in memory, example rules, and all doors on this machine only.
 run:
-	@cargo run --quiet --release --package tidegate-examples --bin quickstart
+	@cargo run --release --package tidegate -- serve
+
+# Every algorithm, deciding.
+tour:
+	@cargo run --quiet --package tidegate-examples --bin quickstart
 
 test: setup lint unit
 
