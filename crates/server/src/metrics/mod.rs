@@ -16,8 +16,8 @@ mod tally;
 mod top;
 mod view;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
 use tidegate_core::rules::{MatchedRule, RuleSet};
@@ -76,8 +76,8 @@ pub struct Metrics {
     deciding: Histogram,
     connections: [Connections; Door::ALL.len()],
     reloads: Reloads,
-    /// The generation whose limits are counted.
-    generation: AtomicU64,
+    /// The rules whose limits are counted.
+    counted: Mutex<Option<RuleSet>>,
 }
 
 #[derive(Debug, Default)]
@@ -140,7 +140,7 @@ impl Metrics {
             deciding: Histogram::default(),
             connections: Default::default(),
             reloads: Reloads::default(),
-            generation: AtomicU64::new(0),
+            counted: Mutex::new(None),
         }
     }
 
@@ -245,9 +245,7 @@ impl Metrics {
     pub fn beat(&self, present: &Generation) {
         self.pulse.beat();
         self.top.turn(self.clock.now());
-        if self.generation.swap(present.number, Ordering::Relaxed) != present.number {
-            self.forget_all_but(&present.rules);
-        }
+        self.follow(&present.rules);
         let mut lines = Vec::new();
         self.tallies.each(|tally| {
             let (denials, first) = tally.denied_since();
@@ -257,6 +255,15 @@ impl Metrics {
         });
         let lines: Vec<_> = lines.iter().map(|(id, denials, first)| (id.as_str(), *denials, first.clone())).collect();
         denials::log(&lines);
+    }
+
+    /// Forgets what belongs to rules that are gone. Rules in other modes are still the same.
+    fn follow(&self, present: &RuleSet) {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = counted.replace(present.clone());
+        if before.is_some_and(|before| !before.shares_rules_with(present)) {
+            self.forget_all_but(present);
+        }
     }
 
     fn forget_all_but(&self, rules: &RuleSet) {
