@@ -155,6 +155,12 @@ impl RuleId {
         &self.name
     }
 
+    /// A hash of the name, the same on every machine and in every run.
+    #[must_use]
+    pub const fn stable_hash(&self) -> u128 {
+        self.salt
+    }
+
     /// A hash of the name, the same on every machine, to be combined with a keyed hash of a [`Key`].
     pub(crate) const fn salt(&self) -> u128 {
         self.salt

@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 
 use self::giving_back::GivingBack;
 use crate::frame::{self, Frame, TooManyCharges};
-use crate::link::{Cause, Link, LinkError, LinkStats, Settings, SettingsError};
+use crate::link::{CallTimes, Cause, Link, LinkError, LinkStats, Settings, SettingsError};
 use crate::names::Names;
 use crate::reply::{self, ReplyError};
 use crate::script::SOURCE;
@@ -82,6 +82,12 @@ impl RedisStore {
     #[must_use]
     pub fn given_back(&self) -> GivenBack {
         self.giving_back.counts()
+    }
+
+    /// How long the servers took, and why some calls failed.
+    #[must_use]
+    pub fn call_times(&self) -> CallTimes {
+        self.link.times()
     }
 
     async fn ask(&self, frame: Frame, deadline: Duration) -> Result<Vec<u8>, StoreError> {

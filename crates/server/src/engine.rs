@@ -1,12 +1,18 @@
 //! What stands behind every door.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::{BroughtLimit, DecidedBy, Decision, Facts, Key, Limiter, Ruling};
+use tidegate_core::rules::envoy::{Domain, EntryFacts};
+use tidegate_core::{
+    Asked, BroughtLimit, Charging, DecidedBy, Decision, DescriptorsRuling, DomainTerms, Facts, Generation, Key,
+    Limiter, Ruling,
+};
 
+use crate::metrics::{Metrics, Wanted};
 use crate::store::AnyStore;
 
 /// Decides requests, whichever door they come through. Doors hold it in an `Arc`.
@@ -25,13 +31,26 @@ use crate::store::AnyStore;
 /// ```
 pub struct Engine {
     limiter: Arc<Limiter<AnyStore>>,
+    metrics: Arc<Metrics>,
 }
 
 impl Engine {
     /// Decides by `limiter`.
     #[must_use]
     pub fn new(limiter: Limiter<AnyStore>) -> Engine {
-        Engine { limiter: Arc::new(limiter) }
+        Engine::with_metrics(limiter, Metrics::new())
+    }
+
+    /// Decides by `limiter`, and counts in `metrics`.
+    #[must_use]
+    pub fn with_metrics(limiter: Limiter<AnyStore>, metrics: Metrics) -> Engine {
+        Engine { limiter: Arc::new(limiter), metrics: Arc::new(metrics) }
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub const fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// What decides: for questions that are no requests, such as settling, peeking and replacing the rules.
@@ -48,7 +67,23 @@ impl Engine {
 
     /// Decides a request, and charges it if it may go ahead.
     pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
-        self.limiter.check(facts).await
+        let sample = self.metrics.begin();
+        let ruling = self.limiter.check(facts).await;
+        let wanted = self.metrics.count(&ruling, sample);
+        if wanted.is_any() {
+            self.look_at(wanted, facts, &ruling);
+        }
+        ruling
+    }
+
+    /// Looks at whom a request was charged to. That is not kept with rulings, since most are not looked at, so it is worked
+    /// out again.
+    #[cold]
+    fn look_at(&self, wanted: Wanted, facts: &(impl Facts + ?Sized), ruling: &Ruling) {
+        let generation = self.limiter.rules();
+        if generation.number == ruling.generation {
+            self.metrics.look_at_rules(wanted, generation.rules.matching(facts).rules.iter(), &ruling.ruled);
+        }
     }
 
     /// As [`Engine::check`], for callers that do not await. `None` if the store may make them wait, and then nothing
@@ -57,9 +92,56 @@ impl Engine {
         self.at_once(|| self.check(facts))
     }
 
+    /// Decides a request that comes as descriptors of one of Envoy's domains, which is one of `generation`, and charges it if
+    /// it may go ahead.
+    pub async fn check_descriptors<'d, 'e>(
+        &self,
+        generation: &'d Generation,
+        domain: &'d Domain,
+        asked: &[Asked<'e>],
+        terms: &DomainTerms,
+    ) -> DescriptorsRuling<'d, 'e> {
+        let sample = self.metrics.begin();
+        let decided = self.limiter.check_descriptors(generation, domain, asked, terms).await;
+        let wanted = self.metrics.count(&decided.ruling, sample);
+        for descriptor in &decided.descriptors {
+            let Some(found) = &descriptor.found else { continue };
+            let name = found.metric();
+            self.metrics.count_descriptor(&name, matches!(name, Cow::Owned(_)), descriptor.is_over);
+            if wanted.is_any()
+                && let Some(ruled) = decided.told(descriptor)
+            {
+                self.metrics.look_at(wanted, ruled, &found.key, || found.key.readable());
+            }
+        }
+        decided
+    }
+
+    /// Decides a request that comes as descriptors by our own rules.
+    pub async fn check_entries<'d, 'e>(
+        &self,
+        generation: &'d Generation,
+        asked: &[Asked<'e>],
+        charging: Charging,
+    ) -> DescriptorsRuling<'d, 'e> {
+        let sample = self.metrics.begin();
+        let decided = self.limiter.check_entries(generation, asked, charging).await;
+        let wanted = self.metrics.count(&decided.ruling, sample);
+        if wanted.is_any() {
+            let facts: Vec<EntryFacts<'_>> = asked.iter().map(|asked| EntryFacts::new(asked.entries)).collect();
+            let matched: Vec<_> = facts.iter().map(|facts| generation.rules.matching(facts)).collect();
+            let rules = matched.iter().flat_map(|matched| matched.rules.iter());
+            self.metrics.look_at_rules(wanted, rules, &decided.ruling.ruled);
+        }
+        decided
+    }
+
     /// Takes `cost` from `key` under a limit that the request brings, or says when to come back.
     pub async fn charge(&self, limit: &BroughtLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
-        self.limiter.charge(limit, key, cost).await
+        let sample = self.metrics.begin();
+        let decided = self.limiter.charge(limit, key, cost).await;
+        self.metrics.count_brought(limit.rule(), key, &decided, sample);
+        decided
     }
 
     /// As [`Engine::charge`], for callers that do not await. `None` if the store may make them wait, and then nothing was

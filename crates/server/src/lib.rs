@@ -1,11 +1,13 @@
 //! Tidegate as a program: its command line, its doors, and what a running limiter needs around the engine.
 
+pub mod admin;
 pub mod api;
 pub mod cli;
 pub mod config;
 pub mod engine;
 pub mod listen;
 pub mod log;
+pub mod metrics;
 pub mod receipts;
 pub mod resp;
 pub mod rls;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,16 +16,18 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::{self, AdminState, Token, TokenError};
 use crate::config::Configuration;
 use crate::engine::Engine;
 use crate::listen::{ListenError, Listener, Peer, Settings, Stream, Tls};
+use crate::metrics::Door;
 use crate::watch::{Watch, WatchError};
 use crate::{api, resp, rls};
 
 /// The rules of a server that was given none.
 pub const EXAMPLE_RULES: &str = include_str!("example/rules.yaml");
 
-/// How often the store is told of what was admitted without it, and certificates are looked at.
+/// How often the store is told of what was admitted without it, certificates are looked at, and denials are logged.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// Why a server does not start.
@@ -45,6 +48,9 @@ pub enum ServeError {
     /// The rules cannot be followed.
     #[error(transparent)]
     Watch(#[from] WatchError),
+    /// Operators could not come in.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// Nobody could come in.
     #[error("all doors are off: set `api.listen`, `rls.listen` or `resp.listen`")]
     NoDoor,
@@ -60,8 +66,13 @@ pub struct Server {
     pub rls: Option<SocketAddr>,
     /// Where the Redis door listens, if it is open.
     pub resp: Option<SocketAddr>,
+    /// Where the operators' door listens, if it is open.
+    pub admin: Option<SocketAddr>,
+    /// What operators have to know, if it was made up.
+    pub made_up_token: Option<Token>,
     /// How many rules there were at the start.
     pub rules: usize,
+    operators: AdminState,
     doors: Doors,
     stop: CancellationToken,
     watch: Option<Watch>,
@@ -88,22 +99,51 @@ impl Server {
         let stop = CancellationToken::new();
         let mut doors = Doors::new(Arc::clone(&engine), stop.clone());
         let api = match api {
-            Some(settings) => Some(doors.open(settings, api::door(http, Arc::clone(&engine), stop.clone()))?),
+            Some(settings) => {
+                let door = api::door(http, Arc::clone(&engine), stop.clone());
+                Some(doors.open(settings, counted(Door::Http, door))?)
+            }
             None => None,
         };
         let envoy = if rls.is_some() { Some(rls::Door::open(Arc::clone(&engine), envoy).await) } else { None };
         let rls = match (rls, &envoy) {
-            (Some(settings), Some(door)) => Some(doors.open(settings, envoy_door(door.clone()))?),
+            (Some(settings), Some(door)) => Some(doors.open(settings, counted(Door::Envoy, envoy_door(door.clone())))?),
             _ => None,
         };
         let resp = match resp {
-            Some(settings) => Some(doors.open(settings, redis_door(&engine, redis_protocol))?),
+            Some(settings) => Some(doors.open(settings, counted(Door::Resp, redis_door(&engine, redis_protocol)))?),
             None => None,
         };
         if api.is_none() && rls.is_none() && resp.is_none() {
             return Err(ServeError::NoDoor);
         }
         let are_published = Arc::new(AtomicBool::new(false));
+        let (token, made_up_token) = match configuration.admin_token {
+            Some(token) => (token, None),
+            None => {
+                let token = Token::random()?;
+                (token.clone(), Some(token))
+            }
+        };
+        let operators = AdminState::new(
+            Arc::clone(&engine),
+            admin::Settings {
+                open_metrics: configuration.open_metrics,
+                rules: paths.clone(),
+                are_published: Arc::clone(&are_published),
+                configuration: configuration.shown,
+                stop: stop.clone(),
+                ..admin::Settings::new(token)
+            },
+        );
+        let admin = match configuration.admin {
+            Some(settings) => {
+                let router = admin::router(operators.clone());
+                let door = move |stream, _, _, stop| admin::serve_connection(stream, router.clone(), stop);
+                Some(doors.open(settings, counted(Door::Admin, door))?)
+            }
+            None => None,
+        };
         let following = match steering {
             Some(steering) => Some(follow_fleet(&steering, &engine, &are_published)?),
             None => None,
@@ -111,7 +151,22 @@ impl Server {
         let watch =
             if paths.is_empty() { None } else { Some(follow_files(paths, loaded.files, &engine, are_published)?) };
         let certificates = configuration.certificates;
-        Ok(Server { engine, api, rls, resp, rules, doors, stop, watch, following, envoy, certificates })
+        Ok(Server {
+            engine,
+            api,
+            rls,
+            resp,
+            admin,
+            made_up_token,
+            rules,
+            operators,
+            doors,
+            stop,
+            watch,
+            following,
+            envoy,
+            certificates,
+        })
     }
 
     /// Serves until a signal says to stop (SIGTERM, SIGINT), then finishes what is in flight. SIGHUP reads rules and
@@ -157,6 +212,7 @@ impl Server {
     async fn keep_house(&self) {
         self.engine.limiter().report_local().await;
         self.reload_certificates();
+        self.operators.beat();
     }
 
     fn reload_certificates(&self) {
@@ -224,19 +280,44 @@ fn follow_files(
     are_published: Arc<AtomicBool>,
 ) -> Result<Watch, WatchError> {
     let engine = Arc::clone(engine);
-    Watch::start(paths, files, move |result| match result {
-        Ok(_) if are_published.load(Ordering::Relaxed) => {
-            tracing::warn!("the rules files are left alone: rules that are published for the fleet are in force");
-        }
-        Ok(loaded) => {
-            let rules = loaded.rules.rules().len();
-            let generation = engine.limiter().replace(loaded.rules);
-            tracing::info!(generation, rules, "new rules are in force");
-        }
-        Err(findings) => {
-            tracing::error!(errors = findings.errors(), "the rules cannot be used: those in force stay\n{findings}");
+    Watch::start(paths, files, move |result| {
+        engine.metrics().reloaded(result.is_ok());
+        match result {
+            Ok(_) if are_published.load(Ordering::Relaxed) => {
+                tracing::warn!("the rules files are left alone: rules that are published for the fleet are in force");
+            }
+            Ok(loaded) => {
+                let rules = loaded.rules.rules().len();
+                let generation = engine.limiter().replace(loaded.rules);
+                tracing::info!(generation, rules, "new rules are in force");
+            }
+            Err(findings) => {
+                let errors = findings.errors();
+                tracing::error!(errors, "the rules cannot be used: those in force stay\n{findings}");
+            }
         }
     })
+}
+
+/// A connection that is being served.
+type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Counts the connections of a door while they are served.
+fn counted<F>(
+    door: Door,
+    serve: impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> F + Send + Sync + 'static,
+) -> impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> Serving + Send + Sync + 'static
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    move |stream, peer, engine, stop| {
+        let open = engine.metrics().connection(door);
+        let serving = serve(stream, peer, engine, stop);
+        Box::pin(async move {
+            serving.await;
+            drop(open);
+        })
+    }
 }
 
 /// As many files as the system lets us have: connections are files.

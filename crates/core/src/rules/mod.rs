@@ -41,6 +41,7 @@ mod rule;
 #[cfg(feature = "schema")]
 mod schema;
 mod secret;
+mod shown;
 mod switches;
 mod tiers;
 
@@ -55,6 +56,7 @@ pub use rule::{Mode, OnMissingKey, OnStoreFailure, Priority, Rule};
 #[cfg(feature = "schema")]
 pub use schema::schema;
 pub use secret::Secret;
+pub use shown::{KeyPartName, LimitName, ShownRule};
 pub use switches::Switches;
 
 use std::sync::Arc;

@@ -28,6 +28,7 @@ mod settings;
 mod slots;
 mod stats;
 mod stream;
+mod times;
 mod tls;
 mod wire;
 
@@ -48,6 +49,7 @@ pub use self::fault::{Code, Fault};
 pub use self::settings::{Batch, Login, Settings, SettingsError};
 pub use self::slots::slot_of;
 pub use self::stats::{LinkCounts, LinkStats, ServerStats};
+pub use self::times::CallTimes;
 pub use self::tls::Tls;
 
 use self::batch::Composer;
@@ -58,6 +60,7 @@ use self::line::{Line, Plan, Way};
 use self::script::Script;
 use self::sentinel::Sentinels;
 use self::settings::Servers;
+use self::times::Times;
 use crate::frame::Frame;
 
 /// A longer deadline than this is as good as none.
@@ -66,6 +69,7 @@ const FOREVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// The way to Redis, whichever kind it is. Share it by reference or in an `Arc`; when it is dropped, its connections end.
 pub struct Link {
     route: Route,
+    times: Times,
 }
 
 enum Route {
@@ -110,7 +114,7 @@ impl Link {
             }
             Servers::Cluster(nodes) => Route::Cluster(Cluster::open(&plan, nodes)),
         };
-        Ok(Link { route })
+        Ok(Link { route, times: Times::default() })
     }
 
     /// Runs a request, and waits for its answer no longer than `deadline`. Dropping the future before its turn has come
@@ -119,7 +123,13 @@ impl Link {
     /// # Errors
     /// If it was not answered. The error says whether it may have run.
     pub async fn call(&self, frame: Frame, deadline: Duration) -> Result<Vec<u8>, LinkError> {
-        let deadline = Instant::now() + deadline.min(FOREVER);
+        let begun = Instant::now();
+        let result = self.run(frame, begun + deadline.min(FOREVER)).await;
+        self.times.note(begun.elapsed(), &result);
+        result
+    }
+
+    async fn run(&self, frame: Frame, deadline: Instant) -> Result<Vec<u8>, LinkError> {
         match &self.route {
             Route::Cluster(cluster) => cluster.call(frame, deadline).await,
             Route::One(line) => match line.call(frame, Berth::default(), deadline).await {
@@ -134,6 +144,12 @@ impl Link {
     #[must_use]
     pub const fn is_cluster(&self) -> bool {
         matches!(self.route, Route::Cluster(_))
+    }
+
+    /// How long calls took, and why some of them failed.
+    #[must_use]
+    pub fn times(&self) -> CallTimes {
+        self.times.shown()
     }
 
     /// How the link is, and what it has done.

@@ -51,6 +51,7 @@ fn heading(section: &'static str) -> &'static str {
         "api" => "The HTTP door",
         "rls" => "The door for Envoy",
         "resp" => "The Redis door",
+        "admin" => "The admin door",
         "auth" => "Forward-auth",
         "tls" => "Certificates",
         "store" => "The store",

@@ -15,6 +15,7 @@ mod rules;
 mod schema;
 mod serve;
 mod simulate;
+mod top;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -40,6 +41,7 @@ pub fn run() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Schema => schema::run(),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Top(args) => top::run(&args),
     };
     match done {
         Ok(code) => code,
@@ -73,6 +75,7 @@ Examples:
   tidegate replay --rules rules.yaml access.log
   tidegate simulate '20/s burst 50' --traffic 'poisson 30/s'
   tidegate schema > rules.schema.json
+  tidegate top --token 0123456789abcdef
 
 `tidegate COMMAND --help` tells more about a command.";
 
@@ -92,6 +95,7 @@ enum Command {
     #[command(long_about = schema::ABOUT, after_help = schema::EXAMPLES)]
     Schema,
     Simulate(Box<simulate::Args>),
+    Top(Box<top::Args>),
 }
 
 /// What commands that read rules have in common.

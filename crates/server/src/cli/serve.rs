@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use super::given::{GivenArgs, variables};
 use super::{ERROR, FAINT, GOOD, STRONG, count, plain};
+use crate::admin::Token;
 use crate::config::Configuration;
 use crate::serve::{Server, Signals};
 use crate::{listen, log};
@@ -49,7 +50,8 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         let store = configuration.store.to_string();
         let is_example = configuration.rules.is_empty();
         let is_tls = |door: &Option<listen::Settings>| door.as_ref().is_some_and(|door| door.tls.is_some());
-        let [api_tls, rls_tls, resp_tls] = [&configuration.api, &configuration.rls, &configuration.resp].map(is_tls);
+        let [api_tls, rls_tls, resp_tls, admin_tls] =
+            [&configuration.api, &configuration.rls, &configuration.resp, &configuration.admin].map(is_tls);
         // Before anything is open, so that none is missed.
         let signals = Signals::receive()?;
         let server = match Server::start(configuration).await {
@@ -58,7 +60,9 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         };
         let at = |address: Option<SocketAddr>, is_tls| address.map(|address| (address, is_tls));
         let (api, rls, resp) = (at(server.api, api_tls), at(server.rls, rls_tls), at(server.resp, resp_tls));
-        let banner = Banner { api, rls, resp, store: &store, rules: server.rules, is_example };
+        let admin = at(server.admin, admin_tls);
+        let token = server.made_up_token.as_ref().map(Token::reveal);
+        let banner = Banner { api, rls, resp, admin, token, store: &store, rules: server.rules, is_example };
         banner.print(&mut anstream::stdout().lock())?;
         server.until_stopped(signals).await;
         Ok(ExitCode::SUCCESS)
@@ -83,6 +87,9 @@ struct Banner<'b> {
     api: Option<(SocketAddr, bool)>,
     rls: Option<(SocketAddr, bool)>,
     resp: Option<(SocketAddr, bool)>,
+    admin: Option<(SocketAddr, bool)>,
+    /// What operators have to know, if nobody has told the server.
+    token: Option<&'b str>,
     store: &'b str,
     rules: usize,
     is_example: bool,
@@ -120,6 +127,12 @@ impl Banner<'_> {
                 out,
                 "         {FAINT}try{FAINT:#}  redis-cli{tls} -h {host} -p {port} CL.THROTTLE alice 15 30 60"
             )?;
+        }
+        if let Some((address, encrypted)) = self.admin {
+            let url = format!("{}://{address}", if encrypted { "https" } else { "http" });
+            writeln!(out, "\n  {STRONG}Admin{STRONG:#}  {url}")?;
+            let token = self.token.map(|token| format!(" --token {token}")).unwrap_or_default();
+            writeln!(out, "         {FAINT}try{FAINT:#}  tidegate top --admin {url}{token}")?;
         }
         let pid = std::process::id();
         writeln!(out, "\nStop with Ctrl-C or `kill {pid}`; `kill -HUP {pid}` reads rules and certificates again.")?;

@@ -27,7 +27,8 @@ use self::layers::{Found, Layers};
 pub(crate) use self::print::{ShownSetting, commented_file, shown};
 pub(crate) use self::setting::SETTINGS;
 pub use self::store::StoreSettings;
-use self::values::{address, choice, count, flag, header, span, text};
+use self::values::{address, choice, count, flag, header, span, text, token};
+use crate::admin::Token;
 use crate::listen::{self, Tls, TlsFiles};
 use crate::log::{self, LogFormat};
 use crate::rls::MetadataStyle;
@@ -52,6 +53,14 @@ pub struct Configuration {
     pub resp: Option<listen::Settings>,
     /// What the Redis door needs to know besides.
     pub redis_protocol: resp::Settings,
+    /// How the operators' door listens; `None` if it does not.
+    pub admin: Option<listen::Settings>,
+    /// What operators have to know; `None` if something is to be made up.
+    pub admin_token: Option<Token>,
+    /// Whether metrics are for everyone who can reach that door.
+    pub open_metrics: bool,
+    /// All settings as they may be shown, with where each comes from.
+    pub shown: serde_json::Value,
     /// What is logged.
     pub log: log::Settings,
     /// The certificates in use, to be read again when they change.
@@ -88,6 +97,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// What clients of an HTTP door may choose from.
 const HTTP_PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
+const ADMIN_PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
 
 impl Reading<'_> {
     fn configuration(&mut self, warnings: Vec<String>) -> Option<Configuration> {
@@ -101,12 +111,20 @@ impl Reading<'_> {
         let rls = self.door("rls", HTTP_PROTOCOLS, proxies.clone());
         let envoy = http.as_ref().and_then(|http| self.envoy(&http.style));
         let resp = self.door("resp", &[], proxies.clone());
+        let admin = self.door("admin", ADMIN_PROTOCOLS, proxies.clone());
+        let admin_token = self.value("admin.token", token);
+        let open_metrics = self.value("admin.open_metrics", flag);
         proxies?;
         Some(Configuration {
             rules,
             store: store?,
             api: api?,
             http: http?,
+            admin: admin?,
+            admin_token,
+            open_metrics: open_metrics?,
+            // Text and lists can always be written.
+            shown: serde_json::to_value(print::of(self.layers)).unwrap_or_default(),
             rls: rls?,
             envoy: envoy?,
             resp: resp?,

@@ -22,12 +22,17 @@ pub(crate) struct ShownSetting {
 /// Every setting with its value in force and where it comes from.
 pub(crate) fn shown(given: &Given, variables: &[(String, String)]) -> Result<Vec<ShownSetting>, Faults> {
     let (layers, _) = Layers::collect(given, variables)?;
+    Ok(of(&layers))
+}
+
+/// As [`shown`], of what is already put together.
+pub(super) fn of(layers: &Layers) -> Vec<ShownSetting> {
     let show = |found: &super::layers::Found| ShownSetting {
         name: found.setting.name,
         value: found.values.iter().map(|value| found.setting.shown(value)).collect(),
         from: layers.from(found),
     };
-    Ok(layers.found.iter().map(show).collect())
+    layers.found.iter().map(show).collect()
 }
 
 /// A configuration file in which everything is explained, and nothing set but `rules`.

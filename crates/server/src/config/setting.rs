@@ -98,6 +98,7 @@ pub(crate) fn about_section(section: &str) -> &'static str {
         "api" => "The HTTP door: decisions as JSON, and forward-auth for nginx, Caddy, Traefik and HAProxy.",
         "rls" => "The door for Envoy: its rate-limit service, over gRPC and as JSON.",
         "resp" => "The Redis door: CL.THROTTLE and TG.* for clients of Redis.",
+        "admin" => "The operators' door: rules, modes, keys, metrics. Nothing is answered without the token.",
         "auth" => "Forward-auth: which headers say who the client is. The proxy has to set or remove them itself.",
         "tls" => {
             "Certificates, for the doors that say `tls: on` or `tls: mutual`. They are read again when they change."
@@ -192,6 +193,18 @@ fn doors() -> Vec<Setting> {
             .such_as("s3cret"),
     );
     doors.push(Setting::new("resp.idle_time", &["5min"], "How long a connection may be idle."));
+    doors.extend(door!("admin", "127.0.0.1:9600"));
+    doors.push(
+        Setting::new(
+            "admin.token",
+            &[],
+            "What operators have to know, 16 characters or more. Otherwise one is made up and printed.",
+        )
+        .of(Kind::Secret)
+        .such_as("0123456789abcdef")
+        .common(),
+    );
+    doors.push(Setting::new("admin.open_metrics", &["false"], "Whether /metrics is answered without the token."));
     doors
 }
 

@@ -7,9 +7,15 @@ use tidegate_core::Micros;
 use tidegate_core::yaml::closest;
 
 use super::fault::Wrong;
+use crate::admin::Token;
 
 pub(super) fn text(value: &str) -> Result<String, Wrong> {
     Ok(value.to_owned())
+}
+
+/// What operators have to know. It is not repeated, should it be wrong.
+pub(super) fn token(value: &str) -> Result<Token, Wrong> {
+    Token::new(value).map_err(|error| Wrong::new(error.to_string(), ""))
 }
 
 /// `127.0.0.1:8080`, or nothing if it is off.

@@ -84,13 +84,11 @@ impl Door {
         let Inside { engine, settings, .. } = &*self.0;
         let question = Question::new(request, settings)?;
         let at = self.0.clock.now();
-        let (limiter, generation) = (engine.limiter(), engine.limiter().rules());
+        let generation = engine.limiter().rules();
         let (asked, terms) = (question.asked(), settings.terms(&request.domain));
         let decided = match generation.rules.domain(&request.domain) {
-            Some(domain) => limiter.check_descriptors(&generation, domain, &asked, terms).await,
-            None if settings.is_own(&request.domain) => {
-                limiter.check_entries(&generation, &asked, terms.charging).await
-            }
+            Some(domain) => engine.check_descriptors(&generation, domain, &asked, terms).await,
+            None if settings.is_own(&request.domain) => engine.check_entries(&generation, &asked, terms.charging).await,
             None => DescriptorsRuling::unlimited(&generation, asked.len()),
         };
         Ok(answer::answer(request, &decided, settings, at))

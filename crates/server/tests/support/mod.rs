@@ -63,6 +63,8 @@ impl Server {
     pub fn start_with(files: &[(&str, &str)], args: &[&str], variables: &[(&str, &str)]) -> Server {
         let folder = folder(files);
         let mut command = tidegate(folder.path());
+        // A test that wants it elsewhere says so with a flag, which counts before a variable.
+        command.env("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:0");
         command
             .args([
                 "serve",

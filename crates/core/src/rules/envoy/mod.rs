@@ -95,7 +95,7 @@ impl Domains {
 
 impl Domain {
     /// The ids of its descriptors, and of what comes with requests.
-    fn ids(&self) -> impl Iterator<Item = &RuleId> {
+    pub(super) fn ids(&self) -> impl Iterator<Item = &RuleId> {
         self.top.ids().chain(&self.overrides)
     }
 }

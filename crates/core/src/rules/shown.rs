@@ -1,0 +1,168 @@
+//! Rules as operators see them.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+use super::envoy::Domain;
+use super::rule::{KeyPart, Mode, Priority, Rule};
+use super::{OnMissingKey, RuleSet};
+use crate::key::{Key, RuleId};
+use crate::yaml::Place;
+
+/// A rule, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShownRule<'r> {
+    /// The rule's id.
+    pub id: &'r str,
+    /// Where it is written.
+    #[serde(flatten)]
+    pub place: &'r Place,
+    /// The mode in force.
+    pub mode: Mode,
+    /// The mode that the file says.
+    pub written: Mode,
+    /// What its key is made of; nothing if all requests share one.
+    pub key: Vec<KeyPartName>,
+    /// Its limits in their short notation, those of tiers and single keys too, each once.
+    pub limits: Vec<LimitName<'r>>,
+    /// What happens to requests that lack a part of the key.
+    pub on_missing_key: &'static str,
+    /// What happens when the store cannot decide.
+    pub on_store_failure: String,
+    /// How much its requests matter when not all can be served.
+    pub priority: Priority,
+}
+
+/// What a part of a key is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyPartName {
+    /// Such as `address` or `header:x-tenant`.
+    pub name: String,
+    /// Whether its values are kept hidden.
+    pub secret: bool,
+}
+
+/// One of a rule's limits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct LimitName<'r> {
+    /// The name that state is kept under.
+    pub id: &'r str,
+    /// The limit in its short notation.
+    pub limit: String,
+}
+
+/// The longest part of a key that is shown, in characters.
+const LONGEST_PART: usize = 80;
+
+impl Rule {
+    /// What the parts of the rule's key are.
+    pub fn key_parts(&self) -> impl Iterator<Item = KeyPartName> {
+        self.key.iter().map(|part| KeyPartName { name: part.to_string(), secret: part.is_secret() })
+    }
+
+    /// The parts of a key of this rule as they may be shown: secrets as a few digits that tell them apart, long ones cut.
+    /// Empty if all requests share the key, or all that lack a part of it.
+    #[must_use]
+    pub fn readable(&self, key: &Key<'_>) -> Vec<String> {
+        key.parts().zip(self.key.iter().map(KeyPart::is_secret)).map(|(part, secret)| readable(part, secret)).collect()
+    }
+
+    fn shown(&self, mode: Mode) -> ShownRule<'_> {
+        let limits = self.limits.all().map(|limit| LimitName { id: limit.id.as_str(), limit: limit.limit.to_string() });
+        let mut limits: Vec<LimitName<'_>> = limits.collect();
+        limits.sort();
+        limits.dedup();
+        ShownRule {
+            id: &self.id,
+            place: &self.place,
+            mode,
+            written: self.mode,
+            key: self.key_parts().collect(),
+            limits,
+            on_missing_key: match self.on_missing_key {
+                OnMissingKey::Share => "share",
+                OnMissingKey::Skip => "skip",
+                OnMissingKey::Refuse => "refuse",
+            },
+            on_store_failure: self.on_store_failure.to_string(),
+            priority: self.priority,
+        }
+    }
+}
+
+impl Key<'_> {
+    /// The parts of a key that belongs to no rule, as they may be shown: long ones cut.
+    #[must_use]
+    pub fn readable(&self) -> Vec<String> {
+        self.parts().map(|part| readable(part, false)).collect()
+    }
+}
+
+fn readable(part: &[u8], secret: bool) -> String {
+    let text: Cow<'_, str> = String::from_utf8_lossy(part);
+    if secret {
+        // What the key holds is a hash already.
+        return format!("#{}", text.chars().take(8).collect::<String>());
+    }
+    match text.char_indices().nth(LONGEST_PART) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into_owned(),
+    }
+}
+
+impl RuleSet {
+    /// All rules, in the order in which they are written, with the modes that they are in.
+    pub fn shown(&self) -> impl Iterator<Item = ShownRule<'_>> {
+        self.in_force().map(|(rule, mode)| rule.shown(mode))
+    }
+
+    /// What state can belong to: every limit of every rule, and every descriptor.
+    pub fn limit_ids(&self) -> impl Iterator<Item = &RuleId> {
+        let of_rules = self.rules().iter().flat_map(|rule| rule.limits.all().map(|limit| &limit.id));
+        of_rules.chain(self.domains().flat_map(Domain::ids))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Request;
+
+    fn rules() -> RuleSet {
+        let text = "
+rules:
+- { id: open, limits: [5/h, { name: day, limit: 9/day }] }
+- { id: keyed, key: [user, api_key], limit: 5/h, mode: shadow }
+";
+        RuleSet::parse("test", text).unwrap_or_else(|findings| panic!("{findings}")).rules
+    }
+
+    #[test]
+    fn rules_are_shown_as_they_are_in_force() {
+        let rules = rules();
+        let shown: Vec<_> = rules.shown().collect();
+        assert_eq!(
+            (shown[0].id, shown[0].mode, shown[0].key.len(), shown[0].limits.len()),
+            ("open", Mode::Enforce, 0, 2)
+        );
+        assert_eq!((shown[1].mode, shown[1].written), (Mode::Shadow, Mode::Shadow));
+        let names: Vec<_> = shown[1].key.iter().map(|part| (part.name.as_str(), part.secret)).collect();
+        assert_eq!(names, [("user", false), ("api_key", true)]);
+        let ids: Vec<_> = rules.limit_ids().map(RuleId::as_str).collect();
+        assert_eq!(ids, ["open", "open/day", "keyed"]);
+    }
+
+    #[test]
+    fn secrets_are_shown_by_a_few_digits_and_long_parts_are_cut() {
+        let rules = rules();
+        let user = "u".repeat(200);
+        let request = Request::new("GET", "/").user(&user).api_key("hunter2-hunter2");
+        let matched = rules.matching(&request);
+        let readable = matched.rules[1].rule.readable(&matched.rules[1].key);
+        assert_eq!(readable[0].chars().count(), LONGEST_PART + 1);
+        assert!(readable[1].starts_with('#') && readable[1].len() == 9, "{readable:?}");
+        assert!(!readable.concat().contains("hunter2"));
+        assert!(matched.rules[0].rule.readable(&matched.rules[0].key).is_empty());
+    }
+}

@@ -1,0 +1,212 @@
+//! The operators' door: what is in force, what happens, and what to do about it.
+//!
+//! | | |
+//! |---|---|
+//! | `GET /v1/rules` | the rules in force (`rules.rs`) |
+//! | `POST /v1/rules/reload`, `/v1/rules/validate` | reads the files again; says what is wrong with a text |
+//! | `GET`, `POST /v1/modes` | switches of single rules or of all, with or without an end (`modes.rs`, `switchboard.rs`) |
+//! | `POST /v1/keys/peek`, `/v1/keys/reset`, `GET /v1/keys/top` | single keys (`keys.rs`) |
+//! | `GET /v1/config` | the configuration in force, without its secrets |
+//! | `GET /v1/view`, `/v1/stream` | how the server is doing, once or every second (`stream.rs`) |
+//! | `GET /metrics` | the same for Prometheus |
+//!
+//! Nothing is answered without the token (`token.rs`), not even whether a path exists. Nothing else is on this door, and
+//! nothing of it on any other.
+
+mod asked;
+mod connection;
+mod keys;
+mod modes;
+mod problem;
+mod rules;
+mod stream;
+mod switchboard;
+mod token;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Router, http::StatusCode};
+use http::HeaderValue;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use serde::Serialize;
+use tidegate_core::yaml::closest;
+use tidegate_core::{Clock, SystemClock};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+pub use self::connection::serve_connection;
+use self::problem::Problem;
+use self::switchboard::Switchboard;
+pub use self::token::{Token, TokenError};
+use crate::engine::Engine;
+use crate::metrics;
+
+/// The largest body that is read: a rules file to be validated.
+const MOST_BYTES: usize = 4 * 1024 * 1024;
+/// How many may follow what happens at once.
+const MOST_STREAMS: usize = 32;
+
+/// What the door needs to know.
+pub struct Settings {
+    /// What whoever asks must know.
+    pub token: Token,
+    /// Whether `/metrics` is answered without it.
+    pub open_metrics: bool,
+    /// The files and folders that rules are read from; none if they come from nowhere.
+    pub rules: Vec<PathBuf>,
+    /// Whether rules that are published for a fleet are in force: files are left alone then.
+    pub are_published: Arc<AtomicBool>,
+    /// The configuration in force, with secrets hidden.
+    pub configuration: serde_json::Value,
+    /// By which switches end.
+    pub clock: Arc<dyn Clock>,
+    /// Ends what is followed.
+    pub stop: CancellationToken,
+}
+
+impl Settings {
+    /// Asks for `token`, and leaves the rest at its defaults.
+    #[must_use]
+    pub fn new(token: Token) -> Settings {
+        Settings {
+            token,
+            open_metrics: false,
+            rules: Vec::new(),
+            are_published: Arc::default(),
+            configuration: serde_json::Value::Null,
+            clock: Arc::new(SystemClock::new()),
+            stop: CancellationToken::new(),
+        }
+    }
+}
+
+/// What every request to the door needs. A clone is the same.
+#[derive(Clone)]
+pub struct AdminState(Arc<Inside>);
+
+struct Inside {
+    engine: Arc<Engine>,
+    settings: Settings,
+    switchboard: Switchboard,
+    streams: Arc<Semaphore>,
+}
+
+impl AdminState {
+    /// A door to `engine`.
+    #[must_use]
+    pub fn new(engine: Arc<Engine>, settings: Settings) -> AdminState {
+        let streams = Arc::new(Semaphore::new(MOST_STREAMS));
+        AdminState(Arc::new(Inside { engine, settings, switchboard: Switchboard::default(), streams }))
+    }
+
+    /// To be called about once a second: ends switches whose time is over, and has the metrics do what they do each second.
+    pub fn beat(&self) {
+        let Inside { engine, settings, switchboard, .. } = &*self.0;
+        switchboard.expire(engine.limiter(), settings.clock.now());
+        engine.metrics().beat(&engine.limiter().rules());
+    }
+}
+
+const PATHS: [(&str, &str, &str); 12] = [
+    ("GET", "/v1/rules", "the rules in force"),
+    ("POST", "/v1/rules/reload", "read the rules files again"),
+    ("POST", "/v1/rules/validate", "say what is wrong with the rules in the body"),
+    ("GET", "/v1/modes", "which rules are switched, and until when"),
+    ("POST", "/v1/modes", "switch a rule, or all of them"),
+    ("POST", "/v1/keys/peek", "how a key stands under a rule"),
+    ("POST", "/v1/keys/reset", "forget what a key has spent under a rule"),
+    ("GET", "/v1/keys/top", "the keys that come most often: ?by=traffic or ?by=denials, &most=20"),
+    ("GET", "/v1/config", "the configuration in force"),
+    ("GET", "/v1/view", "how the server is doing"),
+    ("GET", "/v1/stream", "the same every second, as server-sent events"),
+    ("GET", "/metrics", "metrics for Prometheus"),
+];
+
+/// The door's routes.
+pub fn router(state: AdminState) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/v1/rules", get(rules::show))
+        .route("/v1/rules/reload", post(rules::reload))
+        .route("/v1/rules/validate", post(rules::validate))
+        .route("/v1/modes", get(modes::show).post(modes::switch))
+        .route("/v1/keys/peek", post(keys::peek))
+        .route("/v1/keys/reset", post(keys::reset))
+        .route("/v1/keys/top", get(keys::top))
+        .route("/v1/config", get(configuration))
+        .route("/v1/view", get(stream::view))
+        .route("/v1/stream", get(stream::stream))
+        .route("/metrics", get(metrics_page))
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(not_this_way)
+        .layer(DefaultBodyLimit::max(MOST_BYTES))
+        .layer(from_fn_with_state(state.clone(), guard))
+        .with_state(state)
+}
+
+/// Lets in who knows the token.
+async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
+    let Settings { token, open_metrics, .. } = &state.0.settings;
+    let is_known = token.is_in(request.headers().get(AUTHORIZATION));
+    if is_known || (*open_metrics && request.uri().path() == "/metrics") {
+        return next.run(request).await;
+    }
+    let detail = "Send the token: `Authorization: Bearer …`.";
+    let mut response = Problem::new(StatusCode::UNAUTHORIZED, detail).into_response();
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate admin\""));
+    response
+}
+
+async fn index() -> Response {
+    #[derive(Serialize)]
+    struct Entry {
+        method: &'static str,
+        path: &'static str,
+        about: &'static str,
+    }
+    let entries: Vec<Entry> = PATHS.iter().map(|&(method, path, about)| Entry { method, path, about }).collect();
+    json(&entries)
+}
+
+async fn configuration(State(state): State<AdminState>) -> Response {
+    json(&state.0.settings.configuration)
+}
+
+async fn metrics_page(State(state): State<AdminState>) -> Response {
+    match metrics::exposition(&state.0.engine) {
+        Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn nothing_here(request: Request) -> Problem {
+    let detail = match closest(request.uri().path(), PATHS.map(|(_, path, _)| path)) {
+        Some(meant) => format!("There is nothing at this path. Did you mean {meant}?"),
+        None => "There is nothing at this path. GET / says what there is.".to_owned(),
+    };
+    Problem::new(StatusCode::NOT_FOUND, detail)
+}
+
+async fn not_this_way(request: Request) -> Problem {
+    let path = request.uri().path();
+    let methods: Vec<&str> =
+        PATHS.iter().filter(|(_, known, _)| *known == path).map(|(method, _, _)| *method).collect();
+    let wanted = if methods.is_empty() { "GET".to_owned() } else { methods.join(" or ") };
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("This path takes {wanted}, not {}.", request.method()))
+}
+
+/// A JSON answer.
+fn json(document: &impl Serialize) -> Response {
+    match serde_json::to_vec(document) {
+        Ok(text) => ([(CONTENT_TYPE, "application/json")], Body::from(text)).into_response(),
+        // Text, numbers and lists can always be written.
+        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

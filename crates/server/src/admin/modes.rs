@@ -1,0 +1,144 @@
+//! Switching rules while they are in force.
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use tidegate_core::rules::{Mode, Rule, RuleSet, Switches};
+use tidegate_core::yaml::closest;
+use tidegate_core::{Micros, Timestamp};
+
+use super::asked::Json;
+use super::problem::Problem;
+use super::switchboard::{Target, word};
+use super::{AdminState, Inside, json};
+
+/// The longest that a switch with an end may last.
+const LONGEST: Micros = Micros::from_secs(366 * 86_400);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    /// The rule; all of them if it is left out.
+    rule: Option<String>,
+    mode: Choice,
+    /// For how long, such as `15min`; until further notice if both are left out.
+    #[serde(rename = "for")]
+    lasting: Option<String>,
+    /// Until when, in seconds since the Unix epoch.
+    until: Option<u64>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Choice {
+    Enforce,
+    Shadow,
+    Off,
+    AsWritten,
+}
+
+impl Choice {
+    const fn mode(self) -> Option<Mode> {
+        match self {
+            Choice::Enforce => Some(Mode::Enforce),
+            Choice::Shadow => Some(Mode::Shadow),
+            Choice::Off => Some(Mode::Off),
+            Choice::AsWritten => None,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Shown {
+    generation: u64,
+    /// What all rules are switched to.
+    all: Switch,
+    /// The rules that are switched one by one. What is said of all goes before.
+    rules: Vec<Switch>,
+}
+
+#[derive(Serialize)]
+struct Switch {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+    mode: &'static str,
+    /// In seconds since the Unix epoch; none if it lasts until it is taken back.
+    until: Option<u64>,
+}
+
+pub(super) async fn show(State(state): State<AdminState>) -> Response {
+    state.0.expire();
+    json(&state.0.switches())
+}
+
+pub(super) async fn switch(State(state): State<AdminState>, Json(asked): Json<Asked>) -> Result<Response, Problem> {
+    let Inside { engine, settings, switchboard, .. } = &*state.0;
+    let until = until(&asked, settings.clock.now())?;
+    let target = match asked.rule {
+        Some(rule) => {
+            exists(&engine.limiter().rules().rules, &rule)?;
+            Target::Rule(rule)
+        }
+        None => Target::All,
+    };
+    state.0.expire();
+    switchboard.switch(engine.limiter(), target, asked.mode.mode(), until);
+    Ok(json(&state.0.switches()))
+}
+
+/// A switch for a rule that does not exist would wait for one. Here it is rather a slip of the pen, and somebody believes
+/// that a limit is off which is not.
+fn exists(rules: &RuleSet, id: &str) -> Result<(), Problem> {
+    let mut alone = Switches::new();
+    alone.switch(id, Some(Mode::Off));
+    if rules.clone().with_switches(alone).unknown_switches().is_empty() {
+        return Ok(());
+    }
+    let meant = closest(id, rules.rules().iter().map(Rule::id));
+    let meant = meant.map(|meant| format!(" Did you mean `{meant}`?")).unwrap_or_default();
+    Err(Problem::new(StatusCode::NOT_FOUND, format!("There is no rule `{id}`.{meant}")))
+}
+
+fn until(asked: &Asked, now: Timestamp) -> Result<Option<Timestamp>, Problem> {
+    let wrong = |detail: String| Problem::new(StatusCode::BAD_REQUEST, detail);
+    let lasting = match (&asked.lasting, asked.until) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => return Err(wrong("Write `for` or `until`, not both.".to_owned())),
+        (Some(text), None) => {
+            text.parse::<Micros>().map_err(|error| wrong(format!("`for` is no length of time: {error}.")))?
+        }
+        (None, Some(until)) => Timestamp::from_secs(until).since(now),
+    };
+    if lasting.is_zero() {
+        return Err(wrong("The end is not in the future.".to_owned()));
+    }
+    if lasting > LONGEST {
+        return Err(wrong("The end is more than a year ahead: leave it out.".to_owned()));
+    }
+    Ok(Some(now + lasting))
+}
+
+impl Inside {
+    pub(super) fn expire(&self) {
+        self.switchboard.expire(self.engine.limiter(), self.settings.clock.now());
+    }
+
+    fn switches(&self) -> Shown {
+        let present = self.engine.limiter().rules();
+        let switches = present.rules.switches();
+        let shown = |target: &Target, mode: Option<Mode>| Switch {
+            rule: match target {
+                Target::All => None,
+                Target::Rule(id) => Some(id.clone()),
+            },
+            mode: word(mode),
+            until: self.switchboard.until(target, mode).map(|until| until.as_micros().div_ceil(1_000_000)),
+        };
+        Shown {
+            generation: present.number,
+            all: shown(&Target::All, switches.all()),
+            rules: switches.rules().map(|(id, mode)| shown(&Target::Rule(id.to_owned()), Some(mode))).collect(),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What is wrong with a request (RFC 9457).
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
+use serde::Serialize;
+use tidegate_core::rules::{Diagnostics, NoSuchKey};
+use tidegate_core::{ResetError, StoreError};
+
+/// A request that cannot be answered, and why.
+#[derive(Debug, Serialize)]
+pub(super) struct Problem {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    /// What is wrong, and what to do instead.
+    detail: String,
+    /// Where in the JSON, counted from 1, if that is at fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<usize>,
+    /// What is wrong with rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    findings: Option<Diagnostics>,
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
+        let title = status.canonical_reason().unwrap_or("Error");
+        let detail = detail.into();
+        Problem {
+            kind: "about:blank",
+            title,
+            status: status.as_u16(),
+            detail,
+            line: None,
+            column: None,
+            findings: None,
+        }
+    }
+
+    /// Rules that cannot be used.
+    pub(super) fn in_rules(detail: &str, findings: Diagnostics) -> Problem {
+        Problem { findings: Some(findings), ..Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }
+    }
+}
+
+impl From<serde_json::Error> for Problem {
+    fn from(error: serde_json::Error) -> Problem {
+        let (line, column) = (Some(error.line()), Some(error.column()));
+        Problem { line, column, ..Problem::new(StatusCode::BAD_REQUEST, error.to_string()) }
+    }
+}
+
+impl From<NoSuchKey> for Problem {
+    fn from(error: NoSuchKey) -> Problem {
+        Problem::new(StatusCode::NOT_FOUND, error.to_string())
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}
+
+impl From<ResetError> for Problem {
+    fn from(error: ResetError) -> Problem {
+        match error {
+            ResetError::NoSuchKey(error) => error.into(),
+            ResetError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(serde_json::to_vec(&self).unwrap_or_default()));
+        *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response
+    }
+}

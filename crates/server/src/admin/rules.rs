@@ -1,0 +1,95 @@
+//! The rules in force, and those that might be.
+
+use std::sync::atomic::Ordering;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+use tidegate_core::rules::{Diagnostics, Loaded, RuleSet, ShownRule, load};
+
+use super::asked::Whole;
+use super::problem::Problem;
+use super::{AdminState, Inside, json};
+
+pub(super) async fn show(State(state): State<AdminState>) -> Response {
+    #[derive(Serialize)]
+    struct Shown<'r> {
+        generation: u64,
+        rules: Vec<ShownRule<'r>>,
+        /// The domains of Envoy's files.
+        domains: Vec<&'r str>,
+        /// Switches for rules that do not exist.
+        unknown_switches: Vec<&'r str>,
+    }
+    state.0.expire();
+    let present = state.0.engine.limiter().rules();
+    json(&Shown {
+        generation: present.number,
+        rules: present.rules.shown().collect(),
+        domains: present.rules.domains().map(|domain| domain.name()).collect(),
+        unknown_switches: present.rules.unknown_switches(),
+    })
+}
+
+pub(super) async fn reload(State(state): State<AdminState>) -> Result<Response, Problem> {
+    #[derive(Serialize)]
+    struct Reloaded<'f> {
+        generation: u64,
+        rules: usize,
+        warnings: &'f Diagnostics,
+    }
+    let Inside { engine, settings, .. } = &*state.0;
+    if settings.rules.is_empty() {
+        let detail = "The rules come from no file. Start the server with --rules FILE.";
+        return Err(Problem::new(StatusCode::CONFLICT, detail));
+    }
+    if settings.are_published.load(Ordering::Relaxed) {
+        let detail = "Rules that are published for the fleet are in force: `tidegate rules push` replaces them.";
+        return Err(Problem::new(StatusCode::CONFLICT, detail));
+    }
+    let paths = settings.rules.clone();
+    let read = aside(move || load(&paths)).await?;
+    engine.metrics().reloaded(read.is_ok());
+    match read {
+        Ok(Loaded { rules, warnings, .. }) => {
+            let number = rules.rules().len();
+            // What hides secrets is no part of the files.
+            let secret = engine.limiter().rules().rules.secret().clone();
+            let generation = engine.limiter().replace(rules.with_secret(secret));
+            tracing::info!(generation, rules = number, "new rules are in force");
+            Ok(json(&Reloaded { generation, rules: number, warnings: &warnings }))
+        }
+        Err(findings) => {
+            tracing::error!(errors = findings.errors(), "the rules cannot be used: those in force stay\n{findings}");
+            Err(Problem::in_rules("The rules cannot be used: those in force stay.", findings))
+        }
+    }
+}
+
+pub(super) async fn validate(Whole(body): Whole) -> Result<Response, Problem> {
+    #[derive(Serialize)]
+    struct Report<'f> {
+        usable: bool,
+        errors: usize,
+        warnings: usize,
+        /// How many rules there are; not known if there are errors.
+        rules: Option<usize>,
+        findings: &'f Diagnostics,
+    }
+    let Ok(text) = String::from_utf8(body.into()) else {
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "The body is no text in UTF-8. Send a rules file."));
+    };
+    let (findings, rules) = match aside(move || RuleSet::parse("candidate", &text)).await? {
+        Ok(loaded) => (loaded.warnings, Some(loaded.rules.rules().len())),
+        Err(findings) => (findings, None),
+    };
+    let (errors, warnings) = (findings.errors(), findings.warnings());
+    Ok(json(&Report { usable: rules.is_some(), errors, warnings, rules, findings: &findings }))
+}
+
+/// Does something that takes its time where no request waits for it.
+async fn aside<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    let stopping = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "The server is about to stop.");
+    tokio::task::spawn_blocking(act).await.map_err(stopping)
+}

@@ -1,0 +1,141 @@
+//! `tidegate top`: a server, watched live.
+
+mod draw;
+mod feed;
+mod model;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use http::Uri;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use tokio::sync::mpsc::{Receiver, channel};
+
+use self::feed::{Feed, Target};
+use self::model::{Model, News};
+use super::{failed, plain};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate top --token 0123456789abcdef                      the server on this machine
+  tidegate top --admin https://10.0.0.5:9600 --ca ca.pem     another one; the token from TIDEGATE_ADMIN_TOKEN
+  tidegate top --once                                        two seconds of it, as text
+
+Keys: q leaves, s sorts rules by the next column.
+Exit status: 0 if all is well, 1 if the server cannot be watched, 2 if the command was not understood.";
+
+/// Watch a server live: decisions a second, which rules deny, and the keys that come most often.
+///
+/// It asks the server's admin door. If the connection drops it says so, shows what it saw last, and tries again.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The server's admin door.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9600")]
+    admin: Uri,
+
+    /// Its token.
+    #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
+    token: String,
+
+    /// Who may vouch for the server, as PEM; otherwise whom browsers believe.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// Print what there is to see after two seconds, and leave.
+    #[arg(long)]
+    once: bool,
+}
+
+/// How many views are waited for.
+const MOST_VIEWS: usize = 4;
+
+/// How often the screen is drawn anew if no key is pressed.
+const DRAW_EVERY: Duration = Duration::from_millis(200);
+
+pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
+    let target = match Target::new(&args.admin, &args.token, args.ca.as_deref()) {
+        Ok(target) => target,
+        Err(error) => return failed(&error),
+    };
+    if !args.once && !io::stdout().is_terminal() {
+        return failed(&"this is no terminal: `tidegate top --once` prints what there is to see");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let (sender, news) = channel(16);
+    runtime.spawn(Feed::new(target).follow(sender));
+    let mut model = Model::new(&plain(&args.admin.to_string()));
+    let done = if args.once { once(&mut model, news) } else { watch(&mut model, news) };
+    runtime.shutdown_background();
+    done
+}
+
+fn watch(model: &mut Model, mut news: Receiver<News>) -> io::Result<ExitCode> {
+    let mut terminal = ratatui::try_init()?;
+    let done = loop {
+        while let Ok(news) = news.try_recv() {
+            model.learn(news);
+        }
+        if let Err(error) = terminal.draw(|frame| draw::draw(frame, model)) {
+            break Err(error);
+        }
+        match pressed() {
+            Ok(Some(KeyEvent { code: KeyCode::Char('q') | KeyCode::Esc, .. })) => break Ok(ExitCode::SUCCESS),
+            Ok(Some(KeyEvent { code: KeyCode::Char('c'), modifiers: KeyModifiers::CONTROL, .. })) => {
+                break Ok(ExitCode::SUCCESS);
+            }
+            Ok(Some(KeyEvent { code: KeyCode::Char('s'), .. })) => model.sort_by_next(),
+            Ok(_) => {}
+            Err(error) => break Err(error),
+        }
+    };
+    ratatui::restore();
+    done
+}
+
+/// The key that is pressed until the screen is due.
+fn pressed() -> io::Result<Option<KeyEvent>> {
+    if !event::poll(DRAW_EVERY)? {
+        return Ok(None);
+    }
+    Ok(match event::read()? {
+        Event::Key(key) if key.kind == KeyEventKind::Press => Some(key),
+        _ => None,
+    })
+}
+
+/// Prints one screen, once there are two views to tell the speed by. If the server's clock stands still there never are.
+fn once(model: &mut Model, mut news: Receiver<News>) -> io::Result<ExitCode> {
+    for _ in 0..MOST_VIEWS {
+        if model.knows_speed() {
+            break;
+        }
+        match news.blocking_recv() {
+            Some(News::Lost(reason)) => return failed(&reason),
+            Some(news) => model.learn(news),
+            None => return failed(&"the server sends nothing"),
+        }
+    }
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(100, 40));
+    let Ok(_) = terminal.draw(|frame| draw::draw(frame, model));
+    let mut out = anstream::stdout().lock();
+    for row in terminal.backend().buffer().content().chunks(100) {
+        let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_hang_together() {
+        <Args as clap::Args>::augment_args(clap::Command::new("top")).debug_assert();
+    }
+}

@@ -1,0 +1,302 @@
+//! The screen: what is known, drawn. It depends on nothing else.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line as Words, Span};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table};
+use tidegate_core::rules::Mode;
+
+use super::model::{Line, Model, Speed};
+use crate::cli::plain;
+use crate::metrics::{RuleView, TopKeys, View};
+
+const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+const GOOD: Style = Style::new().fg(Color::Green);
+const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+const DOUBTFUL: Style = Style::new().fg(Color::Yellow);
+
+pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
+    let [head, numbers, curve, rules, keys, denials, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(2),
+        Constraint::Length(3),
+        Constraint::Min(5),
+        Constraint::Fill(1),
+        Constraint::Length(4),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    draw_head(frame, head, model);
+    draw_numbers(frame, numbers, model);
+    draw_curve(frame, curve, model);
+    draw_rules(frame, rules, model);
+    if let Some(view) = &model.view {
+        let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(keys);
+        draw_keys(frame, left, "top keys by traffic", &view.traffic);
+        draw_keys(frame, right, "top keys by denials", &view.denied);
+    }
+    draw_denials(frame, denials, model);
+    let order = model.order.name();
+    frame.render_widget(Words::styled(format!("q quit   s sort rules (by {order})"), FAINT), foot);
+}
+
+fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let state = match &model.line {
+        Line::Connecting => Span::styled("connecting …", DOUBTFUL),
+        Line::Live => Span::styled("live", GOOD),
+        Line::Lost(reason) => Span::styled(format!("NO CONNECTION, trying again: {}", plain(reason)), BAD),
+    };
+    let mut words = vec![Span::styled("tidegate top", STRONG), Span::raw(format!("  {}  ", model.url)), state];
+    if let Some(all) = model.view.as_ref().and_then(|view| view.all) {
+        words.push(Span::styled(format!("  all rules switched to {all}"), BAD));
+    }
+    frame.render_widget(Words::from(words), area);
+}
+
+fn draw_numbers(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let Some(view) = &model.view else {
+        frame.render_widget(Words::styled("nothing heard yet", FAINT), area);
+        return;
+    };
+    let speed = model.speed();
+    let requests = Words::from(vec![
+        Span::styled(format!("{:>9}/s ", short(speed.all())), STRONG),
+        Span::raw(format!("allowed {}/s  ", short(speed.allowed))),
+        Span::styled(format!("denied {}/s", short(speed.denied)), if speed.denied > 0.0 { DOUBTFUL } else { FAINT }),
+        Span::raw(format!("  refused {}/s  dropped {:.1} %", short(speed.refused), speed.drop_rate())),
+    ]);
+    frame.render_widget(Paragraph::new(vec![requests, store(view)]), area);
+}
+
+fn store(view: &View) -> Words<'_> {
+    let store = &view.store;
+    let mut words = vec![Span::raw(format!("rules: generation {}   store: {} ", view.generation, plain(&store.kind)))];
+    words.push(if store.well { Span::styled("well", GOOD) } else { Span::styled("FAILING", BAD) });
+    if let Some(trouble) = &store.trouble {
+        words.push(Span::styled(format!(" {}", plain(trouble)), DOUBTFUL));
+    }
+    if let Some((keys, most)) = store.keys {
+        words.push(Span::raw(format!("   keys {} of {}", short(keys as f64), short(most as f64))));
+    }
+    if store.overflowed > 0 {
+        words.push(Span::styled(format!("   {} without room", short(store.overflowed as f64)), BAD));
+    }
+    if store.without > 0 {
+        words.push(Span::styled(format!("   {} decided without it", short(store.without as f64)), DOUBTFUL));
+    }
+    Words::from(words)
+}
+
+fn draw_curve(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let block = Block::new().borders(Borders::TOP).border_style(FAINT).title(Span::styled("requests a second", FAINT));
+    let width = usize::from(area.width);
+    let newest: Vec<u64> = model.history.iter().rev().take(width).rev().copied().collect();
+    frame.render_widget(Sparkline::default().block(block).data(newest).style(GOOD), area);
+}
+
+fn draw_rules(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let known = model.view.as_ref().map_or(0, |view| view.rules_known);
+    let rules = model.rules();
+    let title = if known > rules.len() { format!("rules ({} of {known})", rules.len()) } else { "rules".to_owned() };
+    let rows = rules.into_iter().map(|(rule, speed)| rule_row(rule, speed));
+    let widths = [
+        Constraint::Fill(1),
+        Constraint::Length(8),
+        Constraint::Length(11),
+        Constraint::Length(10),
+        Constraint::Length(8),
+        Constraint::Length(10),
+    ];
+    let header = Row::new(["rule", "mode", "allowed/s", "denied/s", "drop %", "denied"]).style(FAINT);
+    frame.render_widget(Table::new(rows, widths).header(header).block(titled(title)), area);
+}
+
+fn rule_row(rule: &RuleView, speed: Speed) -> Row<'static> {
+    let mode = rule.mode.map_or_else(|| "-".to_owned(), |mode| mode.to_string());
+    let style = match rule.mode {
+        Some(Mode::Shadow | Mode::Off) => FAINT,
+        Some(Mode::Enforce) | None if speed.denied > 0.0 => DOUBTFUL,
+        Some(Mode::Enforce) | None => Style::new(),
+    };
+    Row::new([
+        Cell::new(plain(&rule.rule)),
+        Cell::new(mode),
+        Cell::new(short(speed.allowed)),
+        Cell::new(short(speed.denied)),
+        Cell::new(format!("{:.1}", speed.drop_rate())),
+        Cell::new(short((rule.denied + rule.shadow_denied) as f64)),
+    ])
+    .style(style)
+}
+
+fn draw_keys(frame: &mut Frame<'_>, area: Rect, title: &str, top: &TopKeys) {
+    let rows = top.keys.iter().map(|key| {
+        let name = if key.key.is_empty() { "(shared by all)".to_owned() } else { key.key.join(" ") };
+        let part = 100.0 * key.count as f64 / (top.total as f64).max(1.0);
+        Row::new([
+            Cell::new(plain(&name)),
+            Cell::new(plain(&key.rule)).style(FAINT),
+            Cell::new(short(key.count as f64 / top.seconds as f64)),
+            Cell::new(format!("{part:.1}")),
+        ])
+    });
+    let widths = [Constraint::Fill(3), Constraint::Fill(2), Constraint::Length(7), Constraint::Length(6)];
+    let header = Row::new(["key", "rule", "per s", "%"]).style(FAINT);
+    let title = format!("{title}, last {} s", top.seconds);
+    frame.render_widget(Table::new(rows, widths).header(header).block(titled(title)), area);
+}
+
+fn draw_denials(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let lines = model.denials.iter().rev().take(usize::from(area.height)).map(|denial| {
+        let wait =
+            denial.retry_after_ms.map_or_else(|| "never".to_owned(), |ms| format!("in {:.1} s", ms as f64 / 1_000.0));
+        let key = if denial.key.is_empty() { "(shared by all)".to_owned() } else { denial.key.join(" ") };
+        let would = if denial.mode == Mode::Shadow { "would be denied" } else { "denied" };
+        Words::from(vec![
+            Span::styled(format!("{} ", clock(denial.at_ms)), FAINT),
+            Span::raw(format!("{} {would} {}, again {wait}", plain(&denial.rule), plain(&key))),
+        ])
+    });
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(titled("some denials".to_owned())), area);
+}
+
+fn titled(title: String) -> Block<'static> {
+    Block::new().borders(Borders::TOP).border_style(FAINT).title(Span::styled(title, FAINT))
+}
+
+/// The time of day, in UTC.
+fn clock(at_ms: u64) -> String {
+    let seconds = at_ms / 1_000 % 86_400;
+    format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+/// `7`, `1.5`, `12.3k`, `4.0M`.
+fn short(number: f64) -> String {
+    match number {
+        number if number >= 1e9 => format!("{:.1}G", number / 1e9),
+        number if number >= 1e6 => format!("{:.1}M", number / 1e6),
+        number if number >= 1e4 => format!("{:.1}k", number / 1e3),
+        number if number >= 100.0 || number.fract() < 0.05 => format!("{number:.0}"),
+        number => format!("{number:.1}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::cli::top::model::News;
+    use crate::metrics::{Denial, Requests, StoreView, TopKey};
+
+    fn screen(width: u16, height: u16, model: &Model) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, model)).unwrap();
+        let buffer = terminal.backend().buffer().clone();
+        let rows = buffer.content().chunks(usize::from(width));
+        rows.map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>() + "\n").collect()
+    }
+
+    fn view(at_ms: u64, count: u64) -> View {
+        let top = |key: &str| TopKeys {
+            seconds: 60,
+            total: 1_000,
+            keys: vec![TopKey { rule: "login".to_owned(), key: vec![key.to_owned()], count: 600, error: 0 }],
+        };
+        View {
+            at_ms,
+            generation: 3,
+            requests: Requests { allowed: 10_000 * count, denied: 2_500 * count, refused: 0 },
+            rules: vec![RuleView {
+                rule: "login".to_owned(),
+                mode: Some(Mode::Enforce),
+                allowed: 10_000 * count,
+                denied: 2_500 * count,
+                ..RuleView::default()
+            }],
+            rules_known: 1,
+            store: StoreView {
+                kind: "memory".to_owned(),
+                well: true,
+                keys: Some((12, 1 << 24)),
+                ..StoreView::default()
+            },
+            traffic: top("203.0.113.7"),
+            denied: top("203.0.113.8"),
+            denials: vec![Denial {
+                number: 1,
+                at_ms: 3_723_000,
+                rule: "login".to_owned(),
+                mode: Mode::Enforce,
+                key: vec!["203.0.113.9\u{1b}[31m".to_owned()],
+                retry_after_ms: Some(1_500),
+                without_store: false,
+            }],
+            ..View::default()
+        }
+    }
+
+    fn live() -> Model {
+        let mut model = Model::new("http://127.0.0.1:9600");
+        model.learn(News::View(Box::new(view(1_000, 1))));
+        model.learn(News::View(Box::new(view(2_000, 2))));
+        model
+    }
+
+    #[test]
+    fn all_there_is_to_see_fits_on_a_small_terminal() {
+        let screen = screen(80, 24, &live());
+        for text in [
+            "http://127.0.0.1:9600  live",
+            "12.5k/s allowed 10.0k/s  denied 2500/s",
+            "dropped 20.0 %",
+            "generation 3   store: memory well   keys 12 of 16.8M",
+            "login",
+            "enforce",
+            "203.0.113.7",
+            "203.0.113.8",
+            "01:02:03 login denied 203.0.113.9",
+            "again in 1.5 s",
+            "q quit   s sort rules (by denied)",
+        ] {
+            assert!(screen.contains(text), "{text} is not in\n{screen}");
+        }
+        assert!(!screen.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn what_is_no_longer_so_is_not_shown_as_if_it_were() {
+        let mut model = live();
+        model.learn(News::Lost("connection refused".to_owned()));
+        let screen = screen(80, 24, &model);
+        assert!(screen.contains("NO CONNECTION, trying again: connection refused"), "{screen}");
+        assert!(!screen.contains("live"));
+        assert!(screen.contains("allowed 0/s"), "{screen}");
+        assert!(screen.contains("203.0.113.7"));
+    }
+
+    #[test]
+    fn any_size_can_be_drawn() {
+        for model in [Model::new("http://a"), live()] {
+            for (width, height) in [(1, 1), (10, 3), (80, 8), (300, 100)] {
+                screen(width, height, &model);
+            }
+        }
+    }
+
+    #[test]
+    fn a_kill_switch_is_hard_to_overlook() {
+        let mut model = live();
+        model.learn(News::View(Box::new(View { all: Some(Mode::Off), ..view(3_000, 3) })));
+        assert!(screen(100, 24, &model).contains("all rules switched to off"));
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let shown = [0.0, 0.5, 7.0, 99.9, 1_234.0, 12_345.0, 4_000_000.0, 5e9].map(short);
+        assert_eq!(shown, ["0", "0.5", "7", "99.9", "1234", "12.3k", "4.0M", "5.0G"]);
+    }
+}

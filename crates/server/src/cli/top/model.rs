@@ -1,0 +1,245 @@
+//! What is known of the server that is watched.
+
+use std::collections::VecDeque;
+
+use crate::metrics::{Denial, RuleView, View};
+
+/// How many seconds of decisions are kept for the curve.
+const HISTORY: usize = 240;
+/// How many denials are kept.
+const DENIALS: usize = 50;
+
+/// Something new from the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// How it is doing now.
+    View(Box<View>),
+    /// The connection is gone, and why.
+    Lost(String),
+}
+
+/// Whether the server is heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Not yet.
+    Connecting,
+    /// What is shown is what is.
+    Live,
+    /// What is shown is what was.
+    Lost(String),
+}
+
+/// What rules are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Denied,
+    Decided,
+    Name,
+}
+
+impl Order {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Order::Denied => "denied",
+            Order::Decided => "decided",
+            Order::Name => "name",
+        }
+    }
+}
+
+/// What is known of the server, and how it is to be shown.
+#[derive(Clone, Debug)]
+pub(super) struct Model {
+    pub(super) url: String,
+    pub(super) line: Line,
+    pub(super) order: Order,
+    pub(super) view: Option<View>,
+    before: Option<View>,
+    /// Requests a second, the newest last.
+    pub(super) history: VecDeque<u64>,
+    pub(super) denials: VecDeque<Denial>,
+}
+
+/// How fast something happens, by the second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Speed {
+    pub(super) allowed: f64,
+    pub(super) denied: f64,
+    pub(super) refused: f64,
+}
+
+impl Speed {
+    pub(super) fn all(self) -> f64 {
+        self.allowed + self.denied + self.refused
+    }
+
+    /// The part that is denied, in percent.
+    pub(super) fn drop_rate(self) -> f64 {
+        if self.all() > 0.0 { 100.0 * (self.denied + self.refused) / self.all() } else { 0.0 }
+    }
+}
+
+impl Model {
+    pub(super) fn new(url: &str) -> Model {
+        Model {
+            url: url.to_owned(),
+            line: Line::Connecting,
+            order: Order::Denied,
+            view: None,
+            before: None,
+            history: VecDeque::new(),
+            denials: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn learn(&mut self, news: News) {
+        match news {
+            News::Lost(reason) => {
+                self.line = Line::Lost(reason);
+                // What happens while nobody looks is not part of any second that is shown.
+                self.before = None;
+            }
+            News::View(view) => {
+                self.line = Line::Live;
+                self.before = self.view.take().filter(|before| !restarted(before, &view));
+                self.denials.extend(view.denials.iter().cloned());
+                self.denials.drain(..self.denials.len().saturating_sub(DENIALS));
+                self.view = Some(*view);
+                if self.knows_speed() {
+                    self.history.push_back(rounded(self.speed().all()));
+                    self.history.drain(..self.history.len().saturating_sub(HISTORY));
+                }
+            }
+        }
+    }
+
+    pub(super) const fn sort_by_next(&mut self) {
+        self.order = match self.order {
+            Order::Denied => Order::Decided,
+            Order::Decided => Order::Name,
+            Order::Name => Order::Denied,
+        };
+    }
+
+    /// Whether there are two views to tell it by.
+    pub(super) const fn knows_speed(&self) -> bool {
+        self.before.is_some() && self.view.is_some()
+    }
+
+    fn between<'m>(&'m self) -> Option<(&'m View, &'m View, f64)> {
+        let (before, now) = (self.before.as_ref()?, self.view.as_ref()?);
+        let seconds = now.at_ms.saturating_sub(before.at_ms) as f64 / 1_000.0;
+        (seconds > 0.0).then_some((before, now, seconds))
+    }
+
+    /// How fast requests come.
+    pub(super) fn speed(&self) -> Speed {
+        let Some((before, now, seconds)) = self.between() else { return Speed::default() };
+        let (before, now) = (&before.requests, &now.requests);
+        Speed {
+            allowed: grown(before.allowed, now.allowed) / seconds,
+            denied: grown(before.denied, now.denied) / seconds,
+            refused: grown(before.refused, now.refused) / seconds,
+        }
+    }
+
+    /// The rules with how fast they decide, in the order that is wanted. What a rule in the shadow would deny counts.
+    pub(super) fn rules(&self) -> Vec<(&RuleView, Speed)> {
+        let Some(view) = &self.view else { return Vec::new() };
+        let mut rules: Vec<(&RuleView, Speed)> = view.rules.iter().map(|rule| (rule, self.speed_of(rule))).collect();
+        rules.sort_by(|(one, fast), (other, faster)| {
+            let by_name = || one.rule.cmp(&other.rule);
+            match self.order {
+                Order::Denied => {
+                    let totals = || (other.denied + other.shadow_denied).cmp(&(one.denied + one.shadow_denied));
+                    faster.denied.total_cmp(&fast.denied).then_with(totals).then_with(by_name)
+                }
+                Order::Decided => faster.all().total_cmp(&fast.all()).then_with(by_name),
+                Order::Name => by_name(),
+            }
+        });
+        rules
+    }
+
+    fn speed_of(&self, rule: &RuleView) -> Speed {
+        let Some((before, _, seconds)) = self.between() else { return Speed::default() };
+        let none = RuleView::default();
+        let before = before.rules.iter().find(|known| known.rule == rule.rule).unwrap_or(&none);
+        let grown = |of: fn(&RuleView) -> u64| grown(of(before), of(rule)) / seconds;
+        Speed {
+            allowed: grown(|rule| rule.allowed + rule.shadow_allowed),
+            denied: grown(|rule| rule.denied + rule.shadow_denied),
+            refused: grown(|rule| rule.refused),
+        }
+    }
+}
+
+/// Whether counting began anew in between.
+fn restarted(before: &View, now: &View) -> bool {
+    let all = |view: &View| view.requests.allowed + view.requests.denied + view.requests.refused;
+    all(now) < all(before) || now.at_ms <= before.at_ms
+}
+
+fn grown(before: u64, now: u64) -> f64 {
+    now.saturating_sub(before) as f64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "speeds are small and not below zero")]
+pub(super) fn rounded(number: f64) -> u64 {
+    number.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Requests;
+
+    fn view(at_ms: u64, allowed: u64, denied: u64) -> News {
+        let rule = |name: &str, denied| RuleView { rule: name.to_owned(), denied, allowed, ..RuleView::default() };
+        News::View(Box::new(View {
+            at_ms,
+            requests: Requests { allowed, denied, refused: 0 },
+            rules: vec![rule("a", denied / 2), rule("b", denied)],
+            ..View::default()
+        }))
+    }
+
+    #[test]
+    fn speed_is_told_from_two_views_by_the_time_between_them() {
+        let mut model = Model::new("http://a");
+        model.learn(view(1_000, 10, 0));
+        assert_eq!((model.knows_speed(), model.speed().all()), (false, 0.0));
+        model.learn(view(3_000, 110, 50));
+        assert_eq!((model.speed().allowed, model.speed().denied), (50.0, 25.0));
+        assert_eq!(model.history, [75]);
+        let rules: Vec<_> = model.rules().iter().map(|(rule, speed)| (rule.rule.as_str(), speed.denied)).collect();
+        assert_eq!(rules, [("b", 25.0), ("a", 12.5)]);
+    }
+
+    #[test]
+    fn a_server_that_started_anew_and_a_gap_are_no_speed() {
+        let mut model = Model::new("http://a");
+        model.learn(view(1_000, 1_000, 0));
+        model.learn(view(2_000, 3, 0));
+        assert!(!model.knows_speed());
+        model.learn(view(3_000, 4, 0));
+        assert_eq!(model.speed().all(), 1.0);
+        model.learn(News::Lost("gone".to_owned()));
+        assert_eq!((model.line.clone(), model.knows_speed()), (Line::Lost("gone".to_owned()), false));
+        model.learn(view(60_000, 1_000_000, 0));
+        assert_eq!((model.line.clone(), model.speed().all()), (Line::Live, 0.0));
+    }
+
+    #[test]
+    fn rules_are_sorted_as_one_likes() {
+        let mut model = Model::new("http://a");
+        model.learn(view(1_000, 0, 0));
+        model.learn(view(2_000, 0, 9));
+        model.sort_by_next();
+        model.sort_by_next();
+        assert_eq!(model.order, Order::Name);
+        assert_eq!(model.rules()[0].0.rule, "a");
+        model.sort_by_next();
+        assert_eq!(model.rules()[0].0.rule, "b");
+    }
+}

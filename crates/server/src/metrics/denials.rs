@@ -1,0 +1,94 @@
+//! Denials, a few of many: for the log, and for whoever looks on.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::rules::Mode;
+use tidegate_core::{DecidedBy, Outcome, Ruled, Timestamp};
+
+/// How many are kept.
+const KEPT: usize = 256;
+/// The most lines that one beat may write.
+const MOST_LINES: usize = 100;
+
+/// A request that was denied, or would have been by a rule in the shadow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Denial {
+    /// Counted from 1.
+    pub number: u64,
+    /// When, in milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    /// The limit that said so.
+    pub rule: String,
+    /// Whether it counts.
+    pub mode: Mode,
+    /// Whose request it was; secrets are hidden, long parts cut.
+    pub key: Vec<String>,
+    /// After how many milliseconds it can come back; `None` if it never can, being too large.
+    pub retry_after_ms: Option<u64>,
+    /// Whether the store was away, and the rule's failure policy said so.
+    pub without_store: bool,
+}
+
+/// The denials that were looked at last.
+#[derive(Debug, Default)]
+pub(super) struct Recent(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    number: u64,
+    denials: VecDeque<Arc<Denial>>,
+}
+
+impl Recent {
+    pub(super) fn push(&self, ruled: &Ruled, key: Vec<String>, at: Timestamp) -> Arc<Denial> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.number += 1;
+        let denial = Arc::new(Denial {
+            number: kept.number,
+            at_ms: at.as_micros() / 1_000,
+            rule: ruled.id.as_str().to_owned(),
+            mode: ruled.mode,
+            key,
+            retry_after_ms: match ruled.decision.outcome {
+                Outcome::Deny { retry_after } => Some(retry_after.get().div_ceil(1_000)),
+                Outcome::Allow { .. } | Outcome::TooLarge { .. } => None,
+            },
+            without_store: ruled.by != DecidedBy::Store,
+        });
+        if kept.denials.len() >= KEPT {
+            kept.denials.pop_front();
+        }
+        kept.denials.push_back(Arc::clone(&denial));
+        denial
+    }
+
+    /// Those with a higher number, the oldest first.
+    pub(super) fn after(&self, number: u64) -> Vec<Arc<Denial>> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.denials.iter().filter(|denial| denial.number > number).cloned().collect()
+    }
+}
+
+/// Writes one line for each limit that denied anything, with the first denial and the number of all.
+pub(super) fn log(lines: &[(&str, u64, Option<Arc<Denial>>)]) {
+    for (rule, denials, first) in lines.iter().take(MOST_LINES) {
+        match first {
+            Some(first) => tracing::info!(
+                target: "tidegate::denials",
+                rule,
+                mode = %first.mode,
+                denials,
+                first_key = ?first.key,
+                first_retry_after_ms = first.retry_after_ms,
+                without_store = first.without_store,
+                "denied"
+            ),
+            None => tracing::info!(target: "tidegate::denials", rule, denials, "denied"),
+        }
+    }
+    if let Some(more) = lines.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
+        tracing::info!(target: "tidegate::denials", limits = more, "more limits denied requests than are told of");
+    }
+}

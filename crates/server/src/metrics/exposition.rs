@@ -1,0 +1,303 @@
+//! Everything that is counted, as Prometheus reads it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use tidegate_core::rules::Mode;
+use tidegate_core::{Condition, Health, MemoryStats};
+use tidegate_redis::RedisStore;
+use tidegate_redis::link::BreakerState;
+use tidegate_redis::tier::Tier;
+
+use super::histogram::Shown;
+use super::tally::Said;
+use super::{Door, Metrics};
+use crate::engine::Engine;
+use crate::store::AnyStore;
+
+/// The type of what [`exposition`] writes.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All metrics of an engine, in the text format of `OpenMetrics`.
+///
+/// # Errors
+/// None that are known of: the text goes to memory.
+pub fn exposition(engine: &Arc<Engine>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("tidegate");
+    registry.register_collector(Box::new(Everything(Arc::clone(engine))));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+struct Everything(Arc<Engine>);
+
+impl fmt::Debug for Everything {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Everything")
+    }
+}
+
+impl Collector for Everything {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (engine, mut page) = (&*self.0, Page(encoder));
+        let metrics = engine.metrics();
+        page.gauge("build_info", "Always 1, with the version", &[(&[("version", env!("CARGO_PKG_VERSION"))], 1)])?;
+        metrics.write_decisions(&mut page)?;
+        metrics.write_doors(&mut page)?;
+        write_rules(engine, &mut page)?;
+        write_health(&engine.limiter().health(), &mut page)?;
+        match engine.limiter().store() {
+            AnyStore::Memory(store) => write_memory(&store.stats(), &mut page),
+            AnyStore::Redis(tier) => write_redis(tier, &mut page),
+        }
+    }
+}
+
+type Labels<'l> = &'l [(&'l str, &'l str)];
+
+/// Where metrics are written to.
+struct Page<'a>(DescriptorEncoder<'a>);
+
+impl Page<'_> {
+    fn counter(&mut self, name: &str, help: &str, values: &[(Labels<'_>, u64)]) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        each(&mut metric, values, |metric, value| metric.encode_counter::<NoLabelSet, _, u64>(value, None))
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, values: &[(Labels<'_>, u64)]) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        each(&mut metric, values, |metric, value| metric.encode_gauge(&i64::try_from(*value).unwrap_or(i64::MAX)))
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, shown: &Shown) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        metric.encode_histogram::<NoLabelSet>(shown.sum, shown.count, &shown.buckets, None)
+    }
+}
+
+fn each(
+    metric: &mut MetricEncoder<'_>,
+    values: &[(Labels<'_>, u64)],
+    write: impl Fn(&mut MetricEncoder<'_>, &u64) -> fmt::Result,
+) -> fmt::Result {
+    for (labels, value) in values {
+        if labels.is_empty() {
+            write(metric, value)?;
+        } else {
+            let labels: Vec<(&str, String)> = labels.iter().map(|(name, value)| (*name, escaped(value))).collect();
+            write(&mut metric.encode_family(&labels)?, value)?;
+        }
+    }
+    Ok(())
+}
+
+/// A label's value as it may stand between quotes: the library writes it as it is.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+impl Metrics {
+    fn write_decisions(&self, page: &mut Page<'_>) -> fmt::Result {
+        let requests = self.requests();
+        page.counter(
+            "requests",
+            "Requests, by what became of them",
+            &[
+                (&[("outcome", "allowed")], requests.allowed),
+                (&[("outcome", "denied")], requests.denied),
+                (&[("outcome", "refused")], requests.refused),
+            ],
+        )?;
+        const OUTCOMES: [(Said, Mode, &str); 7] = [
+            (Said::Allowed, Mode::Enforce, "allowed"),
+            (Said::Denied, Mode::Enforce, "denied"),
+            (Said::TooLarge, Mode::Enforce, "too_large"),
+            (Said::Refused, Mode::Enforce, "refused"),
+            (Said::ShadowAllowed, Mode::Shadow, "allowed"),
+            (Said::ShadowDenied, Mode::Shadow, "denied"),
+            (Said::ShadowTooLarge, Mode::Shadow, "too_large"),
+        ];
+        let modes = [Mode::Enforce, Mode::Shadow].map(|mode| (mode, mode.to_string()));
+        let mode_name = |mode| modes.iter().find(|(known, _)| *known == mode).map_or("", |(_, name)| name.as_str());
+        let mut tallies = Vec::new();
+        self.tallies.each(|tally| tallies.push((tally.id.clone(), tally.counts())));
+        tallies.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+        let (mut labels, mut without) = (Vec::new(), Vec::new());
+        for (id, counts) in &tallies {
+            for (said, mode, outcome) in OUTCOMES {
+                let count = counts[said as usize];
+                // A mode that a rule has never been in is no series, nor is what never happens to most.
+                let shown = match said {
+                    Said::Allowed | Said::Denied => counts[..3].iter().sum::<u64>() > 0,
+                    Said::ShadowAllowed | Said::ShadowDenied => counts[3..6].iter().sum::<u64>() > 0,
+                    Said::TooLarge | Said::ShadowTooLarge | Said::Refused | Said::WithoutStore => count > 0,
+                };
+                if shown {
+                    labels.push(([("rule", id.as_str()), ("mode", mode_name(mode)), ("outcome", outcome)], count));
+                }
+            }
+            if counts[Said::WithoutStore as usize] > 0 {
+                without.push(([("rule", id.as_str())], counts[Said::WithoutStore as usize]));
+            }
+        }
+        let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
+        page.counter("decisions", "What each limit said, by its mode", &values)?;
+        let values: Vec<(Labels<'_>, u64)> = without.iter().map(|(labels, count)| (&labels[..], *count)).collect();
+        page.counter("decisions_without_store", "Decisions that a rule's failure policy made", &values)?;
+        self.write_descriptors(page)?;
+        page.histogram(
+            "decide_duration_seconds",
+            "How long deciding a request took, by a sample that stands for all",
+            &self.deciding.shown(),
+        )
+    }
+
+    fn write_descriptors(&self, page: &mut Page<'_>) -> fmt::Result {
+        let names = self.names.all();
+        let labels: Vec<_> = names
+            .iter()
+            .flat_map(|(name, (within, over))| {
+                [
+                    ([("descriptor", &**name), ("outcome", "within")], *within),
+                    ([("descriptor", &**name), ("outcome", "over")], *over),
+                ]
+            })
+            .collect();
+        let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
+        page.counter("descriptors", "Envoy descriptors within their limits and over them", &values)
+    }
+
+    fn write_doors(&self, page: &mut Page<'_>) -> fmt::Result {
+        let labels = Door::ALL.map(|door| [("door", door.name())]);
+        let connections = || labels.iter().zip(&self.connections);
+        let open: Vec<(Labels<'_>, u64)> = connections()
+            .map(|(labels, door)| (&labels[..], u64::try_from(door.open.load(Ordering::Relaxed)).unwrap_or(0)))
+            .collect();
+        page.gauge("connections", "Connections that are open", &open)?;
+        let accepted: Vec<(Labels<'_>, u64)> =
+            connections().map(|(labels, door)| (&labels[..], door.accepted.load(Ordering::Relaxed))).collect();
+        page.counter("connections_accepted", "Connections that were accepted", &accepted)
+    }
+}
+
+fn write_rules(engine: &Engine, page: &mut Page<'_>) -> fmt::Result {
+    let present = engine.limiter().rules();
+    let reloads = &engine.metrics().reloads;
+    page.gauge("rules_generation", "The how-manieth rules are in force", &[(&[], present.number)])?;
+    page.gauge("rules", "Rules in force", &[(&[], present.rules.rules().len() as u64)])?;
+    let (mut shadow, mut off) = (0, 0);
+    for rule in present.rules.shown() {
+        shadow += u64::from(rule.mode == Mode::Shadow);
+        off += u64::from(rule.mode == Mode::Off);
+    }
+    let quiet: [(Labels<'_>, u64); 2] = [(&[("mode", "shadow")], shadow), (&[("mode", "off")], off)];
+    page.gauge("rules_not_enforced", "Rules that deny nothing, as written or switched", &quiet)?;
+    let switches = present.rules.switches();
+    let switched = switches.rules().len() as u64 + u64::from(switches.all().is_some());
+    page.gauge("rules_switched", "Switches that stand in for what is written", &[(&[], switched)])?;
+    let results: [(Labels<'_>, u64); 2] = [
+        (&[("result", "success")], reloads.good.load(Ordering::Relaxed)),
+        (&[("result", "failure")], reloads.bad.load(Ordering::Relaxed)),
+    ];
+    page.counter("rules_reloads", "Times that rules were read again", &results)?;
+    let good = u64::from(!reloads.last_was_bad.load(Ordering::Relaxed));
+    page.gauge("rules_last_reload_successful", "Whether the rules that were read last could be used", &[(&[], good)])?;
+    let at = reloads.last_at.load(Ordering::Relaxed) / 1_000_000;
+    page.gauge("rules_last_reload_timestamp_seconds", "When they were read; 0 if never since the start", &[(&[], at)])
+}
+
+fn write_health(health: &Health, page: &mut Page<'_>) -> fmt::Result {
+    let well = |condition: &Condition| u64::from(condition.is_well());
+    page.gauge("store_up", "Whether the store answers", &[(&[], well(&health.store))])?;
+    page.gauge("store_keys_up", "Whether it can decide all keys that it is asked about", &[(&[], well(&health.keys))])?;
+    page.counter("store_outages", "Times that the store stopped answering", &[(&[], health.outages)])?;
+    page.counter("store_unanswered", "Questions that the store did not answer", &[(&[], health.unanswered)])?;
+    let help = "Those among them that may have been charged all the same";
+    page.counter("store_charged_unknown", help, &[(&[], health.charged_unknown)])?;
+    let decided = &health.decided;
+    page.counter(
+        "fallback_decisions",
+        "Decisions without the store, by what made them",
+        &[
+            (&[("by", "allow")], decided.allow),
+            (&[("by", "allow_ended")], decided.allow_ended),
+            (&[("by", "deny")], decided.deny),
+            (&[("by", "local_allowed")], decided.local_allowed),
+            (&[("by", "local_denied")], decided.local_denied),
+            (&[("by", "too_large")], decided.too_large),
+        ],
+    )?;
+    let reports = &health.reports;
+    page.gauge(
+        "unreported_keys",
+        "Keys whose admissions wait to be told to the store",
+        &[(&[], reports.waiting as u64)],
+    )?;
+    page.counter("reported_keys", "Keys whose admissions were told to the store", &[(&[], reports.keys)])?;
+    page.counter("reports_lost", "Admissions that the store will not be told of", &[(&[], reports.lost)])
+}
+
+fn write_memory(stats: &MemoryStats, page: &mut Page<'_>) -> fmt::Result {
+    page.gauge("memory_keys", "Keys held in memory", &[(&[], stats.keys as u64)])?;
+    page.gauge("memory_keys_max", "The most keys that are kept apart", &[(&[], stats.max_keys as u64)])?;
+    page.gauge("memory_table_bytes", "Bytes of the tables that hold them", &[(&[], stats.table_bytes as u64)])?;
+    page.gauge("memory_reservations", "Reservations that wait to be settled", &[(&[], stats.reservations as u64)])?;
+    page.counter("memory_swept", "Recovered keys that were forgotten in passing", &[(&[], stats.swept)])?;
+    page.counter("memory_evicted", "Recovered keys that were forgotten to make room", &[(&[], stats.evicted)])?;
+    let help = "Times that a new key found no room and shared its rule's bucket";
+    page.counter("memory_overflowed", help, &[(&[], stats.overflowed)])
+}
+
+fn write_redis(tier: &Tier<RedisStore>, page: &mut Page<'_>) -> fmt::Result {
+    let stats = tier.stats();
+    page.counter(
+        "tier_requests",
+        "Requests by who answered them: Redis, or a denial remembered here",
+        &[(&[("by", "redis")], stats.asked), (&[("by", "memory")], stats.spared)],
+    )?;
+    page.gauge("tier_keys", "Keys of which a denial is remembered", &[(&[], stats.keys as u64)])?;
+    let times = tier.behind().call_times();
+    let mut buckets: Vec<(f64, u64)> = times.buckets.to_vec();
+    if let Some(last) = buckets.last_mut() {
+        last.0 = f64::MAX;
+    }
+    let shown = Shown { sum: times.seconds, count: buckets.iter().map(|(_, count)| count).sum(), buckets };
+    page.histogram("redis_call_duration_seconds", "How long Redis took to answer a call, or to fail", &shown)?;
+    let labels: Vec<_> = times.errors.iter().map(|(code, count)| ([("code", *code)], *count)).collect();
+    let errors: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
+    page.counter("redis_errors", "Calls that were not answered, by why", &errors)?;
+    write_servers(tier.behind(), page)
+}
+
+fn write_servers(store: &RedisStore, page: &mut Page<'_>) -> fmt::Result {
+    let servers = store.stats().servers;
+    let names: Vec<String> = servers
+        .iter()
+        .map(|server| server.address.as_ref().map_or_else(|| "unknown".to_owned(), ToString::to_string))
+        .collect();
+    let labels: Vec<_> = names.iter().map(|name| [("server", name.as_str())]).collect();
+    let each = |value: fn(&tidegate_redis::link::ServerStats) -> u64| -> Vec<(Labels<'_>, u64)> {
+        labels.iter().zip(&servers).map(|(labels, server)| (&labels[..], value(server))).collect()
+    };
+    page.gauge("redis_connected", "Whether there is a connection", &each(|server| u64::from(server.connected)))?;
+    let is_open = |server: &tidegate_redis::link::ServerStats| u64::from(server.breaker != BreakerState::Closed);
+    page.gauge("redis_breaker_open", "Whether calls are held back because others failed", &each(is_open))?;
+    page.counter("redis_breaker_opened", "Times that the breaker opened", &each(|server| server.opened))?;
+    page.gauge("redis_waiting", "Calls that wait for their turn", &each(|server| server.waiting as u64))?;
+    page.counter("redis_answered", "Calls that were answered", &each(|server| server.counts.answered))?;
+    page.counter("redis_not_run", "Calls that certainly did not run", &each(|server| server.counts.not_run))?;
+    page.counter(
+        "redis_unknown",
+        "Calls of which it is not known whether they ran",
+        &each(|server| server.counts.unknown),
+    )?;
+    page.counter("redis_batches", "Batches of calls sent", &each(|server| server.counts.batches))?;
+    page.counter("redis_connections", "Connections made", &each(|server| server.counts.connections))
+}

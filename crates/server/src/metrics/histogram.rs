@@ -1,0 +1,86 @@
+//! How long something took.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The upper ends of the buckets, in nanoseconds: from a check in memory to a store that is too slow to be of use.
+const ENDS: [u64; 20] = [
+    250,
+    500,
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+    500_000_000,
+    1_000_000_000,
+];
+
+/// Counts of how long something took, in buckets.
+#[derive(Debug, Default)]
+pub(super) struct Histogram {
+    buckets: [AtomicU64; ENDS.len() + 1],
+    nanos: AtomicU64,
+}
+
+/// What a histogram holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Shown {
+    /// In seconds.
+    pub(super) sum: f64,
+    pub(super) count: u64,
+    /// The upper end of each bucket in seconds, and how many lie in it.
+    pub(super) buckets: Vec<(f64, u64)>,
+}
+
+impl Histogram {
+    /// Counts something that took so long, `weight` times.
+    pub(super) fn observe(&self, took: Duration, weight: u32) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = ENDS.partition_point(|end| *end < nanos);
+        self.buckets[bucket].fetch_add(weight.into(), Ordering::Relaxed);
+        self.nanos.fetch_add(nanos.saturating_mul(weight.into()), Ordering::Relaxed);
+    }
+
+    pub(super) fn shown(&self) -> Shown {
+        let counts: Vec<u64> = self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        let ends = ENDS.iter().map(|&nanos| seconds(nanos)).chain([f64::MAX]);
+        Shown {
+            sum: seconds(self.nanos.load(Ordering::Relaxed)),
+            count: counts.iter().sum(),
+            buckets: ends.zip(counts).collect(),
+        }
+    }
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_took_as_long_as_a_bucket_reaches_lies_in_it() {
+        let histogram = Histogram::default();
+        for (nanos, weight) in [(250, 1), (251, 64), (2_000_000_000, 1)] {
+            histogram.observe(Duration::from_nanos(nanos), weight);
+        }
+        let shown = histogram.shown();
+        assert_eq!((shown.count, shown.buckets.len()), (66, ENDS.len() + 1));
+        assert_eq!(shown.buckets[..2], [(2.5e-7, 1), (5e-7, 64)]);
+        assert_eq!(shown.buckets.last(), Some(&(f64::MAX, 1)));
+    }
+}

@@ -1,0 +1,330 @@
+//! What is counted, and how it is shown.
+//!
+//! Every decision is counted under the limit that made it (`tally.rs`), without hashing a name and without threads waiting
+//! for each other. What costs more, reading a clock and telling keys apart (`top.rs`, `sketch.rs`), is done for a sample
+//! (`sampling.rs`). Memory is bounded whatever clients send: limits come from rules, and past a bound they are counted
+//! together; names that clients can make up are counted apart only up to a bound (`names.rs`); keys go to a sketch of a
+//! fixed size. `exposition.rs` writes it all down for Prometheus, `view.rs` for the admin door.
+
+mod denials;
+mod exposition;
+mod histogram;
+mod names;
+mod sampling;
+mod sketch;
+mod tally;
+mod top;
+mod view;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use smallvec::SmallVec;
+use tidegate_core::rules::{MatchedRule, RuleSet};
+use tidegate_core::{Clock, DecidedBy, Decision, Generation, Key, RuleId, Ruled, Ruling, SystemClock, Timestamp};
+
+pub use self::denials::Denial;
+pub use self::exposition::{CONTENT_TYPE, exposition};
+use self::histogram::Histogram;
+use self::names::Names;
+use self::sampling::{Pulse, Weight};
+pub use self::tally::{MOST_LIMITS, OTHER};
+use self::tally::{Said, Spread, Tallies};
+use self::top::Top;
+pub use self::top::{Ranking, TopKey, TopKeys};
+pub use self::view::{Requests, RuleView, StoreView, View};
+
+/// A way in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Door {
+    /// HTTP decisions and forward-auth.
+    Http,
+    /// Envoy's rate-limit service.
+    Envoy,
+    /// The Redis protocol.
+    Resp,
+    /// The operators' own.
+    Admin,
+}
+
+impl Door {
+    /// All of them.
+    pub const ALL: [Door; 4] = [Door::Http, Door::Envoy, Door::Resp, Door::Admin];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Door::Http => "http",
+            Door::Envoy => "envoy",
+            Door::Resp => "resp",
+            Door::Admin => "admin",
+        }
+    }
+}
+
+/// Everything that a server counts.
+pub struct Metrics {
+    clock: Arc<dyn Clock>,
+    counter: quanta::Clock,
+    pulse: Pulse,
+    requests: Spread,
+    tallies: Tallies,
+    names: Names,
+    top: Top,
+    recent: denials::Recent,
+    deciding: Histogram,
+    connections: [Connections; Door::ALL.len()],
+    reloads: Reloads,
+    /// The rules whose limits are counted.
+    counted: Mutex<Option<RuleSet>>,
+}
+
+#[derive(Debug, Default)]
+struct Connections {
+    open: AtomicI64,
+    accepted: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Reloads {
+    good: AtomicU64,
+    bad: AtomicU64,
+    last_was_bad: AtomicBool,
+    last_at: AtomicU64,
+}
+
+/// A request that is looked at closely. Begun before it is decided, so that its time can be told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    weight: Weight,
+    begun: u64,
+}
+
+/// What is still to be looked at of a request that was counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    weight: Option<Weight>,
+    /// Whether a limit has denied for the first time in a while.
+    denials: bool,
+}
+
+impl Wanted {
+    /// Whether anything is.
+    #[inline]
+    pub(crate) const fn is_any(self) -> bool {
+        self.weight.is_some() || self.denials
+    }
+}
+
+impl Metrics {
+    /// Nothing counted yet. Times of denials are the machine's.
+    #[must_use]
+    pub fn new() -> Metrics {
+        Metrics::with_clock(Arc::new(SystemClock::new()))
+    }
+
+    /// Nothing counted yet. Times of denials, and what is too long ago, are what `clock` says.
+    #[must_use]
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Metrics {
+        let top = Top::new(clock.now());
+        Metrics {
+            clock,
+            counter: quanta::Clock::new(),
+            pulse: Pulse::new(),
+            requests: Spread::new(),
+            tallies: Tallies::new(),
+            names: Names::new(),
+            top,
+            recent: denials::Recent::default(),
+            deciding: Histogram::default(),
+            connections: Default::default(),
+            reloads: Reloads::default(),
+            counted: Mutex::new(None),
+        }
+    }
+
+    /// To be called before a request is decided.
+    #[inline]
+    pub(crate) fn begin(&self) -> Option<Sample> {
+        let weight = self.pulse.sample()?;
+        Some(Sample { weight, begun: self.counter.raw() })
+    }
+
+    /// Counts a request that was decided by rules. Says what else is wanted of it.
+    #[inline]
+    pub(crate) fn count(&self, ruling: &Ruling, sample: Option<Sample>) -> Wanted {
+        self.requests.add(match (&ruling.refused, ruling.verdict.is_allowed()) {
+            (Some(_), _) => Said::Refused,
+            (None, true) => Said::Allowed,
+            (None, false) => Said::Denied,
+        });
+        if let Some(rule) = &ruling.refused {
+            self.tallies.with(&RuleId::new(rule), |tally| tally.add(Said::Refused));
+        }
+        let beat = self.pulse.now();
+        let mut denials = false;
+        for Ruled { id, mode, decision, by, .. } in &ruling.ruled {
+            denials |= self.tallies.with(id, |tally| tally.decided(*mode, decision, *by, beat));
+        }
+        self.end(sample);
+        Wanted { weight: sample.map(|sample| sample.weight), denials }
+    }
+
+    /// Counts a decision under a limit that the request brought.
+    #[inline]
+    pub(crate) fn count_brought(
+        &self,
+        rule: &RuleId,
+        key: &Key<'_>,
+        (decision, by): &(Decision, DecidedBy),
+        sample: Option<Sample>,
+    ) {
+        let mode = tidegate_core::rules::Mode::Enforce;
+        self.requests.add(if decision.is_allowed() { Said::Allowed } else { Said::Denied });
+        let denials = self.tallies.with(rule, |tally| {
+            tally.is_brought();
+            tally.decided(mode, decision, *by, self.pulse.now())
+        });
+        self.end(sample);
+        let wanted = Wanted { weight: sample.map(|sample| sample.weight), denials };
+        if wanted.is_any() {
+            let ruled = Ruled { id: rule.clone(), mode, decision: *decision, window: None, by: *by };
+            self.look_at(wanted, &ruled, key, || key.readable());
+        }
+    }
+
+    /// Counts what became of a descriptor, by the name that Envoy's users know it by. Names that clients can make up are
+    /// counted apart only up to a bound.
+    pub(crate) fn count_descriptor(&self, name: &str, is_made_up: bool, is_over: bool) {
+        self.names.count(name, is_made_up, is_over);
+    }
+
+    #[inline]
+    fn end(&self, sample: Option<Sample>) {
+        if let Some(Sample { weight, begun }) = sample {
+            self.deciding.observe(self.counter.delta(begun, self.counter.raw()), weight.get());
+        }
+    }
+
+    /// Looks at whom the rules charged that govern a request, once it is decided.
+    #[cold]
+    pub(crate) fn look_at_rules<'m>(
+        &self,
+        wanted: Wanted,
+        rules: impl Iterator<Item = &'m MatchedRule<'m, 'm>>,
+        ruled: &[Ruled],
+    ) {
+        // Limits answer in another order than rules are found in, but those of one name in the same.
+        let mut left: SmallVec<[&Ruled; 8]> = ruled.iter().collect();
+        for matched in rules {
+            for charge in matched.charges() {
+                if let Some(place) = left.iter().position(|ruled| ruled.id == *charge.rule) {
+                    let ruled = left.remove(place);
+                    self.look_at(wanted, ruled, charge.key, || matched.rule.readable(charge.key));
+                }
+            }
+        }
+    }
+
+    /// Looks at whom one limit charged.
+    #[cold]
+    pub(crate) fn look_at(&self, wanted: Wanted, ruled: &Ruled, key: &Key<'_>, readable: impl Fn() -> Vec<String>) {
+        let denied = !ruled.decision.is_allowed();
+        if let Some(weight) = wanted.weight {
+            self.top.note(&ruled.id, key, weight.get(), denied, &readable);
+        }
+        if denied && wanted.denials {
+            let denial = self.recent.push(ruled, readable(), self.clock.now());
+            self.tallies.with(&ruled.id, |tally| tally.keep_first(denial));
+        }
+    }
+
+    /// To be called about once a second: writes to the log what was denied, and forgets what is too long ago or belongs to
+    /// rules that are gone.
+    pub fn beat(&self, present: &Generation) {
+        self.pulse.beat();
+        self.top.turn(self.clock.now());
+        self.follow(&present.rules);
+        let mut lines = Vec::new();
+        self.tallies.each(|tally| {
+            let (denials, first) = tally.denied_since();
+            if denials > 0 {
+                lines.push((tally.id.clone(), denials, first));
+            }
+        });
+        let lines: Vec<_> = lines.iter().map(|(id, denials, first)| (id.as_str(), *denials, first.clone())).collect();
+        denials::log(&lines);
+    }
+
+    /// Forgets what belongs to rules that are gone. Rules in other modes are still the same.
+    fn follow(&self, present: &RuleSet) {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = counted.replace(present.clone());
+        if before.is_some_and(|before| !before.shares_rules_with(present)) {
+            self.forget_all_but(present);
+        }
+    }
+
+    fn forget_all_but(&self, rules: &RuleSet) {
+        let of_rules = rules.rules().iter().map(|rule| RuleId::new(rule.id()).stable_hash());
+        let known: std::collections::HashSet<u128> =
+            rules.limit_ids().map(RuleId::stable_hash).chain(of_rules).collect();
+        self.tallies.retain(|id| known.contains(&id.stable_hash()));
+        self.names.forget();
+    }
+
+    /// The keys that come first.
+    #[must_use]
+    pub fn top_keys(&self, ranking: Ranking, most: usize) -> TopKeys {
+        self.top.first(ranking, most, self.clock.now())
+    }
+
+    /// The denials that were looked at last: those with a higher number than this, the oldest first.
+    #[must_use]
+    pub fn denials_after(&self, number: u64) -> Vec<Arc<Denial>> {
+        self.recent.after(number)
+    }
+
+    /// Counts a connection as open until what is returned is dropped.
+    #[must_use]
+    pub fn connection(self: &Arc<Self>, door: Door) -> OpenConnection {
+        let connections = &self.connections[door as usize];
+        connections.open.fetch_add(1, Ordering::Relaxed);
+        connections.accepted.fetch_add(1, Ordering::Relaxed);
+        OpenConnection { metrics: Arc::clone(self), door }
+    }
+
+    /// Notes that rules were read again, and whether they could be used.
+    pub fn reloaded(&self, good: bool) {
+        let Reloads { good: goods, bad, last_was_bad, last_at } = &self.reloads;
+        if good { goods } else { bad }.fetch_add(1, Ordering::Relaxed);
+        last_was_bad.store(!good, Ordering::Relaxed);
+        last_at.store(self.clock.now().as_micros(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+/// A connection that counts as open.
+pub struct OpenConnection {
+    metrics: Arc<Metrics>,
+    door: Door,
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.metrics.connections[self.door as usize].open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

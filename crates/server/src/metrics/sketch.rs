@@ -1,0 +1,148 @@
+//! Who comes most often, in bounded memory.
+//!
+//! The Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005). It keeps so many counters; whoever has none takes over the
+//! smallest, with its count. No count is too small. One is too large by at most what it took over, which is kept beside
+//! it. Whoever makes up more than one part in so many of all there was is among them.
+
+use std::collections::HashMap;
+
+/// Counts for those who come most often.
+#[derive(Debug)]
+pub(super) struct Sketch<T> {
+    most: usize,
+    entries: Vec<Entry<T>>,
+    by_hash: HashMap<u64, usize>,
+    total: u64,
+}
+
+/// One of those who come often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry<T> {
+    hash: u64,
+    pub(super) name: T,
+    /// How often it came: this often at most.
+    pub(super) count: u64,
+    /// By how much the count may be too large.
+    pub(super) error: u64,
+}
+
+impl<T> Sketch<T> {
+    /// A sketch that keeps `most` counters; one at least.
+    pub(super) fn new(most: usize) -> Sketch<T> {
+        let most = most.max(1);
+        Sketch { most, entries: Vec::new(), by_hash: HashMap::new(), total: 0 }
+    }
+
+    /// Counts the one that hashes to `hash`, `weight` times. Its name is asked for only if it had no counter.
+    pub(super) fn add(&mut self, hash: u64, weight: u64, name: impl FnOnce() -> T) {
+        self.total += weight;
+        if let Some(entry) = self.by_hash.get(&hash).and_then(|&place| self.entries.get_mut(place)) {
+            entry.count += weight;
+            return;
+        }
+        if self.entries.len() < self.most {
+            self.by_hash.insert(hash, self.entries.len());
+            self.entries.push(Entry { hash, name: name(), count: weight, error: 0 });
+            return;
+        }
+        let least = self.entries.iter_mut().enumerate().min_by_key(|(_, entry)| entry.count);
+        if let Some((place, entry)) = least {
+            self.by_hash.remove(&entry.hash);
+            self.by_hash.insert(hash, place);
+            *entry = Entry { hash, name: name(), count: entry.count + weight, error: entry.count };
+        }
+    }
+
+    /// How much was counted in all.
+    pub(super) const fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub(super) fn entries(&self) -> &[Entry<T>] {
+        &self.entries
+    }
+}
+
+impl<T> Entry<T> {
+    pub(super) const fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A few come often and many seldom: the one of rank k about 1/k^s as often as the first.
+    fn zipf(s: f64, keys: u32, length: usize, seed: u64) -> Vec<u64> {
+        let weights: Vec<f64> = (1..=keys).map(|rank| f64::from(rank).powf(-s)).collect();
+        let sums: Vec<f64> = weights
+            .iter()
+            .scan(0.0, |sum, weight| {
+                *sum += weight;
+                Some(*sum)
+            })
+            .collect();
+        let all = sums.last().copied().unwrap_or(1.0);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let draw = |_| sums.partition_point(|sum| *sum < random.f64() * all) as u64;
+        (0..length).map(draw).collect()
+    }
+
+    fn exact(trace: &[u64]) -> HashMap<u64, u64> {
+        trace.iter().fold(HashMap::new(), |mut counts, key| {
+            *counts.entry(*key).or_default() += 1;
+            counts
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_count_is_too_small_none_larger_than_it_says_and_nobody_heavy_is_missing(
+            s in 0.0_f64..2.0, keys in 1_u32..5_000, length in 1_usize..20_000, most in 1_usize..200, seed: u64,
+        ) {
+            let trace = zipf(s, keys, length, seed);
+            let counts = exact(&trace);
+            let mut sketch = Sketch::new(most);
+            trace.iter().for_each(|&key| sketch.add(key, 1, || key));
+            prop_assert!(sketch.entries().len() <= most);
+            prop_assert_eq!(sketch.total(), length as u64);
+            for Entry { name, count, error, .. } in sketch.entries() {
+                let truly = counts.get(name).copied().unwrap_or(0);
+                prop_assert!(truly <= *count && truly + error >= *count, "{} is not in {}-{}", truly, count, error);
+            }
+            for (key, count) in counts {
+                let heavy = count * most as u64 > length as u64;
+                prop_assert!(!heavy || sketch.entries().iter().any(|entry| entry.name == key));
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_ten_of_skewed_traffic_are_found_in_their_order() {
+        let trace = zipf(1.2, 100_000, 400_000, 7);
+        let mut exact: Vec<_> = exact(&trace).into_iter().collect();
+        exact.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+        let mut sketch = Sketch::new(256);
+        trace.iter().for_each(|&key| sketch.add(key, 1, || key));
+        let mut found: Vec<_> = sketch.entries().to_vec();
+        found.sort_by_key(|entry| std::cmp::Reverse(entry.count));
+        let first = |found: &[u64]| found.iter().take(10).copied().collect::<Vec<_>>();
+        let found: Vec<u64> = found.iter().map(|entry| entry.name).collect();
+        let exact: Vec<u64> = exact.iter().map(|(key, _)| *key).collect();
+        assert_eq!(first(&found), first(&exact));
+    }
+
+    #[test]
+    fn weights_count_as_often_as_they_say() {
+        let mut sketch = Sketch::new(2);
+        sketch.add(1, 64, || "one");
+        sketch.add(2, 1, || "two");
+        sketch.add(3, 1, || "three");
+        let of =
+            |name| sketch.entries().iter().find(|entry| entry.name == name).map(|entry| (entry.count, entry.error));
+        assert_eq!((of("one"), of("two"), of("three")), (Some((64, 0)), None, Some((2, 1))));
+    }
+}

@@ -1,0 +1,314 @@
+//! How often each limit said what.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use arc_swap::ArcSwap;
+use tidegate_core::rules::Mode;
+use tidegate_core::{DecidedBy, Decision, Outcome, RuleId};
+
+use super::denials::Denial;
+
+/// What is counted of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Allowed,
+    Denied,
+    TooLarge,
+    ShadowAllowed,
+    ShadowDenied,
+    ShadowTooLarge,
+    /// The rule refused requests that lack a part of its key.
+    Refused,
+    /// Decided without the store; counted besides.
+    WithoutStore,
+}
+
+impl Said {
+    #[inline]
+    pub(super) const fn of(mode: Mode, decision: &Decision) -> Said {
+        match (mode, &decision.outcome) {
+            (Mode::Enforce, Outcome::Allow { .. }) => Said::Allowed,
+            (Mode::Enforce, Outcome::Deny { .. }) => Said::Denied,
+            (Mode::Enforce, Outcome::TooLarge { .. }) => Said::TooLarge,
+            (Mode::Shadow | Mode::Off, Outcome::Allow { .. }) => Said::ShadowAllowed,
+            (Mode::Shadow | Mode::Off, Outcome::Deny { .. }) => Said::ShadowDenied,
+            (Mode::Shadow | Mode::Off, Outcome::TooLarge { .. }) => Said::ShadowTooLarge,
+        }
+    }
+}
+
+/// Counts of one limit, by [`Said`].
+pub(super) type Counts = [u64; 8];
+
+/// Counters that threads do not share, so that they do not wait for each other: a cache line for each few of them.
+#[derive(Debug)]
+pub(super) struct Spread(Box<[Line]>);
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line([AtomicU64; 8]);
+
+impl Spread {
+    pub(super) fn new() -> Spread {
+        Spread((0..lines()).map(|_| Line::default()).collect())
+    }
+
+    #[inline]
+    pub(super) fn add(&self, said: Said) {
+        let line = &self.0[own_line() & (self.0.len() - 1)];
+        line.0[said as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for line in &self.0 {
+            counts.iter_mut().zip(&line.0).for_each(|(sum, count)| *sum += count.load(Ordering::Relaxed));
+        }
+        counts
+    }
+}
+
+/// A power of two.
+fn lines() -> usize {
+    static LINES: OnceLock<usize> = OnceLock::new();
+    *LINES.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
+        cores.next_power_of_two().min(16)
+    })
+}
+
+#[inline]
+fn own_line() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    OWN.with(|own| *own)
+}
+
+/// What is known of one limit.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) id: RuleId,
+    counts: Spread,
+    /// The beat in which a denial was last looked at.
+    looked: AtomicU64,
+    /// Whether requests bring the limit, and no file has it.
+    is_brought: AtomicBool,
+    /// What [`Tally::denied_since`] said last, and the first denial since.
+    told: Mutex<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    denied: u64,
+    first: Option<Arc<Denial>>,
+}
+
+impl Tally {
+    fn new(id: RuleId) -> Tally {
+        Tally {
+            id,
+            counts: Spread::new(),
+            looked: AtomicU64::new(0),
+            is_brought: AtomicBool::new(false),
+            told: Mutex::default(),
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.counts.counts()
+    }
+
+    #[inline]
+    pub(super) fn add(&self, said: Said) {
+        self.counts.add(said);
+    }
+
+    /// Counts a decision. Says whether it is the first denial of the beat.
+    #[inline]
+    pub(super) fn decided(&self, mode: Mode, decision: &Decision, by: DecidedBy, beat: u64) -> bool {
+        self.add(Said::of(mode, decision));
+        if by != DecidedBy::Store {
+            self.add(Said::WithoutStore);
+        }
+        !decision.is_allowed()
+            && self.looked.load(Ordering::Relaxed) != beat
+            && self.looked.swap(beat, Ordering::Relaxed) != beat
+    }
+
+    /// Notes that requests bring the limit.
+    #[inline]
+    pub(super) fn is_brought(&self) {
+        if !self.is_brought.load(Ordering::Relaxed) {
+            self.is_brought.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn keep_first(&self, denial: Arc<Denial>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.first.get_or_insert(denial);
+    }
+
+    /// How many were denied since this was asked last, in any mode, and the first of them.
+    pub(super) fn denied_since(&self) -> (u64, Option<Arc<Denial>>) {
+        let counts = self.counts();
+        let denied = [Said::Denied, Said::TooLarge, Said::ShadowDenied, Said::ShadowTooLarge];
+        let denied: u64 = denied.iter().map(|&said| counts[said as usize]).sum();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = denied.saturating_sub(std::mem::replace(&mut told.denied, denied));
+        (since, told.first.take())
+    }
+}
+
+/// The most limits that are counted apart. What comes after them is counted together.
+pub const MOST_LIMITS: usize = 4_096;
+/// Twice as many places as limits, so that few look for the same one.
+const SLOTS: usize = 2 * MOST_LIMITS;
+
+/// The tallies of all limits that had anything to say.
+///
+/// Limits are found by the hash that their ids carry: nothing is hashed, and nobody waits.
+pub(super) struct Tallies {
+    table: ArcSwap<Table>,
+    other: Tally,
+}
+
+struct Table {
+    slots: Box<[OnceLock<Arc<Tally>>]>,
+    taken: AtomicUsize,
+}
+
+impl Table {
+    fn new() -> Table {
+        Table { slots: (0..SLOTS).map(|_| OnceLock::new()).collect(), taken: AtomicUsize::new(0) }
+    }
+
+    /// The tally of this id; `None` if there is none, and no room for it.
+    #[inline]
+    fn find(&self, id: &RuleId) -> Option<&Tally> {
+        let start = first_slot(id);
+        for step in 0..SLOTS {
+            match self.slots[(start + step) % SLOTS].get() {
+                Some(tally) if tally.id.stable_hash() == id.stable_hash() => return Some(tally),
+                Some(_) => {}
+                None => return self.insert(Arc::new(Tally::new(id.clone()))),
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn insert(&self, tally: Arc<Tally>) -> Option<&Tally> {
+        if self.taken.fetch_add(1, Ordering::Relaxed) >= MOST_LIMITS {
+            self.taken.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let start = first_slot(&tally.id);
+        for step in 0..SLOTS {
+            let kept = self.slots[(start + step) % SLOTS].get_or_init(|| Arc::clone(&tally));
+            if kept.id.stable_hash() == tally.id.stable_hash() {
+                if !Arc::ptr_eq(kept, &tally) {
+                    // Another thread was quicker.
+                    self.taken.fetch_sub(1, Ordering::Relaxed);
+                }
+                return Some(kept);
+            }
+        }
+        None
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lower bits are as good as any")]
+fn first_slot(id: &RuleId) -> usize {
+    id.stable_hash() as usize % SLOTS
+}
+
+impl Tallies {
+    pub(super) fn new() -> Tallies {
+        Tallies { table: ArcSwap::from_pointee(Table::new()), other: Tally::new(RuleId::new(OTHER)) }
+    }
+
+    /// Does something with the tally of a limit.
+    #[inline]
+    pub(super) fn with<T>(&self, id: &RuleId, act: impl FnOnce(&Tally) -> T) -> T {
+        let table = self.table.load();
+        act(table.find(id).unwrap_or(&self.other))
+    }
+
+    /// All tallies, and that of all others if it counted anything.
+    pub(super) fn each(&self, mut act: impl FnMut(&Tally)) {
+        self.table.load().slots.iter().filter_map(OnceLock::get).for_each(|tally| act(tally));
+        if self.other.counts() != Counts::default() {
+            act(&self.other);
+        }
+    }
+
+    /// Forgets the limits that `keep` does not want, but for those that requests bring. Counts that come in meanwhile are lost with them, or stay.
+    pub(super) fn retain(&self, keep: impl Fn(&RuleId) -> bool) {
+        let old = self.table.load();
+        let table = Table::new();
+        old.slots
+            .iter()
+            .filter_map(OnceLock::get)
+            .filter(|tally| tally.is_brought.load(Ordering::Relaxed) || keep(&tally.id))
+            .for_each(|tally| {
+                table.insert(Arc::clone(tally));
+            });
+        self.table.store(Arc::new(table));
+    }
+}
+
+/// What limits that are not counted apart are called. No rule can have this name.
+pub const OTHER: &str = "(other)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(tallies: &Tallies) -> (usize, u64) {
+        let (mut apart, mut sum) = (0, 0);
+        tallies.each(|tally| {
+            apart += 1;
+            sum += tally.counts()[Said::Allowed as usize];
+        });
+        (apart, sum)
+    }
+
+    #[test]
+    fn limits_are_counted_apart_up_to_a_bound_and_none_is_lost() {
+        let tallies = Tallies::new();
+        for number in 0..3 * MOST_LIMITS {
+            tallies.with(&RuleId::new(&number.to_string()), |tally| tally.add(Said::Allowed));
+        }
+        assert_eq!(count(&tallies), (MOST_LIMITS + 1, 3 * MOST_LIMITS as u64));
+    }
+
+    #[test]
+    fn threads_that_meet_over_a_new_limit_count_it_once() {
+        let tallies = Tallies::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for number in 0..1_000 {
+                        tallies.with(&RuleId::new(&number.to_string()), |tally| tally.add(Said::Allowed));
+                    }
+                });
+            }
+        });
+        assert_eq!(count(&tallies), (1_000, 4_000));
+    }
+
+    #[test]
+    fn limits_that_are_gone_make_room() {
+        let tallies = Tallies::new();
+        for number in 0..MOST_LIMITS {
+            tallies.with(&RuleId::new(&number.to_string()), |tally| tally.add(Said::Allowed));
+        }
+        tallies.retain(|id| id.as_str() == "7");
+        assert_eq!(count(&tallies), (1, 1));
+        tallies.with(&RuleId::new("new"), |tally| tally.add(Said::Allowed));
+        assert_eq!(count(&tallies), (2, 2));
+    }
+}

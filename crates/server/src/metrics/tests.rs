@@ -1,0 +1,168 @@
+use std::net::{IpAddr, Ipv4Addr};
+
+use tidegate_core::rules::RuleSet;
+use tidegate_core::{Limiter, ManualClock, MemoryStore, Micros, Request};
+
+use super::*;
+use crate::engine::Engine;
+
+fn rules(text: &str) -> RuleSet {
+    RuleSet::parse("test", text).unwrap_or_else(|findings| panic!("{findings}")).rules
+}
+
+fn engine(text: &str) -> (Arc<Engine>, ManualClock) {
+    let clock = ManualClock::at(Timestamp::from_micros(0));
+    let limiter = Limiter::new(rules(text), MemoryStore::new().into());
+    (Arc::new(Engine::with_metrics(limiter, Metrics::with_clock(Arc::new(clock.clone())))), clock)
+}
+
+fn from(number: u32) -> Request {
+    Request::new("GET", "/").address(IpAddr::V4(Ipv4Addr::from_bits(number)))
+}
+
+fn value(engine: &Arc<Engine>, series: &str) -> Option<u64> {
+    let text = exposition(engine).unwrap();
+    let line = text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+const TWO: &str = "
+rules:
+- { id: per-address, key: address, limit: 2/day }
+- { id: dark, key: address, limit: 1/day, mode: shadow }
+";
+
+#[test]
+fn every_decision_is_counted_by_rule_mode_and_outcome() {
+    let (engine, _) = engine(TWO);
+    for _ in 0..5 {
+        engine.check_now(&from(1)).unwrap();
+    }
+    for (series, count) in [
+        (r#"tidegate_requests_total{outcome="allowed"}"#, 2),
+        (r#"tidegate_requests_total{outcome="denied"}"#, 3),
+        (r#"tidegate_decisions_total{rule="per-address",mode="enforce",outcome="allowed"}"#, 2),
+        (r#"tidegate_decisions_total{rule="per-address",mode="enforce",outcome="denied"}"#, 3),
+        (r#"tidegate_decisions_total{rule="dark",mode="shadow",outcome="allowed"}"#, 1),
+        (r#"tidegate_decisions_total{rule="dark",mode="shadow",outcome="denied"}"#, 4),
+        ("tidegate_decide_duration_seconds_count", 5),
+        ("tidegate_memory_keys", 2),
+        ("tidegate_rules_generation", 1),
+        ("tidegate_store_up", 1),
+    ] {
+        assert_eq!(value(&engine, series), Some(count), "{series}\n{}", exposition(&engine).unwrap());
+    }
+}
+
+#[test]
+fn a_flood_of_keys_adds_no_series_and_the_heavy_ones_are_still_found() {
+    let (engine, _) = engine(TWO);
+    let series = || exposition(&engine).unwrap().lines().count();
+    engine.check_now(&from(0)).unwrap();
+    for _ in 0..5 {
+        engine.check_now(&from(0)).unwrap();
+    }
+    let before = series();
+    for number in 1..=100_000 {
+        engine.check_now(&from(number)).unwrap();
+        // One in ten requests is by one client.
+        if number % 10 == 0 {
+            engine.check_now(&from(7)).unwrap();
+        }
+    }
+    assert_eq!(series(), before);
+    let traffic = engine.metrics().top_keys(Ranking::Traffic, 1_000);
+    assert!(traffic.keys.len() <= 512, "{}", traffic.keys.len());
+    assert!(traffic.keys[..2].iter().all(|top| top.key == ["0.0.0.7"]), "{:?}", &traffic.keys[..4]);
+    let denials = engine.metrics().top_keys(Ranking::Denials, 2);
+    assert!(denials.keys.iter().all(|top| top.key == ["0.0.0.7"]), "{denials:?}");
+}
+
+#[test]
+fn series_of_rules_that_are_gone_go_too() {
+    let (engine, _) = engine(TWO);
+    engine.check_now(&from(1)).unwrap();
+    engine.metrics().beat(&engine.limiter().rules());
+    let dark = r#"tidegate_decisions_total{rule="dark",mode="shadow",outcome="allowed"}"#;
+    assert_eq!(value(&engine, dark), Some(1));
+    engine.limiter().replace(rules("rules: [{ id: per-address, key: address, limit: 2/day }]"));
+    engine.metrics().beat(&engine.limiter().rules());
+    assert_eq!(value(&engine, dark), None);
+    let kept = r#"tidegate_decisions_total{rule="per-address",mode="enforce",outcome="allowed"}"#;
+    assert_eq!(value(&engine, kept), Some(1));
+}
+
+#[test]
+fn names_from_clients_cannot_break_out_of_their_quotes() {
+    let (engine, _) = engine(TWO);
+    engine.metrics().count_descriptor("d.a_\"} 1\nforged_total 7\\", true, true);
+    let text = exposition(&engine).unwrap();
+    assert!(
+        text.contains(r#"tidegate_descriptors_total{descriptor="d.a_\"} 1\nforged_total 7\\",outcome="over"} 1"#),
+        "{text}"
+    );
+    assert!(!text.lines().any(|line| line.starts_with("forged_total")));
+}
+
+#[test]
+fn secrets_do_not_reach_top_keys_or_denials() {
+    let (engine, _) = engine("rules: [{ id: keyed, key: api_key, limit: 1/day }]");
+    for _ in 0..3 {
+        engine.check_now(&Request::new("GET", "/").api_key("hunter2-hunter2")).unwrap();
+    }
+    let top = engine.metrics().top_keys(Ranking::Denials, 5);
+    let denials = engine.metrics().denials_after(0);
+    assert_eq!((top.keys[0].count, denials.len()), (2, 1));
+    assert!(top.keys[0].key[0].starts_with('#') && top.keys[0].key == denials[0].key);
+    assert!(!format!("{top:?} {denials:?}").contains("hunter2"));
+}
+
+#[test]
+fn of_many_denials_the_first_of_each_beat_is_looked_at() {
+    let (engine, clock) = engine("rules: [{ id: api, key: address, limit: 1/day }]");
+    clock.advance(Micros::from_secs(90));
+    for number in [1, 1, 1, 2, 2, 2] {
+        engine.check_now(&from(number)).unwrap();
+    }
+    engine.metrics().beat(&engine.limiter().rules());
+    engine.check_now(&from(2)).unwrap();
+    let denials = engine.metrics().denials_after(0);
+    let told: Vec<_> = denials.iter().map(|denial| (denial.number, denial.at_ms, denial.key[0].as_str())).collect();
+    assert_eq!(told, [(1, 90_000, "0.0.0.1"), (2, 90_000, "0.0.0.2")]);
+    assert_eq!(engine.metrics().denials_after(1).len(), 1);
+}
+
+#[test]
+fn keys_that_no_longer_come_are_forgotten() {
+    let (engine, clock) = engine(TWO);
+    engine.check_now(&from(1)).unwrap();
+    for _ in 0..2 {
+        assert_eq!(engine.metrics().top_keys(Ranking::Traffic, 9).keys.len(), 2);
+        clock.advance(Micros::from_secs(61));
+        engine.metrics().beat(&engine.limiter().rules());
+    }
+    assert_eq!(engine.metrics().top_keys(Ranking::Traffic, 9).keys, []);
+}
+
+#[test]
+fn connections_count_while_they_are_open() {
+    let (engine, _) = engine(TWO);
+    let one = engine.metrics().connection(Door::Resp);
+    let other = engine.metrics().connection(Door::Resp);
+    drop(one);
+    assert_eq!(value(&engine, r#"tidegate_connections{door="resp"}"#), Some(1));
+    assert_eq!(value(&engine, r#"tidegate_connections_accepted_total{door="resp"}"#), Some(2));
+    drop(other);
+    assert_eq!(value(&engine, r#"tidegate_connections{door="resp"}"#), Some(0));
+}
+
+#[test]
+fn reloads_are_told_good_and_bad() {
+    let (engine, clock) = engine(TWO);
+    clock.advance(Micros::from_secs(5));
+    engine.metrics().reloaded(true);
+    engine.metrics().reloaded(false);
+    assert_eq!(value(&engine, r#"tidegate_rules_reloads_total{result="failure"}"#), Some(1));
+    assert_eq!(value(&engine, "tidegate_rules_last_reload_successful"), Some(0));
+    assert_eq!(value(&engine, "tidegate_rules_last_reload_timestamp_seconds"), Some(5));
+}

@@ -1,0 +1,81 @@
+//! The dashboard and the alerts name only metrics that exist.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tidegate_redis::RedisStore;
+use tidegate_redis::link::Settings;
+
+use crate::redis::server::Server as Redis;
+use crate::support::Server;
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
+}
+
+fn read(file: &str) -> String {
+    std::fs::read_to_string(deploy().join(file)).unwrap()
+}
+
+/// The names of all metrics in a text.
+fn named(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(|c| !is_part(c)).filter(|word| word.starts_with("tidegate_"));
+    words.map(str::to_owned).collect()
+}
+
+/// The names of all series that a server with this much of a past has.
+fn scraped() -> BTreeSet<String> {
+    let in_memory = Server::start();
+    in_memory.requests("203.0.113.7", 5);
+    let redis = Redis::start();
+    let url = redis.url();
+    let shared = Server::over(|_| {}, || RedisStore::open(Settings::standalone(&url).unwrap()).unwrap().into());
+    shared.requests("203.0.113.7", 5);
+    drop(redis);
+    // Now there is something to decide without it.
+    while !shared.get("/metrics").text.contains("tidegate_decisions_without_store_total{") {
+        shared.requests("203.0.113.8", 1);
+    }
+    let names = |server: &Server| {
+        let text = server.get("/metrics").text;
+        let series = text.lines().filter(|line| !line.starts_with('#'));
+        series.map(|line| line.split(['{', ' ']).next().unwrap_or_default().to_owned()).collect::<BTreeSet<_>>()
+    };
+    let mut all = names(&in_memory);
+    all.extend(names(&shared));
+    let histograms: Vec<String> =
+        all.iter().filter_map(|name| name.strip_suffix("_bucket").map(str::to_owned)).collect();
+    all.extend(histograms);
+    all
+}
+
+#[test]
+fn what_is_deployed_names_only_metrics_that_exist() {
+    let mut exist = scraped();
+    // Nothing came through Envoy here.
+    exist.insert("tidegate_descriptors_total".to_owned());
+    for file in ["grafana/tidegate.json", "prometheus/alerts.yaml", "../docs/operating.md"] {
+        let missing: Vec<_> = named(&read(file)).difference(&exist).cloned().collect();
+        assert!(missing.is_empty(), "{file} names {missing:?}, and there are only {exist:#?}");
+    }
+    let documented = named(&read("../docs/operating.md"));
+    let series = |name: &String| !["_bucket", "_sum", "_count"].iter().any(|end| name.ends_with(end));
+    let missing: Vec<_> = exist.iter().filter(|name| series(name) && !documented.contains(*name)).collect();
+    assert!(missing.is_empty(), "docs/operating.md does not name {missing:?}");
+}
+
+#[test]
+fn the_dashboard_is_one() {
+    let dashboard: Value = serde_json::from_str(&read("grafana/tidegate.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    assert!(panels.len() >= 10);
+    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len());
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        for target in panel["targets"].as_array().unwrap() {
+            assert!(target["expr"].as_str().is_some_and(|expr| !expr.is_empty()), "{panel}");
+        }
+    }
+}

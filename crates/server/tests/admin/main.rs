@@ -1,0 +1,16 @@
+//! The operators' door over real sockets, and what is built on it.
+#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+#[path = "../../../redis/tests/support/mod.rs"]
+mod redis;
+#[path = "../support/mod.rs"]
+mod serving;
+mod support;
+
+mod deploy;
+mod guarding;
+mod keys;
+mod modes;
+mod program;
+mod rules;
+mod watching;
