@@ -114,10 +114,11 @@ impl Banner<'_> {
         if let Some((address, encrypted)) = self.rls {
             let (scheme, plaintext) = if encrypted { ("https", "") } else { ("http", " -plaintext") };
             writeln!(out, "\n  {STRONG}Envoy{STRONG:#}  {address}, gRPC and {scheme}://{address}/json")?;
-            let entries = r#"[{"entries":[{"key":"method","value":"POST"},{"key":"path","value":"/login"},{"key":"remote_address","value":"203.0.113.7"}]}]"#;
-            let body = format!(r#"{{"domain":"tidegate","descriptors":{entries}}}"#);
+            let entries = r#"[{"key":"path","value":"/search"},{"key":"user","value":"alice"}]"#;
+            let body = format!(r#"{{"domain":"tidegate","descriptors":[{{"entries":{entries}}}]}}"#);
             let service = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-            writeln!(out, "         {FAINT}try{FAINT:#}  grpcurl{plaintext} -d '{body}' {address} {service}")?;
+            writeln!(out, "         {FAINT}try{FAINT:#}  curl -s {scheme}://{address}/json -d '{body}'")?;
+            writeln!(out, "         {FAINT}or{FAINT:#}   grpcurl{plaintext} -d '{body}' {address} {service}")?;
         }
         if let Some((address, encrypted)) = self.resp {
             let (scheme, tls) = if encrypted { ("rediss", " --tls") } else { ("redis", "") };

@@ -271,7 +271,7 @@ mod tests {
     fn what_is_no_longer_so_is_not_shown_as_if_it_were() {
         let mut model = live();
         model.learn(News::Lost("connection refused".to_owned()));
-        let screen = screen(80, 24, &model);
+        let screen = screen(100, 24, &model);
         assert!(screen.contains("NO CONNECTION, trying again: connection refused"), "{screen}");
         assert!(!screen.contains("live"));
         assert!(screen.contains("allowed 0/s"), "{screen}");

@@ -100,8 +100,9 @@ impl Model {
                 self.before = None;
             }
             News::View(view) => {
+                let goes_on = self.line == Line::Live;
                 self.line = Line::Live;
-                self.before = self.view.take().filter(|before| !restarted(before, &view));
+                self.before = self.view.take().filter(|before| goes_on && !restarted(before, &view));
                 self.denials.extend(view.denials.iter().cloned());
                 self.denials.drain(..self.denials.len().saturating_sub(DENIALS));
                 self.view = Some(*view);
