@@ -137,12 +137,14 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ///
     /// let alice = [Asked { entries: &[("user", "alice")], hits: Hits::ONE, limit: None }];
     /// let terms = DomainTerms::default();
-    /// # let ready = |future| match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-    /// #     Poll::Ready(decided) => decided,
-    /// #     Poll::Pending => unreachable!(),
-    /// # };
-    /// # let first = ready(Box::pin(limiter.check_descriptors(&generation, domain, &alice, &terms)));
-    /// # let second = ready(Box::pin(limiter.check_descriptors(&generation, domain, &alice, &terms)));
+    /// # fn ready<T>(answer: impl Future<Output = T>) -> T {
+    /// #     match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+    /// #         Poll::Ready(decided) => decided,
+    /// #         Poll::Pending => unreachable!(),
+    /// #     }
+    /// # }
+    /// # let first = ready(limiter.check_descriptors(&generation, domain, &alice, &terms));
+    /// # let second = ready(limiter.check_descriptors(&generation, domain, &alice, &terms));
     /// # /*
     /// let first = limiter.check_descriptors(&generation, domain, &alice, &terms).await;
     /// let second = limiter.check_descriptors(&generation, domain, &alice, &terms).await;

@@ -12,7 +12,7 @@ pub(super) struct Spread {
     most: u64,
 }
 
-/// What a [`Spread`] comes to, in microseconds. Shares are rounded up to a bucket's bound: at most an eighth too high.
+/// What a spread comes to, in microseconds. Shares are rounded up to a bucket's bound: at most an eighth too high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Waits {
     /// How many there were.

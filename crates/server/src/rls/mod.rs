@@ -1,9 +1,9 @@
 //! The door for Envoy: its rate-limit service, over gRPC and as JSON.
 //!
 //! One port takes all of it. gRPC's one busy method, `ShouldRateLimit`, is answered right here on hyper's HTTP/2
-//! ([`grpc`]); health and reflection are tonic's ([`beside`]); `POST /json` is the same question over plain HTTP
-//! ([`json`]). A message becomes a question to the limiter ([`question`]), and what was decided becomes a message
-//! ([`answer`]).
+//! (`grpc.rs`); health and reflection are tonic's (`beside.rs`); `POST /json` is the same question over plain HTTP
+//! (`json.rs`). A message becomes a question to the limiter (`question.rs`), and what was decided becomes a message
+//! (`answer.rs`).
 
 mod answer;
 mod beside;
