@@ -61,7 +61,10 @@ fn nanos(decide: &impl Fn(usize) -> bool) -> f64 {
     let begun = Instant::now();
     let allowed = (0..DECISIONS).filter(|&number| black_box(decide(number))).count();
     let took = begun.elapsed();
-    assert!(allowed == DECISIONS || allowed <= 1_000, "{allowed} of {DECISIONS} are neither all nor the first of each key");
+    assert!(
+        allowed == DECISIONS || allowed <= 1_000,
+        "{allowed} of {DECISIONS} are neither all nor the first of each key"
+    );
     took.as_nanos() as f64 / DECISIONS as f64
 }
 
