@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
+use tidegate_core::rules::envoy::Domain;
 use tidegate_core::rules::{Diagnostics, Loaded, RuleSet, ShownRule, load};
 
 use super::asked::Whole;
@@ -27,7 +28,7 @@ pub(super) async fn show(State(state): State<AdminState>) -> Response {
     json(&Shown {
         generation: present.number,
         rules: present.rules.shown().collect(),
-        domains: present.rules.domains().map(|domain| domain.name()).collect(),
+        domains: present.rules.domains().map(Domain::name).collect(),
         unknown_switches: present.rules.unknown_switches(),
     })
 }

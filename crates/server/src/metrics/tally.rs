@@ -220,7 +220,6 @@ impl Table {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the lower bits are as good as any")]
 fn first_slot(id: &RuleId) -> usize {
     id.stable_hash() as usize % SLOTS
 }

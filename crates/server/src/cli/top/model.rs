@@ -127,7 +127,7 @@ impl Model {
         self.before.is_some() && self.view.is_some()
     }
 
-    fn between<'m>(&'m self) -> Option<(&'m View, &'m View, f64)> {
+    fn between(&self) -> Option<(&View, &View, f64)> {
         let (before, now) = (self.before.as_ref()?, self.view.as_ref()?);
         let seconds = now.at_ms.saturating_sub(before.at_ms) as f64 / 1_000.0;
         (seconds > 0.0).then_some((before, now, seconds))
