@@ -8,6 +8,7 @@ pub mod engine;
 pub mod listen;
 pub mod log;
 pub mod metrics;
+mod mode_choice;
 pub mod receipts;
 pub mod resp;
 pub mod rls;

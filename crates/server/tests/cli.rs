@@ -1,11 +1,16 @@
 //! The program as people and scripts meet it.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+#[path = "support/ran.rs"]
+mod ran;
+
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::ran::Ran;
 
 /// A folder with files in it, in which the program is run.
 struct Folder(TempDir);
@@ -25,38 +30,6 @@ impl Folder {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.args(args).current_dir(self.0.path()).env_remove("CLICOLOR_FORCE").env_remove("NO_COLOR");
         Ran(command.output().unwrap())
-    }
-}
-
-struct Ran(Output);
-
-impl Ran {
-    fn code(&self) -> Option<i32> {
-        self.0.status.code()
-    }
-
-    fn out(&self) -> &str {
-        std::str::from_utf8(&self.0.stdout).unwrap()
-    }
-
-    fn err(&self) -> &str {
-        std::str::from_utf8(&self.0.stderr).unwrap()
-    }
-
-    /// The output, of a run that went well.
-    fn good(&self) -> &str {
-        assert_eq!(self.code(), Some(0), "{}{}", self.out(), self.err());
-        self.out()
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(self.out()).unwrap_or_else(|error| panic!("{error}: {}{}", self.out(), self.err()))
-    }
-
-    /// The message, of a run that was not understood.
-    fn usage_error(&self) -> &str {
-        assert_eq!((self.code(), self.out()), (Some(2), ""), "{}", self.err());
-        self.err()
     }
 }
 

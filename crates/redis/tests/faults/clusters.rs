@@ -1,10 +1,7 @@
 //! A cluster whose nodes die and whose slots move. Every request lies in two slots.
 
-use std::time::Duration;
-
 use tidegate_redis::Settings;
 use tidegate_redis::link::slot_of;
-use tokio::time::sleep;
 
 use crate::crowd::{ADDRESS, Crowd};
 use crate::support::cluster::Cluster;
@@ -47,7 +44,7 @@ async fn a_slot_moved() {
     let from = Cluster::first_owner(slot);
     let to = (from + 1) % 3;
     cluster.begin_move(slot, from, to);
-    sleep(Duration::from_millis(50)).await;
+    crowd.decisions(500).await;
     while cluster.move_key(slot, from, to) {}
     cluster.end_move(slot, from, to);
     let back = crowd.back().await;

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use tidegate_core::rules::RuleSet;
 use tidegate_core::{DecidedBy, Limiter, Request, Ruling};
+use tidegate_redis::link::{BreakerState, ServerStats};
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::support::wait::eventually;
 
@@ -149,13 +150,15 @@ impl Crowd {
             let policy = Policy::ALL[caller % 3];
             callers.spawn(async move {
                 let mut asked = 0;
+                // Answers by policy come back at once; there is no point in making a million of them.
+                let mut pace = interval(Duration::from_millis(1));
+                pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
                 while !stop.load(Ordering::Relaxed) {
                     let user = format!("{caller}-{}", asked / ASKS);
                     let ruling = ask(&limiter, &lived, policy, &user).await;
                     asked += 1;
                     if ruling.is_by_policy() {
-                        // Such answers come back at once; there is no point in making a million of them.
-                        sleep(Duration::from_millis(1)).await;
+                        pace.tick().await;
                     } else {
                         tokio::task::yield_now().await;
                     }
@@ -176,10 +179,33 @@ impl Crowd {
 
     /// Waits until every policy has decided some.
     pub(crate) async fn policies_decide(&self) {
+        self.policies_decide_times(10).await;
+    }
+
+    /// Waits until every policy has decided so many.
+    pub(crate) async fn policies_decide_times(&self, times: u64) {
         let before = self.lived.by_policy();
         eventually("decisions by every policy", async || {
             let now = self.lived.by_policy();
-            before.iter().zip(now).all(|(before, now)| now > before + 10).then_some(())
+            before.iter().zip(now).all(|(before, now)| now > before + times).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until so many more were decided, whoever decides.
+    pub(crate) async fn decisions(&self, times: u64) {
+        let all = || self.lived.by_store.load(Ordering::Relaxed) + self.lived.by_policy().iter().sum::<u64>();
+        let before = all();
+        eventually("decisions", async || (all() > before + times).then_some(())).await;
+    }
+
+    /// Waits until no calls have been sent to the server for so long, but for probes.
+    pub(crate) async fn away_for(&self, span: Duration) {
+        let link = self.limiter.store().behind();
+        eventually("an outage that lasts", async || {
+            let servers = link.stats().servers;
+            let is_away = |server: &ServerStats| server.breaker != BreakerState::Closed && server.lasting >= span;
+            servers.iter().all(is_away).then_some(())
         })
         .await;
     }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tidegate_redis::Settings;
-use tokio::time::sleep;
 
 use crate::crowd::Crowd;
 use crate::support::proxy::{Break, Proxy};
@@ -31,17 +30,16 @@ async fn cut_off_in_the_middle_of_something() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_or_gone_for_a_second() {
+async fn slow_or_gone_for_a_while() {
     for breaks in [Break::Delay(Duration::from_millis(60)), Break::BlackHole, Break::Refuse] {
         let server = Server::start();
         let (crowd, proxy) = crowd(&server).await;
         proxy.set(breaks);
-        crowd.policies_decide().await;
-        sleep(Duration::from_secs(1)).await;
+        crowd.policies_decide_times(300).await;
         proxy.set(Break::Nothing);
         let back = crowd.back().await;
         crowd.some_work().await;
-        crowd.disperse(&format!("for a second: {breaks:?}"), Some(back), 0).await;
+        crowd.disperse(&format!("for a while: {breaks:?}"), Some(back), 0).await;
     }
 }
 
@@ -66,7 +64,7 @@ async fn broken_at_random() {
         } else {
             proxy.set(breaks);
         }
-        sleep(Duration::from_millis(fastrand::u64(1..60))).await;
+        crowd.decisions(fastrand::u64(1..500)).await;
         proxy.set(Break::Nothing);
         crowd.back().await;
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use redis::Value;
 use tidegate_core::{Charge, Key, RuleId, Store};
 use tidegate_redis::Settings;
-use tokio::time::sleep;
 
 use crate::crowd::Crowd;
 use crate::support::server::Server;
@@ -33,11 +32,15 @@ async fn killed_and_restarted_empty() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn frozen_for_five_seconds() {
-    let thaw = |server: &mut Server| {
-        std::thread::sleep(Duration::from_secs(5));
-        server.thaw();
-    };
-    through(&mut Server::start(), "frozen for 5 s (SIGSTOP)", 0, |server| server.freeze(), thaw).await;
+    let server = Server::start();
+    let crowd = crowd(&server).await;
+    server.freeze();
+    crowd.policies_decide().await;
+    crowd.away_for(Duration::from_secs(5)).await;
+    server.thaw();
+    let back = crowd.back().await;
+    crowd.some_work().await;
+    crowd.disperse("frozen for 5 s (SIGSTOP)", Some(back), 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,8 +105,7 @@ async fn turned_into_a_replica_and_back() {
     let other = Server::start();
     let crowd = crowd(&server).await;
     server.run::<()>(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
-    crowd.policies_decide().await;
-    sleep(Duration::from_millis(500)).await;
+    crowd.policies_decide_times(100).await;
     // Whoever is connected when it changes sides may be sent away.
     until("a primary again", || server.try_run::<()>(&["REPLICAOF", "NO", "ONE"]).ok());
     let back = crowd.back().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{Cause, Code, Link, Settings, slot_of};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::load::{Load, Report};
 use crate::support::cluster::Cluster;
@@ -37,8 +37,13 @@ fn answered(link: &Link) -> u64 {
 }
 
 async fn some_work(link: &Link) {
+    answers(link, 500).await;
+}
+
+/// Waits until so many more calls were answered.
+async fn answers(link: &Link, calls: u64) {
     let before = answered(link);
-    eventually("some work", async || (answered(link) > before + 500).then_some(())).await;
+    eventually("some work", async || (answered(link) > before + calls).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,7 +168,7 @@ async fn a_slot_that_moves_under_load_takes_its_calls_along() {
     some_work(&link).await;
     cluster.begin_move(slot, from, to);
     while cluster.move_key(slot, from, to) {
-        sleep(Duration::from_millis(5)).await;
+        answers(&link, 20).await;
     }
     some_work(&link).await;
     cluster.end_move(slot, from, to);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 use tidegate_redis::LinkError;
-use tidegate_redis::link::{BreakerState, Cause, Link, Settings};
+use tidegate_redis::link::{BreakerState, Cause, Link, ServerStats, Settings};
 use tokio::time::{Instant, sleep};
 
 use crate::load::{Load, SLACK, recovery};
@@ -29,6 +29,18 @@ async fn under_load(link: &Arc<Link>) -> Load {
 async fn breaker(link: &Link, open: bool) {
     let is_open = || link.stats().servers[0].breaker != BreakerState::Closed;
     eventually("the breaker's other state", async || (is_open() == open).then_some(())).await;
+}
+
+/// Waits until no calls have been sent for so long, but for probes.
+async fn away_for(link: &Link, span: Duration) {
+    let is_away = |server: &ServerStats| server.breaker != BreakerState::Closed && server.lasting >= span;
+    eventually("an outage that lasts", async || is_away(&link.stats().servers[0]).then_some(())).await;
+}
+
+/// How many calls have ended, in whatever way.
+fn ended(link: &Link) -> u64 {
+    let counts = link.stats().servers[0].counts;
+    counts.answered + counts.not_run + counts.unknown
 }
 
 /// While the breaker is open nobody waits at all.
@@ -59,7 +71,7 @@ async fn a_server_that_stands_still_holds_nobody_up() {
     breaker(&link, true).await;
     calls_fail_at_once(&link).await;
     // Long enough for the link to give the connection up and to try others in vain.
-    sleep(Duration::from_secs(5)).await;
+    away_for(&link, Duration::from_secs(5)).await;
     server.thaw();
     back(&link, "frozen for 5 s").await;
     let report = load.stop().await;
@@ -89,7 +101,7 @@ async fn a_server_that_dies_is_found_again_when_it_is_back() {
     server.kill();
     breaker(&link, true).await;
     calls_fail_at_once(&link).await;
-    sleep(Duration::from_secs(1)).await;
+    away_for(&link, Duration::from_secs(1)).await;
     server.restart();
     back(&link, "killed and restarted").await;
     let report = load.stop().await;
@@ -190,7 +202,7 @@ async fn trouble_on_the_way_holds_nobody_up() {
         let load = under_load(&link).await;
         proxy.set(breaks);
         breaker(&link, true).await;
-        sleep(Duration::from_secs(1)).await;
+        away_for(&link, Duration::from_secs(1)).await;
         calls_fail_at_once(&link).await;
         proxy.set(Break::Nothing);
         let what = format!("{breaks:?}");
@@ -225,7 +237,8 @@ async fn whatever_breaks_each_caller_is_told_the_truth() {
         } else {
             proxy.set(breaks);
         }
-        sleep(Duration::from_millis(fastrand::u64(1..40))).await;
+        let (before, calls) = (ended(&link), fastrand::u64(1..500));
+        eventually("calls that end", async || (ended(&link) > before + calls).then_some(())).await;
         proxy.set(Break::Nothing);
         let more = async || (link.stats().servers[0].counts.answered > answered + 50).then_some(());
         eventually(&format!("answers after round {round}, {breaks:?}"), more).await;

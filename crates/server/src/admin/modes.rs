@@ -12,6 +12,7 @@ use super::asked::Json;
 use super::problem::Problem;
 use super::switchboard::{Target, word};
 use super::{AdminState, Inside, json};
+use crate::mode_choice::ModeChoice;
 
 /// The longest that a switch with an end may last.
 const LONGEST: Micros = Micros::from_secs(366 * 86_400);
@@ -21,32 +22,12 @@ const LONGEST: Micros = Micros::from_secs(366 * 86_400);
 pub(super) struct Asked {
     /// The rule; all of them if it is left out.
     rule: Option<String>,
-    mode: Choice,
+    mode: ModeChoice,
     /// For how long, such as `15min`; until further notice if both are left out.
     #[serde(rename = "for")]
     lasting: Option<String>,
     /// Until when, in seconds since the Unix epoch.
     until: Option<u64>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Choice {
-    Enforce,
-    Shadow,
-    Off,
-    AsWritten,
-}
-
-impl Choice {
-    const fn mode(self) -> Option<Mode> {
-        match self {
-            Choice::Enforce => Some(Mode::Enforce),
-            Choice::Shadow => Some(Mode::Shadow),
-            Choice::Off => Some(Mode::Off),
-            Choice::AsWritten => None,
-        }
-    }
 }
 
 #[derive(Serialize)]

@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::ValueEnum;
 use tidegate_core::rules::{Mode, RuleSet};
 use tidegate_redis::steering::{PublishError, Published, Target};
 
 use super::redis::{RedisArgs, user_at_host};
 use super::{GOOD, STRONG, WARNING, plain};
+use crate::mode_choice::ModeChoice;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,7 +32,7 @@ pub(super) struct Args {
 
     /// The mode.
     #[arg(value_name = "MODE", value_enum)]
-    mode: Choice,
+    mode: ModeChoice,
 
     /// All rules instead of one, also those that are written as shadow or off.
     #[arg(long)]
@@ -48,29 +48,6 @@ pub(super) struct Args {
 
     #[command(flatten)]
     redis: RedisArgs,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Choice {
-    /// It denies.
-    Enforce,
-    /// It counts and reports, and never denies.
-    Shadow,
-    /// It does nothing.
-    Off,
-    /// What the rules file says.
-    AsWritten,
-}
-
-impl Choice {
-    const fn mode(self) -> Option<Mode> {
-        match self {
-            Choice::Enforce => Some(Mode::Enforce),
-            Choice::Shadow => Some(Mode::Shadow),
-            Choice::Off => Some(Mode::Off),
-            Choice::AsWritten => None,
-        }
-    }
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {

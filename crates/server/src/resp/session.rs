@@ -16,8 +16,8 @@ pub(super) struct Session {
     pub(super) user: Option<Box<[u8]>>,
     /// What it calls itself, and what library it uses.
     pub(super) name: Box<[u8]>,
-    pub(super) library: Box<[u8]>,
-    pub(super) library_version: Box<[u8]>,
+    pub(super) lib_name: Box<[u8]>,
+    pub(super) lib_version: Box<[u8]>,
     /// The limits that it brings.
     pub(super) limits: Limits,
 }
@@ -30,8 +30,8 @@ impl Session {
             protocol: Protocol::default(),
             user: user_at_first(settings),
             name: Box::default(),
-            library: Box::default(),
-            library_version: Box::default(),
+            lib_name: Box::default(),
+            lib_version: Box::default(),
             limits: Limits::default(),
         }
     }

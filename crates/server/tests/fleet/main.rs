@@ -4,8 +4,11 @@
 #[path = "../../../redis/tests/support/mod.rs"]
 mod support;
 
+#[path = "../support/ran.rs"]
+mod ran;
+
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -16,6 +19,7 @@ use tidegate_redis::link::Settings;
 use tidegate_redis::steering::{Following, Node, Steering};
 use tokio::runtime::Runtime;
 
+use crate::ran::Ran;
 use crate::support::server::Server;
 use crate::support::wait::until;
 
@@ -90,37 +94,6 @@ impl Place {
 
     fn write(&self, name: &str, text: &str) {
         std::fs::write(self.folder.path().join(name), text).unwrap();
-    }
-}
-
-struct Ran(Output);
-
-impl Ran {
-    fn code(&self) -> Option<i32> {
-        self.0.status.code()
-    }
-
-    fn out(&self) -> &str {
-        std::str::from_utf8(&self.0.stdout).unwrap()
-    }
-
-    fn err(&self) -> &str {
-        std::str::from_utf8(&self.0.stderr).unwrap()
-    }
-
-    fn good(&self) -> &str {
-        assert_eq!(self.code(), Some(0), "{}{}", self.out(), self.err());
-        self.out()
-    }
-
-    /// The message, of a run that failed.
-    fn bad(&self) -> &str {
-        assert_eq!(self.code(), Some(1), "{}{}", self.out(), self.err());
-        self.err()
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(self.out()).unwrap_or_else(|error| panic!("{error}: {}{}", self.out(), self.err()))
     }
 }
 

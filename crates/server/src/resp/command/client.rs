@@ -29,10 +29,10 @@ pub(super) fn answer(session: &mut Session, words: Words<'_>, reply: &mut Reply<
         (b"ID", _, _, 2) => reply.count(session.id),
         (b"INFO", _, _, 2) | (b"LIST", ..) => reply.text(&line(session)),
         (b"SETINFO", Some(what), Some(value), 4) if what.eq_ignore_ascii_case(b"LIB-NAME") => {
-            set(&mut session.library, value, reply);
+            set(&mut session.lib_name, value, reply);
         }
         (b"SETINFO", Some(what), Some(value), 4) if what.eq_ignore_ascii_case(b"LIB-VER") => {
-            set(&mut session.library_version, value, reply);
+            set(&mut session.lib_version, value, reply);
         }
         (b"SETINFO", Some(what), _, 4) => reply.error("ERR", format_args!("unrecognized option '{}'", echo(what))),
         (b"NO-EVICT" | b"NO-TOUCH", Some(how), _, 3) if is_switch(how) => reply.ok(),
@@ -86,7 +86,7 @@ fn line(session: &Session) -> String {
         text(&session.name),
         text(session.user.as_deref().unwrap_or_default()),
         session.protocol.number(),
-        text(&session.library),
-        text(&session.library_version),
+        text(&session.lib_name),
+        text(&session.lib_version),
     )
 }

@@ -1,0 +1,31 @@
+//! What a rule can be switched to, as operators say it.
+
+use clap::ValueEnum;
+use serde::Deserialize;
+use tidegate_core::rules::Mode;
+
+/// A mode, or none of one's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ModeChoice {
+    /// It denies.
+    Enforce,
+    /// It counts and reports, and never denies.
+    Shadow,
+    /// It does nothing.
+    Off,
+    /// What the rules file says.
+    AsWritten,
+}
+
+impl ModeChoice {
+    /// The mode; `None` for what the file says.
+    pub(crate) const fn mode(self) -> Option<Mode> {
+        match self {
+            ModeChoice::Enforce => Some(Mode::Enforce),
+            ModeChoice::Shadow => Some(Mode::Shadow),
+            ModeChoice::Off => Some(Mode::Off),
+            ModeChoice::AsWritten => None,
+        }
+    }
+}
