@@ -134,7 +134,7 @@ fn writes_to_known_keys_sweep_too_and_give_memory_back() {
         store.decide(&[Charge::new(&rule, &Key::from(&format!("old {number}")), &limit)]).unwrap();
     }
     let full = store.stats().table_bytes;
-    for _ in 0..1000 {
+    for _ in 0..4000 {
         clock.advance(Micros::from_secs(10));
         for number in 0..1_000 {
             store.decide(&[Charge::new(&rule, &Key::from(&format!("old {number}")), &limit)]).unwrap();
