@@ -111,6 +111,12 @@ tidegate_core::store_contract!(@tests InCluster::new();
         what_was_taken_from_a_window_that_has_passed_is_not_given_back
         only_the_last_in_a_shapers_queue_can_leave_it
     }
+    shadowing {
+        a_rule_in_the_shadow_is_decided_by_itself_and_never_denies
+        a_denied_request_takes_nothing_in_the_shadow
+        a_rule_in_the_shadow_has_a_receipt_of_its_own
+        a_request_may_be_governed_by_shadows_alone
+    }
     changing {
         a_penalty_puts_a_key_into_debt_and_a_credit_takes_it_out
         a_reset_key_is_as_good_as_new
