@@ -20,13 +20,26 @@ pub struct Charge<'a> {
     /// For how long the request can wait for a store that is not in this process; `None` leaves it to the store. Of the
     /// charges of one request, the shortest counts.
     pub deadline: Option<Micros>,
+    /// 0 if it counts. Any other number is one rule in the shadow: it tells the charges of one such rule from those of the
+    /// next (see [`groups`]).
+    pub group: u8,
+}
+
+/// The charges of a request that count, which come first, and then those of each rule in the shadow, which stand together.
+///
+/// The charges that count are those of group 0 up to the first of another group. Each run of charges of one group after
+/// that is a rule in the shadow.
+pub fn groups<'s, 'a>(charges: &'s [Charge<'a>]) -> (&'s [Charge<'a>], impl Iterator<Item = &'s [Charge<'a>]>) {
+    let counting = charges.iter().take_while(|charge| charge.group == 0).count();
+    let (counting, shadows) = charges.split_at(counting);
+    (counting, shadows.chunk_by(|one, other| one.group == other.group))
 }
 
 impl<'a> Charge<'a> {
     /// A charge of one, final at once.
     #[must_use]
     pub const fn new(rule: &'a RuleId, key: &'a Key<'a>, limit: &'a Limit) -> Charge<'a> {
-        Charge { rule, key, limit, cost: 1, reserve: None, deadline: None }
+        Charge { rule, key, limit, cost: 1, reserve: None, deadline: None, group: 0 }
     }
 
     /// The same charge at another cost.
@@ -45,6 +58,12 @@ impl<'a> Charge<'a> {
     #[must_use]
     pub fn deadline(self, deadline: impl Into<Micros>) -> Charge<'a> {
         Charge { deadline: Some(deadline.into()), ..self }
+    }
+
+    /// The same charge in another group.
+    #[must_use]
+    pub const fn group(self, group: u8) -> Charge<'a> {
+        Charge { group, ..self }
     }
 
     /// Whether admitting it takes something that is to be given back: a reserved cost or a slot.

@@ -108,7 +108,7 @@ impl<C: Clock> Gate<C> {
     }
 
     fn hold(&self, charge: &Charge<'_>) -> Result<Permit<C>, Refusal> {
-        let Answer { decisions, receipt } = self.store.decide(std::slice::from_ref(charge))?;
+        let Answer { decisions, receipt, .. } = self.store.decide(std::slice::from_ref(charge))?;
         match decisions.iter().find(|decision| !decision.is_allowed()) {
             Some(denied) => Err(Refusal::Denied(*denied)),
             None => Ok(Permit::new(Arc::clone(&self.store), receipt)),

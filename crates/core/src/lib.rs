@@ -61,7 +61,7 @@ mod time;
 mod verdict;
 pub mod yaml;
 
-pub use charge::Charge;
+pub use charge::{Charge, groups};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Outcome};
 pub use facts::{Fact, Facts, Request};

@@ -1,6 +1,7 @@
 //! Where state lives.
 
 use std::future::Future;
+use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -16,15 +17,24 @@ pub type Decisions = SmallVec<[Decision; 4]>;
 /// A store's answer to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// One decision for each charge, in their order. If any is not an [`Allow`](crate::Outcome::Allow), nothing was
-    /// charged at all, and the others say what they have left unspent.
+    /// One decision for each charge that counts, in their order. If any is not an [`Allow`](crate::Outcome::Allow), nothing
+    /// was charged at all, and the others say what they have left unspent.
     pub decisions: Decisions,
     /// What was taken that is to be given back; `None` if nothing was, or if the request was denied.
     pub receipt: Option<Receipt>,
+    /// For each rule in the shadow, in their order, what it would have answered. If the request was denied, that is what
+    /// peeking says, and nothing was taken.
+    pub shadows: Box<[Answer]>,
 }
 
 impl Answer {
-    /// Whether every charge was allowed, and so all were made.
+    /// An answer without anything in the shadow.
+    #[must_use]
+    pub fn new(decisions: Decisions, receipt: Option<Receipt>) -> Answer {
+        Answer { decisions, receipt, shadows: Box::default() }
+    }
+
+    /// Whether every charge that counts was allowed, and so all were made. What is in the shadow has no say.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.decisions.iter().all(Decision::is_allowed)
@@ -81,6 +91,15 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// What it means for those of the charges alone, which it counts from 0. `None` if only others' keys cannot be used: then
+    /// these can still be decided.
+    pub(crate) fn among(&self, some: Range<usize>) -> Option<StoreError> {
+        let StoreError::UnusableKey { charges, reason } = self else { return Some(self.clone()) };
+        let within = charges.iter().filter(|charge| some.contains(charge)).map(|charge| charge - some.start);
+        let charges: SmallVec<[usize; 2]> = within.collect();
+        (!charges.is_empty()).then(|| StoreError::UnusableKey { charges, reason: reason.clone() })
+    }
+
     /// Whether what was asked for may have been done all the same. If not, it surely was not.
     #[must_use]
     pub const fn may_have_charged(&self) -> bool {
@@ -107,6 +126,10 @@ pub trait Store: Send + Sync {
 
     /// Decides all charges of one request together: if each is allowed all are made, otherwise none. A store that has to
     /// wait for its answer waits no longer than the shortest [deadline](Charge::deadline) among them.
+    ///
+    /// That is about the charges that count. Those of [rules in the shadow](crate::groups) come behind them in the same
+    /// question, and have no say. If the request is allowed, each such rule is decided by itself, all of its charges or none;
+    /// if it is denied, they are only looked at, each charge by itself.
     fn decide(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 
     /// Settles an admission at what it really cost: one number for each thing held, in the receipt's order. The
@@ -116,7 +139,7 @@ pub trait Store: Send + Sync {
     /// Lets the leases and reservations of a receipt run anew. `false` if any has already ended.
     fn renew(&self, receipt: &Receipt) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// What [`Store::decide`] would answer for each charge by itself, spending nothing.
+    /// What [`Store::decide`] would answer for each charge by itself, spending nothing, whatever its group.
     fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Decisions, StoreError>> + Send;
 
     /// Makes the charge's cost a penalty or a credit, and says how the key stands then.

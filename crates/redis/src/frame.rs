@@ -34,6 +34,7 @@ enum Operation {
     Penalty = 5,
     Credit = 6,
     Reset = 7,
+    DecideGroups = 8,
 }
 
 /// Decides `charges` together. What they hold is held under `id`.
@@ -79,6 +80,32 @@ pub(crate) fn give_back<'a>(
         draft.hold(names, &charge, id, number, (0, Some(0)));
     }
     draft.finish(Operation::Settle, Some(id))
+}
+
+/// Decides the charges that count, which are the first group, together, and then each group in the shadow by itself. What a
+/// group holds is held under the id that comes with it.
+pub(crate) fn decide_groups<'g, 'a: 'g>(
+    names: &Names,
+    groups: impl Iterator<Item = (&'g [Charge<'a>], ReceiptId)>,
+) -> Result<Frame, TooManyCharges> {
+    let (mut draft, mut ends) = (Draft::default(), Vec::new());
+    for (charges, id) in groups {
+        let mut held = 0;
+        for charge in charges {
+            let mut entry = Entry::of(&mut draft.keys, names, charge);
+            if charge.is_reserved() {
+                entry.hold = Some(draft.keys.add_other(names.hold(charge.key, id, held)));
+                entry.ttl = charge.reserve.map_or(0, |ttl| countable(ttl.get()));
+            }
+            held += usize::from(charge.is_held());
+            draft.entries.push(entry);
+        }
+        put(&mut ends, charges.len() as u64, 2);
+        ends.extend_from_slice(&id.get().to_be_bytes());
+    }
+    let mut frame = draft.finish(Operation::DecideGroups, None)?;
+    frame.body.extend(ends);
+    Ok(frame)
 }
 
 /// Asks what each of `charges` would be answered by itself.
@@ -181,8 +208,8 @@ struct Entry {
     cost: u64,
     hold: Option<Place>,
     ttl: u64,
-    /// For something held: where, how what it really cost compares to what was taken, and the difference.
-    held: Option<(u64, Ordering, u64)>,
+    /// For something held: where, and what it really cost.
+    held: Option<(u64, Option<u64>)>,
 }
 
 impl Entry {
@@ -229,20 +256,12 @@ const ENTRY: usize = 36;
 
 impl Draft {
     /// Something held: where, and what it really cost.
-    fn hold(
-        &mut self,
-        names: &Names,
-        charge: &Charge<'_>,
-        id: ReceiptId,
-        number: usize,
-        (mark, actual): (u64, Option<u64>),
-    ) {
+    fn hold(&mut self, names: &Names, charge: &Charge<'_>, id: ReceiptId, number: usize, held: (u64, Option<u64>)) {
         let mut entry = Entry::of(&mut self.keys, names, charge);
         if !charge.limit.holds_slots() {
             entry.hold = Some(self.keys.add_other(names.hold(charge.key, id, number)));
         }
-        let actual = actual.unwrap_or(charge.cost);
-        entry.held = Some((mark, actual.cmp(&charge.cost), actual.abs_diff(charge.cost)));
+        entry.held = Some(held);
         self.entries.push(entry);
     }
 
@@ -280,14 +299,15 @@ impl Entry {
         put(body, a, 6);
         put(body, b, 4);
         put(body, capacity, 7);
-        if let Some((mark, change, by)) = self.held {
+        if let Some((mark, actual)) = self.held {
+            let actual = actual.unwrap_or(self.cost);
             put(body, mark, 7);
-            body.push(match change {
+            body.push(match actual.cmp(&self.cost) {
                 Ordering::Equal => 0,
                 Ordering::Less => 1,
                 Ordering::Greater => 2,
             });
-            put(body, countable(by), 7);
+            put(body, countable(actual.abs_diff(self.cost)), 7);
         }
     }
 }

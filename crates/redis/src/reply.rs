@@ -18,24 +18,30 @@ pub(crate) enum ReplyError {
     Unreadable,
 }
 
+/// The decisions on charges, and the marks of those that are held if all are made.
+pub(crate) type Decided = (Decisions, SmallVec<[Mark; 2]>);
+
 /// The decisions on charges, and the marks of those that are held.
-pub(crate) fn decisions_and_marks(
-    reply: &[u8],
-    charges: &[Charge<'_>],
-) -> Result<(Decisions, SmallVec<[Mark; 2]>), ReplyError> {
+pub(crate) fn decisions_and_marks(reply: &[u8], charges: &[Charge<'_>]) -> Result<Decided, ReplyError> {
     let mut reader = Reader::of(reply)?;
-    let mut decisions = Decisions::new();
-    for charge in charges {
-        decisions.push(reader.decision(charge.limit)?);
-    }
-    let mut marks = SmallVec::new();
-    if decisions.iter().all(Decision::is_allowed) {
-        for _ in charges.iter().filter(|charge| charge.is_held()) {
-            marks.push(Mark(reader.number(7)?, reader.number(4)?));
-        }
+    let decided = reader.decided(charges, true)?;
+    reader.end()?;
+    Ok(decided)
+}
+
+/// The same for each of several groups, of which the first is the one that counts.
+pub(crate) fn groups<'g, 'a: 'g>(
+    reply: &[u8],
+    groups: impl Iterator<Item = &'g [Charge<'a>]>,
+) -> Result<Vec<Decided>, ReplyError> {
+    let mut reader = Reader::of(reply)?;
+    let mut decided: Vec<Decided> = Vec::new();
+    for charges in groups {
+        let goes_ahead = decided.first().is_none_or(|(counting, _)| counting.iter().all(Decision::is_allowed));
+        decided.push(reader.decided(charges, goes_ahead)?);
     }
     reader.end()?;
-    Ok((decisions, marks))
+    Ok(decided)
 }
 
 /// The decisions on charges, each by itself.
@@ -126,6 +132,20 @@ impl<'a> Reader<'a> {
         let (bytes, rest) = self.rest.split_at_checked(width).ok_or(ReplyError::Unreadable)?;
         self.rest = rest;
         Ok(bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)))
+    }
+
+    /// Decisions on charges, and, if they are made where all are allowed, the marks of those that are held.
+    fn decided(&mut self, charges: &[Charge<'_>], are_made: bool) -> Result<Decided, ReplyError> {
+        let (mut decisions, mut marks) = (Decisions::new(), SmallVec::new());
+        for charge in charges {
+            decisions.push(self.decision(charge.limit)?);
+        }
+        if are_made && decisions.iter().all(Decision::is_allowed) {
+            for _ in charges.iter().filter(|charge| charge.is_held()) {
+                marks.push(Mark(self.number(7)?, self.number(4)?));
+            }
+        }
+        Ok((decisions, marks))
     }
 
     fn decision(&mut self, limit: &Limit) -> Result<Decision, ReplyError> {

@@ -3,6 +3,7 @@
 mod apart;
 mod giving_back;
 mod several;
+mod shadows;
 
 pub use self::giving_back::GivenBack;
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 use tidegate_core::limit::Mark;
 use tidegate_core::{
     Adjustment, Answer, Charge, Clock, Decision, Decisions, Held, Key, Receipt, ReceiptId, RuleId, Settlement, Store,
-    StoreError,
+    StoreError, groups,
 };
 use tokio::runtime::Handle;
 
@@ -94,17 +95,16 @@ impl RedisStore {
         Ok(self.link.call(frame, deadline).await?)
     }
 
-    /// The shortest of the charges' deadlines, or the store's own if they have none.
+    /// The shortest of the charges' deadlines, or the store's own if they have none. What is in the shadow waits for as long
+    /// as what counts does.
     fn deadline(&self, charges: &[Charge<'_>]) -> Duration {
+        let (counting, _) = groups(charges);
+        let charges = if counting.is_empty() { charges } else { counting };
         charges.iter().filter_map(|charge| charge.deadline).min().map_or(self.deadline, Duration::from)
     }
-}
 
-impl Store for RedisStore {
-    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        if charges.is_empty() {
-            return Ok(Answer { decisions: Decisions::new(), receipt: None });
-        }
+    /// Decides charges that all count, of which there is at least one.
+    async fn decide_together(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
         if let Some(parts) = self.apart(charges.iter().map(|charge| charge.key)) {
             // In a box, so that requests which lie together do not make room for those that do not.
             return Box::pin(self.decide_apart(charges, parts)).await;
@@ -114,7 +114,22 @@ impl Store for RedisStore {
         let (decisions, marks) = reply::decisions_and_marks(&reply, charges).map_err(unusable)?;
         let held = charges.iter().filter(|charge| charge.is_held()).zip(marks);
         let held: Vec<Held> = held.map(|(charge, mark)| held_by(charge, mark)).collect();
-        Ok(Answer { decisions, receipt: (!held.is_empty()).then_some(Receipt { id, held }) })
+        Ok(Answer::new(decisions, (!held.is_empty()).then_some(Receipt { id, held })))
+    }
+}
+
+impl Store for RedisStore {
+    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+        if charges.is_empty() {
+            return Ok(Answer::new(Decisions::new(), None));
+        }
+        if charges.iter().any(|charge| charge.group > 0) {
+            let (counting, shadows) = groups(charges);
+            let groups = std::iter::once(counting).chain(shadows).collect();
+            // In a box, so that requests without shadows do not make room for those with.
+            return Box::pin(self.decide_groups(charges, groups)).await;
+        }
+        self.decide_together(charges).await
     }
 
     async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {

@@ -47,6 +47,7 @@ pub mod deciding;
 pub mod faulty;
 pub mod holding;
 pub mod racing;
+pub mod shadowing;
 pub mod traces;
 
 use std::fmt::Debug;
@@ -198,6 +199,12 @@ macro_rules! store_contract {
                 a_denied_request_holds_nothing
                 what_was_taken_from_a_window_that_has_passed_is_not_given_back
                 only_the_last_in_a_shapers_queue_can_leave_it
+            }
+            shadowing {
+                a_rule_in_the_shadow_is_decided_by_itself_and_never_denies
+                a_denied_request_takes_nothing_in_the_shadow
+                a_rule_in_the_shadow_has_a_receipt_of_its_own
+                a_request_may_be_governed_by_shadows_alone
             }
             changing {
                 a_penalty_puts_a_key_into_debt_and_a_credit_takes_it_out

@@ -2,17 +2,71 @@
 
 use smallvec::SmallVec;
 
-use super::fallback::{Lack, Taking, Terms};
+use super::fallback::{self, Lack, Taking, Terms};
 use super::ruling::{Decided, DecidedBy};
-use super::{Charges, Limiter};
-use crate::charge::Charge;
+use super::{Charges, Limiter, Ruling, enforced, shadows};
+use crate::charge::{Charge, groups};
 use crate::clock::Clock;
+use crate::rules::{Matched, Mode};
 use crate::store::{Adjustment, Answer, Decisions, Store, StoreError};
 
 /// The most keys that one call tells the store of.
 const MOST_REPORTED: usize = 128;
 
 impl<S: Store, C: Clock> Limiter<S, C> {
+    /// Decides a request that the store could not decide in one go: rule by rule for those in the shadow.
+    pub(super) async fn check_after(
+        &self,
+        error: &StoreError,
+        matched: &Matched<'_, '_>,
+        charges: &[Charge<'_>],
+        ruling: &mut Ruling,
+    ) {
+        let (counting, in_shadow) = groups(charges);
+        if !counting.is_empty() {
+            let terms = fallback::terms(enforced(matched));
+            let decided = self.decide_group(error.among(0..counting.len()), counting, &terms, Taking::All).await;
+            self.count(&decided);
+            ruling.add(Mode::Enforce, counting, (&decided.decisions, &decided.by), decided.receipts);
+        }
+        let mut first = counting.len();
+        let rules = shadows(matched).filter(|rule| rule.charges().next().is_some());
+        for (shadow, rule) in in_shadow.zip(rules) {
+            let terms = fallback::terms(std::iter::once(rule));
+            // A request that does not go ahead would not have been charged to this rule either.
+            let taking = if ruling.is_allowed() { Taking::All } else { Taking::Nothing };
+            let error = error.among(first..first + shadow.len());
+            let alone: Charges<'_> = shadow.iter().map(|charge| charge.group(0)).collect();
+            let decided = self.decide_group(error, &alone, &terms, taking).await;
+            ruling.add(Mode::Shadow, shadow, (&decided.decisions, &decided.by), decided.receipts);
+            first += shadow.len();
+        }
+    }
+
+    /// Decides the charges of a group by the terms of their rules, or by the store if it has failed for others only.
+    async fn decide_group(
+        &self,
+        error: Option<StoreError>,
+        charges: &[Charge<'_>],
+        terms: &[Terms<'_>],
+        taking: Taking,
+    ) -> Decided {
+        if let Some(error) = error {
+            return self.decide_after(error, charges, terms, taking).await;
+        }
+        let decided = match taking {
+            Taking::All => self.store.decide(charges).await.map(Decided::from),
+            Taking::Nothing | Taking::NothingAsRefused => self.store.peek(charges).await.map(Decided::from),
+        };
+        match decided {
+            Ok(decided) => {
+                self.watch.answered(|| self.now());
+                decided
+            }
+            Err(error) => self.decide_after(error, charges, terms, taking).await,
+        }
+    }
+
     /// Decides charges that the store could not decide.
     pub(super) async fn decide_after(
         &self,
@@ -122,7 +176,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 }
 
 fn spending_nothing(decisions: Decisions) -> Answer {
-    Answer { decisions, receipt: None }
+    Answer::new(decisions, None)
 }
 
 /// A request's charges: those whose keys the store cannot use, and the others.

@@ -26,10 +26,10 @@ use std::task::{Context, Poll, Waker};
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
-use self::fallback::{Fallback, Taking};
+use self::fallback::Fallback;
 use self::health::Watch;
 use self::ruling::Decided;
-use crate::charge::Charge;
+use crate::charge::{Charge, groups};
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
 use crate::facts::Facts;
@@ -37,7 +37,7 @@ use crate::key::Key;
 use crate::memory::MemoryStore;
 use crate::receipt::{Receipt, Settlement};
 use crate::rules::{Matched, MatchedRule, Mode, RuleSet, Switches};
-use crate::store::{Answer, Store, StoreError};
+use crate::store::{Answer, Decisions, Store, StoreError};
 use crate::time::Timestamp;
 
 /// Decides requests by rules that may be replaced while it runs.
@@ -166,42 +166,64 @@ impl<S, C: Clock> Limiter<S, C> {
 type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Decides a request, and charges it if it may go ahead.
+    /// Decides a request, and charges it if it may go ahead. The store is asked once, whatever the number of its rules.
     pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
+        self.check_each(facts, |charge| charge).await
+    }
+
+    /// Decides a request by charges that are not quite those of its rules.
+    async fn check_each(
+        &self,
+        facts: &(impl Facts + Sync + ?Sized),
+        each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
+    ) -> Ruling {
         let generation = self.rules.load();
         let matched = generation.rules.matching(facts);
-        self.decide(&generation, &matched).await
+        self.decide_each(&generation, &matched, each).await
     }
 
     /// Decides a request whose rules were found already, for callers that want to know whom they charge: `matched` is what
     /// the [rules](Limiter::rules) of `generation` say of it.
     pub async fn decide(&self, generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
+        self.decide_each(generation, matched, |charge| charge).await
+    }
+
+    async fn decide_each(
+        &self,
+        generation: &Generation,
+        matched: &Matched<'_, '_>,
+        each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
+    ) -> Ruling {
         let mut ruling = Ruling::begin(generation, matched);
-        // A request that lacks a key is not charged for anything.
-        let charges: Charges<'_> = matched.charges().filter(|_| ruling.refused.is_none()).collect();
-        if !charges.is_empty() {
-            match self.store.decide(&charges).await {
-                Ok(Answer { decisions, receipt }) => {
-                    self.watch.answered(|| self.now());
-                    ruling.add(Mode::Enforce, &charges, (&decisions, &[]), receipt);
-                }
-                Err(error) => {
-                    let terms = fallback::terms(enforced(matched));
-                    // In a box, so that requests which the store decides do not make room for those that it does not.
-                    let decided = Box::pin(self.decide_after(error, &charges, &terms, Taking::All)).await;
-                    self.count(&decided);
-                    ruling.add(Mode::Enforce, &charges, (&decided.decisions, &decided.by), decided.receipts);
+        let charges: Charges<'_> = charges(matched, ruling.refused.is_some()).map(each).collect();
+        if charges.is_empty() {
+            return ruling;
+        }
+        let asked = match ruling.refused {
+            None => self.store.decide(&charges).await,
+            // It does not go ahead, whatever the rules in the shadow would say.
+            Some(_) => self.look_at_shadows(&charges).await,
+        };
+        match asked {
+            Ok(answer) => {
+                self.watch.answered(|| self.now());
+                let (counting, shadows) = groups(&charges);
+                ruling.add(Mode::Enforce, counting, (&answer.decisions, &[]), answer.receipt);
+                for (shadow, answer) in shadows.zip(answer.shadows) {
+                    ruling.add(Mode::Shadow, shadow, (&answer.decisions, &[]), answer.receipt);
                 }
             }
-        }
-        for rule in shadows(matched) {
-            let charges: Charges<'_> = rule.charges().collect();
-            // A request that does not go ahead would not have been charged to this rule either.
-            let taking = if ruling.is_allowed() { Taking::All } else { Taking::Nothing };
-            let decided = self.decide_as(&charges, || fallback::terms(std::iter::once(rule)), taking).await;
-            ruling.add(Mode::Shadow, &charges, (&decided.decisions, &decided.by), decided.receipts);
+            // In a box, so that requests which the store decides do not make room for those that it does not.
+            Err(error) => Box::pin(self.check_after(&error, matched, &charges, &mut ruling)).await,
         }
         ruling
+    }
+
+    async fn look_at_shadows(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+        let mut peeked = self.store.peek(charges).await?.into_iter();
+        let (_, shadows) = groups(charges);
+        let shadows = shadows.map(|shadow| Answer::new(peeked.by_ref().take(shadow.len()).collect(), None)).collect();
+        Ok(Answer { shadows, ..Answer::new(Decisions::new(), None) })
     }
 
     fn count(&self, decided: &Decided) {
@@ -266,6 +288,16 @@ fn at_once<T>(answer: impl Future<Output = T>) -> T {
         Poll::Ready(answer) => answer,
         Poll::Pending => unreachable!("the futures of a store in memory are ready at once"),
     }
+}
+
+/// What a request's rules charge, for the store to decide in one go: first those that are enforced, then each of those in
+/// the shadow. A request that lacks a key is not charged for anything.
+fn charges<'m>(matched: &'m Matched<'_, '_>, is_refused: bool) -> impl Iterator<Item = Charge<'m>> {
+    let counting = enforced(matched).filter(move |_| !is_refused).flat_map(MatchedRule::charges);
+    // Neighbours are told apart, and none is mistaken for what counts.
+    let groups = (1..=u8::MAX).cycle();
+    let shadow = |(rule, group): (&'m MatchedRule<'_, '_>, u8)| rule.charges().map(move |charge| charge.group(group));
+    counting.chain(shadows(matched).zip(groups).flat_map(shadow))
 }
 
 fn enforced<'m>(matched: &'m Matched<'_, '_>) -> impl Iterator<Item = &'m MatchedRule<'m, 'm>> {

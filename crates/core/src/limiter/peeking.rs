@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::fallback::{self, Taking, Terms};
 use super::ruling::Decided;
-use super::{Charges, Limiter, Ruling, enforced, shadows};
-use crate::charge::Charge;
+use super::{Charges, Limiter, Ruling, charges, enforced, shadows};
+use crate::charge::{Charge, groups};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::facts::Facts;
@@ -44,14 +44,16 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let generation = self.rules.load();
         let matched = generation.rules.matching(facts);
         let mut ruling = Ruling::begin(&generation, &matched);
-        let charges: Charges<'_> = matched.charges().filter(|_| ruling.refused.is_none()).collect();
-        let decided = self.standing(&charges, &fallback::terms(enforced(&matched))).await;
-        ruling.add(Mode::Enforce, &charges, (&decided.decisions, &decided.by), None);
-        for rule in shadows(&matched) {
-            let charges: Charges<'_> = rule.charges().collect();
-            let decided = self.standing(&charges, &fallback::terms(std::iter::once(rule))).await;
-            ruling.add(Mode::Shadow, &charges, (&decided.decisions, &decided.by), None);
-        }
+        let asked: Charges<'_> = charges(&matched, ruling.refused.is_some()).collect();
+        let counting = enforced(&matched).filter(|_| ruling.refused.is_none());
+        let terms = fallback::terms(counting.chain(shadows(&matched)));
+        // Each limit is looked at by itself, so all rules can be looked at in one go.
+        let Decided { decisions, by, .. } = self.standing(&asked, &terms).await;
+        let (counting, _) = groups(&asked);
+        let count = counting.len();
+        let ((decisions, of_shadows), (by, by_shadows)) = (decisions.split_at(count), by.split_at(count.min(by.len())));
+        ruling.add(Mode::Enforce, counting, (decisions, by), None);
+        ruling.add(Mode::Shadow, &asked[count..], (of_shadows, by_shadows), None);
         ruling
     }
 

@@ -155,7 +155,7 @@ impl Decided {
 }
 
 impl From<Answer> for Decided {
-    fn from(Answer { decisions, receipt }: Answer) -> Decided {
+    fn from(Answer { decisions, receipt, .. }: Answer) -> Decided {
         Decided { decisions, by: SmallVec::new(), receipts: receipt.into_iter().collect() }
     }
 }

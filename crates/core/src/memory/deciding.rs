@@ -9,7 +9,7 @@ use super::fingerprint::{Fingerprint, KeyHash};
 use super::ground::Slot;
 use super::holds::Hold;
 use super::shard::{Edit, Foreseen, Shard};
-use crate::charge::Charge;
+use crate::charge::{Charge, groups};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::key::Key;
@@ -57,7 +57,8 @@ enum Obstacle {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Decides all charges of one request together: if each is allowed all are made, otherwise none.
+    /// Decides all charges of one request together: if each is allowed all are made, otherwise none. Rules in the shadow
+    /// come after it, one after the other; one whose reservation cannot be remembered takes nothing.
     ///
     /// Several charges to one key under one rule are judged by their sum.
     ///
@@ -65,14 +66,35 @@ impl<C: Clock> MemoryStore<C> {
     /// [`StoreError::Full`] if a reservation cannot be remembered. Nothing was charged then.
     pub fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
         if let [charge] = charges
+            && charge.group == 0
             && !charge.is_held()
         {
-            return Ok(Answer { decisions: SmallVec::from_elem(self.decide_one(charge), 1), receipt: None });
+            return Ok(Answer::new(SmallVec::from_elem(self.decide_one(charge), 1), None));
+        }
+        let (counting, shadows) = groups(charges);
+        if counting.len() == charges.len() {
+            return self.decide_together(charges);
+        }
+        let mut answer = self.decide_together(counting)?;
+        let is_allowed = answer.is_allowed();
+        let look = |shadow: &[Charge<'_>]| Answer::new(self.peek(shadow), None);
+        answer.shadows = shadows
+            .map(|shadow| match is_allowed {
+                true => self.decide_together(shadow).unwrap_or_else(|_full| look(shadow)),
+                false => look(shadow),
+            })
+            .collect();
+        Ok(answer)
+    }
+
+    fn decide_together(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+        if charges.is_empty() {
+            return Ok(Answer::new(Decisions::new(), None));
         }
         let mut places = self.places_of(charges);
         let mut decisions = Decisions::new();
         if self.decide_known(charges, &places, &mut decisions) {
-            return Ok(Answer { decisions, receipt: None });
+            return Ok(Answer::new(decisions, None));
         }
         loop {
             match self.try_decide(charges, &places) {
@@ -183,7 +205,7 @@ impl<C: Clock> MemoryStore<C> {
                 }
             }
             let receipt = self.make(charges, places, &mut locked, now);
-            return Ok(Answer { decisions, receipt });
+            return Ok(Answer::new(decisions, receipt));
         }
         for ((charge, &Place { of, .. }), decision) in charges.iter().zip(places).zip(&mut decisions) {
             let left = locked.shard(self.shard_number(of)).edit(of, charge.limit, now, |state| {
@@ -194,7 +216,7 @@ impl<C: Clock> MemoryStore<C> {
                 *decision = left;
             }
         }
-        Ok(Answer { decisions, receipt: None })
+        Ok(Answer::new(decisions, None))
     }
 
     /// Makes sure that the keys that are new can be added, all of them.

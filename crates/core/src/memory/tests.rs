@@ -55,7 +55,7 @@ impl Store for Torn {
                 self.0.store.adjust(charge, Adjustment::Penalty);
             }
         }
-        Ok(Answer { decisions, receipt: None })
+        Ok(Answer::new(decisions, None))
     }
 
     async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {

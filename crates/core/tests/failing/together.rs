@@ -107,6 +107,9 @@ struct Model {
     /// When the first failure was, and the last.
     outage: Option<(Timestamp, Timestamp)>,
     unknown: u64,
+    /// Whether a store whose answer was lost has denied the request: it then takes nothing in the shadow either, whatever is
+    /// decided without it.
+    denied_there: bool,
 }
 
 type Said = Vec<(Decision, DecidedBy)>;
@@ -121,6 +124,7 @@ impl Model {
             fault: None,
             outage: None,
             unknown: 0,
+            denied_there: false,
         }
     }
 
@@ -130,6 +134,7 @@ impl Model {
             (0..self.rules.len()).filter(wanted).collect::<Vec<_>>()
         };
         let (enforced, shadows) = (numbers(false), numbers(true));
+        self.denied_there = false;
         let mut said = self.decide(&enforced, user, cost, true, now);
         let allowed = said.iter().all(|(decision, _)| decision.is_allowed());
         for number in shadows {
@@ -153,7 +158,9 @@ impl Model {
                 return decisions.into_iter().map(|decision| (decision, DecidedBy::Store)).collect();
             }
             Some(Fault::AnswerLost) => {
-                self.shared.decide(&asked, cost, take, now);
+                let there = self.shared.decide(&asked, cost, !self.denied_there, now);
+                let counts = numbers.iter().all(|&number| !self.rules[number].0.shadow);
+                self.denied_there |= counts && !there.iter().all(Decision::is_allowed);
             }
             Some(_) => {}
         }

@@ -1,6 +1,7 @@
 -- Deciding and peeking. An operation takes the plan of a request and how many of KEYS come before its own, and returns
 -- the reply.
 local CHARGE, FIRST_CHARGE = '>BI2I7I2I7I6I4I7', 8
+local DECIDE_GROUPS = 8
 
 -- Reads a charge, and says where the next one begins.
 local function read_charge(body, at)
@@ -13,17 +14,34 @@ local function read_charge(body, at)
   return charge, at
 end
 
--- The charges that a plan asks to decide. `up_to` is the cost of a charge and of those before it to the same key.
-local function read_charges(plan)
-  local charges, sums, at = {}, {}, FIRST_CHARGE
-  for number = 1, plan.count do
-    local charge
-    charge, at = read_charge(plan.body, at)
+-- Says of charges that are decided together what each comes to with those before it to the same key.
+local function sum_up(charges, first, last)
+  local sums = {}
+  for number = first, last do
+    local charge = charges[number]
     local sum = sums[charge.key]
     charge.is_repeated, charge.up_to = sum ~= nil, charge.cost + (sum or 0)
-    charges[number], sums[charge.key] = charge, charge.up_to
+    sums[charge.key] = charge.up_to
   end
+end
+
+-- The charges of a plan, and where the groups of charges begin that are decided together.
+local function read_charges(plan)
+  local charges, at = {}, FIRST_CHARGE
+  for number = 1, plan.count do charges[number], at = read_charge(plan.body, at) end
   plan.charges = charges
+  if plan.operation ~= DECIDE_GROUPS then
+    sum_up(charges, 1, plan.count)
+    return charges
+  end
+  local groups, first = {}, 1
+  while at <= #plan.body do
+    local last = first + unpack_from('>I2', plan.body, at) - 1
+    groups[#groups + 1] = { first = first, last = last, id = sub(plan.body, at + 2, at + 17) }
+    sum_up(charges, first, last)
+    first, at = last + 1, at + 18
+  end
+  plan.groups = groups
   return charges
 end
 
@@ -85,12 +103,11 @@ end
 
 local answers = {}
 
-local function decide(plan, before)
-  local charges = plan.charges or read_charges(plan)
-  local foreign, count, all_allowed = locate(charges, before), plan.count, true
-  if foreign then return foreign end
-  if count == 1 and not charges[1].is_held then return decide_alone(charges[1]) end
-  for number = 1, count do
+-- Decides the charges from one number to another together. Returns the answers, and the marks of those that are held if
+-- all are made.
+local function decide_together(charges, first, last, id)
+  local all_allowed = true
+  for number = first, last do
     local charge = charges[number]
     local state, moved = look_up(charge)
     local outcome, remaining, reset, wait = charge.of.look(charge, moved or state, charge.up_to)
@@ -99,32 +116,62 @@ local function decide(plan, before)
     all_allowed = all_allowed and outcome == ALLOW
   end
   if all_allowed then
-    local id, reply = sub(plan.body, -16), '\0' .. table.concat(answers, '', 1, count)
-    for number = 1, count do
+    local reply = table.concat(answers, '', first, last)
+    for number = first, last do
       if charges[number].cost > 0 then reply = reply .. make(charges[number], id) end
     end
-    return reply
+    return reply, true
   end
   -- Nothing is charged: those that would have allowed it say what they have left.
-  for number = 1, count do
+  for number = first, last do
     local charge = charges[number]
     local state, moved = charge.state, charge.moved
     if charge.is_repeated then state, moved = look_up(charge) end
     state = resync(charge, state, moved)
     if charge.is_allowed then answers[number] = pack('>BI7I7I7', charge.of.look(charge, state, 0)) end
   end
-  return '\0' .. table.concat(answers, '', 1, count)
+  return table.concat(answers, '', first, last), false
 end
 
--- What each charge by itself would be answered.
-local function peek(plan, before)
-  local charges = plan.charges or read_charges(plan)
-  local foreign = locate(charges, before)
-  if foreign then return foreign end
-  for number, charge in ipairs(charges) do
+-- What each of the charges by itself would be answered.
+local function look_at(charges, first, last)
+  for number = first, last do
+    local charge = charges[number]
     local state, moved = look_up(charge)
     answers[number] = pack('>BI7I7I7', charge.of.look(charge, moved or state, charge.cost))
   end
-  return '\0' .. table.concat(answers, '', 1, plan.count)
+  return table.concat(answers, '', first, last)
+end
+
+local function decide(plan, before)
+  local charges = plan.charges or read_charges(plan)
+  local foreign = locate(charges, before)
+  if foreign then return foreign end
+  if plan.count == 1 and not charges[1].is_held then return decide_alone(charges[1]) end
+  return '\0' .. decide_together(charges, 1, plan.count, sub(plan.body, -16))
+end
+
+-- Decides the charges that count, and then each group in the shadow by itself.
+local function decide_groups(plan, before)
+  local charges = plan.charges or read_charges(plan)
+  local foreign = locate(charges, before)
+  if foreign then return foreign end
+  local counting = plan.groups[1]
+  local reply, goes_ahead = decide_together(charges, counting.first, counting.last, counting.id)
+  reply = '\0' .. reply
+  for number = 2, #plan.groups do
+    local group = plan.groups[number]
+    if goes_ahead then
+      reply = reply .. decide_together(charges, group.first, group.last, group.id)
+    else
+      reply = reply .. look_at(charges, group.first, group.last)
+    end
+  end
+  return reply
+end
+
+local function peek(plan, before)
+  local charges = plan.charges or read_charges(plan)
+  return locate(charges, before) or '\0' .. look_at(charges, 1, plan.count)
 end
 

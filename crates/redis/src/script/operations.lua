@@ -1,5 +1,5 @@
 -- What can be asked for, by number; most of it is made when it is first needed.
-local operations = { decide, peek }
+local operations = { decide, peek, [DECIDE_GROUPS] = decide_groups }
 
 local function operate(plan, before)
   local operation = plan.operation

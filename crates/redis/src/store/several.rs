@@ -91,7 +91,7 @@ impl RedisStore {
             }
         }
         if foreign.is_empty() {
-            return Ok(Answer { decisions: told.decisions, receipt: None });
+            return Ok(Answer::new(told.decisions, None));
         }
         Err(back.unless_unconfirmed(foreign_keys(foreign)))
     }
@@ -308,14 +308,14 @@ impl Drop for Taken<'_> {
 }
 
 /// What is known of each charge of a request.
-struct Told {
-    decisions: Decisions,
+pub(super) struct Told {
+    pub(super) decisions: Decisions,
     marks: SmallVec<[Mark; 4]>,
 }
 
 impl Told {
     /// Nothing is known yet, so nothing is promised.
-    fn nothing(charges: &[Charge<'_>]) -> Told {
+    pub(super) fn nothing(charges: &[Charge<'_>]) -> Told {
         let outcome = Outcome::Allow { delay: Micros::ZERO };
         let unknown = |charge: &Charge<'_>| Decision {
             outcome,
@@ -346,6 +346,6 @@ impl Told {
     fn admission(self, charges: &[Charge<'_>], id: ReceiptId) -> Answer {
         let held = charges.iter().zip(self.marks).filter(|(charge, _)| charge.is_held());
         let held: Vec<Held> = held.map(|(charge, mark)| held_by(charge, mark)).collect();
-        Answer { decisions: self.decisions, receipt: (!held.is_empty()).then_some(Receipt { id, held }) }
+        Answer::new(self.decisions, (!held.is_empty()).then_some(Receipt { id, held }))
     }
 }

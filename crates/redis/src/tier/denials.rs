@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ahash::RandomState;
 use smallvec::SmallVec;
-use tidegate_core::{Answer, Charge, Decision, Key, Limit, Micros, Outcome, RuleId, Timestamp};
+use tidegate_core::{Answer, Charge, Decision, Key, Limit, Micros, Outcome, RuleId, Timestamp, groups};
 
 use super::Settings;
 use super::countdown::{refusal, standing};
@@ -110,7 +110,8 @@ impl Denials {
         for charge in charges {
             let of = self.fingerprint(charge.rule, charge.key);
             // Several charges to one key are judged by their sum.
-            let earlier = seen.iter().rfind(|earlier| earlier.of == of).map_or(0, |earlier| earlier.cost);
+            let mut before = seen.iter().zip(charges).filter(|(_, other)| other.group == charge.group);
+            let earlier = before.rfind(|(earlier, _)| earlier.of == of).map_or(0, |(earlier, _)| earlier.cost);
             let cost = charge.cost.saturating_add(earlier);
             let set = self.set(of);
             let known = set.known.iter().find(|known| known.of == of && known.holds(charge, now));
@@ -129,8 +130,28 @@ impl Denials {
         asked: Timestamp,
         answered: Timestamp,
     ) {
+        let (counting, shadows) = groups(charges);
+        let (of_counting, mut rest) = seen.split_at(counting.len().min(seen.len()));
         let denied = !answer.is_allowed();
-        for ((charge, seen), decision) in charges.iter().zip(seen).zip(&answer.decisions) {
+        self.learn_group(counting, of_counting, &answer.decisions, denied, asked, answered);
+        for (shadow, told) in shadows.zip(&answer.shadows) {
+            let (seen, others) = rest.split_at(shadow.len().min(rest.len()));
+            rest = others;
+            self.learn_group(shadow, seen, &told.decisions, denied || !told.is_allowed(), asked, answered);
+        }
+    }
+
+    /// Learns from the decisions on charges that were made together, or, if any of them was denied, not made.
+    fn learn_group(
+        &self,
+        charges: &[Charge<'_>],
+        seen: &[Seen],
+        decisions: &[Decision],
+        denied: bool,
+        asked: Timestamp,
+        answered: Timestamp,
+    ) {
+        for ((charge, seen), decision) in charges.iter().zip(seen).zip(decisions) {
             let mut set = self.set(seen.of);
             if denied && set.changes != seen.changes {
                 continue;

@@ -16,7 +16,8 @@
 //!   may have grown since.
 //! - Of the request's *other* charges, those that do not deny from memory, only what the store said of their keys within the
 //!   same moment is known, and else nothing: `remaining` is then 0. One of them may deny too, and for longer: whoever comes
-//!   back when told is told then.
+//!   back when told is told then. The same goes for rules in the shadow: they have no say, so that they do not make the
+//!   store be asked either.
 //!
 //! # What could make it wrong, and for how long
 //! Nothing that happens in this process: settling, renewing, credits, penalties and resets forget what was remembered of
@@ -45,7 +46,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    Adjustment, Answer, Charge, Clock, Decision, Decisions, Key, Micros, Receipt, RuleId, Settlement, Store, StoreError,
+    Adjustment, Answer, Charge, Clock, Decision, Decisions, Key, Micros, Receipt, RuleId, Settlement, Store,
+    StoreError, groups,
 };
 
 use self::denials::{Denials, Seen};
@@ -144,9 +146,13 @@ impl<S: Store, C: Clock> Store for Tier<S, C> {
     async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
         let asked = self.clock.now();
         let seen: SmallVec<[Seen; 4]> = self.denials.look(charges, asked);
-        if seen.iter().any(Seen::is_denied) {
+        let (counting, shadows) = groups(charges);
+        if seen.iter().take(counting.len()).any(Seen::is_denied) {
             self.spared.fetch_add(1, Ordering::Relaxed);
-            return Ok(Answer { decisions: seen.iter().map(|seen| seen.told).collect(), receipt: None });
+            let mut told = seen.iter().map(|seen| seen.told);
+            let mut tell = |group: &[Charge<'_>]| Answer::new(told.by_ref().take(group.len()).collect(), None);
+            let counting = tell(counting);
+            return Ok(Answer { shadows: shadows.map(tell).collect(), ..counting });
         }
         self.asked.fetch_add(1, Ordering::Relaxed);
         let answer = self.store.decide(charges).await?;

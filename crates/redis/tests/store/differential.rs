@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use tidegate_core::{
     Adjustment, Charge, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId, Settlement, Store, Timestamp,
+    groups,
 };
 use tidegate_redis::RedisStore;
 
@@ -54,6 +55,8 @@ struct Asked {
     limit: Index,
     cost: Cost,
     reserve: Option<u64>,
+    /// Of the question.
+    group: u8,
 }
 
 #[derive(Clone, Debug)]
@@ -84,13 +87,22 @@ fn asked() -> impl Strategy<Value = Asked> {
     let reserve =
         prop::option::weighted(0.3, prop_oneof![0_u64..3, 1_000_u64..100_000_000, Just(3_600_000_000), Just(u64::MAX)]);
     (any::<Index>(), any::<Index>(), any::<Index>(), costs(), reserve)
-        .prop_map(|(rule, key, limit, cost, reserve)| Asked { rule, key, limit, cost, reserve })
+        .prop_map(|(rule, key, limit, cost, reserve)| Asked { rule, key, limit, cost, reserve, group: 0 })
+}
+
+/// What counts, if anything does, and up to three rules in the shadow.
+fn with_shadows() -> impl Strategy<Value = Vec<Asked>> {
+    prop::collection::vec((asked(), 0_u8..4), 1..7).prop_map(|mut all| {
+        all.sort_by_key(|(_, group)| *group);
+        all.into_iter().map(|(asked, group)| Asked { group, ..asked }).collect()
+    })
 }
 
 fn acts() -> impl Strategy<Value = Act> {
     let several = prop_oneof![
         4 => prop::collection::vec(asked(), 1),
         3 => prop::collection::vec(asked(), 2..5),
+        2 => with_shadows(),
     ];
     prop_oneof![
         12 => several.prop_map(Act::Decide),
@@ -101,6 +113,9 @@ fn acts() -> impl Strategy<Value = Act> {
         1 => (any::<Index>(), any::<Index>()).prop_map(|(rule, key)| Act::Reset { rule, key }),
     ]
 }
+
+/// Which rule, key and limit, at what cost, reserved for how long, and in which group.
+type Resolved = (usize, usize, Limit, u64, Option<Micros>, u8);
 
 /// The same admission, as each store told of it.
 struct Admission {
@@ -172,7 +187,7 @@ impl Both {
         self.clock.set(now);
     }
 
-    fn resolve(&mut self, asked: &[Asked]) -> Vec<(usize, usize, Limit, u64, Option<Micros>)> {
+    fn resolve(&mut self, asked: &[Asked]) -> Vec<Resolved> {
         let mut resolved = Vec::new();
         for asked in asked {
             let (rule, key) = (asked.rule.index(self.rules.len()), asked.key.index(self.keys.len()));
@@ -183,8 +198,9 @@ impl Both {
             let limit = self.rules[rule].1.limits[limit];
             let (cost, reserve) = (asked.cost.of(&limit), asked.reserve.map(Micros::new));
             let reserved = reserve.map_or(String::new(), |ttl| format!(", reserved for {}", ttl.get()));
-            self.told.push(format!("    {cost} of rule {rule}, key {key}, {limit}{reserved}"));
-            resolved.push((rule, key, limit, cost, reserve));
+            let group = asked.group;
+            self.told.push(format!("    {cost} of rule {rule}, key {key}, {limit}{reserved}, group {group}"));
+            resolved.push((rule, key, limit, cost, reserve, group));
         }
         resolved
     }
@@ -197,24 +213,30 @@ impl Both {
                 let charges = self.charges(&resolved);
                 let in_memory = self.memory.decide(&charges).unwrap();
                 let in_redis = self.ask(self.redis.decide(&charges));
-                prop_assert_eq!(&in_memory.decisions, &in_redis.decisions, "{:?}", charges);
-                in_memory.decisions.iter().for_each(|decision| hands.heed(decision));
-                let admission = match (in_memory.receipt, in_redis.receipt) {
-                    (Some(in_memory), Some(in_redis)) => {
-                        prop_assert_eq!(&in_memory.held, &in_redis.held);
-                        let ttl = charges
-                            .iter()
-                            .filter(|charge| charge.is_reserved())
-                            .filter_map(|charge| charge.reserve)
-                            .min();
-                        let may_cost_more = resolved.iter().all(|(rule, ..)| self.rules[*rule].1.same_shape);
-                        let expires = ttl.map(|ttl| (hands.now() + ttl, ttl));
-                        Some(Admission { in_memory, in_redis, expires, may_cost_more })
+                let (counting, shadows) = groups(&charges);
+                prop_assert_eq!(in_memory.shadows.len(), in_redis.shadows.len());
+                let in_shadow = in_memory.shadows.iter().zip(&in_redis.shadows);
+                let mut admissions = Vec::new();
+                for (charges, (in_memory, in_redis)) in
+                    std::iter::once((counting, (&in_memory, &in_redis))).chain(shadows.zip(in_shadow))
+                {
+                    prop_assert_eq!(&in_memory.decisions, &in_redis.decisions, "{:?}", charges);
+                    in_memory.decisions.iter().for_each(|decision| hands.heed(decision));
+                    match (&in_memory.receipt, &in_redis.receipt) {
+                        (Some(in_memory), Some(in_redis)) => {
+                            prop_assert_eq!(&in_memory.held, &in_redis.held);
+                            let reserved = charges.iter().filter(|charge| charge.is_reserved());
+                            let ttl = reserved.filter_map(|charge| charge.reserve).min();
+                            let may_cost_more = resolved.iter().all(|(rule, ..)| self.rules[*rule].1.same_shape);
+                            let expires = ttl.map(|ttl| (hands.now() + ttl, ttl));
+                            let (in_memory, in_redis) = (in_memory.clone(), in_redis.clone());
+                            admissions.push(Admission { in_memory, in_redis, expires, may_cost_more });
+                        }
+                        (None, None) => {}
+                        (one, other) => return Err(TestCaseError::fail(format!("{one:?} but {other:?}"))),
                     }
-                    (None, None) => None,
-                    (one, other) => return Err(TestCaseError::fail(format!("{one:?} but {other:?}"))),
-                };
-                self.admissions.extend(admission);
+                }
+                self.admissions.extend(admissions);
             }
             Act::Peek(asked) => {
                 let resolved = self.resolve(asked);
@@ -298,9 +320,10 @@ impl Both {
         Ok(())
     }
 
-    fn charges<'a>(&'a self, resolved: &'a [(usize, usize, Limit, u64, Option<Micros>)]) -> Vec<Charge<'a>> {
-        let charge = |(rule, key, limit, cost, reserve): &'a (usize, usize, Limit, u64, Option<Micros>)| Charge {
+    fn charges<'a>(&'a self, resolved: &'a [Resolved]) -> Vec<Charge<'a>> {
+        let charge = |(rule, key, limit, cost, reserve, group): &'a Resolved| Charge {
             reserve: *reserve,
+            group: *group,
             ..Charge::new(&self.rules[*rule].0, &self.keys[*key], limit).cost(*cost)
         };
         resolved.iter().map(charge).collect()

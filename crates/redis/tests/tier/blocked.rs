@@ -15,7 +15,7 @@ const REQUESTS: u64 = 100_000;
 const LIMIT: u64 = 10;
 
 /// How often the script was called, as the server counts.
-fn calls(server: &Server) -> u64 {
+pub(crate) fn calls(server: &Server) -> u64 {
     let stats: String = server.run(&["INFO", "commandstats"]);
     let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
     line.and_then(|line| line.split(['=', ',']).nth(1)).map_or(0, |calls| calls.parse().unwrap())

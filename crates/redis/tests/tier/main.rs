@@ -2,7 +2,7 @@
 //!
 //! [`contract`] puts it through the suite that every store must pass, [`differential`] through random traffic beside a
 //! store without it, [`fleet`] through what other nodes do behind its back, [`flood`] through attacks, [`blocked`] through
-//! one against a real server.
+//! one against a real server, and [`shadowed`] through rules in the shadow there.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod blocked;
@@ -13,4 +13,5 @@ mod flood;
 mod redis_server;
 #[path = "../support/mod.rs"]
 mod servers;
+mod shadowed;
 mod support;

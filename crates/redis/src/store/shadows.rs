@@ -1,0 +1,73 @@
+//! Requests with rules in the shadow: one question for all of them.
+//!
+//! The exception is a request whose keys lie in several slots of a cluster. What counts is decided first, and then all rules
+//! in the shadow at once, within what is left of the request's time. The request is charged by then, so a rule in the shadow
+//! that cannot be decided is no error: nothing is known of it.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::limit::Mark;
+use tidegate_core::{Answer, Charge, Decisions, Held, Micros, Receipt, ReceiptId, Store, StoreError};
+use tokio::time::Instant;
+
+use super::apart::all;
+use super::several::Told;
+use super::{RedisStore, held_by, unusable};
+use crate::{frame, reply};
+
+type Marks = SmallVec<[Mark; 2]>;
+
+/// The charges that count, then those of each rule in the shadow.
+pub(super) type Groups<'g, 'a> = SmallVec<[&'g [Charge<'a>]; 4]>;
+
+impl RedisStore {
+    pub(super) async fn decide_groups(
+        &self,
+        charges: &[Charge<'_>],
+        groups: Groups<'_, '_>,
+    ) -> Result<Answer, StoreError> {
+        if self.apart(charges.iter().map(|charge| charge.key)).is_some() {
+            // In a box, so that requests which lie together do not make room for those that do not.
+            return Box::pin(self.decide_groups_apart(&groups, self.deadline(charges))).await;
+        }
+        let id = |group: &&[Charge<'_>]| match group.iter().any(Charge::is_held) {
+            true => self.receipts.draw(),
+            false => ReceiptId::ANONYMOUS,
+        };
+        let ids: SmallVec<[ReceiptId; 4]> = groups.iter().map(id).collect();
+        let frame = frame::decide_groups(&self.names, groups.iter().copied().zip(ids.iter().copied()))?;
+        let reply = self.ask(frame, self.deadline(charges)).await?;
+        let decided = reply::groups(&reply, groups.iter().copied()).map_err(unusable)?;
+        let answer = |((group, id), (decisions, marks)): ((&&[Charge<'_>], ReceiptId), (Decisions, Marks))| {
+            let held = group.iter().filter(|charge| charge.is_held()).zip(marks);
+            let held: Vec<Held> = held.map(|(charge, mark)| held_by(charge, mark)).collect();
+            Answer::new(decisions, (!held.is_empty()).then_some(Receipt { id, held }))
+        };
+        let mut answers = groups.iter().zip(ids).zip(decided).map(answer);
+        let counting = answers.next().unwrap_or_else(|| Answer::new(Decisions::new(), None));
+        Ok(Answer { shadows: answers.collect(), ..counting })
+    }
+
+    async fn decide_groups_apart(&self, groups: &Groups<'_, '_>, time: Duration) -> Result<Answer, StoreError> {
+        let begun = Instant::now();
+        let (counting, shadows) = groups.split_first().map_or((&[][..], &[][..]), |(first, rest)| (*first, rest));
+        let counting = match counting {
+            [] => Answer::new(Decisions::new(), None),
+            counting => self.decide_together(counting).await?,
+        };
+        let (goes_ahead, left) = (counting.is_allowed(), time.saturating_sub(begun.elapsed()));
+        let shadows = all(shadows.iter().map(|shadow| self.decide_shadow(shadow, goes_ahead, left))).await;
+        Ok(Answer { shadows: shadows.into(), ..counting })
+    }
+
+    async fn decide_shadow(&self, shadow: &[Charge<'_>], goes_ahead: bool, left: Duration) -> Answer {
+        let alone: SmallVec<[Charge<'_>; 4]> =
+            shadow.iter().map(|charge| charge.group(0).deadline(Micros::from(left))).collect();
+        let answer = match goes_ahead {
+            true => self.decide_together(&alone).await,
+            false => self.peek(&alone).await.map(|decisions| Answer::new(decisions, None)),
+        };
+        answer.unwrap_or_else(|_| Answer::new(Told::nothing(shadow).decisions, None))
+    }
+}
