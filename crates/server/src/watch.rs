@@ -12,7 +12,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tidegate_core::rules::{Diagnostics, Loaded, load, rules_files};
 
 /// How often the contents are looked at when nothing is said to have changed.
@@ -55,8 +56,10 @@ impl Watch {
         let following = Following::new(paths, files);
         let says = wake.clone();
         // Where the system cannot say what has changed, looking twice a second is still good enough.
-        let watcher = notify::recommended_watcher(move |_| {
-            let _ = says.send(Wake::Look);
+        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            if event.as_ref().map_or(true, is_change) {
+                let _ = says.send(Wake::Look);
+            }
         });
         let mut watcher = watcher.ok();
         following.subscribe(watcher.as_mut());
@@ -78,6 +81,15 @@ impl Drop for Watch {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// Whether something may have changed. Reading a file is an event too, and looking reads: whoever looked because of that
+/// would look for ever.
+fn is_change(event: &Event) -> bool {
+    match event.kind {
+        EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),
+        _ => true,
     }
 }
 
@@ -128,11 +140,23 @@ impl Following {
         mut tell: impl FnMut(Result<Loaded, Diagnostics>),
     ) {
         loop {
-            let asked = match wakes.recv_timeout(LOOK_EVERY) {
+            let mut asked = match wakes.recv_timeout(LOOK_EVERY) {
                 Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Wake::Reload) => true,
-                Ok(Wake::Look) | Err(RecvTimeoutError::Timeout) => false,
+                Ok(Wake::Look) => {
+                    // A folder in which much goes on says so often: one look answers all of it.
+                    std::thread::sleep(SETTLED_AFTER);
+                    false
+                }
+                Err(RecvTimeoutError::Timeout) => false,
             };
+            for wake in wakes.try_iter() {
+                match wake {
+                    Wake::Stop => return,
+                    Wake::Reload => asked = true,
+                    Wake::Look => {}
+                }
+            }
             if !asked && self.look() == self.contents {
                 continue;
             }
@@ -160,5 +184,33 @@ impl Following {
             before = now;
         }
         before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_a_file_is_no_change_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, last) = (folder.path().join("rules.yaml"), folder.path().join("last"));
+        std::fs::write(&file, "rules: []").unwrap();
+        let (say, changes) = mpsc::channel();
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            let event = event.unwrap();
+            if is_change(&event) {
+                say.send(event).unwrap();
+            }
+        })
+        .unwrap();
+        watcher.watch(folder.path(), RecursiveMode::NonRecursive).unwrap();
+        for _ in 0..100 {
+            std::fs::read(&file).unwrap();
+        }
+        std::fs::write(&last, "").unwrap();
+        // Events come in their order, so what came of reading came before this.
+        let first = changes.recv().unwrap();
+        assert_eq!(first.paths, [last], "{first:?}");
     }
 }
