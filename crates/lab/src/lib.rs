@@ -6,6 +6,7 @@
 //! - [`expect`]: what arithmetic says will come of it.
 //! - [`accuracy`]: how far each algorithm is from the exact log.
 //! - [`replay`]: an access log held against rules.
+//! - [`page`]: the files of the page on which all this is drawn.
 //!
 //! Nothing here opens a socket, reads a clock, or draws chance that a seed does not fix.
 //!
@@ -28,6 +29,7 @@
 
 pub mod accuracy;
 pub mod expect;
+pub mod page;
 pub mod random;
 pub mod replay;
 pub mod simulate;

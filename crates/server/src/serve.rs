@@ -367,7 +367,8 @@ impl Signals {
         }
     }
 
-    async fn stop(&mut self) {
+    /// Waits until the process is told to stop.
+    pub async fn stop(&mut self) {
         while self.next().await != Told::Stop {}
     }
 }

@@ -71,8 +71,9 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Counts what was decided on an arrival.
     #[inline]
-    fn add(&mut self, arrival: &Arrival, decision: &Decision) {
+    pub fn add(&mut self, arrival: &Arrival, decision: &Decision) {
         self.arrivals += 1;
         self.cost = self.cost.saturating_add(arrival.cost);
         match decision.outcome {

@@ -186,6 +186,28 @@ impl Traffic {
         }
     }
 
+    /// How many turns the traffic takes within `length`: from one rate to the next, from one window to the next. Making
+    /// arrivals takes time for each of them, even for those that bring nobody.
+    #[must_use]
+    pub fn turns(&self, length: Micros) -> u64 {
+        match self {
+            // A ramp has one end, and takes no further turn.
+            Traffic::Flow { shape: Shape::Ramp { .. }, .. } => 2,
+            Traffic::Flow { shape, .. } => {
+                shape.shortest_phase().map_or(1, |phase| 2 * (length.get() / phase.get().max(1)) + 1)
+            }
+            Traffic::Boundary { window, .. } => length.get() / window.get().max(1) + 1,
+            Traffic::Spike { .. } | Traffic::Recorded(_) => 1,
+            Traffic::Clients { of, .. } | Traffic::Costing { of, .. } => of.turns(length),
+            Traffic::Scaled { of, thousandths } => of.turns(scaled(length, *thousandths, 1_000)),
+            Traffic::Merged(parts) => parts.iter().map(|part| part.turns(length)).fold(0, u64::saturating_add),
+            Traffic::Sequence(parts) => {
+                let of = |(part, lasts): &(Traffic, Micros)| part.turns(length.min(*lasts));
+                parts.iter().map(of).fold(0, u64::saturating_add)
+            }
+        }
+    }
+
     /// One more than the highest number of a client.
     #[must_use]
     pub fn clients(&self) -> u32 {

@@ -9,9 +9,11 @@
 //! | `GET /v1/config` | the configuration in force, without its secrets |
 //! | `GET /v1/view`, `/v1/stream` | how the server is doing, once or every second (`stream.rs`) |
 //! | `GET /metrics` | the same for Prometheus |
+//! | `GET /lab/` | the lab's page, with a live view of all this ([`lab`](crate::lab)) |
 //!
-//! Nothing is answered without the token (`token.rs`), not even whether a path exists. Nothing else is on this door, and
-//! nothing of it on any other.
+//! Nothing is answered without the token (`token.rs`), not even whether a path exists; only the lab's page is, which is the
+//! same everywhere and has to ask for the token before it can show anything. Nothing else is on this door, and nothing of it
+//! on any other but the lab.
 
 mod asked;
 mod connection;
@@ -46,6 +48,7 @@ use self::problem::Problem;
 use self::switchboard::Switchboard;
 pub use self::token::{Token, TokenError};
 use crate::engine::Engine;
+use crate::lab::{self, LabState};
 use crate::metrics;
 
 /// The largest body that is read: a rules file to be validated.
@@ -114,7 +117,7 @@ impl AdminState {
     }
 }
 
-const PATHS: [(&str, &str, &str); 12] = [
+const PATHS: [(&str, &str, &str); 13] = [
     ("GET", "/v1/rules", "the rules in force"),
     ("POST", "/v1/rules/reload", "read the rules files again"),
     ("POST", "/v1/rules/validate", "say what is wrong with the rules in the body"),
@@ -127,10 +130,12 @@ const PATHS: [(&str, &str, &str); 12] = [
     ("GET", "/v1/view", "how the server is doing"),
     ("GET", "/v1/stream", "the same every second, as server-sent events"),
     ("GET", "/metrics", "metrics for Prometheus"),
+    ("GET", "/lab/", "a page for people: the lab, and how the server is doing"),
 ];
 
 /// The door's routes.
 pub fn router(state: AdminState) -> Router {
+    let lab = LabState::new(lab::Settings { redis: None, is_live: true, stop: state.0.settings.stop.clone() });
     Router::new()
         .route("/", get(index))
         .route("/v1/rules", get(rules::show))
@@ -144,18 +149,20 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/view", get(stream::view))
         .route("/v1/stream", get(stream::stream))
         .route("/metrics", get(metrics_page))
+        .with_state(state.clone())
+        .merge(lab::router(lab))
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_this_way)
         .layer(DefaultBodyLimit::max(MOST_BYTES))
-        .layer(from_fn_with_state(state.clone(), guard))
-        .with_state(state)
+        .layer(from_fn_with_state(state, guard))
 }
 
 /// Lets in who knows the token.
 async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let Settings { token, open_metrics, .. } = &state.0.settings;
     let is_known = token.is_in(request.headers().get(AUTHORIZATION));
-    if is_known || (*open_metrics && request.uri().path() == "/metrics") {
+    let path = request.uri().path();
+    if is_known || (*open_metrics && path == "/metrics") || lab::is_open(path) {
         return next.run(request).await;
     }
     let detail = "Send the token: `Authorization: Bearer …`.";

@@ -6,6 +6,7 @@ mod explain;
 mod fleet;
 mod given;
 mod init;
+mod lab;
 mod mode;
 mod published;
 mod redis;
@@ -36,6 +37,7 @@ pub fn run() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Fleet(args) => fleet::run(&args),
+        Command::Lab(args) => lab::run(&args),
         Command::Mode(args) => mode::run(&args),
         Command::Rules(command) => rules::run(&command),
         Command::Replay(args) => replay::run(&args),
@@ -74,6 +76,7 @@ Examples:
   tidegate fleet --redis redis://cache.internal
   tidegate replay --rules rules.yaml access.log
   tidegate simulate '20/s burst 50' --traffic 'poisson 30/s'
+  tidegate lab
   tidegate schema > rules.schema.json
   tidegate top --token 0123456789abcdef
 
@@ -95,6 +98,7 @@ enum Command {
     #[command(long_about = schema::ABOUT, after_help = schema::EXAMPLES)]
     Schema,
     Simulate(Box<simulate::Args>),
+    Lab(lab::Args),
     Top(Box<top::Args>),
 }
 

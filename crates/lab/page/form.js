@@ -1,0 +1,224 @@
+// What is to be run.
+
+import { byId, h } from "./dom.js";
+import { Limits } from "./limits.js";
+import { MODELS, canBeRandom, readTraffic, writeTraffic } from "./notation.js";
+import { PRESETS } from "./presets.js";
+import { errorLine, slider, tell } from "./sliders.js";
+
+const SPEEDS = [
+  ["1", "real time"],
+  ["2", "2 ×"],
+  ["10", "10 ×"],
+  ["60", "60 × (a minute a second)"],
+  ["3600", "3 600 × (an hour a second)"],
+  ["86400", "86 400 × (a day a second)"],
+  ["max", "as fast as it goes"],
+];
+
+/** All fields of a run. */
+export class Form {
+  /** `changed` is called when a field was changed by hand, `submitted` when it is to be run. */
+  constructor(changed, submitted) {
+    this.changed = () => {
+      this.#clearErrors();
+      changed();
+    };
+    this.limits = new Limits(byId("limits"), byId("add-limit"), this.changed);
+    this.#presets(submitted);
+    this.#traffic();
+    this.#running();
+    byId("settings").addEventListener("submit", (event) => {
+      event.preventDefault();
+      submitted();
+    });
+  }
+
+  /** The stores that can be chosen. */
+  stores(names) {
+    for (const name of names) {
+      if (![...this.store.options].some((option) => option.value === name)) {
+        this.store.append(h("option", { value: name }, name === "redis" ? "Redis, in real time" : name));
+      }
+    }
+  }
+
+  settings() {
+    return {
+      limits: this.limits.texts(),
+      traffic: this.trafficText.value.trim(),
+      for: this.length.value.trim(),
+      seed: this.seed.value.trim(),
+      speed: this.speed.value,
+      store: this.store.value,
+      holding: this.holding.value.trim(),
+    };
+  }
+
+  show(settings) {
+    this.limits.show(settings.limits.length > 0 ? settings.limits : [""]);
+    this.trafficText.value = settings.traffic;
+    this.#readTraffic();
+    this.length.value = settings.for;
+    this.seed.value = settings.seed;
+    this.holding.value = settings.holding;
+    choose(this.speed, settings.speed);
+    choose(this.store, settings.store);
+    this.#clearErrors();
+    this.#needed();
+  }
+
+  /** Says what is wrong at the fields that are at fault. What belongs to no field comes back. */
+  errors(errors) {
+    this.#clearErrors();
+    const left = [];
+    let first = null;
+    for (const { field, message } of errors) {
+      const limit = /^limit\.(\d+)$/.exec(field);
+      const place = limit ? this.limits.field(Number(limit[1])) : this.fields[field];
+      if (!place) {
+        left.push(`${field}: ${message}`);
+        continue;
+      }
+      tell(place, message);
+      first ??= place.text;
+    }
+    first?.focus();
+    return left;
+  }
+
+  #clearErrors() {
+    for (const place of [...this.limits.cards, ...Object.values(this.fields ?? {})]) tell(place, null);
+  }
+
+  #presets(submitted) {
+    const choice = byId("preset");
+    choice.append(h("option", { value: "" }, "Choose one …"), ...PRESETS.map(({ name }, number) => h("option", { value: String(number) }, name)));
+    choice.addEventListener("change", () => {
+      const preset = PRESETS[Number(choice.value)];
+      byId("preset-about").textContent = choice.value === "" ? "" : preset.about;
+      if (choice.value === "") return;
+      this.show(preset.settings);
+      submitted();
+    });
+  }
+
+  #traffic() {
+    const text = h("input", { type: "text", id: "traffic-text", spellcheck: false, autocomplete: "off", "aria-label": "Traffic as text", "aria-describedby": "traffic-error" });
+    const error = errorLine("traffic-error");
+    this.trafficText = text;
+    this.model = h("select", { id: "model", "aria-label": "Model of traffic" }, MODELS.map(({ id, name }) => h("option", { value: id }, name)));
+    this.modelAbout = h("span", { class: "hint" });
+    this.trafficFields = h("div", { class: "parameters" });
+    byId("traffic").append(this.model, text, error, this.modelAbout, this.trafficFields);
+    this.fields = { traffic: { text, error } };
+    text.addEventListener("input", () => {
+      this.#readTraffic();
+      this.changed();
+    });
+    this.model.addEventListener("change", () => {
+      const before = readTraffic(text.value);
+      if (this.model.value !== "text") text.value = writeTraffic({ ...before, model: this.model.value, values: {} });
+      this.#readTraffic();
+      if (this.model.value === "text") text.focus();
+      this.changed();
+    });
+  }
+
+  #readTraffic() {
+    const read = readTraffic(this.trafficText.value);
+    const model = MODELS.find(({ id }) => id === read.model);
+    this.model.value = read.model;
+    this.modelAbout.textContent = model.about;
+    const write = () => {
+      this.trafficText.value = writeTraffic(read);
+      this.changed();
+    };
+    this.trafficFields.replaceChildren(...(model.form ? trafficFields(read, model, write) : []));
+  }
+
+  #running() {
+    const place = byId("running");
+    const line = (label, id, control, hint) => {
+      control.id = id;
+      const error = errorLine(`${id}-error`);
+      control.setAttribute("aria-describedby", error.id);
+      place.append(h("div", { class: "stacked" }, h("label", { for: id }, label), control, hint ? h("span", { class: "hint" }, hint) : null, error));
+      control.addEventListener("input", this.changed);
+      return { text: control, error };
+    };
+    const text = (value) => h("input", { type: "text", value, spellcheck: false, autocomplete: "off" });
+    this.length = text("1min");
+    this.seed = text("1");
+    this.speed = h("select", {}, SPEEDS.map(([value, name]) => h("option", { value }, name)));
+    this.store = h("select", {}, h("option", { value: "memory" }, "Memory"));
+    this.holding = text("");
+    Object.assign(this.fields, {
+      for: line("Length", "length", this.length),
+      speed: line("Speed", "speed", this.speed),
+      seed: line("Seed", "seed", this.seed),
+      store: line("Store", "store", this.store),
+      holding: line("Slots are held for", "holding", this.holding, "such as 250ms; empty: as long as a lease"),
+    });
+    this.store.addEventListener("change", () => {
+      if (this.store.value === "redis") this.speed.value = "1";
+    });
+    byId("limits").addEventListener("input", () => this.#needed());
+    byId("limits").addEventListener("change", () => this.#needed());
+  }
+
+  /** How long slots are held matters where there are slots. */
+  #needed() {
+    const needed = this.limits.texts().some((text) => text.startsWith("concurrent"));
+    this.holding.parentElement.hidden = !needed && this.holding.value === "";
+  }
+}
+
+/** Chooses a value, even one that is not on the list. */
+function choose(select, value) {
+  if (![...select.options].some((option) => option.value === value)) {
+    select.append(h("option", { value }, /^[\d.]+$/.test(value) ? `${value} ×` : value));
+  }
+  select.value = value;
+}
+
+function trafficFields(read, model, write) {
+  const set = (name, value) => {
+    read.values[name] = value;
+    write();
+  };
+  const own = model.fields.map(({ name, label, kind, fallback }) => {
+    const value = read.values[name] ?? fallback;
+    const called = `${label} of the traffic`;
+    if (kind === "number") return slider(label, called, String(value).replaceAll("_", ""), 5, (number) => set(name, number));
+    if (kind === "rate") {
+      const [count, period] = String(value).includes("/") ? String(value).split("/") : [value, "s"];
+      return slider(`${label} /${period}`, called, String(count).replaceAll("_", ""), 4, (number) => set(name, `${number}/${period}`));
+    }
+    const input = h("input", { type: "text", value, "aria-label": called, onchange: () => set(name, input.value.trim()) });
+    return h("label", { class: "field" }, h("span", {}, label), input);
+  });
+  const clients = slider("Clients", "Clients", read.clients, 5, (number) => {
+    read.clients = number;
+    write();
+  });
+  const cost = slider("Cost", "Cost of a request", read.cost, 5, (number) => {
+    read.cost = number;
+    write();
+  });
+  const zipf = h("input", { type: "number", min: 0, max: 5, step: 0.1, value: String(read.zipf), "aria-label": "Popularity: Zipf's exponent", oninput: () => {
+    read.zipf = Number(zipf.value);
+    write();
+  } });
+  const random = h("input", { type: "checkbox", checked: read.random, onchange: () => {
+    read.random = random.checked;
+    write();
+  } });
+  return [
+    ...own,
+    canBeRandom(model.id) ? h("label", { class: "check" }, random, "by chance") : null,
+    clients,
+    h("label", { class: "field" }, h("span", {}, "Zipf"), zipf),
+    cost,
+  ].filter((field) => field !== null);
+}

@@ -1,0 +1,277 @@
+// How the running server is doing: what its operators' door says every second.
+
+import { Pane, ceiling, palette } from "./canvas.js";
+import { h, setText } from "./dom.js";
+import { count, percent, short, span } from "./format.js";
+import { Operating } from "./operate.js";
+import { follow } from "./stream.js";
+import { authorization, forgetToken, keepToken, token } from "./token.js";
+
+/** How many seconds are drawn. */
+const SECONDS = 120;
+/** How many denials are listed. */
+const LISTED = 100;
+
+/** The live view. */
+export class Live {
+  constructor(place) {
+    this.place = place;
+    this.isOpen = false;
+    this.#forget();
+  }
+
+  #forget() {
+    this.past = [];
+    this.denials = [];
+    this.before = null;
+  }
+
+  open() {
+    if (this.isOpen) return;
+    this.isOpen = true;
+    if (token()) this.#follow();
+    else this.#ask(null);
+  }
+
+  close() {
+    this.isOpen = false;
+    this.stream?.stop();
+    this.stream = null;
+  }
+
+  /** Colours have changed. */
+  touch() {
+    if (this.pane) this.#draw();
+  }
+
+  #ask(problem) {
+    const field = h("input", { type: "password", id: "token", autocomplete: "off", "aria-describedby": "token-error", required: true });
+    const error = h("p", { class: "error", id: "token-error", hidden: !problem }, problem ?? "");
+    if (problem) field.setAttribute("aria-invalid", "true");
+    const form = h("form", { class: "card token", onsubmit: (event) => {
+      event.preventDefault();
+      if (field.value.trim() === "") return;
+      keepToken(field.value.trim());
+      this.#follow();
+    } },
+      h("h2", {}, "The server's token"),
+      h("p", { class: "hint" }, "It is what operators know: admin.token, or what the server printed when it started. It stays in this tab."),
+      h("label", { for: "token" }, "Token"), field, error, h("button", { class: "primary" }, "Look"));
+    this.place.replaceChildren(form);
+    if (problem) field.focus();
+  }
+
+  #follow() {
+    this.#forget();
+    this.#build();
+    this.stream?.stop();
+    this.#state("connecting", "Connecting …");
+    this.stream = follow("../v1/stream?most=50", {
+      headers: authorization(),
+      silence: 6_000,
+      opened: () => this.#state("running", "Live."),
+      event: (kind, view) => {
+        if (kind === "view") this.#see(view);
+      },
+      lost: () => {
+        this.before = null;
+        this.#state("lost", "The server is not heard. Trying again; the numbers are those of before.");
+      },
+      refused: (problem, status) => {
+        this.stream = null;
+        this.pane = null;
+        if (status === 401) {
+          forgetToken();
+          this.#ask("The server does not know this token.");
+        } else {
+          this.#state("refused", problem.detail);
+        }
+      },
+    });
+  }
+
+  #build() {
+    this.status = h("div", { class: "status", id: "live-status", role: "status" });
+    this.figures = Object.fromEntries(["Allowed", "Denied", "Denied share", "Store", "Room for keys", "Rules"].map((name) => [name, h("b", {}, "–")]));
+    const figures = Object.entries(this.figures).map(([name, value]) => h("div", { class: "figure", "data-figure": name }, value, h("span", {}, name)));
+    const canvas = h("canvas", { class: "pulse", role: "img", "aria-label": "Decisions a second" });
+    this.rules = h("tbody");
+    this.traffic = h("tbody");
+    this.denied = h("tbody");
+    this.feed = h("tbody");
+    this.operating = new Operating(() => this.#say());
+    const table = (heads, body) => h("div", { class: "scroll", tabIndex: 0 }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, heads.map(([name, css]) => h("th", { scope: "col", class: css ?? "" }, name)))), body));
+    const card = (title, css, ...content) => h("section", { class: `card ${css}`, "aria-label": title }, h("h2", {}, title), ...content);
+    this.place.replaceChildren(
+      h("div", { class: "board" },
+        this.status,
+        h("div", { class: "card figures" }, figures),
+        card("Decisions a second", "", canvas),
+        card("Rules", "", table([["Rule"], ["Mode"], ["Allowed /s", "number"], ["Denied /s", "number"], ["In the shadow /s", "number"], ["Denied so far", "number"], ["Switch"]], this.rules)),
+        card("Busiest keys", "half", table([["Key"], ["Rule"], ["Requests", "number"], ["Headroom"]], this.traffic)),
+        card("Most denied keys", "half", table([["Key"], ["Rule"], ["Denials", "number"], ["Share"]], this.denied)),
+        card("Denials as they come", "half", h("div", { class: "feed", tabIndex: 0 }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["At", "Rule", "Key", "Retry after"].map((name) => h("th", { scope: "col" }, name)))), this.feed))),
+        card("Operate", "half", this.operating.element),
+      ),
+    );
+    this.pane = new Pane(canvas, () => this.#draw());
+    this.canvas = canvas;
+  }
+
+  #state(state, text) {
+    this.status.dataset.state = state;
+    setText(this.status, text);
+  }
+
+  #see(view) {
+    const seconds = this.before ? Math.max(0.2, (view.at_ms - this.before.at_ms) / 1_000) : null;
+    const gained = (now, then) => (seconds === null ? 0 : Math.max(0, now - then) / seconds);
+    const { requests } = view;
+    const known = new Map((this.before?.rules ?? []).map((rule) => [rule.rule, rule]));
+    const rates = view.rules.map((rule) => {
+      const then = known.get(rule.rule) ?? rule;
+      return { ...rule, allowedRate: gained(rule.allowed, then.allowed), deniedRate: gained(rule.denied, then.denied), shadowRate: gained(rule.shadow_denied, then.shadow_denied) };
+    });
+    const allowed = gained(requests.allowed, this.before?.requests.allowed ?? 0);
+    const denied = gained(requests.denied + requests.refused, (this.before?.requests.denied ?? 0) + (this.before?.requests.refused ?? 0));
+    if (this.before) this.past.push({ at: view.at_ms, allowed, denied, rules: new Map(rates.map((rule) => [rule.rule, rule.allowedRate + rule.deniedRate])) });
+    this.past = this.past.slice(-SECONDS);
+    if (this.before && this.before.generation !== view.generation) this.operating.note(`Generation ${view.generation} of the rules is in force.`, false);
+    this.before = view;
+    this.rates = rates;
+    this.#figures(view, allowed, denied);
+    this.#rules(view, rates);
+    this.#keys(view);
+    this.denials = [...view.denials.slice().reverse(), ...this.denials].slice(0, LISTED);
+    this.#feed();
+    this.#draw();
+  }
+
+  #figures(view, allowed, denied) {
+    const set = (name, text, bad = false) => {
+      setText(this.figures[name], text);
+      this.figures[name].parentElement.classList.toggle("bad", bad);
+    };
+    set("Allowed", `${short(allowed)}/s`);
+    set("Denied", `${short(denied)}/s`);
+    set("Denied share", allowed + denied > 0 ? percent(denied / (allowed + denied)) : "–");
+    set("Store", view.store.well ? view.store.kind : `${view.store.kind}: away`, !view.store.well);
+    this.figures.Store.title = view.store.trouble ?? "";
+    const keys = view.store.keys;
+    set("Room for keys", keys ? percent(1 - keys[0] / keys[1]) : "–", keys !== null && keys[0] / keys[1] > 0.9);
+    set("Rules", `gen. ${view.generation}`);
+  }
+
+  #rules(view, rates) {
+    const rows = rates.map((rule) => h("tr", { "data-rule": rule.rule },
+      h("td", {}, h("code", {}, rule.rule)),
+      h("td", {}, h("span", { class: `tag ${rule.mode ?? ""}` }, rule.mode ?? "–")),
+      h("td", { class: "number" }, short(rule.allowedRate)),
+      h("td", { class: "number" }, short(rule.deniedRate)),
+      h("td", { class: "number" }, short(rule.shadowRate)),
+      h("td", { class: "number" }, count(rule.denied + rule.shadow_denied)),
+      h("td", {}, this.operating.switchFor(rule.rule, rule.mode))));
+    // Whoever is choosing a mode keeps the row until that is done.
+    if (!this.rules.contains(document.activeElement)) this.rules.replaceChildren(...(rows.length > 0 ? rows : [empty(7, "No rule has had anything to say yet.")]));
+    if (view.all) this.operating.note(`All rules are switched to ${view.all}.`, false, "all");
+  }
+
+  #keys(view) {
+    const shown = (key) => (key.length > 0 ? key.join(" · ") : "(shared)");
+    const meter = (share, bad) => {
+      const fill = h("i", { class: bad ? "bad" : "" });
+      fill.style.width = `${Math.round(Math.min(1, Math.max(0, share)) * 100)}%`;
+      return h("span", { class: "meter", role: "img", "aria-label": percent(share) }, fill);
+    };
+    const traffic = view.traffic.keys.slice(0, 8);
+    const denied = view.denied.keys.slice(0, 8);
+    this.operating.peek(traffic);
+    this.traffic.replaceChildren(...(traffic.length > 0 ? traffic.map(({ key, rule, count: times }) => {
+      const room = this.operating.room(rule, key);
+      const headroom = room === null ? "–" : h("span", { class: "mode" }, meter(room.remaining / (room.limit || 1), room.remaining === 0), `${short(room.remaining)} of ${short(room.limit)}`);
+      return h("tr", {}, h("td", {}, h("code", {}, shown(key))), h("td", {}, rule), h("td", { class: "number" }, count(times)), h("td", {}, headroom));
+    }) : [empty(4, "Nobody has asked for anything lately.")]));
+    this.denied.replaceChildren(...(denied.length > 0 ? denied.map(({ key, rule, count: times }) =>
+      h("tr", {}, h("td", {}, h("code", {}, shown(key))), h("td", {}, rule), h("td", { class: "number" }, count(times)), h("td", {}, meter(times / Math.max(1, view.denied.total), true)))) : [empty(4, "Nobody was denied lately.")]));
+  }
+
+  #feed() {
+    const rows = this.denials.map(({ at_ms, rule, key, retry_after_ms, mode }) => h("tr", {},
+      h("td", {}, new Date(at_ms).toLocaleTimeString()),
+      h("td", {}, rule, mode === "shadow" ? h("span", { class: "tag shadow" }, "shadow") : null),
+      h("td", {}, h("code", {}, key.join(" · ") || "(shared)")),
+      h("td", {}, retry_after_ms === null ? "never" : span(retry_after_ms * 1_000))));
+    this.feed.replaceChildren(...(rows.length > 0 ? rows : [empty(4, "No denials since this page was opened.")]));
+  }
+
+  #draw() {
+    const { pane, past } = this;
+    if (!pane || pane.width === 0) return;
+    const context = pane.cleared();
+    const colours = palette();
+    const [left, bottom, top] = [52, pane.height - 20, 8];
+    const width = pane.width - left - 8;
+    const scale = ceiling(past.reduce((most, { allowed, denied }) => Math.max(most, allowed + denied), 0));
+    const y = (value) => bottom - (value / scale) * (bottom - top);
+    context.textAlign = "right";
+    for (const share of [0, 0.5, 1]) {
+      const at = Math.round(y(share * scale)) + 0.5;
+      context.strokeStyle = colours.line;
+      context.beginPath();
+      context.moveTo(left, at);
+      context.lineTo(left + width, at);
+      context.stroke();
+      context.fillStyle = colours.muted;
+      context.fillText(share === 0 ? "0" : `${short(scale * share)}/s`, left - 8, at + 4);
+    }
+    context.textAlign = "left";
+    context.fillText(`${SECONDS} s ago`, left, pane.height - 4);
+    context.textAlign = "right";
+    context.fillText("now", left + width, pane.height - 4);
+    const bar = width / SECONDS;
+    past.forEach(({ allowed, denied }, n) => {
+      const x = left + width - (past.length - n) * bar;
+      context.fillStyle = colours.accent;
+      context.fillRect(x, y(allowed), bar - 1, bottom - y(allowed));
+      // Denied ones are hatched, so that they differ without colour too.
+      context.fillStyle = colours.deny;
+      const [from, to] = [y(allowed + denied), y(allowed)];
+      for (let line = to - 2; line >= from; line -= 3) context.fillRect(x, line, bar - 1, 2);
+    });
+    const last = past.at(-1);
+    this.canvas.setAttribute("aria-label", last ? `Decisions a second: now ${short(last.allowed)} allowed and ${short(last.denied)} denied.` : "Decisions a second");
+    this.#series(context, colours, left, width, bottom, scale, y);
+  }
+
+  /** The busiest rules, as lines. */
+  #series(context, colours, left, width, bottom, scale, y) {
+    const busiest = (this.rates ?? []).slice().sort((one, other) => other.allowed + other.denied - one.allowed - one.denied).slice(0, 3);
+    if (busiest.length < 2) return;
+    const bar = width / SECONDS;
+    busiest.forEach(({ rule }, n) => {
+      context.strokeStyle = colours[`series-${n + 1}`];
+      context.lineWidth = 1.5;
+      context.setLineDash([[], [6, 3], [2, 3]][n]);
+      context.beginPath();
+      this.past.forEach(({ rules }, second) => {
+        const at = y(Math.min(scale, rules.get(rule) ?? 0));
+        context.lineTo(left + width - (this.past.length - second) * bar + bar / 2, at);
+      });
+      context.stroke();
+      context.setLineDash([]);
+      context.textAlign = "left";
+      context.fillStyle = colours[`series-${n + 1}`];
+      context.fillText(rule, left + 8, 18 + n * 14);
+    });
+  }
+
+  /** After something was switched, the rows are made anew. */
+  #say() {
+    if (document.activeElement instanceof HTMLElement && this.rules.contains(document.activeElement)) document.activeElement.blur();
+  }
+}
+
+function empty(columns, text) {
+  return h("tr", {}, h("td", { colSpan: columns, class: "hint" }, text));
+}
+

@@ -1,0 +1,132 @@
+// What operators do from the live view: switch modes, read the rules again, look how a key stands.
+
+import { h } from "./dom.js";
+import { authorization } from "./token.js";
+
+const MODES = [["as_written", "as written"], ["enforce", "enforce"], ["shadow", "shadow"], ["off", "off"]];
+const SPANS = [["", "until further notice"], ["15min", "for 15 min"], ["1h", "for an hour"], ["1day", "for a day"]];
+/** How many notes are kept. */
+const NOTES = 20;
+/** The keys are looked at once in so many views. */
+const PEEK_EVERY = 3;
+
+async function ask(method, path, body) {
+  const answer = await fetch(`../v1/${path}`, {
+    method,
+    headers: { ...authorization(), ...(body ? { "Content-Type": "application/json" } : {}) },
+    body: body ? JSON.stringify(body) : undefined,
+  });
+  const document = await answer.json();
+  if (!answer.ok) throw new Refused(document);
+  return document;
+}
+
+/** What the server said no to. */
+class Refused extends Error {
+  constructor({ detail, findings }) {
+    super([detail, ...(findings ?? []).map(found)].join("\n"));
+  }
+}
+
+/** A finding in a rules file, in one line. */
+function found({ file, line, column, problem }) {
+  return `${file}:${line}:${column}: ${problem}`;
+}
+
+/** Switches a rule. A limit that is one of several of a rule is called rule/limit: then the rule is switched. */
+async function switchMode(rule, how) {
+  if (rule === null) return ask("POST", "modes", how);
+  try {
+    return await ask("POST", "modes", { rule, ...how });
+  } catch (error) {
+    const at = rule.lastIndexOf("/");
+    if (!(error instanceof Refused) || at < 1) throw error;
+    return ask("POST", "modes", { rule: rule.slice(0, at), ...how });
+  }
+}
+
+/** Switches, reloads, and notes of both. */
+export class Operating {
+  constructor(done) {
+    this.done = done;
+    this.rooms = new Map();
+    this.turn = 0;
+    this.lasting = h("select", { "aria-label": "How long a switch lasts" }, SPANS.map(([value, name]) => h("option", { value }, name)));
+    this.notes = h("div", { class: "notes", role: "log", "aria-live": "polite" });
+    const reload = h("button", { class: "quiet", type: "button", id: "reload", onclick: () => this.#reload() }, "Read the rules again");
+    const all = this.switchFor(null, null, "All rules");
+    this.element = h("div", { class: "saving" },
+      h("div", { class: "row" }, reload),
+      h("div", { class: "row" }, h("span", { class: "hint" }, "All rules"), all, this.lasting),
+      this.notes);
+  }
+
+  /** The choice of a rule's mode; of all rules if `rule` is null. */
+  switchFor(rule, mode, name = `Mode of ${rule}`) {
+    const choice = h("select", { "aria-label": name, "data-switch": rule ?? "" },
+      h("option", { value: "" }, "switch …"), MODES.map(([value, name]) => h("option", { value }, name)));
+    choice.addEventListener("change", async () => {
+      if (choice.value === "") return;
+      const lasting = this.lasting.value ? { for: this.lasting.value } : {};
+      const how = { mode: choice.value, ...lasting };
+      try {
+        await switchMode(rule, how);
+        this.note(`${rule ?? "All rules"}: ${choice.selectedOptions[0].textContent} ${this.lasting.selectedOptions[0].textContent}.`, false);
+      } catch (error) {
+        this.note(error.message, true);
+      }
+      choice.value = "";
+      this.done();
+    });
+    return h("span", { class: "mode" }, choice);
+  }
+
+  async #reload() {
+    try {
+      const { generation, rules, warnings } = await ask("POST", "rules/reload");
+      const said = [`Read again: ${rules} rules, generation ${generation}.`, ...warnings.map(found)];
+      this.note(said.join("\n"), false);
+    } catch (error) {
+      this.note(error.message, true);
+    }
+  }
+
+  /** Says what has happened. A note with a name replaces the one before of that name. */
+  note(text, bad, name = null) {
+    if (name) {
+      const same = this.notes.querySelector(`[data-note="${name}"]`);
+      if (same?.dataset.text === text) return;
+      same?.remove();
+    }
+    const time = new Date().toLocaleTimeString();
+    const line = h("p", { class: bad ? "said bad" : "said" }, `${time}  ${bad ? "Not done: " : ""}${text}`);
+    if (name) Object.assign(line.dataset, { note: name, text });
+    this.notes.prepend(line);
+    while (this.notes.childElementCount > NOTES) this.notes.lastElementChild.remove();
+  }
+
+  /** Looks how much the busiest keys have left, now and then. */
+  peek(keys) {
+    this.turn += 1;
+    if (this.turn % PEEK_EVERY !== 1) return;
+    for (const { rule, key } of keys.slice(0, 8)) this.#look(rule, key);
+  }
+
+  async #look(rule, key) {
+    const name = JSON.stringify([rule, key]);
+    try {
+      const { limits } = await ask("POST", "keys/peek", { rule, key });
+      const tightest = limits.reduce((least, one) => (least === null || one.remaining / one.limit < least.remaining / least.limit ? one : least), null);
+      this.rooms.set(name, tightest);
+    } catch {
+      // A key that is hidden or belongs to no rule cannot be asked for.
+      this.rooms.set(name, null);
+    }
+    if (this.rooms.size > 200) this.rooms.clear();
+  }
+
+  /** What a key has left, as far as it is known. */
+  room(rule, key) {
+    return this.rooms.get(JSON.stringify([rule, key])) ?? null;
+  }
+}

@@ -1,0 +1,103 @@
+// What can be taken along: the link, the decisions, the picture, the rule.
+
+import { palette } from "./canvas.js";
+import { byId, copy, h, save } from "./dom.js";
+import { clock } from "./format.js";
+
+const OUTCOMES = ["denied", "admitted", "too large"];
+
+/** A limit as a rule, to be pasted into a rules file. */
+export function ruleText(limit) {
+  // A limit is plain text for YAML unless it has a sign in it that YAML gives a meaning to.
+  const plain = /^[\w./ µ-]+$/.test(limit) && limit !== "";
+  const written = plain ? limit : JSON.stringify(limit);
+  return `rules:\n  - id: my-limit\n    key: address\n    limit: ${written}\n`;
+}
+
+/** All decisions, as lines of values between commas. */
+export function csv(record) {
+  const head = ["seconds", "client", "cost"];
+  for (const { described } of record.limits) {
+    for (const name of ["decision", "remaining", "wait_seconds", described.state[0]]) head.push(`"${described.limit}: ${name}"`);
+  }
+  const lines = [head.join(",")];
+  for (let n = 0; n < record.length; n += 1) {
+    const line = [(record.at[n] / 1e6).toFixed(6), record.client[n], record.cost[n]];
+    for (const column of record.limits) {
+      line.push(OUTCOMES[column.outcome[n]], column.remaining[n], (column.wait[n] / 1e6).toFixed(6), column.state[n * column.width]);
+    }
+    lines.push(line.join(","));
+  }
+  return `${lines.join("\n")}\n`;
+}
+
+/** All that is drawn, on one canvas. */
+export function composed(record, playback, flow, tracks) {
+  const colours = palette();
+  const scale = window.devicePixelRatio || 1;
+  const [margin, title, gap] = [24, 26, 18];
+  const width = Math.max(flow.getBoundingClientRect().width, 700) + 2 * margin;
+  const rows = [{ text: `${record.expected.traffic}, seed ${record.expected.seed}, until ${clock(playback.time, record.expected.length)}`, parts: [flow] }];
+  tracks.forEach((track, n) => {
+    const totals = record.totals(n, playback.arrivals);
+    const denied = totals.denied + totals.too_large;
+    rows.push({ text: `${track.described.limit}: ${totals.admitted} of ${totals.arrivals} admitted, ${denied} denied`, parts: [track.own, track.chart] });
+  });
+  const heights = rows.map(({ parts }) => Math.max(...parts.map((part) => part.getBoundingClientRect().height)));
+  const canvas = document.createElement("canvas");
+  canvas.width = width * scale;
+  canvas.height = (2 * margin + heights.reduce((sum, height) => sum + height + title + gap, 0)) * scale;
+  const context = canvas.getContext("2d");
+  context.scale(scale, scale);
+  context.fillStyle = colours.surface;
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  let y = margin;
+  rows.forEach(({ text, parts }, n) => {
+    context.fillStyle = colours.ink;
+    context.font = "600 14px system-ui, sans-serif";
+    context.fillText(text, margin, y + 14);
+    let x = margin;
+    for (const part of parts) {
+      const box = part.getBoundingClientRect();
+      context.drawImage(part, x, y + title, box.width, box.height);
+      x += box.width + gap;
+    }
+    y += heights[n] + title + gap;
+  });
+  return canvas;
+}
+
+/** The buttons. `present` says what there is to save: a record, a playback, a flow chart's canvas and tracks. */
+export function saving(present) {
+  byId("copy-link").addEventListener("click", () => copy(location.href, byId("copy-link")));
+  byId("copy-rule").addEventListener("click", () => copy(byId("rule").textContent, byId("copy-rule")));
+  byId("save-csv").addEventListener("click", () => {
+    const { record } = present();
+    save("tidegate-run.csv", new Blob([csv(record)], { type: "text/csv" }));
+  });
+  byId("save-png").addEventListener("click", () => {
+    const { record, playback, flow, tracks } = present();
+    composed(record, playback, flow, tracks).toBlob((blob) => save("tidegate-run.png", blob), "image/png");
+  });
+  const choice = byId("rule-of");
+  let limits = [];
+  const show = () => {
+    byId("rule").textContent = ruleText(limits[Number(choice.value)] ?? "");
+  };
+  choice.addEventListener("change", show);
+  return {
+    /** The limits that can be made rules. */
+    limits(texts) {
+      const before = choice.value;
+      limits = texts;
+      choice.replaceChildren(...texts.map((text, n) => h("option", { value: String(n) }, text)));
+      choice.value = Number(before) < texts.length ? before || "0" : "0";
+      choice.parentElement.querySelector("label").hidden = false;
+      show();
+    },
+    ready(is) {
+      byId("save-csv").disabled = !is;
+      byId("save-png").disabled = !is;
+    },
+  };
+}

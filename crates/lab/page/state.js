@@ -1,0 +1,104 @@
+// How an algorithm's state goes on between two decisions, when nobody asks: buckets fill, queues drain, windows turn. The
+// engine says how it stood after each decision; from there on it is arithmetic.
+
+import { upperBound } from "./record.js";
+
+/** How one client stands under one limit, at any instant of a record. */
+export class Standing {
+  constructor(record, limit, own) {
+    this.record = record;
+    this.limit = limit;
+    this.own = own;
+    this.column = record.limits[limit];
+    this.described = this.column.described;
+    this.kind = this.described.state[0];
+    const [tokens, period] = this.described.rate ?? [0, 1];
+    this.perMicro = tokens / period;
+    const { holding } = record.expected;
+    const { window } = this.described;
+    this.held = this.described.algorithm === "concurrent" && holding !== null ? Math.min(holding, window) : window;
+  }
+
+  /** The highest that its level can stand. */
+  get top() {
+    return this.kind === "ahead" ? this.described.capacity / this.perMicro : this.described.capacity;
+  }
+
+  /** Whether the level is what is left, and not what is spent. */
+  get isLeft() {
+    return this.kind === "tokens";
+  }
+
+  /** The level at `time`, `counted` being how many of the client's decisions were made by then. */
+  level(counted, time) {
+    if (counted === 0) return this.isLeft ? this.top : 0;
+    const number = this.own.number[counted - 1];
+    const state = this.column.state[number * this.column.width];
+    const since = Math.max(0, time - this.own.at[counted - 1]);
+    switch (this.kind) {
+      case "tokens":
+        return Math.min(this.top, state + since * this.perMicro);
+      case "water":
+      case "queue":
+        return Math.max(0, state - since * this.perMicro);
+      case "ahead":
+        return Math.max(0, state - since);
+      case "estimate":
+        return this.counters(counted, time)?.estimate ?? state;
+      case "spent":
+        return this.#spent(number, state, counted, time);
+    }
+    return state;
+  }
+
+  #spent(number, state, counted, time) {
+    switch (this.described.algorithm) {
+      case "fixed":
+        return this.column.width < 2 || time < this.column.state[number * this.column.width + 1] ? state : 0;
+      case "log":
+      case "concurrent":
+        return this.entries(counted, time).spent;
+      default:
+        return state;
+    }
+  }
+
+  /** What the algorithm holds of the client one by one: from which of its decisions on, and what they cost together. */
+  entries(counted, time) {
+    const first = upperBound(this.own.at, counted, time - this.held);
+    const spent = this.own.spent[this.limit];
+    const upTo = (index) => (index > 0 ? spent[index - 1] : 0);
+    return { first, spent: upTo(counted) - upTo(first) };
+  }
+
+  /** A sliding window's counters, the oldest first, and its estimate; `null` if they were not sent. */
+  counters(counted, time) {
+    const parts = this.described.parts;
+    const width = this.column.width;
+    if (width < 2) return null;
+    const length = this.described.window / parts;
+    const { start } = this.record.expected;
+    const present = Math.floor((start + time) / length);
+    const covered = 1 - ((start + time) % length) / length;
+    const spent = new Array(parts + 1).fill(0);
+    if (counted > 0) {
+      const number = this.own.number[counted - 1];
+      const shift = present - Math.floor((start + this.own.at[counted - 1]) / length);
+      for (let part = 0; part + shift <= parts; part += 1) spent[part] = this.column.state[number * width + 1 + part + shift];
+    }
+    const younger = spent.slice(1).reduce((sum, one) => sum + one, 0);
+    return { spent, covered, estimate: spent[0] * covered + younger };
+  }
+
+  /** When a fixed window ends, from `time` on. */
+  windowEnd(counted, time) {
+    const width = this.column.width;
+    if (counted > 0 && width > 1) {
+      const end = this.column.state[this.own.number[counted - 1] * width + 1];
+      if (end > time) return end;
+    }
+    const { start } = this.record.expected;
+    const { window } = this.described;
+    return time + window - ((start + time) % window);
+  }
+}

@@ -1,0 +1,26 @@
+// Light, dark, or as the system has it.
+
+import { forgetPalette } from "./canvas.js";
+import { byId } from "./dom.js";
+
+const THEMES = ["system", "light", "dark"];
+const KEY = "tidegate-theme";
+
+/** Follows the switch and the system; `changed` is called when colours have. */
+export function themes(changed) {
+  const button = byId("theme");
+  let theme = THEMES.includes(localStorage.getItem(KEY)) ? localStorage.getItem(KEY) : "system";
+  const show = () => {
+    document.documentElement.dataset.theme = theme;
+    button.textContent = `Theme: ${theme}`;
+    forgetPalette();
+    changed();
+  };
+  button.addEventListener("click", () => {
+    theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+    localStorage.setItem(KEY, theme);
+    show();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
+  show();
+}

@@ -1,0 +1,254 @@
+// One limit over time: how it stands, each decision as a mark, and its totals beside what was to be expected.
+
+import { LETTERS, Pane, palette } from "./canvas.js";
+import { h, setText } from "./dom.js";
+import { drawNow, drawTime, plotArea } from "./flow.js";
+import { count, percent, short, span, trimmed } from "./format.js";
+import { ALGORITHMS } from "./notation.js";
+import { describeState, drawState } from "./picture.js";
+import { ALLOWED, TOO_LARGE, upperBound } from "./record.js";
+import { Standing } from "./state.js";
+
+const TOP = 12;
+const LANE = 44;
+const BOTTOM = 22;
+/** Marks that stand at least so far apart are drawn one by one. */
+const APART = 5;
+
+const ROWS = [
+  ["Requests", ({ arrivals }) => count(arrivals), ({ arrivals }) => trimmed(arrivals, 0)],
+  ["Admitted", ({ admitted }) => count(admitted), null],
+  ["Admitted cost", ({ admitted_cost }) => count(admitted_cost), ({ accepted }) => trimmed(accepted, 0)],
+  ["Denied", ({ denied, too_large }) => count(denied + too_large), null],
+  ["Acceptance", ({ cost, admitted_cost }) => percent(admitted_cost / cost), ({ acceptance }) => percent(acceptance)],
+  ["At most", null, ({ ceiling }) => (ceiling === null ? "no bound" : count(ceiling))],
+  ["Longest wait", ({ longest_wait }) => (longest_wait > 0 ? span(longest_wait) : "–"), null],
+  ["Longest delay", ({ longest_delay }) => (longest_delay > 0 ? span(longest_delay) : "–"), null],
+  ["Time to drain", null, ({ drain }) => span(drain)],
+];
+
+/** What a limit's card shows. */
+export class Track {
+  constructor(record, limit, changed) {
+    this.record = record;
+    this.limit = limit;
+    this.column = record.limits[limit];
+    this.described = this.column.described;
+    const { name } = ALGORITHMS.find(({ id }) => id === this.described.algorithm);
+    const title = `limit-${limit}`;
+    this.chart = h("canvas", { class: "levels", role: "img" });
+    this.own = h("canvas", { class: "own", role: "img" });
+    this.words = h("p", { class: "words" });
+    this.table = this.#table();
+    this.element = h(
+      "section",
+      { class: `card track series-${limit}`, "aria-labelledby": title, "data-limit": String(limit) },
+      h("h2", { id: title }, h("span", { class: "badge" }, LETTERS[limit]), h("code", {}, this.described.limit), h("span", { class: "name" }, name)),
+      h("div", { class: "pictures" }, this.own, this.chart),
+      this.words,
+      this.table,
+    );
+    this.pane = new Pane(this.chart, changed);
+    this.ownPane = new Pane(this.own, changed);
+  }
+
+  #table() {
+    const { expected } = this.described;
+    const worst = expected.worst_window;
+    const rows = worst ? [...ROWS, [`Most in ${span(worst.length)}`, null, () => count(worst.most)]] : ROWS;
+    const delays = this.described.algorithm === "shaper";
+    const costs = expected.cost !== expected.arrivals;
+    const shown = rows.filter(([name]) => (delays || name !== "Longest delay") && (costs || name !== "Admitted cost"));
+    this.cells = [];
+    const body = shown.map(([name, found, thought]) => {
+      const cell = h("td", { "data-total": name });
+      if (found) this.cells.push([cell, found]);
+      // Where every request costs one, what is expected to be admitted stands beside the requests that were.
+      const beside = name === "Admitted" && !costs ? ({ accepted }) => trimmed(accepted, 0) : thought;
+      return h("tr", {}, h("th", { scope: "row" }, name), cell, h("td", { class: "thought" }, beside ? beside(expected) : ""));
+    });
+    const head = h("tr", {}, h("th", {}, h("span", { class: "unseen" }, "What")), h("th", { scope: "col" }, "so far"), h("th", { scope: "col" }, "expected"));
+    return h("table", { class: "totals" }, h("thead", {}, head), h("tbody", {}, body));
+  }
+
+  /** Brings the numbers up to date. */
+  tell(playback, own) {
+    const totals = this.record.totals(this.limit, playback.arrivals);
+    for (const [cell, found] of this.cells) setText(cell, found(totals));
+    const standing = new Standing(this.record, this.limit, own);
+    const counted = own.countAmong(playback.arrivals);
+    setText(this.words, describeState(standing, counted, playback.time));
+  }
+
+  /** What the pictures show, for those who do not see them. */
+  describe(playback, own) {
+    const totals = this.record.totals(this.limit, playback.arrivals);
+    const standing = new Standing(this.record, this.limit, own);
+    const state = describeState(standing, own.countAmong(playback.arrivals), playback.time);
+    this.own.setAttribute("aria-label", `State of ${this.described.limit}: ${state}`);
+    this.chart.setAttribute("aria-label", `${this.described.limit} over time: ${totals.admitted} admitted, ${totals.denied + totals.too_large} denied.`);
+  }
+
+  draw(playback, view, own) {
+    const standing = new Standing(this.record, this.limit, own);
+    const counted = own.countAmong(playback.arrivals);
+    drawState(this.ownPane, standing, counted, playback.time, this.limit);
+    const context = this.pane.cleared();
+    const area = plotArea(this.pane, view);
+    const bottom = this.pane.height - BOTTOM - LANE;
+    this.#frame(context, area, standing, bottom);
+    context.save();
+    context.beginPath();
+    context.rect(area.left, 0, area.width, this.pane.height - BOTTOM + 2);
+    context.clip();
+    this.#level(context, area, view, playback, standing, counted, bottom);
+    this.#marks(context, area, view, playback, own, bottom + LANE / 2 + 4);
+    context.restore();
+    drawTime(context, area, view, this.pane.height, this.record.expected.length);
+    drawNow(context, area, view, playback.time, TOP, this.pane.height - BOTTOM);
+  }
+
+  #frame(context, area, standing, bottom) {
+    const colours = palette();
+    context.strokeStyle = colours.line;
+    context.fillStyle = colours.muted;
+    context.textAlign = "right";
+    const top = standing.kind === "ahead" ? span(standing.top) : short(standing.top);
+    for (const [at, text] of [[TOP, top], [bottom, "0"]]) {
+      context.beginPath();
+      context.moveTo(area.left, at + 0.5);
+      context.lineTo(area.right, at + 0.5);
+      context.stroke();
+      context.fillText(text, area.left - 6, at + 4);
+    }
+  }
+
+  /** The level of the watched client, pixel by pixel: from the lowest to the highest that it stood there. */
+  #level(context, area, view, playback, standing, counted, bottom) {
+    const colours = palette();
+    const { own } = standing;
+    const top = standing.top || 1;
+    const y = (level) => bottom - (Math.min(Math.max(level, 0), top) / top) * (bottom - TOP);
+    const last = Math.min(area.right, area.x(playback.time));
+    const perPixel = (view.to - view.from) / area.width;
+    const line = [];
+    let index = upperBound(own.at, counted, view.from);
+    for (let x = area.left; x < last; x += 1) {
+      const end = Math.min(view.from + (x - area.left + 1) * perPixel, playback.time);
+      let low = Infinity;
+      let high = -Infinity;
+      const see = (level) => {
+        low = Math.min(low, level);
+        high = Math.max(high, level);
+      };
+      for (; index < counted && own.at[index] <= end; index += 1) {
+        see(standing.level(index, own.at[index]));
+        see(standing.level(index + 1, own.at[index]));
+      }
+      const level = standing.level(index, end);
+      see(level);
+      line.push([x, y(low), y(high), y(level)]);
+    }
+    if (line.length === 0) return;
+    context.fillStyle = colours[`series-${this.limit}`];
+    context.globalAlpha = 0.14;
+    context.beginPath();
+    context.moveTo(line[0][0], bottom);
+    for (const [x, , , level] of line) context.lineTo(x, level);
+    context.lineTo(line[line.length - 1][0] + 1, bottom);
+    context.fill();
+    context.globalAlpha = 1;
+    context.strokeStyle = colours[`series-${this.limit}`];
+    context.lineWidth = 1.5;
+    context.beginPath();
+    for (const [x, low, high, level] of line) {
+      if (low - high > 1) {
+        context.moveTo(x, low);
+        context.lineTo(x, high);
+        context.moveTo(x, level);
+      } else {
+        context.lineTo(x, level);
+      }
+    }
+    context.stroke();
+  }
+
+  /** Decisions: the admitted above the line, the denied below it. */
+  #marks(context, area, view, playback, own, middle) {
+    const { record, column } = this;
+    const from = record.countAt(view.from - 1);
+    const until = Math.min(playback.arrivals, record.countAt(view.to));
+    const colours = palette();
+    context.strokeStyle = colours.line;
+    context.beginPath();
+    context.moveTo(area.left, middle + 0.5);
+    context.lineTo(area.right, middle + 0.5);
+    context.stroke();
+    if (until > from && (until - from) * APART <= area.width * ((Math.min(playback.time, view.to) - view.from) / (view.to - view.from) + 0.05)) {
+      this.#single(context, area, from, until, own.client, middle);
+    } else {
+      this.#dense(context, area, view, from, until, middle, column);
+    }
+  }
+
+  #single(context, area, from, until, watched, middle) {
+    const { record, column } = this;
+    const colours = palette();
+    const crowd = record.expected.clients > 1;
+    for (let number = from; number < until; number += 1) {
+      const x = area.x(record.at[number]);
+      const outcome = column.outcome[number];
+      context.globalAlpha = crowd && record.client[number] !== watched ? 0.35 : 1;
+      context.lineWidth = 1.5;
+      if (outcome === ALLOWED) {
+        context.strokeStyle = context.fillStyle = colours[`series-${this.limit}`];
+        context.beginPath();
+        context.arc(x, middle - 9, 3.2, 0, 7);
+        // One that has to wait is hollow.
+        if (column.wait[number] > 0) context.stroke();
+        else context.fill();
+      } else {
+        context.strokeStyle = colours.deny;
+        context.beginPath();
+        const [y, size] = [middle + 10, outcome === TOO_LARGE ? 4.5 : 3];
+        context.moveTo(x - size, y - size);
+        context.lineTo(x + size, y + size);
+        context.moveTo(x + size, y - size);
+        context.lineTo(x - size, y + size);
+        context.stroke();
+      }
+    }
+    context.globalAlpha = 1;
+  }
+
+  /** So many that several share a pixel: each pixel has a bar up and a bar down. */
+  #dense(context, area, view, from, until, middle, column) {
+    const { record } = this;
+    const pixels = Math.ceil(area.width);
+    if (this.up?.length !== pixels) {
+      this.up = new Uint32Array(pixels);
+      this.down = new Uint32Array(pixels);
+    }
+    this.up.fill(0);
+    this.down.fill(0);
+    const scale = area.width / (view.to - view.from);
+    let most = 1;
+    for (let number = from; number < until; number += 1) {
+      const x = Math.min(pixels - 1, Math.max(0, Math.floor((record.at[number] - view.from) * scale)));
+      const lane = column.outcome[number] === ALLOWED ? this.up : this.down;
+      lane[x] += 1;
+      if (lane[x] > most) most = lane[x];
+    }
+    const colours = palette();
+    const half = LANE / 2 - 4;
+    const height = (n) => 3 + ((half - 3) * Math.log1p(n)) / Math.log1p(most);
+    for (const [lane, colour, up] of [[this.up, colours[`series-${this.limit}`], true], [this.down, colours.deny, false]]) {
+      context.fillStyle = colour;
+      for (let x = 0; x < pixels; x += 1) {
+        if (lane[x] === 0) continue;
+        const tall = height(lane[x]);
+        context.fillRect(area.left + x, up ? middle - tall : middle + 1, 1, tall);
+      }
+    }
+  }
+}

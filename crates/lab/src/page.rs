@@ -1,0 +1,95 @@
+//! The page on which runs are drawn: plain files, embedded as they are.
+//!
+//! There is no build step, and nothing is fetched from anywhere else. The page asks the server that it came from to run
+//! simulations; it draws what comes back, and decides nothing.
+
+/// One file of the page.
+#[derive(Clone, Copy, Debug)]
+pub struct File {
+    /// Its name, relative to the page's address. That of the page itself is empty.
+    pub name: &'static str,
+    /// Its media type.
+    pub media_type: &'static str,
+    /// What is in it.
+    pub text: &'static str,
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+macro_rules! files {
+    ($($name:literal: $file:literal, $media_type:expr;)*) => {
+        [$(File { name: $name, media_type: $media_type, text: include_str!(concat!("../page/", $file)) }),*]
+    };
+}
+
+/// All files of the page.
+pub const FILES: &[File] = &files! {
+    "": "index.html", HTML;
+    "style.css": "style.css", CSS;
+    "address.js": "address.js", SCRIPT;
+    "canvas.js": "canvas.js", SCRIPT;
+    "dom.js": "dom.js", SCRIPT;
+    "flow.js": "flow.js", SCRIPT;
+    "form.js": "form.js", SCRIPT;
+    "format.js": "format.js", SCRIPT;
+    "limits.js": "limits.js", SCRIPT;
+    "live.js": "live.js", SCRIPT;
+    "main.js": "main.js", SCRIPT;
+    "notation.js": "notation.js", SCRIPT;
+    "operate.js": "operate.js", SCRIPT;
+    "picture.js": "picture.js", SCRIPT;
+    "playback.js": "playback.js", SCRIPT;
+    "presets.js": "presets.js", SCRIPT;
+    "record.js": "record.js", SCRIPT;
+    "run.js": "run.js", SCRIPT;
+    "saving.js": "saving.js", SCRIPT;
+    "sliders.js": "sliders.js", SCRIPT;
+    "stage.js": "stage.js", SCRIPT;
+    "state.js": "state.js", SCRIPT;
+    "stream.js": "stream.js", SCRIPT;
+    "theme.js": "theme.js", SCRIPT;
+    "token.js": "token.js", SCRIPT;
+    "track.js": "track.js", SCRIPT;
+};
+
+/// The file of this name.
+#[must_use]
+pub fn file(name: &str) -> Option<&'static File> {
+    FILES.iter().find(|file| file.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names that a module imports.
+    fn imports(text: &'static str) -> impl Iterator<Item = &'static str> {
+        text.lines().filter_map(|line| line.split_once("from \"./")?.1.split('"').next())
+    }
+
+    #[test]
+    fn every_file_that_is_asked_for_is_there() {
+        for module in FILES {
+            for name in imports(module.text) {
+                assert!(file(name).is_some(), "{} imports {name}", module.name);
+            }
+        }
+        let page = file("").unwrap().text;
+        for name in ["style.css", "main.js"] {
+            assert!(page.contains(&format!("\"{name}\"")) && file(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_fetched_from_elsewhere() {
+        for File { name, text, .. } in FILES {
+            let outside = text.match_indices("://").filter(|(at, _)| {
+                // The name of a vocabulary is no address, and what a comment or an example shows is not fetched.
+                !text[..*at].ends_with("http") || !text[*at..].starts_with("://www.w3.org/")
+            });
+            assert_eq!(outside.count(), 0, "{name} names an address");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `tidegate lab`: the page on which algorithms can be watched.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_redis::{RedisStore, Settings as RedisSettings};
+use tokio_util::sync::CancellationToken;
+
+use super::serve::refuse;
+use super::{FAINT, GOOD, STRONG};
+use crate::lab::{Door, LabState, Settings};
+use crate::listen;
+use crate::serve::Signals;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate lab
+  tidegate lab --listen 127.0.0.1:0
+  tidegate lab --store redis://127.0.0.1:6379      runs may be decided by this Redis, in real time
+
+Open the address that it prints in a browser. Nothing is fetched from anywhere else. The link of a run, with its seed and all
+of its parameters, runs it again, the same.";
+
+/// The time that a store may take. A picture can wait longer than a request.
+const DEADLINE: Duration = Duration::from_secs(1);
+/// How long connections may take to end.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Open the lab: a page that shows what limits do to traffic, decision by decision.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// Where to listen. Port 0 is any that is free.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9700", env = "TIDEGATE_LAB_LISTEN")]
+    listen: SocketAddr,
+
+    /// A Redis that may decide runs: redis://[user:password@]host[:port][/database], or rediss:// for TLS.
+    #[arg(long, value_name = "URL", env = "TIDEGATE_LAB_STORE", hide_env_values = true)]
+    store: Option<String>,
+}
+
+pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let redis = match &args.store {
+            None => None,
+            Some(url) => match open(url) {
+                Ok(store) => Some(Arc::new(store)),
+                Err(error) => return refuse(&format!("--store cannot be used: {error}")),
+            },
+        };
+        let mut signals = Signals::receive()?;
+        let at = listen::Settings { grace: GRACE, ..listen::Settings::at(args.listen) };
+        let lab = LabState::new(Settings { redis, is_live: false, stop: CancellationToken::new() });
+        let door = match Door::open(at, lab) {
+            Ok(door) => door,
+            Err(error) => return refuse(&error),
+        };
+        let mut out = anstream::stdout().lock();
+        writeln!(out, "{GOOD}the lab is open{GOOD:#}: {STRONG}http://{}/lab/{STRONG:#}", door.address())?;
+        writeln!(out, "{FAINT}Stop with Ctrl-C.{FAINT:#}")?;
+        out.flush()?;
+        drop(out);
+        signals.stop().await;
+        door.close().await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn open(url: &str) -> Result<RedisStore, tidegate_redis::SettingsError> {
+    let mut settings = RedisSettings::standalone(url)?;
+    settings.deadline = DEADLINE;
+    RedisStore::open(settings)
+}

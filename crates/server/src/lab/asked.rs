@@ -1,0 +1,290 @@
+//! What a run is to be: all of it stands in the query.
+
+use std::str::FromStr;
+
+use tidegate_core::yaml::closest;
+use tidegate_core::{Limit, Micros, NotationError};
+use tidegate_lab::traffic::{Traffic, TrafficError};
+
+use super::problem::FieldError;
+
+/// The most limits that are held against the same arrivals.
+pub(super) const MOST_LIMITS: usize = 4;
+/// The most decisions of a run, those of all limits together.
+pub(super) const MOST_DECISIONS: u64 = 1_000_000;
+/// The most clients of a run.
+pub(super) const MOST_CLIENTS: u32 = 100_000;
+/// The longest run, in the time of its arrivals.
+const LONGEST: Micros = Micros::from_secs(366 * 86_400);
+/// The longest run in the time of whoever looks on.
+const LONGEST_WATCH: Micros = Micros::from_secs(3_600);
+/// The most turns of the traffic: even those that bring nobody take time to make.
+const MOST_TURNS: u64 = 5_000_000;
+/// The longest text of a parameter.
+const MOST_TEXT: usize = 1_000;
+
+const NAMES: [&str; 8] = ["limit", "traffic", "for", "seed", "speed", "holding", "store", "run"];
+
+/// A run that was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) limits: Vec<Limit>,
+    pub(super) traffic: Traffic,
+    pub(super) length: Micros,
+    pub(super) seed: u64,
+    pub(super) pace: Pace,
+    pub(super) holding: Option<Micros>,
+    pub(super) decider: Decider,
+}
+
+/// How fast the time of the arrivals goes by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pace {
+    /// So many times as fast as ours.
+    Times(f64),
+    /// As fast as it can be decided and sent.
+    Fastest,
+}
+
+/// Who decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decider {
+    /// The limits themselves, in the time of the arrivals.
+    Memory,
+    /// Redis, in real time, under keys that begin with this name.
+    Redis(String),
+}
+
+impl Asked {
+    /// Reads a query. Every field at fault is named.
+    pub(super) fn read(query: &str, has_redis: bool) -> Result<Asked, Vec<FieldError>> {
+        let mut fields = Fields::of(query);
+        let limits = fields.limits();
+        let traffic = fields.traffic();
+        let length = fields.length();
+        let seed = fields.one("seed").map_or(Some(1), |text| {
+            fields.parsed("seed", &text, |_: std::num::ParseIntError| "write a whole number from 0 on".to_owned())
+        });
+        let pace = fields.pace();
+        let holding = fields.one("holding").map(|text| fields.span("holding", &text));
+        let decider = fields.decider(has_redis);
+        let asked = (|| {
+            let holding = match holding {
+                Some(read) => Some(read?),
+                None => None,
+            };
+            let (pace, decider) = (pace?, decider?);
+            Some(Asked { limits: limits?, traffic: traffic?, length: length?, seed: seed?, pace, holding, decider })
+        })();
+        if let Some(asked) = &asked {
+            fields.check(asked);
+        }
+        match asked {
+            Some(asked) if fields.errors.is_empty() => Ok(asked),
+            _ => Err(fields.errors),
+        }
+    }
+
+    /// The most arrivals that are decided, whatever chance brings.
+    pub(super) const fn most_arrivals(&self) -> u64 {
+        MOST_DECISIONS / self.limits.len() as u64
+    }
+
+    /// What stands in the way of so many arrivals as are expected.
+    pub(super) fn too_many(&self, expected: f64) -> Option<FieldError> {
+        let most = self.most_arrivals();
+        // Room for chance: what it brings beyond that is cut off.
+        (expected > most as f64 * 0.98).then(|| {
+            let message = format!(
+                "about {expected:.0} requests would arrive, and the lab draws {most} at most: \
+                 write a shorter time or less traffic"
+            );
+            FieldError::new("for", message)
+        })
+    }
+}
+
+/// The parameters of a query, and what is wrong with them.
+struct Fields {
+    pairs: Vec<(String, String)>,
+    errors: Vec<FieldError>,
+}
+
+impl Fields {
+    fn of(query: &str) -> Fields {
+        let mut fields = Fields { pairs: Vec::new(), errors: Vec::new() };
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let is_again = name != "limit" && fields.pairs.iter().any(|(known, _)| *known == name);
+            if !NAMES.contains(&&*name) {
+                let meant = closest(&name, NAMES).map(|meant| format!(": did you mean `{meant}`?"));
+                fields.wrong(&name, format!("there is no such parameter{}", meant.unwrap_or_default()));
+            } else if is_again {
+                fields.wrong(&name, "it is there twice: leave one out");
+            } else if value.len() > MOST_TEXT {
+                fields.wrong(&name, format!("it is longer than {MOST_TEXT} bytes: write less"));
+            } else {
+                fields.pairs.push((name.into_owned(), value.trim().to_owned()));
+            }
+        }
+        fields
+    }
+
+    fn wrong(&mut self, field: &str, message: impl Into<String>) {
+        self.errors.push(FieldError::new(field, message));
+    }
+
+    fn one(&self, name: &str) -> Option<String> {
+        self.pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    }
+
+    fn parsed<T: FromStr>(&mut self, field: &str, text: &str, say: impl Fn(T::Err) -> String) -> Option<T> {
+        text.parse().map_err(|error| self.wrong(field, say(error))).ok()
+    }
+
+    fn span(&mut self, field: &str, text: &str) -> Option<Micros> {
+        self.parsed(field, text, |error: NotationError| error.problem().to_owned())
+    }
+
+    fn limits(&mut self) -> Option<Vec<Limit>> {
+        let texts: Vec<String> =
+            self.pairs.iter().filter(|(name, _)| name == "limit").map(|(_, text)| text.clone()).collect();
+        if texts.is_empty() {
+            self.wrong("limit.0", "write a limit, such as 20/s burst 50");
+        }
+        if texts.len() > MOST_LIMITS {
+            self.wrong(&format!("limit.{MOST_LIMITS}"), format!("{MOST_LIMITS} limits are compared at most"));
+            return None;
+        }
+        let say = |error: NotationError| format!("{} (at character {})", error.problem(), error.column());
+        let limits = texts.iter().enumerate().map(|(number, text)| self.parsed(&format!("limit.{number}"), text, say));
+        let limits: Vec<Option<Limit>> = limits.collect();
+        let limits: Vec<Limit> = limits.into_iter().collect::<Option<_>>()?;
+        (!limits.is_empty()).then_some(limits)
+    }
+
+    fn traffic(&mut self) -> Option<Traffic> {
+        let Some(text) = self.one("traffic") else {
+            self.wrong("traffic", "write what arrives, such as poisson 20/s");
+            return None;
+        };
+        self.parsed("traffic", &text, |error: TrafficError| error.to_string())
+    }
+
+    fn length(&mut self) -> Option<Micros> {
+        let Some(text) = self.one("for") else { return Some(Micros::from_secs(60)) };
+        let length = self.span("for", &text)?;
+        if length < Micros::from_millis(1) || length > LONGEST {
+            self.wrong("for", "write a span of time from 1ms to 366day");
+            return None;
+        }
+        Some(length)
+    }
+
+    fn pace(&mut self) -> Option<Pace> {
+        match self.one("speed").as_deref() {
+            None => Some(Pace::Times(1.0)),
+            Some("max") => Some(Pace::Fastest),
+            Some(text) => match text.parse::<f64>() {
+                Ok(times) if (0.01..=1e9).contains(&times) => Some(Pace::Times(times)),
+                _ => {
+                    self.wrong("speed", "write `max`, or a number from 0.01 on: 1 is real time, 60 a minute a second");
+                    None
+                }
+            },
+        }
+    }
+
+    fn decider(&mut self, has_redis: bool) -> Option<Decider> {
+        match self.one("store").as_deref() {
+            None | Some("memory") => Some(Decider::Memory),
+            Some("redis") if has_redis => {
+                let name = self.one("run").unwrap_or_default();
+                if (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+                    return Some(Decider::Redis(name));
+                }
+                self.wrong("run", "write a name for the run of up to 64 letters and digits: its keys begin with it");
+                None
+            }
+            Some("redis") => {
+                self.wrong("store", "no Redis is known here: start the lab with --store redis://…, or choose memory");
+                None
+            }
+            Some(_) => {
+                self.wrong("store", "write `memory` or `redis`");
+                None
+            }
+        }
+    }
+
+    /// What only shows when all fields are read.
+    fn check(&mut self, asked: &Asked) {
+        if asked.traffic.clients() > MOST_CLIENTS {
+            self.wrong("traffic", format!("the lab keeps {MOST_CLIENTS} clients apart: write fewer, or lower numbers"));
+        }
+        if asked.traffic.turns(asked.length) > MOST_TURNS {
+            self.wrong("traffic", "it changes too often for so long a run: write longer periods or a shorter time");
+        }
+        if let Pace::Times(times) = asked.pace
+            && asked.length.get() as f64 / times > LONGEST_WATCH.get() as f64
+        {
+            let message = format!("at this speed it would take longer than {LONGEST_WATCH}: write a higher one");
+            self.wrong("speed", message);
+        }
+        if asked.decider != Decider::Memory && asked.pace != Pace::Times(1.0) {
+            self.wrong("speed", "Redis decides in real time: write 1");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "limit=20/s+burst+50&limit=fixed+20/s&traffic=poisson+30/s&for=10s&seed=7&speed=max";
+
+    fn wrong(query: &str) -> Vec<(String, String)> {
+        let errors = Asked::read(query, false).unwrap_err();
+        errors.into_iter().map(|error| (error.field, error.message)).collect()
+    }
+
+    #[test]
+    fn a_query_is_a_whole_run() {
+        let asked = Asked::read(GOOD, false).unwrap();
+        assert_eq!(asked.limits.iter().map(ToString::to_string).collect::<Vec<_>>(), ["20/s burst 50", "fixed 20/s"]);
+        assert_eq!((asked.traffic.to_string().as_str(), asked.seed), ("poisson 30/s", 7));
+        assert_eq!((asked.length, asked.pace, asked.holding), (Micros::from_secs(10), Pace::Fastest, None));
+        assert_eq!(asked.most_arrivals(), 500_000);
+        let sparse = Asked::read("limit=5/s&traffic=steady+1/s", false).unwrap();
+        assert_eq!((sparse.length, sparse.seed, sparse.pace), (Micros::from_secs(60), 1, Pace::Times(1.0)));
+    }
+
+    #[test]
+    fn every_field_at_fault_is_named() {
+        let errors =
+            wrong("limit=5/s&limit=5/parsec&traffic=rain&for=soon&seed=x&speed=0&store=disk&lenght=1&holding=1x");
+        let fields: Vec<&str> = errors.iter().map(|(field, _)| field.as_str()).collect();
+        assert_eq!(fields, ["lenght", "limit.1", "traffic", "for", "seed", "speed", "holding", "store"]);
+        assert_eq!(wrong("")[0].0, "limit.0");
+        assert_eq!(wrong(&format!("{GOOD}&seed=8"))[0].1, "it is there twice: leave one out");
+        assert_eq!(wrong("limit=1/s&limit=1/s&limit=1/s&limit=1/s&limit=1/s&traffic=steady+1/s")[0].0, "limit.4");
+    }
+
+    #[test]
+    fn what_would_be_too_much_is_refused() {
+        for (query, field) in [
+            ("limit=1/s&traffic=steady+1/s&for=400day&speed=max", "for"),
+            ("limit=1/s&traffic=steady+1/s&for=2h&speed=1", "speed"),
+            ("limit=1/s&traffic=steady+1/s+clients+200000&speed=max", "traffic"),
+            ("limit=1/s&traffic=steady+1/s+as+5000000&speed=max", "traffic"),
+            ("limit=1/s&traffic=square+1/day+0+every+2us&for=1day&speed=max", "traffic"),
+            ("limit=1/s&traffic=boundary+0+every+1us&for=1h&speed=max", "traffic"),
+            ("limit=1/s&traffic=steady+1/s&store=redis", "store"),
+        ] {
+            assert_eq!(wrong(query)[0].0, field, "{query}");
+        }
+        let redis = Asked::read("limit=1/s&traffic=steady+1/s&store=redis&run=a&speed=2", true).unwrap_err();
+        assert_eq!(redis[0].field, "speed");
+        let asked = Asked::read("limit=1/s&traffic=steady+20000/s", false).unwrap();
+        assert!(asked.too_many(1_200_000.0).is_some() && asked.too_many(100_000.0).is_none());
+    }
+}

@@ -1,0 +1,210 @@
+//! Decisions as they are sent: many at once, column by column.
+
+use serde::Serialize;
+use tidegate_core::limit::Windows;
+use tidegate_core::{Algorithm, Decision, Limit, Outcome, Rate};
+use tidegate_lab::expect::Expectation;
+use tidegate_lab::simulate::{Picture, Simulation};
+use tidegate_lab::traffic::Arrival;
+
+use super::asked::Decider;
+
+/// A sliding window of more parts than this is sent as its estimate alone.
+const MOST_COUNTERS: u32 = 24;
+
+/// Some decisions in a row. Instants are microseconds from the beginning of the run.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Batch {
+    /// The number of the first arrival, counted from 0.
+    pub(super) first: u64,
+    /// Until when all arrivals are told of.
+    pub(super) until: u64,
+    pub(super) at: Vec<u64>,
+    pub(super) client: Vec<u32>,
+    pub(super) cost: Vec<u64>,
+    pub(super) limits: Vec<Column>,
+}
+
+/// What one limit decided, and how it stood then.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Column {
+    /// 0 denied, 1 allowed, 2 too large.
+    outcome: Vec<u8>,
+    remaining: Vec<u64>,
+    /// Microseconds: of a denied request until it can come back, of an allowed one until it goes ahead.
+    wait: Vec<u64>,
+    /// For each decision as many numbers as [`Described::state`] has names.
+    state: Vec<f64>,
+}
+
+impl Batch {
+    pub(super) fn new(first: u64, limits: usize) -> Batch {
+        Batch { first, limits: (0..limits).map(|_| Column::default()).collect(), ..Batch::default() }
+    }
+
+    pub(super) fn arrived(&mut self, arrival: &Arrival, since_start: u64) {
+        self.at.push(since_start);
+        self.client.push(arrival.client);
+        self.cost.push(arrival.cost);
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.at.len()
+    }
+}
+
+impl Column {
+    pub(super) fn decided(&mut self, decision: &Decision) {
+        let (outcome, wait) = match decision.outcome {
+            Outcome::Deny { retry_after } => (0, retry_after.get()),
+            Outcome::Allow { delay } => (1, delay.get()),
+            Outcome::TooLarge { .. } => (2, 0),
+        };
+        self.outcome.push(outcome);
+        self.remaining.push(decision.remaining);
+        self.wait.push(wait);
+    }
+
+    /// What a limit that tells no more than its answer is known to have spent.
+    pub(super) fn stands_at_what_is_spent(&mut self, decision: &Decision) {
+        self.state.push(decision.limit.saturating_sub(decision.remaining) as f64);
+    }
+
+    /// How the client of an arrival stands after it.
+    pub(super) fn stands(&mut self, simulation: &Simulation, number: usize, arrival: &Arrival, start: u64) {
+        let Some(limit) = simulation.limits().nth(number) else { return };
+        let Some(decision) = simulation.decisions().get(number) else { return };
+        // A log and slots would have to be counted entry by entry; what is left says the same.
+        if matches!(limit.algorithm(), Algorithm::SlidingLog(_) | Algorithm::Concurrency(_)) {
+            return self.stands_at_what_is_spent(decision);
+        }
+        match simulation.picture(number, arrival.client, arrival.at) {
+            Some(Picture::Tokens { tokens, .. }) => self.state.push(thousandths(tokens)),
+            Some(Picture::Water { level, .. }) => self.state.push(thousandths(level)),
+            Some(Picture::Queue { waiting, .. }) => self.state.push(thousandths(waiting)),
+            Some(Picture::Tat { ahead, .. }) => self.state.push(ahead as f64),
+            Some(Picture::Window { spent, end, .. }) => {
+                self.state.extend([spent as f64, end.saturating_sub(start) as f64]);
+            }
+            Some(Picture::Sliding { spent, estimate, .. }) => {
+                self.state.push(thousandths(estimate));
+                if counters(limit) > 0 {
+                    self.state.extend(spent.iter().map(|&counter| counter as f64));
+                }
+            }
+            Some(Picture::Log { .. } | Picture::Slots { .. }) | None => self.stands_at_what_is_spent(decision),
+        }
+    }
+}
+
+/// To be sent with few digits.
+fn thousandths(number: f64) -> f64 {
+    (number * 1_000.0).round() / 1_000.0
+}
+
+/// How many counters of a limit are sent.
+const fn counters(limit: &Limit) -> u32 {
+    match limit.algorithm() {
+        Algorithm::SlidingWindow(it) if it.parts() <= MOST_COUNTERS => it.parts() + 1,
+        _ => 0,
+    }
+}
+
+/// What a run's limit is, for whoever draws it.
+#[derive(Debug, Serialize)]
+pub(super) struct Described {
+    /// As rules write it.
+    limit: String,
+    algorithm: &'static str,
+    capacity: u64,
+    /// Tokens, and the microseconds in which they come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<(u64, u64)>,
+    /// The length of a window or a lease, in microseconds; of a calendar's, the longest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parts: Option<u32>,
+    /// What the numbers of a state are.
+    state: Vec<&'static str>,
+    expected: Expectation,
+}
+
+impl Described {
+    pub(super) fn of(limit: &Limit, decider: &Decider, expected: Expectation) -> Described {
+        let rate = |rate: Rate| Some((rate.tokens(), rate.period().get()));
+        let (algorithm, rate, window, parts, state) = match limit.algorithm() {
+            Algorithm::TokenBucket(it) => ("token-bucket", rate(it.refill()), None, None, vec!["tokens"]),
+            Algorithm::Gcra(it) => ("gcra", rate(it.rate()), None, None, vec!["ahead"]),
+            Algorithm::Meter(it) => ("meter", rate(it.outflow()), None, None, vec!["water"]),
+            Algorithm::Shaper(it) => ("shaper", rate(it.outflow()), None, None, vec!["queue"]),
+            Algorithm::FixedWindow(it) => {
+                let window = match it.windows() {
+                    Windows::Every(window) => window,
+                    Windows::Calendar(calendar) => calendar.longest(),
+                };
+                ("fixed", None, Some(window.get()), None, vec!["spent", "ends"])
+            }
+            Algorithm::SlidingWindow(it) => {
+                let mut state = vec!["estimate"];
+                state.extend((0..counters(limit)).map(|_| "counter"));
+                ("sliding", None, Some(it.window().get()), Some(it.parts()), state)
+            }
+            Algorithm::SlidingLog(it) => ("log", None, Some(it.window().get()), None, vec!["spent"]),
+            Algorithm::Concurrency(it) => ("concurrent", None, Some(it.ttl().get()), None, vec!["spent"]),
+        };
+        let state = if *decider == Decider::Memory { state } else { vec!["spent"] };
+        Described {
+            limit: limit.to_string(),
+            algorithm,
+            capacity: limit.capacity(),
+            rate,
+            window,
+            parts,
+            state,
+            expected,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::Micros;
+    use tidegate_lab::expect::expect;
+    use tidegate_lab::traffic::{START, Traffic};
+
+    use super::*;
+
+    #[test]
+    fn a_state_has_as_many_numbers_as_it_has_names() {
+        let traffic: Traffic = "steady 50/s clients 2".parse().unwrap();
+        let length = Micros::from_secs(3);
+        for text in [
+            "20/s burst 5",
+            "gcra 20/s",
+            "meter 20/s",
+            "shaper 20/s queue 5",
+            "fixed 20/s",
+            "fixed 20/month calendar",
+            "sliding 20/s",
+            "sliding 20/s parts 10",
+            "sliding 20/s parts 100",
+            "log 20/s",
+            "concurrent 3 ttl 1s",
+        ] {
+            let limit: Limit = text.parse().unwrap();
+            let expected = expect(&traffic, &limit, START, length, None);
+            let described = Described::of(&limit, &Decider::Memory, expected);
+            assert_eq!(described.limit, text);
+            let mut simulation = Simulation::new(&[limit]);
+            let mut column = Column::default();
+            for arrival in traffic.arrivals(length, 1) {
+                let decision = simulation.take(&arrival)[0];
+                column.decided(&decision);
+                column.stands(&simulation, 0, &arrival, START.as_micros());
+            }
+            assert_eq!(column.outcome.len(), 150);
+            assert_eq!(column.state.len(), 150 * described.state.len(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Who decides the arrivals of a run.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tidegate_core::{Charge, Key, Limit, Micros, Receipt, RuleId, Store, StoreError};
+use tidegate_lab::simulate::{Simulation, Totals};
+use tidegate_lab::traffic::Arrival;
+use tidegate_redis::RedisStore;
+use tokio::time::Instant;
+
+use super::asked::{Asked, Decider};
+use super::batch::Batch;
+
+/// What decides: the limits themselves, or a store.
+pub(super) enum Deciding {
+    /// In virtual time.
+    Memory(Box<Simulation>),
+    /// In real time.
+    Redis(Box<InRedis>),
+}
+
+impl Deciding {
+    pub(super) fn of(asked: &Asked, redis: Option<&Arc<RedisStore>>) -> Deciding {
+        match (&asked.decider, redis) {
+            (Decider::Redis(name), Some(store)) => {
+                Deciding::Redis(Box::new(InRedis::new(Arc::clone(store), name, &asked.limits, asked.holding)))
+            }
+            (Decider::Redis(_) | Decider::Memory, _) => {
+                let simulation = Simulation::new(&asked.limits);
+                Deciding::Memory(Box::new(match asked.holding {
+                    Some(holding) => simulation.holding(holding),
+                    None => simulation,
+                }))
+            }
+        }
+    }
+
+    /// Decides arrivals, in their order. Nobody has been told of them yet.
+    pub(super) async fn take(&mut self, arrivals: &[Arrival], start: u64, batch: &mut Batch) -> Result<(), StoreError> {
+        for arrival in arrivals {
+            batch.arrived(arrival, arrival.at.as_micros().saturating_sub(start));
+        }
+        match self {
+            Deciding::Memory(simulation) => {
+                for arrival in arrivals {
+                    simulation.take(arrival);
+                    for (number, column) in batch.limits.iter_mut().enumerate() {
+                        let Some(decision) = simulation.decisions().get(number) else { continue };
+                        column.decided(decision);
+                        column.stands(simulation, number, arrival, start);
+                    }
+                }
+                Ok(())
+            }
+            Deciding::Redis(run) => run.take(arrivals, batch).await,
+        }
+    }
+
+    /// Passes over an arrival that was told of before. What is in Redis is there already.
+    pub(super) fn skip(&mut self, arrival: &Arrival) {
+        match self {
+            Deciding::Memory(simulation) => {
+                simulation.take(arrival);
+            }
+            Deciding::Redis(_) => {}
+        }
+    }
+
+    pub(super) fn totals(&self) -> &[Totals] {
+        match self {
+            Deciding::Memory(simulation) => simulation.totals(),
+            Deciding::Redis(run) => &run.totals,
+        }
+    }
+}
+
+/// A run whose state lies in Redis.
+pub(super) struct InRedis {
+    store: Arc<RedisStore>,
+    limits: Vec<(RuleId, Limit)>,
+    totals: Vec<Totals>,
+    holding: Option<Micros>,
+    /// Slots, and when they are given back.
+    held: VecDeque<(Instant, Receipt)>,
+}
+
+impl InRedis {
+    fn new(store: Arc<RedisStore>, name: &str, limits: &[Limit], holding: Option<Micros>) -> InRedis {
+        let rule = |number: usize| RuleId::new(&format!("lab-{name}-{number}"));
+        let totals = vec![Totals::default(); limits.len()];
+        let limits = limits.iter().enumerate().map(|(number, limit)| (rule(number), *limit)).collect();
+        InRedis { store, limits, totals, holding, held: VecDeque::new() }
+    }
+
+    async fn take(&mut self, arrivals: &[Arrival], batch: &mut Batch) -> Result<(), StoreError> {
+        self.give_back().await?;
+        let clients: Vec<String> = arrivals.iter().map(|arrival| arrival.client.to_string()).collect();
+        let keys: Vec<Key<'_>> = clients.iter().map(|client| Key::of([client.as_str()])).collect();
+        // All limits see each arrival by itself: together, one that denies would spare the others.
+        let (store, limits) = (&self.store, &self.limits);
+        let asking = arrivals.iter().zip(&keys).flat_map(|(arrival, key)| {
+            limits.iter().map(move |(rule, limit)| async move {
+                store.decide(&[Charge::new(rule, key, limit).cost(arrival.cost)]).await
+            })
+        });
+        let answers = join_all(asking).await;
+        for (arrival, answers) in arrivals.iter().zip(answers.chunks(self.limits.len().max(1))) {
+            for ((answer, column), totals) in answers.iter().zip(&mut batch.limits).zip(&mut self.totals) {
+                let answer = answer.as_ref().map_err(Clone::clone)?;
+                let Some(decision) = answer.decisions.first() else { continue };
+                column.decided(decision);
+                column.stands_at_what_is_spent(decision);
+                totals.add(arrival, decision);
+                if let (Some(receipt), Some(holding)) = (&answer.receipt, self.holding) {
+                    self.held.push_back((Instant::now() + holding.into(), receipt.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn give_back(&mut self) -> Result<(), StoreError> {
+        let now = Instant::now();
+        while let Some((_, receipt)) = self.held.pop_front_if(|(until, _)| *until <= now) {
+            self.store.settle(&receipt, &vec![0; receipt.held.len()]).await?;
+        }
+        Ok(())
+    }
+}

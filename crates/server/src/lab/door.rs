@@ -1,0 +1,51 @@
+//! The door of `tidegate lab`.
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::response::Redirect;
+use axum::routing::get;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{LabState, nothing_here, router};
+pub use crate::admin::serve_connection;
+use crate::listen::{ListenError, Listener, Settings};
+
+/// A lab with an address of its own.
+pub struct Door {
+    address: SocketAddr,
+    serving: JoinHandle<()>,
+    stop: CancellationToken,
+}
+
+impl Door {
+    /// Opens it. From then on it serves.
+    ///
+    /// # Errors
+    /// If the address cannot be had.
+    pub fn open(settings: Settings, lab: LabState) -> Result<Door, ListenError> {
+        let listener = Listener::bind(settings)?;
+        let address = listener.address();
+        let stop = lab.0.settings.stop.clone();
+        let routes: Router =
+            router(lab).route("/", get(|| async { Redirect::temporary("/lab/") })).fallback(nothing_here);
+        let ending = stop.clone();
+        let serve = move |stream, _| serve_connection(stream, routes.clone(), ending.clone());
+        let serving = tokio::spawn(listener.serve(stop.clone(), serve));
+        Ok(Door { address, serving, stop })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends what runs, and waits until nobody is connected any more.
+    pub async fn close(self) {
+        self.stop.cancel();
+        // It can only fail by being cancelled, and then it is closed as well.
+        let _ = self.serving.await;
+    }
+}

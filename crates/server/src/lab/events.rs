@@ -1,0 +1,153 @@
+//! A run, as server-sent events.
+//!
+//! First `expect`: what the limits are and what arithmetic says. Then `decisions`, many in one event, and at last `end` with
+//! the totals, or `failed` if a store could not decide. The id of an event says how far it tells, so whoever lost the
+//! connection asks again with `Last-Event-ID`, and is told the rest.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use futures_util::stream::unfold;
+use http::header::CACHE_CONTROL;
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use serde::Serialize;
+use tidegate_core::{Micros, StoreError};
+use tidegate_lab::expect::expect;
+use tidegate_lab::traffic::START;
+
+use super::asked::Asked;
+use super::batch::Described;
+use super::deciding::Deciding;
+use super::problem::Problem;
+use super::run::{Next, Place, Run};
+use super::{Inside, LabState, MOST_RUNS};
+
+/// What a run is, and what to expect of it.
+#[derive(Serialize)]
+struct Expected {
+    traffic: String,
+    seed: u64,
+    /// Microseconds, as all times here.
+    length: u64,
+    /// The instant that arrivals are counted from, since the Unix epoch.
+    start: u64,
+    clients: u32,
+    holding: Option<u64>,
+    limits: Vec<Described>,
+}
+
+/// What is to be told next.
+enum Stage {
+    Expected(Box<Expected>, Box<Run>),
+    Running(Box<Run>),
+    Over,
+}
+
+pub(super) async fn run(State(state): State<LabState>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
+    let Inside { settings, places } = &*state.0;
+    refuse_strangers(&headers)?;
+    let told = told_before(&headers)?;
+    let asked = Asked::read(uri.query().unwrap_or_default(), settings.redis.is_some()).map_err(Problem::in_fields)?;
+    let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+        let detail = format!("{MOST_RUNS} runs are on their way already. Close one of them, and try again.");
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+    };
+    let (asked, expected) = expected(asked).await?;
+    let deciding = Deciding::of(&asked, settings.redis.as_ref());
+    let mut run = Box::new(Run::new(&asked, deciding));
+    let stage = match told {
+        None => Stage::Expected(Box::new(expected), run),
+        Some(told) => {
+            run.skip_to(told).await;
+            Stage::Running(run)
+        }
+    };
+    let events = unfold((stage, place), |(stage, place)| async move {
+        let (event, stage) = tell(stage).await?;
+        Some((Ok::<_, Infallible>(event), (stage, place)))
+    });
+    let events = events.take_until(settings.stop.clone().cancelled_owned());
+    let mut response = Sse::new(events).into_response();
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// A page from elsewhere has no business here.
+fn refuse_strangers(headers: &HeaderMap) -> Result<(), Problem> {
+    match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
+        Some(b"cross-site" | b"same-site") => {
+            Err(Problem::new(StatusCode::FORBIDDEN, "Runs are for the lab's own page and for programs."))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How far whoever asks was told before.
+fn told_before(headers: &HeaderMap) -> Result<Option<Place>, Problem> {
+    let Some(id) = headers.get("last-event-id") else { return Ok(None) };
+    match id.to_str().ok().and_then(Place::read) {
+        Some(place) => Ok(Some(place)),
+        None => Err(Problem::new(StatusCode::BAD_REQUEST, "`Last-Event-ID` is not the id of an event of a run.")),
+    }
+}
+
+/// What to expect, computed where no request waits for it.
+async fn expected(asked: Asked) -> Result<(Asked, Expected), Problem> {
+    let computing = tokio::task::spawn_blocking(move || {
+        let Asked { limits, traffic, length, holding, decider, .. } = &asked;
+        let described = |limit| {
+            let expected = expect(traffic, limit, START, *length, *holding);
+            if let Some(error) = asked.too_many(expected.arrivals) {
+                return Err(Problem::in_fields(vec![error]));
+            }
+            Ok(Described::of(limit, decider, expected))
+        };
+        let expected = Expected {
+            traffic: traffic.to_string(),
+            seed: asked.seed,
+            length: length.get(),
+            start: START.as_micros(),
+            clients: traffic.clients(),
+            holding: holding.map(Micros::get),
+            limits: limits.iter().map(described).collect::<Result<_, _>>()?,
+        };
+        Ok((asked, expected))
+    });
+    let stopping = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "The server is about to stop.");
+    computing.await.map_err(stopping)?
+}
+
+async fn tell(stage: Stage) -> Option<(Event, Stage)> {
+    let event = |name: &str, place: Place| Event::default().event(name).id(place.to_string());
+    match stage {
+        Stage::Expected(expected, run) => {
+            Some((event("expect", Place::default()).data(text(&*expected)), Stage::Running(run)))
+        }
+        Stage::Running(mut run) => Some(match run.next().await {
+            Next::Batch(batch) => (event("decisions", run.place()).data(text(&batch)), Stage::Running(run)),
+            Next::End(end) => (event("end", run.place()).data(text(&end)), Stage::Over),
+            Next::Failed(error) => (event("failed", run.place()).data(text(&Failed::of(&error))), Stage::Over),
+        }),
+        Stage::Over => None,
+    }
+}
+
+#[derive(Serialize)]
+struct Failed {
+    detail: String,
+}
+
+impl Failed {
+    fn of(error: &StoreError) -> Failed {
+        Failed { detail: error.to_string() }
+    }
+}
+
+/// Numbers, texts and lists can always be written.
+fn text(document: &impl Serialize) -> String {
+    serde_json::to_string(document).unwrap_or_default()
+}

@@ -1,0 +1,37 @@
+//! The page's files.
+
+use axum::extract::Path;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use tidegate_lab::page;
+
+use super::problem::Problem;
+
+/// The page may ask the server that it came from, and nobody else.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+    img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+pub(super) async fn page() -> Response {
+    answer("")
+}
+
+pub(super) async fn file(Path(name): Path<String>) -> Response {
+    answer(&name)
+}
+
+fn answer(name: &str) -> Response {
+    let Some(file) = page::file(name) else {
+        let detail = format!("The lab's page has no file `{name}`.");
+        return Problem::new(StatusCode::NOT_FOUND, detail).into_response();
+    };
+    let headers = [
+        (CONTENT_TYPE, file.media_type),
+        // The files belong to the program: another version's must not be taken for them.
+        (CACHE_CONTROL, "no-cache"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (REFERRER_POLICY, "no-referrer"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, file.text).into_response()
+}

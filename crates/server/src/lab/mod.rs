@@ -1,0 +1,149 @@
+//! The lab's page, and the runs that it draws.
+//!
+//! | | |
+//! |---|---|
+//! | `GET /lab/` | the page, and its files beside it (`files.rs`) |
+//! | `GET /lab/about` | what can be run here |
+//! | `GET /lab/run?…` | a run, as server-sent events (`run.rs`) |
+//!
+//! A run is described by its query alone (`asked.rs`), so a link is a run. The same routes are on the door of `tidegate lab`
+//! and, beside the live view, on the operators' door.
+
+mod asked;
+mod batch;
+mod deciding;
+mod door;
+mod events;
+mod files;
+mod problem;
+mod run;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use http::header::CONTENT_TYPE;
+use http::{StatusCode, Uri};
+use serde::Serialize;
+use tidegate_redis::RedisStore;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+pub use self::door::{Door, serve_connection};
+use self::problem::Problem;
+
+/// How many runs there may be at once.
+const MOST_RUNS: usize = 8;
+
+/// Where the lab stands, and what it may use.
+#[derive(Default)]
+pub struct Settings {
+    /// Runs may be decided by this Redis, in real time.
+    pub redis: Option<Arc<RedisStore>>,
+    /// Whether a running server can be looked at on the same door. That takes its token, and then runs do as well.
+    pub is_live: bool,
+    /// Ends runs.
+    pub stop: CancellationToken,
+}
+
+/// What every request to the lab needs. A clone is the same.
+#[derive(Clone)]
+pub struct LabState(Arc<Inside>);
+
+struct Inside {
+    settings: Settings,
+    places: Arc<Semaphore>,
+}
+
+impl LabState {
+    /// A lab in which nothing runs yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> LabState {
+        LabState(Arc::new(Inside { settings, places: Arc::new(Semaphore::new(MOST_RUNS)) }))
+    }
+}
+
+/// The lab's routes, all of them under `/lab`.
+pub fn router(state: LabState) -> Router {
+    Router::new()
+        .route("/lab", get(to_the_page))
+        .route("/lab/about", get(about))
+        .route("/lab/run", get(events::run))
+        .route("/lab/", get(files::page))
+        .route("/lab/{file}", get(files::file))
+        .with_state(state)
+}
+
+/// Whether a path leads to what anybody may see: the page itself, which knows nothing until it asks.
+#[must_use]
+pub fn is_open(path: &str) -> bool {
+    let Some(rest) = path.strip_prefix("/lab") else { return false };
+    match rest.strip_prefix('/') {
+        Some(file) => file == "about" || tidegate_lab::page::file(file).is_some(),
+        None => rest.is_empty(),
+    }
+}
+
+/// With the run that a link describes.
+async fn to_the_page(uri: Uri) -> Redirect {
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    Redirect::permanent(&format!("/lab/{query}"))
+}
+
+async fn about(State(state): State<LabState>) -> Response {
+    #[derive(Serialize)]
+    struct About {
+        stores: &'static [&'static str],
+        /// Whether there is a server to look at, and a token to know.
+        live: bool,
+        runs: Runs,
+        most: Most,
+    }
+    #[derive(Serialize)]
+    struct Runs {
+        now: usize,
+        most: usize,
+    }
+    #[derive(Serialize)]
+    struct Most {
+        limits: usize,
+        decisions: u64,
+        clients: u32,
+    }
+    let Inside { settings, places } = &*state.0;
+    json(&About {
+        stores: if settings.redis.is_some() { &["memory", "redis"] } else { &["memory"] },
+        live: settings.is_live,
+        runs: Runs { now: MOST_RUNS - places.available_permits(), most: MOST_RUNS },
+        most: Most { limits: asked::MOST_LIMITS, decisions: asked::MOST_DECISIONS, clients: asked::MOST_CLIENTS },
+    })
+}
+
+async fn nothing_here(request: Request) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, format!("There is nothing at {}. The page is at /lab/.", request.uri().path()))
+}
+
+/// A JSON answer.
+fn json(document: &impl Serialize) -> Response {
+    match serde_json::to_vec(document) {
+        Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_open_and_runs_are_not() {
+        for path in ["/lab", "/lab/", "/lab/main.js", "/lab/style.css", "/lab/about"] {
+            assert!(is_open(path), "{path}");
+        }
+        for path in ["/", "/lab/run", "/laboratory", "/lab//", "/lab/../v1/rules", "/v1/rules", "/lab/about/"] {
+            assert!(!is_open(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! One run: its arrivals at their pace, decided, as batches.
+
+use std::iter::Peekable;
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate_core::{Micros, StoreError, Timestamp};
+use tidegate_lab::simulate::Totals;
+use tidegate_lab::traffic::{Arrival, Arrivals, START};
+use tokio::time::{Instant, sleep_until};
+
+use super::asked::{Asked, Pace};
+use super::batch::Batch;
+use super::deciding::Deciding;
+
+/// The most arrivals in one batch.
+const BATCH: usize = 512;
+/// How often something is sent, if there is something or not: time goes by either way.
+const BEAT: Duration = Duration::from_millis(40);
+/// How many arrivals are passed over before others get their turn.
+const SKIPPED_AT_ONCE: u64 = 4_096;
+
+/// How far whoever looks on has been told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Arrivals.
+    pub(super) arrivals: u64,
+    /// Microseconds.
+    pub(super) until: u64,
+}
+
+/// As an event's id.
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.arrivals, self.until)
+    }
+}
+
+impl Place {
+    pub(super) fn read(text: &str) -> Option<Place> {
+        let (arrivals, until) = text.split_once('.')?;
+        Some(Place { arrivals: arrivals.parse().ok()?, until: until.parse().ok()? })
+    }
+}
+
+/// What comes next.
+pub(super) enum Next {
+    /// Decisions; perhaps none, if time went by without any.
+    Batch(Batch),
+    /// All is told.
+    End(End),
+    /// The store could not decide.
+    Failed(StoreError),
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub(super) struct End {
+    pub(super) totals: Vec<Totals>,
+    /// Whether more would have arrived than the lab draws.
+    pub(super) cut: bool,
+}
+
+/// A run on its way.
+pub(super) struct Run {
+    arrivals: Peekable<Arrivals>,
+    deciding: Deciding,
+    limits: usize,
+    length: Micros,
+    most: u64,
+    pace: Pace,
+    place: Place,
+    /// When it began here, and how far it was then.
+    began: (Instant, u64),
+    next_beat: Instant,
+}
+
+impl Run {
+    pub(super) fn new(asked: &Asked, deciding: Deciding) -> Run {
+        let now = Instant::now();
+        Run {
+            arrivals: asked.traffic.arrivals(asked.length, asked.seed).peekable(),
+            deciding,
+            limits: asked.limits.len(),
+            length: asked.length,
+            most: asked.most_arrivals(),
+            pace: asked.pace,
+            place: Place::default(),
+            began: (now, 0),
+            next_beat: now,
+        }
+    }
+
+    pub(super) const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Goes to where somebody was told until: a seeded run is the same every time.
+    pub(super) async fn skip_to(&mut self, place: Place) {
+        while self.place.arrivals < place.arrivals {
+            let Some(arrival) = self.arrivals.next() else { break };
+            self.deciding.skip(&arrival);
+            self.place.arrivals += 1;
+            if self.place.arrivals.is_multiple_of(SKIPPED_AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
+        }
+        self.place.until = place.until.min(self.length.get());
+        self.began = (Instant::now(), self.place.until);
+    }
+
+    pub(super) async fn next(&mut self) -> Next {
+        let cut = self.place.arrivals >= self.most && self.arrivals.peek().is_some();
+        let is_over = self.arrivals.peek().is_none() && self.place.until >= self.length.get();
+        if cut || is_over {
+            return Next::End(End { totals: self.deciding.totals().to_vec(), cut });
+        }
+        let due = self.due().await;
+        let mut some: Vec<Arrival> = Vec::new();
+        let room = usize::try_from(self.most - self.place.arrivals).unwrap_or(BATCH).min(BATCH);
+        while some.len() < room
+            && let Some(arrival) = self.arrivals.next_if(|arrival| arrival.at <= due)
+        {
+            some.push(arrival);
+        }
+        let is_full = some.len() == room;
+        let mut batch = Batch::new(self.place.arrivals, self.limits);
+        if let Err(error) = self.deciding.take(&some, START.as_micros(), &mut batch).await {
+            return Next::Failed(error);
+        }
+        self.place.arrivals += batch.len() as u64;
+        // If more is due, it comes next; until then nobody knows what came after the last of these.
+        let known = if is_full { some.last().map_or(due, |last| last.at) } else { due };
+        self.place.until = known.since(START).get().min(self.length.get()).max(self.place.until);
+        batch.until = self.place.until;
+        if !is_full {
+            self.next_beat = Instant::now() + BEAT;
+        }
+        Next::Batch(batch)
+    }
+
+    /// Waits for the next beat. Says until when arrivals are due.
+    async fn due(&mut self) -> Timestamp {
+        let end = START + self.length;
+        match self.pace {
+            Pace::Fastest => end,
+            Pace::Times(times) => {
+                sleep_until(self.next_beat).await;
+                let (instant, offset) = self.began;
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "saturates, and is bounded"
+                )]
+                let passed = (instant.elapsed().as_secs_f64() * 1e6 * times) as u64;
+                (START + Micros::new(offset.saturating_add(passed))).min(end)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(query: &str) -> Run {
+        let asked = Asked::read(query, false).unwrap();
+        let deciding = Deciding::of(&asked, None);
+        Run::new(&asked, deciding)
+    }
+
+    /// All batches as they are sent, and the end.
+    async fn told(mut run: Run) -> (Vec<serde_json::Value>, End) {
+        let mut batches = Vec::new();
+        loop {
+            match run.next().await {
+                Next::Batch(batch) => batches.push(serde_json::to_value(batch).unwrap()),
+                Next::End(end) => return (batches, end),
+                Next::Failed(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn all(batches: &[serde_json::Value], column: &str) -> Vec<serde_json::Value> {
+        batches.iter().flat_map(|batch| batch.pointer(column).unwrap().as_array().unwrap().clone()).collect()
+    }
+
+    const QUERY: &str = "limit=5/s+burst+9&limit=log+7/s&traffic=poisson+200/s+clients+3&for=20s&seed=3";
+
+    #[tokio::test]
+    async fn a_run_that_goes_on_elsewhere_is_the_same_run() {
+        let (whole, end) = told(run(&format!("{QUERY}&speed=max"))).await;
+        for (arrivals, until) in [(0, 0), (1, 1), (700, 3_400_000), (end.totals[0].arrivals, 20_000_000)] {
+            let mut again = run(&format!("{QUERY}&speed=max"));
+            again.skip_to(Place { arrivals, until }).await;
+            let (rest, rest_end) = told(again).await;
+            let skip = usize::try_from(arrivals).unwrap();
+            for column in ["/at", "/client", "/limits/0/outcome", "/limits/0/state", "/limits/1/remaining"] {
+                assert_eq!(all(&rest, column), all(&whole, column)[skip..], "{column} from {arrivals}");
+            }
+            assert_eq!(rest_end.totals, end.totals);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_any_speed_the_same_is_told() {
+        let (quick, _) = told(run(&format!("{QUERY}&speed=max"))).await;
+        let (slow, end) = told(run(&format!("{QUERY}&speed=2"))).await;
+        assert!(slow.len() > 200 && quick.len() < 20, "{} and {}", slow.len(), quick.len());
+        assert_eq!(all(&slow, "/limits/1/wait"), all(&quick, "/limits/1/wait"));
+        assert!(slow.windows(2).all(|pair| pair[0]["until"].as_u64() <= pair[1]["until"].as_u64()));
+        assert_eq!(slow.last().unwrap()["until"], 20_000_000);
+        assert!(!end.cut);
+    }
+
+    #[tokio::test]
+    async fn no_run_is_larger_than_it_may_be() {
+        let query = "limit=5/s&limit=5/s&limit=5/s&limit=5/s&traffic=spike+300000&for=1s&speed=max";
+        let (batches, end) = told(run(query)).await;
+        assert_eq!((all(&batches, "/at").len(), end.cut), (250_000, true));
+        assert_eq!(end.totals[3].arrivals, 250_000);
+    }
+
+    #[test]
+    fn places_are_written_and_read_alike() {
+        let place = Place { arrivals: 512, until: 1_000_001 };
+        assert_eq!(Place::read(&place.to_string()), Some(place));
+        for wrong in ["", "5", "5.", ".5", "a.b", "1.2.3", "-1.0"] {
+            assert_eq!(Place::read(wrong), None, "{wrong}");
+        }
+    }
+}
