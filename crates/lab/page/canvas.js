@@ -73,7 +73,7 @@ const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500].map((ms) => ms * 1e3)
 
 /** Ticks of a time axis that stand far enough apart. */
 export function timeTicks(from, to, width) {
-  const least = ((to - from) / Math.max(1, width)) * 78;
+  const least = ((to - from) / Math.max(1, width)) * 64;
   const step = STEPS.find((step) => step >= least) ?? Math.ceil(least / 86_400e6) * 86_400e6;
   const ticks = [];
   for (let tick = Math.ceil(from / step) * step; tick <= to; tick += step) ticks.push(tick);
@@ -84,7 +84,7 @@ export function timeTicks(from, to, width) {
 export function ceiling(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 2.5, 5, 10].map((step) => step * power).find((step) => step >= value);
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.999);
 }
 
 /** A rectangle with round corners, as a path. */

@@ -4,7 +4,7 @@ import { DASHES, LETTERS, Pane, ceiling, palette, timeTicks } from "./canvas.js"
 import { clock, short, span } from "./format.js";
 import { ALLOWED } from "./record.js";
 
-const LEFT = 44;
+const LEFT = 50;
 const RIGHT = 14;
 const TOP = 10;
 const BOTTOM = 22;

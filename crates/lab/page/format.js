@@ -44,7 +44,7 @@ export function short(number) {
   const size = Math.abs(number);
   if (size >= 1e9) return `${trimmed(number / 1e9, 1)} G`;
   if (size >= 1e6) return `${trimmed(number / 1e6, 1)} M`;
-  if (size >= 1e4) return `${trimmed(number / 1e3, 1)} k`;
+  if (size >= 1e4 || (size >= 1e3 && size % 100 === 0)) return `${trimmed(number / 1e3, 1)} k`;
   return trimmed(number, size >= 100 ? 0 : size >= 10 ? 1 : 2);
 }
 
@@ -54,6 +54,7 @@ export function clock(micros, length) {
   if (length <= 120e6) return `${seconds.toFixed(length <= 10e6 ? 3 : 2)} s`;
   const two = (number) => String(Math.floor(number)).padStart(2, "0");
   const day = Math.floor(seconds / 86_400);
+  if (length < 3_600e6) return `${Math.floor(seconds / 60)}:${two(seconds % 60)}`;
   const rest = `${two((seconds % 86_400) / 3_600)}:${two((seconds % 3_600) / 60)}:${two(seconds % 60)}`;
   return day > 0 ? `${day}d ${rest}` : rest;
 }

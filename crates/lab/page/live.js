@@ -107,10 +107,10 @@ export class Live {
         this.status,
         h("div", { class: "card figures" }, figures),
         card("Decisions a second", "", canvas),
-        card("Rules", "", table([["Rule"], ["Mode"], ["Allowed /s", "number"], ["Denied /s", "number"], ["In the shadow /s", "number"], ["Denied so far", "number"], ["Switch"]], this.rules)),
+        card("Rules", "", table([["Rule"], ["Mode"], ["Allowed /s", "number"], ["Denied /s", "number"], ["Would deny /s", "number"], ["Denied so far", "number"], ["Last two minutes"], ["Switch"]], this.rules)),
         card("Busiest keys", "half", table([["Key"], ["Rule"], ["Requests", "number"], ["Headroom"]], this.traffic)),
         card("Most denied keys", "half", table([["Key"], ["Rule"], ["Denials", "number"], ["Share"]], this.denied)),
-        card("Denials as they come", "half", h("div", { class: "feed", tabIndex: 0 }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["At", "Rule", "Key", "Retry after"].map((name) => h("th", { scope: "col" }, name)))), this.feed))),
+        card("Denials as they come, some of many", "half", h("div", { class: "feed", tabIndex: 0 }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["At", "Rule", "Key", "Retry after"].map((name) => h("th", { scope: "col" }, name)))), this.feed))),
         card("Operate", "half", this.operating.element),
       ),
     );
@@ -130,11 +130,11 @@ export class Live {
     const known = new Map((this.before?.rules ?? []).map((rule) => [rule.rule, rule]));
     const rates = view.rules.map((rule) => {
       const then = known.get(rule.rule) ?? rule;
-      return { ...rule, allowedRate: gained(rule.allowed, then.allowed), deniedRate: gained(rule.denied, then.denied), shadowRate: gained(rule.shadow_denied, then.shadow_denied) };
+      return { ...rule, allowedRate: gained(rule.allowed + rule.shadow_allowed, then.allowed + then.shadow_allowed), deniedRate: gained(rule.denied, then.denied), shadowRate: gained(rule.shadow_denied, then.shadow_denied) };
     });
     const allowed = gained(requests.allowed, this.before?.requests.allowed ?? 0);
     const denied = gained(requests.denied + requests.refused, (this.before?.requests.denied ?? 0) + (this.before?.requests.refused ?? 0));
-    if (this.before) this.past.push({ at: view.at_ms, allowed, denied, rules: new Map(rates.map((rule) => [rule.rule, rule.allowedRate + rule.deniedRate])) });
+    if (this.before) this.past.push({ at: view.at_ms, allowed, denied, rules: new Map(rates.map((rule) => [rule.rule, [rule.allowedRate, rule.deniedRate + rule.shadowRate]])) });
     this.past = this.past.slice(-SECONDS);
     if (this.before && this.before.generation !== view.generation) this.operating.note(`Generation ${view.generation} of the rules is in force.`, false);
     this.before = view;
@@ -170,9 +170,10 @@ export class Live {
       h("td", { class: "number" }, short(rule.deniedRate)),
       h("td", { class: "number" }, short(rule.shadowRate)),
       h("td", { class: "number" }, count(rule.denied + rule.shadow_denied)),
+      h("td", {}, this.#spark(rule.rule)),
       h("td", {}, this.operating.switchFor(rule.rule, rule.mode))));
     // Whoever is choosing a mode keeps the row until that is done.
-    if (!this.rules.contains(document.activeElement)) this.rules.replaceChildren(...(rows.length > 0 ? rows : [empty(7, "No rule has had anything to say yet.")]));
+    if (!this.rules.contains(document.activeElement)) this.rules.replaceChildren(...(rows.length > 0 ? rows : [empty(8, "No rule has had anything to say yet.")]));
     if (view.all) this.operating.note(`All rules are switched to ${view.all}.`, false, "all");
   }
 
@@ -240,29 +241,28 @@ export class Live {
     });
     const last = past.at(-1);
     this.canvas.setAttribute("aria-label", last ? `Decisions a second: now ${short(last.allowed)} allowed and ${short(last.denied)} denied.` : "Decisions a second");
-    this.#series(context, colours, left, width, bottom, scale, y);
   }
 
-  /** The busiest rules, as lines. */
-  #series(context, colours, left, width, bottom, scale, y) {
-    const busiest = (this.rates ?? []).slice().sort((one, other) => other.allowed + other.denied - one.allowed - one.denied).slice(0, 3);
-    if (busiest.length < 2) return;
+  /** The decisions of one rule, second by second: denied ones on top. */
+  #spark(rule) {
+    const [width, height] = [160, 26];
+    const scale = window.devicePixelRatio || 1;
+    const canvas = h("canvas", { class: "spark", width: width * scale, height: height * scale, role: "img", "aria-label": `Decisions of ${rule} in the last two minutes` });
+    const context = canvas.getContext("2d");
+    context.scale(scale, scale);
+    const colours = palette();
+    const seconds = this.past.map(({ rules }) => rules.get(rule) ?? [0, 0]);
+    const most = Math.max(1, ...seconds.map(([allowed, denied]) => allowed + denied));
     const bar = width / SECONDS;
-    busiest.forEach(({ rule }, n) => {
-      context.strokeStyle = colours[`series-${n + 1}`];
-      context.lineWidth = 1.5;
-      context.setLineDash([[], [6, 3], [2, 3]][n]);
-      context.beginPath();
-      this.past.forEach(({ rules }, second) => {
-        const at = y(Math.min(scale, rules.get(rule) ?? 0));
-        context.lineTo(left + width - (this.past.length - second) * bar + bar / 2, at);
-      });
-      context.stroke();
-      context.setLineDash([]);
-      context.textAlign = "left";
-      context.fillStyle = colours[`series-${n + 1}`];
-      context.fillText(rule, left + 8, 18 + n * 14);
+    seconds.forEach(([allowed, denied], n) => {
+      const x = width - (seconds.length - n) * bar;
+      const [low, high] = [(allowed / most) * height, (denied / most) * height];
+      context.fillStyle = colours.accent;
+      context.fillRect(x, height - low, bar, low);
+      context.fillStyle = colours.deny;
+      context.fillRect(x, height - low - high, bar, high);
     });
+    return canvas;
   }
 
   /** After something was switched, the rows are made anew. */

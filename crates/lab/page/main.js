@@ -18,7 +18,11 @@ const form = new Form(
     byId("stale").hidden = stage.record === null;
     keep.limits(form.settings().limits);
   },
-  () => run(true),
+  () => {
+    run(true);
+    // Where everything stands in one column, the picture is further down.
+    if (matchMedia("(max-width: 900px)").matches) byId("stage").scrollIntoView({ block: "start" });
+  },
 );
 const runner = new Runner(stage, form, keep);
 let live = null;

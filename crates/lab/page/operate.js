@@ -52,12 +52,12 @@ export class Operating {
     this.rooms = new Map();
     this.turn = 0;
     this.lasting = h("select", { "aria-label": "How long a switch lasts" }, SPANS.map(([value, name]) => h("option", { value }, name)));
-    this.notes = h("div", { class: "notes", role: "log", "aria-live": "polite" });
+    this.notes = h("div", { class: "notes", role: "log", "aria-live": "polite", "aria-label": "What was done" });
     const reload = h("button", { class: "quiet", type: "button", id: "reload", onclick: () => this.#reload() }, "Read the rules again");
     const all = this.switchFor(null, null, "All rules");
     this.element = h("div", { class: "saving" },
+      h("div", { class: "row" }, h("span", { class: "hint" }, "All rules"), all, h("span", { class: "hint" }, "A switch lasts"), this.lasting),
       h("div", { class: "row" }, reload),
-      h("div", { class: "row" }, h("span", { class: "hint" }, "All rules"), all, this.lasting),
       this.notes);
   }
 

@@ -93,9 +93,7 @@ function bucket(context, box, ink, level, top, unit) {
   const inner = vessel(context, ink, box, false);
   context.fillStyle = ink.own;
   if (top <= 60) {
-    const across = Math.min(10, Math.max(3, Math.ceil(Math.sqrt(top * 1.6))));
-    const rows = Math.ceil(top / across);
-    const size = Math.min((inner.width - 22) / across, (inner.height - 6) / rows);
+    const { across, size } = arranged(top, inner.width - 22, inner.height - 6, 24);
     const left = inner.x + (inner.width - across * size) / 2;
     for (let token = 0; token < top; token += 1) {
       const share = Math.min(1, Math.max(0, level - token));
@@ -119,6 +117,17 @@ function bucket(context, box, ink, level, top, unit) {
     context.globalAlpha = 1;
   }
   label(context, ink, box, short(level), `of ${short(top)} ${unit}`);
+}
+
+/** How many of `number` things to put side by side so that they become as large as they can. */
+function arranged(number, width, height, largest) {
+  let best = { across: 1, rows: number, size: 0 };
+  for (let across = 1; across <= number; across += 1) {
+    const rows = Math.ceil(number / across);
+    const size = Math.min(width / across, height / rows, largest);
+    if (size > best.size) best = { across, rows, size };
+  }
+  return best;
 }
 
 function water(context, box, ink, level, top) {
@@ -313,9 +322,8 @@ function log(context, box, ink, standing, counted, time, level) {
 function slots(context, box, ink, level, standing) {
   const top = standing.top;
   if (top > 60) return gauge(context, box, ink, level, top);
-  const across = Math.min(top, Math.max(3, Math.ceil(Math.sqrt(top * 2))));
-  const rows = Math.ceil(top / across);
-  const size = Math.min(box.width / across, (box.height - 44) / rows, 44);
+  if (top === 0) return label(context, ink, box, "closed", "no slots at all");
+  const { across, rows, size } = arranged(top, box.width, box.height - 44, 44);
   const left = box.x + (box.width - across * size) / 2;
   const above = box.y + (box.height - 44 - rows * size) / 2;
   for (let slot = 0; slot < top; slot += 1) {

@@ -52,7 +52,7 @@ export class Stage {
     this.tracks = record.limits.map((_, limit) => new Track(record, limit, () => this.touch()));
     byId("tracks").replaceChildren(...this.tracks.map((track) => track.element));
     byId("tracks").className = this.tracks.length > 1 ? "several" : "";
-    const legend = record.limits.map((_, n) => h("span", { class: `key series-${n}` }, h("i", { "aria-hidden": "true" }), LETTERS[n]));
+    const legend = record.limits.map(({ described }, n) => h("span", { class: `key series-${n}` }, h("i", { "aria-hidden": "true" }), h("b", {}, LETTERS[n]), described.limit));
     byId("legend").replaceChildren(h("span", { class: "key arrived" }, h("i", { "aria-hidden": "true" }), "arrived"), ...legend);
     for (const id of ["play", "back", "forth", "latest", "scrub"]) byId(id).disabled = false;
     this.#pressed();
@@ -87,7 +87,8 @@ export class Stage {
     const { time } = this.playback;
     let { from } = this.view;
     if (width >= length) from = 0;
-    else if (time < from || time > from + width * 0.85) from = time - width * 0.85;
+    // It turns over like a page: what stands still can be read, and need not be drawn from scratch.
+    else if (time < from || time > from + width * 0.95) from = time - width * 0.25;
     from = Math.min(Math.max(0, from), length - width);
     if (from !== this.view.from || from + width !== this.view.to) this.view = { from, to: from + width, isNew: width !== this.view.to - this.view.from };
   }

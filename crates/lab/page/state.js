@@ -71,7 +71,7 @@ export class Standing {
     return { first, spent: upTo(counted) - upTo(first) };
   }
 
-  /** A sliding window's counters, the oldest first, and its estimate; `null` if they were not sent. */
+  /** A sliding window's counters, the oldest first, and its estimate; `null` if they were not sent. Good until the next call. */
   counters(counted, time) {
     const parts = this.described.parts;
     const width = this.column.width;
@@ -80,14 +80,17 @@ export class Standing {
     const { start } = this.record.expected;
     const present = Math.floor((start + time) / length);
     const covered = 1 - ((start + time) % length) / length;
-    const spent = new Array(parts + 1).fill(0);
+    this.spent ??= new Array(parts + 1);
+    const { spent } = this;
+    spent.fill(0);
     if (counted > 0) {
       const number = this.own.number[counted - 1];
       const shift = present - Math.floor((start + this.own.at[counted - 1]) / length);
       for (let part = 0; part + shift <= parts; part += 1) spent[part] = this.column.state[number * width + 1 + part + shift];
     }
-    const younger = spent.slice(1).reduce((sum, one) => sum + one, 0);
-    return { spent, covered, estimate: spent[0] * covered + younger };
+    let estimate = spent[0] * covered;
+    for (let part = 1; part <= parts; part += 1) estimate += spent[part];
+    return { spent, covered, estimate };
   }
 
   /** When a fixed window ends, from `time` on. */

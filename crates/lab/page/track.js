@@ -44,9 +44,9 @@ export class Track {
       "section",
       { class: `card track series-${limit}`, "aria-labelledby": title, "data-limit": String(limit) },
       h("h2", { id: title }, h("span", { class: "badge" }, LETTERS[limit]), h("code", {}, this.described.limit), h("span", { class: "name" }, name)),
-      h("div", { class: "pictures" }, this.own, this.chart),
+      this.chart,
       this.words,
-      this.table,
+      h("div", { class: "pictures" }, this.own, this.table),
     );
     this.pane = new Pane(this.chart, changed);
     this.ownPane = new Pane(this.own, changed);
@@ -67,7 +67,7 @@ export class Track {
       const beside = name === "Admitted" && !costs ? ({ accepted }) => trimmed(accepted, 0) : thought;
       return h("tr", {}, h("th", { scope: "row" }, name), cell, h("td", { class: "thought" }, beside ? beside(expected) : ""));
     });
-    const head = h("tr", {}, h("th", {}, h("span", { class: "unseen" }, "What")), h("th", { scope: "col" }, "so far"), h("th", { scope: "col" }, "expected"));
+    const head = h("tr", {}, h("th", {}, h("span", { class: "unseen" }, "What")), h("th", { scope: "col" }, "so far"), h("th", { scope: "col" }, "expected at end"));
     return h("table", { class: "totals" }, h("thead", {}, head), h("tbody", {}, body));
   }
 
@@ -126,51 +126,67 @@ export class Track {
   /** The level of the watched client, pixel by pixel: from the lowest to the highest that it stood there. */
   #level(context, area, view, playback, standing, counted, bottom) {
     const colours = palette();
-    const { own } = standing;
     const top = standing.top || 1;
     const y = (level) => bottom - (Math.min(Math.max(level, 0), top) / top) * (bottom - TOP);
-    const last = Math.min(area.right, area.x(playback.time));
-    const perPixel = (view.to - view.from) / area.width;
-    const line = [];
-    let index = upperBound(own.at, counted, view.from);
-    for (let x = area.left; x < last; x += 1) {
-      const end = Math.min(view.from + (x - area.left + 1) * perPixel, playback.time);
-      let low = Infinity;
-      let high = -Infinity;
-      const see = (level) => {
-        low = Math.min(low, level);
-        high = Math.max(high, level);
-      };
-      for (; index < counted && own.at[index] <= end; index += 1) {
-        see(standing.level(index, own.at[index]));
-        see(standing.level(index + 1, own.at[index]));
-      }
-      const level = standing.level(index, end);
-      see(level);
-      line.push([x, y(low), y(high), y(level)]);
-    }
-    if (line.length === 0) return;
+    const levels = this.#levels(area, view, playback, standing, counted);
+    const { pixels, low, high, last } = levels;
+    if (pixels === 0) return;
+    const x = (pixel) => area.left + pixel;
     context.fillStyle = colours[`series-${this.limit}`];
     context.globalAlpha = 0.14;
     context.beginPath();
-    context.moveTo(line[0][0], bottom);
-    for (const [x, , , level] of line) context.lineTo(x, level);
-    context.lineTo(line[line.length - 1][0] + 1, bottom);
+    context.moveTo(x(0), bottom);
+    for (let pixel = 0; pixel < pixels; pixel += 1) context.lineTo(x(pixel), y(last[pixel]));
+    context.lineTo(x(pixels), bottom);
     context.fill();
     context.globalAlpha = 1;
     context.strokeStyle = colours[`series-${this.limit}`];
     context.lineWidth = 1.5;
+    context.lineJoin = "round";
     context.beginPath();
-    for (const [x, low, high, level] of line) {
-      if (low - high > 1) {
-        context.moveTo(x, low);
-        context.lineTo(x, high);
-        context.moveTo(x, level);
-      } else {
-        context.lineTo(x, level);
+    for (let pixel = 0; pixel < pixels; pixel += 1) {
+      if (y(low[pixel]) - y(high[pixel]) > 1) {
+        context.lineTo(x(pixel), y(low[pixel]));
+        context.lineTo(x(pixel), y(high[pixel]));
       }
+      context.lineTo(x(pixel), y(last[pixel]));
     }
     context.stroke();
+  }
+
+  /** How it stood in each pixel up to now. What is past stays as it was, and is not looked at again. */
+  #levels(area, view, playback, standing, counted) {
+    const { own } = standing;
+    const width = Math.ceil(area.width);
+    const perPixel = (view.to - view.from) / area.width;
+    const key = `${view.from} ${view.to} ${area.width}`;
+    if (this.seen?.key !== key || this.seen.own !== own) {
+      const numbers = () => new Float64Array(width + 1);
+      this.seen = { key, own, whole: 0, low: numbers(), high: numbers(), last: numbers() };
+    }
+    const { seen } = this;
+    const pixels = Math.min(width, Math.max(0, Math.ceil((playback.time - view.from) / perPixel)));
+    const begin = Math.min(seen.whole, Math.max(0, pixels - 1));
+    let index = upperBound(own.at, counted, begin === 0 ? view.from - 1 : view.from + begin * perPixel);
+    for (let pixel = begin; pixel < pixels; pixel += 1) {
+      const end = view.from + (pixel + 1) * perPixel;
+      const until = Math.min(end, playback.time);
+      let low = Infinity;
+      let high = -Infinity;
+      for (; index < counted && own.at[index] <= until; index += 1) {
+        const before = standing.level(index, own.at[index]);
+        const after = standing.level(index + 1, own.at[index]);
+        low = Math.min(low, before, after);
+        high = Math.max(high, before, after);
+      }
+      const level = standing.level(index, until);
+      seen.low[pixel] = Math.min(low, level);
+      seen.high[pixel] = Math.max(high, level);
+      seen.last[pixel] = level;
+      if (until === end) seen.whole = Math.max(seen.whole, pixel + 1);
+      else seen.whole = Math.min(seen.whole, pixel);
+    }
+    return { pixels, ...seen };
   }
 
   /** Decisions: the admitted above the line, the denied below it. */

@@ -134,6 +134,9 @@ impl Banner<'_> {
             writeln!(out, "\n  {STRONG}Admin{STRONG:#}  {url}")?;
             let token = self.token.map(|token| format!(" --token {token}")).unwrap_or_default();
             writeln!(out, "         {FAINT}try{FAINT:#}  tidegate top --admin {url}{token}")?;
+            // Behind the sign that is never sent: the page takes it from there.
+            let token = self.token.map(|token| format!("#token={token}")).unwrap_or_default();
+            writeln!(out, "         {FAINT}or{FAINT:#}   open {url}/lab/{token}")?;
         }
         let pid = std::process::id();
         writeln!(out, "\nStop with Ctrl-C or `kill {pid}`; `kill -HUP {pid}` reads rules and certificates again.")?;

@@ -1,0 +1,94 @@
+use serde_json::json;
+
+use crate::browser::Browser;
+use crate::serving::{Server, until};
+
+const TOKEN: &str = "an-operators-token";
+const RULES: &str = "\
+rules:
+  - { id: login, match: { path: /login }, key: address, limit: 5/day }
+  - { id: search, match: { path: /search }, key: address, limit: 1000/day }
+";
+
+fn started() -> (Server, String) {
+    let arguments = ["--rules", "rules.yaml"];
+    let server = Server::start_with(&[("rules.yaml", RULES)], &arguments, &[("TIDEGATE_ADMIN_TOKEN", TOKEN)]);
+    let (_, rest) = server.banner.split_once("\n  Admin ").unwrap_or_else(|| panic!("{}", server.banner));
+    let admin = rest.lines().next().unwrap().trim().to_owned();
+    (server, admin)
+}
+
+fn ask(server: &Server, path: &str, times: usize) -> usize {
+    let body = json!({ "method": "POST", "path": path, "address": "203.0.113.7" }).to_string();
+    (0..times).filter(|_| server.check(&body)["allowed"] == false).count()
+}
+
+#[test]
+fn a_running_server_is_looked_at_and_operated() {
+    let (server, admin) = started();
+    let browser = Browser::open();
+    browser.go_to_lab(&format!("{admin}/lab/#live"));
+    browser.write("#token", "not-the-operators-token");
+    browser.click(".token button");
+    browser.until("a refusal", "return document.getElementById('token-error')?.textContent.includes('does not know') || null");
+    browser.write("#token", TOKEN);
+    browser.click(".token button");
+    browser.until("the server", "return document.getElementById('live-status')?.dataset.state === 'running' || null");
+    assert_eq!(ask(&server, "/login", 12), 7);
+    ask(&server, "/search", 40);
+    browser.until(
+        "denials",
+        "const row = document.querySelector('[data-rule=login]'); return row?.cells[5].textContent === '7' || null",
+    );
+    browser.until("the feed", "return document.querySelectorAll('.feed tbody code').length === 7 || null");
+    browser.until("headroom", "return document.body.textContent.includes('960 of 1\u{2009}000') || null");
+
+    // A rule that is switched off lets everything through.
+    browser.choose("[data-switch=login]", "off");
+    browser.until("the switch", "return document.querySelector('[data-rule=login] .tag')?.textContent === 'off' || null");
+    assert_eq!(ask(&server, "/login", 3), 0);
+
+    browser.click("#reload");
+    browser.until("a reload", "return document.querySelector('.notes').textContent.includes('Read again: 2 rules') || null");
+    std::fs::write(server.path("rules.yaml"), "rules: [{ id: login, key: address, limit: 5/parsec }]").unwrap();
+    browser.click("#reload");
+    browser.until("findings", "return document.querySelector('.notes .bad')?.textContent.includes('parsec') || null");
+    for _ in 0..6 {
+        ask(&server, "/search", 60);
+        ask(&server, "/login", 9);
+        browser.draw();
+    }
+    browser.screenshot("live");
+    browser.assert_quiet(|message| message.contains("401 (Unauthorized)") || message.contains("422 (Unprocessable"));
+}
+
+#[test]
+fn a_server_that_goes_away_is_said_to_have() {
+    let (mut server, admin) = started();
+    let browser = Browser::open();
+    // As the server's own banner links to it.
+    browser.go_to_lab(&format!("{admin}/lab/#token={TOKEN}"));
+    assert!(!browser.url().contains(TOKEN), "{}", browser.url());
+    browser.click("#tab-live");
+    browser.until("the server", "return document.getElementById('live-status')?.dataset.state === 'running' || null");
+    server.signal(rustix::process::Signal::TERM);
+    assert!(server.ended().success());
+    browser.until("word of it", "return document.getElementById('live-status').dataset.state === 'lost' || null");
+    browser.assert_quiet(|message| message.contains("net::ERR_"));
+}
+
+#[test]
+fn on_the_operators_door_runs_take_the_token() {
+    let (_server, admin) = started();
+    let browser = Browser::open();
+    browser.go_to_lab(&format!("{admin}/lab/?limit=5/s&traffic=steady+10/s&for=4s&speed=max"));
+    browser.click("#run");
+    browser.until("a refusal", "return document.getElementById('problem').textContent.includes('token') || null");
+    browser.go_to_lab(&format!("{admin}/lab/?limit=5/s&traffic=steady+10/s&for=4s&speed=max#token={TOKEN}"));
+    // The page is the same, so only the hash has changed: it is loaded anew.
+    browser.js("location.reload(); return null");
+    until("the page", || browser.js("return document.documentElement?.dataset.ready").as_str().map(drop));
+    browser.click("#run");
+    browser.until_ended(40);
+    assert_eq!(browser.shown(0), [40, 24, 16]);
+}

@@ -1,0 +1,20 @@
+//! The lab's page in a real Chromium, and what stands behind it.
+#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+#[path = "../../../redis/tests/support/mod.rs"]
+mod redis;
+#[path = "../support/mod.rs"]
+mod serving;
+
+mod browser;
+mod lab;
+
+mod door;
+mod fields;
+mod keyboard;
+mod live;
+mod looks;
+mod reconnecting;
+mod runs;
+mod saving;
+mod stores;

@@ -1,0 +1,141 @@
+use serde_json::Value;
+
+use crate::browser::Browser;
+use crate::lab::{Lab, Scenario};
+
+/// Every algorithm, on traffic that each lets through in part.
+const ALGORITHMS: [Scenario; 9] = [
+    scenario(&["20/s burst 50"]),
+    scenario(&["gcra 20/s burst 50"]),
+    scenario(&["meter 20/s burst 10"]),
+    scenario(&["shaper 10/s queue 30"]),
+    scenario(&["fixed 20/s"]),
+    scenario(&["sliding 20/s"]),
+    scenario(&["sliding 20/s parts 5"]),
+    scenario(&["log 20/s"]),
+    Scenario { holding: Some("250ms"), ..scenario(&["concurrent 5 ttl 10s"]) },
+];
+
+const fn scenario(limits: &'static [&'static str]) -> Scenario {
+    Scenario { limits, traffic: "square 80/s 10/s every 4s random clients 2", seconds: 20, seed: 7, holding: None }
+}
+
+#[test]
+fn each_algorithm_shows_what_the_engine_decides() {
+    let (lab, browser) = (Lab::open(), Browser::open());
+    for scenario in &ALGORITHMS {
+        browser.go_to_lab(&lab.url(&format!("/lab/?{}", scenario.query("max"))));
+        browser.assert_shows(scenario);
+        let name: String = scenario.limits[0].chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        browser.draw();
+        browser.screenshot(&format!("algorithm-{name}"));
+    }
+    browser.assert_quiet(|_| false);
+    browser.go("about:blank");
+    lab.until_idle();
+}
+
+#[test]
+fn four_limits_are_compared_on_the_same_arrivals() {
+    let (lab, browser) = (Lab::open(), Browser::open());
+    let scenario = Scenario {
+        limits: &["fixed 30/s", "sliding 30/s", "log 30/s", "30/s burst 10"],
+        traffic: "boundary 30 every 1s + poisson 20/s",
+        seconds: 20,
+        seed: 3,
+        holding: None,
+    };
+    browser.go_to_lab(&lab.url(&format!("/lab/?{}", scenario.query("max"))));
+    browser.assert_shows(&scenario);
+    browser.assert_quiet(|_| false);
+}
+
+#[test]
+fn a_run_is_started_from_the_page_and_its_link_reproduces_it() {
+    let (lab, browser) = (Lab::open(), Browser::open());
+    browser.go_to_lab(&lab.url("/lab/"));
+    browser.choose("#algorithm-0", "GCRA");
+    browser.write("#limit-text-1", "log 9/s");
+    browser.choose("#model", "Poisson");
+    browser.write("#traffic-text", "poisson 70/s clients 3 zipf 1.1 cost 2");
+    browser.write("#length", "15s");
+    browser.write("#seed", "11");
+    browser.choose("#speed", "as fast as it goes");
+    browser.click("#run");
+    let scenario = Scenario {
+        limits: &["gcra 20/s burst 50", "log 9/s"],
+        traffic: "poisson 70/s clients 3 zipf 1.1 cost 2",
+        seconds: 15,
+        seed: 11,
+        holding: None,
+    };
+    browser.assert_shows(&scenario);
+    browser.click("#save-csv");
+    let (link, first) = (browser.url(), browser.saved("tidegate-run.csv"));
+    assert!(link.ends_with(&scenario.query("max")), "{link}");
+
+    let other = Browser::open();
+    other.go_to_lab(&link);
+    other.assert_shows(&scenario);
+    assert_eq!(other.js("return document.getElementById('seed').value"), "11");
+    other.click("#save-csv");
+    let again = other.saved("tidegate-run.csv");
+    assert_eq!(String::from_utf8(first).unwrap(), String::from_utf8(again).unwrap());
+    browser.assert_quiet(|_| false);
+    other.assert_quiet(|_| false);
+}
+
+#[test]
+fn a_run_is_paused_stepped_and_scrubbed() {
+    let (lab, browser) = (Lab::open(), Browser::open());
+    let scenario = &ALGORITHMS[0];
+    browser.go_to_lab(&lab.url(&format!("/lab/?{}", scenario.query("max"))));
+    let all = scenario.totals()[0].arrivals;
+    browser.until_ended(all);
+    let arrivals = |wanted: u64| {
+        browser.until("so many arrivals", &format!("return document.documentElement.dataset.arrivals === '{wanted}' || null"));
+    };
+    browser.click("#back");
+    arrivals(all - 1);
+    browser.click("#back");
+    arrivals(all - 2);
+    browser.click("#forth");
+    arrivals(all - 1);
+    assert_eq!(browser.shown(0)[0], all - 1);
+    let middle = browser.js(
+        "const scrub = document.getElementById('scrub'); scrub.value = 500; scrub.dispatchEvent(new Event('input'));
+         return null",
+    );
+    assert_eq!(middle, Value::Null);
+    let half = browser.until(
+        "the middle",
+        "const seen = Number(document.documentElement.dataset.arrivals); return seen > 0 && seen < 600 ? seen : null",
+    );
+    assert_eq!(browser.shown(0)[0], half.as_u64().unwrap());
+    browser.click("#latest");
+    arrivals(all);
+    browser.assert_quiet(|_| false);
+}
+
+#[test]
+fn every_worked_case_runs() {
+    let (lab, browser) = (Lab::open(), Browser::open());
+    browser.go_to_lab(&lab.url("/lab/"));
+    let cases = browser.js("return [...document.getElementById('preset').options].slice(1).map((option) => option.text)");
+    let cases: Vec<String> = serde_json::from_value(cases).unwrap();
+    assert!(cases.len() > 8, "{cases:?}");
+    for case in &cases {
+        browser.choose("#preset", case);
+        browser.until(
+            case,
+            "const state = document.getElementById('status').dataset.state;
+             if (state === 'refused') throw new Error('refused');
+             return (state === 'running' && Number(document.documentElement.dataset.arrivals) > 0) || state === 'ended' || null",
+        );
+        // A run of its own for each: those before have ended.
+        assert!(lab.about()["runs"]["now"].as_u64().unwrap() <= 2, "{case}");
+    }
+    browser.assert_quiet(|_| false);
+    browser.go("about:blank");
+    lab.until_idle();
+}
