@@ -1,6 +1,7 @@
 // What is to be run.
 
-import { byId, h } from "./dom.js";
+import { toQuery } from "./address.js";
+import { byId, h, setText } from "./dom.js";
 import { Limits } from "./limits.js";
 import { MODELS, canBeRandom, readTraffic, writeTraffic } from "./notation.js";
 import { PRESETS } from "./presets.js";
@@ -22,6 +23,7 @@ export class Form {
   constructor(changed, submitted) {
     this.changed = () => {
       this.#clearErrors();
+      this.#mark();
       changed();
     };
     this.limits = new Limits(byId("limits"), byId("add-limit"), this.changed);
@@ -66,6 +68,7 @@ export class Form {
     choose(this.store, settings.store);
     this.#clearErrors();
     this.#needed();
+    this.#mark();
   }
 
   /** Says what is wrong at the fields that are at fault. What belongs to no field comes back. */
@@ -92,15 +95,20 @@ export class Form {
   }
 
   #presets(submitted) {
-    const choice = byId("preset");
-    choice.append(h("option", { value: "" }, "Choose one …"), ...PRESETS.map(({ name }, number) => h("option", { value: String(number) }, name)));
-    choice.addEventListener("change", () => {
-      const preset = PRESETS[Number(choice.value)];
-      byId("preset-about").textContent = choice.value === "" ? "" : preset.about;
-      if (choice.value === "") return;
+    const buttons = PRESETS.map((preset) => h("button", { type: "button", class: "chip", "aria-pressed": "false", onclick: () => {
       this.show(preset.settings);
       submitted();
-    });
+    } }, preset.name));
+    byId("presets").append(...buttons);
+    this.presets = buttons;
+  }
+
+  /** Marks the worked case that the fields say, if they say one. */
+  #mark() {
+    const present = toQuery(this.settings());
+    const number = PRESETS.findIndex(({ settings }) => toQuery(settings) === present);
+    this.presets.forEach((button, n) => button.setAttribute("aria-pressed", String(n === number)));
+    setText(byId("preset-about"), PRESETS[number]?.about ?? "");
   }
 
   #traffic() {

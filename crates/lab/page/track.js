@@ -205,6 +205,20 @@ export class Track {
     } else {
       this.#dense(context, area, view, from, until, middle, column);
     }
+    if (this.described.algorithm === "shaper") this.#departures(context, area, view, playback, middle);
+  }
+
+  /** What a shaper has let go, on the line: evenly, however it came. */
+  #departures(context, area, view, playback, middle) {
+    const { record, column } = this;
+    if (playback.arrivals === 0) return;
+    const longest = column.longestDelay[playback.arrivals - 1];
+    context.fillStyle = palette().ink;
+    for (let number = record.countAt(view.from - longest - 1); number < playback.arrivals; number += 1) {
+      const leaves = record.at[number] + column.wait[number];
+      if (column.outcome[number] !== ALLOWED || leaves > playback.time || leaves < view.from || leaves > view.to) continue;
+      context.fillRect(area.x(leaves) - 0.75, middle - 2, 1.5, 5);
+    }
   }
 
   #single(context, area, from, until, watched, middle) {

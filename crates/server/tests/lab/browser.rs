@@ -84,12 +84,16 @@ impl Browser {
     }
 
     pub(crate) fn js(&self, script: &str) -> Value {
-        self.runtime.block_on(self.client.execute(script, Vec::new())).unwrap_or_else(|error| panic!("{script}: {error}"))
+        self.runtime
+            .block_on(self.client.execute(script, Vec::new()))
+            .unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
     /// Waits until a script returns something.
     pub(crate) fn until(&self, what: &str, script: &str) -> Value {
-        until(&format!("{what}; the page says {}", self.said()), || Some(self.js(script)).filter(|value| !value.is_null()))
+        until(&format!("{what}; the page says {}", self.said()), || {
+            Some(self.js(script)).filter(|value| !value.is_null())
+        })
     }
 
     /// What the page says about its state.
@@ -153,14 +157,26 @@ impl Browser {
     /// What was written to the console, but for what `is_expected`.
     pub(crate) fn assert_quiet(&self, is_expected: impl Fn(&str) -> bool) {
         let entries = self.ask("se/log", &json!({ "type": "browser" }));
-        let loud: Vec<&str> = entries.as_array().unwrap().iter().filter_map(|entry| entry["message"].as_str()).collect();
+        let loud: Vec<&str> =
+            entries.as_array().unwrap().iter().filter_map(|entry| entry["message"].as_str()).collect();
         let loud: Vec<&str> = loud.into_iter().filter(|message| !is_expected(message)).collect();
         assert!(loud.is_empty(), "{loud:#?}");
     }
 
     /// Keeps a picture of the whole page among the artefacts of the tests.
     pub(crate) fn screenshot(&self, name: &str) {
-        let shot = self.devtools("Page.captureScreenshot", &json!({ "format": "png", "captureBeyondViewport": true }));
+        let size = self.js("return [innerWidth, document.documentElement.scrollHeight, devicePixelRatio, innerHeight]");
+        let metrics = |height: &Value| {
+            let is_phone = size[0].as_u64().is_some_and(|width| width < 600);
+            let metrics =
+                json!({ "width": size[0], "height": height, "deviceScaleFactor": size[2], "mobile": is_phone });
+            self.devtools("Emulation.setDeviceMetricsOverride", &metrics);
+        };
+        // As high as the page, so that what keeps to the edge of the window does not stand in the way.
+        metrics(&size[1]);
+        self.draw();
+        let shot = self.devtools("Page.captureScreenshot", &json!({ "format": "png" }));
+        metrics(&size[3]);
         let bytes = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, shot["data"].as_str().unwrap()).unwrap();
         let target = PathBuf::from(env!("CARGO_BIN_EXE_tidegate"));
         let folder = target.ancestors().nth(2).unwrap().join("lab-screenshots");

@@ -68,7 +68,8 @@ fn a_run_is_told_from_expectation_to_end() {
 fn what_cannot_be_run_is_answered_with_the_fields() {
     let lab = Lab::open();
     let wrong = problem(&lab.url("/lab/run?limit=5/parsec&traffic=steady+5/s&seed=one"), &[], 400);
-    let fields: Vec<&str> = wrong["errors"].as_array().unwrap().iter().filter_map(|one| one["field"].as_str()).collect();
+    let fields: Vec<&str> =
+        wrong["errors"].as_array().unwrap().iter().filter_map(|one| one["field"].as_str()).collect();
     assert_eq!(fields, ["limit.0", "seed"]);
     let large = problem(&lab.url("/lab/run?limit=5/s&traffic=steady+5000/s&for=1day&speed=max"), &[], 400);
     assert_eq!(large["errors"][0]["field"], "for");

@@ -10,7 +10,8 @@ fn tab_to(browser: &Browser, id: &str) {
             return;
         }
         browser.press(&[Key::Tab]);
-        let shown = browser.js("return document.activeElement.matches(':focus-visible') || document.activeElement === document.body");
+        let shown = browser
+            .js("return document.activeElement.matches(':focus-visible') || document.activeElement === document.body");
         assert_eq!(shown, true, "the focus can be seen");
     }
     panic!("{id} cannot be reached");
@@ -21,13 +22,18 @@ fn everything_is_done_without_a_mouse() {
     let (lab, browser) = (Lab::open(), Browser::open());
     browser.go_to_lab(&lab.url("/lab/?limit=20/s&traffic=steady+40/s&for=10s&speed=max"));
     browser.until_ended(400);
-    browser.js("document.body.tabIndex = -1; document.body.focus(); document.body.removeAttribute('tabindex'); return null");
+    browser.js(
+        "document.body.tabIndex = -1; document.body.focus(); document.body.removeAttribute('tabindex'); return null",
+    );
     tab_to(&browser, "limit-text-0");
     browser.js("document.activeElement.select(); return null");
     browser.type_text("fixed 10/s");
     // Enter in a field runs.
     browser.press(&[Key::Enter]);
-    browser.until("the new run", "return document.querySelector('[data-limit=\"0\"] code')?.textContent === 'fixed 10/s' || null");
+    browser.until(
+        "the new run",
+        "return document.querySelector('[data-limit=\"0\"] code')?.textContent === 'fixed 10/s' || null",
+    );
     browser.until_ended(400);
     assert_eq!(browser.shown(0), [400, 100, 300]);
     tab_to(&browser, "back");

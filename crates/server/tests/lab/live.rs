@@ -30,7 +30,10 @@ fn a_running_server_is_looked_at_and_operated() {
     browser.go_to_lab(&format!("{admin}/lab/#live"));
     browser.write("#token", "not-the-operators-token");
     browser.click(".token button");
-    browser.until("a refusal", "return document.getElementById('token-error')?.textContent.includes('does not know') || null");
+    browser.until(
+        "a refusal",
+        "return document.getElementById('token-error')?.textContent.includes('does not know') || null",
+    );
     browser.write("#token", TOKEN);
     browser.click(".token button");
     browser.until("the server", "return document.getElementById('live-status')?.dataset.state === 'running' || null");
@@ -45,11 +48,15 @@ fn a_running_server_is_looked_at_and_operated() {
 
     // A rule that is switched off lets everything through.
     browser.choose("[data-switch=login]", "off");
-    browser.until("the switch", "return document.querySelector('[data-rule=login] .tag')?.textContent === 'off' || null");
+    browser
+        .until("the switch", "return document.querySelector('[data-rule=login] .tag')?.textContent === 'off' || null");
     assert_eq!(ask(&server, "/login", 3), 0);
 
     browser.click("#reload");
-    browser.until("a reload", "return document.querySelector('.notes').textContent.includes('Read again: 2 rules') || null");
+    browser.until(
+        "a reload",
+        "return document.querySelector('.notes').textContent.includes('Read again: 2 rules') || null",
+    );
     std::fs::write(server.path("rules.yaml"), "rules: [{ id: login, key: address, limit: 5/parsec }]").unwrap();
     browser.click("#reload");
     browser.until("findings", "return document.querySelector('.notes .bad')?.textContent.includes('parsec') || null");

@@ -3,7 +3,8 @@ use serde_json::json;
 use crate::browser::Browser;
 use crate::lab::Lab;
 
-const RUN: &str = "/lab/?limit=20/s+burst+50&limit=fixed+20/s&traffic=square+60/s+5/s+every+10s&for=30s&seed=1&speed=max";
+const RUN: &str =
+    "/lab/?limit=20/s+burst+50&limit=fixed+20/s&traffic=square+60/s+5/s+every+10s&for=30s&seed=1&speed=max";
 const FOUR: &str = "/lab/?limit=sliding+300/min&limit=sliding+300/min+parts+6&limit=300/min+burst+30&limit=log+300/min\
     &traffic=square+12/s+2/s+every+2min+random&for=6min&seed=1&speed=max";
 

@@ -26,7 +26,8 @@ fn each_algorithm_shows_what_the_engine_decides() {
     for scenario in &ALGORITHMS {
         browser.go_to_lab(&lab.url(&format!("/lab/?{}", scenario.query("max"))));
         browser.assert_shows(scenario);
-        let name: String = scenario.limits[0].chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let name: String =
+            scenario.limits[0].chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         browser.draw();
         browser.screenshot(&format!("algorithm-{name}"));
     }
@@ -93,7 +94,10 @@ fn a_run_is_paused_stepped_and_scrubbed() {
     let all = scenario.totals()[0].arrivals;
     browser.until_ended(all);
     let arrivals = |wanted: u64| {
-        browser.until("so many arrivals", &format!("return document.documentElement.dataset.arrivals === '{wanted}' || null"));
+        browser.until(
+            "so many arrivals",
+            &format!("return document.documentElement.dataset.arrivals === '{wanted}' || null"),
+        );
     };
     browser.click("#back");
     arrivals(all - 1);
@@ -121,16 +125,23 @@ fn a_run_is_paused_stepped_and_scrubbed() {
 fn every_worked_case_runs() {
     let (lab, browser) = (Lab::open(), Browser::open());
     browser.go_to_lab(&lab.url("/lab/"));
-    let cases = browser.js("return [...document.getElementById('preset').options].slice(1).map((option) => option.text)");
+    let cases =
+        browser.js("return [...document.querySelectorAll('#presets button')].map((button) => button.textContent)");
     let cases: Vec<String> = serde_json::from_value(cases).unwrap();
     assert!(cases.len() > 8, "{cases:?}");
-    for case in &cases {
-        browser.choose("#preset", case);
+    for (number, case) in cases.iter().enumerate() {
+        // What was shown of the one before must not be taken for this one.
+        browser.js("delete document.documentElement.dataset.arrivals; return null");
+        browser.click(&format!("#presets button:nth-child({})", number + 1));
         browser.until(
             case,
             "const state = document.getElementById('status').dataset.state;
              if (state === 'refused') throw new Error('refused');
-             return (state === 'running' && Number(document.documentElement.dataset.arrivals) > 0) || state === 'ended' || null",
+             return Number(document.documentElement.dataset.arrivals) > 0 || null",
+        );
+        assert_eq!(
+            browser.js("return document.querySelector('#presets [aria-pressed=true]').textContent"),
+            case.as_str()
         );
         // A run of its own for each: those before have ended.
         assert!(lab.about()["runs"]["now"].as_u64().unwrap() <= 2, "{case}");
