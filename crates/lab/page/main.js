@@ -4,6 +4,7 @@ import { DEFAULTS, fromQuery, toQuery } from "./address.js";
 import { byId } from "./dom.js";
 import { Form } from "./form.js";
 import { Live } from "./live.js";
+import { Reports } from "./report.js";
 import { Runner } from "./run.js";
 import { saving } from "./saving.js";
 import { Stage } from "./stage.js";
@@ -41,8 +42,10 @@ function show(settings, start) {
   if (start) run(false);
 }
 
+const TABS = ["simulate", "replay", "live"];
+
 function tab(name) {
-  for (const each of ["simulate", "live"]) {
+  for (const each of TABS) {
     const chosen = each === name;
     byId(each).hidden = !chosen;
     byId(`tab-${each}`).setAttribute("aria-selected", String(chosen));
@@ -51,34 +54,51 @@ function tab(name) {
   if (name === "live") live?.open();
   else live?.close();
   stage.touch();
+  reports.touch();
 }
 
-function tabs() {
-  byId("tabs").hidden = false;
-  live = new Live(byId("live"));
-  const choose = (name) => {
-    history.replaceState(null, "", location.pathname + location.search + (name === "live" ? "#live" : ""));
-    tab(name);
-  };
-  for (const name of ["simulate", "live"]) byId(`tab-${name}`).addEventListener("click", () => choose(name));
+function choose(name) {
+  history.replaceState(null, "", location.pathname + location.search + (name === "simulate" ? "" : `#${name}`));
+  tab(name);
+}
+
+const reports = new Reports(byId("replay"), (limit) => {
+  const settings = form.settings();
+  choose("simulate");
+  show({ ...settings, limits: [limit] }, false);
+  byId("stale").hidden = false;
+  byId("run").focus();
+});
+
+function tabs(hasLive) {
+  if (hasLive) {
+    byId("tab-live").hidden = false;
+    live = new Live(byId("live"));
+  }
+  const present = hasLive ? TABS : TABS.slice(0, 2);
+  for (const name of present) byId(`tab-${name}`).addEventListener("click", () => choose(name));
   byId("tabs").addEventListener("keydown", (event) => {
-    if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-    const other = byId("simulate").hidden ? "simulate" : "live";
-    choose(other);
-    byId(`tab-${other}`).focus();
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    const now = present.findIndex((name) => !byId(name).hidden);
+    const next = present[(now + by + present.length) % present.length];
+    choose(next);
+    byId(`tab-${next}`).focus();
   });
-  tab(location.hash === "#live" ? "live" : "simulate");
+  const asked = location.hash.slice(1);
+  tab(present.includes(asked) ? asked : "simulate");
 }
 
 window.addEventListener("popstate", () => show(fromQuery(location.search) ?? DEFAULTS, true));
 themes(() => {
   stage.touch();
+  reports.touch();
   live?.touch();
 });
 
 const about = await fetch("about").then((answer) => answer.json()).catch(() => ({ stores: ["memory"], live: false }));
 form.stores(about.stores);
-if (about.live) tabs();
+tabs(about.live);
 const linked = fromQuery(location.search);
 const mayRun = !about.live || token() !== null;
 const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;

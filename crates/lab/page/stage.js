@@ -152,7 +152,7 @@ export class Stage {
 
   #keys() {
     document.addEventListener("keydown", (event) => {
-      const busy = event.target.closest("input, select, textarea, button, [role=tab], #live");
+      const busy = event.target.closest("input, select, textarea, button, [role=tab], .tab");
       if (busy || event.ctrlKey || event.metaKey || event.altKey) return;
       if (event.key === " ") this.toggle();
       else if (event.key === ",") this.#move((playback) => playback.step(-1));

@@ -43,6 +43,7 @@ pub const FILES: &[File] = &files! {
     "playback.js": "playback.js", SCRIPT;
     "presets.js": "presets.js", SCRIPT;
     "record.js": "record.js", SCRIPT;
+    "report.js": "report.js", SCRIPT;
     "run.js": "run.js", SCRIPT;
     "saving.js": "saving.js", SCRIPT;
     "sliders.js": "sliders.js", SCRIPT;

@@ -1,7 +1,7 @@
 //! A Chromium of its own for a test, driven over WebDriver.
 
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -122,6 +122,12 @@ impl Browser {
             element.clear().await.unwrap();
             element.send_keys(text).await.unwrap();
         });
+    }
+
+    /// Gives a file to a field.
+    pub(crate) fn upload(&self, css: &str, file: &Path) {
+        let element = self.find(css);
+        self.runtime.block_on(element.send_keys(&file.display().to_string())).unwrap();
     }
 
     pub(crate) fn choose(&self, css: &str, label: &str) {

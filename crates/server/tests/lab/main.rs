@@ -15,6 +15,7 @@ mod keyboard;
 mod live;
 mod looks;
 mod reconnecting;
+mod replay;
 mod runs;
 mod saving;
 mod stores;

@@ -1,0 +1,173 @@
+// A report of `tidegate replay`, opened from a file. It is read here and sent to nobody.
+
+import { Pane, ceiling, palette } from "./canvas.js";
+import { h } from "./dom.js";
+import { count, percent, short, span } from "./format.js";
+
+/** What a file holds: the report as JSON, by itself or in the page that `--html` writes. */
+export function readReport(text) {
+  const inside = /<script type="application\/json" id="tidegate-replay">(.*?)<\/script>/s.exec(text);
+  const report = JSON.parse(inside ? inside[1] : text);
+  if (!Array.isArray(report?.outcome?.timeline)) throw new SyntaxError("no report");
+  return report;
+}
+
+const instant = (micros) => new Date(micros / 1_000).toISOString().slice(0, 19).replace("T", " ");
+
+/** The tab on which reports are shown. `simulate` is given a limit that is to be tried. */
+export class Reports {
+  constructor(place, simulate) {
+    this.place = place;
+    this.simulate = simulate;
+    this.charts = [];
+    const input = h("input", { type: "file", id: "report-file", accept: ".html,.json", onchange: () => this.#open(input.files[0]) });
+    this.error = h("p", { class: "error", id: "report-error", role: "alert", hidden: true });
+    input.setAttribute("aria-describedby", this.error.id);
+    this.shown = h("div", { class: "board", id: "report" });
+    const opening = h("section", { class: "card token" },
+      h("h2", {}, "Open a replay"),
+      h("p", { class: "hint" }, "What “tidegate replay --html report.html” or “--format json” wrote. It is read here and sent to nobody."),
+      h("label", { for: input.id }, "Report"), input, this.error);
+    place.replaceChildren(h("div", { class: "board" }, opening), this.shown);
+    place.addEventListener("dragover", (event) => event.preventDefault());
+    place.addEventListener("drop", (event) => {
+      event.preventDefault();
+      this.#open(event.dataTransfer.files[0]);
+    });
+  }
+
+  /** Colours have changed. */
+  touch() {
+    for (const draw of this.charts) draw();
+  }
+
+  async #open(file) {
+    if (!file) return;
+    try {
+      this.#show(readReport(await file.text()));
+      this.error.hidden = true;
+    } catch {
+      this.error.textContent = `${file.name} is no report: choose one that tidegate replay wrote with --html or --format json.`;
+      this.error.hidden = false;
+    }
+  }
+
+  #show(report) {
+    this.charts = [];
+    const { outcome, comparison, reading } = report;
+    const title = `Replay of ${reading.logs.map(([name]) => name).join(", ")}`;
+    const from = outcome.from === null ? "" : `${instant(outcome.from)} to ${instant(outcome.to)} UTC`;
+    const parts = [h("div", {}, h("h2", { class: "title" }, title), h("p", { class: "hint" }, from))];
+    if (!report.suggestions_only) {
+      if (comparison) {
+        parts.push(figures([["Requests", count(outcome.requests)], ["Denied by the old only", count(comparison.newly_admitted)], ["Denied by the new only", count(comparison.newly_denied)]]));
+        parts.push(...this.#changed("Who loses", comparison.losers), ...this.#changed("Who gains", comparison.gainers));
+        parts.push(...this.#set("Old rules: ", outcome), ...this.#set("New rules: ", comparison.new));
+      } else {
+        parts.push(...this.#set("", outcome));
+      }
+    }
+    parts.push(...report.suggestions.map((suggestion) => this.#suggestion(suggestion)));
+    const left = reading.malformed > 0 ? `, ${count(reading.malformed)} of them no requests` : "";
+    parts.push(h("p", { class: "hint" }, `${count(reading.lines)} lines were read${left}.`));
+    this.shown.replaceChildren(...parts);
+    this.touch();
+  }
+
+  #set(which, outcome) {
+    const share = (part) => (outcome.requests > 0 ? ` (${percent(part / outcome.requests)})` : "");
+    const limits = outcome.limits.map(({ id, limit, mode, admitted, denied }) => [id, h("code", {}, limit ?? "several"), mode, count(admitted), count(denied), this.#try(limit)]);
+    const keys = outcome.keys.map(({ key, limit, denied, longest_streak, first, last }) => [h("code", {}, key), limit, count(denied), count(longest_streak), instant(first), instant(last)]);
+    const waits = outcome.waits;
+    const list = [
+      figures([["Requests", count(outcome.requests)], ["Admitted", count(outcome.admitted) + share(outcome.admitted)], ["Denied", count(outcome.denied) + share(outcome.denied)], ["Keys limited", count(outcome.denied_keys)]]),
+      card(`${which}Over time`, this.#chart(outcome.timeline)),
+      card(`${which}By limit`, table(["Limit", "", "Mode", "Admitted", "Denied", ""], limits)),
+    ];
+    if (keys.length > 0) list.push(card(`${which}Keys that would have been limited most`, table(["Key", "Limit", "Denied", "In a row", "First", "Last"], keys)));
+    if (waits) {
+      const rows = [["Shortest", waits.least], ["Half up to", waits.half], ["90 % up to", waits.nine_of_ten], ["99 % up to", waits.ninety_nine], ["Longest", waits.most]];
+      list.push(card(`${which}Retry-After`, table(["", "Wait"], rows.map(([name, wait]) => [name, span(wait)]))));
+    }
+    return list;
+  }
+
+  #changed(title, changed) {
+    if (changed.length === 0) return [];
+    return [card(title, table(["Key", "Limit", "Requests", "First", "Last"], changed.map(({ key, limit, requests, first, last }) => [h("code", {}, key), limit, count(requests), instant(first), instant(last)])))];
+  }
+
+  #suggestion({ limit, proposal, limited, keys, alternatives }) {
+    return card(`Suggestion for ${limit}`,
+      h("div", { class: "row" }, h("p", {}, h("code", {}, proposal), ` would have limited ${count(limited)} of ${count(keys)} keys.`), this.#try(proposal)),
+      h("details", {}, h("summary", {}, "Others that limit as few"),
+        table(["Limit", "Keys limited", ""], alternatives.map((other) => [h("code", {}, other.limit), count(other.limited), this.#try(other.limit)]))));
+  }
+
+  #try(limit) {
+    return limit ? h("button", { type: "button", class: "quiet small", onclick: () => this.simulate(limit) }, "Try it") : "";
+  }
+
+  #chart(timeline) {
+    const canvas = h("canvas", { class: "pulse", role: "img", "aria-label": "Admitted and denied requests over time" });
+    let pane = null;
+    const draw = () => {
+      pane ??= new Pane(canvas, draw);
+      drawTimeline(pane, timeline);
+    };
+    this.charts.push(draw);
+    return canvas;
+  }
+}
+
+function drawTimeline(pane, timeline) {
+  if (pane.width < 80 || timeline.length === 0) return;
+  const context = pane.cleared();
+  const colours = palette();
+  const [left, bottom, top] = [56, pane.height - 20, 8];
+  const width = pane.width - left - 8;
+  const rate = ({ admitted, denied, seconds }) => (admitted + denied) / seconds;
+  const scale = ceiling(timeline.reduce((most, bin) => Math.max(most, rate(bin)), 0));
+  const begin = timeline[0].from;
+  const length = timeline.at(-1).from + timeline.at(-1).seconds - begin;
+  const x = (second) => left + ((second - begin) / length) * width;
+  const tall = (requests, seconds) => (requests / seconds / scale) * (bottom - top);
+  context.fillStyle = colours.muted;
+  context.strokeStyle = colours.line;
+  context.textAlign = "right";
+  for (const share of [0, 1]) {
+    const y = Math.round(bottom - share * (bottom - top)) + 0.5;
+    context.beginPath();
+    context.moveTo(left, y);
+    context.lineTo(left + width, y);
+    context.stroke();
+    context.fillText(share === 0 ? "0" : `${short(scale)}/s`, left - 8, y + 4);
+  }
+  context.fillText(instant((begin + length) * 1e6), left + width, pane.height - 4);
+  context.textAlign = "left";
+  context.fillText(instant(begin * 1e6), left, pane.height - 4);
+  for (const { from, seconds, admitted, denied } of timeline) {
+    const [at, wide] = [x(from), Math.max(1, x(from + seconds) - x(from) - 0.5)];
+    const [low, high] = [tall(admitted, seconds), tall(denied, seconds)];
+    context.fillStyle = colours.accent;
+    context.fillRect(at, bottom - low, wide, low);
+    // Denied ones are hatched, so that they differ without colour too.
+    context.fillStyle = colours.deny;
+    for (let y = bottom - low - 2; y >= bottom - low - high; y -= 3) context.fillRect(at, y, wide, 2);
+  }
+}
+
+function figures(list) {
+  return h("div", { class: "card figures" }, list.map(([name, value]) => h("div", { class: "figure", "data-figure": name }, h("b", {}, value), h("span", {}, name))));
+}
+
+function card(title, ...content) {
+  return h("section", { class: "card", "aria-label": title }, h("h2", {}, title), ...content);
+}
+
+function table(heads, rows) {
+  const cell = (content) => h("td", {}, content);
+  return h("div", { class: "scroll", tabIndex: 0 }, h("table", { class: "list" },
+    h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell))))));
+}
