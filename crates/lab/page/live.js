@@ -99,7 +99,9 @@ export class Live {
     this.traffic = h("tbody");
     this.denied = h("tbody");
     this.feed = h("tbody");
-    this.operating = new Operating(() => this.#say());
+    this.operating = new Operating();
+    this.rows = new Map();
+    this.silence = empty(8, "No rule has had anything to say yet.");
     const table = (heads, body) => h("div", { class: "scroll", tabIndex: 0 }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, heads.map(([name, css]) => h("th", { scope: "col", class: css ?? "" }, name)))), body));
     const card = (title, css, ...content) => h("section", { class: `card ${css}`, "aria-label": title }, h("h2", {}, title), ...content);
     this.place.replaceChildren(
@@ -162,19 +164,29 @@ export class Live {
     set("Rules", `gen. ${view.generation}`);
   }
 
+  /** Rows stay where they are as long as they can: somebody may be choosing in one of them. */
   #rules(view, rates) {
-    const rows = rates.map((rule) => h("tr", { "data-rule": rule.rule },
-      h("td", {}, h("code", {}, rule.rule)),
-      h("td", {}, h("span", { class: `tag ${rule.mode ?? ""}` }, rule.mode ?? "–")),
-      h("td", { class: "number" }, short(rule.allowedRate)),
-      h("td", { class: "number" }, short(rule.deniedRate)),
-      h("td", { class: "number" }, short(rule.shadowRate)),
-      h("td", { class: "number" }, count(rule.denied + rule.shadow_denied)),
-      h("td", {}, this.#spark(rule.rule)),
-      h("td", {}, this.operating.switchFor(rule.rule, rule.mode))));
-    // Whoever is choosing a mode keeps the row until that is done.
-    if (!this.rules.contains(document.activeElement)) this.rules.replaceChildren(...(rows.length > 0 ? rows : [empty(8, "No rule has had anything to say yet.")]));
+    for (const rule of rates) {
+      if (!this.rows.has(rule.rule)) this.rows.set(rule.rule, this.#row(rule.rule));
+      const { mode, numbers, spark } = this.rows.get(rule.rule);
+      setText(mode, rule.mode ?? "–");
+      mode.className = `tag ${rule.mode ?? ""}`;
+      const shown = [short(rule.allowedRate), short(rule.deniedRate), short(rule.shadowRate), count(rule.denied + rule.shadow_denied)];
+      numbers.forEach((cell, n) => setText(cell, shown[n]));
+      this.#spark(spark, rule.rule);
+    }
+    const wanted = rates.length > 0 ? rates.map(({ rule }) => this.rows.get(rule).element) : [this.silence];
+    const changed = wanted.length !== this.rules.children.length || wanted.some((row, n) => row !== this.rules.children[n]);
+    if (changed && !this.rules.contains(document.activeElement)) this.rules.replaceChildren(...wanted);
     if (view.all) this.operating.note(`All rules are switched to ${view.all}.`, false, "all");
+  }
+
+  #row(rule) {
+    const mode = h("span");
+    const numbers = [0, 1, 2, 3].map(() => h("td", { class: "number" }));
+    const spark = h("canvas", { class: "spark", role: "img", "aria-label": `Decisions of ${rule} in the last two minutes` });
+    const element = h("tr", { "data-rule": rule }, h("td", {}, h("code", {}, rule)), h("td", {}, mode), numbers, h("td", {}, spark), h("td", {}, this.operating.switchFor(rule)));
+    return { element, mode, numbers, spark };
   }
 
   #keys(view) {
@@ -244,10 +256,11 @@ export class Live {
   }
 
   /** The decisions of one rule, second by second: denied ones on top. */
-  #spark(rule) {
+  #spark(canvas, rule) {
     const [width, height] = [160, 26];
     const scale = window.devicePixelRatio || 1;
-    const canvas = h("canvas", { class: "spark", width: width * scale, height: height * scale, role: "img", "aria-label": `Decisions of ${rule} in the last two minutes` });
+    canvas.width = width * scale;
+    canvas.height = height * scale;
     const context = canvas.getContext("2d");
     context.scale(scale, scale);
     const colours = palette();
@@ -262,12 +275,6 @@ export class Live {
       context.fillStyle = colours.deny;
       context.fillRect(x, height - low - high, bar, high);
     });
-    return canvas;
-  }
-
-  /** After something was switched, the rows are made anew. */
-  #say() {
-    if (document.activeElement instanceof HTMLElement && this.rules.contains(document.activeElement)) document.activeElement.blur();
   }
 }
 

@@ -47,14 +47,13 @@ async function switchMode(rule, how) {
 
 /** Switches, reloads, and notes of both. */
 export class Operating {
-  constructor(done) {
-    this.done = done;
+  constructor() {
     this.rooms = new Map();
     this.turn = 0;
     this.lasting = h("select", { "aria-label": "How long a switch lasts" }, SPANS.map(([value, name]) => h("option", { value }, name)));
     this.notes = h("div", { class: "notes", role: "log", "aria-live": "polite", "aria-label": "What was done" });
     const reload = h("button", { class: "quiet", type: "button", id: "reload", onclick: () => this.#reload() }, "Read the rules again");
-    const all = this.switchFor(null, null, "All rules");
+    const all = this.switchFor(null, "Mode of all rules");
     this.element = h("div", { class: "saving" },
       h("div", { class: "row" }, h("span", { class: "hint" }, "All rules"), all, h("span", { class: "hint" }, "A switch lasts"), this.lasting),
       h("div", { class: "row" }, reload),
@@ -62,7 +61,7 @@ export class Operating {
   }
 
   /** The choice of a rule's mode; of all rules if `rule` is null. */
-  switchFor(rule, mode, name = `Mode of ${rule}`) {
+  switchFor(rule, name = `Mode of ${rule}`) {
     const choice = h("select", { "aria-label": name, "data-switch": rule ?? "" },
       h("option", { value: "" }, "switch …"), MODES.map(([value, name]) => h("option", { value }, name)));
     choice.addEventListener("change", async () => {
@@ -76,7 +75,7 @@ export class Operating {
         this.note(error.message, true);
       }
       choice.value = "";
-      this.done();
+      choice.blur();
     });
     return h("span", { class: "mode" }, choice);
   }

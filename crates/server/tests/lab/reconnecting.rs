@@ -15,6 +15,10 @@ fn a_stream_that_is_cut_goes_on_where_it_stopped() {
         holding: None,
     };
     browser.go_to_lab(&format!("http://127.0.0.1:{}/lab/?{}", proxy.port(), scenario.query("8")));
+    browser.js("const status = document.getElementById('status');
+         window.said = [];
+         new MutationObserver(() => window.said.push(status.textContent)).observe(status, { childList: true });
+         return null");
     let state = |wanted: &str| format!("return document.getElementById('status').dataset.state === '{wanted}' || null");
     for _ in 0..2 {
         browser.until("decisions", "return Number(document.documentElement.dataset.arrivals) > 100 || null");
@@ -23,8 +27,9 @@ fn a_stream_that_is_cut_goes_on_where_it_stopped() {
         proxy.set(Break::Nothing);
         browser.until("the connection", "return document.getElementById('status').dataset.state !== 'lost' || null");
     }
-    assert!(browser.text("#status").contains("goes on where it was"), "{}", browser.said());
     browser.assert_shows(&scenario);
+    let said = browser.js("return window.said").to_string();
+    assert!(said.contains("The connection is lost") && said.contains("goes on where it was"), "{said}");
     // The browser itself notes that it could not connect.
     browser.assert_quiet(|message| message.contains("net::ERR_"));
     lab.until_idle();
