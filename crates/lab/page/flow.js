@@ -140,8 +140,8 @@ export class FlowChart {
   describe(record, playback) {
     const arrivals = playback.arrivals;
     const each = record.limits.map((column, n) => {
-      const { admitted } = record.totals(n, arrivals);
-      return `${LETTERS[n]}, ${column.described.limit}, admitted ${admitted}`;
+      const { admitted, denied, too_large } = record.totals(n, arrivals);
+      return `${LETTERS[n]}, ${column.described.limit}: ${admitted} admitted, ${denied + too_large} denied`;
     });
     return `Arrivals and admissions over time. By ${clock(playback.time, record.expected.length)} ${arrivals} requests had arrived. ${each.join("; ")}.`;
   }

@@ -104,7 +104,9 @@ export class Stage {
     scrub.setAttribute("aria-valuetext", text);
     for (const track of this.tracks) track.tell(playback, this.own);
     if (!playback.playing) {
-      this.flow.pane.canvas.setAttribute("aria-label", this.flow.describe(record, playback));
+      const said = this.flow.describe(record, playback);
+      this.flow.pane.canvas.setAttribute("aria-label", said);
+      setText(byId("spoken"), said);
       for (const track of this.tracks) track.describe(playback, this.own);
     }
     document.documentElement.dataset.arrivals = String(playback.arrivals);

@@ -3,7 +3,7 @@ use std::net::TcpStream;
 
 use crate::support::{Server, TOKEN};
 
-const PATHS: [(&str, &str); 15] = [
+const PATHS: [(&str, &str); 17] = [
     ("GET", "/"),
     ("GET", "/v1/rules"),
     ("POST", "/v1/rules/reload"),
@@ -17,6 +17,8 @@ const PATHS: [(&str, &str); 15] = [
     ("GET", "/v1/view"),
     ("GET", "/v1/stream"),
     ("GET", "/metrics"),
+    ("GET", "/lab/run?limit=5/s&traffic=steady+5/s&for=1s&speed=max"),
+    ("GET", "/lab/no-such-file"),
     ("GET", "/no/such/path"),
     ("DELETE", "/v1/rules"),
 ];
@@ -57,6 +59,18 @@ fn metrics_can_be_left_open_and_nothing_else() {
     assert!(metrics.text.ends_with("# EOF\n"));
     server.ask("GET", "/v1/rules", None, "").problem(401);
     server.ask("GET", "/metrics/", None, "").problem(401);
+}
+
+#[test]
+fn the_lab_s_page_is_open_and_knows_nothing() {
+    let server = Server::start();
+    let page = server.ask("GET", "/lab/", None, "");
+    assert_eq!((page.status, page.kind.as_str()), (200, "text/html; charset=utf-8"));
+    assert_eq!(server.ask("GET", "/lab/main.js", None, "").status, 200);
+    let about = server.ask("GET", "/lab/about", None, "").good();
+    assert_eq!((&about["live"], &about["stores"]), (&true.into(), &serde_json::json!(["memory"])));
+    let run = server.get("/lab/run?limit=5/s&traffic=steady+10/s&for=1s&speed=max");
+    assert!(run.text.contains("event: end"), "{}", run.text);
 }
 
 #[test]

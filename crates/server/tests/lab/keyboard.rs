@@ -65,5 +65,8 @@ fn everything_has_a_name_for_those_who_do_not_see_it() {
     assert_eq!(nameless, serde_json::json!([]));
     let said = browser.js("return document.querySelector('[data-limit=\"0\"] .levels').getAttribute('aria-label')");
     assert!(said.as_str().unwrap().contains("219 admitted, 181 denied"), "{said}");
+    // Totals are spoken when they stand still.
+    let spoken = browser.js("return document.querySelector('#spoken[aria-live=polite]').textContent");
+    assert!(spoken.as_str().unwrap().contains("A, 20/s: 219 admitted, 181 denied"), "{spoken}");
     assert_eq!(browser.js("return document.getElementById('status').getAttribute('role')"), "status");
 }
