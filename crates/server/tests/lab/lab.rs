@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::process::Stdio;
+use std::process::{ChildStdout, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -17,6 +17,8 @@ use crate::serving::{Process, folder, tidegate, until};
 /// A lab that is open until it is dropped.
 pub(crate) struct Lab {
     _process: Process,
+    /// Open for as long as the lab is: what it prints has to go somewhere.
+    _printed: BufReader<ChildStdout>,
     _folder: TempDir,
     pub(crate) address: SocketAddr,
 }
@@ -32,10 +34,11 @@ impl Lab {
         command.args(["lab", "--listen", "127.0.0.1:0"]).args(arguments).stdout(Stdio::piped());
         let mut process = Process(command.spawn().unwrap());
         let mut line = String::new();
-        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut printed = BufReader::new(process.0.stdout.take().unwrap());
+        printed.read_line(&mut line).unwrap();
         let (_, address) = line.split_once("http://").unwrap_or_else(|| panic!("{line}"));
         let address = address.trim().trim_end_matches("/lab/").parse().unwrap();
-        Lab { _process: process, _folder: folder, address }
+        Lab { _process: process, _printed: printed, _folder: folder, address }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
