@@ -20,7 +20,7 @@ fn a_bad_parameter_is_answered_at_its_field() {
     browser.until_ended(10);
     browser.write("#limit-text-1", "log 5/parsec");
     browser.click("#run");
-    error_at(&browser, "limit-text-1", "limit-error-1", "parsec");
+    error_at(&browser, "limit-text-1", "limit-error-1", "no such unit of time");
     browser.screenshot("error-at-a-field");
     // What is put right is no longer marked.
     browser.write("#limit-text-1", "log 5/s");
