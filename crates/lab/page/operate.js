@@ -29,8 +29,8 @@ class Refused extends Error {
 }
 
 /** A finding in a rules file, in one line. */
-function found({ file, line, column, problem }) {
-  return `${file}:${line}:${column}: ${problem}`;
+function found({ file, line, column, problem, help }) {
+  return `${file}:${line}:${column}: ${problem}${help ? `: ${help}` : ""}`;
 }
 
 /** Switches a rule. A limit that is one of several of a rule is called rule/limit: then the rule is switched. */
