@@ -143,7 +143,8 @@ export class FlowChart {
       const { admitted, denied, too_large } = record.totals(n, arrivals);
       return `${LETTERS[n]}, ${column.described.limit}: ${admitted} admitted, ${denied + too_large} denied`;
     });
-    return `Arrivals and admissions over time. By ${clock(playback.time, record.expected.length)} ${arrivals} requests had arrived. ${each.join("; ")}.`;
+    const by = `By ${clock(playback.time, record.expected.length)} ${arrivals} requests had arrived.`;
+    return `Arrivals and admissions over time. ${by} ${each.join("; ")}.`;
   }
 }
 

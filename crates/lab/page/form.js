@@ -5,7 +5,7 @@ import { byId, h, setText } from "./dom.js";
 import { Limits } from "./limits.js";
 import { MODELS, canBeRandom, readTraffic, writeTraffic } from "./notation.js";
 import { PRESETS } from "./presets.js";
-import { errorLine, slider, tell } from "./sliders.js";
+import { errorLine, slider, tell, textField } from "./sliders.js";
 
 const SPEEDS = [
   ["1", "real time"],
@@ -95,10 +95,13 @@ export class Form {
   }
 
   #presets(submitted) {
-    const buttons = PRESETS.map((preset) => h("button", { type: "button", class: "chip", "aria-pressed": "false", onclick: () => {
-      this.show(preset.settings);
-      submitted();
-    } }, preset.name));
+    const buttons = PRESETS.map(({ name, settings }) => {
+      const run = () => {
+        this.show(settings);
+        submitted();
+      };
+      return h("button", { type: "button", class: "chip", "aria-pressed": "false", onclick: run }, name);
+    });
     byId("presets").append(...buttons);
     this.presets = buttons;
   }
@@ -112,10 +115,11 @@ export class Form {
   }
 
   #traffic() {
-    const text = h("input", { type: "text", id: "traffic-text", spellcheck: false, autocomplete: "off", "aria-label": "Traffic as text", "aria-describedby": "traffic-error" });
+    const text = textField("traffic-text", "Traffic as text", "traffic-error");
     const error = errorLine("traffic-error");
     this.trafficText = text;
-    this.model = h("select", { id: "model", "aria-label": "Model of traffic" }, MODELS.map(({ id, name }) => h("option", { value: id }, name)));
+    const models = MODELS.map(({ id, name }) => h("option", { value: id }, name));
+    this.model = h("select", { id: "model", "aria-label": "Model of traffic" }, models);
     this.modelAbout = h("span", { class: "hint" });
     this.trafficFields = h("div", { class: "parameters" });
     byId("traffic").append(this.model, text, error, this.modelAbout, this.trafficFields);
@@ -151,7 +155,8 @@ export class Form {
       control.id = id;
       const error = errorLine(`${id}-error`);
       control.setAttribute("aria-describedby", error.id);
-      place.append(h("div", { class: "stacked" }, h("label", { for: id }, label), control, hint ? h("span", { class: "hint" }, hint) : null, error));
+      const about = hint ? h("span", { class: "hint" }, hint) : null;
+      place.append(h("div", { class: "stacked" }, h("label", { for: id }, label), control, about, error));
       control.addEventListener("input", this.changed);
       return { text: control, error };
     };
@@ -198,10 +203,11 @@ function trafficFields(read, model, write) {
   const own = model.fields.map(({ name, label, kind, fallback }) => {
     const value = read.values[name] ?? fallback;
     const called = `${label} of the traffic`;
-    if (kind === "number") return slider(label, called, String(value).replaceAll("_", ""), 5, (number) => set(name, number));
+    if (kind === "number") return slider(label, called, String(value).replaceAll("_", ""), 5, (to) => set(name, to));
     if (kind === "rate") {
       const [count, period] = String(value).includes("/") ? String(value).split("/") : [value, "s"];
-      return slider(`${label} /${period}`, called, String(count).replaceAll("_", ""), 4, (number) => set(name, `${number}/${period}`));
+      const write = (to) => set(name, `${to}/${period}`);
+      return slider(`${label} /${period}`, called, String(count).replaceAll("_", ""), 4, write);
     }
     const input = h("input", { type: "text", value, "aria-label": called, onchange: () => set(name, input.value.trim()) });
     return h("label", { class: "field" }, h("span", {}, label), input);
@@ -214,14 +220,17 @@ function trafficFields(read, model, write) {
     read.cost = number;
     write();
   });
-  const zipf = h("input", { type: "number", min: 0, max: 5, step: 0.1, value: String(read.zipf), "aria-label": "Popularity: Zipf's exponent", oninput: () => {
+  const zipf = h("input", { type: "number", min: 0, max: 5, step: 0.1, "aria-label": "Popularity: Zipf's exponent" });
+  zipf.value = String(read.zipf);
+  zipf.addEventListener("input", () => {
     read.zipf = Number(zipf.value);
     write();
-  } });
-  const random = h("input", { type: "checkbox", checked: read.random, onchange: () => {
+  });
+  const random = h("input", { type: "checkbox", checked: read.random });
+  random.addEventListener("change", () => {
     read.random = random.checked;
     write();
-  } });
+  });
   return [
     ...own,
     canBeRandom(model.id) ? h("label", { class: "check" }, random, "by chance") : null,

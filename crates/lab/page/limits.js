@@ -3,7 +3,7 @@
 import { LETTERS } from "./canvas.js";
 import { h } from "./dom.js";
 import { ALGORITHMS, readLimit, writeLimit } from "./notation.js";
-import { errorLine, slider } from "./sliders.js";
+import { errorLine, slider, textField } from "./sliders.js";
 
 const MOST = 4;
 const PERIODS = ["s", "10s", "min", "10min", "h", "3h", "day", "month"];
@@ -40,13 +40,15 @@ export class Limits {
 
   #card(text, number, of) {
     const letter = LETTERS[number];
-    const input = h("input", { type: "text", value: text, id: `limit-text-${number}`, spellcheck: false, autocomplete: "off", "aria-label": `Limit ${letter} as text`, "aria-describedby": `limit-error-${number}` });
+    const input = textField(`limit-text-${number}`, `Limit ${letter} as text`, `limit-error-${number}`);
+    input.value = text;
     const error = errorLine(`limit-error-${number}`);
     const choice = h("select", { "aria-label": `Algorithm of limit ${letter}`, id: `algorithm-${number}` },
       ALGORITHMS.map(({ id, name }) => h("option", { value: id }, name)));
     const about = h("span", { class: "hint" });
     const parameters = h("div", { class: "parameters" });
-    const remove = h("button", { type: "button", class: "quiet small", "aria-label": `Remove limit ${letter}`, disabled: of < 2 }, "Remove");
+    const remove = h("button", { type: "button", class: "quiet small", "aria-label": `Remove limit ${letter}` }, "Remove");
+    remove.disabled = of < 2;
     const element = h("div", { class: `limit series-${number}`, role: "group", "aria-label": `Limit ${letter}` },
       h("div", { class: "row" }, h("span", { class: "badge", "aria-hidden": "true" }, letter), choice, remove),
       input, error, about, parameters);
@@ -97,11 +99,12 @@ export class Limits {
         case "ttl":
           return choose(`Lease`, `Lease of limit ${letter}`, LEASES, values.ttl, (ttl) => set("ttl", ttl));
         case "calendar": {
-          const box = h("input", { type: "checkbox", checked: values.calendar === true, onchange: () => set("calendar", box.checked) });
+          const box = h("input", { type: "checkbox", checked: values.calendar === true });
+          box.addEventListener("change", () => set("calendar", box.checked));
           return h("label", { class: "check" }, box, "by the calendar");
         }
         default:
-          return slider(own.label, `${own.label} of limit ${letter}`, values[own.name], own.most, (value) => set(own.name, value));
+          return slider(own.label, `${own.label} of limit ${letter}`, values[own.name], own.most, (to) => set(own.name, to));
       }
     });
   }
@@ -111,7 +114,8 @@ const SUGGESTED = ["20/s burst 50", "fixed 20/s", "sliding 20/s", "log 20/s"];
 
 function choose(label, name, known, value, changed) {
   const all = known.includes(value) || value === undefined ? known : [value, ...known];
-  const choice = h("select", { "aria-label": name, onchange: () => changed(choice.value) }, all.map((one) => h("option", { value: one }, one)));
+  const choice = h("select", { "aria-label": name }, all.map((one) => h("option", { value: one }, one)));
+  choice.addEventListener("change", () => changed(choice.value));
   choice.value = value ?? known[0];
   return h("label", { class: "field" }, h("span", {}, label), choice);
 }

@@ -1,6 +1,7 @@
 // How the running server is doing: what its operators' door says every second.
 
 import { Pane, ceiling, palette } from "./canvas.js";
+import { card, figure, list, noRows } from "./cards.js";
 import { h, setText } from "./dom.js";
 import { count, percent, short, span } from "./format.js";
 import { Operating } from "./operate.js";
@@ -11,6 +12,12 @@ import { authorization, forgetToken, keepToken, token } from "./token.js";
 const SECONDS = 120;
 /** How many denials are listed. */
 const LISTED = 100;
+/** How many keys are listed. */
+const KEYS = 8;
+const FIGURES = ["Allowed", "Denied", "Denied share", "Store", "Room for keys", "Rules"];
+const RULE_HEADS = [
+  "Rule", "Mode", "#Allowed /s", "#Denied /s", "#Would deny /s", "#Denied so far", "Last two minutes", "Switch",
+];
 
 /** The live view. */
 export class Live {
@@ -45,18 +52,21 @@ export class Live {
   }
 
   #ask(problem) {
-    const field = h("input", { type: "password", id: "token", autocomplete: "off", "aria-describedby": "token-error", required: true });
+    const field = h("input", { type: "password", id: "token", autocomplete: "off", "aria-describedby": "token-error" });
     const error = h("p", { class: "error", id: "token-error", hidden: !problem }, problem ?? "");
     if (problem) field.setAttribute("aria-invalid", "true");
-    const form = h("form", { class: "card token", onsubmit: (event) => {
+    const look = (event) => {
       event.preventDefault();
       if (field.value.trim() === "") return;
       keepToken(field.value.trim());
       this.#follow();
-    } },
+    };
+    const about = "What operators know: admin.token, or what the server printed when it started. It stays in this tab.";
+    const form = h("form", { class: "card token", onsubmit: look },
       h("h2", {}, "The server's token"),
-      h("p", { class: "hint" }, "It is what operators know: admin.token, or what the server printed when it started. It stays in this tab."),
-      h("label", { for: "token" }, "Token"), field, error, h("button", { class: "primary" }, "Look"));
+      h("p", { class: "hint" }, about),
+      h("label", { for: "token" }, "Token"), field, error,
+      h("button", { class: "primary" }, "Look"));
     this.place.replaceChildren(form);
     if (problem) field.focus();
   }
@@ -92,8 +102,7 @@ export class Live {
 
   #build() {
     this.status = h("div", { class: "status", id: "live-status", role: "status" });
-    this.figures = Object.fromEntries(["Allowed", "Denied", "Denied share", "Store", "Room for keys", "Rules"].map((name) => [name, h("b", {}, "–")]));
-    const figures = Object.entries(this.figures).map(([name, value]) => h("div", { class: "figure", "data-figure": name }, value, h("span", {}, name)));
+    this.figures = Object.fromEntries(FIGURES.map((name) => [name, h("b", {}, "–")]));
     const canvas = h("canvas", { class: "pulse", role: "img", "aria-label": "Decisions a second" });
     this.rules = h("tbody");
     this.traffic = h("tbody");
@@ -101,21 +110,17 @@ export class Live {
     this.feed = h("tbody");
     this.operating = new Operating();
     this.rows = new Map();
-    this.silence = empty(8, "No rule has had anything to say yet.");
-    const table = (heads, body) => h("div", { class: "scroll", tabIndex: 0 }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, heads.map(([name, css]) => h("th", { scope: "col", class: css ?? "" }, name)))), body));
-    const card = (title, css, ...content) => h("section", { class: `card ${css}`, "aria-label": title }, h("h2", {}, title), ...content);
-    this.place.replaceChildren(
-      h("div", { class: "board" },
-        this.status,
-        h("div", { class: "card figures" }, figures),
-        card("Decisions a second", "", canvas),
-        card("Rules", "", table([["Rule"], ["Mode"], ["Allowed /s", "number"], ["Denied /s", "number"], ["Would deny /s", "number"], ["Denied so far", "number"], ["Last two minutes"], ["Switch"]], this.rules)),
-        card("Busiest keys", "half", table([["Key"], ["Rule"], ["Requests", "number"], ["Headroom"]], this.traffic)),
-        card("Most denied keys", "half", table([["Key"], ["Rule"], ["Denials", "number"], ["Share"]], this.denied)),
-        card("Denials as they come, some of many", "half", h("div", { class: "feed", tabIndex: 0 }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["At", "Rule", "Key", "Retry after"].map((name) => h("th", { scope: "col" }, name)))), this.feed))),
-        card("Operate", "half", this.operating.element),
-      ),
-    );
+    this.silence = noRows(8, "No rule has had anything to say yet.");
+    const board = h("div", { class: "board" },
+      this.status,
+      h("div", { class: "card figures" }, FIGURES.map((name) => figure(name, this.figures[name]))),
+      card("Decisions a second", "", canvas),
+      card("Rules", "", list(RULE_HEADS, this.rules)),
+      card("Busiest keys", "half", list(["Key", "Rule", "#Requests", "Headroom"], this.traffic)),
+      card("Most denied keys", "half", list(["Key", "Rule", "#Denials", "Share"], this.denied)),
+      card("Denials as they come, some of many", "half", list(["At", "Rule", "Key", "Retry after"], this.feed, "feed")),
+      card("Operate", "half", this.operating.element));
+    this.place.replaceChildren(board);
     this.pane = new Pane(canvas, () => this.#draw());
     this.canvas = canvas;
   }
@@ -126,21 +131,31 @@ export class Live {
   }
 
   #see(view) {
-    const seconds = this.before ? Math.max(0.2, (view.at_ms - this.before.at_ms) / 1_000) : null;
-    const gained = (now, then) => (seconds === null ? 0 : Math.max(0, now - then) / seconds);
-    const { requests } = view;
-    const known = new Map((this.before?.rules ?? []).map((rule) => [rule.rule, rule]));
+    const { before } = this;
+    const seconds = before ? Math.max(0.2, (view.at_ms - before.at_ms) / 1_000) : null;
+    const gained = (of, now, then) => (seconds === null ? 0 : Math.max(0, of(now) - of(then)) / seconds);
+    const known = new Map((before?.rules ?? []).map((rule) => [rule.rule, rule]));
     const rates = view.rules.map((rule) => {
       const then = known.get(rule.rule) ?? rule;
-      return { ...rule, allowedRate: gained(rule.allowed + rule.shadow_allowed, then.allowed + then.shadow_allowed), deniedRate: gained(rule.denied, then.denied), shadowRate: gained(rule.shadow_denied, then.shadow_denied) };
+      return {
+        ...rule,
+        allowedRate: gained((rule) => rule.allowed + rule.shadow_allowed, rule, then),
+        deniedRate: gained((rule) => rule.denied, rule, then),
+        shadowRate: gained((rule) => rule.shadow_denied, rule, then),
+      };
     });
-    const allowed = gained(requests.allowed, this.before?.requests.allowed ?? 0);
-    const denied = gained(requests.denied + requests.refused, (this.before?.requests.denied ?? 0) + (this.before?.requests.refused ?? 0));
-    if (this.before) this.past.push({ at: view.at_ms, allowed, denied, rules: new Map(rates.map((rule) => [rule.rule, [rule.allowedRate, rule.deniedRate + rule.shadowRate]])) });
+    const then = before?.requests ?? view.requests;
+    const allowed = gained((requests) => requests.allowed, view.requests, then);
+    const denied = gained((requests) => requests.denied + requests.refused, view.requests, then);
+    if (before) {
+      const rules = new Map(rates.map((rule) => [rule.rule, [rule.allowedRate, rule.deniedRate + rule.shadowRate]]));
+      this.past.push({ at: view.at_ms, allowed, denied, rules });
+    }
     this.past = this.past.slice(-SECONDS);
-    if (this.before && this.before.generation !== view.generation) this.operating.note(`Generation ${view.generation} of the rules is in force.`, false);
+    if (before && before.generation !== view.generation) {
+      this.operating.note(`Generation ${view.generation} of the rules is in force.`, false);
+    }
     this.before = view;
-    this.rates = rates;
     this.#figures(view, allowed, denied);
     this.#rules(view, rates);
     this.#keys(view);
@@ -171,12 +186,14 @@ export class Live {
       const { mode, numbers, spark } = this.rows.get(rule.rule);
       setText(mode, rule.mode ?? "–");
       mode.className = `tag ${rule.mode ?? ""}`;
-      const shown = [short(rule.allowedRate), short(rule.deniedRate), short(rule.shadowRate), count(rule.denied + rule.shadow_denied)];
+      const rates = [rule.allowedRate, rule.deniedRate, rule.shadowRate].map(short);
+      const shown = [...rates, count(rule.denied + rule.shadow_denied)];
       numbers.forEach((cell, n) => setText(cell, shown[n]));
       this.#spark(spark, rule.rule);
     }
     const wanted = rates.length > 0 ? rates.map(({ rule }) => this.rows.get(rule).element) : [this.silence];
-    const changed = wanted.length !== this.rules.children.length || wanted.some((row, n) => row !== this.rules.children[n]);
+    const { children } = this.rules;
+    const changed = wanted.length !== children.length || wanted.some((row, n) => row !== children[n]);
     if (changed && !this.rules.contains(document.activeElement)) this.rules.replaceChildren(...wanted);
     if (view.all) this.operating.note(`All rules are switched to ${view.all}.`, false, "all");
   }
@@ -184,37 +201,33 @@ export class Live {
   #row(rule) {
     const mode = h("span");
     const numbers = [0, 1, 2, 3].map(() => h("td", { class: "number" }));
-    const spark = h("canvas", { class: "spark", role: "img", "aria-label": `Decisions of ${rule} in the last two minutes` });
-    const element = h("tr", { "data-rule": rule }, h("td", {}, h("code", {}, rule)), h("td", {}, mode), numbers, h("td", {}, spark), h("td", {}, this.operating.switchFor(rule)));
+    const label = `Decisions of ${rule} in the last two minutes`;
+    const spark = h("canvas", { class: "spark", role: "img", "aria-label": label });
+    const cells = [h("code", {}, rule), mode].map((content) => h("td", {}, content));
+    const others = [spark, this.operating.switchFor(rule)].map((content) => h("td", {}, content));
+    const element = h("tr", { "data-rule": rule }, cells, numbers, others);
     return { element, mode, numbers, spark };
   }
 
   #keys(view) {
-    const shown = (key) => (key.length > 0 ? key.join(" · ") : "(shared)");
-    const meter = (share, bad) => {
-      const fill = h("i", { class: bad ? "bad" : "" });
-      fill.style.width = `${Math.round(Math.min(1, Math.max(0, share)) * 100)}%`;
-      return h("span", { class: "meter", role: "img", "aria-label": percent(share) }, fill);
-    };
-    const traffic = view.traffic.keys.slice(0, 8);
-    const denied = view.denied.keys.slice(0, 8);
+    const traffic = view.traffic.keys.slice(0, KEYS);
+    const denied = view.denied.keys.slice(0, KEYS);
     this.operating.peek(traffic);
-    this.traffic.replaceChildren(...(traffic.length > 0 ? traffic.map(({ key, rule, count: times }) => {
-      const room = this.operating.room(rule, key);
-      const headroom = room === null ? "–" : h("span", { class: "mode" }, meter(room.remaining / (room.limit || 1), room.remaining === 0), `${short(room.remaining)} of ${short(room.limit)}`);
-      return h("tr", {}, h("td", {}, h("code", {}, shown(key))), h("td", {}, rule), h("td", { class: "number" }, count(times)), h("td", {}, headroom));
-    }) : [empty(4, "Nobody has asked for anything lately.")]));
-    this.denied.replaceChildren(...(denied.length > 0 ? denied.map(({ key, rule, count: times }) =>
-      h("tr", {}, h("td", {}, h("code", {}, shown(key))), h("td", {}, rule), h("td", { class: "number" }, count(times)), h("td", {}, meter(times / Math.max(1, view.denied.total), true)))) : [empty(4, "Nobody was denied lately.")]));
+    const row = ({ key, rule, count: times }, last) => h("tr", {},
+      h("td", {}, h("code", {}, shown(key))), h("td", {}, rule), h("td", { class: "number" }, count(times)), h("td", {}, last));
+    const busy = traffic.map((top) => row(top, headroom(this.operating.room(top.rule, top.key))));
+    const refused = denied.map((top) => row(top, meter(top.count / Math.max(1, view.denied.total), true)));
+    this.traffic.replaceChildren(...(busy.length > 0 ? busy : [noRows(4, "Nobody has asked for anything lately.")]));
+    this.denied.replaceChildren(...(refused.length > 0 ? refused : [noRows(4, "Nobody was denied lately.")]));
   }
 
   #feed() {
     const rows = this.denials.map(({ at_ms, rule, key, retry_after_ms, mode }) => h("tr", {},
       h("td", {}, new Date(at_ms).toLocaleTimeString()),
       h("td", {}, rule, mode === "shadow" ? h("span", { class: "tag shadow" }, "shadow") : null),
-      h("td", {}, h("code", {}, key.join(" · ") || "(shared)")),
+      h("td", {}, h("code", {}, shown(key))),
       h("td", {}, retry_after_ms === null ? "never" : span(retry_after_ms * 1_000))));
-    this.feed.replaceChildren(...(rows.length > 0 ? rows : [empty(4, "No denials since this page was opened.")]));
+    this.feed.replaceChildren(...(rows.length > 0 ? rows : [noRows(4, "No denials since this page was opened.")]));
   }
 
   #draw() {
@@ -252,7 +265,8 @@ export class Live {
       for (let line = to - 2; line >= from; line -= 3) context.fillRect(x, line, bar - 1, 2);
     });
     const last = past.at(-1);
-    this.canvas.setAttribute("aria-label", last ? `Decisions a second: now ${short(last.allowed)} allowed and ${short(last.denied)} denied.` : "Decisions a second");
+    const now = last ? `: now ${short(last.allowed)} allowed and ${short(last.denied)} denied.` : "";
+    this.canvas.setAttribute("aria-label", `Decisions a second${now}`);
   }
 
   /** The decisions of one rule, second by second: denied ones on top. */
@@ -278,7 +292,21 @@ export class Live {
   }
 }
 
-function empty(columns, text) {
-  return h("tr", {}, h("td", { colSpan: columns, class: "hint" }, text));
+/** A key's parts as one text. */
+function shown(key) {
+  return key.length > 0 ? key.join(" · ") : "(shared)";
 }
 
+/** A share as a bar. */
+function meter(share, isBad) {
+  const fill = h("i", { class: isBad ? "bad" : "" });
+  fill.style.width = `${Math.round(Math.min(1, Math.max(0, share)) * 100)}%`;
+  return h("span", { class: "meter", role: "img", "aria-label": percent(share) }, fill);
+}
+
+/** What a key has left, as far as it is known. */
+function headroom(room) {
+  if (room === null) return "–";
+  const { remaining, limit } = room;
+  return h("span", { class: "mode" }, meter(remaining / (limit || 1), remaining === 0), `${short(remaining)} of ${short(limit)}`);
+}

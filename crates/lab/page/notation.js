@@ -5,16 +5,20 @@
 const field = (name, label, most, fallback) => ({ name, label, most, fallback });
 const COUNT = field("count", "Requests", 5, 20);
 
-/** The algorithms, with the fields of each. */
+const BURST = field("burst", "Burst", 5, 50);
+
+const algorithm = (id, name, about, fields) => ({ id, name, about, fields });
+
+/** The algorithms, with the fields of each. A limit's text begins with the id, but for the token bucket's. */
 export const ALGORITHMS = [
-  { id: "token-bucket", name: "Token bucket", about: "a sustained rate, with bursts", fields: [COUNT, "period", field("burst", "Burst", 5, 50)] },
-  { id: "gcra", name: "GCRA", about: "the token bucket, told by one timestamp", word: "gcra", fields: [COUNT, "period", field("burst", "Burst", 5, 50)] },
-  { id: "meter", name: "Leaky bucket, meter", about: "refuses what would overflow", word: "meter", fields: [COUNT, "period", field("burst", "Burst", 5, 50)] },
-  { id: "shaper", name: "Leaky bucket, shaper", about: "delays, so that they leave evenly", word: "shaper", fields: [COUNT, "period", field("queue", "Queue", 5, 50)] },
-  { id: "fixed", name: "Fixed window", about: "one counter for each window", word: "fixed", fields: [COUNT, "period", "calendar"] },
-  { id: "sliding", name: "Sliding window", about: "the window before, weighted by overlap", word: "sliding", fields: [COUNT, "period", field("parts", "Parts", 2, 1)] },
-  { id: "log", name: "Sliding log", about: "exact: every admission is remembered", word: "log", fields: [COUNT, "period"] },
-  { id: "concurrent", name: "Concurrency", about: "so many at the same time", word: "concurrent", fields: [field("slots", "Slots", 4, 3), "ttl"] },
+  algorithm("token-bucket", "Token bucket", "a sustained rate, with bursts", [COUNT, "period", BURST]),
+  algorithm("gcra", "GCRA", "the token bucket, told by one timestamp", [COUNT, "period", BURST]),
+  algorithm("meter", "Leaky bucket, meter", "refuses what would overflow", [COUNT, "period", BURST]),
+  algorithm("shaper", "Leaky bucket, shaper", "delays, so that they leave evenly", [COUNT, "period", field("queue", "Queue", 5, 50)]),
+  algorithm("fixed", "Fixed window", "one counter for each window", [COUNT, "period", "calendar"]),
+  algorithm("sliding", "Sliding window", "the window before, weighted by overlap", [COUNT, "period", field("parts", "Parts", 2, 1)]),
+  algorithm("log", "Sliding log", "exact: every admission is remembered", [COUNT, "period"]),
+  algorithm("concurrent", "Concurrency", "so many at the same time", [field("slots", "Slots", 4, 3), "ttl"]),
 ];
 
 const whole = (text) => Number(text.replaceAll("_", ""));
@@ -22,7 +26,7 @@ const whole = (text) => Number(text.replaceAll("_", ""));
 /** The fields of a limit's text; `null` if they cannot say it. */
 export function readLimit(text) {
   const words = text.trim().toLowerCase().split(/\s+/);
-  const named = ALGORITHMS.find((algorithm) => (algorithm.word ?? algorithm.id) === words[0]);
+  const named = ALGORITHMS.find(({ id }) => id === words[0]);
   const algorithm = named ?? ALGORITHMS[0];
   const rest = named ? words.slice(1) : words;
   const values = {};
@@ -56,9 +60,9 @@ export function readLimit(text) {
 
 /** The text of a limit's fields. */
 export function writeLimit({ algorithm, values }) {
-  const { word, fields } = ALGORITHMS.find((known) => known.id === algorithm);
+  const { fields } = ALGORITHMS.find((known) => known.id === algorithm);
   const has = (name) => fields.some((known) => known === name || known.name === name);
-  const parts = word ? [word] : [];
+  const parts = algorithm === "token-bucket" ? [] : [algorithm];
   if (algorithm === "concurrent") {
     parts.push(values.slots ?? 3, "ttl", values.ttl ?? "1min");
   } else {
@@ -76,17 +80,31 @@ const rate = (name, label, fallback) => ({ name, label, fallback, kind: "rate" }
 const number = (name, label, fallback) => ({ name, label, fallback, kind: "number" });
 const time = (name, label, fallback) => ({ name, label, fallback, kind: "span" });
 
+const model = (id, name, about, form, fields) => ({ id, name, about, form, fields });
+
 /** The models of traffic: how each is written, with its fields in braces. */
 export const MODELS = [
-  { id: "steady", name: "Steady", about: "evenly apart", form: "steady {rate}", fields: [rate("rate", "Rate", "30/s")] },
-  { id: "poisson", name: "Poisson", about: "by chance", form: "poisson {rate}", fields: [rate("rate", "Rate", "30/s")] },
-  { id: "square", name: "Square wave", about: "one rate for half of each period, the other for the rest", form: "square {peak} {base} every {period}", fields: [rate("peak", "Peak", "100/s"), rate("base", "Base", "5/s"), time("period", "Period", "10s")] },
-  { id: "ramp", name: "Ramp", about: "from one rate to the other", form: "ramp {from} {to} over {over}", fields: [rate("from", "From", "0/s"), rate("to", "To", "100/s"), time("over", "Over", "30s")] },
-  { id: "on-off", name: "On and off", about: "bursts with silence between", form: "on-off {rate} on {on} off {off}", fields: [rate("rate", "Rate", "50/s"), time("on", "On", "2s"), time("off", "Off", "8s")] },
-  { id: "spike", name: "Spike", about: "so many at once", form: "spike {count} at {at} within {within}", fields: [number("count", "Requests", 500), time("at", "At", "5s"), time("within", "Within", "1s")] },
-  { id: "boundary", name: "Window-boundary attack", about: "just before a window ends, and just after", form: "boundary {count} every {window}", fields: [number("count", "On each side", 20), time("window", "Window", "1s")] },
-  { id: "text", name: "As text", about: "parts joined by `then` and `+`", form: null, fields: [] },
+  model("steady", "Steady", "evenly apart", "steady {rate}", [rate("rate", "Rate", "30/s")]),
+  model("poisson", "Poisson", "by chance", "poisson {rate}", [rate("rate", "Rate", "30/s")]),
+  model("square", "Square wave", "one rate for half of each period, the other for the rest", "square {peak} {base} every {period}",
+    [rate("peak", "Peak", "100/s"), rate("base", "Base", "5/s"), time("period", "Period", "10s")]),
+  model("ramp", "Ramp", "from one rate to the other", "ramp {from} {to} over {over}",
+    [rate("from", "From", "0/s"), rate("to", "To", "100/s"), time("over", "Over", "30s")]),
+  model("on-off", "On and off", "bursts with silence between", "on-off {rate} on {on} off {off}",
+    [rate("rate", "Rate", "50/s"), time("on", "On", "2s"), time("off", "Off", "8s")]),
+  model("spike", "Spike", "so many at once", "spike {count} at {at} within {within}",
+    [number("count", "Requests", 500), time("at", "At", "5s"), time("within", "Within", "1s")]),
+  model("boundary", "Window-boundary attack", "just before a window ends, and just after", "boundary {count} every {window}",
+    [number("count", "On each side", 20), time("window", "Window", "1s")]),
+  model("text", "As text", "parts joined by `then` and `+`", null, []),
 ];
+
+/** What may follow any model. */
+const BEHIND = [
+  "(?<random> random)?",
+  "(?: clients (?<clients>\\d[\\d_]*)(?: zipf (?<zipf>[\\d.]+))?)?",
+  "(?: cost (?<cost>\\d[\\d_]*))?",
+].join("");
 
 const PATTERNS = { rate: "\\d[\\d_]*(?:/\\d*[a-zµ]+)?", number: "\\d[\\d_]*", span: "\\d+[a-zµ]+" };
 
@@ -99,8 +117,7 @@ export function readTraffic(text) {
       (form, { name, kind }) => form.replace(`{${name}}`, `(?<${name}>${PATTERNS[kind]})`),
       model.form,
     );
-    const rest = "(?<random> random)?(?: clients (?<clients>\\d[\\d_]*)(?: zipf (?<zipf>[\\d.]+))?)?(?: cost (?<cost>\\d[\\d_]*))?";
-    const found = new RegExp(`^${own}${rest}$`).exec(trimmed)?.groups;
+    const found = new RegExp(`^${own}${BEHIND}$`).exec(trimmed)?.groups;
     if (!found) continue;
     const values = Object.fromEntries(model.fields.map(({ name }) => [name, found[name]]));
     return {

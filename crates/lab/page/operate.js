@@ -50,12 +50,15 @@ export class Operating {
   constructor() {
     this.rooms = new Map();
     this.turn = 0;
-    this.lasting = h("select", { "aria-label": "How long a switch lasts" }, SPANS.map(([value, name]) => h("option", { value }, name)));
+    const spans = SPANS.map(([value, name]) => h("option", { value }, name));
+    this.lasting = h("select", { "aria-label": "How long a switch lasts" }, spans);
     this.notes = h("div", { class: "notes", role: "log", "aria-live": "polite", "aria-label": "What was done" });
-    const reload = h("button", { class: "quiet", type: "button", id: "reload", onclick: () => this.#reload() }, "Read the rules again");
+    const again = () => this.#reload();
+    const reload = h("button", { class: "quiet", type: "button", id: "reload", onclick: again }, "Read the rules again");
     const all = this.switchFor(null, "Mode of all rules");
     this.element = h("div", { class: "saving" },
-      h("div", { class: "row" }, h("span", { class: "hint" }, "All rules"), all, h("span", { class: "hint" }, "A switch lasts"), this.lasting),
+      h("div", { class: "row" },
+        h("span", { class: "hint" }, "All rules"), all, h("span", { class: "hint" }, "A switch lasts"), this.lasting),
       h("div", { class: "row" }, reload),
       this.notes);
   }
@@ -70,7 +73,8 @@ export class Operating {
       const how = { mode: choice.value, ...lasting };
       try {
         await switchMode(rule, how);
-        this.note(`${rule ?? "All rules"}: ${choice.selectedOptions[0].textContent} ${this.lasting.selectedOptions[0].textContent}.`, false);
+        const [mode, lasting] = [choice, this.lasting].map((select) => select.selectedOptions[0].textContent);
+        this.note(`${rule ?? "All rules"}: ${mode} ${lasting}.`, false);
       } catch (error) {
         this.note(error.message, true);
       }
@@ -115,8 +119,9 @@ export class Operating {
     const name = JSON.stringify([rule, key]);
     try {
       const { limits } = await ask("POST", "keys/peek", { rule, key });
-      const tightest = limits.reduce((least, one) => (least === null || one.remaining / one.limit < least.remaining / least.limit ? one : least), null);
-      this.rooms.set(name, tightest);
+      const share = ({ remaining, limit }) => remaining / limit;
+      const [tightest] = limits.sort((one, other) => share(one) - share(other));
+      this.rooms.set(name, tightest ?? null);
     } catch {
       // A key that is hidden or belongs to no rule cannot be asked for.
       this.rooms.set(name, null);

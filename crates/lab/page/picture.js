@@ -26,7 +26,9 @@ export function drawState(pane, standing, counted, time, series) {
     default:
       switch (standing.described.algorithm) {
         case "fixed":
-          return standing.column.width > 1 ? fixed(context, box, ink, standing, counted, time, level) : gauge(context, box, ink, level, standing.top);
+          // A store that is asked says no more than what is spent.
+          if (standing.column.width < 2) return gauge(context, box, ink, level, standing.top);
+          return fixed(context, box, ink, standing, counted, time, level);
         case "log":
           return log(context, box, ink, standing, counted, time, level);
         case "concurrent":

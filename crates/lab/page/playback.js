@@ -18,8 +18,10 @@ export class Playback {
     const { until } = this.record;
     const before = this.time;
     const ahead = until - this.time;
-    const step = this.speed === Infinity ? Math.max(ahead * 0.25, 1) : milliseconds * 1_000 * this.speed;
-    this.time = ahead <= step || (this.speed === Infinity && ahead < this.record.expected.length / 500) ? until : this.time + step;
+    const keepsUp = this.speed === Infinity;
+    const step = keepsUp ? Math.max(ahead * 0.25, 1) : milliseconds * 1_000 * this.speed;
+    const isThere = ahead <= step || (keepsUp && ahead < this.record.expected.length / 500);
+    this.time = isThere ? until : this.time + step;
     const arrivals = this.record.countAt(this.time);
     const moved = this.time !== before || arrivals !== this.arrivals;
     this.arrivals = arrivals;

@@ -24,6 +24,18 @@ class Column {
 
 const COLUMNS = ["outcome", "remaining", "wait", "admitted", "admittedCost", "tooLarge", "delayed", "longestWait", "longestDelay"];
 
+const NOTHING = {
+  arrivals: 0,
+  cost: 0,
+  admitted: 0,
+  admitted_cost: 0,
+  denied: 0,
+  too_large: 0,
+  delayed: 0,
+  longest_delay: 0,
+  longest_wait: 0,
+};
+
 /** All decisions of a run so far. */
 export class Record {
   constructor(expected) {
@@ -65,7 +77,7 @@ export class Record {
       this.client[to] = batch.client[from];
       this.cost[to] = batch.cost[from];
       this.costs[to] = (to > 0 ? this.costs[to - 1] : 0) + batch.cost[from];
-      for (let n = 0; n < this.limits.length; n += 1) this.#decided(this.limits[n], batch.limits[n], from, to, batch.cost[from]);
+      this.limits.forEach((column, n) => this.#decided(column, batch.limits[n], from, to, batch.cost[from]));
     }
     this.length += more;
   }
@@ -96,9 +108,7 @@ export class Record {
   /** What a limit had decided after so many arrivals. */
   totals(limit, arrivals) {
     const column = this.limits[limit];
-    if (arrivals === 0) {
-      return { arrivals: 0, cost: 0, admitted: 0, admitted_cost: 0, denied: 0, too_large: 0, delayed: 0, longest_delay: 0, longest_wait: 0 };
-    }
+    if (arrivals === 0) return NOTHING;
     const last = arrivals - 1;
     const admitted = column.admitted[last];
     return {

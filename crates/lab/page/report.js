@@ -1,6 +1,7 @@
 // A report of `tidegate replay`, opened from a file. It is read here and sent to nobody.
 
 import { Pane, ceiling, palette } from "./canvas.js";
+import { card, figure, filledList } from "./cards.js";
 import { h } from "./dom.js";
 import { count, percent, short, span } from "./format.js";
 
@@ -20,13 +21,14 @@ export class Reports {
     this.place = place;
     this.simulate = simulate;
     this.charts = [];
-    const input = h("input", { type: "file", id: "report-file", accept: ".html,.json", onchange: () => this.#open(input.files[0]) });
+    const input = h("input", { type: "file", id: "report-file", accept: ".html,.json" });
+    input.addEventListener("change", () => this.#open(input.files[0]));
     this.error = h("p", { class: "error", id: "report-error", role: "alert", hidden: true });
     input.setAttribute("aria-describedby", this.error.id);
     this.shown = h("div", { class: "board", id: "report" });
     const opening = h("section", { class: "card token" },
       h("h2", {}, "Open a replay"),
-      h("p", { class: "hint" }, "What “tidegate replay --html report.html” or “--format json” wrote. It is read here and sent to nobody."),
+      h("p", { class: "hint" }, "What tidegate replay wrote with --html or --format json. It is read here and sent to nobody."),
       h("label", { for: input.id }, "Report"), input, this.error);
     place.replaceChildren(h("div", { class: "board" }, opening), this.shown);
     place.addEventListener("dragover", (event) => event.preventDefault());
@@ -47,7 +49,8 @@ export class Reports {
       this.#show(readReport(await file.text()));
       this.error.hidden = true;
     } catch {
-      this.error.textContent = `${file.name} is no report: choose one that tidegate replay wrote with --html or --format json.`;
+      const wanted = "choose one that tidegate replay wrote with --html or --format json";
+      this.error.textContent = `${file.name} is no report: ${wanted}.`;
       this.error.hidden = false;
     }
   }
@@ -56,16 +59,10 @@ export class Reports {
     this.charts = [];
     const { outcome, comparison, reading } = report;
     const title = `Replay of ${reading.logs.map(([name]) => name).join(", ")}`;
-    const from = outcome.from === null ? "" : `${instant(outcome.from)} to ${instant(outcome.to)} UTC`;
-    const parts = [h("div", {}, h("h2", { class: "title" }, title), h("p", { class: "hint" }, from))];
+    const when = outcome.from === null ? "" : `${instant(outcome.from)} to ${instant(outcome.to)} UTC`;
+    const parts = [h("div", {}, h("h2", { class: "title" }, title), h("p", { class: "hint" }, when))];
     if (!report.suggestions_only) {
-      if (comparison) {
-        parts.push(figures([["Requests", count(outcome.requests)], ["Denied by the old only", count(comparison.newly_admitted)], ["Denied by the new only", count(comparison.newly_denied)]]));
-        parts.push(...this.#changed("Who loses", comparison.losers), ...this.#changed("Who gains", comparison.gainers));
-        parts.push(...this.#set("Old rules: ", outcome), ...this.#set("New rules: ", comparison.new));
-      } else {
-        parts.push(...this.#set("", outcome));
-      }
+      parts.push(...(comparison ? this.#compared(outcome, comparison) : this.#set("", outcome)));
     }
     parts.push(...report.suggestions.map((suggestion) => this.#suggestion(suggestion)));
     const left = reading.malformed > 0 ? `, ${count(reading.malformed)} of them no requests` : "";
@@ -74,38 +71,62 @@ export class Reports {
     this.touch();
   }
 
+  #compared(outcome, comparison) {
+    return [
+      figures([
+        ["Requests", count(outcome.requests)],
+        ["Denied by the old only", count(comparison.newly_admitted)],
+        ["Denied by the new only", count(comparison.newly_denied)],
+      ]),
+      ...this.#changed("Who loses", comparison.losers),
+      ...this.#changed("Who gains", comparison.gainers),
+      ...this.#set("Old rules: ", outcome),
+      ...this.#set("New rules: ", comparison.new),
+    ];
+  }
+
   #set(which, outcome) {
     const share = (part) => (outcome.requests > 0 ? ` (${percent(part / outcome.requests)})` : "");
-    const limits = outcome.limits.map(({ id, limit, mode, admitted, denied }) => [id, h("code", {}, limit ?? "several"), mode, count(admitted), count(denied), this.#try(limit)]);
-    const keys = outcome.keys.map(({ key, limit, denied, longest_streak, first, last }) => [h("code", {}, key), limit, count(denied), count(longest_streak), instant(first), instant(last)]);
-    const waits = outcome.waits;
-    const list = [
-      figures([["Requests", count(outcome.requests)], ["Admitted", count(outcome.admitted) + share(outcome.admitted)], ["Denied", count(outcome.denied) + share(outcome.denied)], ["Keys limited", count(outcome.denied_keys)]]),
-      card(`${which}Over time`, this.#chart(outcome.timeline)),
-      card(`${which}By limit`, table(["Limit", "", "Mode", "Admitted", "Denied", ""], limits)),
+    const limits = outcome.limits.map(({ id, limit, mode, admitted, denied }) =>
+      [id, h("code", {}, limit ?? "several"), mode, count(admitted), count(denied), this.#try(limit)]);
+    const keys = outcome.keys.map(({ key, limit, denied, longest_streak, first, last }) =>
+      [h("code", {}, key), limit, count(denied), count(longest_streak), instant(first), instant(last)]);
+    const parts = [
+      figures([
+        ["Requests", count(outcome.requests)],
+        ["Admitted", count(outcome.admitted) + share(outcome.admitted)],
+        ["Denied", count(outcome.denied) + share(outcome.denied)],
+        ["Keys limited", count(outcome.denied_keys)],
+      ]),
+      card(`${which}Over time`, "", this.#chart(outcome.timeline)),
+      card(`${which}By limit`, "", filledList(["Rule", "Limit", "Mode", "#Admitted", "#Denied", ""], limits)),
     ];
-    if (keys.length > 0) list.push(card(`${which}Keys that would have been limited most`, table(["Key", "Limit", "Denied", "In a row", "First", "Last"], keys)));
-    if (waits) {
-      const rows = [["Shortest", waits.least], ["Half up to", waits.half], ["90 % up to", waits.nine_of_ten], ["99 % up to", waits.ninety_nine], ["Longest", waits.most]];
-      list.push(card(`${which}Retry-After`, table(["", "Wait"], rows.map(([name, wait]) => [name, span(wait)]))));
+    if (keys.length > 0) {
+      const heads = ["Key", "Rule", "#Denied", "#In a row", "First", "Last"];
+      parts.push(card(`${which}Keys that would have been limited most`, "", filledList(heads, keys)));
     }
-    return list;
+    if (outcome.waits) parts.push(card(`${which}Retry-After`, "", waits(outcome.waits)));
+    return parts;
   }
 
   #changed(title, changed) {
     if (changed.length === 0) return [];
-    return [card(title, table(["Key", "Limit", "Requests", "First", "Last"], changed.map(({ key, limit, requests, first, last }) => [h("code", {}, key), limit, count(requests), instant(first), instant(last)])))];
+    const rows = changed.map(({ key, limit, requests, first, last }) =>
+      [h("code", {}, key), limit, count(requests), instant(first), instant(last)]);
+    return [card(title, "", filledList(["Key", "Rule", "#Requests", "First", "Last"], rows))];
   }
 
   #suggestion({ limit, proposal, limited, keys, alternatives }) {
-    return card(`Suggestion for ${limit}`,
-      h("div", { class: "row" }, h("p", {}, h("code", {}, proposal), ` would have limited ${count(limited)} of ${count(keys)} keys.`), this.#try(proposal)),
-      h("details", {}, h("summary", {}, "Others that limit as few"),
-        table(["Limit", "Keys limited", ""], alternatives.map((other) => [h("code", {}, other.limit), count(other.limited), this.#try(other.limit)]))));
+    const found = h("p", {}, h("code", {}, proposal), ` would have limited ${count(limited)} of ${count(keys)} keys.`);
+    const rows = alternatives.map((other) => [h("code", {}, other.limit), count(other.limited), this.#try(other.limit)]);
+    return card(`Suggestion for ${limit}`, "",
+      h("div", { class: "row" }, found, this.#try(proposal)),
+      h("details", {}, h("summary", {}, "Others that limit as few"), filledList(["Limit", "#Keys limited", ""], rows)));
   }
 
   #try(limit) {
-    return limit ? h("button", { type: "button", class: "quiet small", onclick: () => this.simulate(limit) }, "Try it") : "";
+    if (!limit) return "";
+    return h("button", { type: "button", class: "quiet small", onclick: () => this.simulate(limit) }, "Try it");
   }
 
   #chart(timeline) {
@@ -157,17 +178,14 @@ function drawTimeline(pane, timeline) {
   }
 }
 
-function figures(list) {
-  return h("div", { class: "card figures" }, list.map(([name, value]) => h("div", { class: "figure", "data-figure": name }, h("b", {}, value), h("span", {}, name))));
+/** How long those who were denied were told to wait. */
+function waits({ least, half, nine_of_ten, ninety_nine, most }) {
+  const rows = [
+    ["Shortest", least], ["Half up to", half], ["90 % up to", nine_of_ten], ["99 % up to", ninety_nine], ["Longest", most],
+  ];
+  return filledList(["Share", "#Wait"], rows.map(([name, wait]) => [name, span(wait)]));
 }
 
-function card(title, ...content) {
-  return h("section", { class: "card", "aria-label": title }, h("h2", {}, title), ...content);
-}
-
-function table(heads, rows) {
-  const cell = (content) => h("td", {}, content);
-  return h("div", { class: "scroll", tabIndex: 0 }, h("table", { class: "list" },
-    h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell))))));
+function figures(numbers) {
+  return h("div", { class: "card figures" }, numbers.map(([name, value]) => figure(name, h("b", {}, value))));
 }

@@ -101,7 +101,8 @@ export class Runner {
       return;
     }
     const left = this.form.errors(problem.errors ?? []);
-    this.#state("refused", problem.errors ? "The run was not started: see the fields that are marked." : "The run was not started.");
+    const where = problem.errors ? ": see the fields that are marked" : "";
+    this.#state("refused", `The run was not started${where}.`);
     if (!problem.errors) this.#problem(problem.detail);
     else if (left.length > 0) this.#problem(left.join(" "));
   }

@@ -18,13 +18,15 @@ export function ruleText(limit) {
 export function csv(record) {
   const head = ["seconds", "client", "cost"];
   for (const { described } of record.limits) {
-    for (const name of ["decision", "remaining", "wait_seconds", described.state[0]]) head.push(`"${described.limit}: ${name}"`);
+    const names = ["decision", "remaining", "wait_seconds", described.state[0]];
+    head.push(...names.map((name) => `"${described.limit}: ${name}"`));
   }
   const lines = [head.join(",")];
   for (let n = 0; n < record.length; n += 1) {
     const line = [(record.at[n] / 1e6).toFixed(6), record.client[n], record.cost[n]];
     for (const column of record.limits) {
-      line.push(OUTCOMES[column.outcome[n]], column.remaining[n], (column.wait[n] / 1e6).toFixed(6), column.state[n * column.width]);
+      const wait = (column.wait[n] / 1e6).toFixed(6);
+      line.push(OUTCOMES[column.outcome[n]], column.remaining[n], wait, column.state[n * column.width]);
     }
     lines.push(line.join(","));
   }
@@ -37,11 +39,13 @@ export function composed(record, playback, flow, tracks) {
   const scale = window.devicePixelRatio || 1;
   const [margin, title, gap] = [24, 26, 18];
   const width = Math.max(flow.getBoundingClientRect().width, 700) + 2 * margin;
-  const rows = [{ text: `${record.expected.traffic}, seed ${record.expected.seed}, until ${clock(playback.time, record.expected.length)}`, parts: [flow] }];
+  const { traffic, seed, length } = record.expected;
+  const rows = [{ text: `${traffic}, seed ${seed}, until ${clock(playback.time, length)}`, parts: [flow] }];
   tracks.forEach((track, n) => {
     const totals = record.totals(n, playback.arrivals);
     const denied = totals.denied + totals.too_large;
-    rows.push({ text: `${track.described.limit}: ${totals.admitted} of ${totals.arrivals} admitted, ${denied} denied`, parts: [track.own, track.chart] });
+    const text = `${track.described.limit}: ${totals.admitted} of ${totals.arrivals} admitted, ${denied} denied`;
+    rows.push({ text, parts: [track.own, track.chart] });
   });
   const heights = rows.map(({ parts }) => Math.max(...parts.map((part) => part.getBoundingClientRect().height)));
   const canvas = document.createElement("canvas");

@@ -31,6 +31,11 @@ export function slider(label, name, value, most, changed) {
   return h("div", { class: "field slide" }, h("span", { "aria-hidden": "true" }, label), range, number);
 }
 
+/** A field for text that a program reads. */
+export function textField(id, name, error) {
+  return h("input", { type: "text", id, spellcheck: false, autocomplete: "off", "aria-label": name, "aria-describedby": error });
+}
+
 /** Where an error of a field is said. */
 export function errorLine(id) {
   return h("p", { class: "error", id, hidden: true });

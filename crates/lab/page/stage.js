@@ -48,12 +48,14 @@ export class Stage {
     byId("watched").max = String(clients - 1);
     byId("watched").value = "0";
     this.own = new Own(record, 0);
-    byId("zoom").replaceChildren(...VIEWS.map((part) => h("option", { value: String(part) }, part === 1 ? "the whole run" : `${span(length / part)} of it`)));
+    const named = (part) => (part === 1 ? "the whole run" : `${span(length / part)} of it`);
+    byId("zoom").replaceChildren(...VIEWS.map((part) => h("option", { value: String(part) }, named(part))));
     this.tracks = record.limits.map((_, limit) => new Track(record, limit, () => this.touch()));
     byId("tracks").replaceChildren(...this.tracks.map((track) => track.element));
     byId("tracks").className = this.tracks.length > 1 ? "several" : "";
-    const legend = record.limits.map(({ described }, n) => h("span", { class: `key series-${n}` }, h("i", { "aria-hidden": "true" }), h("b", {}, LETTERS[n]), described.limit));
-    byId("legend").replaceChildren(h("span", { class: "key arrived" }, h("i", { "aria-hidden": "true" }), "arrived"), ...legend);
+    const key = (css, ...text) => h("span", { class: `key ${css}` }, h("i", { "aria-hidden": "true" }), ...text);
+    const keys = record.limits.map(({ described }, n) => key(`series-${n}`, h("b", {}, LETTERS[n]), described.limit));
+    byId("legend").replaceChildren(key("arrived", "arrived"), ...keys);
     for (const id of ["play", "back", "forth", "latest", "scrub"]) byId(id).disabled = false;
     this.#pressed();
     this.touch();
@@ -90,7 +92,9 @@ export class Stage {
     // It turns over like a page: what stands still can be read, and need not be drawn from scratch.
     else if (time < from || time > from + width * 0.95) from = time - width * 0.25;
     from = Math.min(Math.max(0, from), length - width);
-    if (from !== this.view.from || from + width !== this.view.to) this.view = { from, to: from + width, isNew: width !== this.view.to - this.view.from };
+    const to = from + width;
+    if (from === this.view.from && to === this.view.to) return;
+    this.view = { from, to, isNew: width !== this.view.to - this.view.from };
   }
 
   #tell(now) {

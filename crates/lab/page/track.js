@@ -43,7 +43,8 @@ export class Track {
     this.element = h(
       "section",
       { class: `card track series-${limit}`, "aria-labelledby": title, "data-limit": String(limit) },
-      h("h2", { id: title }, h("span", { class: "badge" }, LETTERS[limit]), h("code", {}, this.described.limit), h("span", { class: "name" }, name)),
+      h("h2", { id: title },
+        h("span", { class: "badge" }, LETTERS[limit]), h("code", {}, this.described.limit), h("span", { class: "name" }, name)),
       this.chart,
       this.words,
       h("div", { class: "pictures" }, this.own, this.table),
@@ -65,9 +66,11 @@ export class Track {
       if (found) this.cells.push([cell, found]);
       // Where every request costs one, what is expected to be admitted stands beside the requests that were.
       const beside = name === "Admitted" && !costs ? ({ accepted }) => trimmed(accepted, 0) : thought;
-      return h("tr", {}, h("th", { scope: "row" }, name), cell, h("td", { class: "thought" }, beside ? beside(expected) : ""));
+      const thoughtOf = h("td", { class: "thought" }, beside ? beside(expected) : "");
+      return h("tr", {}, h("th", { scope: "row" }, name), cell, thoughtOf);
     });
-    const head = h("tr", {}, h("th", {}, h("span", { class: "unseen" }, "What")), h("th", { scope: "col" }, "so far"), h("th", { scope: "col" }, "expected at end"));
+    const columns = ["so far", "expected at end"].map((name) => h("th", { scope: "col" }, name));
+    const head = h("tr", {}, h("th", {}, h("span", { class: "unseen" }, "What")), columns);
     return h("table", { class: "totals" }, h("thead", {}, head), h("tbody", {}, body));
   }
 
@@ -86,7 +89,8 @@ export class Track {
     const standing = new Standing(this.record, this.limit, own);
     const state = describeState(standing, own.countAmong(playback.arrivals), playback.time);
     this.own.setAttribute("aria-label", `State of ${this.described.limit}: ${state}`);
-    this.chart.setAttribute("aria-label", `${this.described.limit} over time: ${totals.admitted} admitted, ${totals.denied + totals.too_large} denied.`);
+    const came = `${totals.admitted} admitted, ${totals.denied + totals.too_large} denied`;
+    this.chart.setAttribute("aria-label", `${this.described.limit} over time: ${came}.`);
   }
 
   draw(playback, view, own) {
@@ -200,7 +204,8 @@ export class Track {
     context.moveTo(area.left, middle + 0.5);
     context.lineTo(area.right, middle + 0.5);
     context.stroke();
-    if (until > from && (until - from) * APART <= area.width * ((Math.min(playback.time, view.to) - view.from) / (view.to - view.from) + 0.05)) {
+    const passed = (Math.min(playback.time, view.to) - view.from) / (view.to - view.from);
+    if (until > from && (until - from) * APART <= area.width * (passed + 0.05)) {
       this.#single(context, area, from, until, own.client, middle);
     } else {
       this.#dense(context, area, view, from, until, middle, column);

@@ -30,6 +30,7 @@ pub const FILES: &[File] = &files! {
     "style.css": "style.css", CSS;
     "address.js": "address.js", SCRIPT;
     "canvas.js": "canvas.js", SCRIPT;
+    "cards.js": "cards.js", SCRIPT;
     "dom.js": "dom.js", SCRIPT;
     "flow.js": "flow.js", SCRIPT;
     "form.js": "form.js", SCRIPT;
