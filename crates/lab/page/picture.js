@@ -295,7 +295,8 @@ function sliding(context, box, ink, standing, counted, time, level) {
   context.lineWidth = 1.5;
   const left = box.x + width * (1 - covered);
   context.strokeRect(left, box.y, width * (spent.length - 1), tall + 3);
-  label(context, ink, box, `about ${short(level)} of ${short(standing.top)}`, `${trimmed(covered * 100, 0)} % of the oldest part counts`);
+  const counts = `${trimmed(covered * 100, 0)} % of the oldest counts`;
+  label(context, ink, box, `about ${short(level)} of ${short(standing.top)}`, counts);
 }
 
 /** The entries of the window that ends now. */

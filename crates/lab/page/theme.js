@@ -12,7 +12,8 @@ export function themes(changed) {
   let theme = THEMES.includes(localStorage.getItem(KEY)) ? localStorage.getItem(KEY) : "system";
   const show = () => {
     document.documentElement.dataset.theme = theme;
-    button.textContent = `Theme: ${theme}`;
+    button.textContent = `◐ ${theme}`;
+    button.setAttribute("aria-label", `Theme: ${theme}`);
     forgetPalette();
     changed();
   };
