@@ -1,6 +1,6 @@
 // What can be taken along: the link, the decisions, the picture, the rule.
 
-import { palette } from "./canvas.js";
+import { LETTERS, palette } from "./canvas.js";
 import { byId, copy, h, save } from "./dom.js";
 import { clock } from "./format.js";
 
@@ -38,16 +38,18 @@ export function composed(record, playback, flow, tracks) {
   const colours = palette();
   const scale = window.devicePixelRatio || 1;
   const [margin, title, gap] = [24, 26, 18];
-  const width = Math.max(flow.getBoundingClientRect().width, 700) + 2 * margin;
   const { traffic, seed, length } = record.expected;
   const rows = [{ text: `${traffic}, seed ${seed}, until ${clock(playback.time, length)}`, parts: [flow] }];
   tracks.forEach((track, n) => {
     const totals = record.totals(n, playback.arrivals);
     const denied = totals.denied + totals.too_large;
-    const text = `${track.described.limit}: ${totals.admitted} of ${totals.arrivals} admitted, ${denied} denied`;
+    const text = `${LETTERS[n]}  ${track.described.limit}: ${totals.admitted} of ${totals.arrivals} admitted, ${denied} denied`;
     rows.push({ text, parts: [track.own, track.chart] });
   });
-  const heights = rows.map(({ parts }) => Math.max(...parts.map((part) => part.getBoundingClientRect().height)));
+  const boxes = rows.map(({ parts }) => parts.map((part) => part.getBoundingClientRect()));
+  const heights = boxes.map((row) => Math.max(...row.map((box) => box.height)));
+  const widths = boxes.map((row) => row.reduce((sum, box) => sum + box.width + gap, -gap));
+  const width = Math.max(700, ...widths) + 2 * margin;
   const canvas = document.createElement("canvas");
   canvas.width = width * scale;
   canvas.height = (2 * margin + heights.reduce((sum, height) => sum + height + title + gap, 0)) * scale;
@@ -61,11 +63,11 @@ export function composed(record, playback, flow, tracks) {
     context.font = "600 14px system-ui, sans-serif";
     context.fillText(text, margin, y + 14);
     let x = margin;
-    for (const part of parts) {
-      const box = part.getBoundingClientRect();
+    parts.forEach((part, number) => {
+      const box = boxes[n][number];
       context.drawImage(part, x, y + title, box.width, box.height);
       x += box.width + gap;
-    }
+    });
     y += heights[n] + title + gap;
   });
   return canvas;
