@@ -9,11 +9,12 @@ use std::task::{Context, Poll, Waker};
 use tidegate_core::rules::envoy::{Domain, EntryFacts};
 use tidegate_core::{
     Asked, BroughtLimit, Charging, DecidedBy, Decision, DescriptorsRuling, DomainTerms, Facts, Generation, Key,
-    Limiter, Ruling,
+    Limiter, Micros, Ruling,
 };
 
-use crate::metrics::{Metrics, Wanted};
+use crate::metrics::{Metrics, Sample, Wanted};
 use crate::store::AnyStore;
+use crate::traces::{Told, Traces};
 
 /// Decides requests, whichever door they come through. Doors hold it in an `Arc`.
 ///
@@ -32,6 +33,7 @@ use crate::store::AnyStore;
 pub struct Engine {
     limiter: Arc<Limiter<AnyStore>>,
     metrics: Arc<Metrics>,
+    traces: Traces,
 }
 
 impl Engine {
@@ -44,7 +46,19 @@ impl Engine {
     /// Decides by `limiter`, and counts in `metrics`.
     #[must_use]
     pub fn with_metrics(limiter: Limiter<AnyStore>, metrics: Metrics) -> Engine {
-        Engine { limiter: Arc::new(limiter), metrics: Arc::new(metrics) }
+        Engine { limiter: Arc::new(limiter), metrics: Arc::new(metrics), traces: Traces::default() }
+    }
+
+    /// Decides the same, and tells `traces` of it.
+    #[must_use]
+    pub fn with_traces(self, traces: Traces) -> Engine {
+        Engine { traces, ..self }
+    }
+
+    /// Who is told of single requests.
+    #[must_use]
+    pub const fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// What is counted.
@@ -68,7 +82,19 @@ impl Engine {
     /// Decides a request, and charges it if it may go ahead.
     pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
         let sample = self.metrics.begin();
-        let ruling = self.limiter.check(facts).await;
+        let ruling = self.traces.span("tidegate.check", self.limiter.check(facts), Told::of).await;
+        self.counted(ruling, facts, sample)
+    }
+
+    /// Decides a request, and takes what it costs for `ttl`, to be settled at what it really was.
+    pub async fn reserve(&self, facts: &(impl Facts + Sync + ?Sized), ttl: Micros) -> Ruling {
+        let sample = self.metrics.begin();
+        let ruling = self.traces.span("tidegate.reserve", self.limiter.reserve(facts, ttl), Told::of).await;
+        self.counted(ruling, facts, sample)
+    }
+
+    #[inline]
+    fn counted(&self, ruling: Ruling, facts: &(impl Facts + ?Sized), sample: Option<Sample>) -> Ruling {
         let wanted = self.metrics.count(&ruling, sample);
         if wanted.is_any() {
             self.look_at(wanted, facts, &ruling);
@@ -102,7 +128,8 @@ impl Engine {
         terms: &DomainTerms,
     ) -> DescriptorsRuling<'d, 'e> {
         let sample = self.metrics.begin();
-        let decided = self.limiter.check_descriptors(generation, domain, asked, terms).await;
+        let deciding = self.limiter.check_descriptors(generation, domain, asked, terms);
+        let decided = self.traces.span("tidegate.check", deciding, |decided| Told::of(&decided.ruling)).await;
         let wanted = self.metrics.count(&decided.ruling, sample);
         for descriptor in &decided.descriptors {
             let Some(found) = &descriptor.found else { continue };
@@ -125,7 +152,8 @@ impl Engine {
         charging: Charging,
     ) -> DescriptorsRuling<'d, 'e> {
         let sample = self.metrics.begin();
-        let decided = self.limiter.check_entries(generation, asked, charging).await;
+        let deciding = self.limiter.check_entries(generation, asked, charging);
+        let decided = self.traces.span("tidegate.check", deciding, |decided| Told::of(&decided.ruling)).await;
         let wanted = self.metrics.count(&decided.ruling, sample);
         if wanted.is_any() {
             let facts: Vec<EntryFacts<'_>> = asked.iter().map(|asked| EntryFacts::new(asked.entries)).collect();
@@ -139,7 +167,8 @@ impl Engine {
     /// Takes `cost` from `key` under a limit that the request brings, or says when to come back.
     pub async fn charge(&self, limit: &BroughtLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
         let sample = self.metrics.begin();
-        let decided = self.limiter.charge(limit, key, cost).await;
+        let tell = |(decision, by): &(Decision, DecidedBy)| Told::of_brought(limit.rule(), decision, *by);
+        let decided = self.traces.span("tidegate.throttle", self.limiter.charge(limit, key, cost), tell).await;
         self.metrics.count_brought(limit.rule(), key, &decided, sample);
         decided
     }

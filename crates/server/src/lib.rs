@@ -15,4 +15,5 @@ pub mod resp;
 pub mod rls;
 pub mod serve;
 pub mod store;
+pub mod traces;
 pub mod watch;

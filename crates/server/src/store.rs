@@ -6,6 +6,8 @@ use tidegate_core::{
 use tidegate_redis::RedisStore;
 use tidegate_redis::tier::Tier;
 
+use crate::traces::store_call;
+
 /// State in this process, or in a Redis that a fleet shares.
 pub enum AnyStore {
     /// In this process's memory. Answers at once.
@@ -42,42 +44,46 @@ impl Store for AnyStore {
     async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
         match self {
             AnyStore::Memory(store) => store.decide(charges),
-            AnyStore::Redis(store) => store.decide(charges).await,
+            AnyStore::Redis(store) => store_call("tidegate.store.decide", store.decide(charges), Result::is_ok).await,
         }
     }
 
     async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
         match self {
             AnyStore::Memory(store) => Ok(store.settle(receipt, actual)),
-            AnyStore::Redis(store) => store.settle(receipt, actual).await,
+            AnyStore::Redis(store) => {
+                store_call("tidegate.store.settle", store.settle(receipt, actual), Result::is_ok).await
+            }
         }
     }
 
     async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
         match self {
             AnyStore::Memory(store) => Ok(store.renew(receipt)),
-            AnyStore::Redis(store) => store.renew(receipt).await,
+            AnyStore::Redis(store) => store_call("tidegate.store.renew", store.renew(receipt), Result::is_ok).await,
         }
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decisions, StoreError> {
         match self {
             AnyStore::Memory(store) => Ok(store.peek(charges)),
-            AnyStore::Redis(store) => store.peek(charges).await,
+            AnyStore::Redis(store) => store_call("tidegate.store.peek", store.peek(charges), Result::is_ok).await,
         }
     }
 
     async fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Result<Decision, StoreError> {
         match self {
             AnyStore::Memory(store) => Ok(store.adjust(charge, adjustment)),
-            AnyStore::Redis(store) => store.adjust(charge, adjustment).await,
+            AnyStore::Redis(store) => {
+                store_call("tidegate.store.adjust", store.adjust(charge, adjustment), Result::is_ok).await
+            }
         }
     }
 
     async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
         match self {
             AnyStore::Memory(store) => Ok(store.reset(rule, key)),
-            AnyStore::Redis(store) => store.reset(rule, key).await,
+            AnyStore::Redis(store) => store_call("tidegate.store.reset", store.reset(rule, key), Result::is_ok).await,
         }
     }
 }

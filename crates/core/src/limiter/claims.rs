@@ -6,12 +6,13 @@ use smallvec::SmallVec;
 
 use super::fallback::{Taking, Terms};
 use super::ruling::{Decided, DecidedBy, Ruling};
-use super::{Charges, Limiter};
+use super::{Charges, Limiter, group_numbers};
+use crate::charge::{Charge, groups};
 use crate::clock::Clock;
 use crate::decision::{Decision, Outcome};
 use crate::limit::Limit;
 use crate::rules::{MatchedRule, Mode, OnStoreFailure};
-use crate::store::{Adjustment, Store};
+use crate::store::{Adjustment, Answer, Store, StoreError};
 use crate::time::Micros;
 
 /// What one rule asks of a request.
@@ -55,8 +56,16 @@ pub enum Charging {
 /// Where each claim's answers are among all that were given.
 pub(super) type Places = SmallVec<[Range<usize>; 2]>;
 
+/// Some of a request's claims, each with its number.
+type Picked<'c, 'a> = SmallVec<[(usize, &'c Claim<'a>); 2]>;
+
+/// What was decided on claims, each by itself.
+type Apart = SmallVec<[Decided; 2]>;
+
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Decides the claims, and adds the answers to `ruling`: those of claims that can deny first.
+    /// Decides the claims, and adds the answers to `ruling`: those of claims that can deny first. The store is asked once for
+    /// all that is taken and once for all that is only asked about; what is given back, and what is charged although it is
+    /// denied, are questions of their own.
     pub(super) async fn decide_claims(
         &self,
         claims: &[Claim<'_>],
@@ -67,88 +76,148 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let mut places: Places = SmallVec::from_elem(0..0, claims.len());
         match charging {
             Charging::Together => self.decide_together(claims, refused, ruling, &mut places).await,
-            Charging::Always => {
-                for (index, claim) in in_turn(claims) {
-                    let decided = self.decide_always(claim).await;
-                    note(ruling, &mut places, &[(index, claim)], decided);
-                }
-            }
+            Charging::Always => self.decide_always(claims, ruling, &mut places).await,
         }
         ruling.conclude();
         places
     }
 
     async fn decide_together(&self, claims: &[Claim<'_>], mut refused: bool, ruling: &mut Ruling, places: &mut Places) {
-        let deniers = |aim| -> SmallVec<[(usize, &Claim<'_>); 2]> {
-            let of_aim = |claim: &Claim<'_>| claim.mode == Mode::Enforce && claim.aim == aim;
-            claims.iter().enumerate().filter(|(_, claim)| of_aim(claim)).collect()
-        };
+        let mut later: SmallVec<[(usize, &Claim<'_>, Decided); 2]> = SmallVec::new();
         // What takes nothing is asked first: nobody can be charged after it has said no.
-        for (aim, taking) in [(Aim::Check, Taking::NothingAsRefused), (Aim::Take, Taking::All)] {
-            let asked = deniers(aim);
-            if asked.is_empty() {
-                continue;
-            }
-            let decided = self.ask(&asked, if refused { Taking::NothingAsRefused } else { taking }).await;
+        for aim in [Aim::Check, Aim::Take] {
+            let deniers = pick(claims, |claim| claim.mode == Mode::Enforce && claim.aim == aim);
+            let others = pick(claims, |claim| claim.mode != Mode::Enforce && claim.aim == aim);
+            let taking = match aim {
+                Aim::Take if !refused => Takings { counting: Taking::All, others: Taking::All },
+                Aim::Take => Takings { counting: Taking::NothingAsRefused, others: Taking::Nothing },
+                Aim::Check | Aim::GiveBack => Takings::LOOK,
+            };
+            let (decided, apart) = self.ask(&deniers, &others, taking).await;
             refused |= !decided.is_allowed();
             self.count(&decided);
-            note(ruling, places, &asked, decided);
+            note(ruling, places, &deniers, decided);
+            later.extend(others.into_iter().zip(apart).map(|((index, claim), decided)| (index, claim, decided)));
         }
-        for (index, claim) in deniers(Aim::GiveBack) {
+        for (index, claim) in in_turn(claims).filter(|(_, claim)| claim.aim == Aim::GiveBack) {
             let decided = self.give_back(claim, !refused).await;
+            match claim.mode {
+                Mode::Enforce => note(ruling, places, &[(index, claim)], decided),
+                Mode::Shadow | Mode::Off => later.push((index, claim, decided)),
+            }
+        }
+        later.sort_unstable_by_key(|(index, ..)| *index);
+        for (index, claim, decided) in later {
             note(ruling, places, &[(index, claim)], decided);
         }
-        for (index, claim) in claims.iter().enumerate().filter(|(_, claim)| claim.mode != Mode::Enforce) {
-            let decided = match (claim.aim, refused) {
-                (Aim::Take, false) => self.ask(&[(index, claim)], Taking::All).await,
-                (Aim::Take, true) => self.ask(&[(index, claim)], Taking::Nothing).await,
-                (Aim::Check, _) => self.ask(&[(index, claim)], Taking::NothingAsRefused).await,
-                (Aim::GiveBack, refused) => self.give_back(claim, !refused).await,
+    }
+
+    async fn decide_always(&self, claims: &[Claim<'_>], ruling: &mut Ruling, places: &mut Places) {
+        let mut all: SmallVec<[Option<Decided>; 2]> = claims.iter().map(|_| None).collect();
+        for (aim, taking) in
+            [(Aim::Take, Takings { counting: Taking::All, others: Taking::All }), (Aim::Check, Takings::LOOK)]
+        {
+            let picked = pick(claims, |claim| claim.aim == aim);
+            // None of them hangs on another, so nothing is what they hang on.
+            let (_, apart) = self.ask(&[], &picked, taking).await;
+            for ((index, claim), decided) in picked.into_iter().zip(apart) {
+                if claim.mode == Mode::Enforce {
+                    self.count(&decided);
+                }
+                if aim == Aim::Take && !decided.is_allowed() && decided.by.is_empty() {
+                    self.charge_denied(claim).await;
+                }
+                if let Some(place) = all.get_mut(index) {
+                    *place = Some(decided);
+                }
+            }
+        }
+        for (index, claim) in in_turn(claims) {
+            let decided = match (all.get_mut(index).and_then(Option::take), claim.aim) {
+                (Some(decided), _) => decided,
+                (None, Aim::GiveBack) => self.give_back(claim, true).await,
+                // It asks for nothing.
+                (None, Aim::Take | Aim::Check) => Decided::default(),
             };
             note(ruling, places, &[(index, claim)], decided);
         }
     }
 
-    async fn decide_always(&self, claim: &Claim<'_>) -> Decided {
-        let decided = match claim.aim {
-            Aim::Take => self.ask(&[(0, claim)], Taking::All).await,
-            Aim::Check => self.ask(&[(0, claim)], Taking::NothingAsRefused).await,
-            Aim::GiveBack => return self.give_back(claim, true).await,
-        };
-        if claim.mode == Mode::Enforce {
-            self.count(&decided);
+    /// Charges what was denied all the same.
+    async fn charge_denied(&self, claim: &Claim<'_>) {
+        for charge in &claim.charges {
+            // A charge that fails is one that the request got for nothing; it was denied anyway.
+            let _ = self.noted(self.store.adjust(charge, Adjustment::Penalty).await);
         }
-        if claim.aim == Aim::Take && !decided.is_allowed() && decided.by.is_empty() {
-            for charge in &claim.charges {
-                // A charge that fails is one that the request got for nothing; it was denied anyway.
-                let _ = self.noted(self.store.adjust(charge, Adjustment::Penalty).await);
-            }
-        }
-        decided
     }
 
-    /// Asks the store about the charges of all these claims. What it cannot decide is decided as their rules say.
-    async fn ask(&self, claims: &[(usize, &Claim<'_>)], taking: Taking) -> Decided {
-        let charges: Charges<'_> = claims.iter().flat_map(|(_, claim)| claim.charges.iter().copied()).collect();
+    /// Asks the store one question: about the charges of `counting` together, and about those of each of the `others` by
+    /// itself. What it cannot decide is decided as their rules say.
+    async fn ask<'a>(
+        &self,
+        counting: &[(usize, &Claim<'a>)],
+        others: &[(usize, &Claim<'a>)],
+        taking: Takings,
+    ) -> (Decided, Apart) {
+        let charges = charges(counting, others);
         if charges.is_empty() {
-            return Decided::default();
+            return (Decided::default(), Apart::new());
         }
-        let answer = match taking {
-            Taking::All => self.store.decide(&charges).await.map(Decided::from),
-            Taking::Nothing => self.store.peek(&charges).await.map(Decided::from),
-            Taking::NothingAsRefused => self.left_in_store(&charges).await.map(Decided::from),
+        let number = counting.iter().map(|(_, claim)| claim.charges.len()).sum();
+        let answer = match taking.counting {
+            Taking::All => self.store.decide(&charges).await,
+            Taking::Nothing | Taking::NothingAsRefused => {
+                let tell_left = if taking.others == Taking::Nothing { number } else { charges.len() };
+                self.look(&charges, tell_left).await
+            }
         };
         match answer {
-            Ok(decided) => {
+            Ok(mut answer) => {
                 self.watch.answered(|| self.now());
-                decided
+                let apart = std::mem::take(&mut answer.shadows).into_iter().map(Decided::from).collect();
+                (Decided::from(answer), apart)
             }
-            Err(error) => {
-                let shares: Shares = claims.iter().flat_map(|(_, claim)| claim.shares()).collect();
-                let terms = terms(claims, &shares);
-                Box::pin(self.decide_after(error, &charges, &terms, taking)).await
-            }
+            Err(error) => Box::pin(self.ask_after(&error, counting, others, (&charges, number), taking)).await,
         }
+    }
+
+    /// What charges would be answered, with what the first of them leave unspent.
+    async fn look(&self, charges: &[Charge<'_>], tell_left: usize) -> Result<Answer, StoreError> {
+        let mut looked = self.left_in_store(charges, tell_left).await?.into_iter();
+        let (counting, others) = groups(charges);
+        let counting = Answer::new(looked.by_ref().take(counting.len()).collect(), None);
+        let others = others.map(|other| Answer::new(looked.by_ref().take(other.len()).collect(), None));
+        Ok(Answer { shadows: others.collect(), ..counting })
+    }
+
+    /// What becomes of a question that the store could not answer as a whole.
+    async fn ask_after(
+        &self,
+        error: &StoreError,
+        counting: &[(usize, &Claim<'_>)],
+        others: &[(usize, &Claim<'_>)],
+        (charges, number): (&[Charge<'_>], usize),
+        taking: Takings,
+    ) -> (Decided, Apart) {
+        let mut decided = Decided::default();
+        if number > 0 {
+            let shares: Shares = counting.iter().flat_map(|(_, claim)| claim.shares()).collect();
+            let terms = terms(counting, &shares);
+            let charges = charges.get(..number).unwrap_or_default();
+            decided = self.decide_group(error.among(0..number), charges, &terms, taking.counting).await;
+        }
+        // What does not go ahead takes nothing elsewhere either.
+        let taking = if decided.is_allowed() || taking.others != Taking::All { taking.others } else { Taking::Nothing };
+        let (mut apart, mut first) = (Apart::new(), number);
+        for other in others {
+            let claim = other.1;
+            let shares = claim.shares();
+            let terms = terms(std::slice::from_ref(other), &shares);
+            let error = error.among(first..first + claim.charges.len());
+            apart.push(self.decide_group(error, &claim.charges, &terms, taking).await);
+            first += claim.charges.len();
+        }
+        (decided, apart)
     }
 
     /// Gives back what the claim says, or if `really` is not so only looks. Nobody is denied because of it.
@@ -173,6 +242,31 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
         decided
     }
+}
+
+/// What is to be taken of the charges that count, and of the others if those go ahead.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Takings {
+    counting: Taking,
+    others: Taking,
+}
+
+impl Takings {
+    /// Nothing.
+    const LOOK: Takings = Takings { counting: Taking::NothingAsRefused, others: Taking::NothingAsRefused };
+}
+
+/// The claims that ask for something and are like this.
+fn pick<'c, 'a>(claims: &'c [Claim<'a>], is_so: impl Fn(&Claim<'a>) -> bool) -> Picked<'c, 'a> {
+    claims.iter().enumerate().filter(|(_, claim)| !claim.charges.is_empty() && is_so(claim)).collect()
+}
+
+/// The charges that count, and then those of each of the others as a group of its own.
+fn charges<'a>(counting: &[(usize, &Claim<'a>)], others: &[(usize, &Claim<'a>)]) -> Charges<'a> {
+    let counting = counting.iter().flat_map(|(_, claim)| claim.charges.iter().copied());
+    let others = others.iter().zip(group_numbers());
+    let others = others.flat_map(|((_, claim), group)| claim.charges.iter().map(move |charge| charge.group(group)));
+    counting.chain(others).collect()
 }
 
 /// The claims that can deny, then the others.

@@ -44,7 +44,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 
     /// Decides the charges of a group by the terms of their rules, or by the store if it has failed for others only.
-    async fn decide_group(
+    pub(super) async fn decide_group(
         &self,
         error: Option<StoreError>,
         charges: &[Charge<'_>],
@@ -56,7 +56,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
         let decided = match taking {
             Taking::All => self.store.decide(charges).await.map(Decided::from),
-            Taking::Nothing | Taking::NothingAsRefused => self.store.peek(charges).await.map(Decided::from),
+            Taking::Nothing => self.store.peek(charges).await.map(Decided::from),
+            Taking::NothingAsRefused => self.left_in_store(charges, charges.len()).await.map(Decided::from),
         };
         match decided {
             Ok(decided) => {
@@ -105,7 +106,9 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let preview = self.fallback.decide(&split.unusable, &split.unusable_terms, lack, Taking::Nothing);
         let answer = match taking {
             Taking::All if preview.is_allowed() => self.store.decide(&split.others).await,
-            Taking::All | Taking::NothingAsRefused => self.left_in_store(&split.others).await,
+            Taking::All | Taking::NothingAsRefused => {
+                self.left_in_store(&split.others, split.others.len()).await.map(spending_nothing)
+            }
             Taking::Nothing => self.store.peek(&split.others).await.map(spending_nothing),
         };
         let mut answer = match answer {
@@ -135,15 +138,23 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         split.join(answer, by_policy)
     }
 
-    /// What charges leave unspent where they would be allowed, and why not where they would not.
-    pub(super) async fn left_in_store(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        let free = charges.iter().map(|charge| charge.cost(0));
+    /// What charges would be answered, each by itself; of the first so many, what they leave unspent where they would be
+    /// allowed.
+    pub(super) async fn left_in_store(
+        &self,
+        charges: &[Charge<'_>],
+        tell_left: usize,
+    ) -> Result<Decisions, StoreError> {
+        let free = charges.iter().take(tell_left).map(|charge| charge.cost(0));
         let asked: Charges<'_> = charges.iter().copied().chain(free).collect();
         let peeked = self.store.peek(&asked).await?;
         let (decisions, left) = peeked.split_at(charges.len().min(peeked.len()));
-        let told =
-            decisions.iter().zip(left).map(|(decision, left)| if decision.is_allowed() { left } else { decision });
-        Ok(spending_nothing(told.copied().collect()))
+        let left = left.iter().map(Some).chain(std::iter::repeat(None));
+        let told = decisions.iter().zip(left).map(|(decision, left)| match left {
+            Some(left) if decision.is_allowed() => *left,
+            _ => *decision,
+        });
+        Ok(told.collect())
     }
 
     /// Tells the store of what this process has admitted by itself while the store was away, as penalties, key by key: as

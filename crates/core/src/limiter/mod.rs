@@ -294,10 +294,13 @@ fn at_once<T>(answer: impl Future<Output = T>) -> T {
 /// the shadow. A request that lacks a key is not charged for anything.
 fn charges<'m>(matched: &'m Matched<'_, '_>, is_refused: bool) -> impl Iterator<Item = Charge<'m>> {
     let counting = enforced(matched).filter(move |_| !is_refused).flat_map(MatchedRule::charges);
-    // Neighbours are told apart, and none is mistaken for what counts.
-    let groups = (1..=u8::MAX).cycle();
     let shadow = |(rule, group): (&'m MatchedRule<'_, '_>, u8)| rule.charges().map(move |charge| charge.group(group));
-    counting.chain(shadows(matched).zip(groups).flat_map(shadow))
+    counting.chain(shadows(matched).zip(group_numbers()).flat_map(shadow))
+}
+
+/// Numbers for groups: neighbours are told apart, and none is mistaken for what counts.
+fn group_numbers() -> impl Iterator<Item = u8> {
+    (1..=u8::MAX).cycle()
 }
 
 fn enforced<'m>(matched: &'m Matched<'_, '_>) -> impl Iterator<Item = &'m MatchedRule<'m, 'm>> {

@@ -62,6 +62,21 @@ pub enum DecidedBy {
     Local,
 }
 
+impl DecidedBy {
+    /// A word for it, as all doors say it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            DecidedBy::Store => "store",
+            DecidedBy::Limit => "limit",
+            DecidedBy::Allow => "allow",
+            DecidedBy::AllowEnded => "allow_ended",
+            DecidedBy::Deny => "deny",
+            DecidedBy::Local => "local",
+        }
+    }
+}
+
 impl Ruling {
     /// Whether the request may go ahead.
     #[must_use]

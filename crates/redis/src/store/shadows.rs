@@ -2,7 +2,8 @@
 //!
 //! The exception is a request whose keys lie in several slots of a cluster. What counts is decided first, and then all rules
 //! in the shadow at once, within what is left of the request's time. The request is charged by then, so a rule in the shadow
-//! that cannot be decided is no error: nothing is known of it.
+//! that cannot be decided is no error: nothing is known of it. It is one if nothing counts: then whoever asks decides what
+//! becomes of it.
 
 use std::time::Duration;
 
@@ -52,22 +53,48 @@ impl RedisStore {
     async fn decide_groups_apart(&self, groups: &Groups<'_, '_>, time: Duration) -> Result<Answer, StoreError> {
         let begun = Instant::now();
         let (counting, shadows) = groups.split_first().map_or((&[][..], &[][..]), |(first, rest)| (*first, rest));
+        let nothing_counts = counting.is_empty();
         let counting = match counting {
             [] => Answer::new(Decisions::new(), None),
             counting => self.decide_together(counting).await?,
         };
         let (goes_ahead, left) = (counting.is_allowed(), time.saturating_sub(begun.elapsed()));
-        let shadows = all(shadows.iter().map(|shadow| self.decide_shadow(shadow, goes_ahead, left))).await;
-        Ok(Answer { shadows: shadows.into(), ..counting })
+        let decided = all(shadows.iter().map(|shadow| self.decide_shadow(shadow, goes_ahead, left))).await;
+        if nothing_counts && let Some(error) = failure(&decided) {
+            return Err(error);
+        }
+        let known = |(shadow, answer): (&&[Charge<'_>], Result<Answer, StoreError>)| {
+            answer.unwrap_or_else(|_| Answer::new(Told::nothing(shadow).decisions, None))
+        };
+        Ok(Answer { shadows: shadows.iter().zip(decided).map(known).collect(), ..counting })
     }
 
-    async fn decide_shadow(&self, shadow: &[Charge<'_>], goes_ahead: bool, left: Duration) -> Answer {
+    async fn decide_shadow(
+        &self,
+        shadow: &[Charge<'_>],
+        goes_ahead: bool,
+        left: Duration,
+    ) -> Result<Answer, StoreError> {
         let alone: SmallVec<[Charge<'_>; 4]> =
             shadow.iter().map(|charge| charge.group(0).deadline(Micros::from(left))).collect();
-        let answer = match goes_ahead {
+        match goes_ahead {
             true => self.decide_together(&alone).await,
             false => self.peek(&alone).await.map(|decisions| Answer::new(decisions, None)),
-        };
-        answer.unwrap_or_else(|_| Answer::new(Told::nothing(shadow).decisions, None))
+        }
     }
+}
+
+/// Why some of the groups could not be decided. A key that somebody else uses is left out: the others were decided, and would
+/// be asked for again.
+fn failure(decided: &[Result<Answer, StoreError>]) -> Option<StoreError> {
+    let errors = decided.iter().filter_map(|decided| decided.as_ref().err());
+    let mut errors = errors.filter(|error| !matches!(error, StoreError::UnusableKey { .. }));
+    let error = errors.next()?.clone();
+    Some(match error {
+        // Others may have been charged.
+        StoreError::Unreachable { reason } | StoreError::Failed { reason } if decided.iter().any(Result::is_ok) => {
+            StoreError::AnswerLost { reason }
+        }
+        error => error,
+    })
 }

@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use arc_swap::ArcSwap;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
@@ -57,6 +58,7 @@ const MOST_BYTES: usize = 4 * 1024 * 1024;
 const MOST_STREAMS: usize = 32;
 
 /// What the door needs to know.
+#[derive(Clone)]
 pub struct Settings {
     /// What whoever asks must know.
     pub token: Token,
@@ -96,7 +98,7 @@ pub struct AdminState(Arc<Inside>);
 
 struct Inside {
     engine: Arc<Engine>,
-    settings: Settings,
+    settings: ArcSwap<Settings>,
     switchboard: Switchboard,
     streams: Arc<Semaphore>,
 }
@@ -106,13 +108,24 @@ impl AdminState {
     #[must_use]
     pub fn new(engine: Arc<Engine>, settings: Settings) -> AdminState {
         let streams = Arc::new(Semaphore::new(MOST_STREAMS));
+        let settings = ArcSwap::from_pointee(settings);
         AdminState(Arc::new(Inside { engine, settings, switchboard: Switchboard::default(), streams }))
+    }
+
+    /// Changes what the door needs to know, from the next request on. `change` is called again if another change was
+    /// quicker.
+    pub fn change(&self, change: impl Fn(&mut Settings)) {
+        self.0.settings.rcu(|present| {
+            let mut next = Settings::clone(present);
+            change(&mut next);
+            next
+        });
     }
 
     /// To be called about once a second: ends switches whose time is over, and has the metrics do what they do each second.
     pub fn beat(&self) {
         let Inside { engine, settings, switchboard, .. } = &*self.0;
-        switchboard.expire(engine.limiter(), settings.clock.now());
+        switchboard.expire(engine.limiter(), settings.load().clock.now());
         engine.metrics().beat(&engine.limiter().rules());
     }
 }
@@ -135,7 +148,7 @@ const PATHS: [(&str, &str, &str); 13] = [
 
 /// The door's routes.
 pub fn router(state: AdminState) -> Router {
-    let lab = LabState::new(lab::Settings { redis: None, is_live: true, stop: state.0.settings.stop.clone() });
+    let lab = LabState::new(lab::Settings { redis: None, is_live: true, stop: state.0.settings.load().stop.clone() });
     Router::new()
         .route("/", get(index))
         .route("/v1/rules", get(rules::show))
@@ -159,10 +172,13 @@ pub fn router(state: AdminState) -> Router {
 
 /// Lets in who knows the token.
 async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
-    let Settings { token, open_metrics, .. } = &state.0.settings;
-    let is_known = token.is_in(request.headers().get(AUTHORIZATION));
-    let path = request.uri().path();
-    if is_known || (*open_metrics && path == "/metrics") || lab::is_open(path) {
+    let may_pass = {
+        let settings = state.0.settings.load();
+        let is_known = settings.token.is_in(request.headers().get(AUTHORIZATION));
+        let path = request.uri().path();
+        is_known || (settings.open_metrics && path == "/metrics") || lab::is_open(path)
+    };
+    if may_pass {
         return next.run(request).await;
     }
     let detail = "Send the token: `Authorization: Bearer …`.";
@@ -183,7 +199,7 @@ async fn index() -> Response {
 }
 
 async fn configuration(State(state): State<AdminState>) -> Response {
-    json(&state.0.settings.configuration)
+    json(&state.0.settings.load().configuration)
 }
 
 async fn metrics_page(State(state): State<AdminState>) -> Response {

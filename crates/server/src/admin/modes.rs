@@ -55,7 +55,7 @@ pub(super) async fn show(State(state): State<AdminState>) -> Response {
 
 pub(super) async fn switch(State(state): State<AdminState>, Json(asked): Json<Asked>) -> Result<Response, Problem> {
     let Inside { engine, settings, switchboard, .. } = &*state.0;
-    let until = until(&asked, settings.clock.now())?;
+    let until = until(&asked, settings.load().clock.now())?;
     let target = match asked.rule {
         Some(rule) => {
             exists(&engine.limiter().rules().rules, &rule)?;
@@ -102,7 +102,7 @@ fn until(asked: &Asked, now: Timestamp) -> Result<Option<Timestamp>, Problem> {
 
 impl Inside {
     pub(super) fn expire(&self) {
-        self.switchboard.expire(self.engine.limiter(), self.settings.clock.now());
+        self.switchboard.expire(self.engine.limiter(), self.settings.load().clock.now());
     }
 
     fn switches(&self) -> Shown {

@@ -11,7 +11,7 @@ use tidegate_core::rules::{Diagnostics, Loaded, RuleSet, ShownRule, load};
 
 use super::asked::Whole;
 use super::problem::Problem;
-use super::{AdminState, Inside, json};
+use super::{AdminState, json};
 
 pub(super) async fn show(State(state): State<AdminState>) -> Response {
     #[derive(Serialize)]
@@ -40,7 +40,7 @@ pub(super) async fn reload(State(state): State<AdminState>) -> Result<Response, 
         rules: usize,
         warnings: &'f Diagnostics,
     }
-    let Inside { engine, settings, .. } = &*state.0;
+    let (engine, settings) = (&state.0.engine, state.0.settings.load_full());
     if settings.rules.is_empty() {
         let detail = "The rules come from no file. Start the server with --rules FILE.";
         return Err(Problem::new(StatusCode::CONFLICT, detail));

@@ -33,7 +33,7 @@ pub(super) async fn stream(State(state): State<AdminState>, uri: Uri) -> Result<
     };
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let stop = state.0.settings.stop.clone();
+    let stop = state.0.settings.load().stop.clone();
     let engine = Arc::clone(&state.0.engine);
     let views = unfold((ticks, 0, place), move |(mut ticks, seen, place)| {
         let engine = Arc::clone(&engine);

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use serde::Serialize;
 use serde_json::Value;
 use tidegate_core::rules::Mode;
-use tidegate_core::{DecidedBy, Micros, Outcome, Ruled, Ruling};
+use tidegate_core::{Micros, Outcome, Ruled, Ruling};
 use tidegate_http::Reply;
 
 use crate::receipts;
@@ -108,14 +108,7 @@ impl Limit<'_> {
             remaining: ruled.decision.remaining,
             reset_after: seconds(ruled.decision.reset_after),
             retry_after: ruled.decision.retry_after().map(seconds),
-            by: match ruled.by {
-                DecidedBy::Store => "store",
-                DecidedBy::Limit => "limit",
-                DecidedBy::Allow => "allow",
-                DecidedBy::AllowEnded => "allow_ended",
-                DecidedBy::Deny => "deny",
-                DecidedBy::Local => "local",
-            },
+            by: ruled.by.name(),
         }
     }
 }

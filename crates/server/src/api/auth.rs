@@ -73,8 +73,8 @@ pub(super) async fn nginx(State(api): State<Arc<Api>>, Extension(peer): Extensio
 
 impl Api {
     async fn authorize(&self, request: &Parts, peer: Peer, form: &Form) -> Result<Response, Problem> {
-        let peer = peer.address.ip();
-        if !self.settings.proxies.trusts(peer) {
+        let (peer, settings) = (peer.address.ip(), self.settings());
+        if !settings.proxies.trusts(peer) {
             let detail = format!("{peer} is not one of the `trusted_proxies`, so it cannot ask on behalf of others.");
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
         }
@@ -83,7 +83,7 @@ impl Api {
         let mut facts = HttpFacts::new(&request.method, &request.uri, headers)
             .method(&method)
             .target(&target)
-            .address(self.settings.proxies.client(peer, headers));
+            .address(settings.proxies.client(peer, headers));
         if let Some(host) = form.host.as_ref().and_then(|name| headers.get(name)?.to_str().ok()) {
             facts = facts.host(host);
         }
@@ -91,7 +91,7 @@ impl Api {
             let value = headers.get(name.as_ref()?)?;
             Some(String::from_utf8_lossy(value.as_bytes())).filter(|value| !value.is_empty())
         };
-        let names = &self.settings.auth_headers;
+        let names = &settings.auth_headers;
         if let Some(user) = value(&names.user) {
             facts = facts.user(user);
         }
@@ -103,7 +103,7 @@ impl Api {
         }
         let asked = Asked { at: self.clock.now(), caller: Caller::of(&facts), random: fastrand::u64(..) };
         let ruling = self.engine.check(&facts).await;
-        Ok(Reply::new(&ruling, &self.settings.style, asked).response().map(Body::from))
+        Ok(Reply::new(&ruling, &settings.style, asked).response().map(Body::from))
     }
 }
 

@@ -67,7 +67,7 @@ impl Api {
             Doing::Peek => self.engine.limiter().peek(question).await,
             Doing::Reserve => {
                 let ttl = question.ttl.map_or(DEFAULT_TTL, |ttl| ttl.0);
-                self.engine.limiter().reserve(question, ttl).await
+                self.engine.reserve(question, ttl).await
             }
         }
     }
@@ -78,7 +78,7 @@ impl Api {
         }
         let caller = if question.is_authenticated() { Caller::Authenticated } else { Caller::Unauthenticated };
         let asked = Asked { at, caller, random: fastrand::u64(..) };
-        Answer::of(ruling, Some(&Reply::new(ruling, &self.settings.style, asked)))
+        Answer::of(ruling, Some(&Reply::new(ruling, &self.settings.load().style, asked)))
     }
 }
 

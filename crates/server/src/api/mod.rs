@@ -19,13 +19,14 @@ mod problem;
 mod question;
 mod receipts;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
@@ -37,9 +38,11 @@ use tidegate_core::yaml::closest;
 use tidegate_http::{HeaderStyle, TrustedProxies};
 use tokio_util::sync::CancellationToken;
 
+use self::connection::Connections;
 use self::problem::Problem;
 use crate::engine::Engine;
 use crate::listen::{Peer, Stream};
+use crate::traces::Traces;
 
 /// What the door needs to know.
 #[derive(Clone, Debug)]
@@ -91,27 +94,39 @@ impl Default for Settings {
 /// What every request needs.
 struct Api {
     engine: Arc<Engine>,
-    settings: Settings,
+    settings: ArcSwap<Settings>,
     clock: SystemClock,
     stop: CancellationToken,
 }
 
-/// The door to `engine`: serves one connection after the other.
-pub fn door(
-    settings: Settings,
-    engine: Arc<Engine>,
-    stop: CancellationToken,
-) -> impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> Serving + Send + Sync + 'static {
-    let connections = Arc::new(connection::Connections::new(&settings));
-    let router = router(Arc::new(Api { engine, settings, clock: SystemClock::new(), stop }));
-    move |stream, peer, _, stop| {
-        let (connections, router) = (Arc::clone(&connections), router.clone());
-        Box::pin(async move { connections.serve(stream, peer, router, stop).await })
-    }
+/// Answers clients that speak HTTP, as many connections as it is given.
+pub struct Door {
+    api: Arc<Api>,
+    router: Router,
+    connections: ArcSwap<Connections>,
 }
 
-/// A connection that is being served.
-pub type Serving = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+impl Door {
+    /// A door to `engine`. It says that it is not ready once `stop` is told.
+    #[must_use]
+    pub fn new(engine: Arc<Engine>, settings: Settings, stop: CancellationToken) -> Door {
+        let connections = ArcSwap::from_pointee(Connections::new(&settings));
+        let settings = ArcSwap::from_pointee(settings);
+        let api = Arc::new(Api { engine, settings, clock: SystemClock::new(), stop });
+        Door { router: router(Arc::clone(&api)), api, connections }
+    }
+
+    /// Behaves as `settings` say from the next request on, and what concerns connections from the next connection on.
+    pub fn apply(&self, settings: Settings) {
+        self.connections.store(Arc::new(Connections::new(&settings)));
+        self.api.settings.store(Arc::new(settings));
+    }
+
+    /// Serves one connection until either side ends it. On `stop` it finishes what it is answering, and ends.
+    pub async fn serve(&self, stream: Stream, peer: Peer, stop: CancellationToken) {
+        self.connections.load_full().serve(stream, peer, self.router.clone(), stop).await;
+    }
+}
 
 const PATHS: [&str; 11] = [
     "/v1/check",
@@ -128,7 +143,8 @@ const PATHS: [&str; 11] = [
 ];
 
 fn router(api: Arc<Api>) -> Router {
-    Router::new()
+    let traces = api.engine.traces().clone();
+    let router = Router::new()
         .route("/v1/check", post(deciding::check))
         .route("/v1/peek", post(deciding::peek))
         .route("/v1/reserve", post(deciding::reserve))
@@ -142,7 +158,13 @@ fn router(api: Arc<Api>) -> Router {
         .route("/openapi.json", get(openapi))
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_this_way)
-        .with_state(api)
+        .with_state(api);
+    if traces.is_on() { router.layer(from_fn_with_state(traces, in_the_callers_trace)) } else { router }
+}
+
+async fn in_the_callers_trace(State(traces): State<Traces>, request: Request, next: Next) -> Response {
+    let headers = request.headers().clone();
+    traces.within(&headers, next.run(request)).await
 }
 
 async fn openapi() -> Response {
@@ -165,9 +187,13 @@ async fn not_this_way(request: Request) -> Problem {
 }
 
 impl Api {
+    fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
     /// The body of a request, if it is not too large and comes in time.
     async fn body(&self, request: Request) -> Result<Bytes, Problem> {
-        let most = self.settings.body_bytes;
+        let Settings { body_bytes: most, request_time, .. } = **self.settings.load();
         let too_large = || {
             let detail = format!("The body is larger than the {most} bytes that are read. Send less at once.");
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
@@ -177,7 +203,7 @@ impl Api {
             return Err(too_large());
         }
         let reading = Limited::new(request.into_body(), most).collect();
-        match tokio::time::timeout(self.settings.request_time, reading).await {
+        match tokio::time::timeout(request_time, reading).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
             Ok(Err(_)) => Err(Problem::new(StatusCode::BAD_REQUEST, "The body broke off.".to_owned())),

@@ -22,7 +22,7 @@ Examples:
 Each setting is a flag, a variable (--api-listen is TIDEGATE_API_LISTEN) and an entry of the file; a flag counts before a
 variable, and a variable before the file. `-h` shows the usual ones, `--help` all of them.
 
-Signals: SIGTERM and SIGINT finish what is in flight and exit with 0, SIGHUP reads rules and certificates again.
+Signals: SIGTERM and SIGINT finish what is in flight and exit with 0, SIGHUP reads the configuration, rules and certificates again.
 Exit status: 0 if it was told to stop, 1 if it could not start, 2 if the command was not understood.";
 
 /// Run the server.
@@ -59,10 +59,10 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
             Err(error) => return refuse(&error),
         };
         let at = |address: Option<SocketAddr>, is_tls| address.map(|address| (address, is_tls));
-        let (api, rls, resp) = (at(server.api, api_tls), at(server.rls, rls_tls), at(server.resp, resp_tls));
-        let admin = at(server.admin, admin_tls);
-        let token = server.made_up_token.as_ref().map(Token::reveal);
-        let banner = Banner { api, rls, resp, admin, token, store: &store, rules: server.rules, is_example };
+        let (api, rls, resp) = (at(server.api(), api_tls), at(server.rls(), rls_tls), at(server.resp(), resp_tls));
+        let admin = at(server.admin(), admin_tls);
+        let token = server.made_up_token().map(Token::reveal);
+        let banner = Banner { api, rls, resp, admin, token, store: &store, rules: server.rules(), is_example };
         banner.print(&mut anstream::stdout().lock())?;
         server.until_stopped(signals).await;
         Ok(ExitCode::SUCCESS)
@@ -139,7 +139,10 @@ impl Banner<'_> {
             writeln!(out, "         {FAINT}or{FAINT:#}   open {url}/lab/{token}")?;
         }
         let pid = std::process::id();
-        writeln!(out, "\nStop with Ctrl-C or `kill {pid}`; `kill -HUP {pid}` reads rules and certificates again.")?;
+        writeln!(
+            out,
+            "\nStop with Ctrl-C or `kill {pid}`; `kill -HUP {pid}` reads configuration, rules and certificates again."
+        )?;
         out.flush()
     }
 }

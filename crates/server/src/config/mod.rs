@@ -4,8 +4,10 @@
 //! else from the table itself (`layers.rs`), and is then read into what it means (here). Whatever is wrong is reported all
 //! at once, with its place and what to write instead.
 
+mod doors;
 mod fault;
 mod layers;
+mod origin;
 mod print;
 mod setting;
 mod store;
@@ -24,15 +26,16 @@ pub use self::fault::{Fault, Faults};
 pub(crate) use self::layers::FILE_VARIABLE;
 pub use self::layers::Given;
 use self::layers::{Found, Layers};
+pub use self::origin::{Changes, Origin};
 pub(crate) use self::print::{ShownSetting, commented_file, shown};
 pub(crate) use self::setting::SETTINGS;
 pub use self::store::StoreSettings;
-use self::values::{address, choice, count, flag, header, span, text, token};
+use self::values::{choice, count, flag, header, login, share, span, text, token};
 use crate::admin::Token;
-use crate::listen::{self, Tls, TlsFiles};
+use crate::listen::{self, Tls};
 use crate::log::{self, LogFormat};
 use crate::rls::MetadataStyle;
-use crate::{api, resp, rls};
+use crate::{api, resp, rls, traces};
 
 /// Everything that a server is told.
 #[derive(Debug)]
@@ -59,10 +62,12 @@ pub struct Configuration {
     pub admin_token: Option<Token>,
     /// Whether metrics are for everyone who can reach that door.
     pub open_metrics: bool,
-    /// All settings as they may be shown, with where each comes from.
-    pub shown: serde_json::Value,
+    /// Where all this was read from.
+    pub origin: Origin,
     /// What is logged.
     pub log: log::Settings,
+    /// Where traces go; `None` if nowhere.
+    pub traces: Option<traces::Settings>,
     /// The certificates in use, to be read again when they change.
     pub certificates: Vec<Arc<Tls>>,
     /// What is doubtful.
@@ -77,7 +82,7 @@ impl Configuration {
     pub fn load(given: &Given, variables: &[(String, String)]) -> Result<Configuration, Faults> {
         let (layers, warnings) = Layers::collect(given, variables)?;
         let mut reading = Reading { layers: &layers, faults: Vec::new(), certificates: Vec::new() };
-        let configuration = reading.configuration(warnings);
+        let configuration = reading.configuration(Origin::new(given, variables, &layers), warnings);
         match configuration {
             Some(configuration) if reading.faults.is_empty() => Ok(configuration),
             _ => Err(Faults(reading.faults)),
@@ -99,11 +104,19 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const HTTP_PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 const ADMIN_PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
 
+/// What to do without the store, where no rule says it.
+const POLICIES: [(&str, OnStoreFailure); 3] = [
+    ("allow", OnStoreFailure::Allow { at_most: None }),
+    ("deny", OnStoreFailure::Deny),
+    ("local", OnStoreFailure::Local { percent: 100 }),
+];
+
 impl Reading<'_> {
-    fn configuration(&mut self, warnings: Vec<String>) -> Option<Configuration> {
+    fn configuration(&mut self, origin: Origin, warnings: Vec<String>) -> Option<Configuration> {
         let rules = self.paths("rules");
         let proxies = self.proxies();
         let log = self.log();
+        let traces = self.traces();
         let store = self.store();
         let http = self.http(proxies.clone().unwrap_or_default());
         let redis_protocol = self.redis_protocol();
@@ -123,13 +136,13 @@ impl Reading<'_> {
             admin: admin?,
             admin_token,
             open_metrics: open_metrics?,
-            // Text and lists can always be written.
-            shown: serde_json::to_value(print::of(self.layers)).unwrap_or_default(),
+            origin,
             rls: rls?,
             envoy: envoy?,
             resp: resp?,
             redis_protocol: redis_protocol?,
             log: log?,
+            traces: traces?,
             certificates: std::mem::take(&mut self.certificates),
             warnings,
         })
@@ -150,6 +163,13 @@ impl Reading<'_> {
     fn wrong_value(&mut self, found: &Found, number: usize, problem: &str, help: String) {
         let problem = format!("`{}`: {problem}", found.setting.name);
         self.faults.push(self.layers.fault(found, number, problem, help));
+    }
+
+    /// Says what is wrong with one of several values of a setting.
+    fn wrong_one(&mut self, name: &str, number: usize, wrong: fault::Wrong) {
+        if let Some(found) = self.layers.get(name) {
+            self.wrong_value(found, number, &wrong.problem, wrong.help);
+        }
     }
 
     /// Says that the first value of a setting is wrong.
@@ -202,6 +222,24 @@ impl Reading<'_> {
         Some(log::Settings { format: format?, level: level? })
     }
 
+    /// `None` if something is wrong, `Some(None)` if nobody wants them.
+    fn traces(&mut self) -> Option<Option<traces::Settings>> {
+        let sample = self.value("traces.sample", share);
+        let service = self.value("traces.service", text);
+        let Some(endpoint) = self.value("traces.endpoint", text) else { return Some(None) };
+        if !cfg!(feature = "otel") {
+            let help = "build it with `--features otel`, or leave this out";
+            self.wrong("traces.endpoint", "there are no traces in this build", help);
+            return None;
+        }
+        if !endpoint.starts_with("http://") {
+            let problem = format!("`{endpoint}` is not the address of a collector");
+            self.wrong("traces.endpoint", &problem, "write one such as `http://127.0.0.1:4317`");
+            return None;
+        }
+        Some(Some(traces::Settings { endpoint, sample: sample?, service: service? }))
+    }
+
     fn http(&mut self, proxies: TrustedProxies) -> Option<api::Settings> {
         let header_bytes = self.value("limits.header_bytes", count(8_192, 1 << 20));
         let header_time = self.value("limits.header_time", span(100 * MS, HOUR));
@@ -228,12 +266,7 @@ impl Reading<'_> {
 
     fn envoy(&mut self, style: &HeaderStyle) -> Option<rls::Settings> {
         let own_domain = self.value("rls.domain", |value| Ok((value != "off").then(|| value.to_owned())));
-        let policies = [
-            ("allow", OnStoreFailure::Allow { at_most: None }),
-            ("deny", OnStoreFailure::Deny),
-            ("local", OnStoreFailure::Local { percent: 100 }),
-        ];
-        let on_store_failure = self.value("rls.on_store_failure", choice(&policies));
+        let on_store_failure = self.value("rls.on_store_failure", choice(&POLICIES));
         let styles = [
             ("never", MetadataStyle::Never),
             ("needed", MetadataStyle::WhereNeeded),
@@ -255,9 +288,23 @@ impl Reading<'_> {
 
     fn redis_protocol(&mut self) -> Option<resp::Settings> {
         let password = self.value("resp.password", text);
+        let mut users = password.map(resp::Users::password).unwrap_or_default();
+        for (number, value) in self.texts("resp.users").iter().enumerate() {
+            match login(value) {
+                Ok((name, password)) => users = users.and(name, password),
+                Err(wrong) => self.wrong_one("resp.users", number, wrong),
+            }
+        }
+        let on_store_failure = self.value("resp.on_store_failure", choice(&POLICIES));
+        let store_deadline = self.value("resp.store_deadline", span(MS, Duration::from_secs(60)));
         let idle = self.value("resp.idle_time", span(100 * MS, 24 * HOUR));
-        let users = password.map(resp::Users::password).unwrap_or_default();
-        Some(resp::Settings { users, idle: Some(idle?), ..resp::Settings::default() })
+        Some(resp::Settings {
+            users,
+            on_store_failure: on_store_failure?,
+            store_deadline,
+            idle: Some(idle?),
+            ..resp::Settings::default()
+        })
     }
 
     fn header(&mut self, name: &str) -> Option<HeaderName> {
@@ -284,78 +331,4 @@ impl Reading<'_> {
             jitter: Micros::from(jitter?),
         })
     }
-
-    /// How a door listens. `None` if something is wrong, `Some(None)` if it does not.
-    fn door(
-        &mut self,
-        door: &str,
-        protocols: &'static [&'static [u8]],
-        proxies: Option<TrustedProxies>,
-    ) -> Option<Option<listen::Settings>> {
-        let address = self.value(&format!("{door}.listen"), address);
-        let proxy_protocol = self.value(&format!("{door}.proxy_protocol"), flag);
-        let connections = self.value(&format!("{door}.connections"), count(1, 10_000_000));
-        let tls = self.door_tls(&format!("{door}.tls"), protocols, address != Some(None));
-        let grace = self.value("limits.stop_time", span(Duration::ZERO, HOUR));
-        let handshake_time = self.value("limits.handshake_time", span(100 * MS, HOUR));
-        let write_time = self.value("limits.write_time", span(100 * MS, HOUR));
-        let settings = |address| {
-            Some(listen::Settings {
-                address,
-                most_connections: connections?,
-                grace: grace?,
-                handshake_time: handshake_time?,
-                write_time: write_time?,
-                tls: tls?,
-                proxies: proxies.filter(|_| proxy_protocol == Some(true)),
-            })
-        };
-        match address? {
-            Some(address) => settings(address).map(Some),
-            None => Some(None),
-        }
-    }
-
-    fn door_tls(&mut self, name: &str, protocols: &'static [&'static [u8]], is_open: bool) -> Option<Option<Arc<Tls>>> {
-        let kinds = [("off", TlsKind::Off), ("on", TlsKind::On), ("mutual", TlsKind::Mutual)];
-        // YAML says `off` and `on` where it could say false and true.
-        let read = |value: &str| match value {
-            "false" => Ok(TlsKind::Off),
-            "true" => Ok(TlsKind::On),
-            value => choice(&kinds)(value),
-        };
-        let kind = self.value(name, read)?;
-        if kind == TlsKind::Off || !is_open {
-            return Some(None);
-        }
-        let (certificate, key) = (self.path("tls.certificate"), self.path("tls.key"));
-        let authorities = self.path("tls.client_ca");
-        let (Some(certificate), Some(key)) = (certificate, key) else {
-            self.wrong(name, "there is no certificate to show", "set `tls.certificate` and `tls.key`");
-            return None;
-        };
-        if kind == TlsKind::Mutual && authorities.is_none() {
-            self.wrong(name, "nobody can vouch for clients", "set `tls.client_ca`, or write `on`");
-            return None;
-        }
-        let client_authorities = authorities.filter(|_| kind == TlsKind::Mutual);
-        match Tls::load(TlsFiles { certificate, key, client_authorities }, protocols) {
-            Ok(tls) => {
-                let tls = Arc::new(tls);
-                self.certificates.push(Arc::clone(&tls));
-                Some(Some(tls))
-            }
-            Err(error) => {
-                self.wrong("tls.certificate", &error.to_string(), "");
-                None
-            }
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TlsKind {
-    Off,
-    On,
-    Mutual,
 }

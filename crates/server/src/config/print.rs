@@ -5,11 +5,11 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::fault::Faults;
-use super::layers::{Given, Layers};
+use super::layers::{Found, Given, Layers};
 use super::setting::{SETTINGS, Setting, about_section};
 
 /// A setting, what it is, and why.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct ShownSetting {
     /// As in the file: `api.listen`.
     pub(crate) name: &'static str,
@@ -22,17 +22,16 @@ pub(crate) struct ShownSetting {
 /// Every setting with its value in force and where it comes from.
 pub(crate) fn shown(given: &Given, variables: &[(String, String)]) -> Result<Vec<ShownSetting>, Faults> {
     let (layers, _) = Layers::collect(given, variables)?;
-    Ok(of(&layers))
+    Ok(layers.found.iter().map(|found| show(&layers, found)).collect())
 }
 
-/// As [`shown`], of what is already put together.
-pub(super) fn of(layers: &Layers) -> Vec<ShownSetting> {
-    let show = |found: &super::layers::Found| ShownSetting {
+/// One of them.
+pub(super) fn show(layers: &Layers, found: &Found) -> ShownSetting {
+    ShownSetting {
         name: found.setting.name,
         value: found.values.iter().map(|value| found.setting.shown(value)).collect(),
         from: layers.from(found),
-    };
-    layers.found.iter().map(show).collect()
+    }
 }
 
 /// A configuration file in which everything is explained, and nothing set but `rules`.

@@ -16,6 +16,8 @@ pub(crate) struct Setting {
     pub(crate) kind: Kind,
     /// Whether a newcomer may want it.
     pub(crate) is_common: bool,
+    /// Whether a running server keeps to what it began with.
+    pub(crate) needs_restart: bool,
     /// `api-listen`, without the dashes before it.
     pub(crate) flag: String,
     /// `TIDEGATE_API_LISTEN`
@@ -32,6 +34,8 @@ pub(crate) enum Kind {
     Secret,
     /// URLs, of which the user and the password are not to be shown.
     Urls,
+    /// Names, each with a password behind a colon that is not to be shown.
+    Logins,
 }
 
 impl Setting {
@@ -43,6 +47,7 @@ impl Setting {
             example: "",
             kind: Kind::One,
             is_common: false,
+            needs_restart: false,
             flag: String::new(),
             variable: String::new(),
         }
@@ -54,6 +59,10 @@ impl Setting {
 
     fn of(self, kind: Kind) -> Setting {
         Setting { kind, ..self }
+    }
+
+    fn at_start(self) -> Setting {
+        Setting { needs_restart: true, ..self }
     }
 
     fn such_as(self, example: &'static str) -> Setting {
@@ -69,12 +78,16 @@ impl Setting {
     fn spelled(self) -> Setting {
         let flag = self.name.replace(['.', '_'], "-");
         let variable = format!("TIDEGATE_{}", self.name.replace('.', "_").to_uppercase());
-        Setting { flag, variable, ..self }
+        let needs_restart = self.name.ends_with(".listen")
+            || self.name.starts_with("store.")
+            || self.name.starts_with("traces.")
+            || self.needs_restart;
+        Setting { flag, variable, needs_restart, ..self }
     }
 
     /// Whether it may have several values.
     pub(crate) const fn is_list(&self) -> bool {
-        matches!(self.kind, Kind::Many | Kind::Urls)
+        matches!(self.kind, Kind::Many | Kind::Urls | Kind::Logins)
     }
 
     /// A value as it may be shown.
@@ -85,6 +98,10 @@ impl Setting {
             Kind::Urls => match (value.find("://"), value.rfind('@')) {
                 (Some(scheme), Some(at)) if scheme < at => format!("{}{HIDDEN}{}", &value[..scheme + 3], &value[at..]),
                 _ => value.to_owned(),
+            },
+            Kind::Logins => match value.split_once(':') {
+                Some((name, _)) => format!("{name}:{HIDDEN}"),
+                None => HIDDEN.to_owned(),
             },
         }
     }
@@ -107,6 +124,7 @@ pub(crate) fn about_section(section: &str) -> &'static str {
         "store.redis" => "Redis or Valkey, for `kind: redis`, `sentinel` and `cluster`.",
         "headers" => "Which headers tell clients how they stand. A denied request always has Retry-After.",
         "log" => "What is written to standard error.",
+        "traces" => "OpenTelemetry: a span for each request that is decided. Only in builds with the feature `otel`.",
         "limits" => "What clients may use of the server.",
         _ => "",
     }
@@ -192,6 +210,28 @@ fn doors() -> Vec<Setting> {
             .of(Kind::Secret)
             .such_as("s3cret"),
     );
+    doors.push(
+        Setting::new(
+            "resp.users",
+            &[],
+            "Users who may come in as well: names with their passwords. `AUTH ann tea` is written ann:tea.",
+        )
+        .of(Kind::Logins)
+        .such_as("ann:tea"),
+    );
+    doors.push(Setting::new(
+        "resp.on_store_failure",
+        &["allow"],
+        "What CL.THROTTLE does while the store cannot decide: allow, deny or local. Rules say it themselves.",
+    ));
+    doors.push(
+        Setting::new(
+            "resp.store_deadline",
+            &[],
+            "How long CL.THROTTLE may wait for the store; otherwise as long as store.redis.deadline says.",
+        )
+        .such_as("10ms"),
+    );
     doors.push(Setting::new("resp.idle_time", &["5min"], "How long a connection may be idle."));
     doors.extend(door!("admin", "127.0.0.1:9600"));
     doors.push(
@@ -208,7 +248,7 @@ fn doors() -> Vec<Setting> {
     doors
 }
 
-fn others() -> [Setting; 36] {
+fn others() -> [Setting; 39] {
     [
         Setting::new("auth.user_header", &[], "The header that says which user it is.").such_as("X-User"),
         Setting::new("auth.api_key_header", &[], "The header that says which API key it is.").such_as("X-Api-Key"),
@@ -254,13 +294,21 @@ fn others() -> [Setting; 36] {
         Setting::new("headers.on_allowed", &["true"], "Whether requests that are allowed have them too."),
         Setting::new("headers.audience", &["everyone"], "Who sees them: everyone, or authenticated callers only."),
         Setting::new("headers.jitter", &["0s"], "Up to how much is added to waits by chance."),
-        Setting::new("log.format", &["text"], "text or json.").common(),
+        Setting::new("log.format", &["text"], "text or json.").common().at_start(),
         Setting::new(
             "log.level",
             &["info"],
             "error, warn, info, debug or trace; or by part: info,tidegate_redis=debug.",
         )
         .common(),
+        Setting::new(
+            "traces.endpoint",
+            &[],
+            "The collector, which takes OTLP over gRPC. Without it there are no traces.",
+        )
+        .such_as("http://127.0.0.1:4317"),
+        Setting::new("traces.sample", &["0.01"], "Of the traces that begin here, the share that is kept: 0 to 1."),
+        Setting::new("traces.service", &["tidegate"], "What this server is called in them."),
         Setting::new("limits.header_bytes", &["16384"], "The most bytes of a request's head."),
         Setting::new(
             "limits.header_time",
@@ -313,5 +361,7 @@ mod tests {
         assert_eq!(shown("store.redis.password", "hunter2"), "(hidden)");
         assert_eq!(shown("store.redis.urls", "redis://me:hunter2@a:1/2"), "redis://(hidden)@a:1/2");
         assert_eq!(shown("store.redis.urls", "redis://a"), "redis://a");
+        assert_eq!(shown("resp.users", "ann:tea:time"), "ann:(hidden)");
+        assert_eq!(shown("resp.users", "tea"), "(hidden)");
     }
 }

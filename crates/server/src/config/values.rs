@@ -18,6 +18,21 @@ pub(super) fn token(value: &str) -> Result<Token, Wrong> {
     Token::new(value).map_err(|error| Wrong::new(error.to_string(), ""))
 }
 
+/// A name and a password. They are not repeated, should they be wrong: who forgets the colon has written the password.
+pub(super) fn login(value: &str) -> Result<(&str, &str), Wrong> {
+    match value.split_once(':') {
+        Some((name, password)) if !password.is_empty() && is_name(name) => Ok((name, password)),
+        Some((name, _)) if !is_name(name) => {
+            Err(Wrong::new("a user's name is empty, or has spaces in it", "write one such as `ann:tea`"))
+        }
+        _ => Err(Wrong::new("a user has no password", "write the name, a colon and the password: `ann:tea`")),
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
 /// `127.0.0.1:8080`, or nothing if it is off.
 pub(super) fn address(value: &str) -> Result<Option<SocketAddr>, Wrong> {
     if matches!(value, "off" | "false" | "no") {
@@ -49,6 +64,14 @@ pub(super) fn count(least: usize, most: usize) -> impl Fn(&str) -> Result<usize,
         Ok(number) if (least..=most).contains(&number) => Ok(number),
         Ok(number) => Err(Wrong::new(format!("{number} is out of range"), format!("write {least} to {most}"))),
         Err(_) => Err(Wrong::new(format!("`{value}` is not a whole number"), "write one such as 20 or 1_000")),
+    }
+}
+
+/// A share of all, from none to all.
+pub(super) fn share(value: &str) -> Result<f64, Wrong> {
+    match value.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err(Wrong::new(format!("`{value}` is not a share"), "write a number from 0 to 1, such as 0.01")),
     }
 }
 
@@ -104,12 +127,18 @@ mod tests {
         assert!(help(address("here")).contains("`127.0.0.1:8080`"));
         assert_eq!(flag("maybe").unwrap_err().help, "write `true` or `false`");
         assert_eq!(count(1, 9)("10").unwrap_err().help, "write 1 to 9");
+        assert!(share("0.5").is_ok() && share("1.5").is_err() && share("NaN").is_err() && share("-0.1").is_err());
         assert_eq!(choice(&[("text", 1), ("json", 2)])("jason").unwrap_err().help, "did you mean `json`?");
+        assert!(help(login("tea").map(|_| None)).contains("`ann:tea`"));
+        assert!(!format!("{:?}", login("s3cret")).contains("s3cret"));
+        assert_eq!(login("ann:").unwrap_err().problem, "a user has no password");
+        assert!(login(":tea").is_err() && login("an n:tea").is_err());
         assert_eq!(choice(&[("a", 1), ("b", 2)])("memory").unwrap_err().help, "write one of `a`, `b`");
     }
 
     #[test]
     fn values_are_what_they_say() {
+        assert_eq!(login("ann:tea:time"), Ok(("ann", "tea:time")));
         assert_eq!(address("off"), Ok(None));
         assert_eq!(address("[::1]:80"), Ok(Some("[::1]:80".parse().unwrap())));
         assert_eq!(count(1, 10_000)("10_000"), Ok(10_000));

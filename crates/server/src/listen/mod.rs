@@ -6,6 +6,7 @@
 //! those that are open have ended.
 
 mod proxy;
+mod room;
 mod stream;
 mod tls;
 
@@ -15,12 +16,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tidegate_http::TrustedProxies;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::room::{Place, Room};
 pub use self::stream::Stream;
 pub use self::tls::{Tls, TlsError, TlsFiles};
 
@@ -82,8 +84,30 @@ pub struct Peer {
 /// A socket that accepts connections for one door.
 pub struct Listener {
     socket: TcpListener,
+    listening: Listening,
+}
+
+/// A door that listens: where, and how, which may change while it does. A clone is the same.
+#[derive(Clone, Debug)]
+pub struct Listening {
     address: SocketAddr,
-    settings: Settings,
+    settings: Arc<ArcSwap<Settings>>,
+    room: Arc<Room>,
+}
+
+impl Listening {
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Treats connections that come from now on as `settings` say. The address stays what it is, and so does what is open
+    /// already, even if there are more of them than there may be now.
+    pub fn apply(&self, settings: Settings) {
+        self.room.resize(settings.most_connections);
+        self.settings.store(Arc::new(settings));
+    }
 }
 
 impl Listener {
@@ -102,15 +126,19 @@ impl Listener {
             Ok((socket.local_addr()?, socket))
         };
         match bind() {
-            Ok((address, socket)) => Ok(Listener { socket, address, settings }),
+            Ok((address, socket)) => {
+                let room = Arc::new(Room::new(settings.most_connections));
+                let settings = Arc::new(ArcSwap::from_pointee(settings));
+                Ok(Listener { socket, listening: Listening { address, settings, room } })
+            }
             Err(reason) => Err(ListenError { address: settings.address, reason }),
         }
     }
 
-    /// Where it listens.
+    /// Where it listens, and how.
     #[must_use]
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    pub fn listening(&self) -> Listening {
+        self.listening.clone()
     }
 
     /// Gives every connection to `door`, until `stop`. Returns when all of them have ended or the grace is over; those
@@ -119,10 +147,8 @@ impl Listener {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let Listener { socket, settings, .. } = self;
-        let room = Arc::new(Semaphore::new(settings.most_connections));
-        let grace = settings.grace;
-        let (settings, door) = (Arc::new(settings), Arc::new(door));
+        let Listener { socket, listening: Listening { settings, room, .. } } = self;
+        let door = Arc::new(door);
         let mut open = JoinSet::new();
         loop {
             let (stream, address, place) = tokio::select! {
@@ -131,7 +157,7 @@ impl Listener {
                 Some(_) = open.join_next() => continue,
                 next = accept(&socket, &room) => next,
             };
-            let (settings, door, stop) = (Arc::clone(&settings), Arc::clone(&door), stop.clone());
+            let (settings, door, stop) = (settings.load_full(), Arc::clone(&door), stop.clone());
             open.spawn(async move {
                 let greeted = tokio::select! {
                     biased;
@@ -148,7 +174,7 @@ impl Listener {
         // Whoever connects from now on is refused, rather than left to wait for an answer.
         drop(socket);
         let ended = async { while open.join_next().await.is_some() {} };
-        let in_time = tokio::time::timeout(grace, ended).await.is_ok();
+        let in_time = tokio::time::timeout(settings.load().grace, ended).await.is_ok();
         if !in_time {
             tracing::warn!(connections = open.len(), "connections were still busy when the grace was over: cut");
             open.shutdown().await;
@@ -180,13 +206,10 @@ async fn greet(mut stream: TcpStream, address: SocketAddr, settings: &Settings) 
     tokio::time::timeout(settings.handshake_time, greeting).await?
 }
 
-type Place = tokio::sync::OwnedSemaphorePermit;
-
 /// The next connection, once there is room for it.
-async fn accept(socket: &TcpListener, room: &Arc<Semaphore>) -> (TcpStream, SocketAddr, Place) {
+async fn accept(socket: &TcpListener, room: &Arc<Room>) -> (TcpStream, SocketAddr, Place) {
     loop {
-        // Nobody closes the semaphore.
-        let Ok(place) = Arc::clone(room).acquire_owned().await else { continue };
+        let place = room.enter().await;
         match socket.accept().await {
             Ok((stream, address)) => {
                 // Answers are written whole: there is nothing to wait for.

@@ -58,13 +58,13 @@ enum Event {
 
 impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
     pub(super) fn new(door: &'d Door, session: Session, io: S) -> Connection<'d, S> {
-        let reader = Reader::new(session.bounds(&door.settings));
+        let reader = Reader::new(session.bounds());
         Connection {
             reader,
             input: Input::default(),
             output: Output::default(),
             waiting: FuturesOrdered::new(),
-            quiet: Quiet::new(door.settings.idle),
+            quiet: Quiet::new(session.settings.idle),
             ending: false,
             door,
             session,
@@ -123,13 +123,15 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
 
     /// Answers requests until there is none, or too much waits. Says whether there was room for all of them.
     fn answer_some(&mut self) -> bool {
-        let settings = &self.door.settings;
+        self.session.follow(&self.door.settings);
+        self.quiet.idle = self.session.settings.idle;
+        let (most_waiting, most_unsent) = (self.session.settings.most_waiting, self.session.settings.most_unsent);
         let mut answered = 0;
         let room = loop {
             if self.ending {
                 break true;
             }
-            if self.waiting.len() >= settings.most_waiting || self.output.left() >= settings.most_unsent {
+            if self.waiting.len() >= most_waiting || self.output.left() >= most_unsent {
                 break false;
             }
             let bytes = self.input.held();
@@ -161,7 +163,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
                 if !aside.is_empty() {
                     self.waiting.push_back(Box::pin(ready(aside)));
                 }
-                self.reader.bound(self.session.bounds(settings));
+                self.reader.bound(self.session.bounds());
             }
             self.input.consume(length);
             if alone {
@@ -190,7 +192,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
         stopped: Pin<&mut impl Future<Output = ()>>,
         mut look: Pin<&mut Sleep>,
     ) -> Poll<Event> {
-        let was_full = self.output.left() >= self.door.settings.most_unsent;
+        let was_full = self.output.left() >= self.session.settings.most_unsent;
         while !self.output.is_done() {
             match self.output.poll_write(&mut self.io, cx) {
                 Poll::Ready(Ok(())) => self.quiet.heard(),
@@ -198,12 +200,12 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
                 Poll::Pending => break,
             }
         }
-        let is_full = self.output.left() >= self.door.settings.most_unsent;
+        let is_full = self.output.left() >= self.session.settings.most_unsent;
         if self.ending && self.output.is_done() || was_full && !is_full {
             return Poll::Ready(Event::Moved);
         }
         if !self.ending && !is_full {
-            match self.input.poll_read(&mut self.io, cx, self.session.bounds(&self.door.settings).bytes) {
+            match self.input.poll_read(&mut self.io, cx, self.session.bounds().bytes) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Event::Said),
                 Poll::Ready(Ok(_)) => return Poll::Ready(Event::Moved),
                 Poll::Ready(Err(_)) => return Poll::Ready(Event::Over),

@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use arc_swap::ArcSwap;
 use tidegate_core::RuleId;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
@@ -38,7 +39,7 @@ const THROTTLE_RULE: &str = "@cl.throttle";
 /// Answers clients of Redis, as many connections as it is given.
 pub struct Door {
     engine: Arc<Engine>,
-    settings: Settings,
+    settings: ArcSwap<Settings>,
     throttle: RuleId,
     began: Instant,
     ids: AtomicU64,
@@ -52,13 +53,18 @@ impl Door {
     pub fn new(engine: Arc<Engine>, settings: Settings) -> Door {
         Door {
             engine,
-            settings,
+            settings: ArcSwap::from_pointee(settings),
             throttle: RuleId::new(THROTTLE_RULE),
             began: Instant::now(),
             ids: AtomicU64::new(1),
             open: AtomicUsize::new(0),
             commands: AtomicU64::new(0),
         }
+    }
+
+    /// Behaves as `settings` say from the next requests on. Whoever has come in stays in, whatever passwords there are now.
+    pub fn apply(&self, settings: Settings) {
+        self.settings.store(Arc::new(settings));
     }
 
     /// Answers one connection until the client leaves, breaks the protocol or says nothing for too long, or until `stop`,
@@ -71,7 +77,7 @@ impl Door {
     ) {
         let _open = Open::count(&self.open);
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        Connection::new(self, Session::new(id, peer, &self.settings), io).serve(stop).await;
+        Connection::new(self, Session::new(id, peer, self.settings.load_full()), io).serve(stop).await;
     }
 }
 

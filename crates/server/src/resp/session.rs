@@ -1,6 +1,9 @@
 //! What a connection has said about itself.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 
 use super::limits::Limits;
 use super::reply::Protocol;
@@ -20,32 +23,46 @@ pub(super) struct Session {
     pub(super) lib_version: Box<[u8]>,
     /// The limits that it brings.
     pub(super) limits: Limits,
+    /// How the door behaves towards it.
+    pub(super) settings: Arc<Settings>,
 }
 
 impl Session {
-    pub(super) fn new(id: u64, peer: SocketAddr, settings: &Settings) -> Session {
+    pub(super) fn new(id: u64, peer: SocketAddr, settings: Arc<Settings>) -> Session {
         Session {
             id,
             peer,
             protocol: Protocol::default(),
-            user: user_at_first(settings),
+            user: user_at_first(&settings),
             name: Box::default(),
             lib_name: Box::default(),
             lib_version: Box::default(),
             limits: Limits::default(),
+            settings,
         }
     }
 
     /// As it was when the client connected, but for the limits, which are worth keeping.
-    pub(super) fn reset(&mut self, settings: &Settings) {
+    pub(super) fn reset(&mut self) {
         self.protocol = Protocol::default();
-        self.user = user_at_first(settings);
+        self.user = user_at_first(&self.settings);
         self.name = Box::default();
     }
 
-    pub(super) fn bounds(&self, settings: &Settings) -> Bounds {
+    /// Takes notice of settings that have changed.
+    #[inline]
+    pub(super) fn follow(&mut self, settings: &ArcSwap<Settings>) {
+        let present = settings.load();
+        if !Arc::ptr_eq(&present, &self.settings) {
+            self.settings = Arc::clone(&present);
+            // They know what to do without the store, which may be something else now.
+            self.limits = Limits::default();
+        }
+    }
+
+    pub(super) fn bounds(&self) -> Bounds {
         match self.user {
-            Some(_) => settings.bounds,
+            Some(_) => self.settings.bounds,
             None => BOUNDS_OF_STRANGERS,
         }
     }

@@ -20,9 +20,10 @@ pub(super) async fn serve<S>(door: Door, stream: S, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let arrival = door.0.settings.load().arrival;
     let sniffed = tokio::select! {
         () = stop.cancelled() => return,
-        sniffed = tokio::time::timeout(door.0.settings.arrival, sniff(stream)) => sniffed,
+        sniffed = tokio::time::timeout(arrival, sniff(stream)) => sniffed,
     };
     let ended = match sniffed {
         Ok(Ok((Version::Two, stream))) => serve_two(door, stream, stop).await,
@@ -38,7 +39,7 @@ async fn serve_two<S>(door: Door, stream: Rewound<S>, stop: CancellationToken) -
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (settings, requests) = (&door.0.settings, Gathered::default());
+    let (settings, requests) = (door.0.settings.load_full(), Gathered::default());
     let mut builder = http2::Builder::new(requests.clone());
     builder
         .timer(TokioTimer::new())
@@ -60,7 +61,7 @@ async fn serve_one<S>(door: Door, stream: Rewound<S>, stop: CancellationToken) -
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let settings = &door.0.settings;
+    let settings = door.0.settings.load_full();
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())

@@ -28,7 +28,7 @@ pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Re
 }
 
 async fn answer<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Request<B>) -> Result<RateLimitResponse, Status> {
-    let Settings { most_bytes, arrival, .. } = door.0.settings;
+    let Settings { most_bytes, arrival, .. } = **door.0.settings.load();
     let body = whole(request.into_body(), most_bytes + PREFIX, arrival).await?;
     let message = RateLimitRequest::decode(unframed(&body)?)
         .map_err(|error| Status::invalid_argument(format!("not a RateLimitRequest: {error}")))?;

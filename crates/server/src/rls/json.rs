@@ -27,7 +27,7 @@ pub(super) const PATH: &str = "/json";
 
 /// Answers a request: 200 within the limit, 429 over it, 400 if there is nothing to answer.
 pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Request<B>) -> Response<AnswerBody> {
-    let Settings { most_bytes, arrival, .. } = door.0.settings;
+    let Settings { most_bytes, arrival, .. } = **door.0.settings.load();
     let body = match whole(request.into_body(), most_bytes, arrival).await {
         Ok(body) => body,
         Err(error @ BodyError::TooLarge { .. }) => return refused(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),

@@ -23,6 +23,7 @@ pub use self::settings::{MetadataStyle, Settings};
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tidegate_core::{Clock, DescriptorsRuling, SystemClock};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -53,7 +54,7 @@ pub struct Door(Arc<Inside>);
 
 struct Inside {
     engine: Arc<Engine>,
-    settings: Settings,
+    settings: ArcSwap<Settings>,
     beside: Beside,
     clock: SystemClock,
 }
@@ -61,7 +62,13 @@ struct Inside {
 impl Door {
     /// A door to `engine`. gRPC's health service says that it serves from now on.
     pub async fn open(engine: Arc<Engine>, settings: Settings) -> Door {
+        let settings = ArcSwap::from_pointee(settings);
         Door(Arc::new(Inside { engine, settings, beside: Beside::open().await, clock: SystemClock::new() }))
+    }
+
+    /// Behaves as `settings` say from the next request on, and what concerns connections from the next connection on.
+    pub fn apply(&self, settings: Settings) {
+        self.0.settings.store(Arc::new(settings));
     }
 
     /// Serves one connection until either side ends it. On `stop` it takes no further requests, and ends when those
@@ -81,8 +88,8 @@ impl Door {
 
     /// Answers one message.
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, QuestionError> {
-        let Inside { engine, settings, .. } = &*self.0;
-        let question = Question::new(request, settings)?;
+        let (engine, settings) = (&self.0.engine, self.0.settings.load_full());
+        let question = Question::new(request, &settings)?;
         let at = self.0.clock.now();
         let generation = engine.limiter().rules();
         let (asked, terms) = (question.asked(), settings.terms(&request.domain));
@@ -91,6 +98,6 @@ impl Door {
             None if settings.is_own(&request.domain) => engine.check_entries(&generation, &asked, terms.charging).await,
             None => DescriptorsRuling::unlimited(&generation, asked.len()),
         };
-        Ok(answer::answer(request, &decided, settings, at))
+        Ok(answer::answer(request, &decided, &settings, at))
     }
 }

@@ -21,6 +21,10 @@ impl Service<Request<Incoming>> for Calls {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let door = self.0.clone();
+        if door.0.engine.traces().is_on() {
+            let headers = request.headers().clone();
+            return Box::pin(async move { Ok(door.0.engine.traces().within(&headers, answer(&door, request)).await) });
+        }
         Box::pin(async move { Ok(answer(&door, request).await) })
     }
 }

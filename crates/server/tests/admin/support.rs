@@ -65,8 +65,10 @@ impl Server {
         let router = admin::router(state.clone());
         let mut doors = Doors::new(Arc::clone(&engine), stop.clone());
         let at = listen::Settings::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        let address =
-            doors.open(at, move |stream, _, _, stop| admin::serve_connection(stream, router.clone(), stop)).unwrap();
+        let address = doors
+            .open(at, move |stream, _, _, stop| admin::serve_connection(stream, router.clone(), stop))
+            .unwrap()
+            .address();
         drop(inside);
         // The doors close when they are told to stop, and the runtime ends.
         runtime.spawn(async move { doors.closed().await });

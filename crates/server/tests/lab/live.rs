@@ -59,7 +59,10 @@ fn a_running_server_is_looked_at_and_operated() {
     );
     std::fs::write(server.path("rules.yaml"), "rules: [{ id: login, key: address, limit: 5/parsec }]").unwrap();
     browser.click("#reload");
-    browser.until("findings", "return document.querySelector('.notes .bad')?.textContent.includes('is not a limit') || null");
+    browser.until(
+        "findings",
+        "return document.querySelector('.notes .bad')?.textContent.includes('is not a limit') || null",
+    );
     for _ in 0..6 {
         ask(&server, "/search", 60);
         ask(&server, "/login", 9);

@@ -40,7 +40,7 @@ async fn says(stream: &mut TcpStream, word: &[u8; 4]) {
 async fn what_is_in_flight_ends_before_the_door_is_closed() {
     let stop = CancellationToken::new();
     let mut doors = doors(&stop);
-    let address = doors.open(settings(), echo).unwrap();
+    let address = doors.open(settings(), echo).unwrap().address();
     let mut open = TcpStream::connect(address).await.unwrap();
     says(&mut open, b"ping").await;
 
@@ -59,7 +59,7 @@ async fn what_is_in_flight_ends_before_the_door_is_closed() {
 async fn what_does_not_end_is_cut_when_the_grace_is_over() {
     let stop = CancellationToken::new();
     let mut doors = doors(&stop);
-    let address = doors.open(Settings { grace: Duration::from_millis(10), ..settings() }, echo).unwrap();
+    let address = doors.open(Settings { grace: Duration::from_millis(10), ..settings() }, echo).unwrap().address();
     let mut open = TcpStream::connect(address).await.unwrap();
     says(&mut open, b"ping").await;
     stop.cancel();
@@ -77,7 +77,7 @@ async fn no_more_connections_are_taken_than_there_is_room_for() {
         count.fetch_add(1, Ordering::SeqCst);
         echo(stream, peer, engine, stop)
     };
-    let address = doors.open(Settings { most_connections: 2, ..settings() }, serve).unwrap();
+    let address = doors.open(Settings { most_connections: 2, ..settings() }, serve).unwrap().address();
     let mut open = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -99,7 +99,7 @@ async fn no_more_connections_are_taken_than_there_is_room_for() {
 async fn an_address_that_is_taken_is_named() {
     let stop = CancellationToken::new();
     let mut doors = doors(&stop);
-    let address = doors.open(settings(), echo).unwrap();
+    let address = doors.open(settings(), echo).unwrap().address();
     let error = doors.open(Settings::at(address), echo).unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot listen at {address}: ")), "{error}");
 }

@@ -1,70 +1,24 @@
 //! With the state in a real Redis: commands of one pipeline travel together, and are decided and answered in order.
 
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-
-use tempfile::TempDir;
 use tidegate::resp::Settings;
 use tidegate_core::rules::OnStoreFailure;
 use tidegate_redis::RedisStore;
 
+use crate::redis_server::Redis;
 use crate::support::{PATIENCE, Server, run};
 
-/// A Redis with a socket in a folder of its own. Ends when dropped.
-struct Redis {
-    process: Child,
-    folder: TempDir,
-}
-
-impl Redis {
-    fn start() -> Redis {
-        let folder = tempfile::tempdir().unwrap();
-        let process = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no"])
-            .arg("--dir")
-            .arg(folder.path())
-            .arg("--unixsocket")
-            .arg(folder.path().join("socket"))
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed");
-        let redis = Redis { process, folder };
-        let client = redis::Client::open(redis.url()).unwrap();
-        let answers =
-            || client.get_connection().is_ok_and(|mut connection| redis::cmd("PING").exec(&mut connection).is_ok());
-        let pause = Duration::from_millis(5);
-        let answered = (0..PATIENCE.as_millis() / 5).any(|_| {
-            std::thread::sleep(pause);
-            answers()
-        });
-        assert!(answered, "Redis does not answer");
-        redis
-    }
-
-    fn url(&self) -> String {
-        format!("unix://{}", self.folder.path().join("socket").display())
-    }
-
-    /// A server that keeps its state there, and waits for it as long as it takes.
-    fn server(&self, on_store_failure: OnStoreFailure) -> Server {
-        let mut store = tidegate_redis::Settings::standalone(&self.url()).unwrap();
-        store.deadline = PATIENCE;
-        let settings = Settings { on_store_failure, ..Settings::default() };
-        Server::start_with(settings, || RedisStore::open(store).unwrap().into())
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// A server that keeps its state there, and waits for it as long as it takes.
+fn server(redis: &Redis, on_store_failure: OnStoreFailure) -> Server {
+    let mut store = tidegate_redis::Settings::standalone(&redis.url()).unwrap();
+    store.deadline = PATIENCE;
+    let settings = Settings { on_store_failure, ..Settings::default() };
+    Server::start_with(settings, || RedisStore::open(store).unwrap().into())
 }
 
 #[test]
 fn a_pipeline_on_one_key_is_decided_in_order() {
     let redis = Redis::start();
-    let server = redis.server(OnStoreFailure::Deny);
+    let server = server(&redis, OnStoreFailure::Deny);
     let mut client = server.client();
     let mut pipeline = redis::pipe();
     let mut expected = Vec::new();
@@ -87,7 +41,7 @@ fn a_pipeline_on_one_key_is_decided_in_order() {
 #[test]
 fn commands_of_several_steps_hold_back_what_follows() {
     let redis = Redis::start();
-    let server = redis.server(OnStoreFailure::Deny);
+    let server = server(&redis, OnStoreFailure::Deny);
     let mut client = server.client();
     let mut pipeline = redis::pipe();
     for _ in 0..20 {
@@ -110,7 +64,7 @@ fn commands_of_several_steps_hold_back_what_follows() {
 #[test]
 fn receipts_and_peeks_work_across_nodes() {
     let redis = Redis::start();
-    let (one, two) = (redis.server(OnStoreFailure::Deny), redis.server(OnStoreFailure::Deny));
+    let (one, two) = (server(&redis, OnStoreFailure::Deny), server(&redis, OnStoreFailure::Deny));
     type Map = std::collections::HashMap<String, redis::Value>;
     let map: Map = run(&mut one.client(), "TG.CHECK path /chat user alice cost 800").unwrap();
     let receipt: String = redis::from_redis_value(map["receipt"].clone()).unwrap();

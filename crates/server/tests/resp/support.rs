@@ -50,7 +50,7 @@ impl Server {
         let _inside = runtime.enter();
         let door = Arc::new(Door::new(Arc::new(engine(open())), settings));
         let listener = Listener::bind(listen::Settings::at("127.0.0.1:0".parse().unwrap())).unwrap();
-        let (address, stop) = (listener.address(), CancellationToken::new());
+        let (address, stop) = (listener.listening().address(), CancellationToken::new());
         let inner = stop.clone();
         runtime.spawn(listener.serve(stop.clone(), move |stream, peer| {
             let (door, stop) = (Arc::clone(&door), inner.clone());

@@ -7,6 +7,9 @@ mod beside;
 mod envoy;
 mod messages;
 mod programs;
+#[path = "../support/redis.rs"]
+mod redis_server;
+mod redis_store;
 mod refusals;
 mod support;
 mod twin;

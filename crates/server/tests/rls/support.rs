@@ -11,6 +11,7 @@ use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use envoy_types::pb::google::protobuf::UInt64Value;
 use tidegate::engine::Engine;
 use tidegate::rls::{Door, Settings};
+use tidegate::store::AnyStore;
 use tidegate_core::rules::RuleSet;
 use tidegate_core::{Limiter, MemoryStore};
 use tokio::net::TcpListener;
@@ -35,8 +36,12 @@ impl Served {
     }
 
     pub(crate) async fn with(rules: &str, settings: Settings) -> Served {
+        Served::with_store(rules, settings, MemoryStore::new().into()).await
+    }
+
+    pub(crate) async fn with_store(rules: &str, settings: Settings, store: AnyStore) -> Served {
         let rules = RuleSet::parse("limits.yaml", rules).unwrap_or_else(|findings| panic!("{findings}")).rules;
-        let engine = Arc::new(Engine::new(Limiter::new(rules, MemoryStore::new().into())));
+        let engine = Arc::new(Engine::new(Limiter::new(rules, store)));
         let door = Door::open(engine, settings).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());

@@ -138,7 +138,7 @@ fn what_stands_in_the_way_of_starting_is_said() {
 fn logs_can_be_json() {
     let server = Server::start(&[], &["--log-format", "json"]);
     server.signal(Signal::HUP);
-    let line = until("a line", || server.log().lines().next().map(str::to_owned));
+    let line = until("a line", || server.log().lines().find(|line| line.contains("reloading")).map(str::to_owned));
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!((line["level"].as_str(), line["message"].as_str()), (Some("INFO"), Some("reloading")));
 }

@@ -11,5 +11,9 @@ mod decisions;
 mod life;
 mod openapi;
 mod proxies;
+mod receipts;
+mod reloading;
 mod store;
 mod tls;
+#[cfg(feature = "otel")]
+mod traces;

@@ -1,4 +1,4 @@
-//! The real nginx and the real Caddy in front of an upstream, configured as the guides say.
+//! The real nginx, the real Caddy and the real HAProxy in front of an upstream, configured as the guides say.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -107,6 +107,23 @@ impl Proxy {
         Proxy::start(command, folder, port)
     }
 
+    fn haproxy(script: &str, configuration: &str, tidegate: SocketAddr, upstream: SocketAddr) -> Proxy {
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        assert!(script.contains("127.0.0.1:8080") && configuration.contains("127.0.0.1:3000"));
+        let configuration = configuration.replace("bind :80", &format!("bind 127.0.0.1:{port}"));
+        std::fs::write(
+            folder.path().join("haproxy.cfg"),
+            configuration.replace("127.0.0.1:3000", &upstream.to_string()),
+        )
+        .unwrap();
+        // A busy machine may take its time.
+        let script = script.replace("127.0.0.1:8080", &tidegate.to_string()).replace("= 1000 --", "= 60000 --");
+        std::fs::write(folder.path().join("tidegate.lua"), script).unwrap();
+        let mut command = Command::new("haproxy");
+        command.args(["-db", "-f", "haproxy.cfg"]);
+        Proxy::start(command, folder, port)
+    }
+
     fn start(mut command: Command, folder: TempDir, port: u16) -> Proxy {
         let log = std::fs::File::create(folder.path().join("output.log")).unwrap();
         command.current_dir(folder.path()).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -191,4 +208,17 @@ fn caddy_limits_as_its_guide_says() {
         drop(server);
         assert_eq!(proxy.ask("/limited", &[]).0, 502);
     }
+}
+
+#[test]
+fn haproxy_limits_as_its_guide_says() {
+    let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"]);
+    let upstream = Upstream::start();
+    let ([script], [configuration]) = (&blocks("haproxy.md", "lua")[..], &blocks("haproxy.md", "haproxy")[..]) else {
+        panic!("one script and one configuration")
+    };
+    let proxy = Proxy::haproxy(script, configuration, server.address, upstream.address);
+    limits_by_address(&proxy, &upstream, true);
+    drop(server);
+    assert_eq!(proxy.ask("/limited", &[]).0, 503, "{}", proxy.log());
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::support::{Process, Server, free_port, tidegate, until};
 
-fn redis(port: u16) -> Process {
+pub(crate) fn redis(port: u16) -> Process {
     let mut command = Command::new("redis-server");
     command.args(["--port", &port.to_string(), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
     command.args(["--requirepass", "hunter2"]);

@@ -98,6 +98,13 @@ impl Server {
         Server { process, folder, banner, address, log }
     }
 
+    /// Where the banner says that a door is: `Envoy`, `Redis` or `Admin`.
+    pub fn door(&self, name: &str) -> SocketAddr {
+        let (_, rest) = self.banner.split_once(&format!("\n  {name} ")).unwrap();
+        let words = rest.lines().next().unwrap().split([' ', ',', '/']);
+        words.filter_map(|word| word.parse().ok()).next().unwrap_or_else(|| panic!("{}", self.banner))
+    }
+
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }

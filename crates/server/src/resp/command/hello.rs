@@ -1,7 +1,6 @@
 //! `HELLO [2|3 [AUTH user password] [SETNAME name]]`: which version to speak, and who is speaking.
 
 use super::{auth, client};
-use crate::resp::Door;
 use crate::resp::reply::{Protocol, Reply, echo};
 use crate::resp::request::Words;
 use crate::resp::session::Session;
@@ -46,7 +45,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-pub(super) fn answer(door: &Door, session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
+pub(super) fn answer(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
     let asked = match Asked::decode(words) {
         Ok(asked) => asked,
         Err(wrong @ Wrong::Version) => return reply.error("NOPROTO", wrong),
@@ -59,7 +58,7 @@ pub(super) fn answer(door: &Door, session: &mut Session, words: Words<'_>, reply
         return client::not_a_name(reply);
     }
     if let Some((user, password)) = asked.user
-        && !auth::come_in(door, session, user, password)
+        && !auth::come_in(session, user, password)
     {
         return auth::wrong_password(reply);
     }

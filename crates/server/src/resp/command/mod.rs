@@ -101,14 +101,14 @@ fn answer_as<'d>(
         Command::Forgive => return reset::answer(door, words, reply),
         Command::Ping => plain::ping(words, reply),
         Command::Echo => plain::echo(words, reply),
-        Command::Hello => hello::answer(door, session, words, reply),
-        Command::Auth => auth::answer(door, session, words, reply),
+        Command::Hello => hello::answer(session, words, reply),
+        Command::Auth => auth::answer(session, words, reply),
         Command::Client => client::answer(session, words, reply),
         Command::Catalogue => catalogue::answer(words, reply),
         Command::Info => info::answer(door, session, words, reply),
         Command::Select => plain::select(words, reply),
         Command::Reset => {
-            session.reset(&door.settings);
+            session.reset();
             reply.simple("RESET");
         }
         Command::Quit => {

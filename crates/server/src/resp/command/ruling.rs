@@ -1,6 +1,6 @@
 //! What a limiter answers, as a map that people and programs can read.
 
-use tidegate_core::{DecidedBy, Decision, Micros, Outcome, Ruled, Ruling};
+use tidegate_core::{Decision, Micros, Outcome, Ruled, Ruling};
 
 use crate::resp::reply::Reply;
 
@@ -46,7 +46,7 @@ fn one(ruled: &Ruled, reply: &mut Reply<'_>) {
     reply.bulk("reset_after_ms");
     reply.count(reset_after.as_millis_ceil());
     reply.bulk("by");
-    reply.bulk(by(ruled.by));
+    reply.bulk(ruled.by.name());
 }
 
 /// Two entries of a map: how long to wait before asking again (null if allowed, or if that would never help), and how long
@@ -74,16 +74,5 @@ fn text_or_null(text: Option<&str>, reply: &mut Reply<'_>) {
     match text {
         Some(text) => reply.bulk(text),
         None => reply.null(),
-    }
-}
-
-const fn by(by: DecidedBy) -> &'static str {
-    match by {
-        DecidedBy::Store => "store",
-        DecidedBy::Limit => "limit",
-        DecidedBy::Allow => "allow",
-        DecidedBy::AllowEnded => "allow_ended",
-        DecidedBy::Deny => "deny",
-        DecidedBy::Local => "local",
     }
 }

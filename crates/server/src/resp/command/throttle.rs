@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{BroughtLimit, Decision, Key, LimitError, Outcome};
+use tidegate_core::{BroughtLimit, Decision, Key, LimitError, Outcome, RuleId};
 
 use super::{Answer, wrong_number};
 use crate::resp::Door;
@@ -17,6 +17,7 @@ use crate::resp::limits::Said;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Words, integer};
 use crate::resp::session::Session;
+use crate::resp::settings::Settings;
 
 const NAME: &[u8] = b"CL.THROTTLE";
 
@@ -78,7 +79,8 @@ fn try_answer<'d>(
     reply: &mut Reply<'_>,
 ) -> Result<Answer<'d>, Wrong> {
     let Asked { key, said, quantity } = Asked::decode(words)?;
-    let limit = session.limits.get(said, |said| build(door, said))?;
+    let Session { limits, settings, .. } = session;
+    let limit = limits.get(said, |said| build(&door.throttle, settings, said))?;
     if let Some((decision, _)) = door.engine.charge_now(limit, &Key::from(key), quantity) {
         reply.five(integers(limit, &decision));
         return Ok(Answer::Now);
@@ -92,9 +94,9 @@ fn try_answer<'d>(
     })))
 }
 
-fn build(door: &Door, said: Said) -> Result<BroughtLimit, LimitError> {
-    let limit = BroughtLimit::new(door.throttle.clone(), said.limit()?, door.settings.on_store_failure);
-    Ok(match door.settings.store_deadline {
+fn build(rule: &RuleId, settings: &Settings, said: Said) -> Result<BroughtLimit, LimitError> {
+    let limit = BroughtLimit::new(rule.clone(), said.limit()?, settings.on_store_failure);
+    Ok(match settings.store_deadline {
         Some(deadline) => limit.deadline(deadline),
         None => limit,
     })

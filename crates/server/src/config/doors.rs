@@ -1,0 +1,86 @@
+//! How doors listen.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_http::TrustedProxies;
+
+use super::values::{address, choice, count, flag, span};
+use super::{HOUR, MS, Reading};
+use crate::listen::{self, Tls, TlsFiles};
+
+impl Reading<'_> {
+    /// How a door listens. `None` if something is wrong, `Some(None)` if it does not.
+    pub(super) fn door(
+        &mut self,
+        door: &str,
+        protocols: &'static [&'static [u8]],
+        proxies: Option<TrustedProxies>,
+    ) -> Option<Option<listen::Settings>> {
+        let address = self.value(&format!("{door}.listen"), address);
+        let proxy_protocol = self.value(&format!("{door}.proxy_protocol"), flag);
+        let connections = self.value(&format!("{door}.connections"), count(1, 10_000_000));
+        let tls = self.door_tls(&format!("{door}.tls"), protocols, address != Some(None));
+        let grace = self.value("limits.stop_time", span(Duration::ZERO, HOUR));
+        let handshake_time = self.value("limits.handshake_time", span(100 * MS, HOUR));
+        let write_time = self.value("limits.write_time", span(100 * MS, HOUR));
+        let settings = |address| {
+            Some(listen::Settings {
+                address,
+                most_connections: connections?,
+                grace: grace?,
+                handshake_time: handshake_time?,
+                write_time: write_time?,
+                tls: tls?,
+                proxies: proxies.filter(|_| proxy_protocol == Some(true)),
+            })
+        };
+        match address? {
+            Some(address) => settings(address).map(Some),
+            None => Some(None),
+        }
+    }
+
+    fn door_tls(&mut self, name: &str, protocols: &'static [&'static [u8]], is_open: bool) -> Option<Option<Arc<Tls>>> {
+        let kinds = [("off", TlsKind::Off), ("on", TlsKind::On), ("mutual", TlsKind::Mutual)];
+        // YAML says `off` and `on` where it could say false and true.
+        let read = |value: &str| match value {
+            "false" => Ok(TlsKind::Off),
+            "true" => Ok(TlsKind::On),
+            value => choice(&kinds)(value),
+        };
+        let kind = self.value(name, read)?;
+        if kind == TlsKind::Off || !is_open {
+            return Some(None);
+        }
+        let (certificate, key) = (self.path("tls.certificate"), self.path("tls.key"));
+        let authorities = self.path("tls.client_ca");
+        let (Some(certificate), Some(key)) = (certificate, key) else {
+            self.wrong(name, "there is no certificate to show", "set `tls.certificate` and `tls.key`");
+            return None;
+        };
+        if kind == TlsKind::Mutual && authorities.is_none() {
+            self.wrong(name, "nobody can vouch for clients", "set `tls.client_ca`, or write `on`");
+            return None;
+        }
+        let client_authorities = authorities.filter(|_| kind == TlsKind::Mutual);
+        match Tls::load(TlsFiles { certificate, key, client_authorities }, protocols) {
+            Ok(tls) => {
+                let tls = Arc::new(tls);
+                self.certificates.push(Arc::clone(&tls));
+                Some(Some(tls))
+            }
+            Err(error) => {
+                self.wrong("tls.certificate", &error.to_string(), "");
+                None
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TlsKind {
+    Off,
+    On,
+    Mutual,
+}

@@ -1,0 +1,126 @@
+//! Where a configuration was read from, so that it can be read again and compared.
+
+use std::fmt;
+
+use super::layers::{Given, Layers};
+use super::print::{ShownSetting, show};
+use super::setting::Setting;
+use super::{Configuration, Faults};
+
+/// Where a configuration was read from, and what was found there.
+#[derive(Clone)]
+pub struct Origin {
+    given: Given,
+    variables: Vec<(String, String)>,
+    settings: Vec<Held>,
+}
+
+#[derive(Clone)]
+struct Held {
+    setting: &'static Setting,
+    values: Vec<String>,
+    shown: ShownSetting,
+}
+
+/// What two readings of a configuration differ in, by the names of settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// What a running server can take over.
+    pub applicable: Vec<&'static str>,
+    /// What it can only begin with.
+    pub need_restart: Vec<&'static str>,
+}
+
+impl Origin {
+    pub(super) fn new(given: &Given, variables: &[(String, String)], layers: &Layers) -> Origin {
+        let held = |found: &super::layers::Found| Held {
+            setting: found.setting,
+            values: found.values.clone(),
+            shown: show(layers, found),
+        };
+        let settings = layers.found.iter().map(held).collect();
+        Origin { given: given.clone(), variables: variables.to_vec(), settings }
+    }
+
+    /// Reads the same file again, under the same flags and variables.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn read_again(&self) -> Result<Configuration, Faults> {
+        Configuration::load(&self.given, &self.variables)
+    }
+
+    /// All settings as they may be shown, with where each comes from.
+    #[must_use]
+    pub fn shown(&self) -> serde_json::Value {
+        let shown: Vec<&ShownSetting> = self.settings.iter().map(|held| &held.shown).collect();
+        // Text and lists can always be written.
+        serde_json::to_value(shown).unwrap_or_default()
+    }
+
+    /// Becomes `next`, but for what a running server cannot take over. Says what has changed.
+    pub fn take_over(&mut self, next: Origin) -> Changes {
+        let mut changes = Changes::default();
+        // Both are all settings, in the order of the table.
+        for (held, next) in self.settings.iter_mut().zip(next.settings) {
+            let name = next.setting.name;
+            match (held.values != next.values, next.setting.needs_restart) {
+                (true, true) => {
+                    changes.need_restart.push(name);
+                    continue;
+                }
+                (true, false) => changes.applicable.push(name),
+                (false, _) => {}
+            }
+            *held = next;
+        }
+        changes
+    }
+}
+
+/// Without values, of which some are secret.
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Origin").field("file", &self.given.file).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(flags: &[(&str, &str)]) -> Origin {
+        let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()])).collect();
+        Configuration::load(&Given { file: None, flags }, &[]).unwrap().origin
+    }
+
+    fn value(origin: &Origin, name: &str) -> String {
+        let shown = origin.shown();
+        let setting = shown.as_array().unwrap().iter().find(|setting| setting["name"] == name).unwrap().clone();
+        setting["value"][0].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_told_each_time_and_not_taken_over() {
+        let mut present = origin(&[]);
+        for _ in 0..2 {
+            let next = origin(&[("api.listen", "127.0.0.1:1"), ("store.keys", "5000"), ("headers.ietf", "false")]);
+            let changes = present.take_over(next);
+            assert_eq!(changes.need_restart, ["api.listen", "store.keys"]);
+            assert_eq!(value(&present, "api.listen"), "127.0.0.1:8080");
+            assert_eq!(value(&present, "headers.ietf"), "false");
+        }
+        assert_eq!(present.take_over(origin(&[])).applicable, ["headers.ietf"]);
+        assert_eq!(present.take_over(origin(&[])), Changes::default());
+    }
+
+    #[test]
+    fn addresses_the_store_traces_and_the_form_of_logs_need_a_restart_and_nothing_else_does() {
+        let needs = |setting: &&Setting| setting.needs_restart;
+        let names = super::super::SETTINGS.iter().filter(needs).map(|setting| setting.name);
+        for name in names {
+            let is_such = ["store.", "traces."].iter().any(|section| name.starts_with(section));
+            assert!(name.ends_with(".listen") || is_such || name == "log.format", "{name}");
+        }
+    }
+}

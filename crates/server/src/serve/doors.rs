@@ -1,0 +1,140 @@
+//! Doors to one engine: opened, changed and closed together.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{self, AdminState};
+use crate::engine::Engine;
+use crate::listen::{ListenError, Listener, Listening, Peer, Settings, Stream};
+use crate::metrics::Door;
+use crate::{api, resp, rls};
+
+/// Doors that are open to one engine. They close when told to.
+pub struct Doors {
+    engine: Arc<Engine>,
+    stop: CancellationToken,
+    open: JoinSet<()>,
+}
+
+impl Doors {
+    /// Doors to `engine`: none yet. They close on `stop`.
+    #[must_use]
+    pub fn new(engine: Arc<Engine>, stop: CancellationToken) -> Doors {
+        Doors { engine, stop, open: JoinSet::new() }
+    }
+
+    /// Opens a door: `serve_connection` is given every connection, with the engine, and should end what is idle when it
+    /// is told to stop. Says where it listens, and lets the caller change how.
+    ///
+    /// # Errors
+    /// If the address cannot be had.
+    pub fn open<F>(
+        &mut self,
+        settings: Settings,
+        serve_connection: impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> F + Send + Sync + 'static,
+    ) -> Result<Listening, ListenError>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let listener = Listener::bind(settings)?;
+        let listening = listener.listening();
+        let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
+        let serve = move |stream, peer| serve_connection(stream, peer, Arc::clone(&engine), stop.clone());
+        self.open.spawn(listener.serve(self.stop.clone(), serve));
+        Ok(listening)
+    }
+
+    /// Waits until all doors are closed, which begins when they are told to stop.
+    pub async fn closed(&mut self) {
+        while self.open.join_next().await.is_some() {}
+    }
+
+    /// Opens the door for HTTP.
+    pub(super) fn open_api(&mut self, settings: Settings, door: api::Door) -> Result<Opened<api::Door>, ListenError> {
+        let door = Arc::new(door);
+        self.open_as(Door::Http, settings, Arc::clone(&door), |door, stream, peer, stop| async move {
+            door.serve(stream, peer, stop).await;
+        })
+    }
+
+    /// Opens the door for Envoy.
+    pub(super) fn open_rls(&mut self, settings: Settings, door: rls::Door) -> Result<Opened<rls::Door>, ListenError> {
+        self.open_as(Door::Envoy, settings, Arc::new(door), |door, stream, _, stop| {
+            rls::Door::clone(&door).serve_connection(stream, stop)
+        })
+    }
+
+    /// Opens the door for clients of Redis.
+    pub(super) fn open_resp(
+        &mut self,
+        settings: Settings,
+        door: resp::Door,
+    ) -> Result<Opened<resp::Door>, ListenError> {
+        self.open_as(Door::Resp, settings, Arc::new(door), |door, stream, peer, stop| async move {
+            door.serve(stream, peer.address, stop).await;
+        })
+    }
+
+    /// Opens the door for operators.
+    pub(super) fn open_admin(&mut self, settings: Settings, state: &AdminState) -> Result<Listening, ListenError> {
+        let router = Arc::new(admin::router(state.clone()));
+        let opened = self.open_as(Door::Admin, settings, router, |router, stream, _, stop| {
+            admin::serve_connection(stream, axum::Router::clone(&router), stop)
+        });
+        Ok(opened?.listening)
+    }
+
+    fn open_as<D, F>(
+        &mut self,
+        name: Door,
+        settings: Settings,
+        door: Arc<D>,
+        serve: impl Fn(Arc<D>, Stream, Peer, CancellationToken) -> F + Send + Sync + 'static,
+    ) -> Result<Opened<D>, ListenError>
+    where
+        D: Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let shared = Arc::clone(&door);
+        let serve = move |stream, peer, _, stop| serve(Arc::clone(&shared), stream, peer, stop);
+        Ok(Opened { listening: self.open(settings, counted(name, serve))?, door })
+    }
+}
+
+/// A door that is open.
+pub(super) struct Opened<D> {
+    pub(super) listening: Listening,
+    pub(super) door: Arc<D>,
+}
+
+impl<D> Opened<D> {
+    pub(super) const fn address(&self) -> SocketAddr {
+        self.listening.address()
+    }
+}
+
+/// A connection that is being served.
+type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Counts the connections of a door while they are served.
+fn counted<F>(
+    door: Door,
+    serve: impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> F + Send + Sync + 'static,
+) -> impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> Serving + Send + Sync + 'static
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    move |stream, peer, engine, stop| {
+        let open = engine.metrics().connection(door);
+        let serving = serve(stream, peer, engine, stop);
+        Box::pin(async move {
+            serving.await;
+            drop(open);
+        })
+    }
+}

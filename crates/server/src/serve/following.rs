@@ -1,0 +1,81 @@
+//! Rules that change while the server runs: from files, and from what is published for a fleet.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tidegate_core::rules::{Diagnostics, Loaded, RuleSet, load};
+use tidegate_redis::steering::{Event, Following, NoRuntime, Node, Steering};
+
+use super::EXAMPLE_RULES;
+use crate::engine::Engine;
+use crate::watch::{Watch, WatchError};
+
+/// The rules in these files, or the example if there are none.
+pub(super) fn load_rules(paths: &[PathBuf]) -> Result<Loaded, Diagnostics> {
+    let loaded = if paths.is_empty() { RuleSet::parse("the example", EXAMPLE_RULES)? } else { load(paths)? };
+    for warning in &loaded.warnings.0 {
+        tracing::warn!(place = %warning.place, "{}", warning.problem);
+    }
+    Ok(loaded)
+}
+
+/// Follows what is published for the fleet, and notes whether the rules in force are such.
+pub(super) fn follow_fleet(
+    steering: &Steering,
+    engine: &Engine,
+    are_published: &Arc<AtomicBool>,
+) -> Result<Following, NoRuntime> {
+    let are_published = Arc::clone(are_published);
+    steering.follow(engine.shared_limiter(), Node::here(), move |event| match event {
+        Event::Applied { version, rules, generation, unknown } => {
+            are_published.store(rules > 0, Ordering::Relaxed);
+            tracing::info!(version, generation, "what is published for the fleet is in force");
+            if !unknown.is_empty() {
+                tracing::warn!(rules = unknown.join(", "), "rules are switched that are not here");
+            }
+        }
+        Event::Refused { version, reason } => {
+            tracing::error!(version, "what is published for the fleet cannot be used: {reason}");
+        }
+        Event::Lost { reason } => tracing::warn!(reason, "what is published for the fleet cannot be seen"),
+        Event::Unreported { reason } => tracing::warn!(reason, "the fleet is not told of this node"),
+        event => tracing::debug!(?event, "the fleet"),
+    })
+}
+
+/// Follows the rules files, of which `files` were read; `None` if there are none to follow. A broken file changes nothing,
+/// nor does any while published rules are in force.
+pub(super) fn follow_files(
+    paths: &[PathBuf],
+    files: Vec<PathBuf>,
+    engine: &Arc<Engine>,
+    are_published: &Arc<AtomicBool>,
+) -> Result<Option<Watch>, WatchError> {
+    if paths.is_empty() {
+        return Ok(None);
+    }
+    let (engine, are_published) = (Arc::clone(engine), Arc::clone(are_published));
+    let watch = Watch::start(paths.to_vec(), files, move |result| {
+        engine.metrics().reloaded(result.is_ok());
+        match result {
+            Ok(loaded) => put_in_force(&engine, loaded.rules, &are_published),
+            Err(findings) => {
+                let errors = findings.errors();
+                tracing::error!(errors, "the rules cannot be used: those in force stay\n{findings}");
+            }
+        }
+    })?;
+    Ok(Some(watch))
+}
+
+/// Decides by rules from files from now on, unless rules that are published are in force.
+pub(super) fn put_in_force(engine: &Engine, rules: RuleSet, are_published: &AtomicBool) {
+    if are_published.load(Ordering::Relaxed) {
+        tracing::warn!("the rules files are left alone: rules that are published for the fleet are in force");
+        return;
+    }
+    let number = rules.rules().len();
+    let generation = engine.limiter().replace(rules);
+    tracing::info!(generation, rules = number, "new rules are in force");
+}

@@ -1,0 +1,275 @@
+//! The life of a server.
+
+mod doors;
+mod following;
+mod reloading;
+mod signals;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use tidegate_core::Limiter;
+use tidegate_core::rules::Diagnostics;
+use tidegate_redis::steering::{Following, NoRuntime};
+use tokio_util::sync::CancellationToken;
+
+pub use self::doors::Doors;
+use self::doors::Opened;
+use self::following::{follow_files, follow_fleet, load_rules};
+pub use self::signals::Signals;
+use self::signals::Told;
+use crate::admin::{self, AdminState, Token, TokenError};
+use crate::config::{Configuration, Origin};
+use crate::engine::Engine;
+use crate::listen::{ListenError, Listening, Tls};
+use crate::traces::{Traces, TracesError};
+use crate::watch::{Watch, WatchError};
+use crate::{api, resp, rls};
+
+/// The rules of a server that was given none.
+pub const EXAMPLE_RULES: &str = include_str!("../example/rules.yaml");
+
+/// How often the store is told of what was admitted without it, certificates are looked at, and denials are logged.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The rules cannot be used.
+    #[error("{0}")]
+    Rules(Diagnostics),
+    /// The store cannot be opened.
+    #[error("the store cannot be opened: {0}")]
+    Store(#[from] tidegate_redis::SettingsError),
+    /// A door cannot be opened.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// What is published for the fleet cannot be followed.
+    #[error(transparent)]
+    Follow(#[from] NoRuntime),
+    /// The rules cannot be followed.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// Traces cannot be sent.
+    #[error(transparent)]
+    Traces(#[from] TracesError),
+    /// Operators could not come in.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// Nobody could come in.
+    #[error("all doors are off: set `api.listen`, `rls.listen` or `resp.listen`")]
+    NoDoor,
+}
+
+/// A server that is up.
+pub struct Server {
+    engine: Arc<Engine>,
+    api: Option<Opened<api::Door>>,
+    rls: Option<Opened<rls::Door>>,
+    resp: Option<Opened<resp::Door>>,
+    admin: Option<Listening>,
+    made_up_token: Option<Token>,
+    origin: Origin,
+    /// Where the rules come from.
+    paths: Vec<PathBuf>,
+    are_published: Arc<AtomicBool>,
+    operators: AdminState,
+    doors: Doors,
+    stop: CancellationToken,
+    watch: Option<Watch>,
+    following: Option<Following>,
+    certificates: Vec<Arc<Tls>>,
+}
+
+impl Server {
+    /// Opens the store and the doors. From then on it serves.
+    ///
+    /// # Errors
+    /// If the rules, the store or an address cannot be used.
+    pub async fn start(configuration: Configuration) -> Result<Server, ServeError> {
+        let Configuration { rules: paths, store, origin, .. } = configuration;
+        let doors = [&configuration.api, &configuration.rls, &configuration.resp, &configuration.admin];
+        make_room_for_connections(doors.into_iter().flatten().map(|door| door.most_connections).sum());
+        let loaded = load_rules(&paths).map_err(ServeError::Rules)?;
+        let (steering, store) = (store.steering()?, store.open()?);
+        let traces = configuration.traces.as_ref().map(Traces::open).transpose()?.unwrap_or_default();
+        let engine = Arc::new(Engine::new(Limiter::new(loaded.rules, store)).with_traces(traces));
+        let stop = CancellationToken::new();
+        let mut doors = Doors::new(Arc::clone(&engine), stop.clone());
+        let api = match configuration.api {
+            Some(at) => {
+                Some(doors.open_api(at, api::Door::new(Arc::clone(&engine), configuration.http, stop.clone()))?)
+            }
+            None => None,
+        };
+        let rls = match configuration.rls {
+            Some(at) => Some(doors.open_rls(at, rls::Door::open(Arc::clone(&engine), configuration.envoy).await)?),
+            None => None,
+        };
+        let resp = match configuration.resp {
+            Some(at) => Some(doors.open_resp(at, resp::Door::new(Arc::clone(&engine), configuration.redis_protocol))?),
+            None => None,
+        };
+        if api.is_none() && rls.is_none() && resp.is_none() {
+            return Err(ServeError::NoDoor);
+        }
+        let are_published = Arc::new(AtomicBool::new(false));
+        let (token, made_up_token) = match configuration.admin_token {
+            Some(token) => (token, None),
+            None => {
+                let token = Token::random()?;
+                (token.clone(), Some(token))
+            }
+        };
+        let operators = AdminState::new(
+            Arc::clone(&engine),
+            admin::Settings {
+                open_metrics: configuration.open_metrics,
+                rules: paths.clone(),
+                are_published: Arc::clone(&are_published),
+                configuration: origin.shown(),
+                stop: stop.clone(),
+                ..admin::Settings::new(token)
+            },
+        );
+        let admin = match configuration.admin {
+            Some(at) => Some(doors.open_admin(at, &operators)?),
+            None => None,
+        };
+        let following = match steering {
+            Some(steering) => Some(follow_fleet(&steering, &engine, &are_published)?),
+            None => None,
+        };
+        let watch = follow_files(&paths, loaded.files, &engine, &are_published)?;
+        let certificates = configuration.certificates;
+        Ok(Server {
+            engine,
+            api,
+            rls,
+            resp,
+            admin,
+            made_up_token,
+            origin,
+            paths,
+            are_published,
+            operators,
+            doors,
+            stop,
+            watch,
+            following,
+            certificates,
+        })
+    }
+
+    /// Where the HTTP door listens, if it is open.
+    #[must_use]
+    pub fn api(&self) -> Option<SocketAddr> {
+        self.api.as_ref().map(Opened::address)
+    }
+
+    /// Where the door for Envoy listens, if it is open.
+    #[must_use]
+    pub fn rls(&self) -> Option<SocketAddr> {
+        self.rls.as_ref().map(Opened::address)
+    }
+
+    /// Where the Redis door listens, if it is open.
+    #[must_use]
+    pub fn resp(&self) -> Option<SocketAddr> {
+        self.resp.as_ref().map(Opened::address)
+    }
+
+    /// Where the operators' door listens, if it is open.
+    #[must_use]
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Listening::address)
+    }
+
+    /// What operators have to know, if it was made up.
+    #[must_use]
+    pub const fn made_up_token(&self) -> Option<&Token> {
+        self.made_up_token.as_ref()
+    }
+
+    /// How many rules are in force.
+    #[must_use]
+    pub fn rules(&self) -> usize {
+        self.engine.limiter().rules().rules.rules().len()
+    }
+
+    /// Serves until a signal says to stop (SIGTERM, SIGINT), then finishes what is in flight. SIGHUP has it
+    /// [reload](Server::reload). A second signal to stop cuts what is still open.
+    pub async fn until_stopped(mut self, mut signals: Signals) {
+        let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
+        housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                told = signals.next() => match told {
+                    Told::Stop => break,
+                    Told::Reload => self.reload().await,
+                },
+                _ = housekeeping.tick() => self.keep_house().await,
+            }
+        }
+        tracing::info!("stopping: no new connections, those in flight are finished");
+        if let Some(rls) = &self.rls {
+            rls.door.closing().await;
+        }
+        self.stop.cancel();
+        tokio::select! {
+            () = self.doors.closed() => {}
+            () = signals.stop() => tracing::warn!("told twice to stop: connections are cut"),
+        }
+        if let Some(following) = self.following.take() {
+            let _ = tokio::time::timeout(HOUSEKEEPING, following.stop()).await;
+        }
+        // What was admitted without the store is told to it, if it is there again.
+        let _ = tokio::time::timeout(HOUSEKEEPING, self.engine.limiter().report_local()).await;
+        let traces = self.engine.traces().clone();
+        let _ = tokio::task::spawn_blocking(move || traces.close()).await;
+    }
+
+    async fn keep_house(&self) {
+        self.engine.limiter().report_local().await;
+        self.reload_certificates();
+        self.operators.beat();
+    }
+
+    fn reload_certificates(&self) {
+        for tls in &self.certificates {
+            match tls.reload() {
+                Ok(true) => tracing::info!("new certificates are in use"),
+                Ok(false) => {}
+                Err(error) => tracing::error!(%error, "certificates cannot be used: those in use stay"),
+            }
+        }
+    }
+}
+
+/// What a server has open besides connections: rules, certificates, the way to its store.
+const OTHER_FILES: usize = 100;
+
+/// As many files as the system lets us have: connections are files. Says so if they may not be enough.
+fn make_room_for_connections(connections: usize) {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum {
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "the limit on open files cannot be raised");
+        }
+    }
+    let Some(files) = getrlimit(Resource::Nofile).current else { return };
+    if usize::try_from(files).is_ok_and(|files| files < connections.saturating_add(OTHER_FILES)) {
+        tracing::warn!(
+            files,
+            connections,
+            "the system lets this process have fewer open files than its doors may take connections: raise `ulimit -n`, \
+             or lower `connections` of some doors"
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! Ten thousand connections on which nothing is asked, at each door: others are served, and memory stays in bounds. What a
+//! connection costs is printed (`cargo test --test idle -- --nocapture`).
+#![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use self::support::Server;
+
+const WANTED: usize = 10_000;
+/// What else this process and the server have open.
+const SPARE: usize = 500;
+/// The most that one idle connection may cost the server.
+const MOST_BYTES: usize = 48 * 1024;
+
+/// HTTP/2's greeting with empty settings, as a gRPC client sends it and then has nothing to ask.
+const HTTP2_GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// As many files as the system lets this process have.
+fn files() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+}
+
+/// A connection that has said what its protocol begins with, heard an answer, and says nothing more.
+fn idle(at: SocketAddr, says: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(says).unwrap();
+    let heard = stream.read(&mut [0; 512]).unwrap();
+    assert!(heard > 0, "{at} has closed");
+    stream
+}
+
+fn resident(server: &Server) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}
+
+fn others_are_served(server: &Server) {
+    assert_eq!(server.check(r#"{"path":"/"}"#)["allowed"], true);
+    idle(server.door("Redis"), b"PING\r\n");
+    idle(server.door("Envoy"), HTTP2_GREETING);
+    assert!(!server.log().contains("panicked"), "{}", server.log());
+}
+
+#[test]
+fn ten_thousand_idle_connections_at_each_door_keep_nobody_out() {
+    let number = WANTED.min(files() - SPARE);
+    if number < WANTED {
+        println!("the system lets a process have {} files: {number} connections instead of {WANTED}", files());
+    }
+    // One door after the other: all at once would be more files than many systems let a test have.
+    for (door, says) in
+        [("HTTP", &b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"[..]), ("Envoy", HTTP2_GREETING), ("Redis", b"PING\r\n")]
+    {
+        let room = (number + 100).to_string();
+        let server = Server::start(
+            &[],
+            &[
+                "--api-connections",
+                &room,
+                "--rls-connections",
+                &room,
+                "--resp-connections",
+                &room,
+                "--admin-connections",
+                "10",
+                "--limits-header-time",
+                "1h",
+            ],
+        );
+        others_are_served(&server);
+        let at = if door == "HTTP" { server.address } else { server.door(door) };
+        let before = resident(&server);
+        let open: Vec<TcpStream> = (0..number).map(|_| idle(at, says)).collect();
+        let each = resident(&server).saturating_sub(before) / number;
+        println!("{door}: {number} idle connections, {each} bytes each");
+        others_are_served(&server);
+        assert!(each <= MOST_BYTES, "{door}: {each} bytes each");
+        drop(open);
+    }
+}
