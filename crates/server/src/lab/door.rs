@@ -26,7 +26,7 @@ impl Door {
     /// If the address cannot be had.
     pub fn open(settings: Settings, lab: LabState) -> Result<Door, ListenError> {
         let listener = Listener::bind(settings)?;
-        let address = listener.address();
+        let address = listener.listening().address();
         let stop = lab.0.settings.stop.clone();
         let routes: Router =
             router(lab).route("/", get(|| async { Redirect::temporary("/lab/") })).fallback(nothing_here);
