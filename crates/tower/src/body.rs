@@ -2,14 +2,12 @@
 
 use std::any::Any;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use tidegate_core::{Clock, Store};
-
-use crate::hold::Hold;
 
 pin_project! {
     /// The body of a response: the service's own, or why the request was refused.
@@ -18,7 +16,7 @@ pin_project! {
     pub struct ResponseBody<B> {
         #[pin]
         kind: Kind<B>,
-        held: Option<Box<dyn Any + Send + Sync>>,
+        held: Option<Arc<dyn Any + Send + Sync>>,
     }
 }
 
@@ -31,8 +29,7 @@ pin_project! {
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) fn holding<S: Store, C: Clock>(body: B, hold: Option<Hold<S, C>>) -> ResponseBody<B> {
-        let held = hold.map(|hold| Box::new(hold) as Box<dyn Any + Send + Sync>);
+    pub(crate) fn holding(body: B, held: Option<Arc<dyn Any + Send + Sync>>) -> ResponseBody<B> {
         ResponseBody { kind: Kind::Served { body }, held }
     }
 

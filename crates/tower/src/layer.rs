@@ -74,6 +74,7 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
             identify: None,
             style: HeaderStyle::default(),
             cost_header: None,
+            gives_back_unserved: false,
             inspect: None,
             told: Arc::default(),
         };
@@ -115,6 +116,17 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
     #[must_use]
     pub fn cost_header(mut self, name: HeaderName) -> RateLimitLayer<S, C> {
         self.settings.cost_header = Some(name);
+        self
+    }
+
+    /// Gives back also what was charged for good, where the service says that nothing was done for it ([`Unserved`]).
+    ///
+    /// Each request then remembers whom it was charged to until it is answered.
+    ///
+    /// [`Unserved`]: crate::Unserved
+    #[must_use]
+    pub fn give_back_unserved(mut self) -> RateLimitLayer<S, C> {
+        self.settings.gives_back_unserved = true;
         self
     }
 

@@ -19,12 +19,14 @@
 //! Slots of concurrency limits are held until the *body* of the response has ended, failed or been dropped, and their
 //! leases are renewed until then. Reserved costs are settled at the same moment, at what the service [says](ActualCost) or
 //! else as they were taken. If there is no response, because the client has gone away or the service has failed, slots,
-//! reserved costs and places in queues are given back.
+//! reserved costs and places in queues are given back. A service that answers for somebody else can say that the request
+//! never got there ([`Unserved`]), and a connection that becomes something else keeps what it holds ([`UpgradeHold`]).
 //!
 //! # What it needs
 //! With a store in memory a decision is made on the spot: nothing is awaited, spawned or put in a box. Rules that shape or
 //! limit concurrency, and stores elsewhere, need a tokio runtime.
 
+mod aside;
 mod body;
 mod cost;
 mod future;
@@ -34,6 +36,8 @@ mod layer;
 mod peer;
 mod service;
 mod settings;
+mod unserved;
+mod upgrade;
 
 pub use body::ResponseBody;
 pub use cost::ActualCost;
@@ -42,3 +46,5 @@ pub use identify::{ApiKeyHeader, Identify};
 pub use layer::RateLimitLayer;
 pub use peer::Peer;
 pub use service::RateLimit;
+pub use unserved::Unserved;
+pub use upgrade::UpgradeHold;

@@ -1,5 +1,6 @@
 //! What a layer was told, and how it asks the limiter.
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,14 +9,18 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, Response};
-use tidegate_core::{Clock, Facts, Limiter, Micros, Outcome, Ruling, Store};
+use http::{HeaderName, Request, Response};
+use tidegate_core::rules::Matched;
+use tidegate_core::{Clock, Facts, Limiter, Micros, Outcome, Ruling, Spent, Store};
 use tidegate_http::{Asked, Caller, HeaderStyle, HttpFacts, Reply, ReplyHeaders, TrustedProxies, is_grpc};
 
+use crate::aside::Aside;
 use crate::cost::ActualCost;
 use crate::hold::Hold;
 use crate::identify::Identify;
 use crate::peer;
+use crate::unserved::Unserved;
+use crate::upgrade::{self, UpgradeHold};
 
 type Inspect = dyn Fn(&Ruling) + Send + Sync;
 
@@ -25,6 +30,8 @@ pub(crate) struct Settings<S, C> {
     pub(crate) identify: Option<Arc<dyn Identify>>,
     pub(crate) style: HeaderStyle,
     pub(crate) cost_header: Option<HeaderName>,
+    /// Whether what was charged for good is given back if nothing was done for it.
+    pub(crate) gives_back_unserved: bool,
     pub(crate) inspect: Option<Arc<Inspect>>,
     /// Whether anybody was told that requests come without an address.
     pub(crate) told: Arc<AtomicBool>,
@@ -38,6 +45,7 @@ impl<S, C> Clone for Settings<S, C> {
             identify: self.identify.clone(),
             style: self.style,
             cost_header: self.cost_header.clone(),
+            gives_back_unserved: self.gives_back_unserved,
             inspect: self.inspect.clone(),
             told: Arc::clone(&self.told),
         }
@@ -55,7 +63,22 @@ pub(crate) enum Admission<S: Store + 'static, C: Clock + 'static> {
 /// What goes along with a request that was let in.
 pub(crate) struct Granted<S: Store + 'static, C: Clock + 'static> {
     pub(crate) delay: Micros,
-    pub(crate) hold: Option<Hold<S, C>>,
+    hold: Option<Hold<S, C>>,
+    spent: Option<Returnable<S, C>>,
+    headers: ReplyHeaders,
+    cost_header: Option<HeaderName>,
+}
+
+/// What was charged for good, and where to give it back.
+struct Returnable<S, C> {
+    limiter: Arc<Limiter<S, C>>,
+    spent: Spent,
+}
+
+/// A request that the service has, and what goes along with it.
+pub(crate) struct Served<S: Store + 'static, C: Clock + 'static> {
+    hold: Option<Arc<Hold<S, C>>>,
+    spent: Option<Returnable<S, C>>,
     headers: ReplyHeaders,
     cost_header: Option<HeaderName>,
 }
@@ -66,7 +89,10 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         let facts = self.facts(head);
         let random = if self.style.jitter.is_zero() { 0 } else { fastrand::u64(..) };
         let asked = Asked { at: self.limiter.clock().now(), caller: Caller::of(&facts), random };
-        let mut ruling = self.limiter.check(&facts).await;
+        let note = |matched: &Matched<'_, '_>, ruling: &Ruling| {
+            self.gives_back_unserved.then(|| Spent::by(matched, ruling, asked.at)).filter(|spent| !spent.is_empty())
+        };
+        let (mut ruling, spent) = self.limiter.check_noting(&facts, note).await;
         if let Some(inspect) = &self.inspect {
             inspect(&ruling);
         }
@@ -75,7 +101,8 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
             Outcome::Allow { delay } if ruling.is_allowed() => {
                 let headers = Reply::new(&ruling, &self.style, asked).headers();
                 let cost_header = hold.as_ref().and(self.cost_header.clone());
-                Admission::Granted(Granted { delay, hold, headers, cost_header })
+                let spent = spent.map(|spent| Returnable { limiter: Arc::clone(&self.limiter), spent });
+                Admission::Granted(Granted { delay, hold, spent, headers, cost_header })
             }
             _ => Admission::Refused(self.refusal(head, &ruling, asked)),
         }
@@ -122,15 +149,41 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
 
 impl<S: Store + 'static, C: Clock + 'static> Granted<S, C> {
     /// The request leaves the queue and goes to the service.
-    pub(crate) fn run(&mut self) {
-        self.hold = self.hold.take().and_then(Hold::run);
+    pub(crate) fn run<B>(self, request: &mut Request<B>) -> Served<S, C> {
+        let Granted { hold, spent, headers, cost_header, .. } = self;
+        let hold = hold.and_then(Hold::run).map(Arc::new);
+        if let Some(hold) = &hold
+            && upgrade::is_asked_for(request)
+        {
+            UpgradeHold::leave(request.extensions_mut(), Arc::clone(hold) as Arc<dyn Any + Send + Sync>);
+        }
+        Served { hold, spent, headers, cost_header }
     }
+}
 
+impl<S: Store + 'static, C: Clock + 'static> Served<S, C> {
     /// Tells the client how it stands, and hands over what is held until the body ends.
-    pub(crate) fn respond<B>(self, response: &mut Response<B>) -> Option<Hold<S, C>> {
+    pub(crate) fn respond<B>(self, response: &mut Response<B>) -> Option<Arc<dyn Any + Send + Sync>> {
         self.headers.insert_into(response.headers_mut());
-        let mut hold = self.hold?;
+        if response.extensions().get::<Unserved>().is_some() {
+            if let Some(Returnable { limiter, spent }) = self.spent {
+                give_back(limiter, spent);
+            }
+            self.hold?.leave_unserved();
+            return None;
+        }
+        let hold = self.hold?;
         hold.respond(ActualCost::said_by(response, self.cost_header.as_ref()));
         Some(hold)
     }
+}
+
+fn give_back<S: Store + 'static, C: Clock + 'static>(limiter: Arc<Limiter<S, C>>, spent: Spent) {
+    let giver = Arc::clone(&limiter);
+    let giving = async move {
+        if let Err(error) = giver.refund(spent).await {
+            tracing::warn!(%error, "what an unserved request was charged is not given back");
+        }
+    };
+    Aside::here().finish(limiter.store(), giving);
 }

@@ -10,3 +10,5 @@ mod hyper;
 mod shaping;
 mod support;
 mod tonic;
+mod unserved;
+mod upgrades;
