@@ -149,8 +149,8 @@ where
                 }
                 Now::Serving { serving, served } => {
                     let mut response = ready!(serving.poll(cx))?;
-                    let held = served.take().and_then(|served| served.respond(&mut response));
-                    return Poll::Ready(Ok(response.map(|body| ResponseBody::holding(body, held))));
+                    let holding = served.take().map(|served| served.respond(&mut response)).unwrap_or_default();
+                    return Poll::Ready(Ok(response.map(|body| ResponseBody::holding(body, holding))));
                 }
                 Now::Refused { response } => {
                     let Some(response) = response.take() else { return Poll::Pending };

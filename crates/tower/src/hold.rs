@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
-use tidegate_core::{Algorithm, Clock, Held, Limiter, Micros, Receipt, Store};
+use tidegate_core::{Algorithm, Clock, Held, Limiter, Micros, Receipt, RuleId, Store};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::aside::Aside;
-use crate::cost::ActualCost;
+use crate::cost::Costs;
 
 /// Slots, reserved costs and a place in a queue. Dropping it gives them back, as far as the request has come.
 pub(crate) struct Hold<S: Store + 'static, C: Clock + 'static> {
@@ -24,7 +24,7 @@ pub(crate) struct Hold<S: Store + 'static, C: Clock + 'static> {
 /// How the service has answered.
 enum End {
     /// With a response, whose cost is perhaps said.
-    Served(Option<ActualCost>),
+    Served(Costs),
     /// With the news that nothing was done.
     Unserved,
 }
@@ -37,19 +37,23 @@ enum Stage<'a> {
     /// The service has it.
     Running,
     /// The service has answered, and the body is on its way.
-    Responding(Option<&'a ActualCost>),
+    Responding(&'a Costs),
     /// The service has not done anything for it.
     Unserved,
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
-    /// Holds what these receipts are for; `None` if that is nothing.
-    pub(crate) fn of(limiter: &Arc<Limiter<S, C>>, receipts: SmallVec<[Receipt; 1]>) -> Option<Hold<S, C>> {
+    /// Holds what these receipts are for; `None` if that is nothing. Costs are reserved for `reserve` at least, if any are.
+    pub(crate) fn of(
+        limiter: &Arc<Limiter<S, C>>,
+        receipts: SmallVec<[Receipt; 1]>,
+        reserve: Option<Micros>,
+    ) -> Option<Hold<S, C>> {
         if receipts.is_empty() {
             return None;
         }
         let aside = Aside::here();
-        let keeper = aside.runtime().and_then(|runtime| keeper(runtime, limiter, &receipts));
+        let keeper = aside.runtime().and_then(|runtime| keeper(runtime, limiter, &receipts, reserve));
         let (has_begun, end) = (AtomicBool::new(false), OnceLock::new());
         Some(Hold { limiter: Arc::clone(limiter), receipts, has_begun, end, aside, keeper })
     }
@@ -69,9 +73,9 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
     }
 
     /// The service has answered, and says what the request really cost.
-    pub(crate) fn respond(&self, cost: Option<ActualCost>) {
+    pub(crate) fn respond(&self, costs: Costs) {
         // A request is answered once.
-        let _ = self.end.set(End::Served(cost));
+        let _ = self.end.set(End::Served(costs));
     }
 
     /// The service has not done anything for the request.
@@ -79,9 +83,15 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
         let _ = self.end.set(End::Unserved);
     }
 
+    /// What was taken under a limit to be settled.
+    pub(crate) fn taken(&self, limit: &RuleId) -> Option<u64> {
+        let held = self.receipts.iter().flat_map(|receipt| &receipt.held);
+        held.filter(|held| held.rule == *limit).map(|held| held.taken).next()
+    }
+
     fn stage(&self) -> Stage<'_> {
         match self.end.get() {
-            Some(End::Served(cost)) => Stage::Responding(cost.as_ref()),
+            Some(End::Served(costs)) => Stage::Responding(costs),
             Some(End::Unserved) => Stage::Unserved,
             None if self.has_begun.load(Ordering::Relaxed) => Stage::Running,
             None => Stage::Waiting,
@@ -93,7 +103,7 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
             (Algorithm::Concurrency(_), _) | (_, Stage::Waiting) => 0,
             (Algorithm::Shaper(_), Stage::Running | Stage::Responding(_) | Stage::Unserved) => held.taken,
             (_, Stage::Running | Stage::Unserved) => 0,
-            (_, Stage::Responding(cost)) => cost.and_then(|cost| cost.of(held.rule.as_str())).unwrap_or(held.taken),
+            (_, Stage::Responding(costs)) => costs.of(held.rule.as_str()).unwrap_or(held.taken),
         }
     }
 }
@@ -125,17 +135,19 @@ async fn settle<S: Store, C: Clock>(
     }
 }
 
-/// Renews the leases of slots for as long as they are held: a crash frees them, a slow client does not.
+/// Renews the leases of slots and keeps reserved costs open for as long as they are held: a crash frees them, a slow client
+/// does not.
 fn keeper<S: Store + 'static, C: Clock + 'static>(
     runtime: &Handle,
     limiter: &Arc<Limiter<S, C>>,
     receipts: &[Receipt],
+    reserve: Option<Micros>,
 ) -> Option<AbortHandle> {
     let leases = receipts.iter().flat_map(|receipt| &receipt.held).filter_map(|held| match held.limit.algorithm() {
         Algorithm::Concurrency(limit) => Some(limit.ttl()),
         _ => None,
     });
-    let every = Micros::new(leases.min()?.get() / 3);
+    let every = Micros::new(leases.chain(reserve).min()?.get() / 3);
     let (limiter, receipts): (_, SmallVec<[Receipt; 1]>) = (Arc::clone(limiter), receipts.into());
     let keeping = async move {
         loop {

@@ -111,6 +111,11 @@ impl<S, C: Clock> Limiter<S, C> {
         self.rules.load_full()
     }
 
+    /// Looks at the present rules for a moment, without keeping them.
+    pub fn with_rules<T>(&self, look: impl FnOnce(&Generation) -> T) -> T {
+        look(&self.rules.load())
+    }
+
     /// Decides by other rules from now on. What is switched stays so, also for rules that are new. Says their generation.
     pub fn replace(&self, rules: RuleSet) -> u64 {
         self.turn(|present| rules.clone().with_switches(present.switches().clone()))
