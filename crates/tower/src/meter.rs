@@ -12,7 +12,7 @@ use tidegate_http::PassingBody;
 use crate::cost::ActualCost;
 
 /// The limits whose costs a response settles, and where it says them.
-pub(crate) type Settled = SmallVec<[(RuleId, Arc<Settle>); 2]>;
+pub(crate) type Settled = Vec<(RuleId, Arc<Settle>)>;
 
 /// Watches a response pass for what its request really cost. Dropping it says so.
 pub(crate) struct Meter {
