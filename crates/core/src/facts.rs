@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use crate::rules::FieldPath;
+
 /// Something that may be known of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact<'n> {
@@ -44,6 +46,11 @@ pub trait Facts {
     fn hits(&self) -> Option<u64> {
         None
     }
+
+    /// What stands in a field of the request's JSON body, as far as somebody has looked into it.
+    fn body(&self, _: &FieldPath) -> Option<Cow<'_, str>> {
+        None
+    }
 }
 
 /// A request put together by hand: for tests, tools, and callers without a protocol.
@@ -70,6 +77,7 @@ pub struct Request {
     cookies: Vec<(String, String)>,
     claims: Vec<(String, String)>,
     descriptor: Vec<(String, String)>,
+    body: Vec<(String, String)>,
     hits: Option<u64>,
 }
 
@@ -128,6 +136,8 @@ impl Request {
         claim to claims;
         /// With this descriptor entry.
         descriptor to descriptor;
+        /// With this field in its JSON body, by its path.
+        body to body;
     }
 
     /// From this address.
@@ -176,5 +186,9 @@ impl Facts for Request {
 
     fn hits(&self) -> Option<u64> {
         self.hits
+    }
+
+    fn body(&self, path: &FieldPath) -> Option<Cow<'_, str>> {
+        first(&self.body, path.as_str()).map(|value| Cow::Borrowed(value.as_str()))
     }
 }

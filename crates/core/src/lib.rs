@@ -70,7 +70,7 @@ pub use key::{Key, RuleId};
 pub use limit::{Algorithm, Limit, LimitError, State};
 pub use limiter::{
     Asked, BroughtLimit, Charging, Condition, DecidedBy, DescriptorRuling, DescriptorsRuling, DomainTerms, Generation,
-    Health, Hits, Limiter, Reports, ResetError, Ruled, Ruling, WithoutStore,
+    Health, Hits, Limiter, Reports, ResetError, Ruled, Ruling, Spent, WithoutStore,
 };
 pub use memory::{DEFAULT_MAX_KEYS, MemoryStats, MemoryStore};
 pub use notation::NotationError;

@@ -6,7 +6,10 @@ use std::net::IpAddr;
 use http::header::{COOKIE, HOST};
 use http::{HeaderMap, Method, Uri};
 use smallvec::SmallVec;
+use tidegate_core::rules::FieldPath;
 use tidegate_core::{Fact, Facts};
+
+use crate::body_fields::BodyFields;
 
 /// The facts of an HTTP request, read from it when a rule asks for them.
 ///
@@ -20,6 +23,7 @@ use tidegate_core::{Fact, Facts};
 /// | header | the first of its name; bytes that are not UTF-8 become U+FFFD |
 /// | cookie | the first of its name in all `Cookie` lines, as it is written |
 /// | query | the first parameter of its name; names and values are decoded (`%61` and `+`) |
+/// | body | what somebody has found there ([`BodyFields`]) |
 #[derive(Clone, Debug)]
 pub struct HttpFacts<'a> {
     method: &'a str,
@@ -33,6 +37,7 @@ pub struct HttpFacts<'a> {
     tier: Option<Cow<'a, str>>,
     claims: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 2]>,
     hits: Option<u64>,
+    body: Option<&'a BodyFields>,
 }
 
 macro_rules! verified {
@@ -62,6 +67,7 @@ impl<'a> HttpFacts<'a> {
             tier: None,
             claims: SmallVec::new(),
             hits: None,
+            body: None,
         }
     }
 
@@ -129,6 +135,13 @@ impl<'a> HttpFacts<'a> {
     #[must_use]
     pub const fn hits(mut self, hits: u64) -> HttpFacts<'a> {
         self.hits = Some(hits);
+        self
+    }
+
+    /// With these fields in its body.
+    #[must_use]
+    pub const fn body(mut self, fields: &'a BodyFields) -> HttpFacts<'a> {
+        self.body = Some(fields);
         self
     }
 
@@ -204,6 +217,10 @@ impl Facts for HttpFacts<'_> {
 
     fn hits(&self) -> Option<u64> {
         self.hits
+    }
+
+    fn body(&self, path: &FieldPath) -> Option<Cow<'_, str>> {
+        self.body?.get(path).map(Cow::Borrowed)
     }
 }
 

@@ -25,16 +25,22 @@
 //!
 //! Nothing here reads a clock, a random source or a socket.
 
+mod body_fields;
 mod client;
 mod facts;
 mod forwarded;
 mod grpc;
 mod headers;
+mod json;
+mod passing;
 mod problem;
 mod reply;
 
+pub use body_fields::BodyFields;
 pub use client::{ForwardingHeader, NetworkError, TrustedProxies};
 pub use facts::HttpFacts;
 pub use grpc::is_grpc;
 pub use headers::{Audience, HeaderStyle, ReplyHeaders, ResetForm};
+pub use json::{EventFinder, FieldFinder};
+pub use passing::{PassingBody, is_encoded};
 pub use reply::{Asked, Caller, Reply};

@@ -189,7 +189,7 @@ old     off
 usual   replaced     by `search`
 search  match        key             address 203.0.113.7, path:what tea
                      limit           20/s burst 50, cost 1
-                     limit           fixed 1000/day, cost 3
+                     limit           fixed 1000/day, cost 3 by hits
                      mode            enforce
                      store failure   deny
                      store deadline  50ms
@@ -210,6 +210,26 @@ beyond  not reached  `keys` stops the search
 rules that match: 3 of 7
 "
     );
+}
+
+#[test]
+fn an_explanation_tells_where_costs_come_from_and_how_they_are_settled() {
+    let rules = "
+rules:
+  - id: model
+    limits:
+      - { name: tokens, limit: 9000/min, cost: 'body:max_tokens', settle: 'body:usage.total_tokens' }
+      - { name: money, limit: 9000/day, cost: { from: 'body:max_tokens', times: 15 }, settle: { 'body:in': 3, 'header:X-Out': 15 } }
+";
+    let folder = Folder::with(&[("rules.yaml", rules)]);
+    let explain = ["explain", "rules.yaml", "--request", "POST /v1/chat/completions", "--body", "max_tokens=500"];
+    let ran = folder.run(&explain);
+    for line in [
+        "9000/min, cost 500 by body:max_tokens, to be settled within 10min at the response's body:usage.total_tokens\n",
+        "9000/day, cost 7500 by 15 × body:max_tokens, to be settled within 10min at the response's 3 × body:in + 15 × header:x-out\n",
+    ] {
+        assert!(ran.good().contains(line), "{line} is not in {}", ran.good());
+    }
 }
 
 #[test]

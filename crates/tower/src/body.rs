@@ -2,14 +2,14 @@
 
 use std::any::Any;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use tidegate_core::{Clock, Store};
 
-use crate::hold::Hold;
+use crate::meter::Meter;
 
 pin_project! {
     /// The body of a response: the service's own, or why the request was refused.
@@ -18,7 +18,9 @@ pin_project! {
     pub struct ResponseBody<B> {
         #[pin]
         kind: Kind<B>,
-        held: Option<Box<dyn Any + Send + Sync>>,
+        // Before what is held, which is settled at what this has seen.
+        meter: Option<Meter>,
+        held: Option<Arc<dyn Any + Send + Sync>>,
     }
 }
 
@@ -30,14 +32,20 @@ pin_project! {
     }
 }
 
+/// What goes along with a body until it ends.
+#[derive(Default)]
+pub(crate) struct Holding {
+    pub(crate) meter: Option<Meter>,
+    pub(crate) held: Option<Arc<dyn Any + Send + Sync>>,
+}
+
 impl<B> ResponseBody<B> {
-    pub(crate) fn holding<S: Store, C: Clock>(body: B, hold: Option<Hold<S, C>>) -> ResponseBody<B> {
-        let held = hold.map(|hold| Box::new(hold) as Box<dyn Any + Send + Sync>);
-        ResponseBody { kind: Kind::Served { body }, held }
+    pub(crate) fn holding(body: B, Holding { meter, held }: Holding) -> ResponseBody<B> {
+        ResponseBody { kind: Kind::Served { body }, meter, held }
     }
 
     pub(crate) fn refusal(text: Bytes) -> ResponseBody<B> {
-        ResponseBody { kind: Kind::Refusal { text }, held: None }
+        ResponseBody { kind: Kind::Refusal { text }, meter: None, held: None }
     }
 }
 
@@ -48,7 +56,13 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
         let frame = match this.kind.project() {
-            Own::Served { body } => ready!(body.poll_frame(cx)),
+            Own::Served { mut body } => {
+                let frame = ready!(body.as_mut().poll_frame(cx));
+                if let Some(meter) = this.meter {
+                    watch(meter, &frame, &*body);
+                }
+                frame
+            }
             Own::Refusal { text } => {
                 let text = std::mem::take(text);
                 (!text.is_empty()).then(|| Ok(Frame::data(text)))
@@ -56,7 +70,10 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         };
         match &frame {
             Some(Ok(_)) => {}
-            None | Some(Err(_)) => *this.held = None,
+            None | Some(Err(_)) => {
+                *this.meter = None;
+                *this.held = None;
+            }
         }
         Poll::Ready(frame)
     }
@@ -73,5 +90,21 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
             Kind::Served { body } => body.size_hint(),
             Kind::Refusal { text } => SizeHint::with_exact(text.len() as u64),
         }
+    }
+}
+
+fn watch<B: Body<Data = Bytes>>(meter: &mut Meter, frame: &Option<Result<Frame<Bytes>, B::Error>>, body: &B) {
+    match frame {
+        Some(Ok(frame)) => {
+            if let Some(data) = frame.data_ref() {
+                meter.see(data);
+            }
+            // Nobody asks for more then.
+            if body.is_end_stream() {
+                meter.end();
+            }
+        }
+        None => meter.end(),
+        Some(Err(_)) => {}
     }
 }

@@ -59,16 +59,31 @@ impl ActualCost {
         // Nothing that runs under the lock leaves it half changed.
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
 
-    /// What a response says: in its extensions, or else in a header.
-    pub(crate) fn said_by<B>(response: &Response<B>, header: Option<&HeaderName>) -> Option<ActualCost> {
-        if let Some(cost) = response.extensions().get::<ActualCost>() {
-            return Some(cost.clone());
-        }
-        let said = response.headers().get(header?)?.to_str().ok()?.trim().parse().ok()?;
-        let cost = ActualCost::new();
-        cost.set(said);
-        Some(cost)
+/// What is known of a request's cost once the service has answered.
+#[derive(Debug, Default)]
+pub(crate) struct Costs {
+    /// What the service says.
+    by_service: Option<ActualCost>,
+    /// What is found in the response as it passes, where rules say that it stands there.
+    pub(crate) metered: Option<ActualCost>,
+    /// What the layer's header says.
+    by_header: Option<u64>,
+}
+
+impl Costs {
+    /// What a response says in its extensions, and in a header.
+    pub(crate) fn said_by<B>(response: &Response<B>, header: Option<&HeaderName>) -> Costs {
+        let by_service = response.extensions().get::<ActualCost>().cloned();
+        let by_header = header.and_then(|name| response.headers().get(name)?.to_str().ok()?.trim().parse().ok());
+        Costs { by_service, metered: None, by_header }
+    }
+
+    /// What is known of one limit: first by what the service says, then by its rule, then by the layer's header.
+    pub(crate) fn of(&self, limit: &str) -> Option<u64> {
+        let said = |cost: &Option<ActualCost>| cost.as_ref().and_then(|cost| cost.of(limit));
+        said(&self.by_service).or_else(|| said(&self.metered)).or(self.by_header)
     }
 }
 
@@ -90,9 +105,9 @@ mod tests {
     fn the_service_itself_comes_before_a_header() {
         let header = HeaderName::from_static("x-cost");
         let mut response = Response::builder().header("x-cost", " 7 ").body(()).unwrap();
-        let said = |response: &Response<()>| ActualCost::said_by(response, Some(&header))?.of("any");
+        let said = |response: &Response<()>| Costs::said_by(response, Some(&header)).of("any");
         assert_eq!(said(&response), Some(7));
-        assert!(ActualCost::said_by(&response, None).is_none());
+        assert_eq!(Costs::said_by(&response, None).of("any"), None);
         let cost = ActualCost::new();
         cost.set(9);
         response.extensions_mut().insert(cost);

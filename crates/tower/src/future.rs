@@ -15,7 +15,7 @@ use tokio::time::Sleep;
 use tower_service::Service;
 
 use crate::body::ResponseBody;
-use crate::settings::{Admission, Granted};
+use crate::settings::{Admission, Granted, Served};
 
 pin_project! {
     /// The response to come. Dropping it before it is there gives back all that was taken for the request.
@@ -46,7 +46,7 @@ pin_project! {
         /// A rule holds the request back.
         Waiting { #[pin] turn: Sleep, next: Option<(Svc, Request<B>, Granted<S, C>)> },
         /// The service has it.
-        Serving { #[pin] serving: F, granted: Option<Granted<S, C>> },
+        Serving { #[pin] serving: F, served: Option<Served<S, C>> },
         /// It does not go ahead. `None` once that was told.
         Refused { response: Option<Response<Bytes>> },
     }
@@ -95,8 +95,8 @@ where
         ResponseFuture { state: State::waiting(service, request, granted) }
     }
 
-    pub(crate) fn serving(serving: Svc::Future, granted: Granted<S, C>) -> ResponseFuture<Svc, B, S, C> {
-        ResponseFuture { state: State::Serving { serving, granted: Some(granted) } }
+    pub(crate) fn serving(serving: Svc::Future, served: Served<S, C>) -> ResponseFuture<Svc, B, S, C> {
+        ResponseFuture { state: State::Serving { serving, served: Some(served) } }
     }
 
     pub(crate) fn refused(response: Response<Bytes>) -> ResponseFuture<Svc, B, S, C> {
@@ -113,9 +113,9 @@ where
         State::Waiting { turn, next: Some((service, request, granted)) }
     }
 
-    fn serving(mut service: Svc, request: Request<B>, mut granted: Granted<S, C>) -> Self {
-        granted.run();
-        State::Serving { serving: service.call(request), granted: Some(granted) }
+    fn serving(mut service: Svc, mut request: Request<B>, granted: Granted<S, C>) -> Self {
+        let served = granted.run(&mut request);
+        State::Serving { serving: service.call(request), served: Some(served) }
     }
 }
 
@@ -147,10 +147,10 @@ where
                     let Some((service, request, granted)) = next.take() else { return Poll::Pending };
                     State::serving(service, request, granted)
                 }
-                Now::Serving { serving, granted } => {
+                Now::Serving { serving, served } => {
                     let mut response = ready!(serving.poll(cx))?;
-                    let hold = granted.take().and_then(|granted| granted.respond(&mut response));
-                    return Poll::Ready(Ok(response.map(|body| ResponseBody::holding(body, hold))));
+                    let holding = served.take().map(|served| served.respond(&mut response)).unwrap_or_default();
+                    return Poll::Ready(Ok(response.map(|body| ResponseBody::holding(body, holding))));
                 }
                 Now::Refused { response } => {
                     let Some(response) = response.take() else { return Poll::Pending };

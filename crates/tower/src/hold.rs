@@ -1,52 +1,66 @@
 //! What a request holds while it is under way.
 
-use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
-use tidegate_core::{Algorithm, Clock, Held, Limiter, Micros, Receipt, Store};
+use tidegate_core::{Algorithm, Clock, Held, Limiter, Micros, Receipt, RuleId, Store};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::cost::ActualCost;
+use crate::aside::Aside;
+use crate::cost::Costs;
 
 /// Slots, reserved costs and a place in a queue. Dropping it gives them back, as far as the request has come.
 pub(crate) struct Hold<S: Store + 'static, C: Clock + 'static> {
     limiter: Arc<Limiter<S, C>>,
     receipts: SmallVec<[Receipt; 1]>,
-    stage: Stage,
-    cost: Option<ActualCost>,
-    runtime: Option<Handle>,
+    has_begun: AtomicBool,
+    end: OnceLock<End>,
+    aside: Aside,
     keeper: Option<AbortHandle>,
 }
 
+/// How the service has answered.
+enum End {
+    /// With a response, whose cost is perhaps said.
+    Served(Costs),
+    /// With the news that nothing was done.
+    Unserved,
+}
+
 /// How far a request has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+#[derive(Clone, Copy)]
+enum Stage<'a> {
     /// It waits in a queue.
     Waiting,
     /// The service has it.
     Running,
     /// The service has answered, and the body is on its way.
-    Responding,
+    Responding(&'a Costs),
+    /// The service has not done anything for it.
+    Unserved,
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
-    /// Holds what these receipts are for; `None` if that is nothing.
-    pub(crate) fn of(limiter: &Arc<Limiter<S, C>>, receipts: SmallVec<[Receipt; 1]>) -> Option<Hold<S, C>> {
+    /// Holds what these receipts are for; `None` if that is nothing. Costs are reserved for `reserve` at least, if any are.
+    pub(crate) fn of(
+        limiter: &Arc<Limiter<S, C>>,
+        receipts: SmallVec<[Receipt; 1]>,
+        reserve: Option<Micros>,
+    ) -> Option<Hold<S, C>> {
         if receipts.is_empty() {
             return None;
         }
-        let runtime = Handle::try_current().ok();
-        let keeper = runtime.as_ref().and_then(|runtime| keeper(runtime, limiter, &receipts));
-        Some(Hold { limiter: Arc::clone(limiter), receipts, stage: Stage::Waiting, cost: None, runtime, keeper })
+        let aside = Aside::here();
+        let keeper = aside.runtime().and_then(|runtime| keeper(runtime, limiter, &receipts, reserve));
+        let (has_begun, end) = (AtomicBool::new(false), OnceLock::new());
+        Some(Hold { limiter: Arc::clone(limiter), receipts, has_begun, end, aside, keeper })
     }
 
     /// The request leaves the queue and goes to the service. `None` if there is nothing more to give back.
     pub(crate) fn run(mut self) -> Option<Hold<S, C>> {
-        self.stage = Stage::Running;
+        *self.has_begun.get_mut() = true;
         let is_place = |held: &Held| matches!(held.limit.algorithm(), Algorithm::Shaper(_));
         if !self.receipts.iter().flat_map(|receipt| &receipt.held).all(is_place) {
             return Some(self);
@@ -59,19 +73,37 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
     }
 
     /// The service has answered, and says what the request really cost.
-    pub(crate) fn respond(&mut self, cost: Option<ActualCost>) {
-        self.stage = Stage::Responding;
-        self.cost = cost;
+    pub(crate) fn respond(&self, costs: Costs) {
+        // A request is answered once.
+        let _ = self.end.set(End::Served(costs));
+    }
+
+    /// The service has not done anything for the request.
+    pub(crate) fn leave_unserved(&self) {
+        let _ = self.end.set(End::Unserved);
+    }
+
+    /// What was taken under a limit to be settled.
+    pub(crate) fn taken(&self, limit: &RuleId) -> Option<u64> {
+        let held = self.receipts.iter().flat_map(|receipt| &receipt.held);
+        held.filter(|held| held.rule == *limit).map(|held| held.taken).next()
+    }
+
+    fn stage(&self) -> Stage<'_> {
+        match self.end.get() {
+            Some(End::Served(costs)) => Stage::Responding(costs),
+            Some(End::Unserved) => Stage::Unserved,
+            None if self.has_begun.load(Ordering::Relaxed) => Stage::Running,
+            None => Stage::Waiting,
+        }
     }
 
     fn actual(&self, held: &Held) -> u64 {
-        match (held.limit.algorithm(), self.stage) {
+        match (held.limit.algorithm(), self.stage()) {
             (Algorithm::Concurrency(_), _) | (_, Stage::Waiting) => 0,
-            (Algorithm::Shaper(_), Stage::Running | Stage::Responding) => held.taken,
-            (_, Stage::Running) => 0,
-            (_, Stage::Responding) => {
-                self.cost.as_ref().and_then(|cost| cost.of(held.rule.as_str())).unwrap_or(held.taken)
-            }
+            (Algorithm::Shaper(_), Stage::Running | Stage::Responding(_) | Stage::Unserved) => held.taken,
+            (_, Stage::Running | Stage::Unserved) => 0,
+            (_, Stage::Responding(costs)) => costs.of(held.rule.as_str()).unwrap_or(held.taken),
         }
     }
 }
@@ -88,12 +120,7 @@ impl<S: Store + 'static, C: Clock + 'static> Drop for Hold<S, C> {
             let actual: SmallVec<[u64; 4]> = receipt.held.iter().map(|held| self.actual(held)).collect();
             (receipt, actual)
         });
-        let settled = settle(Arc::clone(&self.limiter), receipts.collect());
-        if self.limiter.store().answers_at_once() {
-            let _ = pin!(settled).poll(&mut Context::from_waker(Waker::noop()));
-        } else if let Some(runtime) = &self.runtime {
-            runtime.spawn(settled);
-        }
+        self.aside.finish(self.limiter.store(), settle(Arc::clone(&self.limiter), receipts.collect()));
     }
 }
 
@@ -108,17 +135,19 @@ async fn settle<S: Store, C: Clock>(
     }
 }
 
-/// Renews the leases of slots for as long as they are held: a crash frees them, a slow client does not.
+/// Renews the leases of slots and keeps reserved costs open for as long as they are held: a crash frees them, a slow client
+/// does not.
 fn keeper<S: Store + 'static, C: Clock + 'static>(
     runtime: &Handle,
     limiter: &Arc<Limiter<S, C>>,
     receipts: &[Receipt],
+    reserve: Option<Micros>,
 ) -> Option<AbortHandle> {
     let leases = receipts.iter().flat_map(|receipt| &receipt.held).filter_map(|held| match held.limit.algorithm() {
         Algorithm::Concurrency(limit) => Some(limit.ttl()),
         _ => None,
     });
-    let every = Micros::new(leases.min()?.get() / 3);
+    let every = Micros::new(leases.chain(reserve).min()?.get() / 3);
     let (limiter, receipts): (_, SmallVec<[Receipt; 1]>) = (Arc::clone(limiter), receipts.into());
     let keeping = async move {
         loop {

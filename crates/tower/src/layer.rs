@@ -10,6 +10,7 @@ use tidegate_http::{HeaderStyle, HttpFacts, TrustedProxies};
 use tower_layer::Layer;
 
 use crate::identify::Identify;
+use crate::reading::BodyReadingLayer;
 use crate::service::RateLimit;
 use crate::settings::Settings;
 
@@ -74,6 +75,9 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
             identify: None,
             style: HeaderStyle::default(),
             cost_header: None,
+            gives_back_unserved: false,
+            reads_bodies: false,
+            priority_header: None,
             inspect: None,
             told: Arc::default(),
         };
@@ -118,6 +122,38 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
         self
     }
 
+    /// Gives back also what was charged for good, where the service says that nothing was done for it ([`Unserved`]).
+    ///
+    /// Each request then remembers whom it was charged to until it is answered.
+    ///
+    /// [`Unserved`]: crate::Unserved
+    #[must_use]
+    pub fn give_back_unserved(mut self) -> RateLimitLayer<S, C> {
+        self.settings.gives_back_unserved = true;
+        self
+    }
+
+    /// Lets requests say in this header how much they matter (`critical`, `high`, `normal` or `low`), where no rule says so,
+    /// and tells the service in the same header. It also finds a [`Priority`](tidegate_core::rules::Priority) in the
+    /// request's extensions; a request that has none is `normal`.
+    ///
+    /// Whoever can send the header can call himself critical: let only your own proxies set it.
+    #[must_use]
+    pub fn priority_header(mut self, name: HeaderName) -> RateLimitLayer<S, C> {
+        self.settings.priority_header = Some(name);
+        self
+    }
+
+    /// Looks into the bodies of requests where rules say that their cost stands there (`cost: body:max_tokens`). The service
+    /// then gets each request with a [`RequestBody`](crate::RequestBody).
+    ///
+    /// Without it such rules charge what they say `otherwise`.
+    #[must_use]
+    pub fn reading_bodies(mut self) -> BodyReadingLayer<S, C> {
+        self.settings.reads_bodies = true;
+        BodyReadingLayer::new(self.settings)
+    }
+
     /// Shows each ruling to this, for metrics and logs, before the request goes on.
     #[must_use]
     pub fn inspect(mut self, inspect: impl Fn(&Ruling) + Send + Sync + 'static) -> RateLimitLayer<S, C> {
@@ -138,10 +174,16 @@ impl<S, C> Clone for RateLimitLayer<S, C> {
     }
 }
 
-impl<Svc, S, C> Layer<Svc> for RateLimitLayer<S, C> {
+impl<Svc, S, C: Clock> Layer<Svc> for RateLimitLayer<S, C> {
     type Service = RateLimit<Svc, S, C>;
 
     fn layer(&self, inner: Svc) -> RateLimit<Svc, S, C> {
+        if self.settings.limiter.with_rules(|generation| generation.rules.reads_bodies()) {
+            tracing::warn!(
+                "rules say that costs stand in the bodies of requests, and this layer does not look there: call \
+                 `reading_bodies`"
+            );
+        }
         RateLimit { inner, settings: Arc::new(self.settings.clone()) }
     }
 }

@@ -17,23 +17,31 @@
 //!
 //! # What is given back
 //! Slots of concurrency limits are held until the *body* of the response has ended, failed or been dropped, and their
-//! leases are renewed until then. Reserved costs are settled at the same moment, at what the service [says](ActualCost) or
-//! else as they were taken. If there is no response, because the client has gone away or the service has failed, slots,
-//! reserved costs and places in queues are given back.
+//! leases are renewed until then. Reserved costs are settled at the same moment: at what the service [says](ActualCost), or at
+//! what its rule finds in the response as it passes (`settle: body:usage.total_tokens`), or else as they were taken. If there
+//! is no response, because the client has gone away or the service has failed, slots, reserved costs and places in queues
+//! are given back. A service that answers for somebody else can say that the request never got there ([`Unserved`]), and a
+//! connection that becomes something else keeps what it holds ([`UpgradeHold`]).
 //!
 //! # What it needs
 //! With a store in memory a decision is made on the spot: nothing is awaited, spawned or put in a box. Rules that shape or
 //! limit concurrency, and stores elsewhere, need a tokio runtime.
 
+mod aside;
 mod body;
 mod cost;
 mod future;
 mod hold;
 mod identify;
 mod layer;
+mod meter;
 mod peer;
+mod reading;
+mod request_body;
 mod service;
 mod settings;
+mod unserved;
+mod upgrade;
 
 pub use body::ResponseBody;
 pub use cost::ActualCost;
@@ -41,4 +49,8 @@ pub use future::ResponseFuture;
 pub use identify::{ApiKeyHeader, Identify};
 pub use layer::RateLimitLayer;
 pub use peer::Peer;
+pub use reading::{BodyReading, BodyReadingFuture, BodyReadingLayer};
+pub use request_body::RequestBody;
 pub use service::RateLimit;
+pub use unserved::Unserved;
+pub use upgrade::UpgradeHold;

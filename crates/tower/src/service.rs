@@ -45,11 +45,11 @@ where
     fn call(&mut self, request: Request<B>) -> ResponseFuture<Svc, B, S, C> {
         let (head, body) = request.into_parts();
         if let Some(admission) = self.settings.ask_now(&head) {
-            let request = Request::from_parts(head, body);
+            let mut request = Request::from_parts(head, body);
             return match admission {
-                Admission::Granted(mut granted) if granted.delay.is_zero() => {
-                    granted.run();
-                    ResponseFuture::serving(self.inner.call(request), granted)
+                Admission::Granted(granted) if granted.delay.is_zero() => {
+                    let served = granted.run(&mut request);
+                    ResponseFuture::serving(self.inner.call(request), served)
                 }
                 Admission::Granted(granted) => ResponseFuture::waiting(self.take_ready(), request, granted),
                 Admission::Refused(response) => ResponseFuture::refused(response),

@@ -8,14 +8,22 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, Response};
-use tidegate_core::{Clock, Facts, Limiter, Micros, Outcome, Ruling, Store};
-use tidegate_http::{Asked, Caller, HeaderStyle, HttpFacts, Reply, ReplyHeaders, TrustedProxies, is_grpc};
+use http::{HeaderName, HeaderValue, Request, Response};
+use tidegate_core::rules::{FieldPath, Matched, Priority};
+use tidegate_core::{Clock, Facts, Limiter, Micros, Outcome, Ruling, Spent, Store, Timestamp};
+use tidegate_http::{
+    Asked, BodyFields, Caller, HeaderStyle, HttpFacts, Reply, ReplyHeaders, TrustedProxies, is_encoded, is_grpc,
+};
 
-use crate::cost::ActualCost;
+use crate::aside::Aside;
+use crate::body::Holding;
+use crate::cost::{ActualCost, Costs};
 use crate::hold::Hold;
 use crate::identify::Identify;
+use crate::meter::{Meter, Settled};
 use crate::peer;
+use crate::unserved::Unserved;
+use crate::upgrade::{self, UpgradeHold};
 
 type Inspect = dyn Fn(&Ruling) + Send + Sync;
 
@@ -25,6 +33,11 @@ pub(crate) struct Settings<S, C> {
     pub(crate) identify: Option<Arc<dyn Identify>>,
     pub(crate) style: HeaderStyle,
     pub(crate) cost_header: Option<HeaderName>,
+    /// Whether what was charged for good is given back if nothing was done for it.
+    pub(crate) gives_back_unserved: bool,
+    /// Whether somebody looks into bodies before this is asked.
+    pub(crate) reads_bodies: bool,
+    pub(crate) priority_header: Option<HeaderName>,
     pub(crate) inspect: Option<Arc<Inspect>>,
     /// Whether anybody was told that requests come without an address.
     pub(crate) told: Arc<AtomicBool>,
@@ -38,6 +51,9 @@ impl<S, C> Clone for Settings<S, C> {
             identify: self.identify.clone(),
             style: self.style,
             cost_header: self.cost_header.clone(),
+            gives_back_unserved: self.gives_back_unserved,
+            reads_bodies: self.reads_bodies,
+            priority_header: self.priority_header.clone(),
             inspect: self.inspect.clone(),
             told: Arc::clone(&self.told),
         }
@@ -55,9 +71,39 @@ pub(crate) enum Admission<S: Store + 'static, C: Clock + 'static> {
 /// What goes along with a request that was let in.
 pub(crate) struct Granted<S: Store + 'static, C: Clock + 'static> {
     pub(crate) delay: Micros,
-    pub(crate) hold: Option<Hold<S, C>>,
+    hold: Option<Hold<S, C>>,
+    /// How much it matters, and the header to say it in.
+    priority: Option<(Priority, Option<HeaderName>)>,
+    along: Along<S, C>,
+}
+
+/// What is needed when the service has answered.
+struct Along<S, C> {
+    spent: Option<Returnable<S, C>>,
     headers: ReplyHeaders,
+    settled: Settled,
     cost_header: Option<HeaderName>,
+}
+
+/// What was charged for good, and where to give it back.
+struct Returnable<S, C> {
+    limiter: Arc<Limiter<S, C>>,
+    spent: Spent,
+}
+
+/// A request that the service has, and what goes along with it.
+pub(crate) struct Served<S: Store + 'static, C: Clock + 'static> {
+    hold: Option<Arc<Hold<S, C>>>,
+    along: Along<S, C>,
+}
+
+/// What is noted of the rules that govern a request.
+#[derive(Default)]
+struct Noted {
+    spent: Option<Spent>,
+    settled: Settled,
+    reserve: Option<Micros>,
+    priority: Option<Priority>,
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
@@ -66,19 +112,55 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         let facts = self.facts(head);
         let random = if self.style.jitter.is_zero() { 0 } else { fastrand::u64(..) };
         let asked = Asked { at: self.limiter.clock().now(), caller: Caller::of(&facts), random };
-        let mut ruling = self.limiter.check(&facts).await;
+        let note = |matched: &Matched<'_, '_>, ruling: &Ruling| self.note(matched, ruling, asked.at);
+        let (mut ruling, noted) = self.limiter.check_noting(&facts, note).await;
         if let Some(inspect) = &self.inspect {
             inspect(&ruling);
         }
-        let hold = Hold::of(&self.limiter, std::mem::take(&mut ruling.receipts));
+        let hold = Hold::of(&self.limiter, std::mem::take(&mut ruling.receipts), noted.reserve);
         match ruling.verdict.outcome {
             Outcome::Allow { delay } if ruling.is_allowed() => {
                 let headers = Reply::new(&ruling, &self.style, asked).headers();
                 let cost_header = hold.as_ref().and(self.cost_header.clone());
-                Admission::Granted(Granted { delay, hold, headers, cost_header })
+                let spent = noted.spent.map(|spent| Returnable { limiter: Arc::clone(&self.limiter), spent });
+                let along = Along { spent, headers, settled: noted.settled, cost_header };
+                let priority = noted.priority.or_else(|| self.priority_said(head));
+                let priority = priority.map(|priority| (priority, self.priority_header.clone()));
+                Admission::Granted(Granted { delay, hold, priority, along })
             }
             _ => Admission::Refused(self.refusal(head, &ruling, asked)),
         }
+    }
+
+    fn note(&self, matched: &Matched<'_, '_>, ruling: &Ruling, now: Timestamp) -> Noted {
+        let mut noted = Noted { priority: matched.priority(), ..Noted::default() };
+        if self.gives_back_unserved {
+            noted.spent = Some(Spent::by(matched, ruling, now)).filter(|spent| !spent.is_empty());
+        }
+        if !ruling.receipts.is_empty() {
+            noted.reserve = matched.shortest_reserve();
+            noted.settled = matched.settled().map(|(limit, settle)| (limit.clone(), Arc::clone(settle))).collect();
+        }
+        noted
+    }
+
+    /// What the request says of itself, if anybody listens.
+    fn priority_said(&self, head: &Parts) -> Option<Priority> {
+        head.headers.get(self.priority_header.as_ref()?)?.to_str().ok()?.parse().ok()
+    }
+
+    /// What rules look for in the body of this request; nothing if nobody can look into it.
+    pub(crate) fn fields_wanted(&self, head: &Parts) -> Vec<FieldPath> {
+        self.limiter.with_rules(|generation| {
+            if !generation.rules.reads_bodies() || is_encoded(&head.headers) {
+                return Vec::new();
+            }
+            let facts = self.facts(head);
+            let mut wanted: Vec<FieldPath> = generation.rules.matching(&facts).fields().cloned().collect();
+            wanted.sort();
+            wanted.dedup();
+            wanted
+        })
     }
 
     /// The same on the spot. `None` if the store is not in this process, and then nothing was asked of it.
@@ -96,6 +178,11 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         let mut facts = HttpFacts::new(&head.method, &head.uri, &head.headers);
         if let Some(peer) = peer::of(&head.extensions) {
             facts = facts.address(self.proxies.client(peer, &head.headers));
+        }
+        if self.reads_bodies
+            && let Some(fields) = head.extensions.get::<BodyFields>()
+        {
+            facts = facts.body(fields);
         }
         if let Some(identify) = &self.identify {
             facts = identify.identify(head, facts);
@@ -122,15 +209,57 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
 
 impl<S: Store + 'static, C: Clock + 'static> Granted<S, C> {
     /// The request leaves the queue and goes to the service.
-    pub(crate) fn run(&mut self) {
-        self.hold = self.hold.take().and_then(Hold::run);
+    pub(crate) fn run<B>(self, request: &mut Request<B>) -> Served<S, C> {
+        let Granted { hold, along, priority, .. } = self;
+        let hold = hold.and_then(Hold::run).map(Arc::new);
+        if let Some(hold) = &hold
+            && upgrade::is_asked_for(request)
+        {
+            UpgradeHold::leave(request.extensions_mut(), Arc::clone(hold) as _);
+        }
+        if let Some((priority, header)) = priority {
+            request.extensions_mut().insert(priority);
+            if let Some(name) = header {
+                request.headers_mut().insert(name, HeaderValue::from_static(priority.as_str()));
+            }
+        }
+        Served { hold, along }
     }
+}
 
+impl<S: Store + 'static, C: Clock + 'static> Served<S, C> {
     /// Tells the client how it stands, and hands over what is held until the body ends.
-    pub(crate) fn respond<B>(self, response: &mut Response<B>) -> Option<Hold<S, C>> {
-        self.headers.insert_into(response.headers_mut());
-        let mut hold = self.hold?;
-        hold.respond(ActualCost::said_by(response, self.cost_header.as_ref()));
-        Some(hold)
+    pub(crate) fn respond<B>(self, response: &mut Response<B>) -> Holding {
+        let Along { spent, headers, settled, cost_header } = self.along;
+        headers.insert_into(response.headers_mut());
+        if response.extensions().get::<Unserved>().is_some() {
+            if let Some(Returnable { limiter, spent }) = spent {
+                give_back(limiter, spent);
+            }
+            if let Some(hold) = self.hold {
+                hold.leave_unserved();
+            }
+            return Holding::default();
+        }
+        let Some(hold) = self.hold else { return Holding::default() };
+        let mut costs = Costs::said_by(response, cost_header.as_ref());
+        let mut meter = None;
+        if !settled.is_empty() {
+            let metered = ActualCost::new();
+            meter = Some(Meter::new(settled, |limit| hold.taken(limit), response, metered.clone()));
+            costs.metered = Some(metered);
+        }
+        hold.respond(costs);
+        Holding { meter, held: Some(hold) }
     }
+}
+
+fn give_back<S: Store + 'static, C: Clock + 'static>(limiter: Arc<Limiter<S, C>>, spent: Spent) {
+    let giver = Arc::clone(&limiter);
+    let giving = async move {
+        if let Err(error) = giver.refund(spent).await {
+            tracing::warn!(%error, "what an unserved request was charged is not given back");
+        }
+    };
+    Aside::here().finish(limiter.store(), giving);
 }

@@ -8,6 +8,7 @@ mod health;
 mod ledger;
 mod peeking;
 mod reserving;
+mod returning;
 mod ruling;
 mod single;
 
@@ -15,6 +16,7 @@ pub use claims::Charging;
 pub use descriptors::{Asked, DescriptorRuling, DescriptorsRuling, DomainTerms, Hits};
 pub use health::{Condition, Health, Reports, WithoutStore};
 pub use peeking::ResetError;
+pub use returning::Spent;
 pub use ruling::{DecidedBy, Ruled, Ruling};
 pub use single::BroughtLimit;
 
@@ -109,6 +111,11 @@ impl<S, C: Clock> Limiter<S, C> {
         self.rules.load_full()
     }
 
+    /// Looks at the present rules for a moment, without keeping them.
+    pub fn with_rules<T>(&self, look: impl FnOnce(&Generation) -> T) -> T {
+        look(&self.rules.load())
+    }
+
     /// Decides by other rules from now on. What is switched stays so, also for rules that are new. Says their generation.
     pub fn replace(&self, rules: RuleSet) -> u64 {
         self.turn(|present| rules.clone().with_switches(present.switches().clone()))
@@ -169,6 +176,34 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// Decides a request, and charges it if it may go ahead. The store is asked once, whatever the number of its rules.
     pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
         self.check_each(facts, |charge| charge).await
+    }
+
+    /// As [`Limiter::check`], and what `note` makes of the rules that govern the request and of what was decided.
+    ///
+    /// ```
+    /// use tidegate_core::rules::RuleSet;
+    /// use tidegate_core::{Limiter, MemoryStore, Request};
+    ///
+    /// # async fn noting() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, limit: 2/min }]")?;
+    /// let limiter = Limiter::new(rules.rules, MemoryStore::new());
+    /// let request = Request::new("GET", "/");
+    /// let (ruling, rules) = limiter.check_noting(&request, |matched, _| matched.rules.len()).await;
+    /// assert!(ruling.is_allowed());
+    /// assert_eq!(rules, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn check_noting<T>(
+        &self,
+        facts: &(impl Facts + Sync + ?Sized),
+        note: impl FnOnce(&Matched<'_, '_>, &Ruling) -> T,
+    ) -> (Ruling, T) {
+        let generation = self.rules.load();
+        let matched = generation.rules.matching(facts);
+        let ruling = self.decide_each(&generation, &matched, |charge| charge).await;
+        let noted = note(&matched, &ruling);
+        (ruling, noted)
     }
 
     /// Decides a request by charges that are not quite those of its rules.

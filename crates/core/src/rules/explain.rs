@@ -142,8 +142,12 @@ pub struct ShownLimit {
     pub capacity: u64,
     /// What the request costs. If that is more than the capacity, it is always denied.
     pub cost: u64,
+    /// What in the request says the cost, such as `body:max_tokens`.
+    pub cost_from: Option<String>,
     /// For how long the cost stays open to be settled.
     pub reserve: Option<String>,
+    /// Where the response says what the request really cost, such as `body:usage.total_tokens`.
+    pub settle: Option<String>,
 }
 
 impl RuleSet {
@@ -230,7 +234,9 @@ impl MatchedRule<'_, '_> {
             limit: limit.limit.to_string(),
             capacity: limit.limit.capacity(),
             cost,
+            cost_from: limit.cost.said_by(),
             reserve: limit.reserve.map(write_span),
+            settle: limit.settle.as_ref().map(ToString::to_string),
         });
         Charged {
             key: if missing.is_none() { self.rule.key.iter().filter_map(shown).collect() } else { Vec::new() },

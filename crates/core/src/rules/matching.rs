@@ -3,23 +3,29 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::RuleSet;
 use super::fact_name::FactName;
+use super::field::FieldPath;
 use super::index::Lookup;
 use super::keying::key_of;
 use super::path::normalize;
 use super::pattern::Pattern;
-use super::rule::{Addresses, Conditions, Cost, Limits, Mode, OnMissingKey, Paths, Rule, RuleLimit};
+use super::rule::{
+    Addresses, Conditions, Cost, CostSource, Limits, Mode, OnMissingKey, Paths, Priority, Rule, RuleLimit,
+};
 use super::secret::Secret;
+use super::settle::Settle;
 use super::tiers::Tiers;
 use crate::charge::Charge;
 use crate::facts::{Fact, Facts};
-use crate::key::Key;
+use crate::key::{Key, RuleId};
 use crate::limit::Limit;
+use crate::time::Micros;
 
 /// A request as rules see it: its path normal, its tier known, its address in one spelling.
 pub(super) struct Seen<'f, F: ?Sized> {
@@ -205,6 +211,31 @@ impl Matched<'_, '_> {
     pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
         self.rules.iter().filter(|matched| matched.mode == Mode::Enforce).flat_map(MatchedRule::charges)
     }
+
+    /// The fields of the request's body that say what it costs, for [`Facts::body`]. One may come several times.
+    pub fn fields(&self) -> impl Iterator<Item = &FieldPath> {
+        self.rules.iter().flat_map(|matched| matched.limits).filter_map(|limit| limit.cost.field())
+    }
+
+    /// The shortest time for which a cost stays open to be settled; `None` if no rule says so.
+    #[must_use]
+    pub fn shortest_reserve(&self) -> Option<Micros> {
+        self.rules.iter().flat_map(|matched| matched.limits).filter_map(|limit| limit.reserve).min()
+    }
+
+    /// How much the rules say that the request matters: the first that is enforced and does not say `normal`. `None` if all
+    /// do.
+    #[must_use]
+    pub fn priority(&self) -> Option<Priority> {
+        let enforced = self.rules.iter().filter(|matched| matched.mode == Mode::Enforce);
+        enforced.map(|matched| matched.rule.priority).find(|priority| *priority != Priority::Normal)
+    }
+
+    /// The limits whose costs are settled by what the response says, and where it says it.
+    pub fn settled(&self) -> impl Iterator<Item = (&RuleId, &Arc<Settle>)> {
+        let limits = self.rules.iter().flat_map(|matched| matched.limits);
+        limits.filter_map(|limit| Some((&limit.id, limit.settle.as_ref()?)))
+    }
 }
 
 impl RuleSet {
@@ -304,11 +335,15 @@ impl Cost {
         match self {
             Cost::Fixed(cost) => *cost,
             Cost::Hits => request.facts.hits().unwrap_or(1),
-            Cost::Said { by, otherwise } => {
-                let said = request.fact(by).and_then(|text| text.trim().parse::<u64>().ok());
+            Cost::Said { by, times, otherwise } => {
+                let said = match by {
+                    CostSource::Fact(fact) => request.fact(fact),
+                    CostSource::Body(path) => request.facts.body(path),
+                };
+                let said = said.and_then(|text| text.trim().parse::<u64>().ok());
                 // Whoever sends a request cannot make it free.
                 let least = if by.is_unverified() { 1 } else { 0 };
-                said.map_or(*otherwise, |cost| cost.max(least))
+                said.map_or(*otherwise, |number| number.saturating_mul(*times).max(least))
             }
             Cost::ByPath { paths, otherwise } => {
                 let found = paths.iter().find(|(path, _)| path.matches(&request.path));

@@ -26,6 +26,7 @@ mod checks;
 pub mod envoy;
 mod explain;
 mod fact_name;
+mod field;
 mod index;
 mod keying;
 mod load;
@@ -41,21 +42,24 @@ mod rule;
 #[cfg(feature = "schema")]
 mod schema;
 mod secret;
+mod settle;
 mod shown;
 mod switches;
 mod tiers;
 
 pub use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
 pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart};
+pub use field::{FieldPath, FieldPathError};
 pub use load::{Loaded, load, rules_files};
 pub use matching::{Granted, Matched, MatchedRule};
 pub use named::NoSuchKey;
 pub use one::Whom;
 pub use path::normalize;
-pub use rule::{Mode, OnMissingKey, OnStoreFailure, Priority, Rule};
+pub use rule::{Mode, OnMissingKey, OnStoreFailure, Priority, PriorityError, Rule};
 #[cfg(feature = "schema")]
 pub use schema::schema;
 pub use secret::Secret;
+pub use settle::{Settle, SettleSource, SettleTerm};
 pub use shown::{KeyPartName, LimitName, ShownRule};
 pub use switches::Switches;
 
@@ -84,12 +88,15 @@ struct Written {
     index: Index,
     tiers: Tiers,
     domains: Domains,
+    /// Whether any rule looks into the bodies of requests.
+    reads_bodies: bool,
 }
 
 impl RuleSet {
     fn new(rules: Vec<Rule>, mut tiers: Tiers, domains: Domains) -> RuleSet {
         tiers.learn(&rules);
-        let written = Written { index: Index::new(&rules), rules, tiers, domains };
+        let reads_bodies = rules.iter().flat_map(|rule| rule.limits.all()).any(|limit| limit.cost.field().is_some());
+        let written = Written { index: Index::new(&rules), rules, tiers, domains, reads_bodies };
         let modes = written.modes(&Switches::new());
         RuleSet { written: Arc::new(written), modes, switches: Arc::default(), secret: Secret::default() }
     }
@@ -104,6 +111,12 @@ impl RuleSet {
     #[must_use]
     pub const fn secret(&self) -> &Secret {
         &self.secret
+    }
+
+    /// Whether any rule looks into the bodies of requests: [`Matched::fields`] says what for.
+    #[must_use]
+    pub fn reads_bodies(&self) -> bool {
+        self.written.reads_bodies
     }
 
     /// The rules, in the order in which they are written.

@@ -44,7 +44,8 @@ impl RuleSet {
             Whom::User => vec![KeyPart::of(FactName::User)],
             Whom::ApiKey => vec![KeyPart::of(FactName::ApiKey)],
         };
-        let limit = RuleLimit { id: RuleId::new(id), limit, cost: Cost::Fixed(1), reserve: None, share: None };
+        let limit =
+            RuleLimit { id: RuleId::new(id), limit, cost: Cost::Fixed(1), reserve: None, settle: None, share: None };
         let rule = Rule {
             id: id.into(),
             place: Place { file: "(no file)".into(), line: 1, column: 1 },

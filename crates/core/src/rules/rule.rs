@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -10,9 +11,11 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::fact_name::FactName;
+use super::field::FieldPath;
 use super::keying::override_name;
 use super::pattern::Pattern;
 use super::route::PathPattern;
+use super::settle::Settle;
 use crate::key::RuleId;
 use crate::limit::Limit;
 use crate::notation::write_span;
@@ -146,6 +149,35 @@ pub enum Priority {
     High,
     /// Served as long as anything is.
     Critical,
+}
+
+/// Text that is not a priority.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a priority is `critical`, `high`, `normal` or `low`")]
+pub struct PriorityError;
+
+impl Priority {
+    /// The word for it, as in rules and headers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Priority::Low => "low",
+            Priority::Normal => "normal",
+            Priority::High => "high",
+            Priority::Critical => "critical",
+        }
+    }
+}
+
+impl FromStr for Priority {
+    type Err = PriorityError;
+
+    /// Reads the word in any case.
+    fn from_str(text: &str) -> Result<Priority, PriorityError> {
+        let all = [Priority::Low, Priority::Normal, Priority::High, Priority::Critical];
+        let is_word = |priority: &Priority| text.trim().eq_ignore_ascii_case(priority.as_str());
+        all.into_iter().find(is_word).ok_or(PriorityError)
+    }
 }
 
 /// What a request must be for a rule to govern it: all of these.
@@ -284,6 +316,8 @@ pub(super) struct RuleLimit {
     pub(super) cost: Cost,
     /// For how long the cost stays open to be settled.
     pub(super) reserve: Option<Micros>,
+    /// Where the response says what it really was.
+    pub(super) settle: Option<Arc<Settle>>,
     /// What this process may decide by itself while the store is away, if the rule's policy says that it does.
     pub(super) share: Option<Limit>,
 }
@@ -292,9 +326,10 @@ pub(super) struct RuleLimit {
 #[derive(Clone, Debug)]
 pub(super) enum Cost {
     Fixed(u64),
-    /// What a fact says; this much if it is missing or no number.
+    /// What the request says, times a price; this much if it is missing or no number.
     Said {
-        by: FactName,
+        by: CostSource,
+        times: u64,
         otherwise: u64,
     },
     /// What the protocol says; one if it does not.
@@ -304,4 +339,51 @@ pub(super) enum Cost {
         paths: Vec<(PathPattern, u64)>,
         otherwise: u64,
     },
+}
+
+impl Cost {
+    /// What in the request says it, for people.
+    pub(super) fn said_by(&self) -> Option<String> {
+        match self {
+            Cost::Said { by, times: 1, .. } => Some(by.to_string()),
+            Cost::Said { by, times, .. } => Some(format!("{times} × {by}")),
+            Cost::Hits => Some("hits".to_owned()),
+            Cost::Fixed(_) | Cost::ByPath { .. } => None,
+        }
+    }
+
+    /// The field of the request's body that says it.
+    pub(super) const fn field(&self) -> Option<&FieldPath> {
+        match self {
+            Cost::Said { by: CostSource::Body(path), .. } => Some(path),
+            Cost::Said { by: CostSource::Fact(_), .. } | Cost::Fixed(_) | Cost::Hits | Cost::ByPath { .. } => None,
+        }
+    }
+}
+
+/// What says how much a request costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CostSource {
+    Fact(FactName),
+    /// A field of its JSON body.
+    Body(FieldPath),
+}
+
+impl CostSource {
+    /// Whether anyone can send what they like there.
+    pub(super) const fn is_unverified(&self) -> bool {
+        match self {
+            CostSource::Fact(fact) => fact.is_unverified(),
+            CostSource::Body(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for CostSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CostSource::Fact(fact) => fact.fmt(f),
+            CostSource::Body(path) => write!(f, "body:{path}"),
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! `limit`, `limits`, `cost` and `reserve`: what a rule takes, and from what.
 
+use tidegate_core::rules::SettleSource;
 use tidegate_core::{Micros, Request};
 
 use crate::support::{charges, get, rule};
@@ -89,6 +90,52 @@ fn each_limit_may_have_its_own_cost_and_reserve() {
     let matched = rules.matching(&request);
     let reserves: Vec<_> = matched.charges().map(|charge| charge.reserve).collect();
     assert_eq!(reserves, [None, Some(Micros::from_secs(120)), None]);
+}
+
+#[test]
+fn a_cost_may_stand_in_the_body_and_have_a_price() {
+    let rules = rule(
+        "limits: [{ name: tokens, limit: 100000/min, cost: { from: 'body:max_tokens', otherwise: 500 } },
+         { name: money, limit: fixed 100000/day, cost: { from: 'body:max_tokens', times: 15, otherwise: 700 } }]",
+    );
+    assert!(rules.reads_bodies() && !rule("limit: 9/s").reads_bodies());
+    let of = |request: &Request| {
+        charges(&rules, request).iter().map(|charge| charge.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&get("/").body("max_tokens", "1200")), ["1200", "18000"]);
+    assert_eq!(of(&get("/").body("max_tokens", "0")), ["1", "1"], "nobody makes his own request free");
+    assert_eq!(of(&get("/").body("max_tokens", &u64::MAX.to_string()))[1], u64::MAX.to_string());
+    for none in
+        [get("/"), get("/").body("max_tokens", "-1"), get("/").body("max_tokens", "1.5"), get("/").body("max", "7")]
+    {
+        assert_eq!(of(&none), ["500", "700"]);
+    }
+    let request = get("/");
+    let matched = rules.matching(&request);
+    assert_eq!(matched.fields().map(ToString::to_string).collect::<Vec<_>>(), ["max_tokens", "max_tokens"]);
+}
+
+#[test]
+fn a_cost_is_settled_where_the_rule_says() {
+    let rules = rule(
+        "limits: [9/s, { name: total, limit: 900/s, settle: 'body:usage.total_tokens', reserve: 2min },
+         { name: sum, limit: 900/s, settle: ['body:in', 'header:X-Out'] },
+         { name: money, limit: 900/s, settle: { 'body:in': 3, 'body:out': 15 } }]",
+    );
+    let request = get("/");
+    let matched = rules.matching(&request);
+    let settled: Vec<_> = matched.settled().map(|(limit, settle)| format!("{limit}: {settle}")).collect();
+    assert_eq!(
+        settled,
+        ["r/total: body:usage.total_tokens", "r/sum: body:in + header:x-out", "r/money: 3 × body:in + 15 × body:out"]
+    );
+    // What is settled is reserved, for ten minutes if nothing else is said.
+    let reserves: Vec<_> = matched.charges().map(|charge| charge.reserve).collect();
+    assert_eq!(reserves, [None, Some(120), Some(600), Some(600)].map(|secs| secs.map(Micros::from_secs)));
+    let (_, money) = matched.settled().last().unwrap();
+    assert_eq!(money.cost(|_| Some("2")), Some(36));
+    let only_out = |source: &SettleSource| (source.to_string() == "body:out").then_some("2");
+    assert_eq!((money.cost(only_out), money.cost(|_| None::<&str>)), (Some(30), None));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use crate::support::{compare, findings, mistakes};
 
 const IDS: &str = "write 1 to 100 letters, digits, `-`, `_`, `.` or `:`";
+const FIELDS: &str = "write 1 to 8 keys of at most 64 bytes each with dots between, such as `usage.total_tokens`";
+const PLACES: &str = "write `body:usage.total_tokens` or `header:X-Tokens-Used`, a list of such places to add up, or a map of them with what each unit costs";
 
 /// What is written as the rule `r` from line 2, column 3 on, and what is said of it.
 fn in_a_rule() -> Vec<(&'static str, String)> {
@@ -46,11 +48,28 @@ fn in_a_rule() -> Vec<(&'static str, String)> {
         ("id: r\n  limit: 1/s\n  cost: 1.5", "4:9 [1.5] `cost` is `1.5` where a whole number is wanted; write one such as 20 or 1_000".into()),
         (
             "id: r\n  limit: 1/s\n  cost: much",
-            "4:9 [much] `much` says no cost; write a number, `hits`, `header:NAME`, `query:NAME`, `claim:NAME`, `descriptor:NAME` or `{ paths: { /search: 5 } }`".into(),
+            "4:9 [much] `much` says no cost; write a number, `hits`, `header:NAME`, `query:NAME`, `claim:NAME`, `descriptor:NAME`, `body:FIELD` or `{ paths: { /search: 5 } }`".into(),
         ),
         (
             "id: r\n  limit: 1/s\n  cost: {}",
             "4:9 [{] `cost` needs one of `from` and `paths`; write `{ from: header:X-Cost, otherwise: 10 }` or `{ paths: { /search: 5 } }`".into(),
+        ),
+        (
+            "id: r\n  limit: 1/s\n  cost: { paths: { /a: 5 }, times: 2 }",
+            "4:9 [{] `times` says nothing beside `paths`; remove it: each path has its own cost".into(),
+        ),
+        ("id: r\n  limit: 1/s\n  cost: 'body:a..b'", format!("4:9 ['body:a..b'] `a..b` is not the path of a field; {FIELDS}")),
+        ("id: r\n  limit: { limit: 1/s, settle: body }", format!("3:32 [body] `body` is no place in a response; {PLACES}")),
+        ("id: r\n  limit: { limit: 1/s, settle: query:n }", format!("3:32 [query:n] `query:n` is no place in a response; {PLACES}")),
+        ("id: r\n  limit: { limit: 1/s, settle: [] }", format!("3:32 [[] `settle` names no place in the response; {PLACES}")),
+        ("id: r\n  limit: { limit: 1/s, settle: [body:a b] }", format!("3:33 [body:a b] `a b` is not the path of a field; {FIELDS}")),
+        (
+            "id: r\n  limit:\n    limit: 1/s\n    settle: { body:n: dear }",
+            "5:23 [dear] the price of `body:n` is `dear` where a whole number is wanted; write one such as 20 or 1_000".into(),
+        ),
+        (
+            "id: r\n  limit: { slots: 5, settle: body:n }",
+            "3:30 [body:n] `concurrent 5 ttl 1min` is not settled; remove `settle`: slots come back when the response ends, and a place in a queue is no cost".into(),
         ),
         ("id: r\n  limit: 1/s\n  cost: { paths: { a: 5 } }", "4:20 [a] `a` is not a path pattern; a path begins with `/`".into()),
         ("id: r\n  preset: logn", "3:11 [logn] a preset cannot be `logn`; did you mean `login`?".into()),

@@ -14,6 +14,7 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate explain rules.yaml --request 'POST /login' --ip 203.0.113.7
   tidegate explain rules/ --request 'GET /search?q=tea' --header 'X-Env: prod' --user ann
+  tidegate explain rules/ --request 'POST /v1/chat/completions' --api-key k_7f3a --body max_tokens=500
   tidegate explain envoy.yaml --request 'GET /' --descriptor remote_address=203.0.113.7 --hits 5
 
 Nothing is counted: the request is made up, and no store is asked.";
@@ -162,8 +163,14 @@ fn labelled(label: &str, value: &str) -> String {
 
 fn limit_line(limit: &ShownLimit) -> String {
     let mut line = format!("{}, cost {}", limit.limit, limit.cost);
+    if let Some(from) = &limit.cost_from {
+        line.push_str(&format!(" by {from}"));
+    }
     if let Some(reserve) = &limit.reserve {
         line.push_str(&format!(", to be settled within {reserve}"));
+    }
+    if let Some(settle) = &limit.settle {
+        line.push_str(&format!(" at the response's {settle}"));
     }
     if limit.cost > limit.capacity {
         line.push_str(&format!(": always denied, since it holds {} at most", limit.capacity));

@@ -48,6 +48,10 @@ pub(super) struct RequestArgs {
     #[arg(long = "descriptor", value_name = "KEY=VALUE", value_parser = pair)]
     descriptor: Vec<Pair>,
 
+    /// A number in the JSON body, by its path: max_tokens=500 or options.max=500. May be given several times.
+    #[arg(long = "body", value_name = "FIELD=NUMBER", value_parser = pair)]
+    body: Vec<Pair>,
+
     /// How much the request says it costs, where its protocol has a place for that.
     #[arg(long, value_name = "N")]
     hits: Option<u64>,
@@ -81,6 +85,7 @@ impl RequestArgs {
         request = self.tier.iter().fold(request, |request, tier| request.tier(tier));
         request = self.cookies.iter().fold(request, |request, pair| request.cookie(&pair.name, &pair.value));
         request = self.claims.iter().fold(request, |request, pair| request.claim(&pair.name, &pair.value));
+        request = self.body.iter().fold(request, |request, pair| request.body(&pair.name, &pair.value));
         self.descriptor.iter().fold(request, |request, pair| request.descriptor(&pair.name, &pair.value))
     }
 }

@@ -3,10 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod axum;
+mod budgets;
 mod deciding;
 mod distant;
 mod giving_back;
 mod hyper;
+mod priorities;
+mod redis;
 mod shaping;
 mod support;
 mod tonic;
+mod unserved;
+mod upgrades;

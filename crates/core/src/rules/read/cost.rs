@@ -1,21 +1,22 @@
 //! `cost`: how much a request takes from a limit.
 
+use super::settle;
 use crate::limit::Limit;
 use crate::rules::fact_name::FactName;
 use crate::rules::route::PathPattern;
-use crate::rules::rule::Cost;
+use crate::rules::rule::{Cost, CostSource};
 use crate::yaml::{Node, Position, Reader, Value};
 
 /// The fields of a cost.
-pub(in crate::rules) const COST: [&str; 3] = ["from", "paths", "otherwise"];
+pub(in crate::rules) const COST: [&str; 4] = ["from", "times", "paths", "otherwise"];
 
-const COSTS: &str = "write a number, `hits`, `header:NAME`, `query:NAME`, `claim:NAME`, `descriptor:NAME` or `{ paths: { /search: 5 } }`";
+const COSTS: &str = "write a number, `hits`, `header:NAME`, `query:NAME`, `claim:NAME`, `descriptor:NAME`, `body:FIELD` or `{ paths: { /search: 5 } }`";
 
 pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
     match &node.value {
         Value::Integer(_) | Value::Float(_) => reader.count(node, "`cost`").map(Cost::Fixed),
         Value::Map(_) => mapped(reader, node),
-        _ => said(reader, node, 1),
+        _ => said(reader, node, 1, 1),
     }
 }
 
@@ -25,9 +26,17 @@ fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
         Some(node) => reader.count(node, "`otherwise`")?,
         None => 1,
     };
+    let times = match fields.get("times") {
+        Some(node) => Some(reader.count(node, "`times`")?),
+        None => None,
+    };
     match (fields.get("from"), fields.get("paths")) {
-        (Some(from), None) => said(reader, from, otherwise),
-        (None, Some(paths)) => by_path(reader, paths, otherwise),
+        (Some(from), None) => said(reader, from, times.unwrap_or(1), otherwise),
+        (None, Some(paths)) if times.is_none() => by_path(reader, paths, otherwise),
+        (None, Some(_)) => {
+            reader.error(node.at, "`times` says nothing beside `paths`", "remove it: each path has its own cost");
+            None
+        }
         _ if !fields.understood => None,
         _ => {
             let help = "write `{ from: header:X-Cost, otherwise: 10 }` or `{ paths: { /search: 5 } }`";
@@ -37,13 +46,17 @@ fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
     }
 }
 
-fn said(reader: &mut Reader<'_>, node: &Node, otherwise: u64) -> Option<Cost> {
+fn said(reader: &mut Reader<'_>, node: &Node, times: u64, otherwise: u64) -> Option<Cost> {
     let text = reader.text(node, "`cost`")?;
     if text == "hits" {
         return Some(Cost::Hits);
     }
+    if let Some(path) = text.strip_prefix("body:") {
+        let by = CostSource::Body(settle::field(reader, node.at, path.trim())?);
+        return Some(Cost::Said { by, times, otherwise });
+    }
     match FactName::parse(&text).filter(FactName::is_named) {
-        Some(by) => Some(Cost::Said { by, otherwise }),
+        Some(by) => Some(Cost::Said { by: CostSource::Fact(by), times, otherwise }),
         None => {
             reader.error(node.at, format_args!("`{text}` says no cost"), COSTS);
             None

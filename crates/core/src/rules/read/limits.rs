@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::{cost, is_name, long_form, overrides, span_of};
+use super::{cost, is_name, long_form, overrides, settle, span_of};
 use crate::key::RuleId;
 use crate::rules::presets::Preset;
 use crate::rules::rule::{Cost, KeyPart, Limits, RuleLimit};
 use crate::yaml::{Fields, Node, Reader, Value};
 
 /// The fields of a limit: its own, and those of the long form.
-pub(in crate::rules) const LIMIT: [&str; 14] = [
+pub(in crate::rules) const LIMIT: [&str; 15] = [
     "name",
     "cost",
     "reserve",
+    "settle",
     "algorithm",
     "rate",
     "limit",
@@ -44,7 +45,14 @@ pub(super) fn read(
             limits.default = preset.map(|preset| {
                 let limit = preset.limit();
                 cost::check(reader, fields.at, &limit, &cost);
-                vec![RuleLimit { id: RuleId::new(rule), limit, cost: cost.clone(), reserve: None, share: None }]
+                vec![RuleLimit {
+                    id: RuleId::new(rule),
+                    limit,
+                    cost: cost.clone(),
+                    reserve: None,
+                    settle: None,
+                    share: None,
+                }]
             });
         }
     }
@@ -111,7 +119,7 @@ pub(super) fn several(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &C
 const MOST_LIMITS: usize = 16;
 
 fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Option<String>, RuleLimit)> {
-    let (mut name, mut of_cost, mut reserve) = (None, default_cost.clone(), None);
+    let (mut name, mut of_cost, mut reserve, mut settled) = (None, default_cost.clone(), None, None);
     let limit = if let Value::Map(_) = node.value {
         let fields = reader.fields(node, "a limit", &LIMIT)?;
         name = fields.get("name").and_then(|node| limit_name(reader, node));
@@ -121,12 +129,17 @@ fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Opt
         if let Some(node) = fields.get("reserve") {
             reserve = Some(span_of(reader, node, "`reserve`")?);
         }
-        long_form::read(reader, &fields)?
+        let limit = long_form::read(reader, &fields)?;
+        if let Some(node) = fields.get("settle") {
+            settled = Some(settle::read(reader, node, &limit)?);
+            reserve = reserve.or(Some(settle::DEFAULT_RESERVE));
+        }
+        limit
     } else {
         reader.limit(node)?
     };
     cost::check(reader, node.at, &limit, &of_cost);
-    Some((name, RuleLimit { id: RuleId::new(""), limit, cost: of_cost, reserve, share: None }))
+    Some((name, RuleLimit { id: RuleId::new(""), limit, cost: of_cost, reserve, settle: settled, share: None }))
 }
 
 fn limit_name(reader: &mut Reader<'_>, node: &Node) -> Option<String> {

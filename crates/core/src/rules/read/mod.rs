@@ -7,6 +7,7 @@ pub(super) mod keys;
 pub(super) mod limits;
 mod long_form;
 mod overrides;
+mod settle;
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 
 use super::optional;
-use super::value::{CostFact, Count, Id, Notation, Span, Text};
+use super::value::{CostFact, Count, Id, Notation, SettleFact, Span, Text};
 
 /// A limit, several that must all admit, or `unlimited`.
 #[derive(JsonSchema)]
@@ -36,6 +36,8 @@ pub(super) struct SpelledOut {
     cost: Cost,
     /// For how long the cost stays open to be settled at what it really was, such as `2min`.
     reserve: Span,
+    /// Where the response says what the request really cost: one place, several to add up, or places with what each unit costs.
+    settle: Settle,
     /// The limit in its short notation; or, with `algorithm`, how much a window admits.
     limit: Text,
     /// The algorithm. A token bucket, if left out.
@@ -98,8 +100,23 @@ pub(super) enum Cost {
 pub(super) struct CostBy {
     /// What says the cost.
     from: CostFact,
+    /// What each unit that `from` says costs. One, if left out.
+    times: u64,
     /// The cost if nothing here says it. One, if left out.
     otherwise: u64,
     /// Costs by path pattern; the first that matches counts.
     paths: BTreeMap<String, u64>,
 }
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+pub(super) enum Settle {
+    One(SettleFact),
+    Sum(#[schemars(length(min = 1))] Vec<SettleFact>),
+    Priced(Prices),
+}
+
+/// Places in the response, and what each unit there costs.
+#[derive(JsonSchema)]
+#[schemars(transparent, extend("minProperties" = 1, "propertyNames" = { "pattern": "^(body|header):.*\\S.*$" }))]
+pub(super) struct Prices(BTreeMap<String, u64>);

@@ -115,7 +115,7 @@ fn everything_that_can_be_written_is_described() {
     }
 }
 
-const GOOD: [&str; 8] = [
+const GOOD: [&str; 9] = [
     "rules:\n",
     "tiers: { default: free }",
     "rules: [{ id: a, limit: 20/s burst 50 }]",
@@ -174,11 +174,22 @@ rules:
     on_store_failure: { allow_for: 30s }
     store_deadline: 50ms
 ",
+    "
+rules:
+  - id: model
+    limits:
+      - { name: tokens, limit: 100_000/min, cost: body:max_tokens, settle: body:usage.total_tokens }
+      - { name: sum, limit: 100_000/min, settle: ['body:usage.input_tokens', 'body:usage.output_tokens'], reserve: 2min }
+      - name: money
+        limit: fixed 5_000_000/day
+        cost: { from: body:max_tokens, times: 15, otherwise: 2_000 }
+        settle: { body:usage.prompt_tokens: 3, body:usage.completion_tokens: 15, header:X-Extra: 1 }
+",
     "rules: [{ id: a, limit: shaper 10/s queue 50, cost: hits, on_store_failure: deny, replaces: [] }]",
     "rules: [{ id: a, key: [address, { address: { ipv6: 48 } }], limit: 5/s, cost: 3, mode: off }]",
 ];
 
-const BAD: [&str; 29] = [
+const BAD: [&str; 33] = [
     "{}",
     "[]",
     "rule: []",
@@ -198,6 +209,10 @@ const BAD: [&str; 29] = [
     "rules: [{ id: a, limit: 5/s, stop: 1 }]",
     "rules: [{ id: a, limit: 5/s, cost: -1 }]",
     "rules: [{ id: a, limit: 5/s, cost: { otherwise: 1 } }]",
+    "rules: [{ id: a, limit: { limit: 5/s, settle: usage } }]",
+    "rules: [{ id: a, limit: { limit: 5/s, settle: [] } }]",
+    "rules: [{ id: a, limit: { limit: 5/s, settle: {} } }]",
+    "rules: [{ id: a, limit: { limit: 5/s, settle: { 'usage': 5 } } }]",
     "rules: [{ id: a, limit: 5/s, key: ip }]",
     "rules: [{ id: a, limit: 5/s, key: { address: { ipv4: 33 } } }]",
     "rules: [{ id: a, limit: 5/s, match: { paths: /x } }]",

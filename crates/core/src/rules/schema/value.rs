@@ -52,10 +52,17 @@ scalars! {
     };
     /// What says a cost.
     CostFact: {
-        "description": "`hits` (what the protocol says) or a fact, such as `header:X-Cost`.",
+        "description": "`hits` (what the protocol says), a fact such as `header:X-Cost`, or a field of the JSON body such as `body:max_tokens`.",
         "type": "string",
-        "pattern": "^(hits|(header|query|cookie|claim|descriptor):.*\\S.*)$",
-        "examples": ["hits", "header:X-Cost", "query:limit"]
+        "pattern": "^(hits|(header|query|cookie|claim|descriptor|body):.*\\S.*)$",
+        "examples": ["hits", "header:X-Cost", "query:limit", "body:max_tokens"]
+    };
+    /// Where a response says what its request really cost.
+    SettleFact: {
+        "description": "A field of a JSON body or of the events of a stream, or a header.",
+        "type": "string",
+        "pattern": "^(body|header):.*\\S.*$",
+        "examples": ["body:usage.total_tokens", "header:X-Tokens-Used"]
     };
     /// A limit in its short notation.
     Notation: {

@@ -1,0 +1,88 @@
+//! Giving back what was charged for a request that never happened.
+
+use super::{Limiter, Ruling, charges};
+use crate::charge::Charge;
+use crate::clock::Clock;
+use crate::key::{Key, RuleId};
+use crate::limit::Limit;
+use crate::limiter::DecidedBy;
+use crate::rules::Matched;
+use crate::store::{Adjustment, Store, StoreError};
+use crate::time::Timestamp;
+
+/// What a request was charged for good: all that it took, but for what it has receipts of.
+///
+/// Whoever keeps it can [give it back](Limiter::refund) if it turns out that the request never happened.
+#[derive(Clone, Debug, Default)]
+pub struct Spent(Vec<Taken>);
+
+/// What was taken of one key.
+#[derive(Clone, Debug)]
+struct Taken {
+    rule: RuleId,
+    key: Key<'static>,
+    limit: Limit,
+    cost: u64,
+    /// From when on nothing of it counts any more.
+    gone: Timestamp,
+}
+
+impl Spent {
+    /// What a request took that was decided at `now`, from within [`Limiter::check_noting`]. What was decided without the store is not in it: `allow` counts
+    /// nothing, and what this process admits by its own share it tells the store of as admitted.
+    #[must_use]
+    pub fn by(matched: &Matched<'_, '_>, ruling: &Ruling, now: Timestamp) -> Spent {
+        if !ruling.is_allowed() {
+            return Spent::default();
+        }
+        let taken = charges(matched, false).zip(&ruling.ruled).filter(|(charge, ruled)| {
+            let is_final = charge.cost > 0 && !charge.is_held();
+            is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store
+        });
+        let taken = taken.map(|(charge, ruled)| Taken {
+            rule: charge.rule.clone(),
+            key: charge.key.clone().into_owned(),
+            limit: *charge.limit,
+            cost: charge.cost,
+            gone: now + ruled.decision.reset_after,
+        });
+        Spent(taken.collect())
+    }
+
+    /// Whether there is nothing to give back.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<S: Store, C: Clock> Limiter<S, C> {
+    /// Gives back what a request has spent, key by key, as far as it still counts: of a window that has passed, nothing.
+    ///
+    /// ```
+    /// # use tidegate_core::rules::RuleSet;
+    /// # use tidegate_core::{Clock, Limiter, MemoryStore, Request, Spent};
+    /// # async fn refund() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, key: user, limit: fixed 2/day }]")?;
+    /// let limiter = Limiter::new(rules.rules, MemoryStore::new());
+    /// let request = Request::new("GET", "/").user("alice");
+    /// let now = limiter.clock().now();
+    /// let (ruling, spent) = limiter.check_noting(&request, |matched, ruling| Spent::by(matched, ruling, now)).await;
+    /// assert_eq!(ruling.ruled[0].decision.remaining, 1);
+    /// limiter.refund(spent).await?;
+    /// assert_eq!(limiter.peek(&request).await.ruled[0].decision.remaining, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the store fails. What it was not told of by then stays spent: trying again could give back twice.
+    pub async fn refund(&self, spent: Spent) -> Result<(), StoreError> {
+        let now = self.now();
+        for taken in spent.0.iter().filter(|taken| taken.gone > now) {
+            let charge = Charge::new(&taken.rule, &taken.key, &taken.limit).cost(taken.cost);
+            self.noted(self.store.adjust(&charge, Adjustment::Credit).await)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! Paths of keys, as a tree.
+
+use tidegate_core::rules::FieldPath;
+
+/// A place in an object that leads to a field, or is one.
+#[derive(Debug)]
+pub(super) struct Node {
+    key: Box<[u8]>,
+    parent: usize,
+    children: Vec<usize>,
+    /// The number of the field that this is.
+    pub(super) field: Option<usize>,
+}
+
+/// All paths, by their keys. Node 0 is the outermost object.
+#[derive(Debug)]
+pub(super) struct Tree {
+    nodes: Vec<Node>,
+    longest_key: usize,
+}
+
+impl Tree {
+    pub(super) fn new(paths: &[FieldPath]) -> Tree {
+        let root = Node { key: Box::default(), parent: 0, children: Vec::new(), field: None };
+        let mut tree = Tree { nodes: vec![root], longest_key: 0 };
+        for (number, path) in paths.iter().enumerate() {
+            let node = path.keys().fold(0, |at, key| tree.child_or_new(at, key.as_bytes()));
+            tree.nodes[node].field.get_or_insert(number);
+        }
+        tree
+    }
+
+    fn child_or_new(&mut self, parent: usize, key: &[u8]) -> usize {
+        self.longest_key = self.longest_key.max(key.len());
+        if let Some(known) = self.child(parent, key) {
+            return known;
+        }
+        let child = self.nodes.len();
+        self.nodes.push(Node { key: key.into(), parent, children: Vec::new(), field: None });
+        self.nodes[parent].children.push(child);
+        child
+    }
+
+    pub(super) fn node(&self, node: usize) -> &Node {
+        &self.nodes[node]
+    }
+
+    pub(super) fn child(&self, of: usize, key: &[u8]) -> Option<usize> {
+        self.nodes[of].children.iter().copied().find(|&child| *self.nodes[child].key == *key)
+    }
+
+    /// The object around this one; `None` if there is none.
+    pub(super) fn parent(&self, of: usize) -> Option<usize> {
+        (of != 0).then(|| self.nodes[of].parent)
+    }
+
+    pub(super) fn is_leaf(&self, node: usize) -> bool {
+        self.nodes[node].children.is_empty()
+    }
+
+    /// The fields at or under a node.
+    pub(super) fn each_field(&self, under: usize, see: &mut impl FnMut(usize)) {
+        self.nodes[under].field.into_iter().for_each(&mut *see);
+        for &child in &self.nodes[under].children {
+            self.each_field(child, see);
+        }
+    }
+
+    /// How long a key that is looked for can be when each of its characters is escaped.
+    pub(super) const fn longest_written_key(&self) -> usize {
+        6 * self.longest_key
+    }
+}

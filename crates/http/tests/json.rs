@@ -1,0 +1,227 @@
+//! Finding numbers in JSON that comes in pieces: whatever the pieces, and as serde_json finds them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
+
+use proptest::prelude::*;
+use serde_json::{Map, Value};
+use tidegate_core::rules::FieldPath;
+use tidegate_http::{EventFinder, FieldFinder};
+
+fn paths() -> Vec<FieldPath> {
+    ["n", "a.n", "a.b.n", "a.b", "usage.total_tokens", "é"].map(|path| path.parse().unwrap()).to_vec()
+}
+
+/// What stands in each path, as the numbers' text.
+fn by_serde(value: &Value) -> Vec<Option<String>> {
+    let at = |path: &FieldPath| path.keys().try_fold(value, |value, key| value.as_object()?.get(key)).cloned();
+    paths().iter().map(|path| at(path).filter(Value::is_number).map(|number| number.to_string())).collect()
+}
+
+/// The same by the finder, fed in pieces that end at these bytes.
+fn by_finder(text: &[u8], cuts: &[usize]) -> Vec<Option<String>> {
+    let mut finder = FieldFinder::new(&paths());
+    pieces(text, cuts).for_each(|piece| finder.feed(piece));
+    (0..paths().len()).map(|field| finder.found(field).map(str::to_owned)).collect()
+}
+
+fn pieces<'t>(text: &'t [u8], cuts: &[usize]) -> impl Iterator<Item = &'t [u8]> {
+    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (text.len() + 1)).collect();
+    cuts.extend([0, text.len()]);
+    cuts.sort_unstable();
+    (1..cuts.len()).map(move |end| &text[cuts[end - 1]..cuts[end]])
+}
+
+fn key() -> impl Strategy<Value = String> {
+    prop_oneof![
+        6 => prop::sample::select(vec!["n", "a", "b", "usage", "total_tokens", "é"]).prop_map(str::to_owned),
+        1 => any::<String>(),
+        1 => prop::sample::select(vec!["", "\"", "\\", "a.n", "}", "{\"n\":1}"]).prop_map(str::to_owned),
+    ]
+}
+
+fn json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+        Just(Value::from("{\"n\": 1, \"a\": [")),
+    ];
+    let deeper = |inner: BoxedStrategy<Value>| {
+        prop_oneof![
+            3 => prop::collection::vec((key(), inner.clone()), 0..5)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect::<Map<_, _>>())),
+            1 => prop::collection::vec(inner, 0..4).prop_map(Value::from),
+        ]
+    };
+    leaf.prop_recursive(5, 60, 5, move |inner| deeper(inner.boxed()))
+}
+
+fn object() -> impl Strategy<Value = Value> {
+    prop::collection::vec((key(), json()), 0..6).prop_map(|fields| Value::Object(fields.into_iter().collect()))
+}
+
+proptest! {
+    #[test]
+    fn any_pieces_of_any_object_give_what_serde_finds(
+        object in object(), pretty: bool, cuts in prop::collection::vec(any::<usize>(), 0..12),
+    ) {
+        let text = if pretty { serde_json::to_vec_pretty(&object) } else { serde_json::to_vec(&object) }.unwrap();
+        prop_assert_eq!(by_finder(&text, &cuts), by_serde(&object));
+        let each: Vec<usize> = (0..text.len()).collect();
+        prop_assert_eq!(by_finder(&text, &each), by_serde(&object), "byte by byte");
+    }
+
+    /// Fields that come twice, which no map can hold.
+    #[test]
+    fn of_a_field_that_comes_twice_the_last_counts(
+        fields in prop::collection::vec((key(), json()), 0..8), cuts in prop::collection::vec(any::<usize>(), 0..4),
+    ) {
+        let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{}: {value}", Value::from(&**key))).collect();
+        let text = format!("{{{}}}", fields.join(" , "));
+        let object: Value = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(by_finder(text.as_bytes(), &cuts), by_serde(&object), "{}", text);
+    }
+
+    #[test]
+    fn of_several_objects_the_last_number_counts(
+        objects in prop::collection::vec(object(), 1..5), cuts in prop::collection::vec(any::<usize>(), 0..4),
+    ) {
+        let lines: String = objects.iter().map(|object| format!("{object}\n")).collect();
+        let each = objects.iter().map(by_serde);
+        let last = each.reduce(|sum, next| next.into_iter().zip(sum).map(|(next, before)| next.or(before)).collect());
+        prop_assert_eq!(by_finder(lines.as_bytes(), &cuts), last.unwrap());
+    }
+
+    /// The same objects as the data of events, with other lines between and any kind of line ends.
+    #[test]
+    fn of_several_events_the_last_number_counts(
+        objects in prop::collection::vec((object(), any::<bool>(), any::<bool>()), 1..5),
+        end in prop::sample::select(vec!["\n", "\r\n", "\r"]),
+        cuts in prop::collection::vec(any::<usize>(), 0..6),
+    ) {
+        let mut text = String::new();
+        for (object, pretty, named) in &objects {
+            let json = if *pretty { serde_json::to_string_pretty(object) } else { serde_json::to_string(object) }.unwrap();
+            if *named {
+                text += &format!("event: data: 7{end}: a comment{end}database: {{\"n\": 7}}{end}");
+            }
+            for line in json.lines() {
+                text += &format!("data:{}{line}{end}", if *named { " " } else { "" });
+            }
+            text += end;
+        }
+        let last = objects.iter().map(|(object, ..)| by_serde(object));
+        let last = last.reduce(|sum, next| next.into_iter().zip(sum).map(|(next, before)| next.or(before)).collect());
+        let mut finder = EventFinder::new(&paths());
+        pieces(text.as_bytes(), &cuts).for_each(|piece| finder.feed(piece));
+        let found: Vec<_> = (0..paths().len()).map(|field| finder.found(field).map(str::to_owned)).collect();
+        prop_assert_eq!(found, last.unwrap(), "{:?}", text);
+    }
+}
+
+#[test]
+fn keys_can_be_escaped() {
+    let text = br#"{"\u0061": {"\u006e": 3, "\"": 4}, "usage\n": {}, "\u00e9": 5, "\ud800": 6}"#;
+    assert_eq!(by_finder(text, &[]), [None, Some("3"), None, None, None, Some("5")].map(|n| n.map(str::to_owned)));
+}
+
+#[test]
+fn what_is_no_object_says_nothing() {
+    for text in [
+        "",
+        "5",
+        "[{\"n\": 5}]",
+        "\"{}\"",
+        "n=5",
+        "{\"n\": 5",
+        "{\"n\": 5 \"a\"",
+        "{\"n\" 5}",
+        "{n: 5}",
+        "\0\0\0\0\x05",
+        "{\"n\": 5, \"b\": !}",
+    ] {
+        let mut finder = FieldFinder::new(&paths());
+        finder.feed(text.as_bytes());
+        assert_eq!(finder.found(0), None, "{text}");
+    }
+}
+
+#[test]
+fn an_event_that_is_no_json_says_nothing_and_the_next_one_does() {
+    let mut finder = EventFinder::new(&paths());
+    finder.feed(b"data: {\"n\": 1}\n\ndata: {\"n\": 2\n\ndata: hello\n\n: {\"n\": 9}\ndata\ndata:\n\n");
+    assert_eq!((finder.found(0), finder.is_done()), (Some("1"), false));
+    finder.feed(b"data: [DONE] not yet\n\ndata: {\"n\": 3}\n\ndata: [DONE]\n\n");
+    assert_eq!((finder.found(0), finder.is_done()), (Some("3"), true));
+}
+
+#[test]
+fn a_number_without_end_is_no_number() {
+    let mut finder = FieldFinder::new(&paths());
+    finder.feed(b"{\"n\": ");
+    for _ in 0..10_000 {
+        finder.feed(&[b'9'; 100]);
+    }
+    finder.feed(b", \"a\": {\"n\": 1}}");
+    assert_eq!((finder.found(0), finder.found(1)), (None, Some("1")));
+}
+
+/// Whatever the bytes and wherever they are cut, the answer is the same, and what serde can read is found as serde finds it.
+#[test]
+fn any_bytes_in_any_pieces() {
+    bolero::check!().with_type::<(Vec<u8>, Vec<u16>)>().for_each(|(bytes, cuts)| {
+        let cuts: Vec<usize> = cuts.iter().map(|cut| usize::from(*cut)).collect();
+        let whole = by_finder(bytes, &[]);
+        assert_eq!(by_finder(bytes, &cuts), whole);
+        let mut events = EventFinder::new(&paths());
+        let mut pieced = EventFinder::new(&paths());
+        events.feed(bytes);
+        pieces(bytes, &cuts).for_each(|piece| pieced.feed(piece));
+        assert_eq!((events.found(0), events.is_done()), (pieced.found(0), pieced.is_done()));
+        if let Ok(object @ Value::Object(_)) = serde_json::from_slice(bytes) {
+            assert_eq!(
+                by_serde(&object).iter().map(Option::is_some).collect::<Vec<_>>(),
+                whole.iter().map(Option::is_some).collect::<Vec<_>>()
+            );
+        }
+    });
+}
+
+/// The same over bytes that are nearly JSON, which chance alone seldom makes.
+#[test]
+fn any_pieces_of_what_is_nearly_json() {
+    const WORDS: [&str; 20] = [
+        "{",
+        "}",
+        "[",
+        "]",
+        ":",
+        ",",
+        "\"n\"",
+        "\"a\"",
+        "\"b\"",
+        "\"usage\"",
+        "\"total_tokens\"",
+        "12",
+        "-0.5e3",
+        "null",
+        "true",
+        "\"",
+        "\\",
+        "data: ",
+        "\n",
+        "\n\n",
+    ];
+    bolero::check!().with_type::<(Vec<u8>, Vec<u16>)>().for_each(|(words, cuts)| {
+        let text: String = words.iter().map(|word| WORDS[usize::from(*word) % WORDS.len()]).collect();
+        let cuts: Vec<usize> = cuts.iter().map(|cut| usize::from(*cut)).collect();
+        let whole = by_finder(text.as_bytes(), &[]);
+        assert_eq!(by_finder(text.as_bytes(), &cuts), whole, "{text}");
+        if let Ok(object @ Value::Object(_)) = serde_json::from_str(&text) {
+            let by_serde: Vec<bool> = by_serde(&object).iter().map(Option::is_some).collect();
+            assert_eq!(by_serde, whole.iter().map(Option::is_some).collect::<Vec<_>>(), "{text}");
+        }
+    });
+}

@@ -1,0 +1,190 @@
+//! The layer over a real Redis: what is taken there comes back from there.
+
+use std::convert::Infallible;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use tempfile::TempDir;
+use tidegate_core::Limiter;
+use tidegate_redis::{RedisStore, Settings};
+use tidegate_tower::{RateLimitLayer, RequestBody, Unserved};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::support::rules;
+
+/// As long as even a busy machine takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A Redis with a socket in a folder of its own. Ends when dropped.
+struct Redis {
+    process: Child,
+    folder: TempDir,
+}
+
+impl Redis {
+    fn start() -> Redis {
+        let folder = tempfile::tempdir().unwrap();
+        let process = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .arg("--dir")
+            .arg(folder.path())
+            .arg("--unixsocket")
+            .arg(folder.path().join("socket"))
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed");
+        let redis = Redis { process, folder };
+        let is_there = (0..PATIENCE.as_millis() / 5).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            redis.answers().is_ok_and(|answers| answers)
+        });
+        assert!(is_there, "Redis does not answer");
+        redis
+    }
+
+    fn answers(&self) -> std::io::Result<bool> {
+        let mut stream = UnixStream::connect(self.folder.path().join("socket"))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"PING\r\n")?;
+        let mut reply = [0; 7];
+        stream.read_exact(&mut reply)?;
+        Ok(&reply == b"+PONG\r\n")
+    }
+
+    fn limiter(&self, text: &str) -> Arc<Limiter<RedisStore>> {
+        let url = format!("unix://{}", self.folder.path().join("socket").display());
+        let mut settings = Settings::standalone(&url).unwrap();
+        settings.deadline = PATIENCE;
+        Arc::new(Limiter::new(rules(text), RedisStore::open(settings).unwrap()))
+    }
+
+    fn end(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+const RULES: &str = "
+rules:
+  - id: model
+    limits:
+      - { name: requests, limit: fixed 100/day }
+      - { name: tokens, limit: fixed 10_000/day, cost: { from: body:max_tokens, otherwise: 500 }, settle: body:usage.total_tokens }
+      - { name: streams, slots: 2, ttl: 1min }
+";
+
+/// What is left of each limit.
+async fn left(limiter: &Limiter<RedisStore>) -> Vec<u64> {
+    let ruling = limiter.peek(&tidegate_core::Request::new("POST", "/")).await;
+    assert!(!ruling.is_by_policy());
+    ruling.ruled.iter().map(|ruled| ruled.decision.remaining).collect()
+}
+
+/// What is settled aside is there before long.
+async fn until_left(limiter: &Limiter<RedisStore>, expected: [u64; 3]) {
+    let waiting = async {
+        while left(limiter).await != expected {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let came = tokio::time::timeout(PATIENCE, waiting).await;
+    assert!(came.is_ok(), "{expected:?} never came, but {:?}", left(limiter).await);
+}
+
+type Question = Request<RequestBody<Full<Bytes>>>;
+
+async fn answer(_: Question) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::new(Full::new(Bytes::from_static(b"{\"usage\": {\"total_tokens\": 120}}"))))
+}
+
+async fn upstream_is_down(_: Question) -> Result<Response<Full<Bytes>>, Infallible> {
+    let mut response = Response::new(Full::new(Bytes::new()));
+    *response.status_mut() = StatusCode::BAD_GATEWAY;
+    response.extensions_mut().insert(Unserved);
+    Ok(response)
+}
+
+fn question() -> Request<Full<Bytes>> {
+    Request::post("/").body(Full::new(Bytes::from_static(b"{\"max_tokens\": 400}"))).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn costs_are_reserved_and_settled_and_slots_held_and_freed() {
+    let redis = Redis::start();
+    let limiter = redis.limiter(RULES);
+    let service = RateLimitLayer::new(Arc::clone(&limiter)).reading_bodies().layer(service_fn(answer));
+    let first = service.clone().oneshot(question()).await.unwrap();
+    assert_eq!((first.status(), left(&limiter).await), (StatusCode::OK, vec![99, 9_600, 1]));
+    let second = service.clone().oneshot(question()).await.unwrap();
+    assert_eq!(left(&limiter).await, [98, 9_200, 0]);
+
+    let denied = service.clone().oneshot(question()).await.unwrap();
+    assert_eq!((denied.status(), left(&limiter).await), (StatusCode::TOO_MANY_REQUESTS, vec![98, 9_200, 0]));
+
+    first.into_body().collect().await.unwrap();
+    until_left(&limiter, [98, 9_480, 1]).await;
+    // Nobody has read what this one says, so it stays as it was taken.
+    drop(second);
+    until_left(&limiter, [98, 9_480, 2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_never_served_is_given_back() {
+    let redis = Redis::start();
+    let limiter = redis.limiter(RULES);
+    let layer = RateLimitLayer::new(Arc::clone(&limiter)).give_back_unserved().reading_bodies();
+    let response = layer.layer(service_fn(upstream_is_down)).oneshot(question()).await.unwrap();
+    assert_eq!(response.status(), 502);
+    until_left(&limiter, [100, 10_000, 2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_goes_away_gets_everything_back() {
+    let redis = Redis::start();
+    let limiter = redis.limiter(RULES);
+    let never = service_fn(|_: Question| std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>());
+    let service = RateLimitLayer::new(Arc::clone(&limiter)).reading_bodies().layer(never);
+    let asking = tokio::spawn(service.oneshot(question()));
+    until_left(&limiter, [99, 9_600, 1]).await;
+    asking.abort();
+    until_left(&limiter, [99, 10_000, 2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_redis_is_away_each_rule_does_what_it_says() {
+    for (policy, first, second) in
+        [("allow", 200, 200), ("deny", 503, 503), ("local", 200, 429), ("{ local_percent: 100 }", 200, 429)]
+    {
+        let mut redis = Redis::start();
+        let text = format!(
+            "rules: [{{ id: model, limit: {{ limit: fixed 500/day, cost: 'body:max_tokens', settle: 'body:usage.total_tokens' }}, \
+             on_store_failure: {policy} }}]"
+        );
+        let limiter = redis.limiter(&text);
+        let service = RateLimitLayer::new(Arc::clone(&limiter)).reading_bodies().layer(service_fn(answer));
+        redis.end();
+        let ask = async || service.clone().oneshot(question()).await.unwrap();
+        let held = ask().await;
+        assert_eq!(held.status(), first, "{policy}");
+        assert_eq!(ask().await.status(), second, "{policy}");
+        if policy == "local" {
+            // What this process admitted by itself is settled here too: 120 of 500, so that 400 cannot pass and 380 can.
+            held.into_body().collect().await.unwrap();
+            assert_eq!(ask().await.status(), 429);
+            let smaller = Full::new(Bytes::from_static(b"{\"max_tokens\": 380}"));
+            assert_eq!(service.clone().oneshot(Request::post("/").body(smaller).unwrap()).await.unwrap().status(), 200);
+        }
+    }
+}
