@@ -19,7 +19,8 @@
 //! Slots of concurrency limits are held until the *body* of the response has ended, failed or been dropped, and their
 //! leases are renewed until then. Reserved costs are settled at the same moment, at what the service [says](ActualCost) or
 //! else as they were taken. If there is no response, because the client has gone away or the service has failed, slots,
-//! reserved costs and places in queues are given back.
+//! reserved costs and places in queues are given back. A service may keep them for [longer](Lasting) than its response, or say
+//! that it has [not served](NotServed) the request at all, which then costs nothing.
 //!
 //! # What it needs
 //! With a store in memory a decision is made on the spot: nothing is awaited, spawned or put in a box. Rules that shape or
@@ -31,14 +32,18 @@ mod future;
 mod hold;
 mod identify;
 mod layer;
+mod outcome;
 mod peer;
 mod service;
 mod settings;
+mod witness;
 
 pub use body::ResponseBody;
 pub use cost::ActualCost;
 pub use future::ResponseFuture;
 pub use identify::{ApiKeyHeader, Identify};
 pub use layer::RateLimitLayer;
+pub use outcome::{Lasting, NotServed};
 pub use peer::Peer;
 pub use service::RateLimit;
+pub use witness::Witness;

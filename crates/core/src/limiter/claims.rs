@@ -95,7 +95,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             note(ruling, places, &asked, decided);
         }
         for (index, claim) in deniers(Aim::GiveBack) {
-            let decided = self.give_back(claim, !refused).await;
+            let decided = self.give_back_claim(claim, !refused).await;
             note(ruling, places, &[(index, claim)], decided);
         }
         for (index, claim) in claims.iter().enumerate().filter(|(_, claim)| claim.mode != Mode::Enforce) {
@@ -103,7 +103,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
                 (Aim::Take, false) => self.ask(&[(index, claim)], Taking::All).await,
                 (Aim::Take, true) => self.ask(&[(index, claim)], Taking::Nothing).await,
                 (Aim::Check, _) => self.ask(&[(index, claim)], Taking::NothingAsRefused).await,
-                (Aim::GiveBack, refused) => self.give_back(claim, !refused).await,
+                (Aim::GiveBack, refused) => self.give_back_claim(claim, !refused).await,
             };
             note(ruling, places, &[(index, claim)], decided);
         }
@@ -113,7 +113,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let decided = match claim.aim {
             Aim::Take => self.ask(&[(0, claim)], Taking::All).await,
             Aim::Check => self.ask(&[(0, claim)], Taking::NothingAsRefused).await,
-            Aim::GiveBack => return self.give_back(claim, true).await,
+            Aim::GiveBack => return self.give_back_claim(claim, true).await,
         };
         if claim.mode == Mode::Enforce {
             self.count(&decided);
@@ -152,7 +152,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 
     /// Gives back what the claim says, or if `really` is not so only looks. Nobody is denied because of it.
-    async fn give_back(&self, claim: &Claim<'_>, really: bool) -> Decided {
+    async fn give_back_claim(&self, claim: &Claim<'_>, really: bool) -> Decided {
         let mut decided = Decided::default();
         for charge in &claim.charges {
             let answer = if really {

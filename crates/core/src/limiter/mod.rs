@@ -4,6 +4,7 @@ mod claims;
 mod descriptors;
 mod failing;
 mod fallback;
+mod giving_back;
 mod health;
 mod ledger;
 mod peeking;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderName, Request, Response};
 use http_body_util::BodyExt;
 use tidegate_core::Micros;
-use tidegate_tower::{ActualCost, RateLimitLayer, ResponseBody};
+use tidegate_tower::{ActualCost, Lasting, NotServed, RateLimitLayer, ResponseBody};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::support::{Tell, TestLimiter, Told, is_pending, left, limiter, request, told, until};
@@ -198,4 +198,55 @@ async fn a_rule_in_the_shadow_gives_back_too() {
     assert_eq!(left(limiter.store(), "streams", SLOTS), 1);
     drop(response);
     assert_eq!(left(limiter.store(), "streams", SLOTS), 2);
+}
+
+#[tokio::test]
+async fn what_is_held_may_last_longer_than_the_response() {
+    let limiter = model();
+    let lasting = Lasting::new();
+    let kept = lasting.clone();
+    let service = service_fn(move |_: Request<()>| {
+        let mut response = Response::new(http_body_util::Empty::<Bytes>::new());
+        response.extensions_mut().insert(kept.clone());
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let service = RateLimitLayer::new(Arc::clone(&limiter)).layer(service);
+    service.oneshot(request()).await.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(free(&limiter), (1, 900));
+    drop(lasting);
+    assert_eq!(free(&limiter), (2, 900));
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_served_costs_nothing_under_any_limit() {
+    let limiter = limiter(
+        "
+rules:
+  - { id: streams, limit: concurrent 2 ttl 1min }
+  - { id: tokens, limits: [{ limit: fixed 1000/h, cost: 100, reserve: 1min }] }
+  - { id: bucket, limit: 10/h burst 10, cost: 3 }
+  - { id: log, limit: log 10/h }
+",
+    );
+    let served = Arc::new(Mutex::new(false));
+    let serves = Arc::clone(&served);
+    let service = service_fn(move |request: Request<()>| {
+        let mut response = Response::new(http_body_util::Empty::<Bytes>::new());
+        if !*serves.lock().unwrap() {
+            response.extensions_mut().insert(NotServed::new(request.into_parts().0));
+        }
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let service = RateLimitLayer::new(Arc::clone(&limiter)).layer(service);
+    let free = || {
+        let plain =
+            [("bucket", "10/h burst 10"), ("log", "log 10/h")].map(|(rule, limit)| left(limiter.store(), rule, limit));
+        (free(&limiter), plain)
+    };
+    let response = service.clone().oneshot(request()).await.unwrap();
+    assert!(response.headers().get("x-ratelimit-limit").is_none());
+    assert_eq!(free(), ((2, 1_000), [10, 10]));
+    *served.lock().unwrap() = true;
+    drop(service.oneshot(request()).await.unwrap());
+    assert_eq!(free(), ((2, 900), [7, 9]));
 }
