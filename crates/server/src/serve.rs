@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{self, AdminState, Token, TokenError};
 use crate::config::Configuration;
 use crate::engine::Engine;
-use crate::listen::{ListenError, Listener, Peer, Settings, Stream, Tls};
+use crate::listen::{HandoverError, Inheritance, ListenError, Listener, Peer, Settings, Stream, Tls, hand_over};
 use crate::metrics::Door;
 use crate::watch::{Watch, WatchError};
-use crate::{api, resp, rls};
+use crate::{api, gateway, resp, rls};
 
 /// The rules of a server that was given none.
 pub const EXAMPLE_RULES: &str = include_str!("example/rules.yaml");
@@ -48,11 +49,14 @@ pub enum ServeError {
     /// The rules cannot be followed.
     #[error(transparent)]
     Watch(#[from] WatchError),
+    /// There is a server whose place cannot be taken, or nobody could take this one's.
+    #[error(transparent)]
+    Handover(#[from] HandoverError),
     /// Operators could not come in.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// Nobody could come in.
-    #[error("all doors are off: set `api.listen`, `rls.listen` or `resp.listen`")]
+    #[error("all doors are off: set `api.listen`, `rls.listen`, `resp.listen` or `gateway.upstream`")]
     NoDoor,
 }
 
@@ -60,6 +64,8 @@ pub enum ServeError {
 pub struct Server {
     /// What decides.
     pub engine: Arc<Engine>,
+    /// Where the gateway listens, if it is open.
+    pub gateway: Option<SocketAddr>,
     /// Where the HTTP door listens, if it is open.
     pub api: Option<SocketAddr>,
     /// Where the door for Envoy listens, if it is open.
@@ -79,6 +85,8 @@ pub struct Server {
     following: Option<Following>,
     envoy: Option<rls::Door>,
     certificates: Vec<Arc<Tls>>,
+    /// Another server has taken this one's place.
+    succeeded: CancellationToken,
 }
 
 impl Server {
@@ -97,7 +105,19 @@ impl Server {
         let (steering, store) = (store.steering()?, store.open()?);
         let engine = Arc::new(Engine::new(Limiter::new(loaded.rules, store)));
         let stop = CancellationToken::new();
+        let handover = configuration.handover;
         let mut doors = Doors::new(Arc::clone(&engine), stop.clone());
+        if let Some(path) = &handover {
+            doors.inherited = Inheritance::take(path)?;
+        }
+        let gateway = match configuration.gateway {
+            Some(settings) => {
+                let door = gateway::Door::open(&engine, configuration.forwarding, &stop);
+                let serve = move |stream, peer, _, stop| door.clone().serve(stream, peer, stop);
+                Some(doors.open(settings, counted(Door::Gateway, serve))?)
+            }
+            None => None,
+        };
         let api = match api {
             Some(settings) => {
                 let door = api::door(http, Arc::clone(&engine), stop.clone());
@@ -114,7 +134,7 @@ impl Server {
             Some(settings) => Some(doors.open(settings, counted(Door::Resp, redis_door(&engine, redis_protocol)))?),
             None => None,
         };
-        if api.is_none() && rls.is_none() && resp.is_none() {
+        if api.is_none() && rls.is_none() && resp.is_none() && gateway.is_none() {
             return Err(ServeError::NoDoor);
         }
         let are_published = Arc::new(AtomicBool::new(false));
@@ -151,8 +171,13 @@ impl Server {
         let watch =
             if paths.is_empty() { None } else { Some(follow_files(paths, loaded.files, &engine, are_published)?) };
         let certificates = configuration.certificates;
+        let succeeded = CancellationToken::new();
+        if let Some(path) = &handover {
+            doors.take_over(path, succeeded.clone())?;
+        }
         Ok(Server {
             engine,
+            gateway,
             api,
             rls,
             resp,
@@ -166,6 +191,7 @@ impl Server {
             following,
             envoy,
             certificates,
+            succeeded,
         })
     }
 
@@ -181,6 +207,7 @@ impl Server {
                     Told::Stop => break,
                     Told::Reload => self.reload(),
                 },
+                () = self.succeeded.cancelled() => break,
                 _ = housekeeping.tick() => self.keep_house().await,
             }
         }
@@ -377,13 +404,17 @@ pub struct Doors {
     engine: Arc<Engine>,
     stop: CancellationToken,
     open: JoinSet<()>,
+    /// What the server before this one listened at.
+    inherited: Inheritance,
+    /// What the one after it will.
+    shared: Vec<OwnedFd>,
 }
 
 impl Doors {
     /// Doors to `engine`: none yet. They close on `stop`.
     #[must_use]
     pub fn new(engine: Arc<Engine>, stop: CancellationToken) -> Doors {
-        Doors { engine, stop, open: JoinSet::new() }
+        Doors { engine, stop, open: JoinSet::new(), inherited: Inheritance::none(), shared: Vec::new() }
     }
 
     /// Opens a door: `serve_connection` is given every connection, with the engine, and should end what is idle when it
@@ -399,12 +430,27 @@ impl Doors {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let listener = Listener::bind(settings)?;
+        let listener = match self.inherited.listener(settings.address) {
+            Some(socket) => Listener::adopt(socket, settings)?,
+            None => Listener::bind(settings)?,
+        };
+        match listener.share() {
+            Ok(socket) => self.shared.push(socket),
+            Err(error) => tracing::warn!(%error, "a door cannot be handed over"),
+        }
         let address = listener.address();
         let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
         let serve = move |stream, peer| serve_connection(stream, peer, Arc::clone(&engine), stop.clone());
         self.open.spawn(listener.serve(self.stop.clone(), serve));
         Ok(address)
+    }
+
+    /// Stands in for the server before this one, if there was any, and hands its own place to the next.
+    fn take_over(&mut self, path: &Path, succeeded: CancellationToken) -> Result<(), HandoverError> {
+        if std::mem::replace(&mut self.inherited, Inheritance::none()).accept() {
+            tracing::info!("took over from another server");
+        }
+        hand_over(path, std::mem::take(&mut self.shared), succeeded)
     }
 
     /// Waits until all doors are closed, which begins when they are told to stop.
