@@ -79,8 +79,10 @@ fn leave_in_the_middle(server: SocketAddr) {
 fn peek(api: SocketAddr) -> String {
     let body = r#"{"method":"GET","path":"/","address":"127.0.0.1"}"#;
     let mut stream = TcpStream::connect(api).expect("the API");
-    let request =
-        format!("POST /v1/peek HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    let request = format!(
+        "POST /v1/peek HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
     stream.write_all(request.as_bytes()).expect("the API reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the API answers");

@@ -1,6 +1,5 @@
 //! The way of a request to an upstream and back.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -63,30 +62,32 @@ impl Forward {
 
 impl tower_service::Service<Request<Incoming>> for Forward {
     type Response = Response<Passing>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Passing>, Infallible>> + Send>>;
+    type Error = ClientGone;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Passing>, ClientGone>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ClientGone>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         let forwarding = Arc::clone(&self.0);
-        Box::pin(async move { Ok(forwarding.forward(request).await) })
+        Box::pin(async move { forwarding.forward(request).await })
     }
 }
+
+/// The client has gone away in the middle of its request, or what it sent made no sense. There is nobody to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client broke off in the middle of its request")]
+pub(super) struct ClientGone;
 
 /// A request that could not be passed on.
-struct Stopped {
-    why: Failure,
-    /// Its head, if nobody can have seen it.
-    unseen: Option<Parts>,
-}
-
-impl Stopped {
-    const fn after(why: Failure) -> Stopped {
-        Stopped { why, unseen: None }
-    }
+enum Stopped {
+    Failed {
+        why: Failure,
+        /// Its head, if nobody can have seen it.
+        unseen: Option<Parts>,
+    },
+    Gone(ClientGone),
 }
 
 /// What came back.
@@ -98,7 +99,7 @@ struct Answer {
 }
 
 impl Forwarding {
-    async fn forward(&self, request: Request<Incoming>) -> Response<Passing> {
+    async fn forward(&self, request: Request<Incoming>) -> Result<Response<Passing>, ClientGone> {
         let (mut head, body) = request.into_parts();
         // A gRPC call wants to hear what went wrong in its own words.
         let speaks = head.headers.get(http::header::CONTENT_TYPE).cloned();
@@ -107,12 +108,12 @@ impl Forwarding {
             why.response(&asked)
         };
         if head.method == Method::CONNECT {
-            return told(Failure::Connect);
+            return Ok(told(Failure::Connect));
         }
-        let Some(host) = head::host(&head) else { return told(Failure::NoHost) };
-        let Some(group) = self.group(&head, &host) else { return told(Failure::NoRoute) };
+        let Some(host) = head::host(&head) else { return Ok(told(Failure::NoHost)) };
+        let Some(group) = self.group(&head, &host) else { return Ok(told(Failure::NoRoute)) };
         let Some(downstream) = head.extensions.get::<Arc<Downstream>>().map(Arc::clone) else {
-            return told(Failure::NoRoute);
+            return Ok(told(Failure::NoRoute));
         };
         let wanted = head::request(&mut head, &host, &downstream, &self.settings);
         let client = wanted.and_then(|protocol| {
@@ -122,13 +123,14 @@ impl Forwarding {
             Some(client)
         });
         match self.exchange(group, head, RequestBody::new(body), &host).await {
-            Ok(answer) => self.respond(answer, client, &downstream).unwrap_or_else(told),
-            Err(Stopped { why, unseen }) => {
+            Ok(answer) => Ok(self.respond(answer, client, &downstream).unwrap_or_else(told)),
+            Err(Stopped::Gone(gone)) => Err(gone),
+            Err(Stopped::Failed { why, unseen }) => {
                 let mut response = told(why);
                 if let Some(head) = unseen.filter(|_| self.settings.give_back) {
                     response.extensions_mut().insert(NotServed::new(head));
                 }
-                response
+                Ok(response)
             }
         }
     }
@@ -161,7 +163,7 @@ impl Forwarding {
         let mut wants_new = false;
         loop {
             let Some((number, upstream)) = group.choose(&tried, || self.clock.now()) else {
-                return Err(Stopped { why: Failure::NoneWell, unseen: is_unseen.then_some(head) });
+                return Err(Stopped::Failed { why: Failure::NoneWell, unseen: is_unseen.then_some(head) });
             };
             let lease = upstream.begin();
             let way = match upstream.way(wants_new).await {
@@ -176,7 +178,7 @@ impl Forwarding {
                         ConnectError::TooSlow => Failure::SlowToConnect,
                         ConnectError::Io(_) | ConnectError::Handshake(_) => Failure::Unreachable,
                     };
-                    return Err(Stopped { why, unseen: is_unseen.then_some(head) });
+                    return Err(Stopped::Failed { why, unseen: is_unseen.then_some(head) });
                 }
             };
             let (protocol, is_new) = match &way {
@@ -199,10 +201,12 @@ impl Forwarding {
                     if is_new {
                         tried.push(number);
                         if !may_retry() {
-                            return Err(Stopped { why: Failure::Unreachable, unseen: is_unseen.then_some(head) });
+                            let unseen = is_unseen.then_some(head);
+                            return Err(Stopped::Failed { why: Failure::Unreachable, unseen });
                         }
                     }
                 }
+                Err(NotSent::Gone(gone)) => return Err(Stopped::Gone(gone)),
                 Err(NotSent::Lost { why, error }) => {
                     is_unseen = false;
                     // That an idle connection is closed just when it is used is nobody's fault.
@@ -214,7 +218,7 @@ impl Forwarding {
                         Some(spare) if why == Failure::Broken && may_retry() => {
                             (head, body, wants_new) = (spare, RequestBody::default(), true);
                         }
-                        _ => return Err(Stopped::after(why)),
+                        _ => return Err(Stopped::Failed { why, unseen: None }),
                     }
                 }
             }
@@ -239,18 +243,22 @@ impl Forwarding {
         request: Request<RequestBody>,
     ) -> Result<(Response<Incoming>, Option<Box<Line>>), NotSent> {
         let upload = request.body().upload();
+        let broken = |error: &hyper::Error| match upload.as_ref().map(|upload| upload.look()) {
+            Some(Progress::Broken) => NotSent::Gone(ClientGone),
+            _ => NotSent::Lost { why: Failure::Broken, error: error.to_string() },
+        };
         let sending = async {
             match way {
                 Way::Own { mut line, .. } => match line.send(request).await {
                     Ok(response) => Ok((response, Some(line))),
                     Err(SendError::Unsent(request)) => Err(NotSent::Unsent(request)),
-                    Err(SendError::Broken(error)) => Err(NotSent::broken(&error)),
+                    Err(SendError::Broken(error)) => Err(broken(&error)),
                 },
                 Way::Shared(mut shared) => match shared.try_send_request(request).await {
                     Ok(response) => Ok((response, None)),
                     Err(mut error) => match error.take_message() {
                         Some(request) => Err(NotSent::Unsent(Box::new(request))),
-                        None => Err(NotSent::broken(error.error())),
+                        None => Err(broken(error.error())),
                     },
                 },
             }
@@ -258,7 +266,7 @@ impl Forwarding {
         tokio::select! {
             biased;
             sent = sending => sent,
-            why = too_slow(self.settings.response_time, upload) => {
+            why = too_slow(self.settings.response_time, upload.as_deref()) => {
                 Err(NotSent::Lost { why, error: "it does not answer in time".to_owned() })
             }
         }
@@ -299,23 +307,21 @@ enum NotSent {
     /// The upstream cannot have seen it.
     Unsent(Box<Request<RequestBody>>),
     /// The upstream may have.
-    Lost { why: Failure, error: String },
-}
-
-impl NotSent {
-    fn broken(error: &hyper::Error) -> NotSent {
-        NotSent::Lost { why: Failure::Broken, error: error.to_string() }
-    }
+    Lost {
+        why: Failure,
+        error: String,
+    },
+    Gone(ClientGone),
 }
 
 /// Waits until nothing has happened for too long: neither the answer has begun, nor has the request's body moved. Says whose
 /// fault it is.
-async fn too_slow(response_time: Duration, upload: Option<Arc<Upload>>) -> Failure {
+async fn too_slow(response_time: Duration, upload: Option<&Upload>) -> Failure {
     loop {
         tokio::time::sleep(response_time).await;
-        match upload.as_ref().map(|upload| upload.look()) {
+        match upload.map(Upload::look) {
             Some(Progress::Moved) => {}
-            Some(Progress::ClientStalls) => return Failure::ClientStalls,
+            Some(Progress::ClientStalls | Progress::Broken) => return Failure::ClientStalls,
             Some(Progress::Still) | None => return Failure::SlowToRespond,
         }
     }

@@ -21,7 +21,8 @@ use super::wire::Wire;
 /// A connection, and the way to send requests on it, one at a time.
 pub(super) struct Line {
     sender: SendRequest<RequestBody>,
-    connection: Connection<TokioIo<Wire>, RequestBody>,
+    /// `None` once nothing more can come of it.
+    connection: Option<Connection<TokioIo<Wire>, RequestBody>>,
     has_ended: bool,
     pub(super) idle_since: Timestamp,
 }
@@ -41,14 +42,22 @@ impl Line {
         builder.max_buf_size(header_bytes.max(64 * 1_024));
         let (sender, connection) = builder.handshake(TokioIo::new(wire)).await?;
         let idle_since = Timestamp::EPOCH;
-        Ok(Line { sender, connection, has_ended: false, idle_since })
+        Ok(Line { sender, connection: Some(connection), has_ended: false, idle_since })
     }
 
     /// Lets the connection do what it can.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
-        if !self.has_ended && self.connection.poll_without_shutdown(cx).is_ready() {
-            self.has_ended = true;
+        if let Some(connection) = &mut self.connection
+            && !self.has_ended
+        {
+            self.has_ended = connection.poll_without_shutdown(cx).is_ready();
         }
+    }
+
+    /// Lets go of a connection that has ended, so that whoever still waits for something from it hears that nothing comes. Says
+    /// whether there was anything to let go of.
+    pub(super) fn let_go(&mut self) -> bool {
+        self.has_ended && self.connection.take().is_some()
     }
 
     /// Whether another request can be sent.
@@ -69,7 +78,10 @@ impl Line {
         let mut sending = pin!(self.sender.try_send_request(request));
         let sent = poll_fn(|cx| {
             self.turn(cx);
-            sending.as_mut().poll(cx)
+            match sending.as_mut().poll(cx) {
+                Poll::Pending if self.let_go() => sending.as_mut().poll(cx),
+                polled => polled,
+            }
         });
         sent.await.map_err(|mut error| match error.take_message() {
             Some(request) => SendError::Unsent(Box::new(request)),
@@ -77,14 +89,15 @@ impl Line {
         })
     }
 
-    /// What is beneath it, once it does not speak HTTP any more, with what has already come in the other protocol.
-    pub(super) async fn upgraded(mut self: Box<Self>) -> (Wire, Bytes) {
+    /// What is beneath it, once it does not speak HTTP any more, with what has already come in the other protocol. `None` if it
+    /// broke instead.
+    pub(super) async fn upgraded(mut self: Box<Self>) -> Option<(Wire, Bytes)> {
         poll_fn(|cx| {
             self.turn(cx);
-            if self.has_ended { Poll::Ready(()) } else { Poll::Pending }
+            if self.has_ended || self.connection.is_none() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        let parts = self.connection.into_parts();
-        (parts.io.into_inner(), parts.read_buf)
+        let parts = self.connection?.into_parts();
+        Some((parts.io.into_inner(), parts.read_buf))
     }
 }

@@ -83,6 +83,9 @@ impl Flow {
             // Having asked for it, it may come now.
             line.turn(cx);
             polled = Pin::new(&mut self.body).poll_frame(cx);
+            if polled.is_pending() && line.let_go() {
+                polled = Pin::new(&mut self.body).poll_frame(cx);
+            }
         }
         match polled {
             Poll::Ready(Some(Ok(frame))) => {

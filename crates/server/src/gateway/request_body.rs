@@ -26,11 +26,13 @@ pub(super) enum Progress {
     ClientStalls,
     /// There is nothing more to send, or the upstream does not take it.
     Still,
+    /// The client has gone away, or sends nonsense.
+    Broken,
 }
 
-const STILL: u8 = 0;
 const MOVED: u8 = 1;
 const WAITING: u8 = 2;
+const BROKEN: u8 = 4;
 
 impl RequestBody {
     pub(super) fn new(body: Incoming) -> RequestBody {
@@ -51,9 +53,10 @@ impl RequestBody {
 impl Upload {
     pub(super) fn look(&self) -> Progress {
         let seen = self.0.fetch_and(!MOVED, Ordering::Relaxed);
-        match (seen & MOVED, seen & WAITING) {
-            (MOVED, _) => Progress::Moved,
-            (_, WAITING) => Progress::ClientStalls,
+        match seen {
+            seen if seen & BROKEN > 0 => Progress::Broken,
+            seen if seen & MOVED > 0 => Progress::Moved,
+            seen if seen & WAITING > 0 => Progress::ClientStalls,
             _ => Progress::Still,
         }
     }
@@ -70,7 +73,7 @@ impl Body for RequestBody {
             upload.0.fetch_or(WAITING, Ordering::Relaxed);
         }
         let frame = ready!(polled);
-        upload.0.store(if matches!(frame, Some(Ok(_)) | None) { MOVED } else { STILL }, Ordering::Relaxed);
+        upload.0.store(if matches!(frame, Some(Err(_))) { BROKEN } else { MOVED }, Ordering::Relaxed);
         Poll::Ready(frame)
     }
 

@@ -1,6 +1,5 @@
 //! Connections of clients: HTTP/1 or HTTP/2, with a limit on everything.
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
@@ -25,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Layer;
 
 use super::Settings;
-use super::forward::Forward;
+use super::forward::{ClientGone, Forward};
 use super::passing::{Passing, PassingError};
 use super::probing::look_after;
 use super::tunnel::Tunnels;
@@ -218,7 +217,7 @@ struct Asked {
 
 impl Service<Request<Incoming>> for Asked {
     type Response = Response<Answered>;
-    type Error = Infallible;
+    type Error = ClientGone;
     type Future = Answering;
 
     fn call(&self, mut request: Request<Incoming>) -> Answering {
@@ -239,7 +238,7 @@ pin_project! {
 }
 
 impl Future for Answering {
-    type Output = Result<Response<Answered>, Infallible>;
+    type Output = Result<Response<Answered>, ClientGone>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();

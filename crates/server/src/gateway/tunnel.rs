@@ -1,15 +1,21 @@
 //! Connections that have changed to another protocol: WebSocket, mostly.
 
+use std::io;
+use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tidegate_tower::Lasting;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::line::Line;
 use super::upstream::Lease;
+
+/// How long one end may go on after the other has said all that it has to say.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The tunnels that requests on one connection have opened. They end with it.
 #[derive(Default)]
@@ -44,13 +50,31 @@ enum TunnelError {
     #[error(transparent)]
     Upgrade(#[from] hyper::Error),
     #[error(transparent)]
-    Io(#[from] std::io::Error),
+    Io(#[from] io::Error),
 }
 
 async fn pass(client: OnUpgrade, line: Box<Line>) -> Result<(), TunnelError> {
-    let (mut upstream, ahead) = line.upgraded().await;
+    let Some((upstream, ahead)) = line.upgraded().await else { return Ok(()) };
     let mut client = TokioIo::new(client.await?);
     client.write_all(&ahead).await?;
-    tokio::io::copy_bidirectional(&mut client, &mut upstream).await?;
+    let (client_says, client_hears) = tokio::io::split(client);
+    let (upstream_says, upstream_hears) = tokio::io::split(upstream);
+    let (mut up, mut down) = (pin!(copy(client_says, upstream_hears)), pin!(copy(upstream_says, client_hears)));
+    tokio::select! {
+        ended = &mut up => {
+            ended?;
+            let _ = tokio::time::timeout(LAST_WORDS, down).await;
+        }
+        ended = &mut down => {
+            ended?;
+            let _ = tokio::time::timeout(LAST_WORDS, up).await;
+        }
+    }
     Ok(())
+}
+
+/// Passes on what one end says, and that it has nothing more to say.
+async fn copy(mut says: impl AsyncRead + Unpin, mut hears: impl AsyncWrite + Unpin) -> io::Result<()> {
+    tokio::io::copy(&mut says, &mut hears).await?;
+    hears.shutdown().await
 }

@@ -96,7 +96,7 @@ fn an_upstream_in_the_middle_of_its_response() {
         let gateway = Gateway::start(RULES, &[&upstream.url()], &[]);
         let got = gateway.raw(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         // Broken off, and not ended as if it were whole.
-        assert!(got.contains("hello") && !got.ends_with("0\r\n\r\n"), "{got}");
+        assert!(!got.ends_with("0\r\n\r\n") && got.len() < 1_000, "{got}");
         until_left(&gateway, [10, 900]);
     }
 }

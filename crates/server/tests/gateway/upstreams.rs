@@ -9,7 +9,7 @@ use crate::support::{free_port, until};
 
 const LIMITED: &str = "
 rules:
-  - { id: bucket, key: address, limit: 100/h burst 100 }
+  - { id: plain, key: address, limit: log 100/h }
   - { id: slots, key: address, limit: concurrent 10 ttl 1min }
   - { id: tokens, key: address, limits: [{ limit: fixed 1000/h, cost: 100, reserve: 1min }] }
 ";
@@ -88,13 +88,10 @@ fn an_upstream_that_is_down_is_told_as_such_and_costs_nothing() {
     for _ in 0..5 {
         assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
     }
-    assert_eq!(
-        [gateway.left("bucket", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")],
-        [100, 10, 1_000]
-    );
+    assert_eq!([gateway.left("plain", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")], [100, 10, 1_000]);
     let gateway = Gateway::start(LIMITED, &[&nobody()], &["--gateway-give-back", "false"]);
     assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
-    assert_eq!([gateway.left("bucket", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")], [99, 10, 900]);
+    assert_eq!([gateway.left("plain", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")], [99, 10, 900]);
 }
 
 #[test]
@@ -105,7 +102,7 @@ fn a_request_that_the_upstream_may_have_seen_costs_what_it_costs() {
     });
     let gateway = Gateway::start(LIMITED, &[&upstream.url()], &["--gateway-retries", "0"]);
     assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
-    assert_eq!([gateway.left("bucket", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")], [99, 10, 900]);
+    assert_eq!([gateway.left("plain", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")], [99, 10, 900]);
 }
 
 #[test]
@@ -218,9 +215,9 @@ fn an_address_that_says_it_is_not_well_gets_nothing_until_it_is() {
     let down = until("it is found to be down", || Some(gateway.curl("/", &[])).filter(|got| got.status != 200));
     assert_eq!(told(&down), upstreams_fault(503));
     assert!(down.header("retry-after").is_some());
-    let before = gateway.left("bucket", "/");
+    let before = gateway.left("plain", "/");
     assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(503));
-    assert_eq!(gateway.left("bucket", "/"), before);
+    assert_eq!(gateway.left("plain", "/"), before);
     is_well.store(true, Ordering::SeqCst);
     until("it is well again", || (gateway.curl("/", &[]).status == 200).then_some(()));
 }
