@@ -85,7 +85,7 @@ enum Stopped {
     Failed {
         why: Failure,
         /// Its head, if nobody can have seen it.
-        unseen: Option<Parts>,
+        unseen: Option<Box<Parts>>,
     },
     Gone(ClientGone),
 }
@@ -128,7 +128,7 @@ impl Forwarding {
             Err(Stopped::Failed { why, unseen }) => {
                 let mut response = told(why);
                 if let Some(head) = unseen.filter(|_| self.settings.give_back) {
-                    response.extensions_mut().insert(NotServed::new(head));
+                    response.extensions_mut().insert(NotServed::new(*head));
                 }
                 Ok(response)
             }
@@ -163,7 +163,7 @@ impl Forwarding {
         let mut wants_new = false;
         loop {
             let Some((number, upstream)) = group.choose(&tried, || self.clock.now()) else {
-                return Err(Stopped::Failed { why: Failure::NoneWell, unseen: is_unseen.then_some(head) });
+                return Err(Stopped::Failed { why: Failure::NoneWell, unseen: is_unseen.then(|| Box::new(head)) });
             };
             let lease = upstream.begin();
             let way = match upstream.way(wants_new).await {
@@ -178,7 +178,7 @@ impl Forwarding {
                         ConnectError::TooSlow => Failure::SlowToConnect,
                         ConnectError::Io(_) | ConnectError::Handshake(_) => Failure::Unreachable,
                     };
-                    return Err(Stopped::Failed { why, unseen: is_unseen.then_some(head) });
+                    return Err(Stopped::Failed { why, unseen: is_unseen.then(|| Box::new(head)) });
                 }
             };
             let (protocol, is_new) = match &way {
@@ -201,7 +201,7 @@ impl Forwarding {
                     if is_new {
                         tried.push(number);
                         if !may_retry() {
-                            let unseen = is_unseen.then_some(head);
+                            let unseen = is_unseen.then(|| Box::new(head));
                             return Err(Stopped::Failed { why: Failure::Unreachable, unseen });
                         }
                     }

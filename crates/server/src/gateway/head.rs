@@ -85,7 +85,7 @@ pub(super) fn request(
     settings: &Settings,
 ) -> Option<HeaderValue> {
     let headers = &mut head.headers;
-    let takes_trailers = headers.get(TE).is_some_and(|te| says_trailers(te));
+    let takes_trailers = headers.get(TE).is_some_and(says_trailers);
     let upgrade = end_to_end(headers);
     headers.remove(TE);
     if takes_trailers {

@@ -74,7 +74,11 @@ impl Line {
     /// Sends a request, and waits for the head of the response. The body comes by [turning](Line::turn).
     pub(super) async fn send(&mut self, request: Request<RequestBody>) -> Result<Response<Incoming>, SendError> {
         // So that it is this task which is woken. A connection that was closed meanwhile shows it now.
-        poll_fn(|cx| Poll::Ready(self.turn(cx))).await;
+        poll_fn(|cx| {
+            self.turn(cx);
+            Poll::Ready(())
+        })
+        .await;
         let mut sending = pin!(self.sender.try_send_request(request));
         let sent = poll_fn(|cx| {
             self.turn(cx);

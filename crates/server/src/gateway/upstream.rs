@@ -19,13 +19,16 @@ use super::request_body::RequestBody;
 /// A connection that several requests share.
 pub(super) type Shared = http2::SendRequest<RequestBody>;
 
+/// In boxes, because they are large and go from request to request as they are.
+type Idle = Vec<Box<Line>>;
+
 /// An address, with what is known of it.
 pub(super) struct Upstream {
     pub(super) address: Address,
     pub(super) health: Health,
     outstanding: AtomicUsize,
     /// Connections that nobody uses; the one that was used last is at the end.
-    idle: Mutex<Vec<Box<Line>>>,
+    idle: Mutex<Idle>,
     shared: Mutex<Option<Shared>>,
     trust: Trust,
     connect_time: Duration,
@@ -143,7 +146,7 @@ impl Upstream {
         *since = idle;
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Box<Line>>> {
+    fn idle(&self) -> MutexGuard<'_, Idle> {
         // Nothing that runs under the lock leaves it half changed.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
