@@ -99,6 +99,12 @@ impl TrustedProxies {
         Ok(TrustedProxies::new(networks.collect::<Result<Vec<_>, _>>()?, header))
     }
 
+    /// Where they say it.
+    #[must_use]
+    pub const fn header(&self) -> ForwardingHeader {
+        self.header
+    }
+
     /// Whether the word of this address counts.
     #[must_use]
     pub fn trusts(&self, address: IpAddr) -> bool {

@@ -102,6 +102,15 @@ impl Engine {
         ruling
     }
 
+    /// Counts a request that somebody else had decided by the [limiter](Engine::shared_limiter), begun at this
+    /// [reading](Metrics::reading).
+    pub(crate) fn witnessed(&self, facts: &(impl Facts + ?Sized), ruling: &Ruling, begun: u64) {
+        let wanted = self.metrics.count(ruling, self.metrics.begun_at(begun));
+        if wanted.is_any() {
+            self.look_at(wanted, facts, ruling);
+        }
+    }
+
     /// Looks at whom a request was charged to. That is not kept with rulings, since most are not looked at, so it is worked
     /// out again.
     #[cold]

@@ -5,6 +5,7 @@ pub mod api;
 pub mod cli;
 pub mod config;
 pub mod engine;
+pub mod gateway;
 pub mod lab;
 pub mod listen;
 pub mod log;

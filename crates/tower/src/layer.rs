@@ -13,6 +13,7 @@ use crate::identify::Identify;
 use crate::reading::BodyReadingLayer;
 use crate::service::RateLimit;
 use crate::settings::Settings;
+use crate::witness::Witness;
 
 /// Puts rate limits in front of a service. Clones share what was counted.
 ///
@@ -78,7 +79,7 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
             gives_back_unserved: false,
             reads_bodies: false,
             priority_header: None,
-            inspect: None,
+            witness: None,
             told: Arc::default(),
         };
         RateLimitLayer { settings }
@@ -156,8 +157,14 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
 
     /// Shows each ruling to this, for metrics and logs, before the request goes on.
     #[must_use]
-    pub fn inspect(mut self, inspect: impl Fn(&Ruling) + Send + Sync + 'static) -> RateLimitLayer<S, C> {
-        self.settings.inspect = Some(Arc::new(inspect));
+    pub fn inspect(self, inspect: impl Fn(&Ruling) + Send + Sync + 'static) -> RateLimitLayer<S, C> {
+        self.witness(inspect)
+    }
+
+    /// Shows each ruling to this, with whom it was about.
+    #[must_use]
+    pub fn witness(mut self, witness: impl Witness + 'static) -> RateLimitLayer<S, C> {
+        self.settings.witness = Some(Arc::new(witness));
         self
     }
 

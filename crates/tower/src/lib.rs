@@ -42,6 +42,7 @@ mod service;
 mod settings;
 mod unserved;
 mod upgrade;
+mod witness;
 
 pub use body::ResponseBody;
 pub use cost::ActualCost;
@@ -54,3 +55,4 @@ pub use request_body::RequestBody;
 pub use service::RateLimit;
 pub use unserved::Unserved;
 pub use upgrade::UpgradeHold;
+pub use witness::Witness;

@@ -24,8 +24,7 @@ use crate::meter::{Meter, Settled};
 use crate::peer;
 use crate::unserved::Unserved;
 use crate::upgrade::{self, UpgradeHold};
-
-type Inspect = dyn Fn(&Ruling) + Send + Sync;
+use crate::witness::Witness;
 
 pub(crate) struct Settings<S, C> {
     pub(crate) limiter: Arc<Limiter<S, C>>,
@@ -38,7 +37,7 @@ pub(crate) struct Settings<S, C> {
     /// Whether somebody looks into bodies before this is asked.
     pub(crate) reads_bodies: bool,
     pub(crate) priority_header: Option<HeaderName>,
-    pub(crate) inspect: Option<Arc<Inspect>>,
+    pub(crate) witness: Option<Arc<dyn Witness>>,
     /// Whether anybody was told that requests come without an address.
     pub(crate) told: Arc<AtomicBool>,
 }
@@ -54,7 +53,7 @@ impl<S, C> Clone for Settings<S, C> {
             gives_back_unserved: self.gives_back_unserved,
             reads_bodies: self.reads_bodies,
             priority_header: self.priority_header.clone(),
-            inspect: self.inspect.clone(),
+            witness: self.witness.clone(),
             told: Arc::clone(&self.told),
         }
     }
@@ -113,9 +112,10 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         let random = if self.style.jitter.is_zero() { 0 } else { fastrand::u64(..) };
         let asked = Asked { at: self.limiter.clock().now(), caller: Caller::of(&facts), random };
         let note = |matched: &Matched<'_, '_>, ruling: &Ruling| self.note(matched, ruling, asked.at);
+        let asking = self.witness.as_ref().map_or(0, |witness| witness.asking());
         let (mut ruling, noted) = self.limiter.check_noting(&facts, note).await;
-        if let Some(inspect) = &self.inspect {
-            inspect(&ruling);
+        if let Some(witness) = &self.witness {
+            witness.decided(&facts, &ruling, asking);
         }
         let hold = Hold::of(&self.limiter, std::mem::take(&mut ruling.receipts), noted.reserve);
         match ruling.verdict.outcome {

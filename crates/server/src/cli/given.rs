@@ -48,6 +48,7 @@ impl clap::Args for GivenArgs {
 fn heading(section: &'static str) -> &'static str {
     match section.split('.').next().unwrap_or(section) {
         "" => "Settings",
+        "gateway" => "The gateway",
         "api" => "The HTTP door",
         "rls" => "The door for Envoy",
         "resp" => "The Redis door",

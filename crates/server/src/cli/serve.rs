@@ -16,6 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate serve                                        state in memory, example rules
   tidegate serve --rules rules.yaml                     your own rules, followed when they change
+  tidegate serve --upstream http://localhost:3000       in front of your service, as a gateway
   tidegate serve --config tidegate.yaml                 settings from a file
   tidegate serve --store-kind redis --store-redis-urls redis://10.0.0.5:6379
 
@@ -50,8 +51,9 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         let store = configuration.store.to_string();
         let is_example = configuration.rules.is_empty();
         let is_tls = |door: &Option<listen::Settings>| door.as_ref().is_some_and(|door| door.tls.is_some());
-        let [api_tls, rls_tls, resp_tls, admin_tls] =
-            [&configuration.api, &configuration.rls, &configuration.resp, &configuration.admin].map(is_tls);
+        let [gateway_tls, api_tls, rls_tls, resp_tls, admin_tls] =
+            [&configuration.gateway, &configuration.api, &configuration.rls, &configuration.resp, &configuration.admin]
+                .map(is_tls);
         // Before anything is open, so that none is missed.
         let signals = Signals::receive()?;
         let server = match Server::start(configuration).await {
@@ -60,9 +62,9 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         };
         let at = |address: Option<SocketAddr>, is_tls| address.map(|address| (address, is_tls));
         let (api, rls, resp) = (at(server.api(), api_tls), at(server.rls(), rls_tls), at(server.resp(), resp_tls));
-        let admin = at(server.admin(), admin_tls);
+        let (gateway, admin) = (at(server.gateway(), gateway_tls), at(server.admin(), admin_tls));
         let token = server.made_up_token().map(Token::reveal);
-        let banner = Banner { api, rls, resp, admin, token, store: &store, rules: server.rules(), is_example };
+        let banner = Banner { gateway, api, rls, resp, admin, token, store: &store, rules: server.rules(), is_example };
         banner.print(&mut anstream::stdout().lock())?;
         server.until_stopped(signals).await;
         Ok(ExitCode::SUCCESS)
@@ -84,6 +86,7 @@ pub(super) fn refuse(why: &impl fmt::Display) -> io::Result<ExitCode> {
 /// What a server says when it is up.
 struct Banner<'b> {
     /// Where it listens, and whether it is encrypted.
+    gateway: Option<(SocketAddr, bool)>,
     api: Option<(SocketAddr, bool)>,
     rls: Option<(SocketAddr, bool)>,
     resp: Option<(SocketAddr, bool)>,
@@ -105,6 +108,11 @@ impl Banner<'_> {
             self.store,
             count(self.rules, "rule")
         )?;
+        if let Some((address, encrypted)) = self.gateway {
+            let url = format!("{}://{address}", if encrypted { "https" } else { "http" });
+            writeln!(out, "\n  {STRONG}Gateway{STRONG:#}  {url}")?;
+            writeln!(out, "         {FAINT}try{FAINT:#}  curl -i {url}/")?;
+        }
         if let Some((address, encrypted)) = self.api {
             let url = format!("{}://{address}", if encrypted { "https" } else { "http" });
             writeln!(out, "\n  {STRONG}HTTP{STRONG:#}   {url}")?;

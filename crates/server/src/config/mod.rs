@@ -6,6 +6,7 @@
 
 mod doors;
 mod fault;
+mod gateway;
 mod layers;
 mod origin;
 mod print;
@@ -35,15 +36,21 @@ use crate::admin::Token;
 use crate::listen::{self, Tls};
 use crate::log::{self, LogFormat};
 use crate::rls::MetadataStyle;
-use crate::{api, resp, rls, traces};
+use crate::{api, gateway as door, resp, rls, traces};
 
 /// Everything that a server is told.
 #[derive(Debug)]
 pub struct Configuration {
     /// Rules files, or folders of them. None is the example.
     pub rules: Vec<PathBuf>,
+    /// Where a server and its successor meet; `None` if they do not.
+    pub handover: Option<PathBuf>,
     /// Where state lives.
     pub store: StoreSettings,
+    /// How the gateway listens; `None` if it does not.
+    pub gateway: Option<listen::Settings>,
+    /// What the gateway needs to know besides.
+    pub forwarding: door::Settings,
     /// How the HTTP door listens; `None` if it does not.
     pub api: Option<listen::Settings>,
     /// What the HTTP door needs to know besides.
@@ -120,6 +127,8 @@ impl Reading<'_> {
         let store = self.store();
         let http = self.http(proxies.clone().unwrap_or_default());
         let redis_protocol = self.redis_protocol();
+        let gateway = self.door("gateway", HTTP_PROTOCOLS, proxies.clone());
+        let forwarding = http.as_ref().and_then(|http| self.gateway(http));
         let api = self.door("api", HTTP_PROTOCOLS, proxies.clone());
         let rls = self.door("rls", HTTP_PROTOCOLS, proxies.clone());
         let envoy = http.as_ref().and_then(|http| self.envoy(&http.style));
@@ -130,7 +139,10 @@ impl Reading<'_> {
         proxies?;
         Some(Configuration {
             rules,
+            handover: self.path("handover"),
             store: store?,
+            gateway: gateway?.filter(|_| forwarding.as_ref().is_some_and(door::Settings::has_upstreams)),
+            forwarding: forwarding?,
             api: api?,
             http: http?,
             admin: admin?,

@@ -69,6 +69,11 @@ impl Setting {
         Setting { example, ..self }
     }
 
+    /// Known by a shorter name on the command line and in the environment.
+    fn called(self, flag: &str) -> Setting {
+        Setting { flag: flag.to_owned(), ..self }
+    }
+
     /// The section that it stands in; empty for the outermost.
     pub(crate) fn section(&self) -> &'static str {
         self.name.rsplit_once('.').map_or("", |(section, _)| section)
@@ -76,11 +81,11 @@ impl Setting {
 
     /// With the names that follow from its name.
     fn spelled(self) -> Setting {
-        let flag = self.name.replace(['.', '_'], "-");
-        let variable = format!("TIDEGATE_{}", self.name.replace('.', "_").to_uppercase());
+        let flag = if self.flag.is_empty() { self.name.replace(['.', '_'], "-") } else { self.flag.clone() };
+        let variable = format!("TIDEGATE_{}", flag.replace('-', "_").to_uppercase());
         let needs_restart = self.name.ends_with(".listen")
-            || self.name.starts_with("store.")
-            || self.name.starts_with("traces.")
+            || self.name == "handover"
+            || ["store.", "traces."].iter().any(|section| self.name.starts_with(section))
             || self.needs_restart;
         Setting { flag, variable, needs_restart, ..self }
     }
@@ -112,6 +117,7 @@ const HIDDEN: &str = "(hidden)";
 /// What a section is about.
 pub(crate) fn about_section(section: &str) -> &'static str {
     match section {
+        "gateway" => "The gateway: forwards what the rules allow to your services, and answers the rest itself.",
         "api" => "The HTTP door: decisions as JSON, and forward-auth for nginx, Caddy, Traefik and HAProxy.",
         "rls" => "The door for Envoy: its rate-limit service, over gRPC and as JSON.",
         "resp" => "The Redis door: CL.THROTTLE and TG.* for clients of Redis.",
@@ -153,6 +159,12 @@ pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
             &["x-forwarded-for"],
             "Where they say who the client is: x-forwarded-for or forwarded.",
         ),
+        Setting::new(
+            "handover",
+            &[],
+            "A Unix socket at which the server that takes this one's place is handed what the doors listen at.",
+        )
+        .such_as("/run/tidegate.sock"),
     ];
     all.extend(doors());
     all.extend(others());
@@ -180,7 +192,8 @@ macro_rules! door {
 }
 
 fn doors() -> Vec<Setting> {
-    let mut doors = Vec::from(door!("api", "127.0.0.1:8080"));
+    let mut doors = gateway();
+    doors.extend(door!("api", "127.0.0.1:8080"));
     doors.extend(door!("rls", "127.0.0.1:8081"));
     doors.push(
         Setting::new("rls.domain", &["tidegate"], "The domain whose descriptors meet your own rules, or off.").common(),
@@ -246,6 +259,58 @@ fn doors() -> Vec<Setting> {
     );
     doors.push(Setting::new("admin.open_metrics", &["false"], "Whether /metrics is answered without the token."));
     doors
+}
+
+fn gateway() -> Vec<Setting> {
+    let [listen, rest @ ..] = door!("gateway", "127.0.0.1:8000");
+    let mut gateway = vec![listen.called("gateway")];
+    gateway.extend(rest);
+    let own = [
+        Setting::new(
+            "gateway.upstream",
+            &[],
+            "Where requests go: http://, https:// or h2c:// (HTTP/2 without TLS). The gateway is open if there is one.",
+        )
+        .of(Kind::Urls)
+        .such_as("http://127.0.0.1:3000")
+        .called("upstream")
+        .common(),
+        Setting::new(
+            "gateway.routes",
+            &[],
+            "Where some of them go instead: a host, a path or both, then one upstream or several, between spaces.",
+        )
+        .of(Kind::Many)
+        .such_as("api.example.com/v2 http://10.0.0.5:3000 http://10.0.0.6:3000"),
+        Setting::new("gateway.api_key_header", &[], "The header in which clients show their API key.")
+            .such_as("X-Api-Key"),
+        Setting::new("gateway.keep_host", &["true"], "Whether upstreams see the Host that the client asked for."),
+        Setting::new("gateway.via", &["false"], "Whether Via is added to requests and responses."),
+        Setting::new("gateway.connect_time", &["2s"], "How long connecting to an upstream may take."),
+        Setting::new("gateway.response_time", &["60s"], "How long an upstream may take to begin its response."),
+        Setting::new("gateway.stall_time", &["60s"], "How long a response may stand still in the middle."),
+        Setting::new("gateway.keep_time", &["30s"], "How long a connection to an upstream is kept while it is idle."),
+        Setting::new("gateway.keep_connections", &["256"], "How many idle connections to one address are kept."),
+        Setting::new("gateway.retries", &["1"], "How often a request is tried again, if nothing can go wrong by that."),
+        Setting::new("gateway.retry_percent", &["20"], "How many retries there may be among a hundred requests."),
+        Setting::new(
+            "gateway.rest_time",
+            &["1s"],
+            "How long an address that fails rests; twice as long each time, up to 16 times.",
+        ),
+        Setting::new("gateway.health_path", &[], "The path to ask for, to see whether an address is well.")
+            .such_as("/healthz"),
+        Setting::new("gateway.health_interval", &["5s"], "How often that is asked for."),
+        Setting::new(
+            "gateway.give_back",
+            &["true"],
+            "Whether requests that reach no upstream get back what they were charged.",
+        ),
+        Setting::new("gateway.ca", &[], "Who may vouch for https upstreams, as PEM; otherwise whom browsers believe.")
+            .such_as("upstream-ca.pem"),
+    ];
+    gateway.extend(own.map(Setting::at_start));
+    gateway
 }
 
 fn others() -> [Setting; 39] {

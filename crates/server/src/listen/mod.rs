@@ -5,6 +5,7 @@
 //! dealt with here, in bounded time. When the server is told to stop it accepts no more, and waits for a bounded time until
 //! those that are open have ended.
 
+mod handover;
 mod proxy;
 mod room;
 mod stream;
@@ -13,6 +14,7 @@ mod tls;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use self::handover::{HandoverError, Inheritance, hand_over};
 use self::room::{Place, Room};
 pub use self::stream::Stream;
 pub use self::tls::{Tls, TlsError, TlsFiles};
@@ -126,13 +129,39 @@ impl Listener {
             Ok((socket.local_addr()?, socket))
         };
         match bind() {
-            Ok((address, socket)) => {
-                let room = Arc::new(Room::new(settings.most_connections));
-                let settings = Arc::new(ArcSwap::from_pointee(settings));
-                Ok(Listener { socket, listening: Listening { address, settings, room } })
-            }
+            Ok((address, socket)) => Ok(Listener::at(socket, address, settings)),
             Err(reason) => Err(ListenError { address: settings.address, reason }),
         }
+    }
+
+    fn at(socket: TcpListener, address: SocketAddr, settings: Settings) -> Listener {
+        let room = Arc::new(Room::new(settings.most_connections));
+        let settings = Arc::new(ArcSwap::from_pointee(settings));
+        Listener { socket, listening: Listening { address, settings, room } }
+    }
+
+    /// Listens at a socket that somebody else has opened.
+    ///
+    /// # Errors
+    /// If it cannot be used.
+    pub fn adopt(socket: std::net::TcpListener, settings: Settings) -> Result<Listener, ListenError> {
+        let adopt = || {
+            socket.set_nonblocking(true)?;
+            let socket = TcpListener::from_std(socket)?;
+            Ok((socket.local_addr()?, socket))
+        };
+        match adopt() {
+            Ok((address, socket)) => Ok(Listener::at(socket, address, settings)),
+            Err(reason) => Err(ListenError { address: settings.address, reason }),
+        }
+    }
+
+    /// The socket, for somebody else to listen at it too.
+    ///
+    /// # Errors
+    /// If the system does not let it.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        self.socket.as_fd().try_clone_to_owned()
     }
 
     /// Where it listens, and how.

@@ -35,6 +35,15 @@ impl Stream {
         Stream { kind: Kind::Tls(Box::new(stream)), write_time, stalled: None }
     }
 
+    /// Whether nobody on the way can read it.
+    #[must_use]
+    pub const fn is_encrypted(&self) -> bool {
+        match self.kind {
+            Kind::Plain(_) => false,
+            Kind::Tls(_) => true,
+        }
+    }
+
     /// Passes on what became of a write, and gives up one that waits for too long.
     #[inline]
     fn in_time<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {

@@ -45,11 +45,13 @@ pub enum Door {
     Resp,
     /// The operators' own.
     Admin,
+    /// The gateway.
+    Gateway,
 }
 
 impl Door {
     /// All of them.
-    pub const ALL: [Door; 4] = [Door::Http, Door::Envoy, Door::Resp, Door::Admin];
+    pub const ALL: [Door; 5] = [Door::Http, Door::Envoy, Door::Resp, Door::Admin, Door::Gateway];
 
     /// Its name in metrics.
     #[must_use]
@@ -59,6 +61,7 @@ impl Door {
             Door::Envoy => "envoy",
             Door::Resp => "resp",
             Door::Admin => "admin",
+            Door::Gateway => "gateway",
         }
     }
 }
@@ -149,6 +152,18 @@ impl Metrics {
     pub(crate) fn begin(&self) -> Option<Sample> {
         let weight = self.pulse.sample()?;
         Some(Sample { weight, begun: self.counter.raw() })
+    }
+
+    /// A reading of the counter that times are told by.
+    #[inline]
+    pub(crate) fn reading(&self) -> u64 {
+        self.counter.raw()
+    }
+
+    /// As [`Metrics::begin`], of a request of which it is known only afterwards when it was begun.
+    #[inline]
+    pub(crate) fn begun_at(&self, begun: u64) -> Option<Sample> {
+        self.pulse.sample().map(|weight| Sample { weight, begun })
     }
 
     /// Counts a request that was decided by rules. Says what else is wanted of it.

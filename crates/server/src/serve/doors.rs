@@ -2,6 +2,8 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -10,22 +12,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, AdminState};
 use crate::engine::Engine;
-use crate::listen::{ListenError, Listener, Listening, Peer, Settings, Stream};
+use crate::listen::{HandoverError, Inheritance, ListenError, Listener, Listening, Peer, Settings, Stream, hand_over};
 use crate::metrics::Door;
-use crate::{api, resp, rls};
+use crate::{api, gateway, resp, rls};
 
 /// Doors that are open to one engine. They close when told to.
 pub struct Doors {
     engine: Arc<Engine>,
     stop: CancellationToken,
     open: JoinSet<()>,
+    /// What the server before this one listened at.
+    inherited: Inheritance,
+    /// What the one after it will.
+    shared: Vec<OwnedFd>,
 }
 
 impl Doors {
     /// Doors to `engine`: none yet. They close on `stop`.
     #[must_use]
     pub fn new(engine: Arc<Engine>, stop: CancellationToken) -> Doors {
-        Doors { engine, stop, open: JoinSet::new() }
+        Doors { engine, stop, open: JoinSet::new(), inherited: Inheritance::none(), shared: Vec::new() }
     }
 
     /// Opens a door: `serve_connection` is given every connection, with the engine, and should end what is idle when it
@@ -41,7 +47,14 @@ impl Doors {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let listener = Listener::bind(settings)?;
+        let listener = match self.inherited.listener(settings.address) {
+            Some(socket) => Listener::adopt(socket, settings)?,
+            None => Listener::bind(settings)?,
+        };
+        match listener.share() {
+            Ok(socket) => self.shared.push(socket),
+            Err(error) => tracing::warn!(%error, "a door cannot be handed over"),
+        }
         let listening = listener.listening();
         let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
         let serve = move |stream, peer| serve_connection(stream, peer, Arc::clone(&engine), stop.clone());
@@ -49,9 +62,31 @@ impl Doors {
         Ok(listening)
     }
 
+    /// Has doors open where those of the server at `path` are, if there is one.
+    pub(super) fn inherit(&mut self, path: &Path) -> Result<(), HandoverError> {
+        self.inherited = Inheritance::take(path)?;
+        Ok(())
+    }
+
+    /// Stands in for the server before this one, if there was any, and hands its own place to the next.
+    pub(super) fn take_over(&mut self, path: &Path, succeeded: CancellationToken) -> Result<(), HandoverError> {
+        if std::mem::replace(&mut self.inherited, Inheritance::none()).accept() {
+            tracing::info!("took over from another server");
+        }
+        hand_over(path, std::mem::take(&mut self.shared), succeeded)
+    }
+
     /// Waits until all doors are closed, which begins when they are told to stop.
     pub async fn closed(&mut self) {
         while self.open.join_next().await.is_some() {}
+    }
+
+    /// Opens the gateway.
+    pub(super) fn open_gateway(&mut self, settings: Settings, door: gateway::Door) -> Result<Listening, ListenError> {
+        let opened = self.open_as(Door::Gateway, settings, Arc::new(door), |door, stream, peer, stop| {
+            gateway::Door::clone(&door).serve(stream, peer, stop)
+        });
+        Ok(opened?.listening)
     }
 
     /// Opens the door for HTTP.

@@ -24,10 +24,10 @@ use self::signals::Told;
 use crate::admin::{self, AdminState, Token, TokenError};
 use crate::config::{Configuration, Origin};
 use crate::engine::Engine;
-use crate::listen::{ListenError, Listening, Tls};
+use crate::listen::{HandoverError, ListenError, Listening, Tls};
 use crate::traces::{Traces, TracesError};
 use crate::watch::{Watch, WatchError};
-use crate::{api, resp, rls};
+use crate::{api, gateway, resp, rls};
 
 /// The rules of a server that was given none.
 pub const EXAMPLE_RULES: &str = include_str!("../example/rules.yaml");
@@ -53,6 +53,9 @@ pub enum ServeError {
     /// The rules cannot be followed.
     #[error(transparent)]
     Watch(#[from] WatchError),
+    /// There is a server whose place cannot be taken, or nobody could take this one's.
+    #[error(transparent)]
+    Handover(#[from] HandoverError),
     /// Traces cannot be sent.
     #[error(transparent)]
     Traces(#[from] TracesError),
@@ -60,13 +63,14 @@ pub enum ServeError {
     #[error(transparent)]
     Token(#[from] TokenError),
     /// Nobody could come in.
-    #[error("all doors are off: set `api.listen`, `rls.listen` or `resp.listen`")]
+    #[error("all doors are off: set `api.listen`, `rls.listen`, `resp.listen` or `gateway.upstream`")]
     NoDoor,
 }
 
 /// A server that is up.
 pub struct Server {
     engine: Arc<Engine>,
+    gateway: Option<Listening>,
     api: Option<Opened<api::Door>>,
     rls: Option<Opened<rls::Door>>,
     resp: Option<Opened<resp::Door>>,
@@ -82,6 +86,8 @@ pub struct Server {
     watch: Option<Watch>,
     following: Option<Following>,
     certificates: Vec<Arc<Tls>>,
+    /// Another server has taken this one's place.
+    succeeded: CancellationToken,
 }
 
 impl Server {
@@ -90,15 +96,23 @@ impl Server {
     /// # Errors
     /// If the rules, the store or an address cannot be used.
     pub async fn start(configuration: Configuration) -> Result<Server, ServeError> {
-        let Configuration { rules: paths, store, origin, .. } = configuration;
-        let doors = [&configuration.api, &configuration.rls, &configuration.resp, &configuration.admin];
+        let Configuration { gateway, api, rls, resp, admin, .. } = &configuration;
+        let doors = [gateway, api, rls, resp, admin];
         make_room_for_connections(doors.into_iter().flatten().map(|door| door.most_connections).sum());
+        let Configuration { rules: paths, handover, store, origin, .. } = configuration;
         let loaded = load_rules(&paths).map_err(ServeError::Rules)?;
         let (steering, store) = (store.steering()?, store.open()?);
         let traces = configuration.traces.as_ref().map(Traces::open).transpose()?.unwrap_or_default();
         let engine = Arc::new(Engine::new(Limiter::new(loaded.rules, store)).with_traces(traces));
         let stop = CancellationToken::new();
         let mut doors = Doors::new(Arc::clone(&engine), stop.clone());
+        if let Some(path) = &handover {
+            doors.inherit(path)?;
+        }
+        let gateway = match configuration.gateway {
+            Some(at) => Some(doors.open_gateway(at, gateway::Door::open(&engine, configuration.forwarding, &stop))?),
+            None => None,
+        };
         let api = match configuration.api {
             Some(at) => {
                 Some(doors.open_api(at, api::Door::new(Arc::clone(&engine), configuration.http, stop.clone()))?)
@@ -113,7 +127,7 @@ impl Server {
             Some(at) => Some(doors.open_resp(at, resp::Door::new(Arc::clone(&engine), configuration.redis_protocol))?),
             None => None,
         };
-        if api.is_none() && rls.is_none() && resp.is_none() {
+        if api.is_none() && rls.is_none() && resp.is_none() && gateway.is_none() {
             return Err(ServeError::NoDoor);
         }
         let are_published = Arc::new(AtomicBool::new(false));
@@ -145,8 +159,13 @@ impl Server {
         };
         let watch = follow_files(&paths, loaded.files, &engine, &are_published)?;
         let certificates = configuration.certificates;
+        let succeeded = CancellationToken::new();
+        if let Some(path) = &handover {
+            doors.take_over(path, succeeded.clone())?;
+        }
         Ok(Server {
             engine,
+            gateway,
             api,
             rls,
             resp,
@@ -161,7 +180,14 @@ impl Server {
             watch,
             following,
             certificates,
+            succeeded,
         })
+    }
+
+    /// Where the gateway listens, if it is open.
+    #[must_use]
+    pub fn gateway(&self) -> Option<SocketAddr> {
+        self.gateway.as_ref().map(Listening::address)
     }
 
     /// Where the HTTP door listens, if it is open.
@@ -212,6 +238,7 @@ impl Server {
                     Told::Stop => break,
                     Told::Reload => self.reload().await,
                 },
+                () = self.succeeded.cancelled() => break,
                 _ = housekeeping.tick() => self.keep_house().await,
             }
         }

@@ -47,6 +47,7 @@ impl Server {
         }
         log::change_level(&configuration.log.level);
         let listening = [
+            (self.gateway.as_ref(), configuration.gateway),
             (self.api.as_ref().map(|door| &door.listening), configuration.api),
             (self.rls.as_ref().map(|door| &door.listening), configuration.rls),
             (self.resp.as_ref().map(|door| &door.listening), configuration.resp),

@@ -1,0 +1,174 @@
+//! The gateway, nginx in its place, and nginx as the upstream, each in a process of its own.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tidegate::config::{Configuration, Given};
+use tidegate::serve::{Server, Signals};
+
+const ASKED: &str = "serve-gateway";
+
+/// Three rules that govern every request, and deny none of it.
+pub const THREE_RULES: &str = "
+rules:
+  - { id: address, key: address, limit: 1000000/s burst 1000000 }
+  - { id: endpoint, key: path, limit: 1000000/s burst 1000000 }
+  - { id: everyone, limit: gcra 10000000/s burst 1000000 }
+";
+/// Denies nearly everything.
+pub const FEW: &str = "rules: [{ id: few, key: address, limit: 1/h burst 1 }]";
+pub const NONE: &str = "rules: []";
+
+/// Whether this process was started to serve.
+pub fn is_asked_for() -> bool {
+    std::env::args().nth(1).as_deref() == Some(ASKED)
+}
+
+/// Serves until it is killed: the whole server, with a worker for each core that it may use, here one.
+pub fn serve() {
+    let arguments: Vec<String> = std::env::args().skip(2).collect();
+    let [upstream, rules] = &arguments[..] else { panic!("an upstream and a rules file") };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let any = "127.0.0.1:0".to_owned();
+        let flags = [
+            ("rules", rules.clone()),
+            ("gateway.listen", any.clone()),
+            ("gateway.upstream", upstream.clone()),
+            ("gateway.connections", "100000".to_owned()),
+            ("limits.header_time", "1h".to_owned()),
+            ("api.listen", any.clone()),
+            ("rls.listen", "off".to_owned()),
+            ("resp.listen", "off".to_owned()),
+            ("admin.listen", "off".to_owned()),
+        ];
+        let flags = flags.into_iter().map(|(name, value)| (name.to_owned(), vec![value])).collect();
+        let configuration = Configuration::load(&Given { file: None, flags }, &[]).expect("settings that make sense");
+        let signals = Signals::receive().expect("signals");
+        let server = Server::start(configuration).await.expect("a server");
+        println!("{} {}", server.gateway.expect("the gateway"), server.api.expect("the API"));
+        server.until_stopped(signals).await;
+    });
+}
+
+/// A server that ends when this is dropped.
+pub struct Running {
+    process: Child,
+    pub address: SocketAddr,
+    /// Where ours answers questions about limits.
+    pub api: SocketAddr,
+    _files: Option<Files>,
+}
+
+impl Running {
+    /// Our gateway.
+    pub fn ours(upstream: SocketAddr, rules: &str) -> Running {
+        let files = Files::new(&[("rules.yaml", rules)]);
+        let program = std::env::current_exe().expect("this program");
+        let mut command = pinned(0, program);
+        command.args([ASKED, &format!("http://{upstream}")]).arg(files.0.join("rules.yaml")).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("taskset is installed");
+        let line = BufReader::new(process.stdout.take().expect("its output")).lines().next();
+        let line = line.expect("a line").expect("text");
+        let (address, api) = line.split_once(' ').expect("two addresses");
+        let parse = |text: &str| text.parse().expect("an address");
+        Running { process, address: parse(address), api: parse(api), _files: Some(files) }
+    }
+
+    /// nginx as a reverse proxy, with this in front of `proxy_pass`.
+    pub fn nginx_proxy(upstream: SocketAddr, zone: &str, limit: &str) -> Running {
+        let http = format!(
+            "{zone} upstream back {{ server {upstream}; keepalive 256; keepalive_requests 1000000000; }}
+             server {{ listen 127.0.0.1:PORT backlog=4096; keepalive_requests 1000000000; {limit}
+             location / {{ proxy_pass http://back; proxy_http_version 1.1; proxy_set_header Connection \"\";
+             proxy_set_header X-Forwarded-For $remote_addr; proxy_set_header Host $http_host; }} }}"
+        );
+        Running::nginx(0, &http)
+    }
+
+    /// The upstream: nginx, which answers with a few bytes.
+    pub fn upstream() -> Running {
+        let http = "server { listen 127.0.0.1:PORT backlog=4096; keepalive_requests 1000000000; root .;
+            location / { return 200 \"hello, world\\n\"; } location /file { try_files /large.txt =404; } }";
+        Running::nginx(1, http)
+    }
+
+    fn nginx(core: usize, http: &str) -> Running {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
+        let temp = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|kind| format!("{kind}_temp_path {kind};"));
+        let text = format!(
+            "daemon off; worker_processes 1; pid nginx.pid; error_log error.log; worker_rlimit_nofile 100000; user root;
+             events {{ worker_connections 50000; }}
+             http {{ access_log off; {} client_header_timeout 1h; {} }}",
+            temp.join(" "),
+            http.replace("PORT", &port.to_string())
+        );
+        let files = Files::new(&[("nginx.conf", &text), ("large.txt", &"x".repeat(100_000))]);
+        let mut command = pinned(core, "nginx");
+        command.args(["-e", "error.log", "-c", "nginx.conf", "-p"]).arg(&files.0).current_dir(&files.0);
+        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("nginx is installed");
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        for _ in 0..1_000 {
+            if TcpStream::connect(address).is_ok() {
+                return Running { process, address, api: address, _files: Some(files) };
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("nginx does not listen");
+    }
+
+    /// Bytes of memory that it occupies, with its children.
+    pub fn resident(&self) -> u64 {
+        let pid = self.process.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        let all = std::iter::once(pid.to_string()).chain(children.split_whitespace().map(str::to_owned));
+        all.map(|pid| {
+            let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+            let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+            pages * rustix::param::page_size() as u64
+        })
+        .sum()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // nginx ends its worker only if it is asked to end.
+        if let Some(pid) = rustix::process::Pid::from_raw(self.process.id().cast_signed()) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.process.wait();
+    }
+}
+
+/// A folder that goes with what was started in it.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(files: &[(&str, &str)]) -> Files {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tidegate-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for (name, text) in files {
+            std::fs::write(folder.join(name), text).expect("a file");
+        }
+        Files(folder)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn pinned(core: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &core.to_string()]).arg(program);
+    command
+}

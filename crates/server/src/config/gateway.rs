@@ -1,0 +1,109 @@
+//! Settings of the gateway.
+
+use std::time::Duration;
+
+use super::fault::Wrong;
+use super::values::{count, flag, span, text};
+use super::{HOUR, MS, Reading};
+use crate::api;
+use crate::gateway::{Address, Route, Settings, Trust};
+
+const UPSTREAM: &str = "gateway.upstream";
+const ROUTES: &str = "gateway.routes";
+
+impl Reading<'_> {
+    /// What the gateway needs to know, beside what it has in common with the HTTP door.
+    pub(super) fn gateway(&mut self, http: &api::Settings) -> Option<Settings> {
+        let upstreams = self.each(UPSTREAM, |text| text.parse::<Address>().map_err(|e| Wrong::new(e.problem, e.help)));
+        let routes = self.each(ROUTES, |text| text.parse::<Route>().map_err(|e| Wrong::new(e.problem, e.help)));
+        let api_key_header = self.header("gateway.api_key_header");
+        let keep_host = self.value("gateway.keep_host", flag);
+        let via = self.value("gateway.via", flag);
+        let connect_time = self.value("gateway.connect_time", span(MS, HOUR));
+        let response_time = self.value("gateway.response_time", span(MS, 24 * HOUR));
+        let stall_time = self.value("gateway.stall_time", span(MS, 24 * HOUR));
+        let keep_time = self.value("gateway.keep_time", span(Duration::ZERO, HOUR));
+        let keep_connections = self.value("gateway.keep_connections", count(0, 1_000_000));
+        let retries = self.value("gateway.retries", count(0, 10));
+        let retry_percent = self.value("gateway.retry_percent", count(0, 100));
+        let rest_time = self.value("gateway.rest_time", span(Duration::ZERO, HOUR));
+        let health_path = self.health_path();
+        let health_interval = self.value("gateway.health_interval", span(10 * MS, HOUR));
+        let give_back = self.value("gateway.give_back", flag);
+        let trust = self.upstream_trust();
+        let mut routes = routes?;
+        let upstreams = upstreams?;
+        if !upstreams.is_empty() {
+            routes.push(Route::of_everything(upstreams));
+        }
+        Some(Settings {
+            routes,
+            proxies: http.proxies.clone(),
+            style: http.style,
+            auth_headers: http.auth_headers.clone(),
+            api_key_header,
+            header_bytes: http.header_bytes,
+            header_time: http.header_time,
+            streams: http.streams,
+            keep_host: keep_host?,
+            via: via?,
+            connect_time: connect_time?,
+            response_time: response_time?,
+            stall_time: stall_time?,
+            keep_time: keep_time?,
+            keep_connections: keep_connections?,
+            retries: u32::try_from(retries?).unwrap_or(u32::MAX),
+            retry_percent: u32::try_from(retry_percent?).unwrap_or(u32::MAX),
+            rest_time: rest_time?,
+            health_path: health_path?,
+            health_interval: health_interval?,
+            give_back: give_back?,
+            trust: trust?,
+        })
+    }
+
+    /// `Some(None)` if it is not set.
+    fn health_path(&mut self) -> Option<Option<http::uri::PathAndQuery>> {
+        const NAME: &str = "gateway.health_path";
+        let Some(path) = self.value(NAME, text) else { return Some(None) };
+        match path.parse::<http::uri::PathAndQuery>() {
+            Ok(path) if path.as_str().starts_with('/') => Some(Some(path)),
+            _ => {
+                self.wrong(NAME, &format!("`{path}` is no path"), "write one such as `/healthz`");
+                None
+            }
+        }
+    }
+
+    fn upstream_trust(&mut self) -> Option<Trust> {
+        const NAME: &str = "gateway.ca";
+        let Some(path) = self.path(NAME) else { return Some(Trust::web()) };
+        match std::fs::read(&path) {
+            Ok(pem) => match Trust::of(&pem) {
+                Ok(trust) => Some(trust),
+                Err(reason) => {
+                    self.wrong(NAME, &format!("`{}` cannot be used: {reason}", path.display()), "");
+                    None
+                }
+            },
+            Err(error) => {
+                self.wrong(NAME, &format!("`{}` cannot be read: {error}", path.display()), "");
+                None
+            }
+        }
+    }
+
+    /// All values of a list; `None` if any is wrong.
+    fn each<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, Wrong>) -> Option<Vec<T>> {
+        let found = self.layers.get(name)?;
+        let faults = self.faults.len();
+        let mut all = Vec::new();
+        for (number, value) in found.values.iter().enumerate() {
+            match read(value) {
+                Ok(value) => all.push(value),
+                Err(Wrong { problem, help }) => self.wrong_value(found, number, &problem, help),
+            }
+        }
+        (self.faults.len() == faults).then_some(all)
+    }
+}

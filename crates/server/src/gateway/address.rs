@@ -1,0 +1,143 @@
+//! Where an upstream is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::HeaderValue;
+use http::uri::Authority;
+use rustls::pki_types::ServerName;
+
+/// An upstream's address, and what is spoken there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    pub(super) scheme: Scheme,
+    /// A name or an address, without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// What stands in `Host` if the client's own is not kept.
+    pub(super) authority: HeaderValue,
+    /// For whom its certificate must be, if it has to show one.
+    pub(super) server_name: Option<ServerName<'static>>,
+}
+
+/// What is spoken to an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    /// HTTP/1.1
+    Http,
+    /// HTTP/2, known beforehand
+    H2c,
+    /// Either, over TLS, as the upstream chooses
+    Https,
+}
+
+/// Text that is no address of an upstream: what is wrong, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct AddressError {
+    pub(crate) problem: String,
+    pub(crate) help: String,
+}
+
+impl AddressError {
+    pub(super) fn new(problem: impl Into<String>, help: impl Into<String>) -> AddressError {
+        AddressError { problem: problem.into(), help: help.into() }
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Address, AddressError> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            let help = format!("write `http://{}`", if text.is_empty() { "127.0.0.1:3000" } else { text });
+            return Err(AddressError::new(format!("`{text}` does not say what is spoken there"), help));
+        };
+        let (scheme, port) = match scheme {
+            "http" => (Scheme::Http, 80),
+            "h2c" => (Scheme::H2c, 80),
+            "https" => (Scheme::Https, 443),
+            _ => {
+                let help = "write `http://`, `https://`, or `h2c://` for HTTP/2 without TLS";
+                return Err(AddressError::new(format!("`{scheme}` is not spoken to upstreams"), help));
+            }
+        };
+        let written = rest.strip_suffix('/').unwrap_or(rest);
+        if written.contains(['/', '?', '#']) {
+            let help = "leave out what follows the port: paths are forwarded as they come";
+            return Err(AddressError::new(format!("`{text}` has a path"), help));
+        }
+        if written.contains('@') {
+            let help = "leave out the user and the password: clients show their own";
+            return Err(AddressError::new(format!("`{text}` says who to be"), help));
+        }
+        let wrong =
+            || AddressError::new(format!("`{text}` names no host"), "write one such as `http://127.0.0.1:3000`");
+        let authority: Authority = written.parse().map_err(|_| wrong())?;
+        let port = match (authority.port_u16(), authority.port()) {
+            (Some(0), _) | (None, Some(_)) => return Err(wrong()),
+            (Some(port), _) => port,
+            (None, None) if written.ends_with(':') => return Err(wrong()),
+            (None, None) => port,
+        };
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        if host.is_empty() {
+            return Err(wrong());
+        }
+        let server_name = match scheme {
+            Scheme::Http | Scheme::H2c => None,
+            Scheme::Https => Some(ServerName::try_from(host.clone()).map_err(|_| wrong())?),
+        };
+        let authority = HeaderValue::try_from(written).map_err(|_| wrong())?;
+        Ok(Address { scheme, host, port, authority, server_name })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.scheme {
+            Scheme::Http => "http",
+            Scheme::H2c => "h2c",
+            Scheme::Https => "https",
+        };
+        if self.host.contains(':') {
+            write!(f, "{scheme}://[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{scheme}://{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_says_what_is_spoken_where() {
+        for (text, shown) in [
+            ("http://127.0.0.1:3000", "http://127.0.0.1:3000"),
+            ("http://localhost/", "http://localhost:80"),
+            ("https://api.example.com", "https://api.example.com:443"),
+            ("h2c://[::1]:50051", "h2c://[::1]:50051"),
+        ] {
+            assert_eq!(text.parse::<Address>().map(|address| address.to_string()).as_deref(), Ok(shown));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_comes_with_what_to_write() {
+        for (text, help) in [
+            ("127.0.0.1:3000", "write `http://127.0.0.1:3000`"),
+            ("ftp://a", "write `http://`, `https://`, or `h2c://` for HTTP/2 without TLS"),
+            ("http://a/base", "leave out what follows the port: paths are forwarded as they come"),
+            ("http://me@a", "leave out the user and the password: clients show their own"),
+            ("http://", "write one such as `http://127.0.0.1:3000`"),
+            ("http://a:0", "write one such as `http://127.0.0.1:3000`"),
+            ("http://a:99999", "write one such as `http://127.0.0.1:3000`"),
+            ("http://a:", "write one such as `http://127.0.0.1:3000`"),
+            ("http://a b", "write one such as `http://127.0.0.1:3000`"),
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap_err().help, help, "{text}");
+        }
+    }
+}

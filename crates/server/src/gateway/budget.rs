@@ -1,0 +1,59 @@
+//! How many retries there may be.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What one retry costs.
+const ONE: u32 = 100;
+/// As many retries may come at once, and there may be as many at the start.
+const BURST: u32 = 10;
+
+/// A share of the requests may be tried again: upstreams that are overwhelmed are not helped by more of the same.
+#[derive(Debug)]
+pub(super) struct RetryBudget {
+    percent: u32,
+    saved: AtomicU32,
+}
+
+impl RetryBudget {
+    pub(super) const fn new(percent: u32) -> RetryBudget {
+        let saved = if percent == 0 { 0 } else { BURST * ONE };
+        RetryBudget { percent, saved: AtomicU32::new(saved) }
+    }
+
+    /// A request has come.
+    pub(super) fn deposit(&self) {
+        // Most of the time it is full, and nobody needs to write.
+        let saved = self.saved.load(Ordering::Relaxed);
+        if saved < BURST * ONE {
+            let more = |saved: u32| Some((saved + self.percent).min(BURST * ONE));
+            let _ = self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        }
+    }
+
+    /// Whether a request may be tried again.
+    pub(super) fn withdraw(&self) -> bool {
+        self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |saved| saved.checked_sub(ONE)).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_are_a_share_of_the_requests_after_the_first_few() {
+        let budget = RetryBudget::new(20);
+        let granted = |budget: &RetryBudget, requests: u32| {
+            (0..requests)
+                .filter(|_| {
+                    budget.deposit();
+                    budget.withdraw()
+                })
+                .count()
+        };
+        let first = granted(&budget, 100);
+        assert!((29..=31).contains(&first), "{first}");
+        assert_eq!(granted(&budget, 1_000), 200);
+        assert_eq!(granted(&RetryBudget::new(0), 100), 0);
+    }
+}

@@ -1,0 +1,133 @@
+//! What can go wrong between a client and an upstream, whose fault it is, and how that is told.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use serde::Serialize;
+use tidegate_http::is_grpc;
+
+use super::passing::Passing;
+
+/// Why a request was not answered by an upstream. Clients are not told where upstreams are; the log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// No route takes it.
+    NoRoute,
+    /// It wants to be connected to somewhere, which is for other proxies.
+    Connect,
+    /// It does not say which host it is for.
+    NoHost,
+    /// The client stopped in the middle of its request.
+    ClientStalls,
+    /// No connection to the upstream could be made.
+    Unreachable,
+    /// None could be made in time.
+    SlowToConnect,
+    /// No address of the upstream is well.
+    NoneWell,
+    /// The upstream broke off, or spoke nonsense.
+    Broken,
+    /// The upstream did not begin its response in time.
+    SlowToRespond,
+    /// The upstream switched to another protocol, unasked.
+    Unasked,
+}
+
+/// Whose fault it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Fault {
+    Client,
+    Upstream,
+}
+
+#[derive(Serialize)]
+struct Problem {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: &'static str,
+    fault: Fault,
+}
+
+impl Failure {
+    fn told(self) -> (StatusCode, Fault, &'static str) {
+        match self {
+            Failure::NoRoute => (StatusCode::NOT_FOUND, Fault::Client, "There is no service for this host and path."),
+            Failure::Connect => {
+                let detail = "This is a gateway to certain services; it connects to nothing else.";
+                (StatusCode::METHOD_NOT_ALLOWED, Fault::Client, detail)
+            }
+            Failure::NoHost => {
+                (StatusCode::BAD_REQUEST, Fault::Client, "The request does not say in one Host which host it is for.")
+            }
+            Failure::ClientStalls => {
+                (StatusCode::REQUEST_TIMEOUT, Fault::Client, "The request's body took too long to come.")
+            }
+            Failure::Unreachable => {
+                (StatusCode::BAD_GATEWAY, Fault::Upstream, "The service behind this gateway cannot be reached.")
+            }
+            Failure::SlowToConnect => {
+                let detail = "The service behind this gateway cannot be reached in time.";
+                (StatusCode::GATEWAY_TIMEOUT, Fault::Upstream, detail)
+            }
+            Failure::NoneWell => {
+                (StatusCode::SERVICE_UNAVAILABLE, Fault::Upstream, "The service behind this gateway is not well.")
+            }
+            Failure::Broken => {
+                let detail = "The service behind this gateway broke off before it answered.";
+                (StatusCode::BAD_GATEWAY, Fault::Upstream, detail)
+            }
+            Failure::SlowToRespond => {
+                let detail = "The service behind this gateway did not answer in time.";
+                (StatusCode::GATEWAY_TIMEOUT, Fault::Upstream, detail)
+            }
+            Failure::Unasked => {
+                let detail = "The service behind this gateway answered in a protocol that nobody asked for.";
+                (StatusCode::BAD_GATEWAY, Fault::Upstream, detail)
+            }
+        }
+    }
+
+    /// What the client is told.
+    pub(super) fn response(self, asked: &HeaderMap) -> Response<Passing> {
+        if is_grpc(asked) {
+            return self.grpc();
+        }
+        let (status, fault, detail) = self.told();
+        let title = status.canonical_reason().unwrap_or("Error");
+        let problem = Problem { kind: "about:blank", title, status: status.as_u16(), detail, fault };
+        // Text and numbers can always be written.
+        let text = serde_json::to_vec(&problem).unwrap_or_default();
+        let mut response = Response::new(Passing::text(Bytes::from(text)));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+        }
+        response
+    }
+
+    /// A gRPC call is answered with a gRPC status.
+    fn grpc(self) -> Response<Passing> {
+        let (_, _, detail) = self.told();
+        let status = match self {
+            Failure::NoRoute | Failure::Connect => "12",
+            Failure::NoHost => "3",
+            Failure::ClientStalls => "1",
+            Failure::SlowToConnect | Failure::SlowToRespond => "4",
+            Failure::Unreachable | Failure::NoneWell | Failure::Broken | Failure::Unasked => "14",
+        };
+        let mut response = Response::new(Passing::text(Bytes::new()));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert("grpc-status", HeaderValue::from_static(status));
+        headers.insert("grpc-message", HeaderValue::from_static(detail));
+        response
+    }
+}

@@ -1,0 +1,345 @@
+//! The way of a request to an upstream and back.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::{CONNECTION, UPGRADE};
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use tidegate_core::{Clock, SystemClock};
+use tidegate_tower::{Unserved, UpgradeHold};
+
+use super::Settings;
+use super::budget::RetryBudget;
+use super::dial::Protocol;
+use super::failure::Failure;
+use super::group::{Group, Tried};
+use super::head;
+use super::line::{Line, SendError};
+use super::passing::Passing;
+use super::request_body::{Progress, RequestBody, Sent, Upload};
+use super::route::{self, Route};
+use super::serving::Downstream;
+use super::upstream::{ConnectError, Lease, Upstream, Way};
+
+/// Forwards requests to upstreams. This is the service that the middleware stands in front of.
+#[derive(Clone)]
+pub(super) struct Forward(Arc<Forwarding>);
+
+/// What forwarding needs.
+struct Forwarding {
+    settings: Settings,
+    /// In the order of their precedence.
+    routes: Vec<Route>,
+    /// The addresses of each route.
+    groups: Vec<Group>,
+    clock: SystemClock,
+}
+
+impl Forward {
+    pub(super) fn new(settings: Settings) -> Forward {
+        let mut routes = settings.routes.clone();
+        routes.sort_by_key(Route::precedence);
+        let group = |route: &Route| {
+            let upstreams = route.upstreams.iter();
+            let upstreams = upstreams.map(|address| Arc::new(Upstream::new(address.clone(), &settings))).collect();
+            Group::new(upstreams, RetryBudget::new(settings.retry_percent))
+        };
+        let groups = routes.iter().map(group).collect();
+        Forward(Arc::new(Forwarding { settings, routes, groups, clock: SystemClock::new() }))
+    }
+
+    /// Every address of every route.
+    pub(super) fn upstreams(&self) -> Vec<Arc<Upstream>> {
+        self.0.groups.iter().flat_map(|group| group.upstreams.iter().cloned()).collect()
+    }
+}
+
+impl tower_service::Service<Request<Sent>> for Forward {
+    type Response = Response<Passing>;
+    type Error = ClientGone;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Passing>, ClientGone>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ClientGone>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Sent>) -> Self::Future {
+        let forwarding = Arc::clone(&self.0);
+        Box::pin(async move { forwarding.forward(request).await })
+    }
+}
+
+/// The client has gone away in the middle of its request, or what it sent made no sense. There is nobody to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client broke off in the middle of its request")]
+pub(super) struct ClientGone;
+
+/// A request that could not be passed on.
+enum Stopped {
+    Failed {
+        why: Failure,
+        /// Whether nobody can have seen it.
+        is_unseen: bool,
+    },
+    Gone(ClientGone),
+}
+
+/// What came back.
+struct Answer {
+    response: Response<Incoming>,
+    /// The connection that it comes on, if it is this request's own.
+    line: Option<Box<Line>>,
+    lease: Lease,
+}
+
+impl Forwarding {
+    async fn forward(&self, request: Request<Sent>) -> Result<Response<Passing>, ClientGone> {
+        let (mut head, body) = request.into_parts();
+        // A gRPC call wants to hear what went wrong in its own words.
+        let speaks = head.headers.get(http::header::CONTENT_TYPE).cloned();
+        let told = |why: Failure| {
+            let asked = speaks.iter().map(|speaks| (http::header::CONTENT_TYPE, speaks.clone())).collect();
+            why.response(&asked)
+        };
+        if head.method == Method::CONNECT {
+            return Ok(told(Failure::Connect));
+        }
+        let Some(host) = head::host(&head) else { return Ok(told(Failure::NoHost)) };
+        let Some(group) = self.group(&head, &host) else { return Ok(told(Failure::NoRoute)) };
+        let Some(downstream) = head.extensions.get::<Arc<Downstream>>().map(Arc::clone) else {
+            return Ok(told(Failure::NoRoute));
+        };
+        let wanted = head::request(&mut head, &host, &downstream, &self.settings);
+        let hold = head.extensions.remove::<UpgradeHold>();
+        let client = wanted.and_then(|protocol| {
+            let client = head.extensions.remove::<OnUpgrade>()?;
+            head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            head.headers.insert(UPGRADE, protocol);
+            Some((client, hold))
+        });
+        match self.exchange(group, head, RequestBody::new(body), &host).await {
+            Ok(answer) => Ok(self.respond(answer, client, &downstream).unwrap_or_else(told)),
+            Err(Stopped::Gone(gone)) => Err(gone),
+            Err(Stopped::Failed { why, is_unseen }) => {
+                let mut response = told(why);
+                if is_unseen {
+                    response.extensions_mut().insert(Unserved);
+                }
+                Ok(response)
+            }
+        }
+    }
+
+    fn group(&self, head: &Parts, host: &HeaderValue) -> Option<&Group> {
+        let host = head::without_port(host.to_str().ok()?);
+        self.groups.get(route::find(&self.routes, host, head.uri.path())?)
+    }
+
+    /// Sends the request, again if need be, until there is an answer.
+    async fn exchange(
+        &self,
+        group: &Group,
+        mut head: Parts,
+        mut body: RequestBody,
+        host: &HeaderValue,
+    ) -> Result<Answer, Stopped> {
+        group.budget.deposit();
+        // Whether it does no harm to send it twice, and whether it can be.
+        let is_repeatable = body.is_none() && is_idempotent(&head.method);
+        let mut tried = Tried::new();
+        let mut retries = self.settings.retries;
+        let mut may_retry = || {
+            let may = retries > 0 && group.budget.withdraw();
+            retries = retries.saturating_sub(1);
+            may
+        };
+        // Not a byte was sent so far.
+        let mut is_unseen = true;
+        let mut wants_new = false;
+        loop {
+            let Some((number, upstream)) = group.choose(&tried, || self.clock.now()) else {
+                return Err(Stopped::Failed { why: Failure::NoneWell, is_unseen });
+            };
+            let lease = upstream.begin();
+            let way = match upstream.way(wants_new).await {
+                Ok(way) => way,
+                Err(error) => {
+                    self.failed(upstream, &error);
+                    tried.push(number);
+                    if may_retry() {
+                        continue;
+                    }
+                    let why = match error {
+                        ConnectError::TooSlow => Failure::SlowToConnect,
+                        ConnectError::Io(_) | ConnectError::Handshake(_) => Failure::Unreachable,
+                    };
+                    return Err(Stopped::Failed { why, is_unseen });
+                }
+            };
+            let (protocol, is_new) = match &way {
+                Way::Own { is_new, .. } => (Protocol::Http1, *is_new),
+                Way::Shared(_) => (Protocol::Http2, true),
+            };
+            head::address_to(&mut head, host, &upstream.address, protocol, self.settings.keep_host);
+            let spare = (is_repeatable && retries_left(&self.settings, &tried)).then(|| copy_of(&head));
+            match self.send(way, Request::from_parts(head, body)).await {
+                Ok((response, line)) => {
+                    if upstream.health.succeeded() {
+                        tracing::info!(upstream = %upstream.address, "an upstream answers again");
+                    }
+                    return Ok(Answer { response, line, lease });
+                }
+                Err(NotSent::Unsent(request)) => {
+                    // Nothing happened but that an old connection was found closed.
+                    (head, body) = request.into_parts();
+                    wants_new = true;
+                    if is_new {
+                        tried.push(number);
+                        if !may_retry() {
+                            return Err(Stopped::Failed { why: Failure::Unreachable, is_unseen });
+                        }
+                    }
+                }
+                Err(NotSent::Gone(gone)) => return Err(Stopped::Gone(gone)),
+                Err(NotSent::Lost { why, error }) => {
+                    is_unseen = false;
+                    // That an idle connection is closed just when it is used is nobody's fault.
+                    if is_new && why != Failure::ClientStalls {
+                        self.failed(upstream, &error);
+                        tried.push(number);
+                    }
+                    match spare {
+                        Some(spare) if why == Failure::Broken && may_retry() => {
+                            (head, body, wants_new) = (spare, RequestBody::default(), true);
+                        }
+                        _ => return Err(Stopped::Failed { why, is_unseen: false }),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes that an address has failed.
+    fn failed(&self, upstream: &Upstream, error: &dyn std::fmt::Display) {
+        let upstream_address = &upstream.address;
+        if let Some(rest) = upstream.health.failed(self.clock.now(), self.settings.rest_time.into()) {
+            let rest = Duration::from(rest);
+            tracing::warn!(upstream = %upstream_address, %error, ?rest, "an upstream fails: it rests if there are others");
+        } else {
+            tracing::debug!(upstream = %upstream_address, %error, "an upstream fails");
+        }
+    }
+
+    /// Sends the request, once.
+    async fn send(
+        &self,
+        way: Way,
+        request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Option<Box<Line>>), NotSent> {
+        let upload = request.body().upload();
+        let broken = |error: &hyper::Error| match upload.as_ref().map(|upload| upload.look()) {
+            Some(Progress::Broken) => NotSent::Gone(ClientGone),
+            _ => NotSent::Lost { why: Failure::Broken, error: error.to_string() },
+        };
+        let sending = async {
+            match way {
+                Way::Own { mut line, .. } => match line.send(request).await {
+                    Ok(response) => Ok((response, Some(line))),
+                    Err(SendError::Unsent(request)) => Err(NotSent::Unsent(request)),
+                    Err(SendError::Broken(error)) => Err(broken(&error)),
+                },
+                Way::Shared(mut shared) => match shared.try_send_request(request).await {
+                    Ok(response) => Ok((response, None)),
+                    Err(mut error) => match error.take_message() {
+                        Some(request) => Err(NotSent::Unsent(Box::new(request))),
+                        None => Err(broken(error.error())),
+                    },
+                },
+            }
+        };
+        tokio::select! {
+            biased;
+            sent = sending => sent,
+            why = too_slow(self.settings.response_time, upload.as_deref()) => {
+                Err(NotSent::Lost { why, error: "it does not answer in time".to_owned() })
+            }
+        }
+    }
+
+    /// Passes on what came back.
+    fn respond(
+        &self,
+        Answer { mut response, line, lease }: Answer,
+        client: Option<(OnUpgrade, Option<UpgradeHold>)>,
+        downstream: &Downstream,
+    ) -> Result<Response<Passing>, Failure> {
+        let came_as = std::mem::replace(response.version_mut(), Version::HTTP_11);
+        let protocol = head::end_to_end(response.headers_mut());
+        if self.settings.via {
+            head::add_via(response.headers_mut(), came_as);
+        }
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let (head, body) = response.into_parts();
+            let body = Passing::from_upstream(body, line, lease, self.settings.stall_time);
+            return Ok(Response::from_parts(head, body));
+        }
+        let (Some((client, hold)), Some(protocol), Some(line)) = (client, protocol, line) else {
+            return Err(Failure::Unasked);
+        };
+        downstream.tunnels.open(client, line, lease, hold);
+        let (mut head, _) = response.into_parts();
+        head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        head.headers.insert(UPGRADE, protocol);
+        Ok(Response::from_parts(head, Passing::text(bytes::Bytes::new())))
+    }
+}
+
+/// A request that was not answered.
+enum NotSent {
+    /// The upstream cannot have seen it.
+    Unsent(Box<Request<RequestBody>>),
+    /// The upstream may have.
+    Lost {
+        why: Failure,
+        error: String,
+    },
+    Gone(ClientGone),
+}
+
+/// Waits until nothing has happened for too long: neither the answer has begun, nor has the request's body moved. Says whose
+/// fault it is.
+async fn too_slow(response_time: Duration, upload: Option<&Upload>) -> Failure {
+    loop {
+        tokio::time::sleep(response_time).await;
+        match upload.map(Upload::look) {
+            Some(Progress::Moved) => {}
+            Some(Progress::ClientStalls | Progress::Broken) => return Failure::ClientStalls,
+            Some(Progress::Still) | None => return Failure::SlowToRespond,
+        }
+    }
+}
+
+/// Whether doing it twice is the same as doing it once (RFC 9110, 9.2.2).
+fn is_idempotent(method: &Method) -> bool {
+    [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS, Method::TRACE].contains(method)
+}
+
+fn retries_left(settings: &Settings, tried: &Tried) -> bool {
+    tried.len() < settings.retries as usize
+}
+
+/// The same head, to send it again.
+fn copy_of(head: &Parts) -> Parts {
+    let (mut copy, ()) = Request::new(()).into_parts();
+    copy.method = head.method.clone();
+    copy.uri = head.uri.clone();
+    copy.version = head.version;
+    copy.headers = head.headers.clone();
+    copy
+}

@@ -1,0 +1,42 @@
+//! The addresses of one route, and which of them takes the next request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use smallvec::SmallVec;
+use tidegate_core::Timestamp;
+
+use super::budget::RetryBudget;
+use super::upstream::Upstream;
+
+/// The addresses that a request was tried at.
+pub(super) type Tried = SmallVec<[usize; 2]>;
+
+/// Addresses that serve the same.
+pub(super) struct Group {
+    pub(super) upstreams: Vec<Arc<Upstream>>,
+    pub(super) budget: RetryBudget,
+    turn: AtomicUsize,
+}
+
+impl Group {
+    pub(super) const fn new(upstreams: Vec<Arc<Upstream>>, budget: RetryBudget) -> Group {
+        Group { upstreams, budget, turn: AtomicUsize::new(0) }
+    }
+
+    /// The address with the fewest requests under way, of those that are well and were not tried yet. If there is none,
+    /// one that rests is better than none, and so is one that was tried. `None` if all say that they are not well.
+    pub(super) fn choose(&self, tried: &Tried, now: impl Fn() -> Timestamp) -> Option<(usize, &Arc<Upstream>)> {
+        if let [only] = &self.upstreams[..] {
+            return (!only.health.is_down()).then_some((0, only));
+        }
+        // Those that are equally busy take turns.
+        let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.upstreams.len().max(1);
+        let (before, from) = self.upstreams.split_at(first);
+        let in_turn = (first..).zip(from).chain((0..).zip(before));
+        let well = in_turn.filter(|(_, upstream)| !upstream.health.is_down());
+        well.min_by_key(|(number, upstream)| {
+            (tried.contains(number), upstream.health.is_resting(&now), upstream.outstanding())
+        })
+    }
+}

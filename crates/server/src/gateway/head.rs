@@ -1,0 +1,299 @@
+//! What stands in the heads of requests and responses that are passed on.
+//!
+//! Fields that are about one connection end with it: those that HTTP knows, and those that `Connection` names. Whom a request
+//! comes from, and how, is said anew, by the same rules by which it is believed. The rest goes on as it came, the target to
+//! the byte.
+
+use std::net::IpAddr;
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
+use smallvec::SmallVec;
+use tidegate_http::{ForwardingHeader, TrustedProxies};
+
+use super::Settings;
+use super::address::{Address, Scheme};
+use super::dial::Protocol;
+use super::serving::Downstream;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// What a request says of which host it is for: in its target, else in `Host`. `None` if it says nothing, or two things.
+pub(super) fn host(head: &Parts) -> Option<HeaderValue> {
+    if let Some(authority) = head.uri.authority() {
+        let text = authority.as_str();
+        let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
+        return HeaderValue::from_str(host).ok();
+    }
+    let mut hosts = head.headers.get_all(HOST).iter();
+    let host = hosts.next()?;
+    hosts.next().is_none().then(|| host.clone())
+}
+
+/// The host without its port, as routes know it.
+pub(super) fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => name,
+        _ => host,
+    }
+}
+
+/// Removes what is about one connection. Says which protocol the other end would like to change to.
+pub(super) fn end_to_end(headers: &mut HeaderMap) -> Option<HeaderValue> {
+    let mut upgrade = None;
+    if let Some(connection) = headers.get(CONNECTION) {
+        let first = named(connection);
+        let named: SmallVec<[HeaderName; 4]> =
+            first.chain(headers.get_all(CONNECTION).iter().skip(1).flat_map(named)).collect();
+        if named.contains(&UPGRADE) {
+            upgrade = headers.get(UPGRADE).cloned();
+        }
+        headers.remove(CONNECTION);
+        for name in named {
+            // What a message needs to be understood at all cannot be named away.
+            if ![HOST, CONTENT_LENGTH, TE].contains(&name) {
+                headers.remove(name);
+            }
+        }
+    }
+    headers.remove(UPGRADE);
+    headers.remove(KEEP_ALIVE);
+    headers.remove(PROXY_CONNECTION);
+    headers.remove(TRANSFER_ENCODING);
+    upgrade
+}
+
+/// What a line of `Connection` names.
+fn named(line: &HeaderValue) -> impl Iterator<Item = HeaderName> + use<'_> {
+    line.as_bytes().split(|&byte| byte == b',').filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+}
+
+/// Makes the head of a request what upstreams are to see, whichever of them it goes to. Says which protocol the client would
+/// like to change to.
+pub(super) fn request(
+    head: &mut Parts,
+    host: &HeaderValue,
+    downstream: &Downstream,
+    settings: &Settings,
+) -> Option<HeaderValue> {
+    let headers = &mut head.headers;
+    let takes_trailers = headers.get(TE).is_some_and(says_trailers);
+    let upgrade = end_to_end(headers);
+    headers.remove(TE);
+    if takes_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    // The client is told to go on when its body is wanted.
+    headers.remove(EXPECT);
+    forwarded(headers, host, downstream, &settings.proxies);
+    if settings.via {
+        add_via(headers, head.version);
+    }
+    if head.version == Version::HTTP_2 {
+        join_cookies(headers);
+    }
+    upgrade
+}
+
+fn says_trailers(te: &HeaderValue) -> bool {
+    te.as_bytes().split(|&byte| byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+}
+
+/// Says whom a request comes from and what it was for.
+fn forwarded(headers: &mut HeaderMap, host: &HeaderValue, downstream: &Downstream, proxies: &TrustedProxies) {
+    let is_trusted = downstream.is_trusted;
+    match proxies.header() {
+        ForwardingHeader::XForwardedFor => {
+            headers.remove(FORWARDED);
+            extend(headers, X_FORWARDED_FOR, is_trusted, &downstream.address_text);
+        }
+        ForwardingHeader::Forwarded => {
+            let client = proxies.client(downstream.address, headers);
+            let element = element(downstream, host);
+            extend(headers, FORWARDED, is_trusted, &element);
+            if let Ok(client) = HeaderValue::try_from(client.to_string()) {
+                headers.insert(X_FORWARDED_FOR, client);
+            }
+        }
+    }
+    let scheme = HeaderValue::from_static(if downstream.is_encrypted { "https" } else { "http" });
+    set(headers, X_FORWARDED_PROTO, is_trusted, scheme);
+    set(headers, X_FORWARDED_HOST, is_trusted, host.clone());
+}
+
+/// Adds to a list that trusted proxies have begun, or begins it anew.
+fn extend(headers: &mut HeaderMap, name: HeaderName, is_trusted: bool, item: &HeaderValue) {
+    let said = headers.get_all(&name).iter().filter(|_| is_trusted).map(|line| line.as_bytes().trim_ascii());
+    let mut all = Vec::new();
+    for line in said.filter(|line| !line.is_empty()) {
+        all.extend_from_slice(line);
+        all.extend_from_slice(b", ");
+    }
+    let list = if all.is_empty() {
+        item.clone()
+    } else {
+        all.extend_from_slice(item.as_bytes());
+        HeaderValue::from_maybe_shared(bytes::Bytes::from(all)).unwrap_or_else(|_| item.clone())
+    };
+    headers.insert(name, list);
+}
+
+/// Keeps what a trusted proxy says, and says it otherwise.
+fn set(headers: &mut HeaderMap, name: HeaderName, is_trusted: bool, value: HeaderValue) {
+    match headers.entry(name) {
+        Entry::Occupied(_) if is_trusted => {}
+        Entry::Occupied(mut said) => {
+            said.insert(value);
+        }
+        Entry::Vacant(unsaid) => {
+            unsaid.insert(value);
+        }
+    }
+}
+
+/// `for="[2001:db8::1]";host="example.com";proto=https`
+fn element(downstream: &Downstream, host: &HeaderValue) -> HeaderValue {
+    let sender = match downstream.address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("\"[{address}]\""),
+    };
+    let proto = if downstream.is_encrypted { "https" } else { "http" };
+    let host = host.to_str().unwrap_or_default().replace(['"', '\\'], "");
+    let text = format!("for={sender};host=\"{host}\";proto={proto}");
+    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("for=unknown"))
+}
+
+/// HTTP/2 may cut cookies into several lines, of which HTTP/1 knows one.
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let lines: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(joined) = HeaderValue::from_bytes(&lines.join(&b"; "[..])) {
+        headers.insert(COOKIE, joined);
+    }
+}
+
+/// Says that we stand in the way.
+pub(super) fn add_via(headers: &mut HeaderMap, received: Version) {
+    let via = match received {
+        Version::HTTP_10 => "1.0 tidegate",
+        Version::HTTP_2 => "2 tidegate",
+        _ => "1.1 tidegate",
+    };
+    headers.append(VIA, HeaderValue::from_static(via));
+}
+
+/// Makes the head of a request one for this address, in the protocol that is spoken there.
+pub(super) fn address_to(head: &mut Parts, host: &HeaderValue, to: &Address, protocol: Protocol, keep_host: bool) {
+    let host = if keep_host { host } else { &to.authority };
+    match protocol {
+        Protocol::Http1 => {
+            if head.uri.authority().is_some() {
+                head.uri = origin_form(&head.uri);
+            }
+            head.version = Version::HTTP_11;
+            head.headers.insert(HOST, host.clone());
+        }
+        Protocol::Http2 => {
+            head.headers.remove(HOST);
+            head.version = Version::HTTP_2;
+            let scheme = if to.scheme == Scheme::Https { "https" } else { "http" };
+            let path = head.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+            let whole = Uri::builder().scheme(scheme).authority(host.as_bytes()).path_and_query(path).build();
+            // A host that cannot stand in a target was refused before.
+            if let Ok(uri) = whole {
+                head.uri = uri;
+            }
+        }
+    }
+}
+
+/// The target as it stands in a request to an origin: the same bytes, without scheme and authority.
+fn origin_form(uri: &Uri) -> Uri {
+    uri.path_and_query().cloned().map_or_else(|| Uri::from_static("/"), Uri::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        let name = |name: &str| name.parse::<HeaderName>().unwrap();
+        lines.iter().map(|(key, value)| (name(key), value.parse::<HeaderValue>().unwrap())).collect()
+    }
+
+    fn names(headers: &HeaderMap) -> Vec<&str> {
+        let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn what_is_about_one_connection_ends_with_it() {
+        let mut map = headers(&[
+            ("connection", "close, X-Private ,,"),
+            ("connection", "upgrade, host, content-length"),
+            ("upgrade", "websocket"),
+            ("x-private", "1"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "x"),
+            ("transfer-encoding", "chunked"),
+            ("host", "a"),
+            ("content-length", "3"),
+            ("x-public", "2"),
+        ]);
+        assert_eq!(end_to_end(&mut map).as_ref().map(HeaderValue::as_bytes), Some(&b"websocket"[..]));
+        assert_eq!(names(&map), ["content-length", "host", "x-public"]);
+        // Without `Connection: upgrade` nobody asks for it.
+        assert_eq!(end_to_end(&mut headers(&[("upgrade", "h2c")])), None);
+    }
+
+    #[test]
+    fn a_host_is_said_once() {
+        let parts = |uri: &str, hosts: &[&str]| {
+            let request = Request::get(uri);
+            let request = hosts.iter().fold(request, |request, host| request.header(HOST, *host));
+            request.body(()).unwrap().into_parts().0
+        };
+        let host = |uri: &str, hosts: &[&str]| host(&parts(uri, hosts)).map(|host| host.to_str().unwrap().to_owned());
+        assert_eq!(host("/", &["a:1"]).as_deref(), Some("a:1"));
+        assert_eq!(host("http://me@b:2/x", &["a"]).as_deref(), Some("b:2"));
+        assert_eq!((host("/", &[]), host("/", &["a", "a"])), (None, None));
+        assert_eq!(["a:1", "a", "[::1]", "[::1]:80"].map(without_port), ["a", "a", "[::1]", "[::1]"]);
+    }
+
+    #[test]
+    fn the_target_is_forwarded_to_the_byte() {
+        for target in ["/a//b/../%2e/%2F?x=%20&y=a+b", "/", "/?", "/%C3%a9"] {
+            let uri: Uri = format!("http://a.example{target}").parse().unwrap();
+            assert_eq!(origin_form(&uri).to_string(), target);
+            let plain: Uri = target.parse().unwrap();
+            assert_eq!(plain.to_string(), target);
+        }
+    }
+
+    #[test]
+    fn lists_are_continued_only_for_those_who_are_trusted() {
+        let item = HeaderValue::from_static("192.0.2.9");
+        for (is_trusted, list) in [(true, "1.1.1.1, 2.2.2.2, 3.3.3.3, 192.0.2.9"), (false, "192.0.2.9")] {
+            let mut map = headers(&[
+                ("x-forwarded-for", "1.1.1.1, 2.2.2.2"),
+                ("x-forwarded-for", ""),
+                ("x-forwarded-for", "3.3.3.3"),
+            ]);
+            extend(&mut map, X_FORWARDED_FOR, is_trusted, &item);
+            assert_eq!(map.get_all(X_FORWARDED_FOR).iter().collect::<Vec<_>>(), [list]);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The gateway: a reverse proxy in which the middleware decides what goes on.
+//!
+//! A connection (`serving.rs`) brings requests. Each goes through `tidegate-tower`'s layer, which answers what the rules deny,
+//! and on to [`Forward`](forward::Forward): it finds the route (`route.rs`), chooses an address (`group.rs`, `health.rs`), takes a
+//! connection to it (`upstream.rs`, `dial.rs`, `line.rs`), says what upstreams are told (`head.rs`), tries again where that is
+//! safe (`budget.rs`), and passes on the response with its body as it comes (`passing.rs`), or a connection that now speaks
+//! something else (`tunnel.rs`). What goes wrong on the way is told by `failure.rs`, with whose fault it was.
+
+mod address;
+mod budget;
+mod dial;
+mod failure;
+mod forward;
+mod group;
+mod head;
+mod health;
+mod line;
+mod passing;
+mod probing;
+mod request_body;
+mod route;
+mod serving;
+mod tunnel;
+mod upstream;
+mod wire;
+mod witness;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderName;
+use http::uri::PathAndQuery;
+use tidegate_http::{HeaderStyle, TrustedProxies};
+use tokio_util::sync::CancellationToken;
+
+pub use self::address::{Address, AddressError};
+pub use self::dial::Trust;
+pub use self::route::Route;
+use self::serving::Serving;
+use crate::api::AuthHeaders;
+use crate::engine::Engine;
+use crate::listen::{Peer, Stream};
+
+/// What the gateway needs to know.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where requests go.
+    pub routes: Vec<Route>,
+    /// The proxies whose word counts.
+    pub proxies: TrustedProxies,
+    /// Which headers clients see.
+    pub style: HeaderStyle,
+    /// Where trusted proxies say who a client is.
+    pub auth_headers: AuthHeaders,
+    /// Where clients show their API key.
+    pub api_key_header: Option<HeaderName>,
+    /// The most bytes of a request's head.
+    pub header_bytes: usize,
+    /// How long a head may take to come, and a connection to be idle.
+    pub header_time: Duration,
+    /// The most requests at once on one HTTP/2 connection.
+    pub streams: u32,
+    /// Whether upstreams see the `Host` that the client asked for.
+    pub keep_host: bool,
+    /// Whether `Via` is added.
+    pub via: bool,
+    /// How long connecting may take.
+    pub connect_time: Duration,
+    /// How long an upstream may take to begin its response.
+    pub response_time: Duration,
+    /// How long a response may stand still in the middle.
+    pub stall_time: Duration,
+    /// How long an idle connection to an upstream is kept.
+    pub keep_time: Duration,
+    /// How many idle connections to one address are kept.
+    pub keep_connections: usize,
+    /// How often a request is tried again.
+    pub retries: u32,
+    /// How many retries there may be among a hundred requests.
+    pub retry_percent: u32,
+    /// How long an address that fails rests at first.
+    pub rest_time: Duration,
+    /// What to ask for, to see whether an address is well; `None` if nothing is asked.
+    pub health_path: Option<PathAndQuery>,
+    /// How often that is asked for.
+    pub health_interval: Duration,
+    /// Whether requests that reach no upstream get back what they were charged.
+    pub give_back: bool,
+    /// Who may vouch for upstreams.
+    pub trust: Trust,
+}
+
+impl Settings {
+    /// Forwards along these routes, with the defaults for the rest.
+    #[must_use]
+    pub fn new(routes: Vec<Route>) -> Settings {
+        Settings {
+            routes,
+            proxies: TrustedProxies::none(),
+            style: HeaderStyle::default(),
+            auth_headers: AuthHeaders::default(),
+            api_key_header: None,
+            header_bytes: 16 * 1_024,
+            header_time: Duration::from_secs(20),
+            streams: 128,
+            keep_host: true,
+            via: false,
+            connect_time: Duration::from_secs(2),
+            response_time: Duration::from_secs(60),
+            stall_time: Duration::from_secs(60),
+            keep_time: Duration::from_secs(30),
+            keep_connections: 256,
+            retries: 1,
+            retry_percent: 20,
+            rest_time: Duration::from_secs(1),
+            health_path: None,
+            health_interval: Duration::from_secs(5),
+            give_back: true,
+            trust: Trust::web(),
+        }
+    }
+
+    /// Whether there is any upstream.
+    #[must_use]
+    pub const fn has_upstreams(&self) -> bool {
+        !self.routes.is_empty()
+    }
+}
+
+/// The gateway: serves one connection after the other.
+#[derive(Clone)]
+pub struct Door(Arc<Serving>);
+
+impl Door {
+    /// A gateway that asks `engine`. Upstreams are looked after until `stop`.
+    ///
+    /// It needs a Tokio runtime.
+    #[must_use]
+    pub fn open(engine: &Arc<Engine>, settings: Settings, stop: &CancellationToken) -> Door {
+        Door(Arc::new(Serving::new(engine, settings, stop)))
+    }
+
+    /// Serves a connection until it ends, or until it is told to stop and has finished what is in flight.
+    pub async fn serve(self, stream: Stream, peer: Peer, stop: CancellationToken) {
+        self.0.serve(stream, peer, stop).await;
+    }
+}

@@ -1,0 +1,152 @@
+//! The body of a response, passed on as it comes.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+use super::line::Line;
+use super::upstream::Lease;
+
+/// The body of a response: an upstream's, or the gateway's own.
+pub(super) struct Passing(Kind);
+
+enum Kind {
+    Text(Bytes),
+    Upstream(Flow),
+}
+
+/// What an upstream sends.
+pub(super) struct Flow {
+    body: Incoming,
+    /// The connection that it comes from, if nobody else polls it.
+    line: Option<Box<Line>>,
+    /// The request is under way until all of it has come.
+    lease: Option<Lease>,
+    stall_time: Duration,
+    /// Runs while nothing comes.
+    stalled: Option<Pin<Box<Sleep>>>,
+    has_moved: bool,
+}
+
+/// A response that breaks off.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PassingError {
+    #[error("the upstream broke off: {0}")]
+    Broken(#[from] hyper::Error),
+    #[error("the upstream stood still for too long")]
+    Stalled,
+}
+
+impl Passing {
+    pub(super) const fn text(text: Bytes) -> Passing {
+        Passing(Kind::Text(text))
+    }
+
+    /// What comes on this connection, which is kept for others once it has all come.
+    pub(super) fn from_upstream(
+        body: Incoming,
+        line: Option<Box<Line>>,
+        lease: Lease,
+        stall_time: Duration,
+    ) -> Passing {
+        let mut flow = Flow { body, line, lease: Some(lease), stall_time, stalled: None, has_moved: false };
+        if flow.body.is_end_stream() {
+            flow.end();
+        }
+        Passing(Kind::Upstream(flow))
+    }
+}
+
+impl Flow {
+    /// Everything has come: the connection is free.
+    fn end(&mut self) {
+        let lease = self.lease.take();
+        if let (Some(mut line), Some(lease)) = (self.line.take(), lease)
+            // It may have to be turned once more to see that this was all.
+            && (line.is_ready() || line.is_alive())
+        {
+            lease.upstream().keep(line);
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, PassingError>>> {
+        let mut polled = Pin::new(&mut self.body).poll_frame(cx);
+        if polled.is_pending()
+            && let Some(line) = &mut self.line
+        {
+            // Having asked for it, it may come now.
+            line.turn(cx);
+            polled = Pin::new(&mut self.body).poll_frame(cx);
+            if polled.is_pending() && line.let_go() {
+                polled = Pin::new(&mut self.body).poll_frame(cx);
+            }
+        }
+        match polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.has_moved = true;
+                if self.body.is_end_stream() {
+                    self.end();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(None) => {
+                self.end();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(error))) => {
+                (self.line, self.lease) = (None, None);
+                Poll::Ready(Some(Err(error.into())))
+            }
+            Poll::Pending => self.wait(cx),
+        }
+    }
+
+    /// Gives up a response that stands still for too long.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, PassingError>>> {
+        let stall_time = self.stall_time;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall_time)));
+        if std::mem::take(&mut self.has_moved) {
+            stalled.as_mut().reset(Instant::now() + stall_time);
+        }
+        if stalled.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        (self.line, self.lease) = (None, None);
+        Poll::Ready(Some(Err(PassingError::Stalled)))
+    }
+}
+
+impl Body for Passing {
+    type Data = Bytes;
+    type Error = PassingError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, PassingError>>> {
+        match &mut self.0 {
+            Kind::Text(text) => {
+                let text = std::mem::take(text);
+                Poll::Ready((!text.is_empty()).then(|| Ok(Frame::data(text))))
+            }
+            Kind::Upstream(flow) => flow.poll(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Text(text) => text.is_empty(),
+            Kind::Upstream(flow) => flow.body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Text(text) => SizeHint::with_exact(text.len() as u64),
+            Kind::Upstream(flow) => flow.body.size_hint(),
+        }
+    }
+}

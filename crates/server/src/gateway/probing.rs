@@ -1,0 +1,119 @@
+//! Asks upstreams how they are, and tidies up behind them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Request, StatusCode};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::Settings;
+use super::dial::Protocol;
+use super::head::address_to;
+use super::request_body::RequestBody;
+use super::upstream::{Upstream, Way};
+
+/// How often idle connections are looked at.
+const TIDYING: Duration = Duration::from_secs(1);
+/// An address is down when it has failed so often in a row.
+const PATIENCE: u32 = 2;
+
+/// Looks after upstreams until `stop`.
+pub(super) fn look_after(upstreams: Vec<Arc<Upstream>>, settings: &Settings, stop: &CancellationToken) {
+    if let Some(path) = &settings.health_path {
+        for upstream in &upstreams {
+            let probe = Probe {
+                upstream: Arc::clone(upstream),
+                path: path.clone(),
+                interval: settings.health_interval,
+                time: settings.response_time.min(settings.health_interval),
+            };
+            tokio::spawn(until(stop.clone(), probe.run()));
+        }
+    }
+    tokio::spawn(until(stop.clone(), tidy(upstreams)));
+}
+
+async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = work => {}
+    }
+}
+
+async fn tidy(upstreams: Vec<Arc<Upstream>>) {
+    let mut ticks = tokio::time::interval(TIDYING);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        for upstream in &upstreams {
+            upstream.tidy();
+        }
+    }
+}
+
+struct Probe {
+    upstream: Arc<Upstream>,
+    path: http::uri::PathAndQuery,
+    interval: Duration,
+    time: Duration,
+}
+
+impl Probe {
+    async fn run(self) {
+        let mut ticks = tokio::time::interval(self.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut failures = 0;
+        loop {
+            ticks.tick().await;
+            let found = tokio::time::timeout(self.time, self.ask()).await;
+            let problem = match found {
+                Ok(Ok(())) => None,
+                Ok(Err(problem)) => Some(problem),
+                Err(_) => Some("it does not answer in time".to_owned()),
+            };
+            failures = if problem.is_some() { failures + 1 } else { 0 };
+            if failures > 0 && failures < PATIENCE {
+                continue;
+            }
+            if !self.upstream.health.is_found(problem.is_none()) {
+                continue;
+            }
+            let upstream = &self.upstream.address;
+            match problem {
+                None => tracing::info!(%upstream, "an upstream is well again"),
+                Some(problem) => tracing::warn!(%upstream, problem, "an upstream is not well: requests go elsewhere"),
+            }
+        }
+    }
+
+    /// Asks once, on a connection of its own.
+    async fn ask(&self) -> Result<(), String> {
+        let way = self.upstream.way(true).await.map_err(|error| error.to_string())?;
+        let mut request = Request::new(RequestBody::default());
+        *request.uri_mut() = self.path.clone().into();
+        let (mut head, body) = request.into_parts();
+        head.headers.insert(http::header::USER_AGENT, HeaderValue::from_static("tidegate"));
+        let host = &self.upstream.address.authority;
+        let address = |head: &mut http::request::Parts, protocol| {
+            address_to(head, host, &self.upstream.address, protocol, true);
+        };
+        let status = match way {
+            Way::Own { mut line, .. } => {
+                address(&mut head, Protocol::Http1);
+                let answer = line.send(Request::from_parts(head, body)).await;
+                answer.map_err(|_| "it breaks off".to_owned())?.status()
+            }
+            Way::Shared(mut shared) => {
+                address(&mut head, Protocol::Http2);
+                let answer = shared.send_request(Request::from_parts(head, body)).await;
+                answer.map_err(|error| error.to_string())?.status()
+            }
+        };
+        if status.is_success() || status.is_redirection() { Ok(()) } else { Err(refusal(status)) }
+    }
+}
+
+fn refusal(status: StatusCode) -> String {
+    format!("it answers {status}")
+}

@@ -1,0 +1,167 @@
+//! Which upstreams a request goes to: by its host and the beginning of its path.
+
+use std::cmp::Reverse;
+use std::str::FromStr;
+
+use tidegate_core::rules::normalize;
+
+use super::address::{Address, AddressError};
+
+/// Requests of a kind, and where they go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    pub(super) host: Host,
+    /// Without a slash at its end; empty for every path.
+    pub(super) prefix: String,
+    pub(super) upstreams: Vec<Address>,
+}
+
+/// The hosts of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Host {
+    Any,
+    /// In lower case.
+    Exactly(String),
+    /// All that end with this, which begins with a dot.
+    Under(String),
+}
+
+impl Route {
+    /// Everything that no other route takes goes to these.
+    #[must_use]
+    pub const fn of_everything(upstreams: Vec<Address>) -> Route {
+        Route { host: Host::Any, prefix: String::new(), upstreams }
+    }
+
+    /// Those that say more come first: an exact host, then the longer one, then the longer path.
+    pub(super) fn precedence(&self) -> impl Ord + use<> {
+        let host = match &self.host {
+            Host::Exactly(_) => (2, 0),
+            Host::Under(suffix) => (1, suffix.len()),
+            Host::Any => (0, 0),
+        };
+        Reverse((host, self.prefix.len()))
+    }
+
+    /// Whether it takes a request with this host, without a port, and this path, normalised.
+    fn takes(&self, host: &str, path: &str) -> bool {
+        let host = host.strip_suffix('.').unwrap_or(host);
+        let is_host = match &self.host {
+            Host::Any => true,
+            Host::Exactly(name) => host.eq_ignore_ascii_case(name),
+            Host::Under(suffix) => {
+                let start = host.len().checked_sub(suffix.len()).filter(|start| *start > 0);
+                start.and_then(|start| host.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(suffix))
+            }
+        };
+        let rest = path.strip_prefix(self.prefix.as_str());
+        is_host && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+/// `api.example.com/v2 http://10.0.0.5:3000 http://10.0.0.6:3000`
+impl FromStr for Route {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Route, AddressError> {
+        const EXAMPLE: &str = "write one such as `api.example.com/v2 http://10.0.0.5:3000`";
+        let mut words = text.split_whitespace();
+        let Some(which) = words.next() else { return Err(AddressError::new("the route is empty", EXAMPLE)) };
+        if which.contains("://") {
+            let help = format!("write `/ {which}` for all paths, or set `gateway.upstream`");
+            return Err(AddressError::new(format!("`{text}` does not say which requests"), help));
+        }
+        let upstreams: Vec<Address> = words.map(str::parse).collect::<Result<_, _>>()?;
+        if upstreams.is_empty() {
+            return Err(AddressError::new(format!("`{text}` leads nowhere"), EXAMPLE));
+        }
+        let (host, path) = which.split_at(which.find('/').unwrap_or(which.len()));
+        let host = host.to_ascii_lowercase();
+        let host = match host.strip_prefix('*') {
+            _ if host.is_empty() || host == "*" => Host::Any,
+            Some(suffix) if suffix.starts_with('.') && !suffix.contains('*') => Host::Under(suffix.to_owned()),
+            None if !host.contains(['*', ':']) => Host::Exactly(host),
+            _ => {
+                let help = "write a name such as `api.example.com` without a port, or `*.example.com`";
+                return Err(AddressError::new(format!("`{host}` is no host"), help));
+            }
+        };
+        let prefix = normalize(path);
+        if path.contains(['?', '#', '*']) {
+            let help = "write how paths begin, such as `/images`: what follows may be anything";
+            return Err(AddressError::new(format!("`{path}` is not the beginning of a path"), help));
+        }
+        let prefix = if path.is_empty() { "" } else { prefix.strip_suffix('/').unwrap_or(&prefix) };
+        Ok(Route { host, prefix: prefix.to_owned(), upstreams })
+    }
+}
+
+/// Which of `routes`, sorted by their precedence, takes a request. Paths are normalised as the rules do it, so that no
+/// spelling takes another way.
+pub(super) fn find(routes: &[Route], host: &str, path: &str) -> Option<usize> {
+    if let [Route { host: Host::Any, prefix, .. }] = routes
+        && prefix.is_empty()
+    {
+        return Some(0);
+    }
+    let path = normalize(path);
+    routes.iter().position(|route| route.takes(host, &path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routes(texts: &[&str]) -> Vec<Route> {
+        let mut routes: Vec<Route> = texts.iter().map(|text| text.parse().unwrap()).collect();
+        routes.sort_by_key(Route::precedence);
+        routes
+    }
+
+    #[test]
+    fn the_route_that_says_most_takes_a_request() {
+        let routes = routes(&[
+            "/ http://everything",
+            "/images/ http://images http://images-too",
+            "/images/raw http://raw",
+            "API.example.com http://api",
+            "api.example.com/v2 http://v2",
+            "*.example.com http://any",
+            "*.b.example.com http://b",
+        ]);
+        for (host, path, upstream) in [
+            ("other", "/", "everything"),
+            ("other", "/imagesque", "everything"),
+            ("other", "/images", "images"),
+            ("other", "//images/./x", "images"),
+            ("other", "/%69mages/x", "images"),
+            ("other", "/images%2fx", "everything"),
+            ("other", "/images/raw/1", "raw"),
+            ("api.example.com", "/images", "api"),
+            ("API.EXAMPLE.com.", "/v2/x", "v2"),
+            ("a.example.com", "/v2", "any"),
+            ("a.b.example.com", "/", "b"),
+            (".example.com", "/", "everything"),
+            ("example.com", "/", "everything"),
+            ("", "*", "everything"),
+        ] {
+            let found = find(&routes, host, path).map(|route| routes[route].upstreams[0].host.as_str());
+            assert_eq!(found, Some(upstream), "{host}{path}");
+        }
+        assert_eq!(find(&routes[..1], "other", "/"), None);
+    }
+
+    #[test]
+    fn what_is_wrong_comes_with_what_to_write() {
+        for (text, help) in [
+            ("http://a:1", "write `/ http://a:1` for all paths, or set `gateway.upstream`"),
+            ("/images", "write one such as `api.example.com/v2 http://10.0.0.5:3000`"),
+            ("/images a:1", "write `http://a:1`"),
+            ("a*b/ http://a", "write a name such as `api.example.com` without a port, or `*.example.com`"),
+            ("a:80/ http://a", "write a name such as `api.example.com` without a port, or `*.example.com`"),
+            ("/x/* http://a", "write how paths begin, such as `/images`: what follows may be anything"),
+        ] {
+            assert_eq!(text.parse::<Route>().unwrap_err().help, help, "{text}");
+        }
+    }
+}

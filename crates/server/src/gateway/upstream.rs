@@ -1,0 +1,172 @@
+//! One address of an upstream, and the connections to it.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tidegate_core::{Clock, Micros, SystemClock};
+
+use super::Settings;
+use super::address::Address;
+use super::dial::{Protocol, Trust, dial};
+use super::health::Health;
+use super::line::Line;
+use super::request_body::RequestBody;
+
+/// A connection that several requests share.
+pub(super) type Shared = http2::SendRequest<RequestBody>;
+
+/// In boxes, because they are large and go from request to request as they are.
+type Idle = Vec<Box<Line>>;
+
+/// An address, with what is known of it.
+pub(super) struct Upstream {
+    pub(super) address: Address,
+    pub(super) health: Health,
+    outstanding: AtomicUsize,
+    /// Connections that nobody uses; the one that was used last is at the end.
+    idle: Mutex<Idle>,
+    shared: Mutex<Option<Shared>>,
+    trust: Trust,
+    connect_time: Duration,
+    keep_time: Micros,
+    most_idle: usize,
+    header_bytes: usize,
+    clock: SystemClock,
+}
+
+/// A connection to send a request on.
+pub(super) enum Way {
+    /// Nobody else's.
+    Own { line: Box<Line>, is_new: bool },
+    /// Others' too.
+    Shared(Shared),
+}
+
+/// No connection could be made.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error("it cannot be connected to: {0}")]
+    Io(#[from] io::Error),
+    #[error("it cannot be connected to in time")]
+    TooSlow,
+    #[error("it does not speak HTTP as it should: {0}")]
+    Handshake(#[from] hyper::Error),
+}
+
+impl Upstream {
+    pub(super) fn new(address: Address, settings: &Settings) -> Upstream {
+        Upstream {
+            address,
+            health: Health::default(),
+            outstanding: AtomicUsize::new(0),
+            idle: Mutex::default(),
+            shared: Mutex::default(),
+            trust: settings.trust.clone(),
+            connect_time: settings.connect_time,
+            keep_time: settings.keep_time.into(),
+            most_idle: settings.keep_connections,
+            header_bytes: settings.header_bytes,
+            clock: SystemClock::new(),
+        }
+    }
+
+    /// How many requests are under way there.
+    pub(super) fn outstanding(&self) -> usize {
+        self.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request as under way until what is returned is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> Lease {
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        Lease(Arc::clone(self))
+    }
+
+    /// A connection: one that is there already, unless a new one is wanted.
+    pub(super) async fn way(&self, wants_new: bool) -> Result<Way, ConnectError> {
+        if !wants_new && let Some(way) = self.known_way() {
+            return Ok(way);
+        }
+        match tokio::time::timeout(self.connect_time, self.new_way()).await {
+            Ok(way) => way,
+            Err(_) => Err(ConnectError::TooSlow),
+        }
+    }
+
+    fn known_way(&self) -> Option<Way> {
+        if let Some(line) = self.idle().pop() {
+            return Some(Way::Own { line, is_new: false });
+        }
+        let shared = self.shared();
+        shared.as_ref().filter(|shared| !shared.is_closed()).cloned().map(Way::Shared)
+    }
+
+    async fn new_way(&self) -> Result<Way, ConnectError> {
+        let (wire, protocol) = dial(&self.address, &self.trust).await?;
+        match protocol {
+            Protocol::Http1 => {
+                let line = Box::new(Line::new(wire, self.header_bytes).await?);
+                Ok(Way::Own { line, is_new: true })
+            }
+            Protocol::Http2 => {
+                let mut builder = http2::Builder::new(TokioExecutor::new());
+                builder.timer(TokioTimer::new()).adaptive_window(true);
+                let (sender, connection) = builder.handshake(TokioIo::new(wire)).await?;
+                tokio::spawn(async move {
+                    if let Err(error) = connection.await {
+                        tracing::debug!(%error, "a connection to an upstream broke");
+                    }
+                });
+                *self.shared() = Some(sender.clone());
+                Ok(Way::Shared(sender))
+            }
+        }
+    }
+
+    /// Keeps a connection, which must be ready, for whoever comes next.
+    pub(super) fn keep(&self, mut line: Box<Line>) {
+        line.idle_since = self.clock.now();
+        let mut idle = self.idle();
+        if idle.len() < self.most_idle {
+            idle.push(line);
+        }
+    }
+
+    /// Closes connections that were idle for too long, or that the other end has closed.
+    pub(super) fn tidy(&self) {
+        let now = self.clock.now();
+        let mut idle = std::mem::take(&mut *self.idle());
+        idle.retain_mut(|line| now.since(line.idle_since) < self.keep_time && line.is_alive());
+        // Those that came meanwhile were used last.
+        let mut since = self.idle();
+        idle.append(&mut since);
+        *since = idle;
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        // Nothing that runs under the lock leaves it half changed.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Option<Shared>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that is under way at an address.
+pub(super) struct Lease(Arc<Upstream>);
+
+impl Lease {
+    pub(super) const fn upstream(&self) -> &Arc<Upstream> {
+        &self.0
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,20 @@
+//! The gateway, between clients and upstreams that we did not write, and between raw bytes.
+#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+mod forwarding;
+mod grpc;
+mod heads;
+mod leaving;
+mod load;
+mod restarting;
+mod settings;
+mod smuggling;
+mod upgrades;
+mod upstreams;
+
+#[path = "../support/ran.rs"]
+mod ran;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod peers;

@@ -1,0 +1,223 @@
+//! Several addresses, and what becomes of requests when some of them fail.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::peers::{Curled, Gateway, NO_RULES, Upstream};
+use crate::support::{free_port, until};
+
+const LIMITED: &str = "
+rules:
+  - { id: plain, key: address, limit: log 100/h }
+  - { id: slots, key: address, limit: concurrent 10 ttl 1min }
+  - { id: tokens, key: address, limits: [{ limit: fixed 1000/h, cost: 100, reserve: 1min }] }
+";
+
+fn nobody() -> String {
+    format!("http://127.0.0.1:{}", free_port())
+}
+
+fn told(got: &Curled) -> (u16, Option<String>) {
+    let json = got.json();
+    assert_eq!(got.header("content-type"), Some("application/problem+json"), "{got:?}");
+    assert_eq!(json["status"].as_u64(), Some(u64::from(got.status)));
+    (got.status, json["fault"].as_str().map(str::to_owned))
+}
+
+fn upstreams_fault(status: u16) -> (u16, Option<String>) {
+    (status, Some("upstream".to_owned()))
+}
+
+#[test]
+fn requests_are_spread_over_the_addresses() {
+    let all = ["a", "b", "c"].map(Upstream::saying);
+    let urls = all.each_ref().map(Upstream::url);
+    let gateway = Gateway::start(NO_RULES, &urls.each_ref().map(String::as_str), &[]);
+    for _ in 0..30 {
+        assert_eq!(gateway.curl("/", &[]).status, 200);
+    }
+    for upstream in &all {
+        assert_eq!(upstream.heads().len(), 10);
+    }
+}
+
+#[test]
+fn the_address_with_the_fewest_requests_under_way_gets_the_next() {
+    let release = Arc::new(AtomicBool::new(false));
+    let held = Arc::clone(&release);
+    let slow = Upstream::start(move |taken| {
+        taken.request()?;
+        while !held.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        taken.answer("slow")
+    });
+    let quick = Upstream::saying("quick");
+    let gateway = Gateway::start(NO_RULES, &[&slow.url(), &quick.url()], &[]);
+    // Two, of which one goes to each.
+    let mut waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = gateway.connect();
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            stream
+        })
+        .collect();
+    until("the one that is slow", || (slow.heads().len() == 1 && quick.heads().len() == 1).then_some(()));
+    for _ in 0..10 {
+        assert_eq!(gateway.curl("/", &[]).body, "quick");
+    }
+    release.store(true, Ordering::SeqCst);
+    waiting.clear();
+}
+
+#[test]
+fn an_address_that_fails_is_passed_over_and_rests() {
+    let well = Upstream::saying("ok");
+    let gateway = Gateway::start(NO_RULES, &[&nobody(), &well.url()], &["--gateway-rest-time", "1h"]);
+    for _ in 0..50 {
+        // Of any kind: a request that was never sent does no harm.
+        assert_eq!(gateway.curl("/", &["-d", "x"]).status, 200);
+    }
+    assert_eq!(gateway.server.log().matches("an upstream fails").count(), 1, "{}", gateway.server.log());
+}
+
+#[test]
+fn an_upstream_that_is_down_is_told_as_such_and_costs_nothing() {
+    let gateway = Gateway::start(LIMITED, &[&nobody()], &[]);
+    for _ in 0..5 {
+        assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
+    }
+    assert_eq!([gateway.left("plain", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")], [100, 10, 1_000]);
+    let gateway = Gateway::start(LIMITED, &[&nobody()], &["--gateway-give-back", "false"]);
+    assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
+    assert_eq!([gateway.left("plain", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")], [99, 10, 900]);
+}
+
+#[test]
+fn a_request_that_the_upstream_may_have_seen_costs_what_it_costs() {
+    let upstream = Upstream::start(|taken| {
+        taken.request()?;
+        taken.close()
+    });
+    let gateway = Gateway::start(LIMITED, &[&upstream.url()], &["--gateway-retries", "0"]);
+    assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
+    assert_eq!([gateway.left("plain", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")], [99, 10, 900]);
+}
+
+#[test]
+fn an_upstream_that_does_not_answer_is_given_up() {
+    let upstream = Upstream::start(|taken| {
+        taken.request()?;
+        taken.until_closed();
+        taken.close()
+    });
+    let gateway = Gateway::start(LIMITED, &[&upstream.url()], &["--gateway-response-time", "300ms"]);
+    assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(504));
+    assert_eq!(upstream.heads().len(), 1, "it is not tried again");
+    gateway.until_left("slots", "/", 10);
+}
+
+#[test]
+fn an_upstream_that_stops_in_the_middle_is_given_up() {
+    let upstream = Upstream::start(|taken| {
+        taken.request()?;
+        taken.write("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nthe beginning")?;
+        taken.until_closed();
+        taken.close()
+    });
+    let gateway = Gateway::start(LIMITED, &[&upstream.url()], &["--gateway-stall-time", "300ms"]);
+    let got = gateway.raw(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(got.ends_with("the beginning"), "{got}");
+    gateway.until_left("slots", "/", 10);
+}
+
+#[test]
+fn a_slow_upload_is_not_taken_for_a_slow_upstream() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-response-time", "400ms"]);
+    let mut stream = gateway.connect();
+    stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\nConnection: close\r\n\r\n").unwrap();
+    for _ in 0..10 {
+        stream.write_all(b"x").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    // A client that stops altogether is told that it is its own fault.
+    let got = gateway.raw(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nx");
+    assert!(got.starts_with("HTTP/1.1 408") && got.contains(r#""fault":"client""#), "{got}");
+}
+
+/// Breaks off the first so many requests, each after it has read it.
+fn breaking(times: usize) -> Upstream {
+    let left = AtomicUsize::new(times);
+    Upstream::start(move |taken| {
+        taken.request()?;
+        if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return taken.close();
+        }
+        taken.answer("at last")
+    })
+}
+
+#[test]
+fn only_what_does_no_harm_is_tried_again() {
+    for (args, statuses) in [
+        (&["-X", "GET"][..], [200, 200]),
+        (&["-X", "DELETE"], [200, 200]),
+        (&["-d", "x"], [502, 200]),
+        (&["-X", "PUT", "-d", "x"], [502, 200]),
+    ] {
+        let upstream = breaking(1);
+        let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &[]);
+        let got = [gateway.curl("/", args).status, gateway.curl("/", args).status];
+        assert_eq!(got, statuses, "{args:?}");
+    }
+    let upstream = breaking(2);
+    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &[]);
+    assert_eq!(gateway.curl("/", &[]).status, 502, "once more, and not twice");
+    let upstream = breaking(1_000_000);
+    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-retry-percent", "0"]);
+    assert_eq!(gateway.curl("/", &[]).status, 502);
+    assert_eq!(upstream.heads().len(), 1, "there is no budget for it");
+}
+
+#[test]
+fn a_connection_that_the_upstream_closed_while_it_was_idle_fails_no_request() {
+    let upstream = Upstream::start(|taken| {
+        taken.request()?;
+        taken.answer("ok")?;
+        taken.close()
+    });
+    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &[]);
+    for number in 0..50 {
+        assert_eq!(gateway.curl("/", &[]).status, 200, "{number}");
+    }
+}
+
+#[test]
+fn an_address_that_says_it_is_not_well_gets_nothing_until_it_is() {
+    let is_well = Arc::new(AtomicBool::new(true));
+    let wellness = Arc::clone(&is_well);
+    let upstream = Upstream::start(move |taken| {
+        let (head, _) = taken.request()?;
+        if head.starts_with("GET /healthz") && !wellness.load(Ordering::SeqCst) {
+            return taken.write("HTTP/1.1 503 Not Well\r\nContent-Length: 0\r\n\r\n");
+        }
+        taken.answer("ok")
+    });
+    let args = ["--gateway-health-path", "/healthz", "--gateway-health-interval", "20ms"];
+    let gateway = Gateway::start(LIMITED, &[&upstream.url()], &args);
+    assert_eq!(gateway.curl("/", &[]).status, 200);
+    is_well.store(false, Ordering::SeqCst);
+    let down = until("it is found to be down", || Some(gateway.curl("/", &[])).filter(|got| got.status != 200));
+    assert_eq!(told(&down), upstreams_fault(503));
+    assert!(down.header("retry-after").is_some());
+    let before = gateway.left("plain", "/");
+    assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(503));
+    assert_eq!(gateway.left("plain", "/"), before);
+    is_well.store(true, Ordering::SeqCst);
+    until("it is well again", || (gateway.curl("/", &[]).status == 200).then_some(()));
+}
