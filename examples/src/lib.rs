@@ -8,6 +8,7 @@
 //! | `concurrency_guard` | at most so many at once, whatever becomes of them |
 //! | `shaping` | outbound calls at a steady pace |
 //! | `axum_service` | an axum service behind rules, with a budget that is settled |
+//! | `llm_service` | a language model's requests, tokens, money and streams, from JSON bodies and event streams |
 //! | `tonic_service` | a gRPC service behind one limit |
 //! | `hyper_service` | plain hyper behind one limit |
 //!

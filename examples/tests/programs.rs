@@ -55,6 +55,11 @@ fn axum_service_settles_what_it_reserved_and_denies() {
 }
 
 #[test]
+fn llm_service_settles_every_budget_at_what_answers_say() {
+    runs(env!("CARGO_BIN_EXE_llm_service"), &["\"model/tokens\";r=7850", "429 Too Many Requests"]);
+}
+
+#[test]
 fn tonic_service_tells_its_clients_when_to_come_back() {
     runs(env!("CARGO_BIN_EXE_tonic_service"), &["Serving", "ResourceExhausted: Too many requests.", "RetryInfo says"]);
 }

@@ -48,26 +48,28 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
         limiter: &Arc<Limiter<S, C>>,
         receipts: SmallVec<[Receipt; 1]>,
         reserve: Option<Micros>,
-    ) -> Option<Hold<S, C>> {
+    ) -> Option<Arc<Hold<S, C>>> {
         if receipts.is_empty() {
             return None;
         }
         let aside = Aside::here();
         let keeper = aside.runtime().and_then(|runtime| keeper(runtime, limiter, &receipts, reserve));
         let (has_begun, end) = (AtomicBool::new(false), OnceLock::new());
-        Some(Hold { limiter: Arc::clone(limiter), receipts, has_begun, end, aside, keeper })
+        Some(Arc::new(Hold { limiter: Arc::clone(limiter), receipts, has_begun, end, aside, keeper }))
     }
 
     /// The request leaves the queue and goes to the service. `None` if there is nothing more to give back.
-    pub(crate) fn run(mut self) -> Option<Hold<S, C>> {
-        *self.has_begun.get_mut() = true;
+    pub(crate) fn run(mut self: Arc<Self>) -> Option<Arc<Hold<S, C>>> {
+        self.has_begun.store(true, Ordering::Relaxed);
         let is_place = |held: &Held| matches!(held.limit.algorithm(), Algorithm::Shaper(_));
         if !self.receipts.iter().flat_map(|receipt| &receipt.held).all(is_place) {
             return Some(self);
         }
         // Settling a place at what it took changes nothing but the store's books, which is not worth a journey.
-        if !self.limiter.store().answers_at_once() {
-            self.receipts.clear();
+        if !self.limiter.store().answers_at_once()
+            && let Some(own) = Arc::get_mut(&mut self)
+        {
+            own.receipts.clear();
         }
         None
     }

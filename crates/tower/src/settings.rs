@@ -70,7 +70,7 @@ pub(crate) enum Admission<S: Store + 'static, C: Clock + 'static> {
 /// What goes along with a request that was let in.
 pub(crate) struct Granted<S: Store + 'static, C: Clock + 'static> {
     pub(crate) delay: Micros,
-    hold: Option<Hold<S, C>>,
+    hold: Option<Arc<Hold<S, C>>>,
     /// How much it matters, and the header to say it in.
     priority: Option<(Priority, Option<HeaderName>)>,
     along: Along<S, C>,
@@ -211,7 +211,7 @@ impl<S: Store + 'static, C: Clock + 'static> Granted<S, C> {
     /// The request leaves the queue and goes to the service.
     pub(crate) fn run<B>(self, request: &mut Request<B>) -> Served<S, C> {
         let Granted { hold, along, priority, .. } = self;
-        let hold = hold.and_then(Hold::run).map(Arc::new);
+        let hold = hold.and_then(Hold::run);
         if let Some(hold) = &hold
             && upgrade::is_asked_for(request)
         {
