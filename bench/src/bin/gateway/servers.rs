@@ -16,7 +16,7 @@ const ASKED: &str = "serve-gateway";
 pub const THREE_RULES: &str = "
 rules:
   - { id: address, key: address, limit: 1000000/s burst 1000000 }
-  - { id: endpoint, key: path, limit: 1000000/s burst 1000000 }
+  - { id: host, key: host, limit: 1000000/s burst 1000000 }
   - { id: everyone, limit: gcra 10000000/s burst 1000000 }
 ";
 /// Denies nearly everything.
