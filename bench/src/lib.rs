@@ -3,6 +3,7 @@
 
 pub mod keys;
 pub mod machine;
+pub mod pace;
 pub mod report;
 pub mod sample;
 pub mod threads;

@@ -1,80 +1,78 @@
-//! How long an answer takes at 10 000 commands a second, which is far from all that the server can do, beside the bare way
-//! there and back.
-//!
-//! Each of 50 connections sends 200 commands a second, by the clock and not when the last answer has come, and times are
-//! counted from when a command was due: what waits behind a slow answer counts as slow.
+//! How long an answer takes at 10 000 requests a second, which is far from all that the server can do, beside the bare way there
+//! and back. Envoy's door has a benchmark of its own, `rls`, which measures the same.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use tidegate_bench::machine::pin_to_core;
+use tidegate_bench::pace::{Idle, Times, at_a_steady_pace};
 use tidegate_bench::report::{Report, Row};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::Instant;
+use tokio::runtime::Runtime;
 
+use crate::http::{Connection, KEYS, check};
 use crate::serving::Server;
 
-const CONNECTIONS: u32 = 50;
-const EVERY: Duration = Duration::from_millis(5);
-const COMMANDS: u32 = 1_000;
+const CONNECTIONS: usize = 50;
 
-pub fn measure(report: &mut Report) {
-    let (ours, echo, redis) = (Server::resp(), Server::echo(), Server::redis());
-    pin_to_core(1);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let throttle = move |key: u32| {
+pub fn measure(report: &mut Report, runtime: &Runtime) {
+    let (resp, http) = (Server::resp(), Server::http());
+    let (axum, echo, redis) = (Server::axum(), Server::echo(), Server::redis());
+    let throttle = |key: u32| {
         let key = format!("key:{key:012}");
         format!("*5\r\n$11\r\nCL.THROTTLE\r\n$16\r\n{key}\r\n$2\r\n15\r\n$2\r\n30\r\n$2\r\n60\r\n").into_bytes()
     };
     let get = |key: u32| format!("*2\r\n$3\r\nGET\r\n$16\r\nkey:{key:012}\r\n").into_bytes();
-    let ours = runtime.block_on(times(ours.address, throttle));
-    let bare = runtime.block_on(times(echo.address, move |key| throttle(key)[..32].to_vec()));
-    let redis = runtime.block_on(times(redis.address, get));
-    let mut rows = Vec::new();
-    for (name, share) in [("median", 0.5), ("99th percentile", 0.99), ("99.9th percentile", 0.999)] {
-        let row = |peer, theirs: &[Duration]| {
-            Row::smaller_is_better(name, micros(&ours, share), peer, micros(theirs, share), "us")
-        };
-        rows.extend([row("an echo", &bare), row("redis-server, GET", &redis)]);
+    let bare = runtime.block_on(plain(echo.address, |key| throttle(key)[..32].to_vec()));
+    let ours = runtime.block_on(plain(resp.address, throttle));
+    let redis = runtime.block_on(plain(redis.address, get));
+    let redis = ("redis-server, GET", redis);
+    rows(report, "Redis door", &ours, &[("an echo", &bare), (redis.0, &redis.1)]);
+    let ours = runtime.block_on(checks(http.address));
+    let axum = runtime.block_on(checks(axum.address));
+    rows(report, "HTTP door", &ours, &[("an echo", &bare), ("axum, \"ok\"", &axum)]);
+}
+
+fn rows(report: &mut Report, door: &str, ours: &Times, peers: &[(&str, &Times)]) {
+    let parts = [("median", 0.5), ("99th percentile", 0.99), ("99.9th percentile", 0.999)];
+    let row = |(name, part): (&str, f64), (peer, theirs): &(&str, &Times)| {
+        Row::smaller_is_better(name, ours.quantile(part), peer, theirs.quantile(part), "us")
+    };
+    let rows = parts.iter().flat_map(|part| peers.iter().map(move |peer| row(*part, peer)));
+    report.section(&format!("{door}, 10 000 requests a second over 50 connections, time to an answer"), rows.collect());
+}
+
+/// Sends commands whose answers come whole, being far smaller than what is read at once.
+async fn plain(server: SocketAddr, command: impl Fn(u32) -> Vec<u8>) -> Times {
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let stream = TcpStream::connect(server).await.expect("a server that listens");
+        stream.set_nodelay(true).expect("a socket");
+        connections.push(stream);
     }
-    report.section("Redis door, 10 000 commands a second on 50 connections, time to an answer", rows);
-}
-
-fn micros(sorted: &[Duration], share: f64) -> f64 {
-    let index = ((sorted.len() - 1) as f64 * share) as usize;
-    sorted[index].as_secs_f64() * 1e6
-}
-
-/// How long each answer took, the shortest first.
-async fn times(server: SocketAddr, command: impl Fn(u32) -> Vec<u8> + Copy + 'static) -> Vec<Duration> {
-    let begin = Instant::now() + Duration::from_millis(100);
-    let local = tokio::task::LocalSet::new();
-    let clients: Vec<_> = (0..CONNECTIONS)
-        .map(|number| local.spawn_local(client(server, number, begin + EVERY * number / CONNECTIONS, command)))
-        .collect();
-    let mut all = Vec::new();
-    local.await;
-    for client in clients {
-        all.extend(client.await.expect("a client that went on to the end"));
-    }
-    all.sort_unstable();
-    all
-}
-
-async fn client(server: SocketAddr, number: u32, begin: Instant, command: impl Fn(u32) -> Vec<u8>) -> Vec<Duration> {
-    let mut stream = TcpStream::connect(server).await.expect("a server that listens");
-    stream.set_nodelay(true).expect("a socket");
-    let mut times = Vec::new();
-    let mut bytes = [0; 4_096];
-    for turn in 0..COMMANDS {
-        let due = begin + EVERY * turn;
-        tokio::time::sleep_until(due).await;
-        stream.write_all(&command(number * COMMANDS + turn)).await.expect("a server that reads");
-        // Answers are far smaller than what is read at once.
-        let came = stream.read(&mut bytes).await.expect("a server that answers");
+    let (idle, key) = (Idle::new(connections), Cell::new(0));
+    at_a_steady_pace(async || {
+        let mut stream = idle.take().await;
+        key.set((key.get() + 1) % KEYS);
+        stream.write_all(&command(key.get())).await.expect("a server that reads");
+        let came = stream.read(&mut [0; 4_096]).await.expect("a server that answers");
         assert!(came > 0, "the server has closed");
-        times.push(due.elapsed());
+        idle.give(stream);
+    })
+    .await
+}
+
+async fn checks(server: SocketAddr) -> Times {
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        connections.push(Connection::open(server).await);
     }
-    times
+    let (idle, key) = (Idle::new(connections), Cell::new(0));
+    at_a_steady_pace(async || {
+        let mut connection = idle.take().await;
+        key.set((key.get() + 1) % KEYS);
+        connection.ask(&check(key.get())).await;
+        idle.give(connection);
+    })
+    .await
 }

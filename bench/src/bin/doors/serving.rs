@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::api;
 use tidegate::engine::Engine;
 use tidegate::listen::{self, Listener};
 use tidegate::resp::{Door, Settings};
@@ -15,11 +16,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 const RESP: &str = "serve-resp";
+const HTTP: &str = "serve-http";
+const AXUM: &str = "serve-axum";
 const ECHO: &str = "serve-echo";
 
 /// Whether this process was started to serve.
 pub fn is_asked_for() -> bool {
-    std::env::args().nth(1).is_some_and(|argument| [RESP, ECHO].contains(&argument.as_str()))
+    std::env::args().nth(1).is_some_and(|argument| [RESP, HTTP, AXUM, ECHO].contains(&argument.as_str()))
 }
 
 /// Serves until it is killed, in a runtime as the server's own: a worker for each core that it may use, here one.
@@ -28,6 +31,8 @@ pub fn serve() {
     runtime.block_on(async {
         match std::env::args().nth(1).as_deref() {
             Some(RESP) => serve_resp().await,
+            Some(HTTP) => serve_http().await,
+            Some(AXUM) => serve_axum().await,
             _ => serve_echo().await,
         }
     });
@@ -37,7 +42,7 @@ async fn serve_resp() {
     let engine = Engine::new(Limiter::new(RuleSet::default(), MemoryStore::new().into()));
     let door = Arc::new(Door::new(Arc::new(engine), Settings::default()));
     let listener = Listener::bind(listen::Settings::at(any_port())).expect("a port");
-    println!("{}", listener.address());
+    println!("{}", listener.listening().address());
     let stop = CancellationToken::new();
     let serve = move |stream, peer: listen::Peer| {
         let door = Arc::clone(&door);
@@ -45,6 +50,31 @@ async fn serve_resp() {
     };
     // As the server does it: not on the thread that waits for the runtime to end.
     let _ = tokio::spawn(listener.serve(stop, serve)).await;
+}
+
+async fn serve_http() {
+    let rules = RuleSet::parse("bench.yaml", "rules: [{ id: api, key: user, limit: 1000000/s burst 1000000 }]");
+    let engine = Engine::new(Limiter::new(rules.expect("rules").rules, MemoryStore::new().into()));
+    let stop = CancellationToken::new();
+    let door = Arc::new(api::Door::new(Arc::new(engine), api::Settings::default(), stop.clone()));
+    let listener = Listener::bind(listen::Settings::at(any_port())).expect("a port");
+    println!("{}", listener.listening().address());
+    let serve = move |stream, peer| {
+        let door = Arc::clone(&door);
+        async move { door.serve(stream, peer, CancellationToken::new()).await }
+    };
+    let _ = tokio::spawn(listener.serve(stop, serve)).await;
+}
+
+/// What answers the same requests without looking at them.
+async fn serve_axum() {
+    let listener = tokio::net::TcpListener::bind(any_port()).await.expect("a port");
+    println!("{}", listener.local_addr().expect("an address"));
+    let router = axum::Router::new().route("/v1/check", axum::routing::post(async || "ok"));
+    let listener = axum::serve::ListenerExt::tap_io(listener, |stream: &mut tokio::net::TcpStream| {
+        let _ = stream.set_nodelay(true);
+    });
+    let _ = tokio::spawn(async move { axum::serve(listener, router).await }).await;
 }
 
 /// Sends back whatever comes: the bare way there and back.
@@ -81,6 +111,16 @@ impl Server {
     /// Our Redis door.
     pub fn resp() -> Server {
         Server::ourselves(RESP)
+    }
+
+    /// Our HTTP door.
+    pub fn http() -> Server {
+        Server::ourselves(HTTP)
+    }
+
+    /// A handler of axum's.
+    pub fn axum() -> Server {
+        Server::ourselves(AXUM)
     }
 
     /// What only echoes.

@@ -12,6 +12,7 @@ mod histogram;
 mod names;
 mod sampling;
 mod sketch;
+mod spread;
 mod tally;
 mod top;
 mod view;
@@ -28,8 +29,9 @@ pub use self::exposition::{CONTENT_TYPE, exposition};
 use self::histogram::Histogram;
 use self::names::Names;
 use self::sampling::{Pulse, Weight};
+use self::spread::Spread;
 pub use self::tally::{MOST_LIMITS, OTHER};
-use self::tally::{Said, Spread, Tallies};
+use self::tally::{Said, Tallies};
 use self::top::Top;
 pub use self::top::{Ranking, TopKey, TopKeys};
 pub use self::view::{Requests, RuleView, StoreView, View};
@@ -251,7 +253,7 @@ impl Metrics {
         }
         if denied && wanted.denials {
             let denial = self.recent.push(ruled, readable(), self.clock.now());
-            self.tallies.with(&ruled.id, |tally| tally.keep_first(denial));
+            self.tallies.with(&ruled.id, |tally| tally.keep_first(Arc::clone(&denial)));
         }
     }
 

@@ -1,5 +1,6 @@
 //! How often each limit said what.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -8,6 +9,7 @@ use tidegate_core::rules::Mode;
 use tidegate_core::{DecidedBy, Decision, Outcome, RuleId};
 
 use super::denials::Denial;
+use super::spread::{Counts, Spread};
 
 /// What is counted of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,55 +38,6 @@ impl Said {
             (Mode::Shadow | Mode::Off, Outcome::TooLarge { .. }) => Said::ShadowTooLarge,
         }
     }
-}
-
-/// Counts of one limit, by [`Said`].
-pub(super) type Counts = [u64; 8];
-
-/// Counters that threads do not share, so that they do not wait for each other: a cache line for each few of them.
-#[derive(Debug)]
-pub(super) struct Spread(Box<[Line]>);
-
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Line([AtomicU64; 8]);
-
-impl Spread {
-    pub(super) fn new() -> Spread {
-        Spread((0..lines()).map(|_| Line::default()).collect())
-    }
-
-    #[inline]
-    pub(super) fn add(&self, said: Said) {
-        let line = &self.0[own_line() & (self.0.len() - 1)];
-        line.0[said as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
-        for line in &self.0 {
-            counts.iter_mut().zip(&line.0).for_each(|(sum, count)| *sum += count.load(Ordering::Relaxed));
-        }
-        counts
-    }
-}
-
-/// A power of two.
-fn lines() -> usize {
-    static LINES: OnceLock<usize> = OnceLock::new();
-    *LINES.get_or_init(|| {
-        let cores = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
-        cores.next_power_of_two().min(16)
-    })
-}
-
-#[inline]
-fn own_line() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed);
-    }
-    OWN.with(|own| *own)
 }
 
 /// What is known of one limit.
@@ -172,7 +125,22 @@ const SLOTS: usize = 2 * MOST_LIMITS;
 /// Limits are found by the hash that their ids carry: nothing is hashed, and nobody waits.
 pub(super) struct Tallies {
     table: ArcSwap<Table>,
+    /// Which table it is, among all that there ever were.
+    version: AtomicU64,
     other: Tally,
+}
+
+fn next_version() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The table that a thread used last, with its version. Looking whether it is still the right one costs less than asking for
+/// the right one.
+type Known = (u64, Option<Arc<Table>>);
+
+thread_local! {
+    static KNOWN: RefCell<Known> = const { RefCell::new((0, None)) };
 }
 
 struct Table {
@@ -226,14 +194,26 @@ fn first_slot(id: &RuleId) -> usize {
 
 impl Tallies {
     pub(super) fn new() -> Tallies {
-        Tallies { table: ArcSwap::from_pointee(Table::new()), other: Tally::new(RuleId::new(OTHER)) }
+        Tallies {
+            table: ArcSwap::from_pointee(Table::new()),
+            version: AtomicU64::new(next_version()),
+            other: Tally::new(RuleId::new(OTHER)),
+        }
     }
 
-    /// Does something with the tally of a limit.
+    /// Does something with the tally of a limit, which must not be to ask for another.
     #[inline]
-    pub(super) fn with<T>(&self, id: &RuleId, act: impl FnOnce(&Tally) -> T) -> T {
-        let table = self.table.load();
-        act(table.find(id).unwrap_or(&self.other))
+    pub(super) fn with<T>(&self, id: &RuleId, act: impl Fn(&Tally) -> T) -> T {
+        let version = self.version.load(Ordering::Acquire);
+        let known = KNOWN.try_with(|known| {
+            let mut known = known.try_borrow_mut().ok()?;
+            if known.0 != version {
+                *known = (version, Some(self.table.load_full()));
+            }
+            Some(act(known.1.as_ref()?.find(id).unwrap_or(&self.other)))
+        });
+        // A thread that is about to end knows nothing any more.
+        known.ok().flatten().unwrap_or_else(|| act(self.table.load().find(id).unwrap_or(&self.other)))
     }
 
     /// All tallies, and that of all others if it counted anything.
@@ -256,6 +236,7 @@ impl Tallies {
                 table.insert(Arc::clone(tally));
             });
         self.table.store(Arc::new(table));
+        self.version.store(next_version(), Ordering::Release);
     }
 }
 
@@ -297,6 +278,20 @@ mod tests {
             }
         });
         assert_eq!(count(&tallies), (1_000, 4_000));
+    }
+
+    #[test]
+    fn threads_that_come_and_go_lose_no_count() {
+        let (tallies, owners) = (Tallies::new(), super::super::spread::owners());
+        let id = RuleId::new("one");
+        for _ in 0..20 {
+            std::thread::scope(|scope| {
+                for _ in 0..2 * owners + 2 {
+                    scope.spawn(|| (0..100).for_each(|_| tallies.with(&id, |tally| tally.add(Said::Allowed))));
+                }
+            });
+        }
+        assert_eq!(count(&tallies), (1, 20 * 100 * (2 * owners as u64 + 2)));
     }
 
     #[test]

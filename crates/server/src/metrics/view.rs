@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::Condition;
 use tidegate_core::rules::{Mode, RuleSet};
 
-use super::tally::{Counts, Said};
+use super::spread::Counts;
+use super::tally::Said;
 use super::{Denial, Metrics, Ranking, TopKeys};
 use crate::engine::Engine;
 use crate::store::AnyStore;
