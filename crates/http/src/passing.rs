@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn what_a_body_is_stands_in_its_headers() {
         let paths = ["n".parse().unwrap()];
-        let of = |pairs| PassingBody::of(&headers(pairs), &paths);
+        let of = |pairs: &[(&'static str, &'static str)]| PassingBody::of(&headers(pairs), &paths);
         for events in ["text/event-stream", "Text/Event-Stream; charset=utf-8"] {
             assert!(matches!(of(&[("content-type", events)]), Some(PassingBody::Events(_))), "{events}");
         }

@@ -275,7 +275,7 @@ impl Body for Pieces {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.size.clone()
+        self.size
     }
 }
 

@@ -37,8 +37,7 @@ async fn told(layer_listens: bool, path: &str, said: Option<&str>) -> (Option<Pr
         request = request.header("x-priority", said);
     }
     layer.layer(service).oneshot(request.body(()).unwrap()).await.unwrap();
-    let heard = heard.lock().unwrap().clone();
-    heard
+    heard.lock().unwrap().clone()
 }
 
 #[tokio::test]
