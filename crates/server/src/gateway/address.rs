@@ -74,11 +74,12 @@ impl FromStr for Address {
         let wrong =
             || AddressError::new(format!("`{text}` names no host"), "write one such as `http://127.0.0.1:3000`");
         let authority: Authority = written.parse().map_err(|_| wrong())?;
-        let port = match (authority.port_u16(), authority.port()) {
-            (Some(0), _) | (None, Some(_)) => return Err(wrong()),
-            (Some(port), _) => port,
-            (None, None) if written.ends_with(':') => return Err(wrong()),
-            (None, None) => port,
+        let port = match authority.port_u16() {
+            Some(0) => return Err(wrong()),
+            Some(port) => port,
+            // Something follows the host, and it is no port.
+            None if authority.host().len() < written.len() => return Err(wrong()),
+            None => port,
         };
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         if host.is_empty() {

@@ -128,7 +128,7 @@ impl Forwarding {
             Err(Stopped::Gone(gone)) => Err(gone),
             Err(Stopped::Failed { why, is_unseen }) => {
                 let mut response = told(why);
-                if is_unseen {
+                if is_unseen && self.settings.give_back {
                     response.extensions_mut().insert(Unserved);
                 }
                 Ok(response)

@@ -23,15 +23,15 @@ pub struct Doors {
     open: JoinSet<()>,
     /// What the server before this one listened at.
     inherited: Inheritance,
-    /// What the one after it will.
-    shared: Vec<OwnedFd>,
+    /// What the one after it will, if there may be one. A socket that is shared does not close with its door.
+    shared: Option<Vec<OwnedFd>>,
 }
 
 impl Doors {
     /// Doors to `engine`: none yet. They close on `stop`.
     #[must_use]
     pub fn new(engine: Arc<Engine>, stop: CancellationToken) -> Doors {
-        Doors { engine, stop, open: JoinSet::new(), inherited: Inheritance::none(), shared: Vec::new() }
+        Doors { engine, stop, open: JoinSet::new(), inherited: Inheritance::none(), shared: None }
     }
 
     /// Opens a door: `serve_connection` is given every connection, with the engine, and should end what is idle when it
@@ -51,9 +51,11 @@ impl Doors {
             Some(socket) => Listener::adopt(socket, settings)?,
             None => Listener::bind(settings)?,
         };
-        match listener.share() {
-            Ok(socket) => self.shared.push(socket),
-            Err(error) => tracing::warn!(%error, "a door cannot be handed over"),
+        if let Some(shared) = &mut self.shared {
+            match listener.share() {
+                Ok(socket) => shared.push(socket),
+                Err(error) => tracing::warn!(%error, "a door cannot be handed over"),
+            }
         }
         let listening = listener.listening();
         let (engine, stop) = (Arc::clone(&self.engine), self.stop.clone());
@@ -62,9 +64,10 @@ impl Doors {
         Ok(listening)
     }
 
-    /// Has doors open where those of the server at `path` are, if there is one.
+    /// Has doors open where those of the server at `path` are, if there is one, and keeps them for the next.
     pub(super) fn inherit(&mut self, path: &Path) -> Result<(), HandoverError> {
         self.inherited = Inheritance::take(path)?;
+        self.shared = Some(Vec::new());
         Ok(())
     }
 
@@ -73,7 +76,7 @@ impl Doors {
         if std::mem::replace(&mut self.inherited, Inheritance::none()).accept() {
             tracing::info!("took over from another server");
         }
-        hand_over(path, std::mem::take(&mut self.shared), succeeded)
+        hand_over(path, self.shared.take().unwrap_or_default(), succeeded)
     }
 
     /// Waits until all doors are closed, which begins when they are told to stop.
