@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Long enough for anything that happens at all, on a machine that is busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough for anything that happens at all, on a machine that is busy with other things: sentinels that were held up
+/// mistrust their clock and do nothing for half a minute.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
