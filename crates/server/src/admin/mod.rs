@@ -9,7 +9,7 @@
 //! | `GET /v1/config` | the configuration in force, without its secrets |
 //! | `GET /v1/view`, `/v1/stream` | how the server is doing, once or every second (`stream.rs`) |
 //! | `GET /metrics` | the same for Prometheus |
-//! | `GET /lab/` | the lab's page, with a live view of all this ([`lab`](crate::lab)) |
+//! | `GET /lab/` | the lab's page, with a live view of all this ([`lab`]) |
 //!
 //! Nothing is answered without the token (`token.rs`), not even whether a path exists; only the lab's page is, which is the
 //! same everywhere and has to ask for the token before it can show anything. Nothing else is on this door, and nothing of it

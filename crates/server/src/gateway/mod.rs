@@ -1,7 +1,7 @@
 //! The gateway: a reverse proxy in which the middleware decides what goes on.
 //!
 //! A connection (`serving.rs`) brings requests. Each goes through `tidegate-tower`'s layer, which answers what the rules deny,
-//! and on to [`Forward`](forward::Forward): it finds the route (`route.rs`), chooses an address (`group.rs`, `health.rs`), takes a
+//! and on to `forward.rs`: it finds the route (`route.rs`), chooses an address (`group.rs`, `health.rs`), takes a
 //! connection to it (`upstream.rs`, `dial.rs`, `line.rs`), says what upstreams are told (`head.rs`), tries again where that is
 //! safe (`budget.rs`), and passes on the response with its body as it comes (`passing.rs`), or a connection that now speaks
 //! something else (`tunnel.rs`). What goes wrong on the way is told by `failure.rs`, with whose fault it was.
