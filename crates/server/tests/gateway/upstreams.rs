@@ -135,12 +135,12 @@ fn an_upstream_that_stops_in_the_middle_is_given_up() {
 #[test]
 fn a_slow_upload_is_not_taken_for_a_slow_upstream() {
     let upstream = Upstream::echo();
-    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-response-time", "400ms"]);
+    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-response-time", "1s"]);
     let mut stream = gateway.connect();
     stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\nConnection: close\r\n\r\n").unwrap();
     for _ in 0..10 {
         stream.write_all(b"x").unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(std::time::Duration::from_millis(150));
     }
     let mut answer = String::new();
     std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
