@@ -11,6 +11,7 @@ pub mod listen;
 pub mod log;
 pub mod metrics;
 mod mode_choice;
+mod problem;
 pub mod receipts;
 pub mod resp;
 pub mod rls;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{BreakerState, Cause, Link, ServerStats, Settings};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::load::{Load, SLACK, recovery};
 use crate::support::proxy::{Break, Proxy};
@@ -21,9 +21,14 @@ const BACK_WITHIN: Duration = Duration::from_secs(3);
 async fn under_load(link: &Arc<Link>) -> Load {
     ready(link).await;
     let load = Load::start(link, CALLERS, "caller");
-    let before = link.stats().servers[0].counts.answered;
-    eventually("some work", async || (link.stats().servers[0].counts.answered > before + 500).then_some(())).await;
+    answering(link, 500).await;
     load
+}
+
+/// Waits until so many more calls were answered.
+async fn answering(link: &Link, calls: u64) {
+    let before = link.stats().servers[0].counts.answered;
+    eventually("some work", async || (link.stats().servers[0].counts.answered > before + calls).then_some(())).await;
 }
 
 async fn breaker(link: &Link, open: bool) {
@@ -295,7 +300,7 @@ async fn a_server_that_cannot_keep_up_serves_whom_it_can() {
     ready(&link).await;
     proxy.set(Break::Delay(Duration::from_millis(5)));
     let load = Load::start(&link, 200, "caller");
-    sleep(Duration::from_secs(2)).await;
+    answering(&link, 800).await;
     let opened = link.stats().servers[0].opened;
     proxy.set(Break::Nothing);
     let report = load.stop().await;

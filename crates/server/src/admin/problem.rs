@@ -1,22 +1,18 @@
 //! What is wrong with a request (RFC 9457).
 
-use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use serde::Serialize;
 use tidegate_core::rules::{Diagnostics, NoSuchKey};
 use tidegate_core::{ResetError, StoreError};
 
+use crate::problem::Said;
+
 /// A request that cannot be answered, and why.
 #[derive(Debug, Serialize)]
 pub(super) struct Problem {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    title: &'static str,
-    status: u16,
-    /// What is wrong, and what to do instead.
-    detail: String,
+    #[serde(flatten)]
+    said: Said,
     /// Where in the JSON, counted from 1, if that is at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<usize>,
@@ -29,17 +25,7 @@ pub(super) struct Problem {
 
 impl Problem {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
-        let title = status.canonical_reason().unwrap_or("Error");
-        let detail = detail.into();
-        Problem {
-            kind: "about:blank",
-            title,
-            status: status.as_u16(),
-            detail,
-            line: None,
-            column: None,
-            findings: None,
-        }
+        Problem { said: Said::new(status, detail), line: None, column: None, findings: None }
     }
 
     /// Rules that cannot be used.
@@ -78,9 +64,6 @@ impl From<ResetError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut response = Response::new(Body::from(serde_json::to_vec(&self).unwrap_or_default()));
-        *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        response
+        self.said.response(&self)
     }
 }

@@ -1,21 +1,18 @@
 //! What is wrong with a request to the door itself (RFC 9457).
 
-use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use serde::Serialize;
 use tidegate_core::StoreError;
+
+use crate::problem::Said;
 
 /// A request that cannot be answered, and why.
 #[derive(Debug, Serialize)]
 pub(super) struct Problem {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    title: &'static str,
-    status: u16,
-    /// What is wrong, and what to do instead.
-    detail: String,
+    #[serde(flatten)]
+    said: Said,
     /// Where in the JSON, if that is at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<At>,
@@ -34,8 +31,7 @@ pub(super) struct At {
 
 impl Problem {
     pub(super) fn new(status: StatusCode, detail: String) -> Problem {
-        let title = status.canonical_reason().unwrap_or("Error");
-        Problem { kind: "about:blank", title, status: status.as_u16(), detail, at: None }
+        Problem { said: Said::new(status, detail), at: None }
     }
 
     /// JSON that cannot be understood.
@@ -53,12 +49,9 @@ impl From<StoreError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut response = Response::new(Body::from(serde_json::to_vec(&self).unwrap_or_default()));
-        *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, http::HeaderValue::from_static("application/problem+json"));
-        if self.status == StatusCode::SERVICE_UNAVAILABLE.as_u16() {
-            headers.insert(RETRY_AFTER, http::HeaderValue::from_static("1"));
+        let mut response = self.said.response(&self);
+        if self.said.status() == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("1"));
         }
         response
     }

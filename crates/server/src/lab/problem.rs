@@ -1,20 +1,16 @@
 //! What is wrong with a request (RFC 9457).
 
-use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use serde::Serialize;
+
+use crate::problem::Said;
 
 /// A request that cannot be answered, and why.
 #[derive(Debug, Serialize)]
 pub(super) struct Problem {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    title: &'static str,
-    status: u16,
-    /// What is wrong, and what to do instead.
-    detail: String,
+    #[serde(flatten)]
+    said: Said,
     /// Which fields are at fault.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<FieldError>,
@@ -37,8 +33,7 @@ impl FieldError {
 
 impl Problem {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
-        let title = status.canonical_reason().unwrap_or("Error");
-        Problem { kind: "about:blank", title, status: status.as_u16(), detail: detail.into(), errors: Vec::new() }
+        Problem { said: Said::new(status, detail), errors: Vec::new() }
     }
 
     pub(super) fn in_fields(errors: Vec<FieldError>) -> Problem {
@@ -52,9 +47,6 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut response = Response::new(Body::from(serde_json::to_vec(&self).unwrap_or_default()));
-        *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        response
+        self.said.response(&self)
     }
 }

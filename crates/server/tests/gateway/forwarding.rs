@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
@@ -211,24 +213,27 @@ fn both_sides_may_be_encrypted() {
 
 #[test]
 fn connections_to_upstreams_are_used_again() {
-    let connections = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let count = std::sync::Arc::clone(&connections);
+    let (begun, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (begin, end) = (Arc::clone(&begun), Arc::clone(&ended));
     let upstream = Upstream::start(move |taken| {
-        count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        loop {
-            taken.request()?;
-            taken.answer("hello")?;
-        }
+        begin.fetch_add(1, Ordering::SeqCst);
+        let mut serve = || {
+            loop {
+                taken.request()?;
+                taken.answer("hello")?;
+            }
+        };
+        let served = serve();
+        end.fetch_add(1, Ordering::SeqCst);
+        served
     });
     let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-keep-time", "1s"]);
     for _ in 0..10 {
         assert_eq!(gateway.curl("/", &[]).body, "hello");
     }
-    assert_eq!(connections.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(begun.load(Ordering::SeqCst), 1);
     // One that is idle for too long is closed.
-    until("the end of the idle connection", || {
-        gateway.curl("/", &[]);
-        std::thread::sleep(std::time::Duration::from_millis(1_500));
-        (connections.load(std::sync::atomic::Ordering::SeqCst) > 1).then_some(())
-    });
+    until("the end of the idle connection", || (ended.load(Ordering::SeqCst) == 1).then_some(()));
+    assert_eq!(gateway.curl("/", &[]).body, "hello");
+    assert_eq!(begun.load(Ordering::SeqCst), 2);
 }
