@@ -50,7 +50,7 @@ pub fn serve() {
         let configuration = Configuration::load(&Given { file: None, flags }, &[]).expect("settings that make sense");
         let signals = Signals::receive().expect("signals");
         let server = Server::start(configuration).await.expect("a server");
-        println!("{} {}", server.gateway.expect("the gateway"), server.api.expect("the API"));
+        println!("{} {}", server.gateway().expect("the gateway"), server.api().expect("the API"));
         server.until_stopped(signals).await;
     });
 }
