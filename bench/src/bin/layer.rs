@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let three = "
 rules:
   - { id: client, key: address, limit: gcra 1000000/s burst 1000000 }
-  - { id: hourly, key: address, limit: sliding 1000000000/h }
+  - { id: hourly, key: address, limit: sliding 600000/h }
   - { id: everyone, limit: 1000000000/s }
 ";
     let silent = HeaderStyle { on_allowed: false, ..HeaderStyle::default() };
