@@ -2,25 +2,29 @@
 
 /// A number to divide by. Dividing takes a multiplication, several times as quick as the processor's division.
 ///
-/// With `bits` so that `by ≤ 2^bits` and `factor = ⌊2^(62 + bits) / by⌋ + 1`, the quotient of any `n < 2^62` is
-/// `⌊n · factor / 2^(62 + bits)⌋`: what the factor is too large by adds less than `n / 2^(62 + bits) < 1 / by` to it, too
-/// little to reach the next whole number.
+/// With `bits` so that `by ≤ 2^bits` and `factor = ⌊2^(63 + bits) / by⌋ + 1`, the quotient of any `n < 2^63` is
+/// `⌊2n · factor / 2^(64 + bits)⌋`: what the factor is too large by adds less than `n / 2^(63 + bits) < 1 / by` to it, too
+/// little to reach the next whole number. Whole words are multiplied, and the lower half of the product is not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Divisor {
     by: u64,
     factor: u64,
-    shift: u32,
+    bits: u32,
 }
 
-const EXACT_BELOW: u64 = 1 << 62;
+const EXACT_BELOW: u64 = 1 << 63;
 
 impl Divisor {
     /// Divides by `by`; zero counts as one.
     #[expect(clippy::cast_possible_truncation, reason = "it is at most 2^63 + 1")]
     pub(crate) const fn new(by: u64) -> Divisor {
         let by = if by == 0 { 1 } else { by };
-        let shift = 62 + (u64::BITS - (by - 1).leading_zeros());
-        Divisor { by, factor: ((1_u128 << shift) / by as u128 + 1) as u64, shift }
+        let bits = u64::BITS - (by - 1).leading_zeros();
+        if bits == u64::BITS {
+            // It is larger than any such `n`.
+            return Divisor { by, factor: 0, bits: 0 };
+        }
+        Divisor { by, factor: ((1_u128 << (63 + bits)) / by as u128 + 1) as u64, bits }
     }
 
     #[inline]
@@ -30,12 +34,12 @@ impl Divisor {
 
     /// `n / by`, rounded down.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "a quotient is no larger than what was divided")]
     pub(crate) const fn divide(self, n: u64) -> u64 {
         if n >= EXACT_BELOW {
             return n / self.by;
         }
-        ((n as u128 * self.factor as u128) >> self.shift) as u64
+        let high = ((2 * n) as u128 * self.factor as u128) >> 64;
+        (high as u64) >> self.bits
     }
 
     /// `n / by`, rounded up.

@@ -1,6 +1,7 @@
 //! Deciding the charges of one request, all or none.
 
 use std::sync::atomic::Ordering;
+use std::{array, ptr};
 
 use smallvec::SmallVec;
 
@@ -41,10 +42,7 @@ impl<'a> Locked<'a> {
 
 /// What one of several charges comes to, if the others allow it.
 struct Draft<'a> {
-    /// Of the shard.
-    number: u32,
-    /// Of the charge.
-    index: usize,
+    of: Fingerprint,
     foreseen: Foreseen<'a>,
     found: Option<(Slot<'a>, Cell)>,
 }
@@ -88,8 +86,15 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn decide_together(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        if charges.is_empty() {
-            return Ok(Answer::new(Decisions::new(), None));
+        let few = match charges {
+            [] => Some(Decisions::new()),
+            [a, b] => self.decide_few([a, b]).map(|decisions| Decisions::from_slice(&decisions)),
+            [a, b, c] => self.decide_few([a, b, c]).map(|decisions| Decisions::from_slice(&decisions)),
+            [a, b, c, d] => self.decide_few([a, b, c, d]).map(Decisions::from),
+            _ => None,
+        };
+        if let Some(decisions) = few {
+            return Ok(Answer::new(decisions, None));
         }
         let mut places = self.places_of(charges);
         let mut decisions = Decisions::new();
@@ -123,49 +128,95 @@ impl<C: Clock> MemoryStore<C> {
         shard.decide(of, charge.limit, charge.cost, now)
     }
 
-    /// Decides charges that hold nothing, to known keys with small states, each in another shard: the usual request. Says
-    /// whether they are like that.
+    /// Decides charges that hold nothing, all to one known key with small states: the usual request. `None` if they are not
+    /// like that, and then nothing was charged.
+    #[inline]
+    fn decide_few<const N: usize>(&self, charges: [&Charge<'_>; N]) -> Option<[Decision; N]> {
+        let key = charges[0].key;
+        let is_simple = |charge: &Charge<'_>| ptr::eq(charge.key, key) && !charge.is_held() && charge.limit.packs();
+        if !charges.into_iter().all(is_simple) {
+            return None;
+        }
+        let hash = self.fingerprints.hash(key);
+        let of = charges.map(|charge| hash.under(charge.rule));
+        if (1..N).any(|index| of[..index].contains(&of[index])) {
+            return None;
+        }
+        let foreseen = of.map(|of| self.foresee(of));
+        let now = self.clock.now();
+        let mut shard = self.lock(of[0]);
+        let find = |index: usize| shard.find_packed(of[index], foreseen[index], charges[index].limit);
+        let mut slots = [find(0)?; N];
+        for (index, slot) in slots.iter_mut().enumerate().skip(1) {
+            *slot = find(index)?;
+        }
+        let mut cells = slots.map(Slot::cell);
+        let mut decide = |index: usize, cost| charges[index].limit.decide_packed(&mut cells[index], cost, now);
+        let mut decisions = array::from_fn(|index| decide(index, charges[index].cost));
+        if !decisions.iter().all(Decision::is_allowed) {
+            for (index, decision) in decisions.iter_mut().enumerate().filter(|(_, decision)| decision.is_allowed()) {
+                cells[index] = slots[index].cell();
+                *decision = charges[index].limit.decide_packed(&mut cells[index], 0, now);
+            }
+        }
+        for (slot, cell) in slots.into_iter().zip(cells) {
+            slot.change_cell(cell);
+        }
+        shard.count_writes(N, now);
+        Some(decisions)
+    }
+
+    /// Decides charges that hold nothing, to known keys with small states: the usual request. Says whether they are like
+    /// that.
     fn decide_known(&self, charges: &[Charge<'_>], places: &[Place], decisions: &mut Decisions) -> bool {
         let mut drafts: SmallVec<[Draft<'_>; 4]> = SmallVec::new();
-        for (index, (charge, place)) in charges.iter().zip(places).enumerate() {
-            let number = self.shard_number(place.of);
-            let before = drafts.iter().rposition(|draft| draft.number <= number).map_or(0, |before| before + 1);
-            let met = before > 0 && drafts[before - 1].number == number;
+        for (charge, place) in charges.iter().zip(places) {
+            let met = drafts.iter().any(|draft| draft.of == place.of);
             if met || charge.is_held() || !charge.limit.packs() {
                 return false;
             }
-            drafts.insert(before, Draft { number, index, foreseen: self.foresee(place.of), found: None });
+            drafts.push(Draft { of: place.of, foreseen: self.foresee(place.of), found: None });
         }
         let now = self.clock.now();
-        let mut shards: SmallVec<[Shard<'_>; 4]> = drafts.iter().map(|draft| self.lock_number(draft.number)).collect();
+        let mut locked = self.lock_all(places);
         let mut all_allowed = true;
-        decisions.resize(charges.len(), Decision::NONE);
-        for (draft, shard) in drafts.iter_mut().zip(&shards) {
-            let charge = &charges[draft.index];
-            let Some(slot) = shard.find_packed(places[draft.index].of, draft.foreseen, charge.limit) else {
+        for (draft, charge) in drafts.iter_mut().zip(charges) {
+            let shard = locked.shard(self.shard_number(draft.of));
+            let Some(slot) = shard.find_packed(draft.of, draft.foreseen, charge.limit) else {
+                decisions.clear();
                 return false;
             };
             let mut cell = slot.cell();
             let decision = charge.limit.decide_packed(&mut cell, charge.cost, now);
             all_allowed &= decision.is_allowed();
-            decisions[draft.index] = decision;
+            decisions.push(decision);
             draft.found = Some((slot, cell));
         }
-        for (draft, shard) in drafts.iter().zip(&mut shards) {
-            let Some((slot, mut cell)) = draft.found else { continue };
-            let decision = &mut decisions[draft.index];
-            if !all_allowed && decision.is_allowed() {
-                cell = slot.cell();
-                *decision = charges[draft.index].limit.decide_packed(&mut cell, 0, now);
+        if !all_allowed {
+            for ((draft, charge), decision) in drafts.iter_mut().zip(charges).zip(decisions.iter_mut()) {
+                if let Some((slot, cell)) = &mut draft.found
+                    && decision.is_allowed()
+                {
+                    *cell = slot.cell();
+                    *decision = charge.limit.decide_packed(cell, 0, now);
+                }
             }
-            shard.put_cell(slot, cell, now);
+        }
+        // A sweep moves entries, so it comes after all of them are written.
+        for (slot, cell) in drafts.iter().filter_map(|draft| draft.found) {
+            slot.change_cell(cell);
+        }
+        for draft in &drafts {
+            locked.shard(self.shard_number(draft.of)).count_writes(1, now);
         }
         true
     }
 
     fn lock_all(&self, places: &[Place]) -> Locked<'_> {
         let mut numbers: SmallVec<[u32; 4]> = places.iter().map(|place| self.shard_number(place.of)).collect();
-        numbers.sort_unstable();
+        if numbers.iter().any(|number| *number != numbers[0]) {
+            numbers.sort_unstable();
+        }
         numbers.dedup();
         Locked { shards: numbers.iter().map(|&number| (number, self.lock_number(number))).collect() }
     }
@@ -176,7 +227,7 @@ impl<C: Clock> MemoryStore<C> {
         for charge in charges {
             // Several limits of one client usually come with one and the same key.
             let hash = match last {
-                Some((key, hash)) if std::ptr::eq(key, charge.key) => hash,
+                Some((key, hash)) if ptr::eq(key, charge.key) => hash,
                 _ => self.fingerprints.hash(charge.key),
             };
             last = Some((charge.key, hash));

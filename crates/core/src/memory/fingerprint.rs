@@ -22,11 +22,10 @@ pub(super) struct KeyHash(u64, u64);
 
 impl KeyHash {
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "a hash is cut into its parts")]
     pub(super) fn under(self, rule: &RuleId) -> Fingerprint {
-        let (salt_high, salt_low) = ((rule.salt() >> 64) as u64, rule.salt() as u64);
-        let shard = (self.1 ^ salt_low) >> 32;
-        Fingerprint { key: (self.0 ^ salt_high).max(1), shard: shard as u32 }
+        // All that is known of a key lies in one shard, so that a request under several rules takes one lock.
+        let salt = (rule.salt() >> 64) as u64;
+        Fingerprint { key: (self.0 ^ salt).max(1), shard: (self.1 >> 32) as u32 }
     }
 }
 
@@ -60,8 +59,9 @@ impl Fingerprints {
 
     /// The fingerprint of the bucket that keys share under `rule` when there is no room for more.
     pub(super) fn shared(&self, rule: &RuleId) -> Fingerprint {
-        // A number is hashed unlike any part of a key, so that no key can be made to share it.
-        KeyHash(self.first.hash_one(u64::MAX), self.second.hash_one(u64::MAX)).under(rule)
+        // A number is hashed unlike any part of a key, so that no key can be made to share it. Each rule has another
+        // number, so that a flood of keys under many rules does not meet in one shard.
+        KeyHash(self.first.hash_one(rule.salt()), self.second.hash_one(rule.salt())).under(rule)
     }
 
     /// A number that cannot be guessed from others of its kind.

@@ -326,6 +326,14 @@ impl<'a> Slot<'a> {
         self.set_cell(entry.cell);
     }
 
+    /// Writes only what is new: a line that is not written to stays with whoever reads it.
+    #[inline]
+    pub(super) fn change_cell(self, cell: Cell) {
+        if self.cell() != cell {
+            self.set_cell(cell);
+        }
+    }
+
     #[inline]
     pub(super) fn set_cell(self, cell: Cell) {
         self.words[2].store(cell[0], Ordering::Relaxed);

@@ -1,8 +1,9 @@
 //! The store in this process's memory.
 //!
 //! Keys are spread over shards by a keyed hash, each with a lock and a table of its own. A check of a known key reads
-//! one or two cache lines and allocates nothing. A request over several shards locks them in the order of their numbers,
-//! evaluates every charge, and then makes all of them or none.
+//! one or two cache lines and allocates nothing. All limits of one key lie in its shard, so most requests take one lock. A
+//! request over several shards locks them in the order of their numbers, evaluates every charge, and then makes all of them
+//! or none.
 //!
 //! Memory is bounded. A key that has recovered equals one that was never seen, so recovered keys are forgotten, a few at
 //! every write and never in one long pause. Where the cap is reached and no key has recovered, new keys share one bucket

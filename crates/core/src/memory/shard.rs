@@ -11,7 +11,7 @@ use super::holds::Holds;
 use super::lock::{Guard, Lock};
 use super::table::{Table, smaller_than};
 use crate::decision::Decision;
-use crate::limit::{Cell, Limit, State};
+use crate::limit::{Limit, State};
 use crate::time::Timestamp;
 
 /// What every check of a shard needs: one cache line. Whoever holds the lock may change it.
@@ -28,6 +28,7 @@ pub(super) struct Head {
 struct Rest {
     /// The slot at which sweeping goes on.
     cursor: u32,
+    /// To known keys, since the last sweep.
     writes: u32,
     beside: Option<Box<Beside>>,
 }
@@ -172,13 +173,12 @@ impl<'a> Shard<'a> {
         if foreseen.places != self.table().places() {
             return self.find(of);
         }
-        let quad = foreseen.quad;
         // Whether it is the first or one of the four is anyone's guess, so there is no branch on it.
-        let (keys, is_first) = (quad.keys(), self.first().key() == of.key);
-        let smaller = smaller_than(of.key, keys);
-        if is_first | ((smaller < 4) & (keys[smaller % 4] == of.key)) {
-            let slot = quad.slot(smaller % 4);
-            return Some(select_unpredictable(is_first, self.first(), slot));
+        let (quad, first) = (foreseen.quad, self.first());
+        let near = quad.slot(smaller_than(of.key, quad.keys()) % 4);
+        let slot = select_unpredictable(first.key() == of.key, first, near);
+        if slot.key() == of.key {
+            return Some(slot);
         }
         self.find(of)
     }
@@ -209,17 +209,9 @@ impl<'a> Shard<'a> {
     pub(super) fn decide_packed(&mut self, slot: Slot<'a>, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
         let mut cell = slot.cell();
         let decision = limit.decide_packed(&mut cell, cost, now);
-        self.put_cell(slot, cell, now);
+        slot.change_cell(cell);
+        self.count_writes(1, now);
         decision
-    }
-
-    /// Keeps what became of the state in a [packed slot](Shard::find_packed).
-    #[inline]
-    pub(super) fn put_cell(&mut self, slot: Slot<'a>, cell: Cell, now: Timestamp) {
-        if slot.cell() != cell {
-            slot.set_cell(cell);
-        }
-        self.count_write(now);
     }
 
     /// Decides a charge of `cost` by itself.
@@ -272,7 +264,7 @@ impl<'a> Shard<'a> {
             }
         };
         if edit == Edit::Keep {
-            self.count_write(now);
+            self.count_writes(1, now);
         }
         answer
     }
@@ -371,10 +363,13 @@ impl<'a> Shard<'a> {
         self.rest.beside.as_deref()?.limits.get(&shape)
     }
 
+    /// Sweeps some slots every so many writes.
     #[inline]
-    fn count_write(&mut self, now: Timestamp) {
-        self.rest.writes = self.rest.writes.wrapping_add(1);
-        if self.rest.writes.is_multiple_of(WRITES_BETWEEN_SWEEPS) {
+    #[expect(clippy::cast_possible_truncation, reason = "no request has that many charges")]
+    pub(super) fn count_writes(&mut self, writes: usize, now: Timestamp) {
+        self.rest.writes += writes as u32;
+        if self.rest.writes >= WRITES_BETWEEN_SWEEPS {
+            self.rest.writes = 0;
             self.sweep(SLOTS_A_SWEEP, now);
         }
     }
