@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod api;
+mod body;
 pub mod cli;
 pub mod config;
 pub mod engine;

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use memchr::memmem;
 use tidegate_bench::report::{Report, Row};
 use tidegate_bench::sample::median;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -91,13 +92,13 @@ impl Connection {
 
 /// Where the body begins.
 fn head_of(came: &[u8]) -> Option<usize> {
-    came.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
+    memmem::find(came, b"\r\n\r\n").map(|at| at + 4)
 }
 
 fn is_whole(came: &[u8]) -> bool {
     const LENGTH: &[u8] = b"content-length: ";
     let Some(body) = head_of(came) else { return false };
-    let at = came.windows(LENGTH.len()).position(|some| some == LENGTH).expect("a length");
+    let at = memmem::find(came, LENGTH).expect("a length");
     let digits = came[at + LENGTH.len()..].iter().take_while(|byte| byte.is_ascii_digit());
     let length = digits.fold(0, |length, digit| length * 10 + usize::from(digit - b'0'));
     came.len() - body >= length

@@ -86,6 +86,9 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let mut later: SmallVec<[(usize, &Claim<'_>, Decided); 2]> = SmallVec::new();
         // What takes nothing is asked first: nobody can be charged after it has said no.
         for aim in [Aim::Check, Aim::Take] {
+            if !claims.iter().any(|claim| claim.aim == aim) {
+                continue;
+            }
             let deniers = pick(claims, |claim| claim.mode == Mode::Enforce && claim.aim == aim);
             let others = pick(claims, |claim| claim.mode != Mode::Enforce && claim.aim == aim);
             let taking = match aim {

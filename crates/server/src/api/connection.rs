@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use http::{Request, Response};
+use axum::routing::future::RouteFuture;
+use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio_util::sync::CancellationToken;
 
-use super::Settings;
+use super::{Api, CHECK, Settings};
 use crate::listen::{Peer, Stream};
 
 /// How connections are served.
@@ -50,9 +51,8 @@ impl Connections {
     }
 
     /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server stops.
-    pub(super) async fn serve(&self, stream: Stream, peer: Peer, router: Router, stop: CancellationToken) {
-        let activity = Arc::new(Activity::default());
-        let service = Asked { router, peer, activity: Arc::clone(&activity) };
+    pub(super) async fn serve(&self, stream: Stream, service: Asked, stop: CancellationToken) {
+        let (peer, activity) = (service.peer, Arc::clone(&service.activity));
         let mut connection = pin!(self.builder.serve_connection(TokioIo::new(stream), service));
         let mut idle = tokio::time::interval(self.idle_time);
         idle.tick().await;
@@ -107,12 +107,19 @@ impl Activity {
     }
 }
 
-/// Passes the requests of one connection on to the router.
+/// The requests of one connection.
 #[derive(Clone)]
-struct Asked {
-    router: Router,
+pub(super) struct Asked {
     peer: Peer,
+    api: Arc<Api>,
+    router: Router,
     activity: Arc<Activity>,
+}
+
+impl Asked {
+    pub(super) fn on(peer: Peer, api: Arc<Api>, router: Router) -> Asked {
+        Asked { peer, api, router, activity: Arc::default() }
+    }
 }
 
 impl Service<Request<Incoming>> for Asked {
@@ -122,29 +129,37 @@ impl Service<Request<Incoming>> for Asked {
 
     fn call(&self, mut request: Request<Incoming>) -> Answering {
         self.activity.begun.fetch_add(1, Ordering::Relaxed);
+        let ended = Ended(Arc::clone(&self.activity));
+        if request.uri().path() == CHECK && request.method() == Method::POST && !self.api.engine.traces().is_on() {
+            let api = Arc::clone(&self.api);
+            return Answering::Check { answering: Box::pin(async move { api.check(request).await }), ended };
+        }
         request.extensions_mut().insert(self.peer);
         let answering = tower_service::Service::call(&mut self.router.clone(), request);
-        Answering { answering, ended: Ended(Arc::clone(&self.activity)) }
+        Answering::Routed { answering, ended }
     }
 }
 
 /// An answer in the making.
-struct Answering {
-    answering: axum::routing::future::RouteFuture<Infallible>,
-    #[expect(dead_code, reason = "it counts when it is dropped")]
-    ended: Ended,
+#[expect(dead_code, reason = "`ended` counts when it is dropped")]
+pub(super) enum Answering {
+    Check { answering: Pin<Box<dyn Future<Output = Response<Body>> + Send>>, ended: Ended },
+    Routed { answering: RouteFuture<Infallible>, ended: Ended },
 }
 
 impl Future for Answering {
     type Output = Result<Response<Body>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.answering).poll(cx)
+        match &mut *self {
+            Answering::Check { answering, .. } => answering.as_mut().poll(cx).map(Ok),
+            Answering::Routed { answering, .. } => Pin::new(answering).poll(cx),
+        }
     }
 }
 
 /// Counts an answer as given, however it ends.
-struct Ended(Arc<Activity>);
+pub(super) struct Ended(Arc<Activity>);
 
 impl Drop for Ended {
     fn drop(&mut self) {

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use futures_util::future::join_all;
 use http::StatusCode;
+use http_body::Body;
 use tidegate_core::{Clock, Micros, Ruling, Timestamp};
 use tidegate_http::{Asked, Caller, Reply};
 
@@ -27,7 +29,7 @@ enum Doing {
 }
 
 pub(super) async fn check(State(api): State<Arc<Api>>, request: Request) -> Response {
-    api.decide(request, Doing::Check).await.unwrap_or_else(IntoResponse::into_response)
+    api.check(request).await
 }
 
 pub(super) async fn peek(State(api): State<Arc<Api>>, request: Request) -> Response {
@@ -39,7 +41,14 @@ pub(super) async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Re
 }
 
 impl Api {
-    async fn decide(&self, request: Request, doing: Doing) -> Result<Response, Problem> {
+    pub(super) async fn check<B: Body<Data = Bytes> + Unpin>(&self, request: http::Request<B>) -> Response {
+        self.decide(request, Doing::Check).await.unwrap_or_else(IntoResponse::into_response)
+    }
+
+    async fn decide<B>(&self, request: http::Request<B>, doing: Doing) -> Result<Response, Problem>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
         let body = self.body(request).await?;
         match Questions::read(&body)? {
             Questions::One(question) => {

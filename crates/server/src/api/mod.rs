@@ -9,6 +9,9 @@
 //! | `/v1/auth`, `/v1/auth/nginx` | forward-auth (`auth.rs`) |
 //! | `GET /healthz`, `/readyz` | liveness and readiness (`health.rs`) |
 //! | `GET /openapi.json` | all of it, described |
+//!
+//! Checks are most of what is asked, so they are answered right on their connection (`connection.rs`); the router finds the
+//! way to all else.
 
 mod answer;
 mod auth;
@@ -31,15 +34,16 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderName, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http::{HeaderName, HeaderValue, StatusCode};
+use http_body::Body as HttpBody;
 use tidegate_core::SystemClock;
 use tidegate_core::yaml::closest;
 use tidegate_http::{HeaderStyle, TrustedProxies};
 use tokio_util::sync::CancellationToken;
 
-use self::connection::Connections;
+use self::connection::{Asked, Connections};
 use self::problem::Problem;
+use crate::body::{BodyError, whole};
 use crate::engine::Engine;
 use crate::listen::{Peer, Stream};
 use crate::traces::Traces;
@@ -124,12 +128,14 @@ impl Door {
 
     /// Serves one connection until either side ends it. On `stop` it finishes what it is answering, and ends.
     pub async fn serve(&self, stream: Stream, peer: Peer, stop: CancellationToken) {
-        self.connections.load_full().serve(stream, peer, self.router.clone(), stop).await;
+        let (api, router) = (Arc::clone(&self.api), self.router.clone());
+        self.connections.load_full().serve(stream, Asked::on(peer, api, router), stop).await;
     }
 }
 
+const CHECK: &str = "/v1/check";
 const PATHS: [&str; 11] = [
-    "/v1/check",
+    CHECK,
     "/v1/peek",
     "/v1/reserve",
     "/v1/settle",
@@ -145,7 +151,7 @@ const PATHS: [&str; 11] = [
 fn router(api: Arc<Api>) -> Router {
     let traces = api.engine.traces().clone();
     let router = Router::new()
-        .route("/v1/check", post(deciding::check))
+        .route(CHECK, post(deciding::check))
         .route("/v1/peek", post(deciding::peek))
         .route("/v1/reserve", post(deciding::reserve))
         .route("/v1/settle", post(receipts::settle))
@@ -192,7 +198,7 @@ impl Api {
     }
 
     /// The body of a request, if it is not too large and comes in time.
-    async fn body(&self, request: Request) -> Result<Bytes, Problem> {
+    async fn body<B: HttpBody<Data = Bytes> + Unpin>(&self, request: http::Request<B>) -> Result<Bytes, Problem> {
         let Settings { body_bytes: most, request_time, .. } = **self.settings.load();
         let too_large = || {
             let detail = format!("The body is larger than the {most} bytes that are read. Send less at once.");
@@ -202,23 +208,25 @@ impl Api {
         if said.is_some_and(|length| length > most as u64) {
             return Err(too_large());
         }
-        let reading = Limited::new(request.into_body(), most).collect();
-        match tokio::time::timeout(request_time, reading).await {
-            Ok(Ok(body)) => Ok(body.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-            Ok(Err(_)) => Err(Problem::new(StatusCode::BAD_REQUEST, "The body broke off.".to_owned())),
-            Err(_) => {
-                let detail = "The body took too long to come.".to_owned();
-                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail))
+        whole(request.into_body(), most, request_time).await.map_err(|error| match error {
+            BodyError::TooLarge { .. } => too_large(),
+            BodyError::Broken => Problem::new(StatusCode::BAD_REQUEST, "The body broke off.".to_owned()),
+            BodyError::TooSlow { .. } => {
+                Problem::new(StatusCode::REQUEST_TIMEOUT, "The body took too long to come.".to_owned())
             }
-        }
+        })
     }
 }
 
 /// A JSON answer.
 fn json(status: StatusCode, document: &impl serde::Serialize) -> Response {
     match serde_json::to_vec(document) {
-        Ok(text) => (status, [(CONTENT_TYPE, "application/json")], Body::from(text)).into_response(),
+        Ok(text) => {
+            let mut response = Response::new(Body::from(text));
+            *response.status_mut() = status;
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        }
         // Text, numbers and lists can always be written.
         Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

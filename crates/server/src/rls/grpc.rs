@@ -8,9 +8,10 @@ use http_body::Body;
 use prost::Message;
 use tonic::{Code, Status};
 
-use super::body::{AnswerBody, BodyError, whole};
+use super::body::AnswerBody;
 use super::question::QuestionError;
 use super::{Door, Settings};
+use crate::body::{BodyError, whole};
 
 pub(super) const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 

@@ -20,8 +20,9 @@ use http_body::Body;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Number, Value as Json, json};
 
-use super::body::{AnswerBody, BodyError, whole};
+use super::body::AnswerBody;
 use super::{Door, Settings};
+use crate::body::{BodyError, whole};
 
 pub(super) const PATH: &str = "/json";
 
