@@ -1,6 +1,6 @@
 //! The gateway: a reverse proxy in which the middleware decides what goes on.
 //!
-//! A connection (`serving.rs`) brings requests. Each goes through `tidegate-tower`'s layer, which answers what the rules deny,
+//! A connection (`serving.rs`) brings requests; what can be read in two ways is noticed there (`watched.rs`, `framing.rs`). Each goes through `tidegate-tower`'s layer, which answers what the rules deny,
 //! and on to `forward.rs`: it finds the route (`route.rs`), chooses an address (`group.rs`, `health.rs`), takes a
 //! connection to it (`upstream.rs`, `dial.rs`, `line.rs`), says what upstreams are told (`head.rs`), tries again where that is
 //! safe (`budget.rs`), and passes on the response with its body as it comes (`passing.rs`), or a connection that now speaks
@@ -11,6 +11,7 @@ mod budget;
 mod dial;
 mod failure;
 mod forward;
+mod framing;
 mod group;
 mod head;
 mod health;
@@ -22,6 +23,7 @@ mod route;
 mod serving;
 mod tunnel;
 mod upstream;
+mod watched;
 mod wire;
 mod witness;
 

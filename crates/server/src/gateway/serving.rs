@@ -28,6 +28,7 @@ use super::forward::{ClientGone, Forward};
 use super::passing::{Passing, PassingError};
 use super::probing::look_after;
 use super::tunnel::Tunnels;
+use super::watched::Watched;
 use super::witness::Counting;
 use crate::api::AuthHeaders;
 use crate::engine::Engine;
@@ -105,9 +106,11 @@ impl Serving {
             tunnels: Tunnels::default(),
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            believed: AtomicU64::new(u64::MAX),
         });
         let service = Asked { limited: self.service.clone(), downstream: Arc::clone(&downstream) };
-        let mut connection = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+        let io = TokioIo::new(Watched::new(stream, &downstream));
+        let mut connection = pin!(self.builder.serve_connection_with_upgrades(io, service));
         let mut stopping = pin!(stop.cancelled());
         let mut idle = tokio::time::interval(self.idle_time);
         idle.tick().await;
@@ -159,9 +162,21 @@ pub(super) struct Downstream {
     /// How many requests have begun, and how many have ended.
     begun: AtomicU64,
     ended: AtomicU64,
+    /// How many of its requests can be read in one way only.
+    believed: AtomicU64,
 }
 
 impl Downstream {
+    /// From this request on, counted from 0, what comes can be read in two ways.
+    pub(super) fn doubt_from(&self, request: u64) {
+        self.believed.store(request, Ordering::Relaxed);
+    }
+
+    /// Whether the request that is being answered can be read in two ways. Only HTTP/1 has such, and answers one at a time.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) > self.believed.load(Ordering::Relaxed)
+    }
+
     /// Whether something is being answered.
     fn is_busy(&self) -> bool {
         self.ended.load(Ordering::Relaxed) != self.begun.load(Ordering::Relaxed)
