@@ -7,6 +7,7 @@ mod grpc;
 mod heads;
 mod leaving;
 mod load;
+mod redis_store;
 mod restarting;
 mod settings;
 mod smuggling;
@@ -15,6 +16,8 @@ mod upstreams;
 
 #[path = "../support/ran.rs"]
 mod ran;
+#[path = "../support/redis.rs"]
+mod redis_server;
 #[path = "../support/mod.rs"]
 mod support;
 
