@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use self::handover::{HandoverError, Inheritance, hand_over};
+pub use self::handover::{Estate, HandoverError, Inheritance, hand_over};
 use self::room::{Place, Room};
 pub use self::stream::Stream;
 pub use self::tls::{Tls, TlsError, TlsFiles};

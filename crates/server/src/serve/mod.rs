@@ -246,6 +246,7 @@ impl Server {
         if let Some(rls) = &self.rls {
             rls.door.closing().await;
         }
+        self.doors.withdraw();
         self.stop.cancel();
         tokio::select! {
             () = self.doors.closed() => {}

@@ -14,6 +14,8 @@ mod smuggling;
 mod upgrades;
 mod upstreams;
 
+#[path = "../support/certificates.rs"]
+mod certificates;
 #[path = "../support/ran.rs"]
 mod ran;
 #[path = "../support/redis.rs"]
