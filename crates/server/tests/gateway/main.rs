@@ -7,6 +7,7 @@ mod grpc;
 mod heads;
 mod leaving;
 mod load;
+mod priorities;
 mod redis_store;
 mod restarting;
 mod settings;
