@@ -184,9 +184,10 @@ macro_rules! door {
             ),
             Setting::new(
                 concat!($name, ".connections"),
-                &["10000"],
-                "The most connections at once. Further ones wait.",
-            ),
+                &[],
+                "The most connections at once; further ones wait. Otherwise 10000, or a share of the open files there may be.",
+            )
+            .such_as("10000"),
         ]
     };
 }
