@@ -3,8 +3,7 @@
 use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Mutex;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 
 use axum::Router;
 use axum::body::Body;
@@ -13,7 +12,6 @@ use axum::http::{Response, StatusCode};
 use axum::routing::post;
 use futures_util::stream;
 use serde_json::Value;
-use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::peers::Gateway;
@@ -148,12 +146,7 @@ fn left(gateway: &Gateway) -> [u64; 4] {
 }
 
 fn until_left(gateway: &Gateway, expected: [u64; 4]) {
-    let mut seen = [0; 4];
-    let is_so = || {
-        seen = left(gateway);
-        (seen == expected).then_some(())
-    };
-    until(&format!("{expected:?} left"), is_so);
+    until(&format!("{expected:?} left"), || (left(gateway) == expected).then_some(()));
 }
 
 const QUESTION: &str = r#"{"messages": [{"content": "\"max_tokens\": 7"}], "max_tokens": 400}"#;

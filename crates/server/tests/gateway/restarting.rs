@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::Signal;
 
-use crate::certificates::{authority, issued};
+use crate::certificates::{Authority, authority, issued};
 use crate::peers::{Gateway, NO_RULES, Nginx, Upstream, curl, gateway_address};
 use crate::support::{Server, folder, free_port, until};
 
@@ -111,7 +111,7 @@ fn no_request_fails_while_certificates_are_replaced() {
         &[],
     );
     let authorities = ["first", "second"].map(authority);
-    let [first, second] = authorities.each_ref().map(|authority| authority.pem());
+    let [first, second] = authorities.each_ref().map(Authority::pem);
     let folder = folder(&[("first.pem", &first), ("second.pem", &second), ("both.pem", &format!("{first}{second}"))]);
     let known = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (certificate, key) = issued(&authorities[0]);
@@ -167,10 +167,11 @@ fn a_server_that_nobody_succeeds_closes_its_doors_when_it_is_told_to_stop() {
         seen.push(byte[0]);
     }
     first.signal(Signal::TERM);
-    until("a refusal", || match TcpStream::connect(&address) {
+    let refused = until("a refusal", || match TcpStream::connect(&address) {
         Ok(_) => None,
-        Err(error) => Some(assert_eq!(error.kind(), ErrorKind::ConnectionRefused)),
+        Err(error) => Some(error.kind()),
     });
+    assert_eq!(refused, ErrorKind::ConnectionRefused);
     // It is gone for those who come to succeed it, too: the next one begins by itself.
     let second = start();
     assert_eq!(gateway_address(&second.banner).to_string(), address);
