@@ -154,8 +154,9 @@ fn a_server_that_nobody_succeeds_closes_its_doors_when_it_is_told_to_stop() {
     let (address, meeting) = (format!("127.0.0.1:{port}"), folder.path().join("handover.sock"));
     let upstream_url = upstream.url();
     let args = ["--gateway", &address, "--upstream", &upstream_url, "--handover", meeting.to_str().unwrap()];
+    let patient = ["--rules", "rules.yaml", "--limits-stop-time", "1h", "--gateway-stall-time", "1h"];
     let files = [("rules.yaml", NO_RULES)];
-    let start = || Server::start(&files, &[&args[..], &["--rules", "rules.yaml", "--limits-stop-time", "1h"]].concat());
+    let start = || Server::start(&files, &[&args[..], &patient[..]].concat());
     let mut first = start();
     // One that keeps it busy, so that it does not end.
     let mut busy = TcpStream::connect(&address).unwrap();
