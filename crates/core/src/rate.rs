@@ -84,6 +84,12 @@ impl Rate {
         self.per_token.divide(drops)
     }
 
+    /// Tokens that `drops` make up, the last of them perhaps in part.
+    #[inline]
+    pub(crate) const fn begun_tokens(&self, drops: u64) -> u64 {
+        self.per_token.divide_up(drops)
+    }
+
     /// Whole microseconds in which `drops` come.
     #[inline]
     pub(crate) const fn whole_micros(&self, drops: u64) -> u64 {

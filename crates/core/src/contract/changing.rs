@@ -1,8 +1,10 @@
 //! Penalties, resets, changed limits and changed clocks.
 
+use super::holding::hold;
 use super::{Subject, assert_denied, five_of_each, limit, rule};
 use crate::charge::Charge;
 use crate::key::{Key, RuleId};
+use crate::receipt::Settlement;
 use crate::store::Adjustment;
 use crate::time::{Micros, Timestamp};
 
@@ -24,6 +26,25 @@ pub fn a_penalty_puts_a_key_into_debt_and_a_credit_takes_it_out(subject: &impl S
         }
         assert_eq!(subject.adjust(charge.cost(7), Adjustment::Credit).remaining, 2, "{limit}");
         assert_eq!(subject.adjust(charge.cost(u64::MAX), Adjustment::Credit).remaining, 5, "{limit}");
+    }
+}
+
+/// What is given back leaves nothing owed, also where some of it has come back by itself.
+pub fn what_is_given_back_of_a_bucket_that_refills_is_free(subject: &impl Subject) {
+    let key = Key::from("alice");
+    for limit in ["1/h burst 1", "gcra 1/h burst 1", "meter 1/h burst 1"].map(limit) {
+        let (credited, settled) = (rule("credited", &limit), rule("settled", &limit));
+        let charge = Charge::new(&credited, &key, &limit);
+        assert!(subject.decide_one(charge).is_allowed(), "{limit}");
+        let reserved = Charge::new(&settled, &key, &limit).reserve(Micros::from_secs(3_600));
+        let receipt = hold(subject, &[reserved]);
+        subject.wait(Micros::from_secs(600));
+        assert_denied(&subject.peek(charge));
+        assert!(subject.adjust(charge, Adjustment::Credit).is_allowed(), "{limit}");
+        assert_eq!(subject.settle(&receipt, &[0]), Settlement::Settled { given_back: 1, charged: 0 }, "{limit}");
+        for rule in [&credited, &settled] {
+            assert!(subject.decide_one(Charge::new(rule, &key, &limit)).is_allowed(), "{limit}");
+        }
     }
 }
 

@@ -14,7 +14,7 @@ fn limits_that_take_and_give() -> impl Iterator<Item = Limit> {
 }
 
 #[track_caller]
-fn hold(subject: &impl Subject, charges: &[Charge<'_>]) -> Receipt {
+pub(super) fn hold(subject: &impl Subject, charges: &[Charge<'_>]) -> Receipt {
     let answer = subject.decide(charges);
     assert!(answer.is_allowed(), "{answer:?}");
     answer.receipt.unwrap_or_else(|| panic!("nothing to give back"))

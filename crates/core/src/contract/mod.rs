@@ -208,6 +208,7 @@ macro_rules! store_contract {
             }
             changing {
                 a_penalty_puts_a_key_into_debt_and_a_credit_takes_it_out
+                what_is_given_back_of_a_bucket_that_refills_is_free
                 a_reset_key_is_as_good_as_new
                 a_changed_limit_keeps_what_was_spent
                 a_lowered_limit_grants_nothing

@@ -113,12 +113,13 @@ impl Bucket {
         *line = L::through(after.min(self.deepest().max(spent)), &self.rate, now);
     }
 
-    /// Gives back `cost`, or what there is of it, and says how much that was.
+    /// Gives back `cost`, or what there is of it, and says how much that was. A token that has come back in part already counts
+    /// as given back: nothing of it is owed any more.
     pub(super) fn refund<L: Line>(&self, line: &mut L, cost: u64, now: Timestamp) -> u64 {
         let spent = line.spent(&self.rate, now);
         let left = spent.saturating_sub(cost.saturating_mul(self.rate.drops_per_token()));
         *line = L::through(left, &self.rate, now);
-        self.rate.whole_tokens(spent - left)
+        self.rate.begun_tokens(spent - left)
     }
 
     /// Whether a key owes more than it may.

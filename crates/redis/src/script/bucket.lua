@@ -38,10 +38,11 @@ makers[LEVEL] = function()
     return sub(state.line or write_line(SHAPER, state.a, state.b, state.spent), 12, 22)
   end
 
+  -- A token that has come back in part already counts as given back.
   local function give_back(limit, state, cost)
     local before = state.spent
     state.spent, state.line = max(before - cost * limit.a, 0), nil
-    return floor((before - state.spent) / limit.a)
+    return ceil((before - state.spent) / limit.a)
   end
 
   function bucket.credit(limit, state, cost)

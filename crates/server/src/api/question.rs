@@ -3,10 +3,14 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
+use std::slice;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use tidegate_core::rules::FieldPath;
 use tidegate_core::yaml::closest;
 use tidegate_core::{Fact, Facts, Micros};
+use tidegate_http::FieldFinder;
 
 use super::problem::{At, Problem};
 
@@ -40,6 +44,8 @@ pub(super) struct Question<'a> {
     claims: Pairs<'a>,
     #[serde(borrow)]
     descriptor: Pairs<'a>,
+    #[serde(borrow)]
+    body: Option<Object<'a>>,
     hits: Option<u64>,
     /// For how long what is taken stays open to be settled.
     pub(super) ttl: Option<Span>,
@@ -152,6 +158,13 @@ impl Facts for Question<'_> {
     fn hits(&self) -> Option<u64> {
         self.hits
     }
+
+    /// Read as the gateway reads it.
+    fn body(&self, path: &FieldPath) -> Option<Cow<'_, str>> {
+        let mut finder = FieldFinder::new(slice::from_ref(path));
+        finder.feed(self.body.as_ref()?.0.get().as_bytes());
+        finder.found(0).map(|number| Cow::Owned(number.to_owned()))
+    }
 }
 
 fn without_port(host: &str) -> &str {
@@ -223,6 +236,20 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
             }
         }
         from.deserialize_map(PairsVisitor).map(Pairs)
+    }
+}
+
+/// A JSON object, as it is written.
+#[derive(Debug)]
+struct Object<'a>(&'a RawValue);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Object<'a>, D::Error> {
+        let raw = <&'de RawValue>::deserialize(from)?;
+        if raw.get().starts_with('{') {
+            return Ok(Object(raw));
+        }
+        Err(de::Error::custom(r#"the body of a request is an object: write one such as {"max_tokens": 500}"#))
     }
 }
 

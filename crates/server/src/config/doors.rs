@@ -27,7 +27,7 @@ impl Reading<'_> {
         let settings = |address| {
             Some(listen::Settings {
                 address,
-                most_connections: connections?,
+                most_connections: connections,
                 grace: grace?,
                 handshake_time: handshake_time?,
                 write_time: write_time?,

@@ -17,6 +17,7 @@ impl Reading<'_> {
         let upstreams = self.each(UPSTREAM, |text| text.parse::<Address>().map_err(|e| Wrong::new(e.problem, e.help)));
         let routes = self.each(ROUTES, |text| text.parse::<Route>().map_err(|e| Wrong::new(e.problem, e.help)));
         let api_key_header = self.header("gateway.api_key_header");
+        let priority_header = self.header("gateway.priority_header");
         let keep_host = self.value("gateway.keep_host", flag);
         let via = self.value("gateway.via", flag);
         let connect_time = self.value("gateway.connect_time", span(MS, HOUR));
@@ -42,6 +43,7 @@ impl Reading<'_> {
             style: http.style,
             auth_headers: http.auth_headers.clone(),
             api_key_header,
+            priority_header,
             header_bytes: http.header_bytes,
             header_time: http.header_time,
             streams: http.streams,

@@ -184,9 +184,10 @@ macro_rules! door {
             ),
             Setting::new(
                 concat!($name, ".connections"),
-                &["10000"],
-                "The most connections at once. Further ones wait.",
-            ),
+                &[],
+                "The most connections at once; further ones wait. Otherwise 10000, or a share of the open files there may be.",
+            )
+            .such_as("10000"),
         ]
     };
 }
@@ -284,6 +285,12 @@ fn gateway() -> Vec<Setting> {
         .such_as("api.example.com/v2 http://10.0.0.5:3000 http://10.0.0.6:3000"),
         Setting::new("gateway.api_key_header", &[], "The header in which clients show their API key.")
             .such_as("X-Api-Key"),
+        Setting::new(
+            "gateway.priority_header",
+            &[],
+            "The header that says how much a request matters: trusted proxies where no rule does, and upstreams are told.",
+        )
+        .such_as("X-Priority"),
         Setting::new("gateway.keep_host", &["true"], "Whether upstreams see the Host that the client asked for."),
         Setting::new("gateway.via", &["false"], "Whether Via is added to requests and responses."),
         Setting::new("gateway.connect_time", &["2s"], "How long connecting to an upstream may take."),

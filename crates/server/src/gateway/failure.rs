@@ -17,6 +17,8 @@ pub(super) enum Failure {
     Connect,
     /// It does not say which host it is for.
     NoHost,
+    /// It can be read in two ways.
+    Ambiguous,
     /// The client stopped in the middle of its request.
     ClientStalls,
     /// No connection to the upstream could be made.
@@ -61,6 +63,11 @@ impl Failure {
             }
             Failure::NoHost => {
                 (StatusCode::BAD_REQUEST, Fault::Client, "The request does not say in one Host which host it is for.")
+            }
+            Failure::Ambiguous => {
+                let detail = "The request can be read in two ways: it says more than once how long it is, or has lines that \
+                              end without a carriage return.";
+                (StatusCode::BAD_REQUEST, Fault::Client, detail)
             }
             Failure::ClientStalls => {
                 (StatusCode::REQUEST_TIMEOUT, Fault::Client, "The request's body took too long to come.")
@@ -118,7 +125,7 @@ impl Failure {
         let (_, _, detail) = self.told();
         let status = match self {
             Failure::NoRoute | Failure::Connect => "12",
-            Failure::NoHost => "3",
+            Failure::NoHost | Failure::Ambiguous => "3",
             Failure::ClientStalls => "1",
             Failure::SlowToConnect | Failure::SlowToRespond => "4",
             Failure::Unreachable | Failure::NoneWell | Failure::Broken | Failure::Unasked => "14",

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use tidegate_core::{Clock, SystemClock};
@@ -107,14 +107,19 @@ impl Forwarding {
             let asked = speaks.iter().map(|speaks| (http::header::CONTENT_TYPE, speaks.clone())).collect();
             why.response(&asked)
         };
+        let Some(downstream) = head.extensions.get::<Arc<Downstream>>().map(Arc::clone) else {
+            return Ok(told(Failure::NoRoute));
+        };
+        if downstream.is_in_doubt() {
+            let mut response = Failure::Ambiguous.response(&HeaderMap::new());
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            return Ok(response);
+        }
         if head.method == Method::CONNECT {
             return Ok(told(Failure::Connect));
         }
         let Some(host) = head::host(&head) else { return Ok(told(Failure::NoHost)) };
         let Some(group) = self.group(&head, &host) else { return Ok(told(Failure::NoRoute)) };
-        let Some(downstream) = head.extensions.get::<Arc<Downstream>>().map(Arc::clone) else {
-            return Ok(told(Failure::NoRoute));
-        };
         let wanted = head::request(&mut head, &host, &downstream, &self.settings);
         let hold = head.extensions.remove::<UpgradeHold>();
         let client = wanted.and_then(|protocol| {

@@ -28,14 +28,17 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 
 /// What a request says of which host it is for: in its target, else in `Host`. `None` if it says nothing, or two things.
 pub(super) fn host(head: &Parts) -> Option<HeaderValue> {
+    let mut hosts = head.headers.get_all(HOST).iter();
+    let (host, another) = (hosts.next(), hosts.next());
+    if another.is_some() {
+        return None;
+    }
     if let Some(authority) = head.uri.authority() {
         let text = authority.as_str();
         let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
         return HeaderValue::from_str(host).ok();
     }
-    let mut hosts = head.headers.get_all(HOST).iter();
-    let host = hosts.next()?;
-    hosts.next().is_none().then(|| host.clone())
+    host.cloned()
 }
 
 /// The host without its port, as routes know it.
@@ -269,7 +272,7 @@ mod tests {
         let host = |uri: &str, hosts: &[&str]| host(&parts(uri, hosts)).map(|host| host.to_str().unwrap().to_owned());
         assert_eq!(host("/", &["a:1"]).as_deref(), Some("a:1"));
         assert_eq!(host("http://me@b:2/x", &["a"]).as_deref(), Some("b:2"));
-        assert_eq!((host("/", &[]), host("/", &["a", "a"])), (None, None));
+        assert_eq!((host("/", &[]), host("/", &["a", "a"]), host("http://b/", &["a", "b"])), (None, None, None));
         assert_eq!(["a:1", "a", "[::1]", "[::1]:80"].map(without_port), ["a", "a", "[::1]", "[::1]"]);
     }
 

@@ -1,16 +1,18 @@
 //! The gateway: a reverse proxy in which the middleware decides what goes on.
 //!
-//! A connection (`serving.rs`) brings requests. Each goes through `tidegate-tower`'s layer, which answers what the rules deny,
-//! and on to `forward.rs`: it finds the route (`route.rs`), chooses an address (`group.rs`, `health.rs`), takes a
-//! connection to it (`upstream.rs`, `dial.rs`, `line.rs`), says what upstreams are told (`head.rs`), tries again where that is
-//! safe (`budget.rs`), and passes on the response with its body as it comes (`passing.rs`), or a connection that now speaks
-//! something else (`tunnel.rs`). What goes wrong on the way is told by `failure.rs`, with whose fault it was.
+//! A connection (`serving.rs`) brings requests; those that can be read in two ways are noticed as they come (`watched.rs`,
+//! `framing.rs`). Each goes through `tidegate-tower`'s layer, which answers what the rules deny, and on to `forward.rs`: it finds
+//! the route (`route.rs`), chooses an address (`group.rs`, `health.rs`), takes a connection to it (`upstream.rs`, `dial.rs`,
+//! `line.rs`), says what upstreams are told (`head.rs`), tries again where that is safe (`budget.rs`), and passes on the response
+//! with its body as it comes (`passing.rs`), or a connection that now speaks something else (`tunnel.rs`). What goes wrong on
+//! the way is told by `failure.rs`, with whose fault it was.
 
 mod address;
 mod budget;
 mod dial;
 mod failure;
 mod forward;
+mod framing;
 mod group;
 mod head;
 mod health;
@@ -22,6 +24,7 @@ mod route;
 mod serving;
 mod tunnel;
 mod upstream;
+mod watched;
 mod wire;
 mod witness;
 
@@ -54,6 +57,8 @@ pub struct Settings {
     pub auth_headers: AuthHeaders,
     /// Where clients show their API key.
     pub api_key_header: Option<HeaderName>,
+    /// Where requests say how much they matter, and upstreams are told.
+    pub priority_header: Option<HeaderName>,
     /// The most bytes of a request's head.
     pub header_bytes: usize,
     /// How long a head may take to come, and a connection to be idle.
@@ -100,6 +105,7 @@ impl Settings {
             style: HeaderStyle::default(),
             auth_headers: AuthHeaders::default(),
             api_key_header: None,
+            priority_header: None,
             header_bytes: 16 * 1_024,
             header_time: Duration::from_secs(20),
             streams: 128,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
@@ -28,6 +28,7 @@ use super::forward::{ClientGone, Forward};
 use super::passing::{Passing, PassingError};
 use super::probing::look_after;
 use super::tunnel::Tunnels;
+use super::watched::Watched;
 use super::witness::Counting;
 use crate::api::AuthHeaders;
 use crate::engine::Engine;
@@ -39,6 +40,7 @@ pub(super) struct Serving {
     builder: Builder<TokioExecutor>,
     idle_time: Duration,
     proxies: TrustedProxies,
+    priority_header: Option<HeaderName>,
     service: Limited,
 }
 
@@ -87,9 +89,13 @@ impl Serving {
         if settings.give_back {
             layer = layer.give_back_unserved();
         }
+        let priority_header = settings.priority_header.clone();
+        if let Some(name) = &priority_header {
+            layer = layer.priority_header(name.clone());
+        }
         let forward = Forward::new(settings.clone());
         look_after(forward.upstreams(), &settings, stop);
-        Serving { builder, idle_time, proxies, service: layer.reading_bodies().layer(forward) }
+        Serving { builder, idle_time, proxies, priority_header, service: layer.reading_bodies().layer(forward) }
     }
 
     /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server stops. What it
@@ -105,9 +111,15 @@ impl Serving {
             tunnels: Tunnels::default(),
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            believed: AtomicU64::new(u64::MAX),
         });
-        let service = Asked { limited: self.service.clone(), downstream: Arc::clone(&downstream) };
-        let mut connection = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+        let service = Asked {
+            limited: self.service.clone(),
+            unheard: self.priority_header.clone().filter(|_| !downstream.is_trusted),
+            downstream: Arc::clone(&downstream),
+        };
+        let io = TokioIo::new(Watched::new(stream, &downstream));
+        let mut connection = pin!(self.builder.serve_connection_with_upgrades(io, service));
         let mut stopping = pin!(stop.cancelled());
         let mut idle = tokio::time::interval(self.idle_time);
         idle.tick().await;
@@ -159,9 +171,21 @@ pub(super) struct Downstream {
     /// How many requests have begun, and how many have ended.
     begun: AtomicU64,
     ended: AtomicU64,
+    /// How many of its requests can be read in one way only.
+    believed: AtomicU64,
 }
 
 impl Downstream {
+    /// From this request on, counted from 0, what comes can be read in two ways.
+    pub(super) fn doubt_from(&self, request: u64) {
+        self.believed.store(request, Ordering::Relaxed);
+    }
+
+    /// Whether the request that is being answered can be read in two ways. Only HTTP/1 has such, and answers one at a time.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) > self.believed.load(Ordering::Relaxed)
+    }
+
     /// Whether something is being answered.
     fn is_busy(&self) -> bool {
         self.ended.load(Ordering::Relaxed) != self.begun.load(Ordering::Relaxed)
@@ -194,7 +218,7 @@ impl Identify for Whose {
         if !downstream.is_trusted {
             return facts;
         }
-        let said = |name: &Option<http::HeaderName>| {
+        let said = |name: &Option<HeaderName>| {
             let value = head.headers.get(name.as_ref()?)?;
             Some(String::from_utf8_lossy(value.as_bytes()))
         };
@@ -216,6 +240,8 @@ impl Identify for Whose {
 struct Asked {
     limited: Limited,
     downstream: Arc<Downstream>,
+    /// A header in which this client has no say.
+    unheard: Option<HeaderName>,
 }
 
 impl Service<Request<Incoming>> for Asked {
@@ -226,6 +252,9 @@ impl Service<Request<Incoming>> for Asked {
     fn call(&self, mut request: Request<Incoming>) -> Answering {
         let busy = Busy::begin(&self.downstream);
         request.extensions_mut().insert(Arc::clone(&self.downstream));
+        if let Some(name) = &self.unheard {
+            request.headers_mut().remove(name);
+        }
         let answering = tower_service::Service::call(&mut self.limited.clone(), request);
         Answering { answering, busy: Some(busy) }
     }

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::net::{
@@ -83,11 +84,35 @@ impl Inheritance {
     }
 }
 
+/// Sockets that are kept for a successor. A clone is the same.
+#[derive(Clone)]
+pub struct Estate {
+    path: Arc<Path>,
+    /// `None` once they are handed over or withdrawn.
+    sockets: Arc<Mutex<Option<Vec<OwnedFd>>>>,
+}
+
+impl Estate {
+    /// Keeps nothing for anybody any more: the doors close when they are told to, and whoever comes to `path` finds nobody
+    /// there. Nothing happens if somebody has taken over already.
+    pub fn withdraw(&self) {
+        // Under the lock, for the path is a successor's as soon as it is not ours.
+        let mut sockets = self.lock();
+        if sockets.take().is_some() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<OwnedFd>>> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Hands these sockets to whoever comes to `path`, until one of them says that it is up, and then cancels `succeeded`.
 ///
 /// # Errors
 /// If it cannot listen there.
-pub fn hand_over(path: &Path, sockets: Vec<OwnedFd>, succeeded: CancellationToken) -> Result<(), HandoverError> {
+pub fn hand_over(path: &Path, sockets: Vec<OwnedFd>, succeeded: CancellationToken) -> Result<Estate, HandoverError> {
     let listen = || {
         // Nobody listens there any more: whoever did was asked first.
         match std::fs::remove_file(path) {
@@ -100,14 +125,17 @@ pub fn hand_over(path: &Path, sockets: Vec<OwnedFd>, succeeded: CancellationToke
         Ok(listener)
     };
     let listener = listen().map_err(|reason| HandoverError { path: path.to_owned(), reason })?;
+    let estate = Estate { path: path.into(), sockets: Arc::new(Mutex::new(Some(sockets))) };
+    let offered = estate.clone();
     // It waits for somebody who may never come, and nobody waits for it.
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            match offer(stream, &sockets) {
+            match offer(stream, &offered) {
                 Ok(mut successor) => {
                     tracing::info!("another server takes over");
                     // From now on `path` is the successor's.
                     drop(listener);
+                    drop(offered.lock().take());
                     succeeded.cancel();
                     let _ = successor.write_all(b"!");
                     return;
@@ -116,19 +144,26 @@ pub fn hand_over(path: &Path, sockets: Vec<OwnedFd>, succeeded: CancellationToke
             }
         }
     });
-    Ok(())
+    Ok(estate)
 }
 
 /// Sends the sockets, and waits until the other one says that it is up.
-fn offer(mut stream: UnixStream, sockets: &[OwnedFd]) -> io::Result<UnixStream> {
+fn offer(mut stream: UnixStream, estate: &Estate) -> io::Result<UnixStream> {
     stream.set_read_timeout(Some(PATIENCE))?;
+    send(&stream, estate.lock().as_deref().unwrap_or_default())?;
+    stream.read_exact(&mut [0])?;
+    Ok(stream)
+}
+
+fn send(stream: &UnixStream, sockets: &[OwnedFd]) -> io::Result<()> {
     let sockets: Vec<_> = sockets.iter().take(MOST).map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    ancillary.push(SendAncillaryMessage::ScmRights(&sockets));
-    sendmsg(&stream, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::empty())?;
-    stream.read_exact(&mut [0])?;
-    Ok(stream)
+    if !sockets.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&sockets));
+    }
+    sendmsg(stream, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::empty())?;
+    Ok(())
 }
 
 fn receive(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {

@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use self::handover::{HandoverError, Inheritance, hand_over};
+pub use self::handover::{Estate, HandoverError, Inheritance, hand_over};
 use self::room::{Place, Room};
 pub use self::stream::Stream;
 pub use self::tls::{Tls, TlsError, TlsFiles};
@@ -39,8 +39,9 @@ const BREATHER: Duration = Duration::from_millis(50);
 pub struct Settings {
     /// Where. Port 0 is any that is free.
     pub address: SocketAddr,
-    /// The most connections that are open at once. Further ones wait, unaccepted, until one of them ends.
-    pub most_connections: usize,
+    /// The most connections that are open at once. Further ones wait, unaccepted, until one of them ends. `None` leaves it to
+    /// the system, which lets a process have so many files and no more.
+    pub most_connections: Option<usize>,
     /// How long connections that are open may take to end once the server stops.
     pub grace: Duration,
     /// How long a connection may take until the door's own protocol begins.
@@ -59,7 +60,7 @@ impl Settings {
     pub const fn at(address: SocketAddr) -> Settings {
         Settings {
             address,
-            most_connections: 10_000,
+            most_connections: Some(10_000),
             grace: Duration::from_secs(10),
             handshake_time: Duration::from_secs(10),
             write_time: Duration::from_secs(30),
@@ -108,7 +109,7 @@ impl Listening {
     /// Treats connections that come from now on as `settings` say. The address stays what it is, and so does what is open
     /// already, even if there are more of them than there may be now.
     pub fn apply(&self, settings: Settings) {
-        self.room.resize(settings.most_connections);
+        self.room.resize(settings.most_connections.unwrap_or(usize::MAX));
         self.settings.store(Arc::new(settings));
     }
 }
@@ -135,7 +136,7 @@ impl Listener {
     }
 
     fn at(socket: TcpListener, address: SocketAddr, settings: Settings) -> Listener {
-        let room = Arc::new(Room::new(settings.most_connections));
+        let room = Arc::new(Room::new(settings.most_connections.unwrap_or(usize::MAX)));
         let settings = Arc::new(ArcSwap::from_pointee(settings));
         Listener { socket, listening: Listening { address, settings, room } }
     }

@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, AdminState};
 use crate::engine::Engine;
-use crate::listen::{HandoverError, Inheritance, ListenError, Listener, Listening, Peer, Settings, Stream, hand_over};
+use crate::listen::{
+    Estate, HandoverError, Inheritance, ListenError, Listener, Listening, Peer, Settings, Stream, hand_over,
+};
 use crate::metrics::Door;
 use crate::{api, gateway, resp, rls};
 
@@ -25,13 +27,15 @@ pub struct Doors {
     inherited: Inheritance,
     /// What the one after it will, if there may be one. A socket that is shared does not close with its door.
     shared: Option<Vec<OwnedFd>>,
+    /// The same, once it is there for the taking.
+    estate: Option<Estate>,
 }
 
 impl Doors {
     /// Doors to `engine`: none yet. They close on `stop`.
     #[must_use]
     pub fn new(engine: Arc<Engine>, stop: CancellationToken) -> Doors {
-        Doors { engine, stop, open: JoinSet::new(), inherited: Inheritance::none(), shared: None }
+        Doors { engine, stop, open: JoinSet::new(), inherited: Inheritance::none(), shared: None, estate: None }
     }
 
     /// Opens a door: `serve_connection` is given every connection, with the engine, and should end what is idle when it
@@ -76,7 +80,15 @@ impl Doors {
         if std::mem::replace(&mut self.inherited, Inheritance::none()).accept() {
             tracing::info!("took over from another server");
         }
-        hand_over(path, self.shared.take().unwrap_or_default(), succeeded)
+        self.estate = Some(hand_over(path, self.shared.take().unwrap_or_default(), succeeded)?);
+        Ok(())
+    }
+
+    /// Keeps nothing for a successor any more. The doors close when they are told to.
+    pub(super) fn withdraw(&mut self) {
+        if let Some(estate) = self.estate.take() {
+            estate.withdraw();
+        }
     }
 
     /// Waits until all doors are closed, which begins when they are told to stop.

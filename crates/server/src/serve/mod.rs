@@ -1,6 +1,7 @@
 //! The life of a server.
 
 mod doors;
+mod files;
 mod following;
 mod reloading;
 mod signals;
@@ -95,10 +96,8 @@ impl Server {
     ///
     /// # Errors
     /// If the rules, the store or an address cannot be used.
-    pub async fn start(configuration: Configuration) -> Result<Server, ServeError> {
-        let Configuration { gateway, api, rls, resp, admin, .. } = &configuration;
-        let doors = [gateway, api, rls, resp, admin];
-        make_room_for_connections(doors.into_iter().flatten().map(|door| door.most_connections).sum());
+    pub async fn start(mut configuration: Configuration) -> Result<Server, ServeError> {
+        make_room_for_connections(&mut configuration);
         let Configuration { rules: paths, handover, store, origin, .. } = configuration;
         let loaded = load_rules(&paths).map_err(ServeError::Rules)?;
         let (steering, store) = (store.steering()?, store.open()?);
@@ -246,6 +245,7 @@ impl Server {
         if let Some(rls) = &self.rls {
             rls.door.closing().await;
         }
+        self.doors.withdraw();
         self.stop.cancel();
         tokio::select! {
             () = self.doors.closed() => {}
@@ -277,26 +277,17 @@ impl Server {
     }
 }
 
-/// What a server has open besides connections: rules, certificates, the way to its store.
-const OTHER_FILES: usize = 100;
-
-/// As many files as the system lets us have: connections are files. Says so if they may not be enough.
-fn make_room_for_connections(connections: usize) {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current < limit.maximum {
-        limit.current = limit.maximum;
-        if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            tracing::warn!(%error, "the limit on open files cannot be raised");
-        }
-    }
-    let Some(files) = getrlimit(Resource::Nofile).current else { return };
-    if usize::try_from(files).is_ok_and(|files| files < connections.saturating_add(OTHER_FILES)) {
+/// Says how many connections each door takes, where nobody has said so.
+fn make_room_for_connections(configuration: &mut Configuration) {
+    let Configuration { gateway, api, rls, resp, admin, .. } = configuration;
+    let files = files::most();
+    // The gateway has another connection for each, to an upstream.
+    let doors = [(gateway.as_mut(), 2), (api.as_mut(), 1), (rls.as_mut(), 1), (resp.as_mut(), 1), (admin.as_mut(), 1)];
+    if !files::share_out(doors, files) {
         tracing::warn!(
             files,
-            connections,
-            "the system lets this process have fewer open files than its doors may take connections: raise `ulimit -n`, \
-             or lower `connections` of some doors"
+            "the system lets this process have fewer open files than its doors are told to take connections: raise `ulimit \
+             -n`, or lower `connections` of some doors"
         );
     }
 }

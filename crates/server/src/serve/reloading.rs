@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use tidegate_core::rules::{Diagnostics, Loaded};
 
-use super::Server;
 use super::following::{follow_files, load_rules, put_in_force};
+use super::{Server, make_room_for_connections};
 use crate::admin::Token;
 use crate::config::{Changes, Configuration, Faults, Origin};
 use crate::log;
@@ -41,7 +41,8 @@ impl Server {
         }
     }
 
-    async fn apply(&mut self, Next { configuration, rules }: Next) {
+    async fn apply(&mut self, Next { mut configuration, rules }: Next) {
+        make_room_for_connections(&mut configuration);
         for warning in &configuration.warnings {
             tracing::warn!("{warning}");
         }

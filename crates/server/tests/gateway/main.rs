@@ -1,19 +1,26 @@
 //! The gateway, between clients and upstreams that we did not write, and between raw bytes.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+mod budgets;
 mod forwarding;
 mod grpc;
 mod heads;
 mod leaving;
 mod load;
+mod priorities;
+mod redis_store;
 mod restarting;
 mod settings;
 mod smuggling;
 mod upgrades;
 mod upstreams;
 
+#[path = "../support/certificates.rs"]
+mod certificates;
 #[path = "../support/ran.rs"]
 mod ran;
+#[path = "../support/redis.rs"]
+mod redis_server;
 #[path = "../support/mod.rs"]
 mod support;
 

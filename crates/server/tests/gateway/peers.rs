@@ -100,7 +100,7 @@ impl Curled {
 
 pub(crate) fn curl(url: &str, args: &[&str]) -> Curled {
     let mut command = Command::new("curl");
-    let output = command.args(["-s", "-i", "--max-time", "60"]).args(args).arg(url).output().unwrap();
+    let output = command.args(["-sS", "-i", "--max-time", "60"]).args(args).arg(url).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     // What came before the last head: `100 Continue`.
     let mut rest = text.as_str();

@@ -1,46 +1,58 @@
 //! Another server takes the place of one that is under load; rules and certificates change under it.
 
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
-use crate::peers::{Gateway, Nginx, gateway_address};
-use crate::support::{Server, free_port, until};
+use rustix::process::Signal;
+
+use crate::certificates::{Authority, authority, issued};
+use crate::peers::{Gateway, NO_RULES, Nginx, Upstream, curl, gateway_address};
+use crate::support::{Server, folder, free_port, until};
 
 /// Load by wrk for so many seconds. Says what it printed.
-fn load(address: &str, seconds: u32) -> std::process::Child {
+fn load(url: &str, seconds: u32) -> std::process::Child {
     let mut command = Command::new("wrk");
     // Some connections are used again and again, others for one request.
-    command.args([
-        "-t",
-        "1",
-        "-c",
-        "20",
-        "-d",
-        &format!("{seconds}s"),
-        "--timeout",
-        "30s",
-        &format!("http://{address}/"),
-    ]);
+    command.args(["-t", "1", "-c", "20", "-d", &format!("{seconds}s"), "--timeout", "30s", &format!("{url}/")]);
     command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// Requests that each open a connection of their own, until told to stop. Says how many went wrong.
-fn newcomers(
-    address: String,
-    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
-) -> std::thread::JoinHandle<Vec<String>> {
-    std::thread::spawn(move || {
-        let mut wrong = Vec::new();
-        while !stop.load(std::sync::atomic::Ordering::SeqCst) {
-            let got = std::panic::catch_unwind(|| {
-                crate::peers::curl(&format!("http://{address}/"), &["-H", "Connection: close"])
-            });
-            match got {
-                Ok(got) if got.status == 200 => {}
-                other => wrong.push(format!("{other:?}")),
+/// Requests that each open a connection of their own, until told to stop.
+struct Newcomers {
+    stop: Arc<AtomicBool>,
+    asking: JoinHandle<Vec<String>>,
+}
+
+impl Newcomers {
+    fn start(url: &str, args: &[&str]) -> Newcomers {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, url) = (Arc::clone(&stop), format!("{url}/"));
+        let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+        let asking = std::thread::spawn(move || {
+            let mut wrong = Vec::new();
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            while !stopped.load(Ordering::SeqCst) {
+                match std::panic::catch_unwind(|| curl(&url, &args)) {
+                    Ok(got) if got.status == 200 => {}
+                    Ok(got) => wrong.push(format!("{got:?}")),
+                    // What went wrong was printed.
+                    Err(_) => wrong.push("no answer".to_owned()),
+                }
             }
-        }
-        wrong
-    })
+            wrong
+        });
+        Newcomers { stop, asking }
+    }
+
+    /// None of them has failed.
+    fn well(self) {
+        self.stop.store(true, Ordering::SeqCst);
+        assert_eq!(self.asking.join().unwrap(), Vec::<String>::new());
+    }
 }
 
 fn well(output: std::process::Output) {
@@ -62,15 +74,14 @@ fn a_server_is_succeeded_by_another_and_no_request_fails() {
     let start = || Server::start(&[("rules.yaml", "rules: []")], &[&args[..], &["--rules", "rules.yaml"]].concat());
     let mut first = start();
     assert_eq!(gateway_address(&first.banner).to_string(), address);
-    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let (loading, newcomers) = (load(&address, 4), newcomers(address.clone(), std::sync::Arc::clone(&stop)));
+    let url = format!("http://{address}");
+    let (loading, newcomers) = (load(&url, 4), Newcomers::start(&url, &["-H", "Connection: close"]));
     let mut second = start();
     assert!(first.ended().success(), "{}", first.log());
     let third = start();
     assert!(second.ended().success(), "{}", second.log());
     well(loading.wait_with_output().unwrap());
-    stop.store(true, std::sync::atomic::Ordering::SeqCst);
-    assert_eq!(newcomers.join().unwrap(), Vec::<String>::new());
+    newcomers.well();
     assert!(third.log().contains("took over"), "{}", third.log());
 }
 
@@ -81,14 +92,93 @@ fn no_request_fails_while_rules_change() {
         &[],
     );
     let gateway = Gateway::start("rules: []", &[&nginx.url()], &[]);
-    let loading = load(&gateway.address.to_string(), 3);
+    let loading = load(&gateway.url(""), 3);
     for number in 0..5 {
         let rules = format!("rules: [{{ id: r{number}, key: address, limit: 1000000/s burst 1000000 }}]");
         std::fs::write(gateway.server.path("rules.yaml"), rules).unwrap();
-        gateway.server.signal(rustix::process::Signal::HUP);
+        gateway.server.signal(Signal::HUP);
         until("the new rules", || {
             (gateway.server.log().matches("new rules are in force").count() > number).then_some(())
         });
     }
     well(loading.wait_with_output().unwrap());
+}
+
+#[test]
+fn no_request_fails_while_certificates_are_replaced() {
+    let nginx = Nginx::start(
+        "server { listen 127.0.0.1:PORT; keepalive_requests 1000000; location / { return 200 ok; } }",
+        &[],
+    );
+    let authorities = ["first", "second"].map(authority);
+    let [first, second] = authorities.each_ref().map(Authority::pem);
+    let folder = folder(&[("first.pem", &first), ("second.pem", &second), ("both.pem", &format!("{first}{second}"))]);
+    let known = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (certificate, key) = issued(&authorities[0]);
+    let gateway = Gateway::with_files(
+        &[("rules.yaml", NO_RULES), ("server.pem", &certificate), ("server-key.pem", &key)],
+        &[&nginx.url()],
+        &["--gateway-tls", "on", "--tls-certificate", "server.pem", "--tls-key", "server-key.pem"],
+    );
+    let url = format!("https://{}", gateway.address);
+    // Some who keep their connection, and some who look at the certificate anew each time.
+    let loading = load(&url, 4);
+    let newcomers = Newcomers::start(&url, &["--cacert", &known("both.pem")]);
+    for number in 1..=5 {
+        let (certificate, key) = issued(&authorities[number % 2]);
+        std::fs::write(gateway.server.path("server-key.pem"), &key).unwrap();
+        std::fs::write(gateway.server.path("server.pem"), &certificate).unwrap();
+        gateway.server.signal(Signal::HUP);
+        let names = ["first.pem", "second.pem"];
+        let shown = |name: &str| {
+            let mut command = Command::new("curl");
+            command.args(["-s", "-o", "/dev/null", "--max-time", "60", "--cacert", &known(name), &format!("{url}/")]);
+            command.status().unwrap().success()
+        };
+        until("the new certificate", || shown(names[number % 2]).then_some(()));
+        assert!(!shown(names[(number + 1) % 2]), "nobody is shown the old one any more");
+    }
+    well(loading.wait_with_output().unwrap());
+    newcomers.well();
+}
+
+#[test]
+fn a_server_that_nobody_succeeds_closes_its_doors_when_it_is_told_to_stop() {
+    let upstream = Upstream::start(|taken| {
+        taken.head()?;
+        taken.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")?;
+        taken.until_closed();
+        taken.close()
+    });
+    let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
+    let (address, meeting) = (format!("127.0.0.1:{port}"), folder.path().join("handover.sock"));
+    let upstream_url = upstream.url();
+    let args = ["--gateway", &address, "--upstream", &upstream_url, "--handover", meeting.to_str().unwrap()];
+    let patient = ["--rules", "rules.yaml", "--limits-stop-time", "1h", "--gateway-stall-time", "1h"];
+    let files = [("rules.yaml", NO_RULES)];
+    let start = || Server::start(&files, &[&args[..], &patient[..]].concat());
+    let mut first = start();
+    // One that keeps it busy, so that it does not end.
+    let mut busy = TcpStream::connect(&address).unwrap();
+    busy.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"hello") {
+        let mut byte = [0];
+        busy.read_exact(&mut byte).unwrap();
+        seen.push(byte[0]);
+    }
+    first.signal(Signal::TERM);
+    let refused = until("a refusal", || match TcpStream::connect(&address) {
+        Ok(_) => None,
+        Err(error) => Some(error.kind()),
+    });
+    assert_eq!(refused, ErrorKind::ConnectionRefused);
+    // It is gone for those who come to succeed it, too: the next one begins by itself.
+    let second = start();
+    assert_eq!(gateway_address(&second.banner).to_string(), address);
+    assert!(!second.log().contains("took over"), "{}", second.log());
+    assert!(meeting.exists(), "where the next one's successor meets it");
+    drop(busy);
+    assert!(first.ended().success(), "{}", first.log());
+    assert!(meeting.exists());
 }

@@ -77,7 +77,7 @@ async fn no_more_connections_are_taken_than_there_is_room_for() {
         count.fetch_add(1, Ordering::SeqCst);
         echo(stream, peer, engine, stop)
     };
-    let address = doors.open(Settings { most_connections: 2, ..settings() }, serve).unwrap().address();
+    let address = doors.open(Settings { most_connections: Some(2), ..settings() }, serve).unwrap().address();
     let mut open = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(address).await.unwrap();

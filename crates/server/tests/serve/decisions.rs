@@ -12,6 +12,7 @@ rules:
   - { id: slots, match: { path: /stream }, key: user, limit: concurrent 1 ttl 1h }
   - { id: shaped, match: { path: /slow }, limit: shaper 1/h queue 5 }
   - { id: keyed, match: { path: /keyed }, key: api_key, limit: 5/h, on_missing_key: refuse }
+  - { id: model, match: { path: /model }, key: user, limit: log 1000/h, cost: { from: 'body:options.max_tokens', otherwise: 7 } }
   - { id: dark, match: { path: /dark }, limit: 1/h, mode: shadow }
   - { id: facts, match: { method: PUT, host: a.example, query: { q: x y }, cookie: { c: '1' }, header: { x-env: prod }, claim: { sub: me }, descriptor: { d: e }, address: 203.0.113.0/24 }, limit: 100/h }
 ";
@@ -48,6 +49,26 @@ fn several_are_decided_in_their_order_each_by_itself() {
     let allowed: Vec<bool> = answers.as_array().unwrap().iter().map(|answer| answer["allowed"] == true).collect();
     assert_eq!(allowed, [true, true, true, false, false]);
     assert_eq!(server.check("[]"), json!([]));
+}
+
+#[test]
+fn what_a_body_says_of_a_cost_is_found_there() {
+    let server = server();
+    let left = |body: Value| {
+        let mut question = json!({"path": "/model", "user": "alice"});
+        if !body.is_null() {
+            question["body"] = body;
+        }
+        server.check(&question.to_string())["limits"][0]["remaining"].clone()
+    };
+    assert_eq!(left(json!({"options": {"max_tokens": 400, "n": [1]}, "text": "{\"max_tokens\": 9}"})), 600);
+    assert_eq!(left(json!({"max_tokens": 400})), 593, "it stands elsewhere");
+    assert_eq!(left(Value::Null), 586);
+    for wrong in [r#"{"path":"/model","body":500}"#, r#"{"path":"/model","body":"max_tokens"}"#] {
+        let answer = server.post("/v1/check", wrong);
+        assert_eq!(answer.status, 400);
+        assert!(answer.body.contains("is an object") && answer.body.contains("\"body\""), "{}", answer.body);
+    }
 }
 
 #[test]

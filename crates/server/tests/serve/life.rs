@@ -42,6 +42,17 @@ fn it_starts_with_no_file_and_the_lines_to_try_work() {
 }
 
 #[test]
+fn a_first_start_warns_of_nothing() {
+    // Whatever the system lets it have.
+    for server in [Server::start(&[], &[]), Server::start_with_files(700, &[])] {
+        server.check(r#"{"path":"/"}"#);
+        assert!(!server.log().contains("WARN"), "{}", server.log());
+    }
+    let told = Server::start_with_files(700, &["--api-connections", "1000"]);
+    until("a warning", || told.log().contains("raise `ulimit -n`").then_some(()));
+}
+
+#[test]
 fn told_to_stop_it_finishes_what_is_in_flight_and_exits_with_0() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut server = Server::start(&[], &[]);

@@ -4,6 +4,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../support/certificates.rs"]
+mod certificates;
+#[path = "../support/redis.rs"]
+mod redis_server;
+
 mod abuse;
 mod auth;
 mod config;
@@ -12,6 +17,7 @@ mod life;
 mod openapi;
 mod proxies;
 mod receipts;
+mod redis_door;
 mod reloading;
 mod store;
 mod tls;

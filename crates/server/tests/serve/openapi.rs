@@ -93,10 +93,12 @@ fn the_description_is_true_and_complete() {
         json!([{"path": "/slow"}, {"path": "/slow"}, {"path": "/keyed", "response": true}, {"path": "/dark"}, {}]),
         json!({"path": "/chat", "user": "alice", "hits": 11, "response": true}),
         json!({"method": "GET", "host": "a", "address": "2001:db8::1", "api_key": "k", "tier": "t", "headers": {"a": "b"},
-            "query": {"a": "b"}, "cookies": {"a": "b"}, "claims": {"a": "b"}, "descriptor": {"a": "b"}}),
+            "query": {"a": "b"}, "cookies": {"a": "b"}, "claims": {"a": "b"}, "descriptor": {"a": "b"}, "body": {"a": {"b": [1, null]}}}),
         json!({"colour": "blue"}),
         json!({"hits": -1}),
         json!({"user": 7}),
+        json!({"body": "max_tokens"}),
+        json!({"body": [500]}),
         json!("text"),
     ] {
         held.post("/v1/check", &question);

@@ -4,28 +4,10 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use rustix::process::Signal;
 
+use crate::certificates::{authority, issued};
 use crate::support::{Server, folder, until};
-
-type Authority = CertifiedIssuer<'static, KeyPair>;
-
-fn authority() -> Authority {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    // Otherwise it would have the name of those whom it signs.
-    params.distinguished_name.push(DnType::CommonName, "somebody who signs");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-}
-
-/// A certificate and its key, as PEM.
-fn issued(by: &Authority) -> (String, String) {
-    let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    (params.signed_by(&key, by).unwrap().pem(), key.serialize_pem())
-}
 
 /// What curl prints of the protocol and the status, or why it fails.
 fn curl(server: &Server, folder: &Path, args: &[&str]) -> Result<String, i32> {
@@ -43,7 +25,7 @@ const TLS: [&str; 6] = ["--api-tls", "on", "--tls-certificate", "server.pem", "-
 
 #[test]
 fn a_door_is_encrypted_and_its_certificate_is_exchanged_while_it_is_open() {
-    let (first, second) = (authority(), authority());
+    let (first, second) = (authority("first"), authority("second"));
     let (certificate, key) = issued(&first);
     let server = Server::start(&[("server.pem", &certificate), ("server-key.pem", &key)], &TLS);
     assert!(server.banner.contains("https://127.0.0.1:"), "{}", server.banner);
@@ -66,7 +48,7 @@ fn a_door_is_encrypted_and_its_certificate_is_exchanged_while_it_is_open() {
 
 #[test]
 fn a_door_may_ask_for_certificates_of_clients() {
-    let (ours, theirs) = (authority(), authority());
+    let (ours, theirs) = (authority("ours"), authority("theirs"));
     let (certificate, key) = issued(&ours);
     let files = [("server.pem", certificate.as_str()), ("server-key.pem", &key), ("clients.pem", &theirs.pem())];
     let args = [&["--api-tls", "mutual", "--tls-client-ca", "clients.pem"], &TLS[2..]].concat();

@@ -62,7 +62,21 @@ impl Server {
 
     pub fn start_with(files: &[(&str, &str)], args: &[&str], variables: &[(&str, &str)]) -> Server {
         let folder = folder(files);
-        let mut command = tidegate(folder.path());
+        let command = tidegate(folder.path());
+        Server::run(command, folder, args, variables)
+    }
+
+    /// The same, with no more open files than this.
+    pub fn start_with_files(most: u32, args: &[&str]) -> Server {
+        let folder = folder(&[]);
+        let program = tidegate(folder.path());
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {most} && exec \"$0\" \"$@\"")]).arg(program.get_program());
+        command.current_dir(folder.path());
+        Server::run(command, folder, args, &[])
+    }
+
+    fn run(mut command: Command, folder: TempDir, args: &[&str], variables: &[(&str, &str)]) -> Server {
         // A test that wants it elsewhere says so with a flag, which counts before a variable.
         command.env("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:0");
         command

@@ -5,6 +5,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A Redis with a socket in a folder of its own. Ends when dropped.
@@ -39,6 +40,15 @@ impl Redis {
 
     pub fn url(&self) -> String {
         format!("unix://{}", self.folder.path().join("socket").display())
+    }
+
+    /// Has it stand still: it answers nothing, and its connections stay open.
+    pub fn pause(&self) {
+        kill_process(Pid::from_child(&self.process), Signal::STOP).unwrap();
+    }
+
+    pub fn go_on(&self) {
+        kill_process(Pid::from_child(&self.process), Signal::CONT).unwrap();
     }
 
     /// How often a script was called there, as it counts itself.

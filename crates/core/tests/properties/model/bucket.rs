@@ -129,6 +129,6 @@ impl BucketModel {
     fn give_back(&mut self, cost: u64, now: u64) -> u64 {
         let before = self.spent(now);
         self.add(now, What::GivenBack(self.units(cost)));
-        u64::try_from((before - self.spent(now)) / self.token).unwrap()
+        u64::try_from((before - self.spent(now) + self.token - 1) / self.token).unwrap()
     }
 }

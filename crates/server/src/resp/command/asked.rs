@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
+use tidegate_core::rules::FieldPath;
 use tidegate_core::{Fact, Facts};
 
 use super::most_like;
@@ -44,9 +45,11 @@ enum Kind {
     Cookie,
     Claim,
     Descriptor,
+    /// A number in its JSON body, by its path.
+    Body,
 }
 
-const KINDS: [(&str, Kind); 14] = [
+const KINDS: [(&str, Kind); 15] = [
     ("method", Kind::Method),
     ("path", Kind::Path),
     ("host", Kind::Host),
@@ -61,11 +64,12 @@ const KINDS: [(&str, Kind); 14] = [
     ("cookie", Kind::Cookie),
     ("claim", Kind::Claim),
     ("descriptor", Kind::Descriptor),
+    ("body", Kind::Body),
 ];
 
 impl Kind {
     const fn has_names(self) -> bool {
-        matches!(self, Kind::Header | Kind::Query | Kind::Cookie | Kind::Claim | Kind::Descriptor)
+        matches!(self, Kind::Header | Kind::Query | Kind::Cookie | Kind::Claim | Kind::Descriptor | Kind::Body)
     }
 
     fn name(self) -> &'static str {
@@ -77,7 +81,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Misunderstood {
     #[error(
-        "'{0}' says nothing of a request: write method, path, host, ip, api_key, user, tier or cost with a value, or header, query, cookie, claim or descriptor with a name and a value{1}"
+        "'{0}' says nothing of a request: write method, path, host, ip, api_key, user, tier or cost with a value, or header, query, cookie, claim, descriptor or body with a name and a value{1}"
     )]
     Kind(String, String),
     #[error("a value is missing behind '{0}'")]
@@ -190,6 +194,10 @@ impl Facts for Asked<'_> {
     fn hits(&self) -> Option<u64> {
         self.cost
     }
+
+    fn body(&self, path: &FieldPath) -> Option<Cow<'_, str>> {
+        self.find(Kind::Body, |known| known == path.as_str()).map(Cow::Borrowed)
+    }
 }
 
 #[cfg(test)]
@@ -213,7 +221,7 @@ mod tests {
     #[test]
     fn what_a_person_types_are_facts() {
         let words = owned(
-            "METHOD GET path /search?q=tea&n=3 user alice ip 192.0.2.7 header X-Tier gold header:x-env prod claim sub 7 cost 5 query n 4",
+            "METHOD GET path /search?q=tea&n=3 user alice ip 192.0.2.7 header X-Tier gold header:x-env prod claim sub 7 cost 5 query n 4 body:options.max 500",
         );
         let asked = Asked::decode(words.words()).unwrap();
         for (fact, value) in [
@@ -230,6 +238,8 @@ mod tests {
         ] {
             assert_eq!(asked.get(fact).as_deref(), value, "{fact:?}");
         }
+        let body = |path: &str| asked.body(&path.parse().unwrap()).map(Cow::into_owned);
+        assert_eq!((body("options.max").as_deref(), body("max")), (Some("500"), None));
         assert_eq!((asked.address(), asked.hits()), (Some("192.0.2.7".parse().unwrap()), Some(5)));
     }
 

@@ -1,0 +1,258 @@
+//! Where requests begin and end in the bytes of an HTTP/1 connection.
+//!
+//! Who reads a request decides where the next one begins, and a proxy in front of us may have decided otherwise. So what can
+//! be read in two ways is refused. Most of that hyper refuses itself. Some of it hyper reads one way and forgets the other, and
+//! nobody can tell afterwards: a request that says how long it is more than once, by `Content-Length`, `Transfer-Encoding` or
+//! both, and lines that end with a bare line feed. Those are found here, where the bytes pass on their way to hyper.
+
+use std::mem;
+
+use memchr::memchr;
+
+/// The longest line that is followed. hyper refuses it long before.
+const LONGEST: usize = 1 << 20;
+/// The line with which every connection of HTTP/2 begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+
+/// Follows the bytes of a connection, in whatever pieces they come.
+#[derive(Debug, Default)]
+pub(super) struct Framing {
+    place: Place,
+    /// The beginning of a line whose end is to come.
+    begun: Vec<u8>,
+    /// How many heads have ended.
+    heads: u64,
+}
+
+#[derive(Debug)]
+enum Place {
+    Head(Head),
+    /// In a body, of which so many bytes are to come.
+    Body(u64),
+    /// Before the size of a chunk.
+    Size,
+    /// In a chunk, of which so many bytes are to come, with the end of its line.
+    Chunk(u64),
+    Trailers,
+    /// There is nothing more to follow: it is HTTP/2, or hyper refuses it.
+    Over,
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place::Head(Head::default())
+    }
+}
+
+/// What the lines of a head have said so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    has_begun: bool,
+    /// How many fields say where the body ends.
+    lengths: u32,
+    length: Option<u64>,
+    is_chunked: bool,
+}
+
+/// It can be read in two ways.
+struct Ambiguous;
+
+impl Framing {
+    /// Takes in the next bytes. Says, once, from which request on (counted from 0) nothing on this connection is to be
+    /// believed.
+    pub(super) fn follow(&mut self, mut bytes: &[u8]) -> Option<u64> {
+        while !bytes.is_empty() {
+            match &mut self.place {
+                Place::Over => return None,
+                Place::Body(left) => {
+                    bytes = skip(left, bytes);
+                    if *left == 0 {
+                        self.place = Place::default();
+                    }
+                }
+                Place::Chunk(left) => {
+                    bytes = skip(left, bytes);
+                    if *left == 0 {
+                        self.place = Place::Size;
+                    }
+                }
+                Place::Head(_) | Place::Size | Place::Trailers => {
+                    let Some(end) = memchr(b'\n', bytes) else {
+                        self.begin(bytes);
+                        return None;
+                    };
+                    let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
+                    bytes = rest;
+                    if self.line(line).is_err() {
+                        self.place = Place::Over;
+                        return Some(self.heads);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Keeps the beginning of a line.
+    fn begin(&mut self, bytes: &[u8]) {
+        if self.begun.len() + bytes.len() > LONGEST {
+            self.begun = Vec::new();
+            self.place = Place::Over;
+        } else {
+            self.begun.extend_from_slice(bytes);
+        }
+    }
+
+    /// Takes in a line, or its end if it has begun before, without the line feed.
+    fn line(&mut self, end: &[u8]) -> Result<(), Ambiguous> {
+        if self.begun.is_empty() {
+            return self.whole_line(end);
+        }
+        let mut whole = mem::take(&mut self.begun);
+        whole.extend_from_slice(end);
+        self.whole_line(&whole)
+    }
+
+    fn whole_line(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
+        let line = line.strip_suffix(b"\r").ok_or(Ambiguous)?;
+        match &mut self.place {
+            Place::Head(head) if !head.has_begun => {
+                // Empty lines before a request are no part of it.
+                head.has_begun = !line.is_empty();
+                if line == PREFACE {
+                    self.place = Place::Over;
+                }
+            }
+            Place::Head(head) if line.is_empty() => {
+                if head.lengths > 1 {
+                    return Err(Ambiguous);
+                }
+                self.place = head.body();
+                self.heads += 1;
+            }
+            Place::Head(head) => head.field(line),
+            Place::Size => self.place = chunk(line),
+            Place::Trailers if line.is_empty() => self.place = Place::default(),
+            Place::Trailers | Place::Body(_) | Place::Chunk(_) | Place::Over => {}
+        }
+        Ok(())
+    }
+}
+
+impl Head {
+    fn field(&mut self, line: &[u8]) {
+        // Few fields begin like these, and this looks at each line of each request.
+        if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
+            return;
+        }
+        let Some(colon) = memchr(b':', line) else { return };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"content-length") {
+            self.lengths += 1;
+            self.length = std::str::from_utf8(value).ok().and_then(|length| length.parse().ok());
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            self.lengths += 1;
+            // Any other coding is refused.
+            self.is_chunked = true;
+        }
+    }
+
+    /// What comes behind the head.
+    const fn body(self) -> Place {
+        match self {
+            Head { is_chunked: true, .. } => Place::Size,
+            Head { length: Some(length @ 1..), .. } => Place::Body(length),
+            Head { lengths: 1.., length: None, .. } => Place::Over,
+            Head { .. } => Place::Head(Head { has_begun: false, lengths: 0, length: None, is_chunked: false }),
+        }
+    }
+}
+
+/// What comes behind the line that says how long a chunk is.
+fn chunk(line: &[u8]) -> Place {
+    let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let size = std::str::from_utf8(&line[..digits]).ok().and_then(|size| u64::from_str_radix(size, 16).ok());
+    match size {
+        Some(0) => Place::Trailers,
+        Some(size) => Place::Chunk(size.saturating_add(2)),
+        None => Place::Over,
+    }
+}
+
+/// Leaves out what is of no interest.
+fn skip<'b>(left: &mut u64, bytes: &'b [u8]) -> &'b [u8] {
+    let here = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+    *left -= here as u64;
+    &bytes[here..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of these bytes, in pieces of every size.
+    fn found(bytes: &str) -> Option<u64> {
+        let told = |size: usize| {
+            let mut framing = Framing::default();
+            let told: Vec<u64> = bytes.as_bytes().chunks(size).filter_map(|piece| framing.follow(piece)).collect();
+            assert!(told.len() <= 1, "{bytes:?}: {told:?}");
+            told.first().copied()
+        };
+        let whole = told(bytes.len());
+        for size in 1..bytes.len() {
+            assert_eq!(told(size), whole, "{bytes:?} in pieces of {size}");
+        }
+        whole
+    }
+
+    const BOTH: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\ntransfer-ENCODING: chunked\r\n\r\n";
+
+    #[test]
+    fn two_ways_to_say_a_length_are_found_in_whatever_order() {
+        assert_eq!(found(BOTH), Some(0));
+        assert_eq!(found("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\ncontent-length: x\r\n\r\n"), Some(0));
+        assert_eq!(found("POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n"), Some(0));
+        assert_eq!(found("GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n"), Some(0));
+        assert_eq!(found("GET / HTTP/1.1\nHost: a\n\n"), Some(0));
+    }
+
+    #[test]
+    fn they_are_found_behind_other_requests() {
+        for before in [
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n\r\n",
+            "POST / HTTP/1.1\r\nContent-Length: 7\r\n\r\n\n\nGET /",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4;x=y\r\n\r\n\r\n\r\nA \r\n0123456789\r\n0\r\n\r\n",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 9\r\n\r\n",
+        ] {
+            assert_eq!(found(&format!("{before}{BOTH}")), Some(1), "{before}");
+            assert_eq!(found(&format!("{before}{before}{BOTH}{BOTH}")), Some(2), "{before}");
+        }
+    }
+
+    #[test]
+    fn bodies_may_say_what_they_like() {
+        let length = BOTH.len();
+        assert_eq!(found(&format!("POST / HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{BOTH}")), None);
+        let chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(found(&format!("{chunked}{length:x}\r\n{BOTH}\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n")), None);
+    }
+
+    #[test]
+    fn a_trailer_that_ends_in_two_ways_taints_what_follows() {
+        let chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: y\n\r\n\r\n";
+        assert_eq!(found(chunked), Some(1));
+    }
+
+    #[test]
+    fn what_is_no_http_1_is_left_alone() {
+        assert_eq!(found("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\n\nContent-Length: 1\n"), None);
+        assert_eq!(found("POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n\n\n"), None);
+        assert_eq!(found("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n\n\n"), None);
+        let mut framing = Framing::default();
+        assert_eq!(framing.follow(&vec![b'x'; LONGEST]), None);
+        assert_eq!(framing.follow(b"x"), None);
+        assert_eq!(framing.follow(b"\n\n"), None);
+        assert!(framing.begun.is_empty());
+    }
+}

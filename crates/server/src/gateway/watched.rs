@@ -1,0 +1,68 @@
+//! A client's connection whose bytes are looked at as they come.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::framing::Framing;
+use super::serving::Downstream;
+use crate::listen::Stream;
+
+/// Tells the requests of a connection from when on they are not to be believed.
+pub(super) struct Watched {
+    stream: Stream,
+    framing: Framing,
+    downstream: Arc<Downstream>,
+}
+
+impl Watched {
+    pub(super) fn new(stream: Stream, downstream: &Arc<Downstream>) -> Watched {
+        Watched { stream, framing: Framing::default(), downstream: Arc::clone(downstream) }
+    }
+}
+
+impl AsyncRead for Watched {
+    #[inline]
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        // hyper asks for the next request only after this: whoever serves that knows already.
+        if let Some(request) = this.framing.follow(&buf.filled()[before..]) {
+            this.downstream.doubt_from(request);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Watched {
+    #[inline]
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    #[inline]
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    #[inline]
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

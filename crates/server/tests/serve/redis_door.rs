@@ -1,0 +1,59 @@
+//! The Redis door of a server whose own store is a Redis that goes away.
+
+use std::time::Duration;
+
+use redis::{Client, Connection};
+
+use crate::redis_server::Redis;
+use crate::support::{Server, until};
+
+/// A server whose state is there, and a client of it.
+fn server(redis: &Redis, args: &[&str]) -> (Server, Connection) {
+    let url = redis.url();
+    let own = ["--store-kind", "redis", "--store-redis-urls", &url];
+    let server = Server::start(&[], &[&own[..], args].concat());
+    until("the store", || (server.get("/readyz?store=required").status == 200).then_some(()));
+    let client = Client::open(format!("redis://{}", server.door("Redis"))).unwrap();
+    let connection = client.get_connection().unwrap();
+    connection.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    (server, connection)
+}
+
+/// Whether it is limited, and how many are left.
+fn throttle(connection: &mut Connection) -> (i64, i64) {
+    let told: Vec<i64> = redis::cmd("CL.THROTTLE").arg("alice").arg(2).arg(3).arg(86_400).query(connection).unwrap();
+    (told[0], told[2])
+}
+
+#[test]
+fn without_the_store_the_door_does_as_it_is_told() {
+    for (policy, alone) in [
+        // All of it, and nothing is counted.
+        ("allow", [(0, 3), (0, 3), (0, 3), (0, 3)]),
+        ("deny", [(1, 0), (1, 0), (1, 0), (1, 0)]),
+        // The whole limit once more, in this process.
+        ("local", [(0, 2), (0, 1), (0, 0), (1, 0)]),
+    ] {
+        let redis = Redis::start();
+        let (_server, mut client) =
+            server(&redis, &["--resp-on-store-failure", policy, "--store-redis-deadline", "10s"]);
+        assert_eq!(throttle(&mut client), (0, 2), "{policy}");
+        drop(redis);
+        let told: Vec<(i64, i64)> = (0..4).map(|_| throttle(&mut client)).collect();
+        assert_eq!(told, alone, "{policy}");
+    }
+}
+
+#[test]
+fn the_door_waits_for_the_store_no_longer_than_it_is_told_to() {
+    let redis = Redis::start();
+    // The store would be waited for until the client gives up.
+    let args = ["--resp-on-store-failure", "deny", "--resp-store-deadline", "50ms", "--store-redis-deadline", "60s"];
+    let (_server, mut client) = server(&redis, &args);
+    // On a busy machine it may be late once or twice.
+    until("an answer of the store", || (throttle(&mut client).0 == 0).then_some(()));
+    redis.pause();
+    assert_eq!(throttle(&mut client), (1, 0), "it stands still, and so the policy decides");
+    redis.go_on();
+    until("an answer of the store", || (throttle(&mut client).0 == 0).then_some(()));
+}
