@@ -152,6 +152,10 @@ export class Live {
       this.past.push({ at: view.at_ms, allowed, denied, rules });
     }
     this.past = this.past.slice(-SECONDS);
+    const reload = view.reload;
+    if (reload?.problem && reload.at_ms !== before?.reload?.at_ms) {
+      this.operating.note(`The rules that were read cannot be used: those in force stay.\n${reload.problem}`, true, "reload");
+    }
     if (before && before.generation !== view.generation) {
       this.operating.note(`Generation ${view.generation} of the rules is in force.`, false);
     }

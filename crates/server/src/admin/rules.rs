@@ -51,7 +51,7 @@ pub(super) async fn reload(State(state): State<AdminState>) -> Result<Response, 
     }
     let paths = settings.rules.clone();
     let read = aside(move || load(&paths)).await?;
-    engine.metrics().reloaded(read.is_ok());
+    engine.metrics().reloaded(read.as_ref().err().map(Diagnostics::to_string));
     match read {
         Ok(Loaded { rules, warnings, .. }) => {
             let number = rules.rules().len();

@@ -207,9 +207,10 @@ fn write_rules(engine: &Engine, page: &mut Page<'_>) -> fmt::Result {
         (&[("result", "failure")], reloads.bad.load(Ordering::Relaxed)),
     ];
     page.counter("rules_reloads", "Times that rules were read again", &results)?;
-    let good = u64::from(!reloads.last_was_bad.load(Ordering::Relaxed));
+    let last = engine.metrics().last_reload();
+    let good = u64::from(last.as_ref().is_none_or(|last| last.problem.is_none()));
     page.gauge("rules_last_reload_successful", "Whether the rules that were read last could be used", &[(&[], good)])?;
-    let at = reloads.last_at.load(Ordering::Relaxed) / 1_000_000;
+    let at = last.map_or(0, |last| last.at_ms / 1_000);
     page.gauge("rules_last_reload_timestamp_seconds", "When they were read; 0 if never since the start", &[(&[], at)])
 }
 

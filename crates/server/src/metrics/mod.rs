@@ -17,7 +17,7 @@ mod tally;
 mod top;
 mod view;
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
@@ -34,7 +34,7 @@ pub use self::tally::{MOST_LIMITS, OTHER};
 use self::tally::{Said, Tallies};
 use self::top::Top;
 pub use self::top::{Ranking, TopKey, TopKeys};
-pub use self::view::{Requests, RuleView, StoreView, View};
+pub use self::view::{Reload, Requests, RuleView, StoreView, View};
 
 /// A way in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,8 +95,7 @@ struct Connections {
 struct Reloads {
     good: AtomicU64,
     bad: AtomicU64,
-    last_was_bad: AtomicBool,
-    last_at: AtomicU64,
+    last: Mutex<Option<Arc<Reload>>>,
 }
 
 /// A request that is looked at closely. Begun before it is decided, so that its time can be told.
@@ -312,12 +311,18 @@ impl Metrics {
         OpenConnection { metrics: Arc::clone(self), door }
     }
 
-    /// Notes that rules were read again, and whether they could be used.
-    pub fn reloaded(&self, good: bool) {
-        let Reloads { good: goods, bad, last_was_bad, last_at } = &self.reloads;
-        if good { goods } else { bad }.fetch_add(1, Ordering::Relaxed);
-        last_was_bad.store(!good, Ordering::Relaxed);
-        last_at.store(self.clock.now().as_micros(), Ordering::Relaxed);
+    /// Notes that rules were read again, and what is wrong with them if they cannot be used.
+    pub fn reloaded(&self, problem: Option<String>) {
+        let Reloads { good, bad, last } = &self.reloads;
+        if problem.is_none() { good } else { bad }.fetch_add(1, Ordering::Relaxed);
+        let reload = Arc::new(Reload { at_ms: self.clock.now().as_micros() / 1_000, problem });
+        *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(reload);
+    }
+
+    /// What came of reading the rules the last time; `None` if that was when the server started.
+    #[must_use]
+    pub fn last_reload(&self) -> Option<Arc<Reload>> {
+        self.reloads.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn now(&self) -> Timestamp {

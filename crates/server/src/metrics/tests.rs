@@ -160,8 +160,8 @@ fn connections_count_while_they_are_open() {
 fn reloads_are_told_good_and_bad() {
     let (engine, clock) = engine(TWO);
     clock.advance(Micros::from_secs(5));
-    engine.metrics().reloaded(true);
-    engine.metrics().reloaded(false);
+    engine.metrics().reloaded(None);
+    engine.metrics().reloaded(Some("`5/parsec` is not a limit".to_owned()));
     assert_eq!(value(&engine, r#"tidegate_rules_reloads_total{result="failure"}"#), Some(1));
     assert_eq!(value(&engine, "tidegate_rules_last_reload_successful"), Some(0));
     assert_eq!(value(&engine, "tidegate_rules_last_reload_timestamp_seconds"), Some(5));

@@ -17,6 +17,9 @@ pub struct View {
     pub at_ms: u64,
     /// The generation of the rules.
     pub generation: u64,
+    /// What came of reading the rules the last time; `None` if that was when the server started.
+    #[serde(default)]
+    pub reload: Option<Reload>,
     /// The mode that all rules are switched to, if they are.
     pub all: Option<Mode>,
     /// All requests.
@@ -33,6 +36,15 @@ pub struct View {
     pub denied: TopKeys,
     /// Some of the requests that were denied since the last time, the oldest first.
     pub denials: Vec<Denial>,
+}
+
+/// What came of reading the rules again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reload {
+    /// When, in milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    /// What is wrong with them, and where; `None` if they are in force.
+    pub problem: Option<String>,
 }
 
 /// Requests, by what became of them.
@@ -145,6 +157,7 @@ impl View {
         View {
             at_ms: metrics.now().as_micros() / 1_000,
             generation: present.number,
+            reload: metrics.last_reload().map(|reload| (*reload).clone()),
             all: present.rules.switches().all(),
             requests: metrics.requests(),
             rules,

@@ -57,7 +57,7 @@ pub(super) fn follow_files(
     }
     let (engine, are_published) = (Arc::clone(engine), Arc::clone(are_published));
     let watch = Watch::start(paths.to_vec(), files, move |result| {
-        engine.metrics().reloaded(result.is_ok());
+        engine.metrics().reloaded(result.as_ref().err().map(Diagnostics::to_string));
         match result {
             Ok(loaded) => put_in_force(&engine, loaded.rules, &are_published),
             Err(findings) => {

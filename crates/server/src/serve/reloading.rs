@@ -88,7 +88,7 @@ impl Server {
                 // Its thread may have to finish what it reads.
                 let _ = tokio::task::spawn_blocking(move || drop(before)).await;
                 self.paths = paths;
-                self.engine.metrics().reloaded(true);
+                self.engine.metrics().reloaded(None);
                 put_in_force(&self.engine, loaded.rules, &self.are_published);
             }
             Err(error) => tracing::error!(%error, "the rules stay as they were"),

@@ -63,6 +63,12 @@ fn a_running_server_is_looked_at_and_operated() {
         "findings",
         "return document.querySelector('.notes .bad')?.textContent.includes('is not a limit') || null",
     );
+    // The file that cannot be used is found by itself too, and so is the next.
+    std::fs::write(server.path("rules.yaml"), "rules: [{ id: login, key: adress, limit: 5/day }]").unwrap();
+    browser.until(
+        "word of the file",
+        "return document.querySelector('.notes [data-note=reload]')?.textContent.includes('adress') || null",
+    );
     for _ in 0..6 {
         ask(&server, "/search", 60);
         ask(&server, "/login", 9);
