@@ -297,6 +297,7 @@ impl Forwarding {
         let (Some((client, hold)), Some(protocol), Some(line)) = (client, protocol, line) else {
             return Err(Failure::Unasked);
         };
+        downstream.become_tunnel();
         downstream.tunnels.open(client, line, lease, hold);
         let (mut head, _) = response.into_parts();
         head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -112,6 +112,7 @@ impl Serving {
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             believed: AtomicU64::new(u64::MAX),
+            is_tunnel: AtomicBool::new(false),
         });
         let service = Asked {
             limited: self.service.clone(),
@@ -173,6 +174,7 @@ pub(super) struct Downstream {
     ended: AtomicU64,
     /// How many of its requests can be read in one way only.
     believed: AtomicU64,
+    is_tunnel: AtomicBool,
 }
 
 impl Downstream {
@@ -184,6 +186,15 @@ impl Downstream {
     /// Whether the request that is being answered can be read in two ways. Only HTTP/1 has such, and answers one at a time.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.begun.load(Ordering::Relaxed) > self.believed.load(Ordering::Relaxed)
+    }
+
+    /// No requests come any more, but bytes of another protocol.
+    pub(super) fn become_tunnel(&self) {
+        self.is_tunnel.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.is_tunnel.load(Ordering::Relaxed)
     }
 
     /// Whether something is being answered.

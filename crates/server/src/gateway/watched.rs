@@ -31,7 +31,9 @@ impl AsyncRead for Watched {
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
         // hyper asks for the next request only after this: whoever serves that knows already.
-        if let Some(request) = this.framing.follow(&buf.filled()[before..]) {
+        if !this.downstream.is_tunnel()
+            && let Some(request) = this.framing.follow(&buf.filled()[before..])
+        {
             this.downstream.doubt_from(request);
         }
         Poll::Ready(Ok(()))
