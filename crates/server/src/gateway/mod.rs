@@ -7,6 +7,7 @@
 //! something else (`tunnel.rs`). What goes wrong on the way is told by `failure.rs`, with whose fault it was.
 
 mod address;
+mod bell;
 mod budget;
 mod dial;
 mod failure;
@@ -16,6 +17,7 @@ mod head;
 mod health;
 mod line;
 mod passing;
+mod patience;
 mod probing;
 mod request_body;
 mod route;

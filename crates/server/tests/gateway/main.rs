@@ -11,6 +11,7 @@ mod settings;
 mod smuggling;
 mod upgrades;
 mod upstreams;
+mod waiting;
 
 #[path = "../support/ran.rs"]
 mod ran;
