@@ -48,9 +48,14 @@ impl<C> Idle<C> {
 /// Asks ten thousand times a second for three seconds, at fixed instants, whether or not earlier requests have been answered,
 /// and measures from the instant that each was due.
 pub async fn at_a_steady_pace(ask: impl AsyncFn()) -> Times {
-    let (began, every) = (Instant::now() + Duration::from_millis(20), Duration::from_secs(1) / A_SECOND);
+    at_a_pace_of(A_SECOND, ask).await
+}
+
+/// The same, so many times a second.
+pub async fn at_a_pace_of(a_second: u32, ask: impl AsyncFn()) -> Times {
+    let (began, every) = (Instant::now() + Duration::from_millis(20), Duration::from_secs(1) / a_second);
     let (ask, mut under_way, mut took) = (&ask, FuturesUnordered::new(), Vec::new());
-    for number in 0..A_SECOND * SECONDS {
+    for number in 0..a_second * SECONDS {
         let due = began + every * number;
         // The runtime's timer counts milliseconds, so the last stretch is waited for by looking at the clock.
         while Instant::now() < due {

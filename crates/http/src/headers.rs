@@ -1,12 +1,11 @@
 //! The headers that tell clients how they stand.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write};
+use std::fmt::Write;
 
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
 use smallvec::SmallVec;
 use tidegate_core::rules::Mode;
 use tidegate_core::{Micros, Ruled, Timestamp};
@@ -100,26 +99,29 @@ enum Name {
     RateLimit,
 }
 
+// Constants, because making a name out of text costs as much as the rest of a header.
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const RESET_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-reset-after");
+const BUCKET: HeaderName = HeaderName::from_static("x-ratelimit-bucket");
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+
 impl Name {
     const fn header(self) -> HeaderName {
         match self {
             Name::RetryAfter => RETRY_AFTER,
-            Name::Limit => HeaderName::from_static("x-ratelimit-limit"),
-            Name::Remaining => HeaderName::from_static("x-ratelimit-remaining"),
-            Name::Reset => HeaderName::from_static("x-ratelimit-reset"),
-            Name::ResetAfter => HeaderName::from_static("x-ratelimit-reset-after"),
-            Name::Bucket => HeaderName::from_static("x-ratelimit-bucket"),
-            Name::Policy => HeaderName::from_static("ratelimit-policy"),
-            Name::RateLimit => HeaderName::from_static("ratelimit"),
+            Name::Limit => LIMIT,
+            Name::Remaining => REMAINING,
+            Name::Reset => RESET,
+            Name::ResetAfter => RESET_AFTER,
+            Name::Bucket => BUCKET,
+            Name::Policy => POLICY,
+            Name::RateLimit => RATE_LIMIT,
         }
     }
 }
-
-const QUOTA: &KeyRef = key_ref("q");
-const WINDOW: &KeyRef = key_ref("w");
-const UNIT: &KeyRef = key_ref("qu");
-const LEFT: &KeyRef = key_ref("r");
-const SECONDS: &KeyRef = key_ref("t");
 
 impl Reply<'_> {
     /// Writes what the style shows into `headers`, in place of what is there under the same names.
@@ -169,7 +171,10 @@ impl Reply<'_> {
         }
         if self.style.reset_after {
             let millis = decision.reset_after.as_millis_ceil();
-            values.write(Name::ResetAfter, |text| put(text, format_args!("{}.{:03}", millis / 1_000, millis % 1_000)));
+            // Writing into a string does not fail.
+            values.write(Name::ResetAfter, |text| {
+                let _ = write!(text, "{}.{:03}", millis / 1_000, millis % 1_000);
+            });
         }
         if self.style.bucket {
             values.write(Name::Bucket, |text| text.push_str(&printable(ruled.id.as_str())));
@@ -178,32 +183,53 @@ impl Reply<'_> {
 }
 
 /// `"burst";q=50;w=3`
-fn policy(list: &mut ListSerializer<&mut String>, name: &StringRef, ruled: &Ruled) {
-    let policy = list.bare_item(name).parameter(QUOTA, integer(ruled.decision.limit));
+fn policy(text: &mut String, ruled: &Ruled) {
+    put_parameter(text, ";q=", ruled.decision.limit);
     match ruled.window {
-        Some(window) => policy.parameter(WINDOW, integer(window.as_secs_ceil().max(1))),
-        None => policy.parameter(UNIT, CONCURRENT),
-    };
+        Some(window) => put_parameter(text, ";w=", window.as_secs_ceil().max(1)),
+        None => text.push_str(";qu=\"concurrent-requests\""),
+    }
 }
-
-const CONCURRENT: &StringRef = sfv::string_ref("concurrent-requests");
 
 /// `"burst";r=12;t=2`
-fn standing(list: &mut ListSerializer<&mut String>, name: &StringRef, ruled: &Ruled) {
-    let decision = &ruled.decision;
-    list.bare_item(name)
-        .parameter(LEFT, integer(decision.remaining))
-        .parameter(SECONDS, integer(decision.reset_after.as_secs_ceil()));
+fn standing(text: &mut String, ruled: &Ruled) {
+    put_parameter(text, ";r=", ruled.decision.remaining);
+    put_parameter(text, ";t=", ruled.decision.reset_after.as_secs_ceil());
 }
 
-/// Structured fields hold numbers of up to 15 digits. Larger ones are as good as the largest.
-fn integer(number: u64) -> Integer {
-    Integer::try_from(number).unwrap_or(Integer::MAX)
+/// Structured fields (RFC 9651) hold numbers of up to 15 digits. Larger ones are as good as the largest.
+fn put_parameter(text: &mut String, name: &str, number: u64) {
+    const MOST: u64 = 999_999_999_999_999;
+    text.push_str(name);
+    put_number(text, number.min(MOST));
+}
+
+/// A name as a string of a structured field, in characters that one can hold.
+fn put_quoted(text: &mut String, name: &str) {
+    text.push('"');
+    if name.bytes().all(|byte| is_printable(byte) && !matches!(byte, b'"' | b'\\')) {
+        text.push_str(name);
+    } else {
+        for character in printable(name).chars() {
+            if matches!(character, '"' | '\\') {
+                text.push('\\');
+            }
+            text.push(character);
+        }
+    }
+    text.push('"');
+}
+
+fn put_number(text: &mut String, number: u64) {
+    text.push_str(itoa::Buffer::new().format(number));
+}
+
+const fn is_printable(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~')
 }
 
 /// A name in characters that a header can hold.
 fn printable(name: &str) -> Cow<'_, str> {
-    let is_printable = |byte: u8| (b' '..=b'~').contains(&byte);
     if name.bytes().all(is_printable) { Cow::Borrowed(name) } else { Cow::Owned(name.escape_default().to_string()) }
 }
 
@@ -218,14 +244,26 @@ pub struct ReplyHeaders {
 }
 
 impl ReplyHeaders {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
     /// Puts them into `headers`, in place of what is there under the same names.
     pub fn insert_into(self, headers: &mut HeaderMap) {
+        if self.ends.is_empty() {
+            return;
+        }
+        // So that the map grows once, if it has to. A response may have so many headers already that there is no room for
+        // more: it goes without.
+        if headers.try_reserve(self.ends.len()).is_err() {
+            return;
+        }
         let text = Bytes::from(self.text);
         let mut start = 0;
         for (name, end) in self.ends {
             let end = end as usize;
-            // Digits and printable characters always make a value. A response may have so many headers already that there
-            // is no room for more: it goes without.
+            // Digits and printable characters always make a value.
             if let Ok(value) = HeaderValue::from_maybe_shared(text.slice(start..end)) {
                 let _ = headers.try_insert(name.header(), value);
             }
@@ -247,28 +285,20 @@ impl ReplyHeaders {
     }
 
     fn number(&mut self, name: Name, number: u64) {
-        self.write(name, |text| put(text, format_args!("{number}")));
+        self.write(name, |text| put_number(text, number));
     }
 
-    /// A structured list with an entry for each limit; nothing if there are none.
-    fn list<'r>(
-        &mut self,
-        name: Name,
-        limits: impl Iterator<Item = &'r Ruled>,
-        entry: impl Fn(&mut ListSerializer<&mut String>, &StringRef, &Ruled),
-    ) {
+    /// A structured list with an entry for each limit, its name and what `say` says of it; nothing if there are none.
+    fn list<'r>(&mut self, name: Name, limits: impl Iterator<Item = &'r Ruled>, say: impl Fn(&mut String, &Ruled)) {
         self.write(name, |text| {
-            let mut list = ListSerializer::with_buffer(text);
+            let start = text.len();
             for ruled in limits {
-                if let Ok(name) = StringRef::from_str(&printable(ruled.id.as_str())) {
-                    entry(&mut list, name, ruled);
+                if text.len() > start {
+                    text.push_str(", ");
                 }
+                put_quoted(text, ruled.id.as_str());
+                say(text, ruled);
             }
         });
     }
-}
-
-/// Writing into a string does not fail.
-fn put(text: &mut String, what: fmt::Arguments<'_>) {
-    let _ = text.write_fmt(what);
 }

@@ -124,10 +124,13 @@ impl<'a> Reply<'a> {
     pub fn response(&self) -> Response<Bytes> {
         let mut response = Response::new(self.problem());
         *response.status_mut() = self.status();
+        let told = self.headers();
+        // What is told, and what the body is.
+        response.headers_mut().reserve(told.len() + 1);
         if !response.body().is_empty() {
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         }
-        self.write_headers(response.headers_mut());
+        told.insert_into(response.headers_mut());
         response
     }
 

@@ -19,7 +19,7 @@ pin_project! {
         #[pin]
         kind: Kind<B>,
         // Before what is held, which is settled at what this has seen.
-        meter: Option<Meter>,
+        meter: Option<Box<Meter>>,
         held: Option<Arc<dyn Any + Send + Sync>>,
     }
 }
@@ -35,7 +35,7 @@ pin_project! {
 /// What goes along with a body until it ends.
 #[derive(Default)]
 pub(crate) struct Holding {
-    pub(crate) meter: Option<Meter>,
+    pub(crate) meter: Option<Box<Meter>>,
     pub(crate) held: Option<Arc<dyn Any + Send + Sync>>,
 }
 

@@ -43,13 +43,21 @@ pin_project! {
     {
         /// The store is not in this process, and has not answered yet.
         Asking { question: Question<S, C>, next: Option<(Svc, B)> },
-        /// A rule holds the request back.
-        Waiting { #[pin] turn: Sleep, next: Option<(Svc, Request<B>, Granted<S, C>)> },
+        /// A rule holds the request back. In a box, so that the many that need not wait do not make room for it.
+        Waiting { waiting: Option<Box<Waiting<Svc, B, S, C>>> },
         /// The service has it.
         Serving { #[pin] serving: F, served: Option<Served<S, C>> },
         /// It does not go ahead. `None` once that was told.
         Refused { response: Option<Response<Bytes>> },
     }
+}
+
+/// A request whose turn is yet to come.
+struct Waiting<Svc, B, S: Store + 'static, C: Clock + 'static> {
+    turn: Pin<Box<Sleep>>,
+    service: Svc,
+    request: Request<B>,
+    granted: Granted<S, C>,
 }
 
 pub(crate) type Asking<S, C> = Pin<Box<dyn Future<Output = (Parts, Admission<S, C>)> + Send>>;
@@ -109,8 +117,8 @@ where
     Svc: Service<Request<B>>,
 {
     fn waiting(service: Svc, request: Request<B>, granted: Granted<S, C>) -> Self {
-        let turn = tokio::time::sleep(granted.delay.into());
-        State::Waiting { turn, next: Some((service, request, granted)) }
+        let turn = Box::pin(tokio::time::sleep(granted.delay.into()));
+        State::Waiting { waiting: Some(Box::new(Waiting { turn, service, request, granted })) }
     }
 
     fn serving(mut service: Svc, mut request: Request<B>, granted: Granted<S, C>) -> Self {
@@ -142,9 +150,13 @@ where
                         Admission::Refused(response) => State::Refused { response: Some(response) },
                     }
                 }
-                Now::Waiting { turn, next } => {
+                Now::Waiting { waiting } => {
+                    let Some(turn) = waiting.as_mut().map(|waiting| waiting.turn.as_mut()) else {
+                        return Poll::Pending;
+                    };
                     ready!(turn.poll(cx));
-                    let Some((service, request, granted)) = next.take() else { return Poll::Pending };
+                    let Some(waiting) = waiting.take() else { return Poll::Pending };
+                    let Waiting { service, request, granted, .. } = *waiting;
                     State::serving(service, request, granted)
                 }
                 Now::Serving { serving, served } => {

@@ -106,7 +106,7 @@ where
             let limited = std::mem::replace(&mut self.limited, clone);
             let looking =
                 Looking { finder: FieldFinder::new(&wanted), wanted, beginning: Beginning::new(body, self.most) };
-            State::Reading { looking, next: Some((limited, head)) }
+            State::Reading { looking: Box::new(looking), next: Some(Box::new((limited, head))) }
         };
         BodyReadingFuture { state }
     }
@@ -139,8 +139,8 @@ pin_project! {
         C: Clock,
         C: 'static,
     {
-        /// The body is being looked at.
-        Reading { looking: Looking<B>, next: Option<(RateLimit<Svc, S, C>, Parts)> },
+        /// The body is being looked at. In a box, so that the many which are not do not make room for it.
+        Reading { looking: Box<Looking<B>>, next: Option<Box<(RateLimit<Svc, S, C>, Parts)>> },
         /// What it costs is known, as far as it will be.
         Limited { #[pin] limited: ResponseFuture<Svc, RequestBody<B>, S, C> },
     }
@@ -183,7 +183,8 @@ where
                 Now::Limited { limited } => return limited.poll(cx),
                 Now::Reading { looking, next } => {
                     let (body, fields) = ready!(looking.poll(cx));
-                    let Some((mut limited, mut head)) = next.take() else { return Poll::Pending };
+                    let Some(next) = next.take() else { return Poll::Pending };
+                    let (mut limited, mut head) = *next;
                     head.extensions.insert(fields);
                     State::Limited { limited: limited.call(Request::from_parts(head, body)) }
                 }

@@ -246,7 +246,7 @@ impl<S: Store + 'static, C: Clock + 'static> Served<S, C> {
         let mut meter = None;
         if !settled.is_empty() {
             let metered = ActualCost::new();
-            meter = Some(Meter::new(settled, |limit| hold.taken(limit), response, metered.clone()));
+            meter = Some(Box::new(Meter::new(settled, |limit| hold.taken(limit), response, metered.clone())));
             costs.metered = Some(metered);
         }
         hold.respond(costs);

@@ -90,11 +90,16 @@ impl Running {
         Running::nginx(0, &http)
     }
 
-    /// The upstream: nginx, which answers with a few bytes.
+    /// The upstream, beside the load: nginx, which answers with a few bytes.
     pub fn upstream() -> Running {
+        Running::upstream_on(1)
+    }
+
+    /// The upstream, on this core.
+    pub fn upstream_on(core: usize) -> Running {
         let http = "server { listen 127.0.0.1:PORT backlog=4096; keepalive_requests 1000000000; root .;
             location / { return 200 \"hello, world\\n\"; } location /file { try_files /large.txt =404; } }";
-        Running::nginx(1, http)
+        Running::nginx(core, http)
     }
 
     fn nginx(core: usize, http: &str) -> Running {

@@ -230,7 +230,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
     ) -> Ruling {
         let mut ruling = Ruling::begin(generation, matched);
-        let charges: Charges<'_> = charges(matched, ruling.refused.is_some()).map(each).collect();
+        let charges = charges(matched, ruling.refused.is_some(), each);
         if charges.is_empty() {
             return ruling;
         }
@@ -326,11 +326,16 @@ fn at_once<T>(answer: impl Future<Output = T>) -> T {
 }
 
 /// What a request's rules charge, for the store to decide in one go: first those that are enforced, then each of those in
-/// the shadow. A request that lacks a key is not charged for anything.
-fn charges<'m>(matched: &'m Matched<'_, '_>, is_refused: bool) -> impl Iterator<Item = Charge<'m>> {
-    let counting = enforced(matched).filter(move |_| !is_refused).flat_map(MatchedRule::charges);
-    let shadow = |(rule, group): (&'m MatchedRule<'_, '_>, u8)| rule.charges().map(move |charge| charge.group(group));
-    counting.chain(shadows(matched).zip(group_numbers()).flat_map(shadow))
+/// the shadow. A request that lacks a key is not charged for anything. `each` may change single ones.
+fn charges<'m>(matched: &'m Matched<'_, '_>, is_refused: bool, each: impl Fn(Charge<'m>) -> Charge<'m>) -> Charges<'m> {
+    let mut charges = Charges::new();
+    for rule in enforced(matched).filter(|_| !is_refused) {
+        charges.extend(rule.charges().map(&each));
+    }
+    for (rule, group) in shadows(matched).zip(group_numbers()) {
+        charges.extend(rule.charges().map(|charge| each(charge.group(group))));
+    }
+    charges
 }
 
 /// Numbers for groups: neighbours are told apart, and none is mistaken for what counts.

@@ -44,7 +44,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let generation = self.rules.load();
         let matched = generation.rules.matching(facts);
         let mut ruling = Ruling::begin(&generation, &matched);
-        let asked: Charges<'_> = charges(&matched, ruling.refused.is_some()).collect();
+        let asked = charges(&matched, ruling.refused.is_some(), |charge| charge);
         let counting = enforced(&matched).filter(|_| ruling.refused.is_none());
         let terms = fallback::terms(counting.chain(shadows(&matched)));
         // Each limit is looked at by itself, so all rules can be looked at in one go.

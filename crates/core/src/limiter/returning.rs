@@ -35,18 +35,20 @@ impl Spent {
         if !ruling.is_allowed() {
             return Spent::default();
         }
-        let taken = charges(matched, false).zip(&ruling.ruled).filter(|(charge, ruled)| {
+        let mut spent = Vec::with_capacity(ruling.ruled.len());
+        for (charge, ruled) in charges(matched, false, |charge| charge).iter().zip(&ruling.ruled) {
             let is_final = charge.cost > 0 && !charge.is_held();
-            is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store
-        });
-        let taken = taken.map(|(charge, ruled)| Taken {
-            rule: charge.rule.clone(),
-            key: charge.key.clone().into_owned(),
-            limit: *charge.limit,
-            cost: charge.cost,
-            gone: now + ruled.decision.reset_after,
-        });
-        Spent(taken.collect())
+            if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
+                spent.push(Taken {
+                    rule: charge.rule.clone(),
+                    key: charge.key.clone().into_owned(),
+                    limit: *charge.limit,
+                    cost: charge.cost,
+                    gone: now + ruled.decision.reset_after,
+                });
+            }
+        }
+        Spent(spent)
     }
 
     /// Whether there is nothing to give back.

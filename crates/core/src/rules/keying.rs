@@ -31,6 +31,16 @@ impl Deref for Piece<'_> {
     }
 }
 
+impl<'a> Piece<'a> {
+    /// The key that has this for its only part.
+    fn into_key(self) -> Key<'a> {
+        match self {
+            Piece::Text(Cow::Borrowed(text)) => Key::from(text),
+            piece => Key::of([piece.as_bytes()]),
+        }
+    }
+}
+
 impl fmt::Display for Piece<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self)
@@ -98,6 +108,14 @@ pub(super) fn key_of<'a, 'f: 'a, F: Facts + ?Sized>(
     request: &Seen<'f, F>,
     secret: &Secret,
 ) -> Option<(Key<'a>, Option<String>)> {
+    // Most keys have one part or none, and go without a detour.
+    if rule.limits.overrides.is_empty() {
+        match &rule.key[..] {
+            [] => return Some((Key::GLOBAL, None)),
+            [only] if !only.is_secret() => return Some((part_of(only, rule, request)?.into_key(), None)),
+            _ => {}
+        }
+    }
     let mut pieces: SmallVec<[Piece<'a>; 2]> = SmallVec::new();
     for part in &rule.key {
         pieces.push(part_of(part, rule, request)?);

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::routing::future::RouteFuture;
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::Service;
@@ -132,29 +131,26 @@ impl Service<Request<Incoming>> for Asked {
         let ended = Ended(Arc::clone(&self.activity));
         if request.uri().path() == CHECK && request.method() == Method::POST && !self.api.engine.traces().is_on() {
             let api = Arc::clone(&self.api);
-            return Answering::Check { answering: Box::pin(async move { api.check(request).await }), ended };
+            return Answering { answering: Box::pin(async move { Ok(api.check(request).await) }), ended };
         }
         request.extensions_mut().insert(self.peer);
         let answering = tower_service::Service::call(&mut self.router.clone(), request);
-        Answering::Routed { answering, ended }
+        Answering { answering: Box::pin(answering), ended }
     }
 }
 
 /// An answer in the making.
-#[expect(dead_code, reason = "`ended` counts when it is dropped")]
-pub(super) enum Answering {
-    Check { answering: Pin<Box<dyn Future<Output = Response<Body>> + Send>>, ended: Ended },
-    Routed { answering: RouteFuture<Infallible>, ended: Ended },
+pub(super) struct Answering {
+    answering: Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>,
+    #[expect(dead_code, reason = "it counts when it is dropped")]
+    ended: Ended,
 }
 
 impl Future for Answering {
     type Output = Result<Response<Body>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *self {
-            Answering::Check { answering, .. } => answering.as_mut().poll(cx).map(Ok),
-            Answering::Routed { answering, .. } => Pin::new(answering).poll(cx),
-        }
+        self.answering.as_mut().poll(cx)
     }
 }
 

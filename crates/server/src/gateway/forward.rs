@@ -20,19 +20,22 @@ use super::dial::Protocol;
 use super::failure::Failure;
 use super::group::{Group, Tried};
 use super::head;
-use super::line::{Line, SendError};
+use super::line::{Line, SendError, whose_delay};
 use super::passing::Passing;
 use super::request_body::{Progress, RequestBody, Sent, Upload};
 use super::route::{self, Route};
 use super::serving::Downstream;
-use super::upstream::{ConnectError, Lease, Upstream, Way};
+use super::upstream::{ConnectError, Lease, Shared, Upstream, Way};
 
-/// Forwards requests to upstreams. This is the service that the middleware stands in front of.
+/// Forwards the requests of one connection to upstreams. This is the service that the middleware stands in front of.
 #[derive(Clone)]
-pub(super) struct Forward(Arc<Forwarding>);
+pub(super) struct Forward {
+    pub(super) forwarding: Arc<Forwarding>,
+    pub(super) downstream: Arc<Downstream>,
+}
 
 /// What forwarding needs.
-struct Forwarding {
+pub(super) struct Forwarding {
     settings: Settings,
     /// In the order of their precedence.
     routes: Vec<Route>,
@@ -41,8 +44,8 @@ struct Forwarding {
     clock: SystemClock,
 }
 
-impl Forward {
-    pub(super) fn new(settings: Settings) -> Forward {
+impl Forwarding {
+    pub(super) fn new(settings: Settings) -> Forwarding {
         let mut routes = settings.routes.clone();
         routes.sort_by_key(Route::precedence);
         let group = |route: &Route| {
@@ -51,12 +54,12 @@ impl Forward {
             Group::new(upstreams, RetryBudget::new(settings.retry_percent))
         };
         let groups = routes.iter().map(group).collect();
-        Forward(Arc::new(Forwarding { settings, routes, groups, clock: SystemClock::new() }))
+        Forwarding { settings, routes, groups, clock: SystemClock::new() }
     }
 
     /// Every address of every route.
     pub(super) fn upstreams(&self) -> Vec<Arc<Upstream>> {
-        self.0.groups.iter().flat_map(|group| group.upstreams.iter().cloned()).collect()
+        self.groups.iter().flat_map(|group| group.upstreams.iter().cloned()).collect()
     }
 }
 
@@ -70,8 +73,7 @@ impl tower_service::Service<Request<Sent>> for Forward {
     }
 
     fn call(&mut self, request: Request<Sent>) -> Self::Future {
-        let forwarding = Arc::clone(&self.0);
-        Box::pin(async move { forwarding.forward(request).await })
+        Box::pin(Arc::clone(&self.forwarding).forward(request, Arc::clone(&self.downstream)))
     }
 }
 
@@ -99,16 +101,17 @@ struct Answer {
 }
 
 impl Forwarding {
-    async fn forward(&self, request: Request<Sent>) -> Result<Response<Passing>, ClientGone> {
+    async fn forward(
+        self: Arc<Self>,
+        request: Request<Sent>,
+        downstream: Arc<Downstream>,
+    ) -> Result<Response<Passing>, ClientGone> {
         let (mut head, body) = request.into_parts();
         // A gRPC call wants to hear what went wrong in its own words.
         let speaks = head.headers.get(http::header::CONTENT_TYPE).cloned();
         let told = |why: Failure| {
             let asked = speaks.iter().map(|speaks| (http::header::CONTENT_TYPE, speaks.clone())).collect();
             why.response(&asked)
-        };
-        let Some(downstream) = head.extensions.get::<Arc<Downstream>>().map(Arc::clone) else {
-            return Ok(told(Failure::NoRoute));
         };
         if downstream.is_in_doubt() {
             let mut response = Failure::Ambiguous.response(&HeaderMap::new());
@@ -193,14 +196,23 @@ impl Forwarding {
             };
             head::address_to(&mut head, host, &upstream.address, protocol, self.settings.keep_host);
             let spare = (is_repeatable && retries_left(&self.settings, &tried)).then(|| copy_of(&head));
-            match self.send(way, Request::from_parts(head, body)).await {
+            let request = Request::from_parts(head, body);
+            let upload = request.body().upload();
+            let sent = match way {
+                Way::Own { mut line, .. } => line.send(request).await.map(|response| (response, Some(line))),
+                Way::Shared(shared) => {
+                    let sending = self.send_among_others(shared, request, upload.as_deref());
+                    Box::pin(sending).await.map(|response| (response, None))
+                }
+            };
+            match sent {
                 Ok((response, line)) => {
                     if upstream.health.succeeded() {
                         tracing::info!(upstream = %upstream.address, "an upstream answers again");
                     }
                     return Ok(Answer { response, line, lease });
                 }
-                Err(NotSent::Unsent(request)) => {
+                Err(SendError::Unsent(request)) => {
                     // Nothing happened but that an old connection was found closed.
                     (head, body) = request.into_parts();
                     wants_new = true;
@@ -211,8 +223,14 @@ impl Forwarding {
                         }
                     }
                 }
-                Err(NotSent::Gone(gone)) => return Err(Stopped::Gone(gone)),
-                Err(NotSent::Lost { why, error }) => {
+                Err(error) => {
+                    let why = match error {
+                        SendError::TooSlow(why) => why,
+                        SendError::Broken(_) | SendError::Unsent(_) => Failure::Broken,
+                    };
+                    if why == Failure::Broken && upload.is_some_and(|upload| upload.look() == Progress::Broken) {
+                        return Err(Stopped::Gone(ClientGone));
+                    }
                     is_unseen = false;
                     // That an idle connection is closed just when it is used is nobody's fault.
                     if is_new && why != Failure::ClientStalls {
@@ -241,39 +259,25 @@ impl Forwarding {
         }
     }
 
-    /// Sends the request, once.
-    async fn send(
+    /// Sends the request on a connection that others use too.
+    async fn send_among_others(
         &self,
-        way: Way,
+        mut shared: Shared,
         request: Request<RequestBody>,
-    ) -> Result<(Response<Incoming>, Option<Box<Line>>), NotSent> {
-        let upload = request.body().upload();
-        let broken = |error: &hyper::Error| match upload.as_ref().map(|upload| upload.look()) {
-            Some(Progress::Broken) => NotSent::Gone(ClientGone),
-            _ => NotSent::Lost { why: Failure::Broken, error: error.to_string() },
-        };
-        let sending = async {
-            match way {
-                Way::Own { mut line, .. } => match line.send(request).await {
-                    Ok(response) => Ok((response, Some(line))),
-                    Err(SendError::Unsent(request)) => Err(NotSent::Unsent(request)),
-                    Err(SendError::Broken(error)) => Err(broken(&error)),
-                },
-                Way::Shared(mut shared) => match shared.try_send_request(request).await {
-                    Ok(response) => Ok((response, None)),
-                    Err(mut error) => match error.take_message() {
-                        Some(request) => Err(NotSent::Unsent(Box::new(request))),
-                        None => Err(broken(error.error())),
-                    },
-                },
+        upload: Option<&Upload>,
+    ) -> Result<Response<Incoming>, SendError> {
+        let too_slow = async {
+            loop {
+                tokio::time::sleep(self.settings.response_time).await;
+                if let Some(why) = whose_delay(upload) {
+                    return SendError::TooSlow(why);
+                }
             }
         };
         tokio::select! {
             biased;
-            sent = sending => sent,
-            why = too_slow(self.settings.response_time, upload.as_deref()) => {
-                Err(NotSent::Lost { why, error: "it does not answer in time".to_owned() })
-            }
+            sent = shared.try_send_request(request) => sent.map_err(SendError::from),
+            error = too_slow => Err(error),
         }
     }
 
@@ -303,31 +307,6 @@ impl Forwarding {
         head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         head.headers.insert(UPGRADE, protocol);
         Ok(Response::from_parts(head, Passing::text(bytes::Bytes::new())))
-    }
-}
-
-/// A request that was not answered.
-enum NotSent {
-    /// The upstream cannot have seen it.
-    Unsent(Box<Request<RequestBody>>),
-    /// The upstream may have.
-    Lost {
-        why: Failure,
-        error: String,
-    },
-    Gone(ClientGone),
-}
-
-/// Waits until nothing has happened for too long: neither the answer has begun, nor has the request's body moved. Says whose
-/// fault it is.
-async fn too_slow(response_time: Duration, upload: Option<&Upload>) -> Failure {
-    loop {
-        tokio::time::sleep(response_time).await;
-        match upload.map(Upload::look) {
-            Some(Progress::Moved) => {}
-            Some(Progress::ClientStalls | Progress::Broken) => return Failure::ClientStalls,
-            Some(Progress::Still) | None => return Failure::SlowToRespond,
-        }
     }
 }
 

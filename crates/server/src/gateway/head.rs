@@ -49,29 +49,71 @@ pub(super) fn without_port(host: &str) -> &str {
     }
 }
 
-/// Removes what is about one connection. Says which protocol the other end would like to change to.
-pub(super) fn end_to_end(headers: &mut HeaderMap) -> Option<HeaderValue> {
-    let mut upgrade = None;
-    if let Some(connection) = headers.get(CONNECTION) {
-        let first = named(connection);
-        let named: SmallVec<[HeaderName; 4]> =
-            first.chain(headers.get_all(CONNECTION).iter().skip(1).flat_map(named)).collect();
-        if named.contains(&UPGRADE) {
-            upgrade = headers.get(UPGRADE).cloned();
-        }
-        headers.remove(CONNECTION);
-        for name in named {
-            // What a message needs to be understood at all cannot be named away.
-            if ![HOST, CONTENT_LENGTH, TE].contains(&name) {
-                headers.remove(name);
+/// Which fields a head has of those that are looked for here. Most have few fields at all, so that going through them once
+/// costs less than asking for each of these.
+#[derive(Clone, Copy, Debug, Default)]
+struct Has {
+    connection: bool,
+    /// Another that ends with its connection.
+    of_one_connection: bool,
+    te: bool,
+    expect: bool,
+    forwarded: bool,
+}
+
+impl Has {
+    fn of(headers: &HeaderMap) -> Has {
+        let mut has = Has::default();
+        for name in headers.keys() {
+            match name.as_str() {
+                "connection" => has.connection = true,
+                "upgrade" | "keep-alive" | "proxy-connection" | "transfer-encoding" => has.of_one_connection = true,
+                "te" => has.te = true,
+                "expect" => has.expect = true,
+                "forwarded" => has.forwarded = true,
+                _ => {}
             }
         }
+        has
     }
-    headers.remove(UPGRADE);
-    headers.remove(KEEP_ALIVE);
-    headers.remove(PROXY_CONNECTION);
-    headers.remove(TRANSFER_ENCODING);
+}
+
+/// Removes what is about one connection. Says which protocol the other end would like to change to.
+pub(super) fn end_to_end(headers: &mut HeaderMap) -> Option<HeaderValue> {
+    remove_those_of_one_connection(headers, Has::of(headers))
+}
+
+fn remove_those_of_one_connection(headers: &mut HeaderMap, has: Has) -> Option<HeaderValue> {
+    let mut upgrade = None;
+    if has.connection {
+        // Most that say anything say `keep-alive`, which names nothing that would not be removed anyway.
+        if !headers.get_all(CONNECTION).iter().all(is_about_keeping) {
+            let named: SmallVec<[HeaderName; 4]> = headers.get_all(CONNECTION).iter().flat_map(named).collect();
+            if named.contains(&UPGRADE) {
+                upgrade = headers.get(UPGRADE).cloned();
+            }
+            for name in named {
+                // What a message needs to be understood at all cannot be named away.
+                if ![HOST, CONTENT_LENGTH, TE].contains(&name) {
+                    headers.remove(name);
+                }
+            }
+        }
+        headers.remove(CONNECTION);
+    }
+    if has.of_one_connection {
+        headers.remove(UPGRADE);
+        headers.remove(KEEP_ALIVE);
+        headers.remove(PROXY_CONNECTION);
+        headers.remove(TRANSFER_ENCODING);
+    }
     upgrade
+}
+
+/// Whether a line of `Connection` says only whether the connection is kept.
+fn is_about_keeping(line: &HeaderValue) -> bool {
+    let line = line.as_bytes();
+    line.eq_ignore_ascii_case(b"keep-alive") || line.eq_ignore_ascii_case(b"close")
 }
 
 /// What a line of `Connection` names.
@@ -88,15 +130,20 @@ pub(super) fn request(
     settings: &Settings,
 ) -> Option<HeaderValue> {
     let headers = &mut head.headers;
-    let takes_trailers = headers.get(TE).is_some_and(says_trailers);
-    let upgrade = end_to_end(headers);
-    headers.remove(TE);
+    let has = Has::of(headers);
+    let takes_trailers = has.te && headers.get(TE).is_some_and(says_trailers);
+    let upgrade = remove_those_of_one_connection(headers, has);
+    if has.te {
+        headers.remove(TE);
+    }
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    // The client is told to go on when its body is wanted.
-    headers.remove(EXPECT);
-    forwarded(headers, host, downstream, &settings.proxies);
+    if has.expect {
+        // The client is told to go on when its body is wanted.
+        headers.remove(EXPECT);
+    }
+    forwarded(headers, has, host, downstream, &settings.proxies);
     if settings.via {
         add_via(headers, head.version);
     }
@@ -111,11 +158,13 @@ fn says_trailers(te: &HeaderValue) -> bool {
 }
 
 /// Says whom a request comes from and what it was for.
-fn forwarded(headers: &mut HeaderMap, host: &HeaderValue, downstream: &Downstream, proxies: &TrustedProxies) {
+fn forwarded(headers: &mut HeaderMap, has: Has, host: &HeaderValue, downstream: &Downstream, proxies: &TrustedProxies) {
     let is_trusted = downstream.is_trusted;
     match proxies.header() {
         ForwardingHeader::XForwardedFor => {
-            headers.remove(FORWARDED);
+            if has.forwarded {
+                headers.remove(FORWARDED);
+            }
             extend(headers, X_FORWARDED_FOR, is_trusted, &downstream.address_text);
         }
         ForwardingHeader::Forwarded => {
@@ -134,7 +183,11 @@ fn forwarded(headers: &mut HeaderMap, host: &HeaderValue, downstream: &Downstrea
 
 /// Adds to a list that trusted proxies have begun, or begins it anew.
 fn extend(headers: &mut HeaderMap, name: HeaderName, is_trusted: bool, item: &HeaderValue) {
-    let said = headers.get_all(&name).iter().filter(|_| is_trusted).map(|line| line.as_bytes().trim_ascii());
+    if !is_trusted {
+        headers.insert(name, item.clone());
+        return;
+    }
+    let said = headers.get_all(&name).iter().map(|line| line.as_bytes().trim_ascii());
     let mut all = Vec::new();
     for line in said.filter(|line| !line.is_empty()) {
         all.extend_from_slice(line);
@@ -204,7 +257,9 @@ pub(super) fn address_to(head: &mut Parts, host: &HeaderValue, to: &Address, pro
                 head.uri = origin_form(&head.uri);
             }
             head.version = Version::HTTP_11;
-            head.headers.insert(HOST, host.clone());
+            if head.headers.get(HOST) != Some(host) {
+                head.headers.insert(HOST, host.clone());
+            }
         }
         Protocol::Http2 => {
             head.headers.remove(HOST);

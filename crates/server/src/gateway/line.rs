@@ -2,20 +2,27 @@
 //!
 //! hyper's connections are futures that somebody has to poll. Others give each a task of its own, and pass requests and
 //! responses between tasks. Here whoever uses the connection polls it: the task that waits for the response has nothing
-//! better to do, and nobody needs to be woken.
+//! better to do, and nobody needs to be woken (`bell.rs`).
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use tidegate_core::Timestamp;
+use tokio::task::unconstrained;
 
-use super::request_body::RequestBody;
+use super::bell::{Bell, quietly};
+use super::failure::Failure;
+use super::patience::Patience;
+use super::request_body::{Progress, RequestBody, Upload};
 use super::wire::Wire;
 
 /// A connection, and the way to send requests on it, one at a time.
@@ -24,32 +31,61 @@ pub(super) struct Line {
     /// `None` once nothing more can come of it.
     connection: Option<Connection<TokioIo<Wire>, RequestBody>>,
     has_ended: bool,
+    bell: Arc<Bell>,
+    /// Rings the bell.
+    rope: Waker,
+    /// With the upstream, until it begins its response.
+    patience: Patience,
     pub(super) idle_since: Timestamp,
 }
 
 /// A request that was not answered.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum SendError {
     /// Not a byte of it was sent.
+    #[error("it closed the connection before the request was sent")]
     Unsent(Box<Request<RequestBody>>),
     /// The connection broke, or spoke nonsense. The upstream may have seen the request.
-    Broken(hyper::Error),
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
+    /// Nothing has happened for too long, and this is whose fault it is.
+    #[error("it does not answer in time")]
+    TooSlow(Failure),
+}
+
+impl From<TrySendError<Request<RequestBody>>> for SendError {
+    fn from(mut error: TrySendError<Request<RequestBody>>) -> SendError {
+        match error.take_message() {
+            Some(request) => SendError::Unsent(Box::new(request)),
+            None => SendError::Broken(error.into_error()),
+        }
+    }
 }
 
 impl Line {
-    pub(super) async fn new(wire: Wire, header_bytes: usize) -> hyper::Result<Line> {
+    pub(super) async fn new(wire: Wire, header_bytes: usize, response_time: Duration) -> hyper::Result<Line> {
         let mut builder = http1::Builder::new();
         builder.max_buf_size(header_bytes.max(64 * 1_024));
         let (sender, connection) = builder.handshake(TokioIo::new(wire)).await?;
-        let idle_since = Timestamp::EPOCH;
-        Ok(Line { sender, connection: Some(connection), has_ended: false, idle_since })
+        let bell = Arc::new(Bell::default());
+        Ok(Line {
+            sender,
+            connection: Some(connection),
+            has_ended: false,
+            rope: Arc::clone(&bell).into(),
+            bell,
+            patience: Patience::new(response_time),
+            idle_since: Timestamp::EPOCH,
+        })
     }
 
-    /// Lets the connection do what it can.
+    /// Lets the connection do what it can, and wake this task when it can do more.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
         if let Some(connection) = &mut self.connection
             && !self.has_ended
         {
-            self.has_ended = connection.poll_without_shutdown(cx).is_ready();
+            self.bell.wakes(cx.waker());
+            self.has_ended = connection.poll_without_shutdown(&mut Context::from_waker(&self.rope)).is_ready();
         }
     }
 
@@ -71,25 +107,41 @@ impl Line {
     }
 
     /// Sends a request, and waits for the head of the response. The body comes by [turning](Line::turn).
-    pub(super) async fn send(&mut self, request: Request<RequestBody>) -> Result<Response<Incoming>, SendError> {
-        // So that it is this task which is woken. A connection that was closed meanwhile shows it now.
-        poll_fn(|cx| {
-            self.turn(cx);
-            Poll::Ready(())
-        })
-        .await;
-        let mut sending = pin!(self.sender.try_send_request(request));
-        let sent = poll_fn(|cx| {
-            self.turn(cx);
-            match sending.as_mut().poll(cx) {
-                Poll::Pending if self.let_go() => sending.as_mut().poll(cx),
-                polled => polled,
+    pub(super) fn send(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> impl Future<Output = Result<Response<Incoming>, SendError>> + use<'_> {
+        let upload = request.body().upload();
+        let sending = quietly(|| self.sender.try_send_request(request));
+        self.patience.begin();
+        async move {
+            // The answer comes while the connection is turned and at no other time, so that nobody is to be woken for it.
+            let mut sending = pin!(unconstrained(sending));
+            poll_fn(|cx| {
+                let mut come = Context::from_waker(Waker::noop());
+                self.turn(cx);
+                let mut sent = sending.as_mut().poll(&mut come);
+                if sent.is_pending() && self.let_go() {
+                    sent = sending.as_mut().poll(&mut come);
+                }
+                match sent {
+                    Poll::Ready(sent) => Poll::Ready(sent.map_err(SendError::from)),
+                    Poll::Pending => self.poll_slow(upload.as_deref(), cx).map(|why| Err(SendError::TooSlow(why))),
+                }
+            })
+            .await
+        }
+    }
+
+    /// Ready when nothing has happened for too long: neither the answer has begun, nor has the request's body moved.
+    fn poll_slow(&mut self, upload: Option<&Upload>, cx: &mut Context<'_>) -> Poll<Failure> {
+        loop {
+            ready!(self.patience.poll_end(cx));
+            match whose_delay(upload) {
+                Some(why) => return Poll::Ready(why),
+                None => self.patience.begin(),
             }
-        });
-        sent.await.map_err(|mut error| match error.take_message() {
-            Some(request) => SendError::Unsent(Box::new(request)),
-            None => SendError::Broken(error.into_error()),
-        })
+        }
     }
 
     /// What is beneath it, once it does not speak HTTP any more, with what has already come in the other protocol. `None` if it
@@ -102,5 +154,14 @@ impl Line {
         .await;
         let parts = self.connection?.into_parts();
         Some((parts.io.into_inner(), parts.read_buf))
+    }
+}
+
+/// Whose fault it is that an upstream has not begun its response; `None` if it still gets the request.
+pub(super) fn whose_delay(upload: Option<&Upload>) -> Option<Failure> {
+    match upload.map(Upload::look) {
+        Some(Progress::Moved) => None,
+        Some(Progress::ClientStalls | Progress::Broken) => Some(Failure::ClientStalls),
+        Some(Progress::Still) | None => Some(Failure::SlowToRespond),
     }
 }

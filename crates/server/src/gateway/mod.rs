@@ -8,6 +8,7 @@
 //! the way is told by `failure.rs`, with whose fault it was.
 
 mod address;
+mod bell;
 mod budget;
 mod dial;
 mod failure;
@@ -18,6 +19,7 @@ mod head;
 mod health;
 mod line;
 mod passing;
+mod patience;
 mod probing;
 mod request_body;
 mod route;

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
+use super::bell::quietly;
 use super::line::Line;
 use super::upstream::Lease;
 
@@ -76,15 +77,15 @@ impl Flow {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, PassingError>>> {
-        let mut polled = Pin::new(&mut self.body).poll_frame(cx);
+        let mut polled = self.poll_body(cx);
         if polled.is_pending()
             && let Some(line) = &mut self.line
         {
             // Having asked for it, it may come now.
             line.turn(cx);
-            polled = Pin::new(&mut self.body).poll_frame(cx);
-            if polled.is_pending() && line.let_go() {
-                polled = Pin::new(&mut self.body).poll_frame(cx);
+            polled = self.poll_body(cx);
+            if polled.is_pending() && self.line.as_mut().is_some_and(|line| line.let_go()) {
+                polled = self.poll_body(cx);
             }
         }
         match polled {
@@ -104,6 +105,16 @@ impl Flow {
                 Poll::Ready(Some(Err(error.into())))
             }
             Poll::Pending => self.wait(cx),
+        }
+    }
+
+    /// What has come so far. Of a connection that nobody else polls, more comes by turning it and not otherwise.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let body = Pin::new(&mut self.body);
+        if self.line.is_some() {
+            quietly(|| body.poll_frame(&mut Context::from_waker(Waker::noop())))
+        } else {
+            body.poll_frame(cx)
         }
     }
 

@@ -1,5 +1,6 @@
 //! The body of a request, on its way to an upstream.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -36,6 +37,12 @@ pub(super) enum Progress {
 const MOVED: u8 = 1;
 const WAITING: u8 = 2;
 const BROKEN: u8 = 4;
+
+impl fmt::Debug for RequestBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RequestBody").finish_non_exhaustive()
+    }
+}
 
 impl RequestBody {
     pub(super) fn new(body: Sent) -> RequestBody {

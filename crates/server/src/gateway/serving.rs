@@ -19,13 +19,13 @@ use hyper_util::server::conn::auto::Builder;
 use pin_project_lite::pin_project;
 use tidegate_http::{HttpFacts, TrustedProxies};
 use tidegate_tower::{ApiKeyHeader, BodyReading, BodyReadingFuture, Identify, RateLimitLayer, ResponseBody};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::Layer;
 
 use super::Settings;
-use super::forward::{ClientGone, Forward};
+use super::forward::{ClientGone, Forward, Forwarding};
 use super::passing::{Passing, PassingError};
+use super::patience::Patience;
 use super::probing::look_after;
 use super::tunnel::Tunnels;
 use super::watched::Watched;
@@ -38,14 +38,15 @@ use crate::store::AnyStore;
 /// What every connection needs.
 pub(super) struct Serving {
     builder: Builder<TokioExecutor>,
-    idle_time: Duration,
-    proxies: TrustedProxies,
+    header_time: Duration,
+    layer: RateLimitLayer<AnyStore>,
+    vouching: Arc<Vouching>,
     priority_header: Option<HeaderName>,
-    service: Limited,
+    forwarding: Arc<Forwarding>,
 }
 
 /// When the server stops, a client that is idle may have sent its next request already, which would be lost if its connection
-/// were closed just then. It has so long to be heard.
+/// were closed just then. It has so long to be heard. So long has also one that was idle for too long, to hear that it is.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
 
 /// How far a connection has come.
@@ -63,11 +64,8 @@ type Limited = BodyReading<Forward, AnyStore>;
 impl Serving {
     pub(super) fn new(engine: &Arc<Engine>, settings: Settings, stop: &CancellationToken) -> Serving {
         let mut builder = Builder::new(TokioExecutor::new());
-        builder
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(settings.header_time)
-            .max_buf_size(settings.header_bytes.max(8_192));
+        // How long a head may take is seen to in `serve`: hyper would set a timer for each.
+        builder.http1().header_read_timeout(None).max_buf_size(settings.header_bytes.max(8_192));
         builder
             .http2()
             .timer(TokioTimer::new())
@@ -76,16 +74,13 @@ impl Serving {
             .adaptive_window(true)
             .keep_alive_interval(settings.header_time)
             .keep_alive_timeout(settings.header_time);
-        let (idle_time, proxies) = (settings.header_time, settings.proxies.clone());
-        let identify = Whose {
-            proxies: proxies.clone(),
+        let vouching = Vouching {
+            proxies: settings.proxies.clone(),
             headers: settings.auth_headers.clone(),
             api_key: settings.api_key_header.clone().map(ApiKeyHeader),
         };
-        let mut layer = RateLimitLayer::new(engine.shared_limiter())
-            .headers(settings.style)
-            .identify(identify)
-            .witness(Counting(Arc::clone(engine)));
+        let mut layer =
+            RateLimitLayer::new(engine.shared_limiter()).headers(settings.style).witness(Counting(Arc::clone(engine)));
         if settings.give_back {
             layer = layer.give_back_unserved();
         }
@@ -93,9 +88,10 @@ impl Serving {
         if let Some(name) = &priority_header {
             layer = layer.priority_header(name.clone());
         }
-        let forward = Forward::new(settings.clone());
-        look_after(forward.upstreams(), &settings, stop);
-        Serving { builder, idle_time, proxies, priority_header, service: layer.reading_bodies().layer(forward) }
+        let (header_time, vouching) = (settings.header_time, Arc::new(vouching));
+        let forwarding = Arc::new(Forwarding::new(settings.clone()));
+        look_after(forwarding.upstreams(), &settings, stop);
+        Serving { builder, header_time, layer, vouching, priority_header, forwarding }
     }
 
     /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server stops. What it
@@ -104,7 +100,7 @@ impl Serving {
         let address = peer.address.ip().to_canonical();
         let downstream = Arc::new(Downstream {
             address,
-            is_trusted: self.proxies.trusts(address),
+            is_trusted: self.vouching.proxies.trusts(address),
             address_text: HeaderValue::try_from(address.to_string())
                 .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
             is_encrypted: stream.is_encrypted(),
@@ -115,40 +111,41 @@ impl Serving {
             is_tunnel: AtomicBool::new(false),
         });
         let service = Asked {
-            limited: self.service.clone(),
+            limited: self.service_for(&downstream),
             unheard: self.priority_header.clone().filter(|_| !downstream.is_trusted),
             downstream: Arc::clone(&downstream),
         };
         let io = TokioIo::new(Watched::new(stream, &downstream));
         let mut connection = pin!(self.builder.serve_connection_with_upgrades(io, service));
         let mut stopping = pin!(stop.cancelled());
-        let mut idle = tokio::time::interval(self.idle_time);
-        idle.tick().await;
-        let (mut seen, mut stage) = (0, Stage::Open);
+        let (mut patience, mut seen, mut stage) = (Patience::new(self.header_time), 0, Stage::Open);
         let ended = poll_fn(|cx| {
             loop {
                 if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                     return Poll::Ready(ended);
                 }
                 if stage == Stage::Open && stopping.as_mut().poll(cx).is_ready() {
-                    stage = Stage::Stopping;
-                    idle = tokio::time::interval_at(Instant::now() + LAST_CHANCE, self.idle_time);
+                    (stage, patience) = (Stage::Stopping, Patience::new(LAST_CHANCE));
                 }
-                // The protocols have limits of their own on most of this, but not on a connection that says nothing at
-                // all, nor on an HTTP/2 one that answers pings and asks for nothing.
-                let is_tick = idle.poll_tick(cx).is_ready();
-                let is_idle = is_tick && (stage == Stage::Stopping || downstream.is_none_since(seen));
-                if is_tick {
-                    seen = downstream.begun.load(Ordering::Relaxed);
+                // From the end of one request on, the client has so long until it has sent the head of the next.
+                let now_ended = downstream.ended.load(Ordering::Relaxed);
+                if std::mem::replace(&mut seen, now_ended) != now_ended {
+                    patience.begin();
                 }
+                let is_over = patience.poll_end(cx).is_ready();
                 match (stage, downstream.is_busy()) {
-                    (Stage::Ending, false) if is_idle => return Poll::Ready(Ok(())),
-                    (Stage::Open | Stage::Stopping, false) if is_idle => {}
                     // The response says that it is the last.
                     (Stage::Stopping, true) => {}
-                    _ if is_tick => continue,
+                    // What is in flight has limits of its own.
+                    (Stage::Open | Stage::Ending, true) if is_over => {
+                        patience.begin();
+                        continue;
+                    }
+                    (Stage::Open | Stage::Stopping, false) if is_over => {}
+                    (Stage::Ending, false) if is_over => return Poll::Ready(Ok(())),
                     _ => return Poll::Pending,
                 }
+                patience = Patience::new(if stage == Stage::Open { LAST_CHANCE } else { self.header_time });
                 stage = Stage::Ending;
                 connection.as_mut().graceful_shutdown();
             }
@@ -157,6 +154,13 @@ impl Serving {
             tracing::debug!(peer = %peer.address, %error, "a connection broke");
         }
         downstream.tunnels.ended().await;
+    }
+
+    /// The middleware for one connection: whom requests come from is known by that.
+    fn service_for(&self, downstream: &Arc<Downstream>) -> Limited {
+        let whose = Whose { downstream: Arc::clone(downstream), vouching: Arc::clone(&self.vouching) };
+        let forward = Forward { forwarding: Arc::clone(&self.forwarding), downstream: Arc::clone(downstream) };
+        self.layer.clone().identify(whose).reading_bodies().layer(forward)
     }
 }
 
@@ -201,29 +205,30 @@ impl Downstream {
     fn is_busy(&self) -> bool {
         self.ended.load(Ordering::Relaxed) != self.begun.load(Ordering::Relaxed)
     }
-
-    /// Whether no request has come since so many had begun.
-    fn is_none_since(&self, seen: u64) -> bool {
-        self.begun.load(Ordering::Relaxed) == seen
-    }
 }
 
-/// Says whose a request is: by its connection, and by what trusted proxies and it itself say.
-struct Whose {
+/// Who may say whose a request is, and where.
+struct Vouching {
     proxies: TrustedProxies,
     headers: AuthHeaders,
     api_key: Option<ApiKeyHeader>,
 }
 
+/// Says whose the requests of a connection are: by where it comes from, and by what trusted proxies and they themselves say.
+struct Whose {
+    downstream: Arc<Downstream>,
+    vouching: Arc<Vouching>,
+}
+
 impl Identify for Whose {
     fn identify<'a>(&self, head: &'a Parts, facts: HttpFacts<'a>) -> HttpFacts<'a> {
-        let Some(downstream) = head.extensions.get::<Arc<Downstream>>() else { return facts };
+        let (downstream, Vouching { proxies, headers, api_key }) = (&self.downstream, &*self.vouching);
         let mut facts = facts.address(if downstream.is_trusted {
-            self.proxies.client(downstream.address, &head.headers)
+            proxies.client(downstream.address, &head.headers)
         } else {
             downstream.address
         });
-        if let Some(api_key) = &self.api_key {
+        if let Some(api_key) = api_key {
             facts = api_key.identify(head, facts);
         }
         if !downstream.is_trusted {
@@ -233,13 +238,13 @@ impl Identify for Whose {
             let value = head.headers.get(name.as_ref()?)?;
             Some(String::from_utf8_lossy(value.as_bytes()))
         };
-        if let Some(user) = said(&self.headers.user) {
+        if let Some(user) = said(&headers.user) {
             facts = facts.user(user);
         }
-        if let Some(api_key) = said(&self.headers.api_key) {
+        if let Some(api_key) = said(&headers.api_key) {
             facts = facts.api_key(api_key);
         }
-        if let Some(tier) = said(&self.headers.tier) {
+        if let Some(tier) = said(&headers.tier) {
             facts = facts.tier(tier);
         }
         facts
@@ -262,7 +267,6 @@ impl Service<Request<Incoming>> for Asked {
 
     fn call(&self, mut request: Request<Incoming>) -> Answering {
         let busy = Busy::begin(&self.downstream);
-        request.extensions_mut().insert(Arc::clone(&self.downstream));
         if let Some(name) = &self.unheard {
             request.headers_mut().remove(name);
         }

@@ -35,6 +35,7 @@ pub(super) struct Upstream {
     keep_time: Micros,
     most_idle: usize,
     header_bytes: usize,
+    response_time: Duration,
     clock: SystemClock,
 }
 
@@ -70,6 +71,7 @@ impl Upstream {
             keep_time: settings.keep_time.into(),
             most_idle: settings.keep_connections,
             header_bytes: settings.header_bytes,
+            response_time: settings.response_time,
             clock: SystemClock::new(),
         }
     }
@@ -90,10 +92,9 @@ impl Upstream {
         if !wants_new && let Some(way) = self.known_way() {
             return Ok(way);
         }
-        match tokio::time::timeout(self.connect_time, self.new_way()).await {
-            Ok(way) => way,
-            Err(_) => Err(ConnectError::TooSlow),
-        }
+        // In a box, so that requests which find one do not make room for what it takes to make one.
+        let connecting = Box::pin(tokio::time::timeout(self.connect_time, self.new_way()));
+        connecting.await.unwrap_or(Err(ConnectError::TooSlow))
     }
 
     fn known_way(&self) -> Option<Way> {
@@ -108,7 +109,7 @@ impl Upstream {
         let (wire, protocol) = dial(&self.address, &self.trust).await?;
         match protocol {
             Protocol::Http1 => {
-                let line = Box::new(Line::new(wire, self.header_bytes).await?);
+                let line = Box::new(Line::new(wire, self.header_bytes, self.response_time).await?);
                 Ok(Way::Own { line, is_new: true })
             }
             Protocol::Http2 => {

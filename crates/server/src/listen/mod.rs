@@ -233,7 +233,8 @@ async fn greet(mut stream: TcpStream, address: SocketAddr, settings: &Settings) 
         };
         Ok((stream, peer))
     };
-    tokio::time::timeout(settings.handshake_time, greeting).await?
+    // In a box that is gone when it is done: the task keeps room for all that it ever waits for.
+    Box::pin(tokio::time::timeout(settings.handshake_time, greeting)).await?
 }
 
 /// The next connection, once there is room for it.

@@ -14,6 +14,7 @@ mod settings;
 mod smuggling;
 mod upgrades;
 mod upstreams;
+mod waiting;
 
 #[path = "../support/certificates.rs"]
 mod certificates;
