@@ -301,8 +301,16 @@ impl<C: Clock> MemoryStore<C> {
         let holds_any = charges.iter().any(Charge::is_held);
         let id = if holds_any { self.next_receipt() } else { ReceiptId::ANONYMOUS };
         let mut held = Vec::new();
-        for (charge, &Place { of, .. }) in charges.iter().zip(places).filter(|(charge, _)| charge.cost > 0) {
+        for (charge, &Place { of, .. }) in charges.iter().zip(places) {
             let shard = locked.shard(self.shard_number(of));
+            if charge.cost == 0 {
+                // It takes nothing, and still brings a key that is ahead of the clock back to the present.
+                shard.edit(of, charge.limit, now, |state| {
+                    let moved = charge.limit.resync(state, now);
+                    ((), if moved { Edit::Keep } else { Edit::Leave })
+                });
+                continue;
+            }
             if !charge.is_held() {
                 // It was allowed a moment ago, under the same locks, so it is again: the quickest way to charge it.
                 shard.decide(of, charge.limit, charge.cost, now);

@@ -72,11 +72,17 @@ local function look_up(charge)
   return state, charge.of.moved(charge, state)
 end
 
+-- The same, brought to the present, once it was looked at.
+local function present(charge)
+  if charge.is_repeated then return resync(charge, look_up(charge)) end
+  return resync(charge, charge.state, charge.moved)
+end
+
 -- Makes a charge that was found to be allowed. Returns its mark if it is held.
 local function make(charge, id)
-  local of, state, moved = charge.of, charge.state, charge.moved
-  if charge.is_repeated then state, moved = look_up(charge) end
-  state = resync(charge, state, moved)
+  local of, state = charge.of, present(charge)
+  -- One that takes nothing still brings a key that is ahead of the clock back to the present.
+  if charge.cost == 0 then return '' end
   -- An earlier charge to the same key may have been made under another limit.
   if charge.is_repeated and not charge.is_held and of.look(charge, state, charge.cost) ~= ALLOW then return '' end
   of.charge(charge, state, charge.cost, id)
@@ -117,17 +123,13 @@ local function decide_together(charges, first, last, id)
   end
   if all_allowed then
     local reply = table.concat(answers, '', first, last)
-    for number = first, last do
-      if charges[number].cost > 0 then reply = reply .. make(charges[number], id) end
-    end
+    for number = first, last do reply = reply .. make(charges[number], id) end
     return reply, true
   end
   -- Nothing is charged: those that would have allowed it say what they have left.
   for number = first, last do
     local charge = charges[number]
-    local state, moved = charge.state, charge.moved
-    if charge.is_repeated then state, moved = look_up(charge) end
-    state = resync(charge, state, moved)
+    local state = present(charge)
     if charge.is_allowed then answers[number] = pack('>BI7I7I7', charge.of.look(charge, state, 0)) end
   end
   return table.concat(answers, '', first, last), false
