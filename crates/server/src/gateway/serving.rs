@@ -13,9 +13,10 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::conn::auto::{Builder, UpgradeableConnection};
 use pin_project_lite::pin_project;
 use tidegate_http::{HttpFacts, TrustedProxies};
 use tidegate_tower::{ApiKeyHeader, BodyReading, BodyReadingFuture, Identify, RateLimitLayer, ResponseBody};
@@ -37,7 +38,9 @@ use crate::store::AnyStore;
 
 /// What every connection needs.
 pub(super) struct Serving {
-    builder: Builder<TokioExecutor>,
+    http1: http1::Builder,
+    /// For what may also be HTTP/2.
+    either: Builder<TokioExecutor>,
     header_time: Duration,
     layer: RateLimitLayer<AnyStore>,
     vouching: Arc<Vouching>,
@@ -63,10 +66,13 @@ type Limited = BodyReading<Forward, AnyStore>;
 
 impl Serving {
     pub(super) fn new(engine: &Arc<Engine>, settings: Settings, stop: &CancellationToken) -> Serving {
-        let mut builder = Builder::new(TokioExecutor::new());
-        // How long a head may take is seen to in `serve`: hyper would set a timer for each.
-        builder.http1().header_read_timeout(None).max_buf_size(settings.header_bytes.max(8_192));
-        builder
+        // How long a head may take is seen to below: hyper would set a timer for each.
+        let (head_time, buffer) = (None::<Duration>, settings.header_bytes.max(8_192));
+        let mut http1 = http1::Builder::new();
+        http1.header_read_timeout(head_time).max_buf_size(buffer);
+        let mut either = Builder::new(TokioExecutor::new());
+        either.http1().header_read_timeout(head_time).max_buf_size(buffer);
+        either
             .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(settings.streams)
@@ -91,7 +97,7 @@ impl Serving {
         let (header_time, vouching) = (settings.header_time, Arc::new(vouching));
         let forwarding = Arc::new(Forwarding::new(settings.clone()));
         look_after(forwarding.upstreams(), &settings, stop);
-        Serving { builder, header_time, layer, vouching, priority_header, forwarding }
+        Serving { http1, either, header_time, layer, vouching, priority_header, forwarding }
     }
 
     /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server stops. What it
@@ -115,11 +121,45 @@ impl Serving {
             unheard: self.priority_header.clone().filter(|_| !downstream.is_trusted),
             downstream: Arc::clone(&downstream),
         };
+        let may_be_http2 = tokio::select! {
+            biased;
+            first = tokio::time::timeout(self.header_time, stream.may_be_http2()) => match first {
+                Ok(Ok(may_be)) => may_be,
+                Ok(Err(_)) | Err(_) => return,
+            },
+            // It is heard out as any other.
+            () = stop.cancelled() => true,
+        };
         let io = TokioIo::new(Watched::new(stream, &downstream));
-        let mut connection = pin!(self.builder.serve_connection_with_upgrades(io, service));
+        let ended = if may_be_http2 {
+            let connection = self.either.serve_connection_with_upgrades(io, service);
+            // In a box, because HTTP/2 has much to remember, and most connections are not of that kind.
+            let ended = self.until_ended(connection, UpgradeableConnection::graceful_shutdown, &downstream, stop);
+            Box::pin(ended).await.map_err(|error| error.to_string())
+        } else {
+            let connection = self.http1.serve_connection(io, service).with_upgrades();
+            let ended =
+                self.until_ended(connection, http1::UpgradeableConnection::graceful_shutdown, &downstream, stop);
+            ended.await.map_err(|error| error.to_string())
+        };
+        if let Err(error) = ended {
+            tracing::debug!(peer = %peer.address, error, "a connection broke");
+        }
+        downstream.tunnels.ended().await;
+    }
+
+    /// Lets a connection go on until it has ended, and tells it to end when it is time to.
+    async fn until_ended<C: Future<Output = Result<(), E>>, E>(
+        &self,
+        connection: C,
+        end: impl Fn(Pin<&mut C>),
+        downstream: &Downstream,
+        stop: CancellationToken,
+    ) -> Result<(), E> {
+        let mut connection = pin!(connection);
         let mut stopping = pin!(stop.cancelled());
         let (mut patience, mut seen, mut stage) = (Patience::new(self.header_time), 0, Stage::Open);
-        let ended = poll_fn(|cx| {
+        poll_fn(|cx| {
             loop {
                 if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                     return Poll::Ready(ended);
@@ -147,13 +187,10 @@ impl Serving {
                 }
                 patience = Patience::new(if stage == Stage::Open { LAST_CHANCE } else { self.header_time });
                 stage = Stage::Ending;
-                connection.as_mut().graceful_shutdown();
+                end(connection.as_mut());
             }
-        });
-        if let Err(error) = ended.await {
-            tracing::debug!(peer = %peer.address, %error, "a connection broke");
-        }
-        downstream.tunnels.ended().await;
+        })
+        .await
     }
 
     /// The middleware for one connection: whom requests come from is known by that.

@@ -20,6 +20,9 @@ pub struct Stream {
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
+/// No other protocol's request begins like this.
+const HTTP2_BEGINS: &[u8; 14] = b"PRI * HTTP/2.0";
+
 #[derive(Debug)]
 enum Kind {
     Plain(TcpStream),
@@ -41,6 +44,21 @@ impl Stream {
         match self.kind {
             Kind::Plain(_) => false,
             Kind::Tls(_) => true,
+        }
+    }
+
+    /// Whether this may be HTTP/2, by what the two ends have agreed on or by what comes first. It is waited for, and not taken.
+    ///
+    /// # Errors
+    /// If the connection breaks.
+    pub async fn may_be_http2(&self) -> io::Result<bool> {
+        match &self.kind {
+            Kind::Plain(stream) => {
+                let mut first = [0; HTTP2_BEGINS.len()];
+                let came = stream.peek(&mut first).await?;
+                Ok(first.get(..came).is_some_and(|first| HTTP2_BEGINS.starts_with(first)))
+            }
+            Kind::Tls(stream) => Ok(stream.get_ref().1.alpn_protocol() != Some(b"http/1.1")),
         }
     }
 
