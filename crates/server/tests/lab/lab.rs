@@ -107,8 +107,11 @@ impl Browser {
     pub(crate) fn shown(&self, limit: usize) -> [u64; 3] {
         ["Requests", "Admitted", "Denied"].map(|name| {
             let css = format!("[data-limit='{limit}'] [data-total='{name}']");
-            let digits: String = self.text(&css).chars().filter(char::is_ascii_digit).collect();
-            digits.parse().unwrap_or_else(|_| panic!("{css} shows no number"))
+            // What it says, and not what of it the browser has got round to painting.
+            let text = self.js(&format!("return document.querySelector(\"{css}\").textContent"));
+            let text = text.as_str().unwrap_or_default();
+            let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+            digits.parse().unwrap_or_else(|_| panic!("{css} shows {text:?}"))
         })
     }
 
