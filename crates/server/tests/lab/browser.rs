@@ -110,9 +110,10 @@ impl Browser {
         self.runtime.block_on(element.click()).unwrap_or_else(|error| panic!("{css}: {error}"));
     }
 
+    /// What an element says, and not what of it the browser has got round to painting.
     pub(crate) fn text(&self, css: &str) -> String {
-        let element = self.find(css);
-        self.runtime.block_on(element.text()).unwrap()
+        let text = self.js(&format!("return document.querySelector(\"{css}\").textContent"));
+        text.as_str().unwrap_or_default().to_owned()
     }
 
     /// Writes into a field, in place of what stood there.

@@ -107,9 +107,7 @@ impl Browser {
     pub(crate) fn shown(&self, limit: usize) -> [u64; 3] {
         ["Requests", "Admitted", "Denied"].map(|name| {
             let css = format!("[data-limit='{limit}'] [data-total='{name}']");
-            // What it says, and not what of it the browser has got round to painting.
-            let text = self.js(&format!("return document.querySelector(\"{css}\").textContent"));
-            let text = text.as_str().unwrap_or_default();
+            let text = self.text(&css);
             let digits: String = text.chars().filter(char::is_ascii_digit).collect();
             digits.parse().unwrap_or_else(|_| panic!("{css} shows {text:?}"))
         })
