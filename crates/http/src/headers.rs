@@ -6,6 +6,7 @@ use std::fmt::Write;
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
 use smallvec::SmallVec;
 use tidegate_core::rules::Mode;
 use tidegate_core::{Micros, Ruled, Timestamp};
@@ -123,6 +124,13 @@ impl Name {
     }
 }
 
+const QUOTA: &KeyRef = key_ref("q");
+const WINDOW: &KeyRef = key_ref("w");
+const UNIT: &KeyRef = key_ref("qu");
+const CONCURRENT: &StringRef = sfv::string_ref("concurrent-requests");
+const LEFT: &KeyRef = key_ref("r");
+const SECONDS: &KeyRef = key_ref("t");
+
 impl Reply<'_> {
     /// Writes what the style shows into `headers`, in place of what is there under the same names.
     pub fn write_headers(&self, headers: &mut HeaderMap) {
@@ -183,53 +191,34 @@ impl Reply<'_> {
 }
 
 /// `"burst";q=50;w=3`
-fn policy(text: &mut String, ruled: &Ruled) {
-    put_parameter(text, ";q=", ruled.decision.limit);
+fn policy(list: &mut ListSerializer<&mut String>, name: &StringRef, ruled: &Ruled) {
+    let policy = list.bare_item(name).parameter(QUOTA, integer(ruled.decision.limit));
     match ruled.window {
-        Some(window) => put_parameter(text, ";w=", window.as_secs_ceil().max(1)),
-        None => text.push_str(";qu=\"concurrent-requests\""),
-    }
+        Some(window) => policy.parameter(WINDOW, integer(window.as_secs_ceil().max(1))),
+        None => policy.parameter(UNIT, CONCURRENT),
+    };
 }
 
 /// `"burst";r=12;t=2`
-fn standing(text: &mut String, ruled: &Ruled) {
-    put_parameter(text, ";r=", ruled.decision.remaining);
-    put_parameter(text, ";t=", ruled.decision.reset_after.as_secs_ceil());
+fn standing(list: &mut ListSerializer<&mut String>, name: &StringRef, ruled: &Ruled) {
+    let decision = &ruled.decision;
+    list.bare_item(name)
+        .parameter(LEFT, integer(decision.remaining))
+        .parameter(SECONDS, integer(decision.reset_after.as_secs_ceil()));
 }
 
-/// Structured fields (RFC 9651) hold numbers of up to 15 digits. Larger ones are as good as the largest.
-fn put_parameter(text: &mut String, name: &str, number: u64) {
-    const MOST: u64 = 999_999_999_999_999;
-    text.push_str(name);
-    put_number(text, number.min(MOST));
-}
-
-/// A name as a string of a structured field, in characters that one can hold.
-fn put_quoted(text: &mut String, name: &str) {
-    text.push('"');
-    if name.bytes().all(|byte| is_printable(byte) && !matches!(byte, b'"' | b'\\')) {
-        text.push_str(name);
-    } else {
-        for character in printable(name).chars() {
-            if matches!(character, '"' | '\\') {
-                text.push('\\');
-            }
-            text.push(character);
-        }
-    }
-    text.push('"');
+/// Structured fields hold numbers of up to 15 digits. Larger ones are as good as the largest.
+fn integer(number: u64) -> Integer {
+    Integer::try_from(number).unwrap_or(Integer::MAX)
 }
 
 fn put_number(text: &mut String, number: u64) {
     text.push_str(itoa::Buffer::new().format(number));
 }
 
-const fn is_printable(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~')
-}
-
 /// A name in characters that a header can hold.
 fn printable(name: &str) -> Cow<'_, str> {
+    let is_printable = |byte: u8| (b' '..=b'~').contains(&byte);
     if name.bytes().all(is_printable) { Cow::Borrowed(name) } else { Cow::Owned(name.escape_default().to_string()) }
 }
 
@@ -288,16 +277,19 @@ impl ReplyHeaders {
         self.write(name, |text| put_number(text, number));
     }
 
-    /// A structured list with an entry for each limit, its name and what `say` says of it; nothing if there are none.
-    fn list<'r>(&mut self, name: Name, limits: impl Iterator<Item = &'r Ruled>, say: impl Fn(&mut String, &Ruled)) {
+    /// A structured list with an entry for each limit; nothing if there are none.
+    fn list<'r>(
+        &mut self,
+        name: Name,
+        limits: impl Iterator<Item = &'r Ruled>,
+        entry: impl Fn(&mut ListSerializer<&mut String>, &StringRef, &Ruled),
+    ) {
         self.write(name, |text| {
-            let start = text.len();
+            let mut list = ListSerializer::with_buffer(text);
             for ruled in limits {
-                if text.len() > start {
-                    text.push_str(", ");
+                if let Ok(name) = StringRef::from_str(&printable(ruled.id.as_str())) {
+                    entry(&mut list, name, ruled);
                 }
-                put_quoted(text, ruled.id.as_str());
-                say(text, ruled);
             }
         });
     }

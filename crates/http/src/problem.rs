@@ -1,8 +1,9 @@
 //! Why a request does not go ahead, in JSON (RFC 9457).
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 use bytes::Bytes;
+use serde::{Serialize, Serializer};
 use tidegate_core::Micros;
 
 use crate::reply::{Refused, Reply};
@@ -10,44 +11,35 @@ use crate::reply::{Refused, Reply};
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
+#[derive(Serialize)]
+struct Problem<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    title: &'a str,
+    status: u16,
+    #[serde(serialize_with = "in_words")]
+    detail: Detail<'a>,
+    #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
+    violated: Vec<&'a str>,
+}
+
+fn in_words<S: Serializer>(detail: &Detail<'_>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(detail)
+}
+
 pub(crate) fn json(reply: &Reply<'_>, refused: Refused<'_>) -> Bytes {
     let (kind, title) = match refused {
         Refused::Denied(_) | Refused::TooLarge(_) => (QUOTA_EXCEEDED, "The assigned quota has been exceeded"),
         Refused::Unavailable(_) => (REDUCED_CAPACITY, "Too little capacity for the moment"),
         Refused::Unkeyed(_) => ("about:blank", "Forbidden"),
     };
-    let (status, detail) = (reply.status().as_u16(), Detail { reply, refused });
-    // Written by hand, since denials come by the hundred thousand. All of it is plain text but for the names of limits.
-    let mut text = String::with_capacity(320);
-    let _ = write!(text, r#"{{"type":"{kind}","title":"{title}","status":{status},"detail":"{detail}""#);
-    let mut violated = reply.violated();
-    if let Some(first) = violated.next() {
-        text.push_str(r#","violated-policies":["#);
-        put_quoted(&mut text, first);
-        for limit in violated {
-            text.push(',');
-            put_quoted(&mut text, limit);
-        }
-        text.push(']');
-    }
-    text.push('}');
+    let (status, violated) = (reply.status().as_u16(), reply.violated().collect());
+    let problem = Problem { kind, title, status, detail: Detail { reply, refused }, violated };
+    // It grows once, if at all: denials come by the hundred thousand.
+    let mut text = Vec::with_capacity(320);
+    // Text and numbers can always be written: there is nothing to do about an error that cannot be.
+    let _ = serde_json::to_writer(&mut text, &problem);
     Bytes::from(text)
-}
-
-/// A string as JSON writes it.
-fn put_quoted(text: &mut String, name: &str) {
-    text.push('"');
-    for character in name.chars() {
-        match character {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
-            control if control < ' ' => {
-                let _ = write!(text, "\\u{:04x}", u32::from(control));
-            }
-            plain => text.push(plain),
-        }
-    }
-    text.push('"');
 }
 
 /// The same in a sentence or two.
