@@ -63,14 +63,14 @@ impl<C: Clock> Gate<C> {
     }
 
     /// Takes one unit from `key`, or says when to come back.
-    #[inline]
+    #[inline(always)]
     pub fn check<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
         self.check_cost(key, 1)
     }
 
     /// Takes `cost` units from `key`, or none and says when to come back. Slots taken this way come back only when their
     /// lease ends; [`Gate::slot`] gives them back earlier.
-    #[inline]
+    #[inline(always)]
     pub fn check_cost<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.store.decide_one(&self.charge(&key.into(), cost))
     }

@@ -46,7 +46,7 @@ impl Bucket {
     }
 
     /// Answers a request for `cost` and spends it if there is room. Says whether the line has changed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn decide<L: Line>(&self, line: &mut L, cost: u64, now: Timestamp) -> (Decision, bool) {
         let drawn = line.spent(&self.rate, now);
         let spent = drawn.min(self.deepest());
@@ -81,6 +81,7 @@ impl Bucket {
         }
     }
 
+    #[inline(always)]
     fn refusal(&self, spent: u64, outcome: Outcome) -> Decision {
         Decision {
             outcome,
@@ -165,6 +166,7 @@ pub struct Level {
 }
 
 impl Line for Level {
+    #[inline(always)]
     fn spent(&self, rate: &Rate, now: Timestamp) -> u64 {
         if now >= self.at {
             self.spent.saturating_sub(now.since(self.at).get().saturating_mul(rate.drops_per_micro()))
@@ -174,6 +176,7 @@ impl Line for Level {
         }
     }
 
+    #[inline(always)]
     fn through(spent: u64, _rate: &Rate, now: Timestamp) -> Level {
         Level { spent, at: now }
     }
@@ -189,6 +192,7 @@ pub struct Tat {
 }
 
 impl Line for Tat {
+    #[inline(always)]
     fn spent(&self, rate: &Rate, now: Timestamp) -> u64 {
         match self.whole.checked_sub(now.as_micros()) {
             Some(ahead) => ahead.saturating_mul(rate.drops_per_micro()).saturating_add(self.part).min(MAX_EXACT),
@@ -196,6 +200,7 @@ impl Line for Tat {
         }
     }
 
+    #[inline(always)]
     fn through(spent: u64, rate: &Rate, now: Timestamp) -> Tat {
         let micros = rate.whole_micros(spent);
         Tat { whole: now.as_micros().saturating_add(micros), part: spent - micros * rate.drops_per_micro() }

@@ -107,7 +107,7 @@ impl Limit {
     }
 
     /// Decides on a packed state, and changes it if the decision does.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn decide_packed(&self, cell: &mut Cell, cost: u64, now: Timestamp) -> Decision {
         match &self.algorithm {
             Algorithm::TokenBucket(TokenBucket { bucket }) | Algorithm::Meter(Meter { bucket }) => {
@@ -129,7 +129,7 @@ impl Limit {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn decide_line<L: Line + Packed>(bucket: &Bucket, cell: &mut Cell, cost: u64, now: Timestamp) -> Decision {
     let mut line = L::unpack(*cell);
     let (decision, changed) = bucket.decide(&mut line, cost, now);

@@ -9,7 +9,7 @@ use super::MemoryStore;
 use super::fingerprint::{Fingerprint, KeyHash};
 use super::ground::Slot;
 use super::holds::Hold;
-use super::shard::{Edit, Foreseen, Shard};
+use super::shard::{Edit, Shard};
 use crate::charge::{Charge, groups};
 use crate::clock::Clock;
 use crate::decision::Decision;
@@ -43,7 +43,6 @@ impl<'a> Locked<'a> {
 /// What one of several charges comes to, if the others allow it.
 struct Draft<'a> {
     of: Fingerprint,
-    foreseen: Foreseen<'a>,
     found: Option<(Slot<'a>, Cell)>,
 }
 
@@ -113,23 +112,41 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Decides a single charge that holds nothing: the quickest way to ask about one limit.
-    #[inline]
+    // Inlined wherever it is called, so that who only asks whether a request may pass does not wait for the other numbers.
+    #[inline(always)]
     pub(crate) fn decide_one(&self, charge: &Charge<'_>) -> Decision {
         let of = self.fingerprints.hash(charge.key).under(charge.rule);
-        // The clock is read and the lock taken while the key is on its way from memory.
-        let foreseen = self.foresee(of);
+        // The clock is read while the key is on its way from memory.
+        let glance = self.glance(of);
         let now = self.clock.now();
-        let mut shard = self.lock(of);
-        if let Some(slot) = shard.find_packed(of, foreseen, charge.limit) {
-            return shard.decide_packed(slot, charge.limit, charge.cost, now);
+        let version = glance.version();
+        if let Some(slot) = glance.find_packed(of, charge.limit) {
+            let before = slot.cell();
+            if glance.is_still(version) {
+                let mut cell = before;
+                let decision = charge.limit.decide_packed(&mut cell, charge.cost, now);
+                if cell == before {
+                    return decision;
+                }
+                if let Some(mut shard) = glance.lock_at(version) {
+                    slot.set_cell(cell);
+                    shard.count_writes(1, now);
+                    return decision;
+                }
+            }
         }
-        drop(shard);
+        self.decide_locked(charge)
+    }
+
+    /// The same for a key that is new, has a large state, or is being changed by others just now.
+    #[inline(never)]
+    fn decide_locked(&self, charge: &Charge<'_>) -> Decision {
         let (of, now, mut shard) = self.lock_one(charge);
         shard.decide(of, charge.limit, charge.cost, now)
     }
 
     /// Decides charges that hold nothing, all to one known key with small states: the usual request. `None` if they are not
-    /// like that, and then nothing was charged.
+    /// like that or if others change the same shard just then, and then nothing was charged.
     #[inline]
     fn decide_few<const N: usize>(&self, charges: [&Charge<'_>; N]) -> Option<[Decision; N]> {
         let key = charges[0].key;
@@ -142,27 +159,35 @@ impl<C: Clock> MemoryStore<C> {
         if (1..N).any(|index| of[..index].contains(&of[index])) {
             return None;
         }
-        let foreseen = of.map(|of| self.foresee(of));
+        // The clock is read while the key is on its way from memory.
+        let glances = of.map(|of| self.glance(of));
         let now = self.clock.now();
-        let mut shard = self.lock(of[0]);
-        let find = |index: usize| shard.find_packed(of[index], foreseen[index], charges[index].limit);
+        let version = glances[0].version();
+        let find = |index: usize| glances[index].find_packed(of[index], charges[index].limit);
         let mut slots = [find(0)?; N];
         for (index, slot) in slots.iter_mut().enumerate().skip(1) {
             *slot = find(index)?;
         }
-        let mut cells = slots.map(Slot::cell);
+        let before = slots.map(Slot::cell);
+        if !glances[0].is_still(version) {
+            return None;
+        }
+        let mut cells = before;
         let mut decide = |index: usize, cost| charges[index].limit.decide_packed(&mut cells[index], cost, now);
         let mut decisions = array::from_fn(|index| decide(index, charges[index].cost));
         if !decisions.iter().all(Decision::is_allowed) {
             for (index, decision) in decisions.iter_mut().enumerate().filter(|(_, decision)| decision.is_allowed()) {
-                cells[index] = slots[index].cell();
+                cells[index] = before[index];
                 *decision = charges[index].limit.decide_packed(&mut cells[index], 0, now);
             }
         }
-        for (slot, cell) in slots.into_iter().zip(cells) {
-            slot.change_cell(cell);
+        if cells != before {
+            let mut shard = glances[0].lock_at(version)?;
+            for (slot, cell) in slots.into_iter().zip(cells) {
+                slot.change_cell(cell);
+            }
+            shard.count_writes(N, now);
         }
-        shard.count_writes(N, now);
         Some(decisions)
     }
 
@@ -175,14 +200,15 @@ impl<C: Clock> MemoryStore<C> {
             if met || charge.is_held() || !charge.limit.packs() {
                 return false;
             }
-            drafts.push(Draft { of: place.of, foreseen: self.foresee(place.of), found: None });
+            self.glance(place.of);
+            drafts.push(Draft { of: place.of, found: None });
         }
         let now = self.clock.now();
         let mut locked = self.lock_all(places);
         let mut all_allowed = true;
         for (draft, charge) in drafts.iter_mut().zip(charges) {
             let shard = locked.shard(self.shard_number(draft.of));
-            let Some(slot) = shard.find_packed(draft.of, draft.foreseen, charge.limit) else {
+            let Some(slot) = shard.find_packed(draft.of, charge.limit) else {
                 decisions.clear();
                 return false;
             };

@@ -6,6 +6,7 @@
 //! takes the processor half the time: it need not look up where the page is.
 
 use std::array;
+use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -146,11 +147,13 @@ pub(super) struct Line<'a> {
     words: &'a [AtomicU64; 2 * WORDS_A_SLOT],
 }
 
-/// Four slots: two cache lines.
+/// Six slots: three cache lines.
 #[derive(Clone, Copy)]
-pub(super) struct Quad<'a> {
-    lines: [Line<'a>; 2],
+pub(super) struct Near<'a> {
+    lines: [Line<'a>; LINES_NEAR],
 }
+
+const LINES_NEAR: usize = 3;
 
 /// A slot.
 #[derive(Clone, Copy)]
@@ -207,23 +210,30 @@ impl<'a> Slots<'a> {
         (index + self.shard * 8) % SLOTS_A_ROW * WORDS_A_SLOT
     }
 
-    /// The four slots that begin with slot `index`, an even number. Those that no table has reached yet are empty.
-    #[inline]
-    pub(super) fn quad(self, index: usize) -> Quad<'a> {
-        self.quad_reached(index).unwrap_or(Quad::EMPTY)
+    /// The slots from `index` on, an even number, that a key which points there nearly always is in. Those that no table has
+    /// reached yet are empty.
+    #[inline(always)]
+    pub(super) fn near(self, index: usize) -> Near<'a> {
+        self.near_reached(index).unwrap_or(Near::EMPTY)
     }
 
-    #[inline]
-    fn quad_reached(self, index: usize) -> Option<Quad<'a>> {
+    #[inline(always)]
+    fn near_reached(self, index: usize) -> Option<Near<'a>> {
         let (field, row) = Ground::locate(index / SLOTS_A_ROW);
         let field = self.ground.fields.get(field)?.get()?;
         let part = (row * self.ground.shards + self.shard) * WORDS_A_PART;
         let part: &[AtomicU64; WORDS_A_PART] = field.words.get(field.start + part..)?.first_chunk()?;
-        if index % SLOTS_A_ROW == SLOTS_A_ROW - 2 {
-            return Some(Quad { lines: [self.line(index)?, self.line(index + 2)?] });
+        if index % SLOTS_A_ROW > SLOTS_A_ROW - 2 * LINES_NEAR {
+            return Some(self.near_across(index));
         }
         let line = |index| Some(Line { words: part.get(self.word(index)..)?.first_chunk()? });
-        Some(Quad { lines: [line(index)?, line(index + 2)?] })
+        Some(Near { lines: [line(index)?, line(index + 2)?, line(index + 4)?] })
+    }
+
+    /// The same where a row ends.
+    #[inline(never)]
+    fn near_across(self, index: usize) -> Near<'a> {
+        Near { lines: [0, 2, 4].map(|more| self.line(index + more).unwrap_or(Line::EMPTY)) }
     }
 
     #[inline]
@@ -245,6 +255,9 @@ impl<'a> Slots<'a> {
 }
 
 impl<'a> Line<'a> {
+    /// Two slots without keys.
+    const EMPTY: Line<'static> = Line { words: &NOTHING };
+
     /// The keys of its slots; zero where there are none.
     #[inline]
     pub(super) fn keys(self) -> [u64; 2] {
@@ -263,28 +276,25 @@ impl<'a> Line<'a> {
     }
 }
 
-impl<'a> Quad<'a> {
-    /// Four slots without keys.
-    pub(super) const EMPTY: Quad<'static> = Quad { lines: [Line { words: &NOTHING }; 2] };
+impl<'a> Near<'a> {
+    /// Slots without keys.
+    pub(super) const EMPTY: Near<'static> = Near { lines: [Line::EMPTY; LINES_NEAR] };
 
-    /// The keys of its slots; zero where there are none.
-    #[inline]
-    pub(super) fn keys(self) -> [u64; 4] {
-        let ([first, second], [third, fourth]) = (self.lines[0].keys(), self.lines[1].keys());
-        [first, second, third, fourth]
-    }
-
-    /// One of its slots.
-    #[inline]
-    pub(super) fn slot(self, index: usize) -> Slot<'a> {
-        self.lines[index / 2 % 2].slot(index % 2)
+    /// The slot that holds `key` if any of them does, or else any. Without a branch, for there is nothing to go by in guessing.
+    #[inline(always)]
+    pub(super) fn slot_of(self, key: u64) -> Slot<'a> {
+        let [a, b, c] = self.lines;
+        [a.slot(1), b.slot(0), b.slot(1), c.slot(0), c.slot(1)]
+            .into_iter()
+            .fold(a.slot(0), |found, slot| select_unpredictable(slot.key() == key, slot, found))
     }
 
     /// Has the processor fetch its lines, and does not wait for them.
     #[inline]
     pub(super) fn fetch(self) {
-        pages::fetch(&self.lines[0].words[0]);
-        pages::fetch(&self.lines[1].words[0]);
+        for line in self.lines {
+            pages::fetch(&line.words[0]);
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! The store in this process's memory.
 //!
-//! Keys are spread over shards by a keyed hash, each with a lock and a table of its own. A check of a known key reads
-//! one or two cache lines and allocates nothing. All limits of one key lie in its shard, so most requests take one lock. A
-//! request over several shards locks them in the order of their numbers, evaluates every charge, and then makes all of them
-//! or none.
+//! Keys are spread over shards by a keyed hash, each with a lock and a table of its own. A check of a known key reads a few
+//! cache lines that lie side by side and allocates nothing. All limits of one key lie in its shard, so most requests take one
+//! lock, and only to write: a denial takes none. A request over several shards locks them in the order of their numbers,
+//! evaluates every charge, and then makes all of them or none.
 //!
 //! Memory is bounded. A key that has recovered equals one that was never seen, so recovered keys are forgotten, a few at
 //! every write and never in one long pause. Where the cap is reached and no key has recovered, new keys share one bucket
@@ -11,6 +11,7 @@
 
 mod deciding;
 mod fingerprint;
+mod glance;
 mod ground;
 mod holds;
 mod lock;
@@ -24,8 +25,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use self::fingerprint::{Fingerprint, Fingerprints};
+use self::glance::Glance;
 use self::ground::{Ground, Slots};
-use self::shard::{Edit, Foreseen, Head, Shard};
+use self::shard::{Edit, Head, Shard};
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
@@ -125,10 +127,10 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Has the processor fetch what a check of the key will need.
-    #[inline]
-    fn foresee(&self, of: Fingerprint) -> Foreseen<'_> {
+    #[inline(always)]
+    fn glance(&self, of: Fingerprint) -> Glance<'_> {
         let number = self.shard_number(of) as usize;
-        Shard::foresee(&self.heads[number], Slots::of(&self.ground, number), of)
+        Glance::at(&self.heads[number], Slots::of(&self.ground, number), of)
     }
 
     /// Locks the shard of the charge's key, or that of the rule's shared bucket if there is no room for the key.

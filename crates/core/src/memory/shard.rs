@@ -2,19 +2,18 @@
 
 use std::array;
 use std::collections::BTreeMap;
-use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::fingerprint::Fingerprint;
-use super::ground::{Entry, Quad, Slot, Slots, WORDS_A_SLOT};
+use super::ground::{Entry, Slot, Slots, WORDS_A_SLOT};
 use super::holds::Holds;
-use super::lock::{Guard, Lock};
-use super::table::{Table, smaller_than};
+use super::lock::{Guard, Lock, Version};
+use super::table::Table;
 use crate::decision::Decision;
 use crate::limit::{Limit, State};
 use crate::time::Timestamp;
 
-/// What every check of a shard needs: one cache line. Whoever holds the lock may change it.
+/// What every check of a shard needs: one cache line. Whoever holds the lock may change it, and anyone may read it.
 #[repr(align(64))]
 pub(super) struct Head {
     /// One of the keys. Where there are few, most checks need not look any further.
@@ -44,8 +43,23 @@ impl Head {
     }
 
     #[inline]
-    fn table(&self) -> Table {
+    pub(super) fn table(&self) -> Table {
         Table::new(self.places.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn first(&self) -> Slot<'_> {
+        Slot::new(&self.first)
+    }
+
+    #[inline]
+    pub(super) fn version(&self) -> Version {
+        self.rest.version()
+    }
+
+    #[inline]
+    pub(super) fn is_still(&self, version: Version) -> bool {
+        self.rest.is_still(version)
     }
 }
 
@@ -54,13 +68,6 @@ pub(super) struct Shard<'a> {
     head: &'a Head,
     rest: Guard<'a, Rest>,
     slots: Slots<'a>,
-}
-
-/// Where a key is likely to be, if its table stays as it is.
-#[derive(Clone, Copy)]
-pub(super) struct Foreseen<'a> {
-    places: u32,
-    quad: Quad<'a>,
 }
 
 /// What most checks do not touch.
@@ -102,24 +109,16 @@ const SLOTS_FOR_ROOM: usize = 128;
 
 const FIRST: usize = 0;
 
-/// A table with fewer places is usually in a cache.
-const LEAST_TO_FETCH: u32 = 32;
-
 impl<'a> Shard<'a> {
     #[inline]
     pub(super) fn lock(head: &'a Head, slots: Slots<'a>) -> Shard<'a> {
         Shard { head, rest: head.rest.lock(), slots }
     }
 
-    /// Has the processor fetch what a check of a key in this shard will need. Nobody waits for it, nor for the lock.
+    /// Locks a shard in which nobody has changed anything since then.
     #[inline]
-    pub(super) fn foresee(head: &'a Head, slots: Slots<'a>, of: Fingerprint) -> Foreseen<'a> {
-        let table = head.table();
-        let quad = table.first_quad(slots, of.key);
-        if table.places() >= LEAST_TO_FETCH {
-            quad.fetch();
-        }
-        Foreseen { places: table.places(), quad }
+    pub(super) fn lock_at(head: &'a Head, slots: Slots<'a>, version: Version) -> Option<Shard<'a>> {
+        Some(Shard { head, rest: head.rest.lock_at(version)?, slots })
     }
 
     pub(super) fn keys(&self) -> usize {
@@ -145,7 +144,7 @@ impl<'a> Shard<'a> {
 
     #[inline]
     fn first(&self) -> Slot<'a> {
-        Slot::new(&self.head.first)
+        self.head.first()
     }
 
     #[inline]
@@ -167,22 +166,6 @@ impl<'a> Shard<'a> {
         self.table().find(self.slots, of.key)
     }
 
-    /// The same, beginning where it was [foreseen](Shard::foresee) to be.
-    #[inline]
-    fn find_foreseen(&self, of: Fingerprint, foreseen: Foreseen<'a>) -> Option<Slot<'a>> {
-        if foreseen.places != self.table().places() {
-            return self.find(of);
-        }
-        // Whether it is the first or one of the four is anyone's guess, so there is no branch on it.
-        let (quad, first) = (foreseen.quad, self.first());
-        let near = quad.slot(smaller_than(of.key, quad.keys()) % 4);
-        let slot = select_unpredictable(first.key() == of.key, first, near);
-        if slot.key() == of.key {
-            return Some(slot);
-        }
-        self.find(of)
-    }
-
     /// Shows `look` the state of a key as it stands under `limit`.
     pub(super) fn view<R>(&self, of: Fingerprint, limit: &Limit, now: Timestamp, look: impl FnOnce(&State) -> R) -> R {
         let Some(slot) = self.find(of) else { return look(&limit.fresh()) };
@@ -198,20 +181,9 @@ impl<'a> Shard<'a> {
     }
 
     /// The slot of a key whose state is packed and was written under a limit of this shape.
-    #[inline]
-    pub(super) fn find_packed(&self, of: Fingerprint, foreseen: Foreseen<'a>, limit: &Limit) -> Option<Slot<'a>> {
-        let slot = self.find_foreseen(of, foreseen)?;
+    pub(super) fn find_packed(&self, of: Fingerprint, limit: &Limit) -> Option<Slot<'a>> {
+        let slot = self.find(of)?;
         (slot.shape() == limit.shape().get() && limit.packs()).then_some(slot)
-    }
-
-    /// Decides a charge of `cost` to the key in a [packed slot](Shard::find_packed).
-    #[inline]
-    pub(super) fn decide_packed(&mut self, slot: Slot<'a>, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
-        let mut cell = slot.cell();
-        let decision = limit.decide_packed(&mut cell, cost, now);
-        slot.change_cell(cell);
-        self.count_writes(1, now);
-        decision
     }
 
     /// Decides a charge of `cost` by itself.

@@ -231,3 +231,30 @@ fn limits_that_no_key_is_under_any_more_are_forgotten() {
     }
     assert!(store.lock_number(0).known_limits() <= 17);
 }
+
+/// A check reads without the lock; what it has read counts only if nobody has changed anything meanwhile.
+#[test]
+fn whoever_changes_a_shard_spoils_what_was_read_of_it_without_the_lock() {
+    let (store, _clock) = small(100);
+    let (rule, limit) = (RuleId::new("rule"), "1/h burst 9".parse().unwrap());
+    let (key, neighbour) = (Key::from("alice"), Key::from("bob"));
+    let take = |key: &Key<'_>| store.decide(&[Charge::new(&rule, key, &limit)]).unwrap();
+    take(&key);
+    let of = store.fingerprints.hash(&key).under(&rule);
+    let penalize = |key: &Key<'_>| store.adjust(&Charge::new(&rule, key, &limit), Adjustment::Penalty);
+    let changes: [&dyn Fn() -> bool; 4] =
+        [&|| take(&key).is_allowed(), &|| take(&neighbour).is_allowed(), &|| store.reset(&rule, &neighbour), &|| {
+            penalize(&key).is_allowed()
+        }];
+    for change in changes {
+        let glance = store.glance(of);
+        let version = glance.version();
+        assert!(glance.find_packed(of, &limit).is_some() && glance.is_still(version));
+        assert!(change());
+        assert!(!glance.is_still(version) && glance.lock_at(version).is_none());
+    }
+    let glance = store.glance(of);
+    let version = glance.version();
+    assert!(!store.decide(&[Charge::new(&rule, &key, &limit).cost(9)]).unwrap().is_allowed());
+    assert!(glance.is_still(version), "a denial changes nothing");
+}

@@ -1,0 +1,82 @@
+//! Looking at a shard without its lock.
+//!
+//! Most checks find a key that is known, in one of the first places where it may lie. They read it without the lock and take
+//! the lock only to write, provided that nobody has taken it meanwhile. A denial writes nothing, so a client that hammers
+//! at a limit it has reached keeps no lock from anyone.
+
+use super::fingerprint::Fingerprint;
+use super::ground::{Near, Slot, Slots};
+use super::lock::Version;
+use super::shard::{Head, Shard};
+use crate::limit::Limit;
+
+/// A shard, and the part of it where a key is likely to be.
+#[derive(Clone, Copy)]
+pub(super) struct Glance<'a> {
+    head: &'a Head,
+    slots: Slots<'a>,
+    places: u32,
+    /// Looked up only if it was worth fetching.
+    near: Near<'a>,
+}
+
+/// A table with fewer places is usually in a cache.
+const LEAST_TO_FETCH: u32 = 32;
+
+impl<'a> Glance<'a> {
+    /// Has the processor fetch what a check of the key will need. Nobody waits for it.
+    #[inline(always)]
+    pub(super) fn at(head: &'a Head, slots: Slots<'a>, of: Fingerprint) -> Glance<'a> {
+        let table = head.table();
+        let mut near = Near::EMPTY;
+        if table.places() >= LEAST_TO_FETCH {
+            near = table.near(slots, of.key);
+            near.fetch();
+        }
+        Glance { head, slots, places: table.places(), near }
+    }
+
+    /// The version of the shard that is read from now on.
+    #[inline]
+    pub(super) fn version(self) -> Version {
+        self.head.version()
+    }
+
+    /// Whether all that was read since `version` was there at one moment.
+    #[inline]
+    pub(super) fn is_still(self, version: Version) -> bool {
+        self.head.is_still(version)
+    }
+
+    /// The slot of a key whose state is packed and was written under a limit of this shape.
+    #[inline]
+    pub(super) fn find_packed(self, of: Fingerprint, limit: &Limit) -> Option<Slot<'a>> {
+        let slot = self.find(of)?;
+        (slot.shape() == limit.shape().get() && limit.packs()).then_some(slot)
+    }
+
+    #[inline]
+    fn find(self, of: Fingerprint) -> Option<Slot<'a>> {
+        let (first, table) = (self.head.first(), self.head.table());
+        if first.key() == of.key {
+            return Some(first);
+        }
+        let near = if self.places < LEAST_TO_FETCH { table.near(self.slots, of.key) } else { self.near };
+        let slot = near.slot_of(of.key);
+        if slot.key() == of.key && table.places() == self.places {
+            return Some(slot);
+        }
+        self.find_far(of)
+    }
+
+    #[inline(never)]
+    fn find_far(self, of: Fingerprint) -> Option<Slot<'a>> {
+        self.head.table().find(self.slots, of.key)
+    }
+
+    /// The shard, locked, if nothing has changed in it since `version`.
+    #[inline]
+    pub(super) fn lock_at(self, version: Version) -> Option<Shard<'a>> {
+        Shard::lock_at(self.head, self.slots, version)
+    }
+}
