@@ -68,6 +68,19 @@ impl Deciding {
         }
     }
 
+    /// Whether the same arrivals are decided in the same way every time.
+    pub(super) const fn is_repeatable(&self) -> bool {
+        matches!(self, Deciding::Memory(_))
+    }
+
+    /// Counts on from what was decided before on arrivals that were passed over.
+    pub(super) fn go_on_from(&mut self, totals: Vec<Totals>) {
+        match self {
+            Deciding::Memory(_) => {}
+            Deciding::Redis(run) => run.totals = totals,
+        }
+    }
+
     pub(super) fn totals(&self) -> &[Totals] {
         match self {
             Deciding::Memory(simulation) => simulation.totals(),

@@ -22,8 +22,9 @@ use tidegate_lab::traffic::START;
 use super::asked::Asked;
 use super::batch::Described;
 use super::deciding::Deciding;
+use super::place::Place;
 use super::problem::Problem;
-use super::run::{Next, Place, Run};
+use super::run::{Next, Run};
 use super::{Inside, LabState, MOST_RUNS};
 
 /// What a run is, and what to expect of it.
@@ -39,6 +40,8 @@ struct Expected {
     holding: Option<u64>,
     limits: Vec<Described>,
 }
+
+const NO_SUCH_PLACE: &str = "`Last-Event-ID` is not the id of an event of this run.";
 
 /// What is to be told next.
 enum Stage {
@@ -62,6 +65,9 @@ pub(super) async fn run(State(state): State<LabState>, uri: Uri, headers: Header
     let stage = match told {
         None => Stage::Expected(Box::new(expected), run),
         Some(told) => {
+            if !run.has(&told) {
+                return Err(Problem::new(StatusCode::BAD_REQUEST, NO_SUCH_PLACE));
+            }
             run.skip_to(told).await;
             Stage::Running(run)
         }
@@ -91,7 +97,7 @@ fn told_before(headers: &HeaderMap) -> Result<Option<Place>, Problem> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     match id.to_str().ok().and_then(Place::read) {
         Some(place) => Ok(Some(place)),
-        None => Err(Problem::new(StatusCode::BAD_REQUEST, "`Last-Event-ID` is not the id of an event of a run.")),
+        None => Err(Problem::new(StatusCode::BAD_REQUEST, NO_SUCH_PLACE)),
     }
 }
 
@@ -125,7 +131,7 @@ async fn tell(stage: Stage) -> Option<(Event, Stage)> {
     let event = |name: &str, place: Place| Event::default().event(name).id(place.to_string());
     match stage {
         Stage::Expected(expected, run) => {
-            Some((event("expect", Place::default()).data(text(&*expected)), Stage::Running(run)))
+            Some((event("expect", run.place()).data(text(&*expected)), Stage::Running(run)))
         }
         Stage::Running(mut run) => Some(match run.next().await {
             Next::Batch(batch) => (event("decisions", run.place()).data(text(&batch)), Stage::Running(run)),

@@ -15,6 +15,7 @@ mod deciding;
 mod door;
 mod events;
 mod files;
+mod place;
 mod problem;
 mod run;
 

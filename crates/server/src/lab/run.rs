@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use super::asked::{Asked, Pace};
 use super::batch::Batch;
 use super::deciding::Deciding;
+use super::place::Place;
 
 /// The most arrivals in one batch.
 const BATCH: usize = 512;
@@ -19,29 +20,6 @@ const BATCH: usize = 512;
 const BEAT: Duration = Duration::from_millis(40);
 /// How many arrivals are passed over before others get their turn.
 const SKIPPED_AT_ONCE: u64 = 4_096;
-
-/// How far whoever looks on has been told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
-    /// Arrivals.
-    pub(super) arrivals: u64,
-    /// Microseconds.
-    pub(super) until: u64,
-}
-
-/// As an event's id.
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.arrivals, self.until)
-    }
-}
-
-impl Place {
-    pub(super) fn read(text: &str) -> Option<Place> {
-        let (arrivals, until) = text.split_once('.')?;
-        Some(Place { arrivals: arrivals.parse().ok()?, until: until.parse().ok()? })
-    }
-}
 
 /// What comes next.
 pub(super) enum Next {
@@ -91,8 +69,14 @@ impl Run {
         }
     }
 
-    pub(super) const fn place(&self) -> Place {
-        self.place
+    pub(super) fn place(&self) -> Place {
+        let totals = if self.deciding.is_repeatable() { &[] } else { self.deciding.totals() };
+        Place { totals: totals.to_vec(), ..self.place }
+    }
+
+    /// Whether a place can be one of this run.
+    pub(super) fn has(&self, place: &Place) -> bool {
+        place.totals.len() == if self.deciding.is_repeatable() { 0 } else { self.limits }
     }
 
     /// Goes to where somebody was told until: a seeded run is the same every time.
@@ -106,6 +90,7 @@ impl Run {
             }
         }
         self.place.until = place.until.min(self.length.get());
+        self.deciding.go_on_from(place.totals);
         self.began = (Instant::now(), self.place.until);
     }
 
@@ -192,7 +177,7 @@ mod tests {
         let (whole, end) = told(run(&format!("{QUERY}&speed=max"))).await;
         for (arrivals, until) in [(0, 0), (1, 1), (700, 3_400_000), (end.totals[0].arrivals, 20_000_000)] {
             let mut again = run(&format!("{QUERY}&speed=max"));
-            again.skip_to(Place { arrivals, until }).await;
+            again.skip_to(Place { arrivals, until, totals: Vec::new() }).await;
             let (rest, rest_end) = told(again).await;
             let skip = usize::try_from(arrivals).unwrap();
             for column in ["/at", "/client", "/limits/0/outcome", "/limits/0/state", "/limits/1/remaining"] {
@@ -219,14 +204,5 @@ mod tests {
         let (batches, end) = told(run(query)).await;
         assert_eq!((all(&batches, "/at").len(), end.cut), (250_000, true));
         assert_eq!(end.totals[3].arrivals, 250_000);
-    }
-
-    #[test]
-    fn places_are_written_and_read_alike() {
-        let place = Place { arrivals: 512, until: 1_000_001 };
-        assert_eq!(Place::read(&place.to_string()), Some(place));
-        for wrong in ["", "5", "5.", ".5", "a.b", "1.2.3", "-1.0"] {
-            assert_eq!(Place::read(wrong), None, "{wrong}");
-        }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use serde_json::Value;
 
 use crate::lab::Lab;
+use crate::redis::server::Server;
 use crate::serving::until;
 
 fn get(url: &str, headers: &[(&str, &str)]) -> http::Response<ureq::Body> {
@@ -62,6 +63,28 @@ fn a_run_is_told_from_expectation_to_end() {
     assert_eq!(rest, all[4..]);
     let again: Vec<_> = events(&lab.url(RUN), &[("Last-Event-ID", &all.last().unwrap().1)]).collect();
     assert_eq!(again, all[all.len() - 1..]);
+}
+
+#[test]
+fn what_redis_has_decided_is_counted_on_after_a_reconnect() {
+    let redis = Server::start();
+    let lab = Lab::with(&["--store", &redis.url()]);
+    let run = lab.url("/lab/run?limit=5/day+burst+20&limit=fixed+30/day&traffic=steady+100/s&for=2s&store=redis&run=a");
+    let told: Vec<_> = events(&run, &[]).take(8).collect();
+    let (_, id, _) = told.last().unwrap();
+    let rest: Vec<_> = events(&run, &[("Last-Event-ID", id)]).collect();
+    let arrivals: usize = told.iter().chain(&rest).filter_map(|(_, _, data)| Some(data["at"].as_array()?.len())).sum();
+    let admitted = |number: usize| {
+        let outcomes = told.iter().chain(&rest).filter_map(|(_, _, data)| data["limits"][number]["outcome"].as_array());
+        outcomes.flatten().filter(|outcome| **outcome == 1).count()
+    };
+    let totals = &rest.last().unwrap().2["totals"];
+    for number in [0, 1] {
+        assert_eq!(totals[number]["arrivals"], arrivals);
+        assert_eq!(totals[number]["admitted"], admitted(number), "{totals}");
+    }
+    // Where a run that memory decides was, one that Redis decides cannot be.
+    problem(&run, &[("Last-Event-ID", "5.50000")], 400);
 }
 
 #[test]

@@ -1,0 +1,87 @@
+//! How far a run has been told: the id of its events.
+
+use std::fmt;
+
+use tidegate_lab::simulate::Totals;
+
+/// How far whoever looks on has been told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Arrivals.
+    pub(super) arrivals: u64,
+    /// Microseconds.
+    pub(super) until: u64,
+    /// What each limit had decided by then, where that cannot be computed again: what a store has said it says only once.
+    pub(super) totals: Vec<Totals>,
+}
+
+/// As an event's id.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.arrivals, self.until)?;
+        for totals in &self.totals {
+            let Totals { cost, admitted, admitted_cost, denied, too_large, .. } = totals;
+            let Totals { delayed, longest_delay, longest_wait, .. } = totals;
+            write!(f, ".{cost}-{admitted}-{admitted_cost}-{denied}-{too_large}")?;
+            write!(f, "-{delayed}-{longest_delay}-{longest_wait}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    /// The place that an event's id stands for.
+    pub(super) fn read(text: &str) -> Option<Place> {
+        let mut parts = text.split('.');
+        let (arrivals, until) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let totals = parts.map(|part| read_totals(part, arrivals)).collect::<Option<_>>()?;
+        Some(Place { arrivals, until, totals })
+    }
+}
+
+/// `None` also if they do not add up.
+fn read_totals(text: &str, arrivals: u64) -> Option<Totals> {
+    let numbers: Vec<u64> = text.split('-').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    let [cost, admitted, admitted_cost, denied, too_large, delayed, longest_delay, longest_wait] = numbers[..] else {
+        return None;
+    };
+    let decided = admitted.checked_add(denied)?.checked_add(too_large)?;
+    (decided == arrivals && delayed <= admitted).then_some(Totals {
+        arrivals,
+        cost,
+        admitted,
+        admitted_cost,
+        denied,
+        too_large,
+        delayed,
+        longest_delay,
+        longest_wait,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_written_and_read_alike() {
+        let totals = Totals {
+            arrivals: 512,
+            cost: 1_024,
+            admitted: 500,
+            admitted_cost: 1_000,
+            denied: 10,
+            too_large: 2,
+            delayed: 7,
+            longest_delay: 30,
+            longest_wait: 90,
+        };
+        for totals in [vec![], vec![totals], vec![totals; 4]] {
+            let place = Place { arrivals: 512, until: 1_000_001, totals };
+            assert_eq!(Place::read(&place.to_string()), Some(place));
+        }
+        for wrong in ["", "5", "5.", ".5", "a.b", "1.2.3", "-1.0", "1.0.1-1-1-0-0-0-0", "1.0.1-1-1-1-0-0-0-0"] {
+            assert_eq!(Place::read(wrong), None, "{wrong}");
+        }
+    }
+}
