@@ -6,12 +6,12 @@ use std::fmt::Write;
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
 use smallvec::SmallVec;
 use tidegate_core::rules::Mode;
 use tidegate_core::{Micros, Ruled, Timestamp};
 
 use crate::reply::{Caller, Reply};
+use crate::written::Written;
 
 /// Which headers clients see, and who sees them.
 ///
@@ -124,13 +124,6 @@ impl Name {
     }
 }
 
-const QUOTA: &KeyRef = key_ref("q");
-const WINDOW: &KeyRef = key_ref("w");
-const UNIT: &KeyRef = key_ref("qu");
-const CONCURRENT: &StringRef = sfv::string_ref("concurrent-requests");
-const LEFT: &KeyRef = key_ref("r");
-const SECONDS: &KeyRef = key_ref("t");
-
 impl Reply<'_> {
     /// Writes what the style shows into `headers`, in place of what is there under the same names.
     pub fn write_headers(&self, headers: &mut HeaderMap) {
@@ -147,7 +140,7 @@ impl Reply<'_> {
         if self.shows_headers() {
             self.conventional(&mut values);
             if self.style.ietf {
-                values.list(Name::Policy, self.limits(), policy);
+                values.list(Name::Policy, self.limits(), |text, written, _| text.push_str(&written.policy));
                 values.list(Name::RateLimit, self.limits(), standing);
             }
         }
@@ -190,34 +183,24 @@ impl Reply<'_> {
     }
 }
 
-/// `"burst";q=50;w=3`
-fn policy(list: &mut ListSerializer<&mut String>, name: &StringRef, ruled: &Ruled) {
-    let policy = list.bare_item(name).parameter(QUOTA, integer(ruled.decision.limit));
-    match ruled.window {
-        Some(window) => policy.parameter(WINDOW, integer(window.as_secs_ceil().max(1))),
-        None => policy.parameter(UNIT, CONCURRENT),
-    };
-}
-
 /// `"burst";r=12;t=2`
-fn standing(list: &mut ListSerializer<&mut String>, name: &StringRef, ruled: &Ruled) {
-    let decision = &ruled.decision;
-    list.bare_item(name)
-        .parameter(LEFT, integer(decision.remaining))
-        .parameter(SECONDS, integer(decision.reset_after.as_secs_ceil()));
+fn standing(text: &mut String, written: &Written, ruled: &Ruled) {
+    text.push_str(&written.name);
+    text.push_str(";r=");
+    put_number(text, ruled.decision.remaining.min(LARGEST));
+    text.push_str(";t=");
+    put_number(text, ruled.decision.reset_after.as_secs_ceil().min(LARGEST));
 }
 
 /// Structured fields hold numbers of up to 15 digits. Larger ones are as good as the largest.
-fn integer(number: u64) -> Integer {
-    Integer::try_from(number).unwrap_or(Integer::MAX)
-}
+const LARGEST: u64 = 999_999_999_999_999;
 
 fn put_number(text: &mut String, number: u64) {
     text.push_str(itoa::Buffer::new().format(number));
 }
 
 /// A name in characters that a header can hold.
-fn printable(name: &str) -> Cow<'_, str> {
+pub(crate) fn printable(name: &str) -> Cow<'_, str> {
     let is_printable = |byte: u8| (b' '..=b'~').contains(&byte);
     if name.bytes().all(is_printable) { Cow::Borrowed(name) } else { Cow::Owned(name.escape_default().to_string()) }
 }
@@ -282,14 +265,15 @@ impl ReplyHeaders {
         &mut self,
         name: Name,
         limits: impl Iterator<Item = &'r Ruled>,
-        entry: impl Fn(&mut ListSerializer<&mut String>, &StringRef, &Ruled),
+        entry: impl Fn(&mut String, &Written, &Ruled),
     ) {
         self.write(name, |text| {
-            let mut list = ListSerializer::with_buffer(text);
+            let start = text.len();
             for ruled in limits {
-                if let Ok(name) = StringRef::from_str(&printable(ruled.id.as_str())) {
-                    entry(&mut list, name, ruled);
+                if text.len() > start {
+                    text.push_str(", ");
                 }
+                Written::with(ruled, |written| entry(text, written, ruled));
             }
         });
     }

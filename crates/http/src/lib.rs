@@ -35,6 +35,7 @@ mod json;
 mod passing;
 mod problem;
 mod reply;
+mod written;
 
 pub use body_fields::BodyFields;
 pub use client::{ForwardingHeader, NetworkError, TrustedProxies};

@@ -96,6 +96,25 @@ fn an_allowed_request_is_told_how_it_stands() {
 }
 
 #[test]
+fn a_limit_that_has_changed_is_written_anew() {
+    let mut one = ruled("one", ALLOW);
+    let policy = |ruled: &Ruled| {
+        let headers = headers(&ruling([ruled.clone()]), &HeaderStyle::default(), ASKED);
+        text(&headers, "ratelimit-policy").unwrap().to_owned()
+    };
+    assert_eq!(policy(&one), "\"one\";q=10;w=60");
+    one.decision.limit = 11;
+    assert_eq!(policy(&one), "\"one\";q=11;w=60");
+    one.window = None;
+    assert_eq!(policy(&one), "\"one\";q=11;qu=\"concurrent-requests\"");
+    // More rules than are remembered, each again and again.
+    for number in (0..200).chain(0..200) {
+        let ruled = ruled(&format!("rule {number}"), ALLOW);
+        assert_eq!(policy(&ruled), format!("\"rule {number}\";q=10;w=60"));
+    }
+}
+
+#[test]
 fn each_family_of_headers_can_be_chosen() {
     let ruling = ruling([ruled("burst", ALLOW)]);
     let shown = |style: HeaderStyle| {

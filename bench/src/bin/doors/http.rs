@@ -16,8 +16,8 @@ use tokio::runtime::Runtime;
 use crate::serving::Server;
 
 pub const KEYS: u32 = 100_000;
-const ROUNDS: usize = 5;
-const A_ROUND: Duration = Duration::from_millis(1_500);
+const ROUNDS: usize = 15;
+const A_ROUND: Duration = Duration::from_millis(500);
 
 pub fn measure(report: &mut Report, runtime: &Runtime) {
     let (ours, axum) = (Server::http(), Server::axum());

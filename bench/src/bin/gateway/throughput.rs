@@ -6,8 +6,8 @@ use tidegate_bench::sample::median;
 use crate::load::requests_a_second;
 use crate::servers::{FEW, NONE, Running, THREE_RULES};
 
-const ROUNDS: usize = 3;
-const SECONDS: u32 = 2;
+const ROUNDS: usize = 9;
+const SECONDS: u32 = 1;
 
 pub fn measure(report: &mut Report) {
     let upstream = Running::upstream();

@@ -13,8 +13,8 @@ use crate::server::Server;
 
 const IN_FLIGHT: u64 = 256;
 const KEYS: u64 = 100_000;
-const ROUNDS: usize = 5;
-const A_ROUND: Duration = Duration::from_millis(1_500);
+const ROUNDS: usize = 15;
+const A_ROUND: Duration = Duration::from_millis(500);
 
 pub async fn measure(report: &mut Report, server: &Server) {
     let store = server.store();
