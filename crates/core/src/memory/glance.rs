@@ -52,7 +52,7 @@ impl<'a> Glance<'a> {
     #[inline]
     pub(super) fn find_packed(self, of: Fingerprint, limit: &Limit) -> Option<Slot<'a>> {
         let slot = self.find(of)?;
-        (slot.shape() == limit.shape().get() && limit.packs()).then_some(slot)
+        slot.is_packed_under(limit).then_some(slot)
     }
 
     #[inline]

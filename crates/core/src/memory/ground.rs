@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::pages;
-use crate::limit::Cell;
+use crate::limit::{Cell, Limit};
 
 /// One key. Half a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,6 +317,12 @@ impl<'a> Slot<'a> {
     #[inline]
     pub(super) fn shape(self) -> u64 {
         self.load(1)
+    }
+
+    /// Whether its state is packed and was written under a limit of this shape.
+    #[inline]
+    pub(super) fn is_packed_under(self, limit: &Limit) -> bool {
+        self.shape() == limit.shape().get() && limit.packs()
     }
 
     #[inline]

@@ -183,7 +183,7 @@ impl<'a> Shard<'a> {
     /// The slot of a key whose state is packed and was written under a limit of this shape.
     pub(super) fn find_packed(&self, of: Fingerprint, limit: &Limit) -> Option<Slot<'a>> {
         let slot = self.find(of)?;
-        (slot.shape() == limit.shape().get() && limit.packs()).then_some(slot)
+        slot.is_packed_under(limit).then_some(slot)
     }
 
     /// Decides a charge of `cost` by itself.

@@ -182,10 +182,10 @@ impl Table {
     }
 }
 
-/// How many of some keys in a row come before `key`. Without a branch, for there is nothing to go by in guessing. An empty
+/// How many of the keys in a line come before `key`. Without a branch, for there is nothing to go by in guessing. An empty
 /// slot counts as larger than any key.
 #[inline]
-pub(super) fn smaller_than<const N: usize>(key: u64, keys: [u64; N]) -> usize {
+fn smaller_than(key: u64, keys: [u64; 2]) -> usize {
     keys.map(|other| usize::from(other.wrapping_sub(1) < key - 1)).iter().sum()
 }
 

@@ -2,13 +2,13 @@
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::programs::{Running, python_packages};
 use super::support::Served;
+use super::wait::eventually;
 
 const GUIDE: &str = include_str!("../../../../docs/envoy.md");
 
@@ -75,14 +75,12 @@ async fn envoy_asks_and_obeys() {
         .spawn();
     let mut envoy = Running(envoy.unwrap());
     // A user of nobody's counts as one of its own: it tells when Envoy is up.
-    loop {
+    eventually("Envoy", async || {
         let log = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
         assert!(envoy.0.try_wait().unwrap().is_none(), "Envoy has ended: {}", log());
-        if curl(port, "somebody").await.0 == 200 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        (curl(port, "somebody").await.0 == 200).then_some(())
+    })
+    .await;
 
     let mut told = Vec::new();
     for _ in 0..5 {

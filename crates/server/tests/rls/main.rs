@@ -13,3 +13,6 @@ mod redis_store;
 mod refusals;
 mod support;
 mod twin;
+#[path = "../../../redis/tests/support/wait.rs"]
+#[allow(dead_code, reason = "tests that wait without a runtime use the rest")]
+mod wait;
