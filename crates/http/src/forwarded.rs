@@ -55,9 +55,10 @@ pub(crate) fn sender(element: &[u8]) -> Option<IpAddr> {
     let mut sender = None;
     for pair in split(element, b';') {
         let equals = pair.iter().position(|&byte| byte == b'=')?;
-        let (name, value) = (&pair[..equals], &pair[equals + 1..]);
+        let (name, value) = (pair[..equals].trim_ascii(), &pair[equals + 1..]);
         let value = unquoted(value.trim_ascii())?;
-        if name.trim_ascii().eq_ignore_ascii_case(b"for") && sender.replace(value).is_some() {
+        // A quotation that begins in a name was left open further left, and holds what somebody else has added.
+        if name.contains(&b'"') || name.eq_ignore_ascii_case(b"for") && sender.replace(value).is_some() {
             return None;
         }
     }

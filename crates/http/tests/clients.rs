@@ -165,6 +165,17 @@ fn lies() -> impl Strategy<Value = String> {
     prop::collection::vec(pieces, 0..6).prop_map(|pieces| pieces.concat())
 }
 
+/// A quotation that is left open in the place of a name reaches over what the proxy adds.
+#[test]
+fn an_open_quotation_hides_nobody() {
+    let (peer, honest) = ("10.0.0.1".parse().unwrap(), "203.0.113.7");
+    for lie in ["for=198.51.100.1;\"", "for=198.51.100.1;x\"", "for=198.51.100.1;by=\"", "\";for=198.51.100.1;x=\""] {
+        let line = format!("{lie}, for={honest}");
+        let client = trusting(FORWARDED).client(peer, &headers(FORWARDED, [&line]));
+        assert!(client == peer || client.to_string() == honest, "{line}: {client}");
+    }
+}
+
 proptest! {
     #[test]
     fn every_spelling_of_an_address_is_one_client(address in untrusted(), peer in trusted()) {
