@@ -9,12 +9,12 @@ use super::MemoryStore;
 use super::fingerprint::{Fingerprint, KeyHash};
 use super::ground::Slot;
 use super::holds::Hold;
+use super::lock::Version;
 use super::shard::{Edit, Shard};
 use crate::charge::{Charge, groups};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::key::Key;
-use crate::limit::Cell;
 use crate::receipt::{Held, Receipt, ReceiptId};
 use crate::store::{Answer, Decisions, StoreError};
 use crate::time::Timestamp;
@@ -40,11 +40,16 @@ impl<'a> Locked<'a> {
     }
 }
 
-/// What one of several charges comes to, if the others allow it.
-struct Draft<'a> {
-    of: Fingerprint,
-    found: Option<(Slot<'a>, Cell)>,
+/// Why the usual way to decide a request does not lead anywhere. Nothing was charged.
+enum Missed {
+    /// A key is new, a state is large, something is to be held, or a key comes twice.
+    NotSimple,
+    /// Others have changed one of the shards meanwhile.
+    Disturbed,
 }
+
+/// How often a request is tried before it waits for the locks of its keys.
+const TRIES: u32 = 16;
 
 /// Why charges could not be decided as they were placed.
 enum Obstacle {
@@ -85,21 +90,10 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn decide_together(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        let few = match charges {
-            [] => Some(Decisions::new()),
-            [a, b] => self.decide_few([a, b]).map(|decisions| Decisions::from_slice(&decisions)),
-            [a, b, c] => self.decide_few([a, b, c]).map(|decisions| Decisions::from_slice(&decisions)),
-            [a, b, c, d] => self.decide_few([a, b, c, d]).map(Decisions::from),
-            _ => None,
-        };
-        if let Some(decisions) = few {
+        if let Some(decisions) = self.decide_simple(charges) {
             return Ok(Answer::new(decisions, None));
         }
         let mut places = self.places_of(charges);
-        let mut decisions = Decisions::new();
-        if self.decide_known(charges, &places, &mut decisions) {
-            return Ok(Answer::new(decisions, None));
-        }
         loop {
             match self.try_decide(charges, &places) {
                 Ok(answer) => return Ok(answer),
@@ -146,32 +140,64 @@ impl<C: Clock> MemoryStore<C> {
         shard.decide(of, charge.limit, charge.cost, now)
     }
 
-    /// Decides charges that hold nothing, all to one known key with small states: the usual request. `None` if they are not
-    /// like that or if others change the same shard just then, and then nothing was charged.
+    /// Decides a few charges that hold nothing, to known keys with small states: the usual request. `None` if they are not
+    /// like that, and then nothing was charged.
+    fn decide_simple(&self, charges: &[Charge<'_>]) -> Option<Decisions> {
+        for _ in 0..TRIES {
+            let decided = match charges {
+                [] => Ok(Decisions::new()),
+                [a, b] => self.decide_few([a, b]).map(|decisions| Decisions::from_slice(&decisions)),
+                [a, b, c] => self.decide_few([a, b, c]).map(|decisions| Decisions::from_slice(&decisions)),
+                [a, b, c, d] => self.decide_few([a, b, c, d]).map(Decisions::from),
+                [a, b, c, d, e] => self.decide_few([a, b, c, d, e]).map(|decisions| Decisions::from_slice(&decisions)),
+                _ => return None,
+            };
+            match decided {
+                Ok(decisions) => return Some(decisions),
+                Err(Missed::NotSimple) => return None,
+                Err(Missed::Disturbed) => std::hint::spin_loop(),
+            }
+        }
+        None
+    }
+
     #[inline]
-    fn decide_few<const N: usize>(&self, charges: [&Charge<'_>; N]) -> Option<[Decision; N]> {
-        let key = charges[0].key;
-        let is_simple = |charge: &Charge<'_>| ptr::eq(charge.key, key) && !charge.is_held() && charge.limit.packs();
-        if !charges.into_iter().all(is_simple) {
-            return None;
+    fn decide_few<const N: usize>(&self, charges: [&Charge<'_>; N]) -> Result<[Decision; N], Missed> {
+        // Several limits of one client usually come with one and the same key, and so lie in one shard.
+        if charges.into_iter().all(|charge| ptr::eq(charge.key, charges[0].key)) {
+            self.decide_in_shards::<N, 1>(charges)
+        } else {
+            self.decide_in_shards::<N, N>(charges)
         }
-        let hash = self.fingerprints.hash(key);
-        let of = charges.map(|charge| hash.under(charge.rule));
+    }
+
+    /// Decides charges whose keys lie in up to so many shards: those of the first charges.
+    #[inline]
+    fn decide_in_shards<const N: usize, const SHARDS: usize>(
+        &self,
+        charges: [&Charge<'_>; N],
+    ) -> Result<[Decision; N], Missed> {
+        if !charges.into_iter().all(|charge| !charge.is_held() && charge.limit.packs()) {
+            return Err(Missed::NotSimple);
+        }
+        let hashes: [KeyHash; SHARDS] = array::from_fn(|index| self.fingerprints.hash(charges[index].key));
+        let of: [Fingerprint; N] = array::from_fn(|index| hashes[index.min(SHARDS - 1)].under(charges[index].rule));
         if (1..N).any(|index| of[..index].contains(&of[index])) {
-            return None;
+            return Err(Missed::NotSimple);
         }
-        // The clock is read while the key is on its way from memory.
+        // The clock is read while the keys are on their way from memory.
         let glances = of.map(|of| self.glance(of));
         let now = self.clock.now();
-        let version = glances[0].version();
-        let find = |index: usize| glances[index].find_packed(of[index], charges[index].limit);
+        // All versions before any state, and asked about after all of them: so there was a moment that had them all.
+        let versions: [Version; SHARDS] = array::from_fn(|index| glances[index].version());
+        let find = |index: usize| glances[index].find_packed(of[index], charges[index].limit).ok_or(Missed::NotSimple);
         let mut slots = [find(0)?; N];
         for (index, slot) in slots.iter_mut().enumerate().skip(1) {
             *slot = find(index)?;
         }
         let before = slots.map(Slot::cell);
-        if !glances[0].is_still(version) {
-            return None;
+        if !(0..SHARDS).all(|index| glances[index].is_still(versions[index])) {
+            return Err(Missed::Disturbed);
         }
         let mut cells = before;
         let mut decide = |index: usize, cost| charges[index].limit.decide_packed(&mut cells[index], cost, now);
@@ -182,62 +208,27 @@ impl<C: Clock> MemoryStore<C> {
                 *decision = charges[index].limit.decide_packed(&mut cells[index], 0, now);
             }
         }
-        if cells != before {
-            let mut shard = glances[0].lock_at(version)?;
-            for (slot, cell) in slots.into_iter().zip(cells) {
-                slot.change_cell(cell);
-            }
-            shard.count_writes(N, now);
+        if cells == before {
+            return Ok(decisions);
         }
-        Some(decisions)
-    }
-
-    /// Decides charges that hold nothing, to known keys with small states: the usual request. Says whether they are like
-    /// that.
-    fn decide_known(&self, charges: &[Charge<'_>], places: &[Place], decisions: &mut Decisions) -> bool {
-        let mut drafts: SmallVec<[Draft<'_>; 4]> = SmallVec::new();
-        for (charge, place) in charges.iter().zip(places) {
-            let met = drafts.iter().any(|draft| draft.of == place.of);
-            if met || charge.is_held() || !charge.limit.packs() {
-                return false;
-            }
-            // Only to have it on its way; it is looked at under the lock.
-            self.glance(place.of);
-            drafts.push(Draft { of: place.of, found: None });
-        }
-        let now = self.clock.now();
-        let mut locked = self.lock_all(places);
-        let mut all_allowed = true;
-        for (draft, charge) in drafts.iter_mut().zip(charges) {
-            let shard = locked.shard(self.shard_number(draft.of));
-            let Some(slot) = shard.find_packed(draft.of, charge.limit) else {
-                decisions.clear();
-                return false;
-            };
-            let mut cell = slot.cell();
-            let decision = charge.limit.decide_packed(&mut cell, charge.cost, now);
-            all_allowed &= decision.is_allowed();
-            decisions.push(decision);
-            draft.found = Some((slot, cell));
-        }
-        if !all_allowed {
-            for ((draft, charge), decision) in drafts.iter_mut().zip(charges).zip(decisions.iter_mut()) {
-                if let Some((slot, cell)) = &mut draft.found
-                    && decision.is_allowed()
-                {
-                    *cell = slot.cell();
-                    *decision = charge.limit.decide_packed(cell, 0, now);
-                }
+        // Nobody waits for a lock here, so their order does not matter.
+        let mut shards: [Option<Shard<'_>>; SHARDS] = [const { None }; SHARDS];
+        for index in 0..SHARDS {
+            if !glances[..index].iter().any(|earlier| earlier.is_of_shard(glances[index])) {
+                shards[index] = Some(glances[index].lock_at(versions[index]).ok_or(Missed::Disturbed)?);
             }
         }
-        // A sweep moves entries, so it comes after all of them are written.
-        for (slot, cell) in drafts.iter().filter_map(|draft| draft.found) {
+        for (slot, cell) in slots.into_iter().zip(cells) {
             slot.change_cell(cell);
         }
-        for draft in &drafts {
-            locked.shard(self.shard_number(draft.of)).count_writes(1, now);
+        // A sweep moves entries, so it comes after all of them are written.
+        for (shard, glance) in shards.iter_mut().zip(glances) {
+            if let Some(shard) = shard {
+                let writes = glances.iter().filter(|other| other.is_of_shard(glance)).count();
+                shard.count_writes(writes, now);
+            }
         }
-        true
+        Ok(decisions)
     }
 
     fn lock_all(&self, places: &[Place]) -> Locked<'_> {

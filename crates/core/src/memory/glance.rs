@@ -4,6 +4,8 @@
 //! the lock only to write, provided that nobody has taken it meanwhile. A denial writes nothing, so a client that hammers
 //! at a limit it has reached keeps no lock from anyone.
 
+use std::ptr;
+
 use super::fingerprint::Fingerprint;
 use super::ground::{Near, Slot, Slots};
 use super::lock::Version;
@@ -34,6 +36,12 @@ impl<'a> Glance<'a> {
             near.fetch();
         }
         Glance { head, slots, places: table.places(), near }
+    }
+
+    /// Whether both are of one shard.
+    #[inline]
+    pub(super) fn is_of_shard(self, other: Glance<'_>) -> bool {
+        ptr::eq(self.head, other.head)
     }
 
     /// The version of the shard that is read from now on.

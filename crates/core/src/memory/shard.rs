@@ -180,12 +180,6 @@ impl<'a> Shard<'a> {
         }
     }
 
-    /// The slot of a key whose state is packed and was written under a limit of this shape.
-    pub(super) fn find_packed(&self, of: Fingerprint, limit: &Limit) -> Option<Slot<'a>> {
-        let slot = self.find(of)?;
-        slot.is_packed_under(limit).then_some(slot)
-    }
-
     /// Decides a charge of `cost` by itself.
     pub(super) fn decide(&mut self, of: Fingerprint, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
         self.edit(of, limit, now, |state| {
