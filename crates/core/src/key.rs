@@ -4,8 +4,6 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 /// Whom a request is charged to: an address, an account, or several such parts together.
 ///
 /// A key of one part borrows it. Several parts are kept with their lengths, so that `("a:b", "c")` and `("a", "b:c")` are
@@ -21,24 +19,32 @@ use smallvec::SmallVec;
 #[derive(Clone)]
 pub struct Key<'a>(Parts<'a>);
 
+/// Several parts stand each behind its length, seven bits a byte, the last byte below 128.
 #[derive(Clone)]
 enum Parts<'a> {
     One(&'a [u8]),
-    /// Each part behind its length, seven bits a byte, the last byte below 128.
-    Many(SmallVec<[u8; 62]>),
+    /// So few bytes that copying them is all there is to do.
+    Few {
+        bytes: [u8; FEW],
+        length: u8,
+    },
+    Many(Arc<[u8]>),
 }
+
+/// What fits beside the rest into 64 bytes.
+const FEW: usize = 62;
 
 impl Key<'static> {
     /// The key that all requests share.
-    pub const GLOBAL: Key<'static> = Key(Parts::Many(SmallVec::new_const()));
+    pub const GLOBAL: Key<'static> = Key(Parts::Few { bytes: [0; FEW], length: 0 });
 
     /// The key made of these parts, in this order.
     pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key<'static> {
-        let mut bytes = SmallVec::new();
+        let mut written = Written { few: [0; FEW], length: 0, many: Vec::new() };
         for part in parts {
-            push(&mut bytes, part.as_ref());
+            written.push_part(part.as_ref());
         }
-        Key(Parts::Many(bytes))
+        written.into_key()
     }
 }
 
@@ -47,6 +53,7 @@ impl Key<'_> {
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let (mut one, mut rest) = match &self.0 {
             Parts::One(part) => (Some(*part), &[][..]),
+            Parts::Few { bytes, length } => (None, &bytes[..usize::from(*length)]),
             Parts::Many(bytes) => (None, &bytes[..]),
         };
         std::iter::from_fn(move || {
@@ -66,7 +73,7 @@ impl Key<'_> {
     pub(crate) fn only_part(&self) -> Option<&[u8]> {
         match &self.0 {
             Parts::One(part) => Some(part),
-            Parts::Many(_) => None,
+            Parts::Few { .. } | Parts::Many(_) => None,
         }
     }
 
@@ -75,20 +82,56 @@ impl Key<'_> {
     pub fn into_owned(self) -> Key<'static> {
         match self.0 {
             Parts::One(part) => Key::of([part]),
+            Parts::Few { bytes, length } => Key(Parts::Few { bytes, length }),
             Parts::Many(bytes) => Key(Parts::Many(bytes)),
         }
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
-fn push(bytes: &mut SmallVec<[u8; 62]>, part: &[u8]) {
-    let mut length = part.len();
-    while length >= 0x80 {
-        bytes.push((length & 0x7f) as u8 | 0x80);
-        length >>= 7;
+/// A key of several parts in the making.
+struct Written {
+    few: [u8; FEW],
+    length: usize,
+    /// All of it, once it is too much for `few`.
+    many: Vec<u8>,
+}
+
+impl Written {
+    #[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
+    fn push_part(&mut self, part: &[u8]) {
+        let mut length = part.len();
+        while length >= 0x80 {
+            self.push(&[(length & 0x7f) as u8 | 0x80]);
+            length >>= 7;
+        }
+        self.push(&[length as u8]);
+        self.push(part);
     }
-    bytes.push(length as u8);
-    bytes.extend_from_slice(part);
+
+    fn push(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        match self.few.get_mut(self.length..end) {
+            Some(room) if self.many.is_empty() => {
+                room.copy_from_slice(bytes);
+                self.length = end;
+            }
+            _ => {
+                if self.many.is_empty() {
+                    self.many.extend_from_slice(&self.few[..self.length]);
+                }
+                self.many.extend_from_slice(bytes);
+            }
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "it is at most `FEW`")]
+    fn into_key(self) -> Key<'static> {
+        Key(if self.many.is_empty() {
+            Parts::Few { bytes: self.few, length: self.length as u8 }
+        } else {
+            Parts::Many(self.many.into())
+        })
+    }
 }
 
 impl<'a> From<&'a str> for Key<'a> {
@@ -113,8 +156,7 @@ impl PartialEq for Key<'_> {
     fn eq(&self, other: &Key<'_>) -> bool {
         match (&self.0, &other.0) {
             (Parts::One(one), Parts::One(other)) => one == other,
-            (Parts::Many(one), Parts::Many(other)) => one == other,
-            (Parts::One(_), Parts::Many(_)) | (Parts::Many(_), Parts::One(_)) => self.parts().eq(other.parts()),
+            _ => self.parts().eq(other.parts()),
         }
     }
 }
@@ -218,6 +260,10 @@ mod tests {
             &["", ""],
             &["a"],
             &["a", "", "b"],
+            &[&"x".repeat(61)],
+            &[&"x".repeat(62)],
+            &[&"x".repeat(30), &"y".repeat(30)],
+            &[&"x".repeat(30), &"y".repeat(31), "z"],
             &[&"x".repeat(127), &"y".repeat(128), &"z".repeat(70_000)],
         ] {
             let key = Key::of(parts);

@@ -188,11 +188,12 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
 
 /// The host of an authority. The colons inside brackets are no port's.
 fn without_port(authority: &str) -> &str {
-    let host = authority.trim();
-    match host.rsplit_once(':') {
-        Some((before, port)) if !port.ends_with(']') && (!before.contains(':') || before.ends_with(']')) => before,
-        _ => host,
-    }
+    let host = authority.trim_ascii();
+    // Byte by byte, which for so short a text is quicker than searching it.
+    let Some(colon) = host.bytes().rposition(|byte| byte == b':') else { return host };
+    let (before, port) = (&host[..colon], &host[colon + 1..]);
+    let is_port = !port.ends_with(']') && (before.ends_with(']') || !before.bytes().any(|byte| byte == b':'));
+    if is_port { before } else { host }
 }
 
 impl Facts for HttpFacts<'_> {

@@ -6,7 +6,6 @@ use std::fmt::Write;
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use smallvec::SmallVec;
 use tidegate_core::rules::Mode;
 use tidegate_core::{Micros, Ruled, Timestamp};
 
@@ -87,7 +86,7 @@ impl Audience {
     }
 }
 
-/// The headers there are.
+/// The headers that are written anew for each response, in the order in which that is done.
 #[derive(Clone, Copy, Debug)]
 enum Name {
     RetryAfter,
@@ -96,7 +95,6 @@ enum Name {
     Reset,
     ResetAfter,
     Bucket,
-    Policy,
     RateLimit,
 }
 
@@ -110,6 +108,9 @@ const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 impl Name {
+    const ALL: [Name; 7] =
+        [Name::RetryAfter, Name::Limit, Name::Remaining, Name::Reset, Name::ResetAfter, Name::Bucket, Name::RateLimit];
+
     const fn header(self) -> HeaderName {
         match self {
             Name::RetryAfter => RETRY_AFTER,
@@ -118,7 +119,6 @@ impl Name {
             Name::Reset => RESET,
             Name::ResetAfter => RESET_AFTER,
             Name::Bucket => BUCKET,
-            Name::Policy => POLICY,
             Name::RateLimit => RATE_LIMIT,
         }
     }
@@ -140,8 +140,10 @@ impl Reply<'_> {
         if self.shows_headers() {
             self.conventional(&mut values);
             if self.style.ietf {
-                values.list(Name::Policy, self.limits(), |text, written, _| text.push_str(&written.policy));
-                values.list(Name::RateLimit, self.limits(), standing);
+                Written::with(self.limits(), |written| {
+                    values.policy = written.policy();
+                    values.write(Name::RateLimit, |text| standing(text, self.limits(), written));
+                });
             }
         }
         values
@@ -152,7 +154,7 @@ impl Reply<'_> {
     }
 
     /// The limits that count.
-    fn limits(&self) -> impl Iterator<Item = &Ruled> {
+    fn limits(&self) -> impl Iterator<Item = &Ruled> + Clone {
         self.ruling.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce)
     }
 
@@ -183,13 +185,19 @@ impl Reply<'_> {
     }
 }
 
-/// `"burst";r=12;t=2`
-fn standing(text: &mut String, written: &Written, ruled: &Ruled) {
-    text.push_str(&written.name);
-    text.push_str(";r=");
-    put_number(text, ruled.decision.remaining.min(LARGEST));
-    text.push_str(";t=");
-    put_number(text, ruled.decision.reset_after.as_secs_ceil().min(LARGEST));
+/// `"burst";r=12;t=2, "daily";r=900;t=70000`
+fn standing<'r>(text: &mut String, limits: impl Iterator<Item = &'r Ruled>, written: &Written) {
+    let start = text.len();
+    for (ruled, name) in limits.zip(written.names()) {
+        if text.len() > start {
+            text.push_str(", ");
+        }
+        text.push_str(name);
+        text.push_str(";r=");
+        put_number(text, ruled.decision.remaining.min(LARGEST));
+        text.push_str(";t=");
+        put_number(text, ruled.decision.reset_after.as_secs_ceil().min(LARGEST));
+    }
 }
 
 /// Structured fields hold numbers of up to 15 digits. Larger ones are as good as the largest.
@@ -206,34 +214,33 @@ pub(crate) fn printable(name: &str) -> Cow<'_, str> {
 }
 
 /// Headers that tell how a request stands, written and not yet in a response.
-///
-/// Their values lie one after the other in one buffer, which all of them share in the end.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyHeaders {
+    /// Many responses share one.
+    policy: Option<HeaderValue>,
+    /// The values of the others, one after the other. In the end all of them share it.
     text: String,
-    /// Each header, with where its value ends.
-    ends: SmallVec<[(Name, u32); 8]>,
+    /// Where the value of each ends, in the order of [`Name`]; 0 if it is not there.
+    ends: [u32; Name::ALL.len()],
 }
 
 impl ReplyHeaders {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.ends.len()
+        usize::from(self.policy.is_some()) + self.ends.iter().filter(|end| **end > 0).count()
     }
 
     /// Puts them into `headers`, in place of what is there under the same names.
     pub fn insert_into(self, headers: &mut HeaderMap) {
-        if self.ends.is_empty() {
-            return;
-        }
+        let number = self.len();
         // So that the map grows once, if it has to. A response may have so many headers already that there is no room for
         // more: it goes without.
-        if headers.try_reserve(self.ends.len()).is_err() {
+        if number == 0 || headers.try_reserve(number).is_err() {
             return;
         }
         let text = Bytes::from(self.text);
         let mut start = 0;
-        for (name, end) in self.ends {
+        for (name, end) in Name::ALL.into_iter().zip(self.ends).filter(|(_, end)| *end > 0) {
             let end = end as usize;
             // Digits and printable characters always make a value.
             if let Ok(value) = HeaderValue::from_maybe_shared(text.slice(start..end)) {
@@ -241,9 +248,13 @@ impl ReplyHeaders {
             }
             start = end;
         }
+        if let Some(policy) = self.policy {
+            let _ = headers.try_insert(POLICY, policy);
+        }
     }
 
-    /// Keeps what `write` adds to the buffer as a header's value, if it adds anything.
+    /// Keeps what `write` adds to the buffer as a header's value, if it adds anything. To be called in the order of the
+    /// names.
     fn write(&mut self, name: Name, write: impl FnOnce(&mut String)) {
         if self.text.capacity() == 0 {
             self.text.reserve(256);
@@ -251,30 +262,12 @@ impl ReplyHeaders {
         let start = self.text.len();
         write(&mut self.text);
         match u32::try_from(self.text.len()) {
-            Ok(end) if self.text.len() > start => self.ends.push((name, end)),
+            Ok(end) if self.text.len() > start => self.ends[name as usize] = end,
             _ => self.text.truncate(start),
         }
     }
 
     fn number(&mut self, name: Name, number: u64) {
         self.write(name, |text| put_number(text, number));
-    }
-
-    /// A structured list with an entry for each limit; nothing if there are none.
-    fn list<'r>(
-        &mut self,
-        name: Name,
-        limits: impl Iterator<Item = &'r Ruled>,
-        entry: impl Fn(&mut String, &Written, &Ruled),
-    ) {
-        self.write(name, |text| {
-            let start = text.len();
-            for ruled in limits {
-                if text.len() > start {
-                    text.push_str(", ");
-                }
-                Written::with(ruled, |written| entry(text, written, ruled));
-            }
-        });
     }
 }

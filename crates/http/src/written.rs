@@ -1,24 +1,33 @@
 //! How limits are written in the IETF's headers, remembered from one response to the next.
 //!
-//! The name and the policy of a limit are the same on every response, and writing them as structured fields costs more than
-//! deciding by them.
+//! The names and policies of the limits that govern a request are the same on every response to its like, and writing them as
+//! structured fields costs more than deciding by them.
 
 use std::cell::RefCell;
 
+use bytes::Bytes;
+use http::HeaderValue;
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
 use tidegate_core::{Micros, Ruled};
 
 use crate::headers::printable;
 
-/// One limit, as it is written.
+/// The limits of one response, as they are written.
 #[derive(Default)]
 pub(crate) struct Written {
-    of: Option<(u128, u64, Option<Micros>)>,
-    /// `"burst"`
-    pub(crate) name: String,
-    /// `"burst";q=50;w=3`
-    pub(crate) policy: String,
+    limits: Vec<Limit>,
+    /// `"burst";q=50;w=3, "daily";q=1000;w=86400`
+    policy: Option<HeaderValue>,
 }
+
+struct Limit {
+    of: Of,
+    /// `"burst"`
+    name: String,
+}
+
+/// What a limit is known by, here: its id, how much it admits, and in which time.
+type Of = (u128, u64, Option<Micros>);
 
 const QUOTA: &KeyRef = key_ref("q");
 const WINDOW: &KeyRef = key_ref("w");
@@ -33,35 +42,56 @@ thread_local! {
 }
 
 impl Written {
-    /// Shows `look` how a limit is written.
-    pub(crate) fn with<R>(ruled: &Ruled, look: impl FnOnce(&Written) -> R) -> R {
+    /// Shows `look` how these limits are written.
+    pub(crate) fn with<'r, R>(limits: impl Iterator<Item = &'r Ruled> + Clone, look: impl FnOnce(&Written) -> R) -> R {
         PLACE.with_borrow_mut(|places| {
             if places.is_empty() {
                 places.resize_with(PLACES, Written::default);
             }
-            let hash = ruled.id.stable_hash();
-            let of = (hash, ruled.decision.limit, ruled.window);
-            let written = &mut places[hash as usize % PLACES];
-            if written.of != Some(of) {
-                *written = Written { of: Some(of), ..Written::new(ruled) };
+            let mix = |sum: usize, ruled: &Ruled| sum.rotate_left(7) ^ ruled.id.stable_hash() as usize;
+            let written = &mut places[limits.clone().fold(0, mix) % PLACES];
+            if !limits.clone().map(of).eq(written.limits.iter().map(|limit| limit.of)) {
+                *written = Written::new(limits);
             }
             look(written)
         })
     }
 
-    fn new(ruled: &Ruled) -> Written {
-        let printable = printable(ruled.id.as_str());
-        let Ok(name) = StringRef::from_str(&printable) else { return Written::default() };
+    fn new<'r>(limits: impl Iterator<Item = &'r Ruled>) -> Written {
         let mut written = Written::default();
-        let _ = ListSerializer::with_buffer(&mut written.name).bare_item(name);
-        let mut list = ListSerializer::with_buffer(&mut written.policy);
-        let policy = list.bare_item(name).parameter(QUOTA, integer(ruled.decision.limit));
-        match ruled.window {
-            Some(window) => policy.parameter(WINDOW, integer(window.as_secs_ceil().max(1))),
-            None => policy.parameter(UNIT, CONCURRENT),
-        };
+        let mut policies = String::new();
+        let mut list = ListSerializer::with_buffer(&mut policies);
+        for ruled in limits {
+            let printable = printable(ruled.id.as_str());
+            let mut limit = Limit { of: of(ruled), name: String::new() };
+            // Printable characters are what such a string may hold.
+            if let Ok(name) = StringRef::from_str(&printable) {
+                let _ = ListSerializer::with_buffer(&mut limit.name).bare_item(name);
+                let policy = list.bare_item(name).parameter(QUOTA, integer(ruled.decision.limit));
+                match ruled.window {
+                    Some(window) => policy.parameter(WINDOW, integer(window.as_secs_ceil().max(1))),
+                    None => policy.parameter(UNIT, CONCURRENT),
+                };
+            }
+            written.limits.push(limit);
+        }
+        written.policy = HeaderValue::from_maybe_shared(Bytes::from(policies)).ok().filter(|policy| !policy.is_empty());
         written
     }
+
+    /// The policies of all of them; `None` if there are none.
+    pub(crate) fn policy(&self) -> Option<HeaderValue> {
+        self.policy.clone()
+    }
+
+    /// Their names, each in quotation marks.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.limits.iter().map(|limit| limit.name.as_str())
+    }
+}
+
+fn of(ruled: &Ruled) -> Of {
+    (ruled.id.stable_hash(), ruled.decision.limit, ruled.window)
 }
 
 /// Structured fields hold numbers of up to 15 digits. Larger ones are as good as the largest.

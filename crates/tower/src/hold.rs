@@ -11,10 +11,13 @@ use tokio::task::AbortHandle;
 use crate::aside::Aside;
 use crate::cost::Costs;
 
+/// What admissions are known by.
+pub(crate) type Receipts = SmallVec<[Receipt; 1]>;
+
 /// Slots, reserved costs and a place in a queue. Dropping it gives them back, as far as the request has come.
 pub(crate) struct Hold<S: Store + 'static, C: Clock + 'static> {
     limiter: Arc<Limiter<S, C>>,
-    receipts: SmallVec<[Receipt; 1]>,
+    receipts: Receipts,
     has_begun: AtomicBool,
     end: OnceLock<End>,
     aside: Aside,
@@ -43,19 +46,12 @@ enum Stage<'a> {
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
-    /// Holds what these receipts are for; `None` if that is nothing. Costs are reserved for `reserve` at least, if any are.
-    pub(crate) fn of(
-        limiter: &Arc<Limiter<S, C>>,
-        receipts: SmallVec<[Receipt; 1]>,
-        reserve: Option<Micros>,
-    ) -> Option<Arc<Hold<S, C>>> {
-        if receipts.is_empty() {
-            return None;
-        }
+    /// Holds what these receipts are for. Costs are reserved for `reserve` at least, if any are.
+    pub(crate) fn of(limiter: &Arc<Limiter<S, C>>, receipts: Receipts, reserve: Option<Micros>) -> Arc<Hold<S, C>> {
         let aside = Aside::here();
         let keeper = aside.runtime().and_then(|runtime| keeper(runtime, limiter, &receipts, reserve));
         let (has_begun, end) = (AtomicBool::new(false), OnceLock::new());
-        Some(Arc::new(Hold { limiter: Arc::clone(limiter), receipts, has_begun, end, aside, keeper }))
+        Arc::new(Hold { limiter: Arc::clone(limiter), receipts, has_begun, end, aside, keeper })
     }
 
     /// The request leaves the queue and goes to the service. `None` if there is nothing more to give back.
@@ -150,7 +146,7 @@ fn keeper<S: Store + 'static, C: Clock + 'static>(
         _ => None,
     });
     let every = Micros::new(leases.chain(reserve).min()?.get() / 3);
-    let (limiter, receipts): (_, SmallVec<[Receipt; 1]>) = (Arc::clone(limiter), receipts.into());
+    let (limiter, receipts): (_, Receipts) = (Arc::clone(limiter), receipts.into());
     let keeping = async move {
         loop {
             tokio::time::sleep(every.into()).await;

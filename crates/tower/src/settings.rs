@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response};
 use tidegate_core::rules::{FieldPath, Matched, Priority};
-use tidegate_core::{Clock, Facts, Limiter, Micros, Outcome, Ruling, Spent, Store, Timestamp};
+use tidegate_core::{Clock, Facts, Limiter, Micros, Outcome, Ruling, Spent, Store};
 use tidegate_http::{
     Asked, BodyFields, Caller, HeaderStyle, HttpFacts, Reply, ReplyHeaders, TrustedProxies, is_encoded, is_grpc,
 };
@@ -18,7 +18,7 @@ use tidegate_http::{
 use crate::aside::Aside;
 use crate::body::Holding;
 use crate::cost::{ActualCost, Costs};
-use crate::hold::Hold;
+use crate::hold::{Hold, Receipts};
 use crate::identify::Identify;
 use crate::meter::{Meter, Settled};
 use crate::peer;
@@ -70,18 +70,23 @@ pub(crate) enum Admission<S: Store + 'static, C: Clock + 'static> {
 /// What goes along with a request that was let in.
 pub(crate) struct Granted<S: Store + 'static, C: Clock + 'static> {
     pub(crate) delay: Micros,
-    hold: Option<Arc<Hold<S, C>>>,
+    held: Option<Box<Held<S, C>>>,
     /// How much it matters, and the header to say it in.
     priority: Option<(Priority, Option<HeaderName>)>,
     along: Along<S, C>,
+}
+
+/// What is held while the request is under way, and what it is settled by. In a box, because most requests hold nothing.
+struct Held<S: Store + 'static, C: Clock + 'static> {
+    hold: Arc<Hold<S, C>>,
+    settled: Settled,
+    cost_header: Option<HeaderName>,
 }
 
 /// What is needed when the service has answered.
 struct Along<S, C> {
     spent: Option<Returnable<S, C>>,
     headers: ReplyHeaders,
-    settled: Settled,
-    cost_header: Option<HeaderName>,
 }
 
 /// What was charged for good, and where to give it back.
@@ -92,17 +97,8 @@ struct Returnable<S, C> {
 
 /// A request that the service has, and what goes along with it.
 pub(crate) struct Served<S: Store + 'static, C: Clock + 'static> {
-    hold: Option<Arc<Hold<S, C>>>,
+    held: Option<Box<Held<S, C>>>,
     along: Along<S, C>,
-}
-
-/// What is noted of the rules that govern a request.
-#[derive(Default)]
-struct Noted {
-    spent: Option<Spent>,
-    settled: Settled,
-    reserve: Option<Micros>,
-    priority: Option<Priority>,
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
@@ -111,37 +107,39 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         let facts = self.facts(head);
         let random = if self.style.jitter.is_zero() { 0 } else { fastrand::u64(..) };
         let asked = Asked { at: self.limiter.clock().now(), caller: Caller::of(&facts), random };
-        let note = |matched: &Matched<'_, '_>, ruling: &Ruling| self.note(matched, ruling, asked.at);
         let asking = self.witness.as_ref().map_or(0, |witness| witness.asking());
-        let (mut ruling, noted) = self.limiter.check_noting(&facts, note).await;
-        if let Some(witness) = &self.witness {
-            witness.decided(&facts, &ruling, asking);
-        }
-        let hold = Hold::of(&self.limiter, std::mem::take(&mut ruling.receipts), noted.reserve);
-        match ruling.verdict.outcome {
-            Outcome::Allow { delay } if ruling.is_allowed() => {
-                let headers = Reply::new(&ruling, &self.style, asked).headers();
-                let cost_header = hold.as_ref().and(self.cost_header.clone());
-                let spent = noted.spent.map(|spent| Returnable { limiter: Arc::clone(&self.limiter), spent });
-                let along = Along { spent, headers, settled: noted.settled, cost_header };
-                let priority = noted.priority.or_else(|| self.priority_said(head));
-                let priority = priority.map(|priority| (priority, self.priority_header.clone()));
-                Admission::Granted(Granted { delay, hold, priority, along })
+        let then = |matched: &Matched<'_, '_>, ruling: &mut Ruling| {
+            if let Some(witness) = &self.witness {
+                witness.decided(&facts, ruling, asking);
             }
-            _ => Admission::Refused(self.refusal(head, &ruling, asked)),
-        }
+            self.admit(head, matched, ruling, asked)
+        };
+        self.limiter.check_then(&facts, then).await
     }
 
-    fn note(&self, matched: &Matched<'_, '_>, ruling: &Ruling, now: Timestamp) -> Noted {
-        let mut noted = Noted { priority: matched.priority(), ..Noted::default() };
+    fn admit(&self, head: &Parts, matched: &Matched<'_, '_>, ruling: &mut Ruling, asked: Asked) -> Admission<S, C> {
+        let held = self.hold(matched, std::mem::take(&mut ruling.receipts));
+        let delay = match ruling.verdict.outcome {
+            Outcome::Allow { delay } if ruling.is_allowed() => delay,
+            _ => return Admission::Refused(self.refusal(head, ruling, asked)),
+        };
+        let priority = matched.priority().or_else(|| self.priority_said(head));
+        let priority = priority.map(|priority| (priority, self.priority_header.clone()));
+        let mut along = Along { spent: None, headers: Reply::new(ruling, &self.style, asked).headers() };
         if self.gives_back_unserved {
-            noted.spent = Some(Spent::by(matched, ruling, now)).filter(|spent| !spent.is_empty());
+            let spent = Spent::by(matched, ruling, asked.at);
+            along.spent = (!spent.is_empty()).then(|| Returnable { limiter: Arc::clone(&self.limiter), spent });
         }
-        if !ruling.receipts.is_empty() {
-            noted.reserve = matched.shortest_reserve();
-            noted.settled = matched.settled().map(|(limit, settle)| (limit.clone(), Arc::clone(settle))).collect();
+        Admission::Granted(Granted { delay, held, priority, along })
+    }
+
+    fn hold(&self, matched: &Matched<'_, '_>, receipts: Receipts) -> Option<Box<Held<S, C>>> {
+        if receipts.is_empty() {
+            return None;
         }
-        noted
+        let hold = Hold::of(&self.limiter, receipts, matched.shortest_reserve());
+        let settled = matched.settled().map(|(limit, settle)| (limit.clone(), Arc::clone(settle))).collect();
+        Some(Box::new(Held { hold, settled, cost_header: self.cost_header.clone() }))
     }
 
     /// What the request says of itself, if anybody listens.
@@ -210,12 +208,12 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
 impl<S: Store + 'static, C: Clock + 'static> Granted<S, C> {
     /// The request leaves the queue and goes to the service.
     pub(crate) fn run<B>(self, request: &mut Request<B>) -> Served<S, C> {
-        let Granted { hold, along, priority, .. } = self;
-        let hold = hold.and_then(Hold::run);
-        if let Some(hold) = &hold
+        let Granted { held, along, priority, .. } = self;
+        let held = held.and_then(Held::run);
+        if let Some(held) = &held
             && upgrade::is_asked_for(request)
         {
-            UpgradeHold::leave(request.extensions_mut(), Arc::clone(hold) as _);
+            UpgradeHold::leave(request.extensions_mut(), Arc::clone(&held.hold) as _);
         }
         if let Some((priority, header)) = priority {
             request.extensions_mut().insert(priority);
@@ -223,25 +221,34 @@ impl<S: Store + 'static, C: Clock + 'static> Granted<S, C> {
                 request.headers_mut().insert(name, HeaderValue::from_static(priority.as_str()));
             }
         }
-        Served { hold, along }
+        Served { held, along }
+    }
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Held<S, C> {
+    /// As [`Hold::run`].
+    fn run(mut self: Box<Self>) -> Option<Box<Self>> {
+        self.hold = self.hold.run()?;
+        Some(self)
     }
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Served<S, C> {
     /// Tells the client how it stands, and hands over what is held until the body ends.
     pub(crate) fn respond<B>(self, response: &mut Response<B>) -> Holding {
-        let Along { spent, headers, settled, cost_header } = self.along;
+        let Along { spent, headers } = self.along;
         headers.insert_into(response.headers_mut());
         if response.extensions().get::<Unserved>().is_some() {
             if let Some(Returnable { limiter, spent }) = spent {
                 give_back(limiter, spent);
             }
-            if let Some(hold) = self.hold {
-                hold.leave_unserved();
+            if let Some(held) = self.held {
+                held.hold.leave_unserved();
             }
             return Holding::default();
         }
-        let Some(hold) = self.hold else { return Holding::default() };
+        let Some(held) = self.held else { return Holding::default() };
+        let Held { hold, settled, cost_header } = *held;
         let mut costs = Costs::said_by(response, cost_header.as_ref());
         let mut meter = None;
         if !settled.is_empty() {

@@ -178,32 +178,32 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.check_each(facts, |charge| charge).await
     }
 
-    /// As [`Limiter::check`], and what `note` makes of the rules that govern the request and of what was decided.
+    /// As [`Limiter::check`], for callers that want to know more than was decided: `then` gets the rules that govern the
+    /// request, and what they say.
     ///
     /// ```
     /// use tidegate_core::rules::RuleSet;
     /// use tidegate_core::{Limiter, MemoryStore, Request};
     ///
-    /// # async fn noting() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn check() -> Result<(), Box<dyn std::error::Error>> {
     /// let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, limit: 2/min }]")?;
     /// let limiter = Limiter::new(rules.rules, MemoryStore::new());
     /// let request = Request::new("GET", "/");
-    /// let (ruling, rules) = limiter.check_noting(&request, |matched, _| matched.rules.len()).await;
-    /// assert!(ruling.is_allowed());
-    /// assert_eq!(rules, 1);
+    /// let (is_allowed, rules) = limiter.check_then(&request, |matched, ruling| (ruling.is_allowed(), matched.rules.len())).await;
+    /// assert_eq!((is_allowed, rules), (true, 1));
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn check_noting<T>(
+    pub async fn check_then<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
-        note: impl FnOnce(&Matched<'_, '_>, &Ruling) -> T,
-    ) -> (Ruling, T) {
+        then: impl FnOnce(&Matched<'_, '_>, &mut Ruling) -> T,
+    ) -> T {
         let generation = self.rules.load();
         let matched = generation.rules.matching(facts);
-        let ruling = self.decide_each(&generation, &matched, |charge| charge).await;
-        let noted = note(&matched, &ruling);
-        (ruling, noted)
+        let mut ruling = Ruling::begin(&generation, &matched);
+        self.decide_each(&matched, &mut ruling, |charge| charge).await;
+        then(&matched, &mut ruling)
     }
 
     /// Decides a request by charges that are not quite those of its rules.
@@ -214,25 +214,29 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ) -> Ruling {
         let generation = self.rules.load();
         let matched = generation.rules.matching(facts);
-        self.decide_each(&generation, &matched, each).await
+        let mut ruling = Ruling::begin(&generation, &matched);
+        self.decide_each(&matched, &mut ruling, each).await;
+        ruling
     }
 
     /// Decides a request whose rules were found already, for callers that want to know whom they charge: `matched` is what
     /// the [rules](Limiter::rules) of `generation` say of it.
     pub async fn decide(&self, generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
-        self.decide_each(generation, matched, |charge| charge).await
+        let mut ruling = Ruling::begin(generation, matched);
+        self.decide_each(matched, &mut ruling, |charge| charge).await;
+        ruling
     }
 
+    /// Adds to a ruling that was just begun what the store says.
     async fn decide_each(
         &self,
-        generation: &Generation,
         matched: &Matched<'_, '_>,
+        ruling: &mut Ruling,
         each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
-    ) -> Ruling {
-        let mut ruling = Ruling::begin(generation, matched);
+    ) {
         let charges = charges(matched, ruling.refused.is_some(), each);
         if charges.is_empty() {
-            return ruling;
+            return;
         }
         let asked = match ruling.refused {
             None => self.store.decide(&charges).await,
@@ -249,9 +253,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
                 }
             }
             // In a box, so that requests which the store decides do not make room for those that it does not.
-            Err(error) => Box::pin(self.check_after(&error, matched, &charges, &mut ruling)).await,
+            Err(error) => Box::pin(self.check_after(&error, matched, &charges, ruling)).await,
         }
-        ruling
     }
 
     async fn look_at_shadows(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {

@@ -1,12 +1,12 @@
 //! Giving back what was charged for a request that never happened.
 
-use super::{Limiter, Ruling, charges};
+use super::{Limiter, Ruling, enforced, shadows};
 use crate::charge::Charge;
 use crate::clock::Clock;
 use crate::key::{Key, RuleId};
 use crate::limit::Limit;
 use crate::limiter::DecidedBy;
-use crate::rules::Matched;
+use crate::rules::{Matched, MatchedRule};
 use crate::store::{Adjustment, Store, StoreError};
 use crate::time::Timestamp;
 
@@ -28,15 +28,18 @@ struct Taken {
 }
 
 impl Spent {
-    /// What a request took that was decided at `now`, from within [`Limiter::check_noting`]. What was decided without the store is not in it: `allow` counts
-    /// nothing, and what this process admits by its own share it tells the store of as admitted.
+    /// What a request took that was decided at `now`, from within [`Limiter::check_then`].
+    ///
+    /// What was decided without the store is not in it: `allow` counts nothing, and what this process admits by its own share
+    /// it tells the store of as admitted.
     #[must_use]
     pub fn by(matched: &Matched<'_, '_>, ruling: &Ruling, now: Timestamp) -> Spent {
         if !ruling.is_allowed() {
             return Spent::default();
         }
         let mut spent = Vec::with_capacity(ruling.ruled.len());
-        for (charge, ruled) in charges(matched, false, |charge| charge).iter().zip(&ruling.ruled) {
+        let charges = enforced(matched).chain(shadows(matched)).flat_map(MatchedRule::charges);
+        for (charge, ruled) in charges.zip(&ruling.ruled) {
             let is_final = charge.cost > 0 && !charge.is_held();
             if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
                 spent.push(Taken {
@@ -69,8 +72,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// let limiter = Limiter::new(rules.rules, MemoryStore::new());
     /// let request = Request::new("GET", "/").user("alice");
     /// let now = limiter.clock().now();
-    /// let (ruling, spent) = limiter.check_noting(&request, |matched, ruling| Spent::by(matched, ruling, now)).await;
-    /// assert_eq!(ruling.ruled[0].decision.remaining, 1);
+    /// let spent = limiter.check_then(&request, |matched, ruling| Spent::by(matched, ruling, now)).await;
+    /// assert_eq!(limiter.peek(&request).await.ruled[0].decision.remaining, 1);
     /// limiter.refund(spent).await?;
     /// assert_eq!(limiter.peek(&request).await.ruled[0].decision.remaining, 2);
     /// # Ok(())

@@ -264,8 +264,8 @@ fn whoever_changes_a_shard_spoils_what_was_read_of_it_without_the_lock() {
 /// its keys or to none.
 #[test]
 fn parallel_requests_over_keys_in_several_shards_charge_all_or_none() {
-    const CLIENTS: u64 = 4;
-    const REQUESTS: u64 = 60_000;
+    const CLIENTS: u8 = 4;
+    const REQUESTS: u32 = 60_000;
     let store = InMemory::new().store;
     let [few, most, all] = ["1/h burst 40000", "gcra 1/h burst 130000", "fixed 150000/year"]
         .map(|limit| (RuleId::new(limit), limit.parse::<Limit>().unwrap()));
@@ -273,14 +273,14 @@ fn parallel_requests_over_keys_in_several_shards_charge_all_or_none() {
     let spent = |(rule, limit): &(RuleId, Limit), key: &Key<'_>| {
         limit.capacity() - store.peek(&[Charge::new(rule, key, limit).cost(0)])[0].remaining
     };
-    let ask = |client: u64| {
-        let client = Key::of([client.to_le_bytes()]);
+    let ask = |client: u8| {
+        let client = Key::of([[client]]);
         let charges = [(&few, &client), (&most, &host), (&all, &everyone)];
         let charges = charges.map(|((rule, limit), key)| Charge::new(rule, key, limit));
-        let ask = |_: &u64| store.decide(&charges).unwrap().is_allowed();
+        let ask = |_: &u32| store.decide(&charges).unwrap().is_allowed();
         (0..REQUESTS).filter(ask).count() as u64
     };
-    let barrier = std::sync::Barrier::new(CLIENTS as usize);
+    let barrier = std::sync::Barrier::new(usize::from(CLIENTS));
     let admitted: Vec<u64> = std::thread::scope(|scope| {
         let asking = (0..CLIENTS).map(|client| {
             let (ask, barrier) = (&ask, &barrier);
@@ -294,6 +294,6 @@ fn parallel_requests_over_keys_in_several_shards_charge_all_or_none() {
     assert_eq!(admitted.iter().sum::<u64>(), 130_000);
     assert_eq!((spent(&most, &host), spent(&all, &everyone)), (130_000, 130_000));
     for (client, &admitted) in (0..CLIENTS).zip(&admitted) {
-        assert_eq!(spent(&few, &Key::of([client.to_le_bytes()])), admitted);
+        assert_eq!(spent(&few, &Key::of([[client]])), admitted);
     }
 }
