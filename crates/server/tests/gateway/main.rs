@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod budgets;
+mod downgrade;
 mod forwarding;
 mod grpc;
 mod heads;
