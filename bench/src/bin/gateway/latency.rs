@@ -11,14 +11,14 @@ use tidegate_bench::report::{Report, Row};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::servers::{Running, THREE_RULES};
+use crate::servers::{Headers, Running, THREE_RULES};
 
 const CONNECTIONS: usize = 20;
 const A_SECOND: u32 = 1_000;
 
 pub fn measure(report: &mut Report) {
     let upstream = Running::upstream_on(0);
-    let ours = Running::ours(upstream.address, THREE_RULES);
+    let ours = Running::ours(upstream.address, THREE_RULES, Headers::Usual);
     let nginx = Running::nginx_proxy(upstream.address, "", "");
     let times = |server: SocketAddr| {
         std::thread::spawn(move || {

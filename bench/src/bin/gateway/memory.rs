@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tidegate_bench::report::{Report, Row};
 
-use crate::servers::{NONE, Running};
+use crate::servers::{Headers, NONE, Running};
 
 const CLIENTS: usize = 10_000;
 
@@ -16,7 +16,7 @@ pub fn measure(report: &mut Report) {
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).expect("files for so many clients");
     let upstream = Running::upstream();
-    let ours = of(&Running::ours(upstream.address, NONE));
+    let ours = of(&Running::ours(upstream.address, NONE, Headers::Usual));
     let nginx = of(&Running::nginx_proxy(upstream.address, "", ""));
     let row = Row::smaller_is_better("memory of a connection", ours, "nginx", nginx, "bytes");
     report.section("10 000 slow clients", vec![row]);

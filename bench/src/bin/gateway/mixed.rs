@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::servers::{Running, pinned};
+use crate::servers::{Headers, Running, pinned};
 
 const RULES: &str = "
 rules:
@@ -39,7 +39,7 @@ end
 
 pub fn run(minutes: u64) {
     let upstream = Running::upstream();
-    let gateway = Running::ours(upstream.address, RULES);
+    let gateway = Running::ours(upstream.address, RULES, Headers::Usual);
     let script = std::env::temp_dir().join(format!("tidegate-mixed-{}.lua", std::process::id()));
     std::fs::write(&script, SCRIPT).expect("a file");
     let until = Instant::now() + Duration::from_secs(60 * minutes);

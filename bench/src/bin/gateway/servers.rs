@@ -23,6 +23,24 @@ rules:
 pub const FEW: &str = "rules: [{ id: few, key: address, limit: 1/h burst 1 }]";
 pub const NONE: &str = "rules: []";
 
+/// What ours tells those whose requests it forwards.
+#[derive(Clone, Copy)]
+pub enum Headers {
+    /// What it tells unless it is told otherwise.
+    Usual,
+    /// Nothing, as nginx.
+    None,
+}
+
+impl Headers {
+    const fn name(self) -> &'static str {
+        match self {
+            Headers::Usual => "usual-headers",
+            Headers::None => "no-headers",
+        }
+    }
+}
+
 /// Whether this process was started to serve.
 pub fn is_asked_for() -> bool {
     std::env::args().nth(1).as_deref() == Some(ASKED)
@@ -31,7 +49,10 @@ pub fn is_asked_for() -> bool {
 /// Serves until it is killed: the whole server, with a worker for each core that it may use, here one.
 pub fn serve() {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
-    let [upstream, rules] = &arguments[..] else { panic!("an upstream and a rules file") };
+    let [upstream, rules, headers] = &arguments[..] else {
+        panic!("an upstream, a rules file and a choice of headers")
+    };
+    let (x_ratelimit, ietf) = if headers == Headers::None.name() { ("off", "false") } else { ("delta", "true") };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let any = "127.0.0.1:0".to_owned();
@@ -41,6 +62,8 @@ pub fn serve() {
             ("gateway.upstream", upstream.clone()),
             ("gateway.connections", "100000".to_owned()),
             ("limits.header_time", "1h".to_owned()),
+            ("headers.x_ratelimit", x_ratelimit.to_owned()),
+            ("headers.ietf", ietf.to_owned()),
             ("api.listen", any.clone()),
             ("rls.listen", "off".to_owned()),
             ("resp.listen", "off".to_owned()),
@@ -66,11 +89,12 @@ pub struct Running {
 
 impl Running {
     /// Our gateway.
-    pub fn ours(upstream: SocketAddr, rules: &str) -> Running {
+    pub fn ours(upstream: SocketAddr, rules: &str, headers: Headers) -> Running {
         let files = Files::new(&[("rules.yaml", rules)]);
         let program = std::env::current_exe().expect("this program");
         let mut command = pinned(0, program);
-        command.args([ASKED, &format!("http://{upstream}")]).arg(files.0.join("rules.yaml")).stdout(Stdio::piped());
+        command.args([ASKED, &format!("http://{upstream}")]).arg(files.0.join("rules.yaml"));
+        command.arg(headers.name()).stdout(Stdio::piped());
         let mut process = command.spawn().expect("taskset is installed");
         let line = BufReader::new(process.stdout.take().expect("its output")).lines().next();
         let line = line.expect("a line").expect("text");

@@ -7,6 +7,9 @@ use crate::peers::{Gateway, NO_RULES, Upstream};
 /// Fields of a request, as a client that keeps to no rules writes them.
 type Fields<'f> = Vec<(&'f [u8], &'f [u8])>;
 
+/// The bytes of a frame of data, if there is one.
+type Data<'d> = Option<&'d [u8]>;
+
 const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// How a request ended.
@@ -31,7 +34,7 @@ impl Between {
     }
 
     /// What becomes of a request on a connection of its own, and the heads that the upstream saw.
-    fn sent(&self, fields: &Fields<'_>, body: Option<&[u8]>) -> (Ended, Vec<String>) {
+    fn sent(&self, fields: &Fields<'_>, body: Data<'_>) -> (Ended, Vec<String>) {
         let before = self.upstream.heads().len();
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         bytes.extend(frame(SETTINGS, 0, 0, &[]));
@@ -117,7 +120,7 @@ fn getting(name: &[u8], value: &'static [u8]) -> Fields<'static> {
 #[test]
 fn what_would_be_read_otherwise_in_http1_is_refused() {
     let between = Between::start();
-    let shapes: [(&str, Fields<'_>, Option<&[u8]>); 26] = [
+    let shapes: [(&str, Fields<'_>, Data<'_>); 26] = [
         ("chunks", posting(&[(b"transfer-encoding", b"chunked")]), Some(b"0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n")),
         ("chunks in capitals", posting(&[(b"Transfer-Encoding", b"chunked")]), Some(b"0\r\n\r\n")),
         ("chunks with a space", posting(&[(b"transfer-encoding ", b"chunked")]), Some(b"0\r\n\r\n")),
@@ -155,7 +158,7 @@ fn what_would_be_read_otherwise_in_http1_is_refused() {
 #[test]
 fn a_body_that_is_not_as_long_as_it_says_is_never_read_as_a_request() {
     let between = Between::start();
-    let shapes: [(&str, &[u8], Option<&[u8]>); 4] = [
+    let shapes: [(&str, &[u8], Data<'_>); 4] = [
         ("nothing was said to come", b"0", Some(SMUGGLED)),
         ("less was said to come", b"5", Some(b"helloGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")),
         ("more was said to come", b"50", Some(b"hello")),
@@ -172,7 +175,7 @@ fn a_body_that_is_not_as_long_as_it_says_is_never_read_as_a_request() {
 #[test]
 fn what_can_be_read_in_one_way_only_arrives() {
     let between = Between::start();
-    let shapes: [(Fields<'_>, Option<&[u8]>, &str, &str); 5] = [
+    let shapes: [(Fields<'_>, Data<'_>, &str, &str); 5] = [
         (posting(&[(b"content-length", b"5")]), Some(b"hello"), "content-length", "content-length: 5"),
         (posting(&[]), Some(SMUGGLED), "transfer-encoding", "transfer-encoding: chunked"),
         (posting(&[(b"te", b"trailers")]), Some(b"hello"), "te", "te: trailers"),
