@@ -82,33 +82,31 @@ impl Engine {
     /// Decides a request, and charges it if it may go ahead.
     pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
         let sample = self.metrics.begin();
-        let ruling = self.traces.span("tidegate.check", self.limiter.check(facts), Told::of).await;
-        self.counted(ruling, facts, sample)
+        let ruling = self.traces.span("tidegate.check", || self.limiter.check(facts), Told::of).await;
+        self.count(&ruling, facts, sample);
+        ruling
     }
 
     /// Decides a request, and takes what it costs for `ttl`, to be settled at what it really was.
     pub async fn reserve(&self, facts: &(impl Facts + Sync + ?Sized), ttl: Micros) -> Ruling {
         let sample = self.metrics.begin();
-        let ruling = self.traces.span("tidegate.reserve", self.limiter.reserve(facts, ttl), Told::of).await;
-        self.counted(ruling, facts, sample)
+        let ruling = self.traces.span("tidegate.reserve", || self.limiter.reserve(facts, ttl), Told::of).await;
+        self.count(&ruling, facts, sample);
+        ruling
     }
 
     #[inline]
-    fn counted(&self, ruling: Ruling, facts: &(impl Facts + ?Sized), sample: Option<Sample>) -> Ruling {
-        let wanted = self.metrics.count(&ruling, sample);
+    fn count(&self, ruling: &Ruling, facts: &(impl Facts + ?Sized), sample: Option<Sample>) {
+        let wanted = self.metrics.count(ruling, sample);
         if wanted.is_any() {
-            self.look_at(wanted, facts, &ruling);
+            self.look_at(wanted, facts, ruling);
         }
-        ruling
     }
 
     /// Counts a request that somebody else had decided by the [limiter](Engine::shared_limiter), begun at this
     /// [reading](Metrics::reading).
     pub(crate) fn witnessed(&self, facts: &(impl Facts + ?Sized), ruling: &Ruling, begun: u64) {
-        let wanted = self.metrics.count(ruling, self.metrics.begun_at(begun));
-        if wanted.is_any() {
-            self.look_at(wanted, facts, ruling);
-        }
+        self.count(ruling, facts, self.metrics.begun_at(begun));
     }
 
     /// Looks at whom a request was charged to. That is not kept with rulings, since most are not looked at, so it is worked
@@ -137,8 +135,8 @@ impl Engine {
         terms: &DomainTerms,
     ) -> DescriptorsRuling<'d, 'e> {
         let sample = self.metrics.begin();
-        let deciding = self.limiter.check_descriptors(generation, domain, asked, terms);
-        let decided = self.traces.span("tidegate.check", deciding, |decided| Told::of(&decided.ruling)).await;
+        let decide = || self.limiter.check_descriptors(generation, domain, asked, terms);
+        let decided = self.traces.span("tidegate.check", decide, |decided| Told::of(&decided.ruling)).await;
         let wanted = self.metrics.count(&decided.ruling, sample);
         for descriptor in &decided.descriptors {
             let Some(found) = &descriptor.found else { continue };
@@ -161,8 +159,8 @@ impl Engine {
         charging: Charging,
     ) -> DescriptorsRuling<'d, 'e> {
         let sample = self.metrics.begin();
-        let deciding = self.limiter.check_entries(generation, asked, charging);
-        let decided = self.traces.span("tidegate.check", deciding, |decided| Told::of(&decided.ruling)).await;
+        let decide = || self.limiter.check_entries(generation, asked, charging);
+        let decided = self.traces.span("tidegate.check", decide, |decided| Told::of(&decided.ruling)).await;
         let wanted = self.metrics.count(&decided.ruling, sample);
         if wanted.is_any() {
             let facts: Vec<EntryFacts<'_>> = asked.iter().map(|asked| EntryFacts::new(asked.entries)).collect();
@@ -177,7 +175,7 @@ impl Engine {
     pub async fn charge(&self, limit: &BroughtLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
         let sample = self.metrics.begin();
         let tell = |(decision, by): &(Decision, DecidedBy)| Told::of_brought(limit.rule(), decision, *by);
-        let decided = self.traces.span("tidegate.throttle", self.limiter.charge(limit, key, cost), tell).await;
+        let decided = self.traces.span("tidegate.throttle", || self.limiter.charge(limit, key, cost), tell).await;
         self.metrics.count_brought(limit.rule(), key, &decided, sample);
         decided
     }
@@ -188,8 +186,14 @@ impl Engine {
         self.at_once(|| self.charge(limit, key, cost))
     }
 
+    /// Whether every question is answered at once: the store is in this process.
+    #[must_use]
+    pub fn answers_at_once(&self) -> bool {
+        self.limiter.store().is_in_memory()
+    }
+
     fn at_once<F: Future>(&self, ask: impl FnOnce() -> F) -> Option<F::Output> {
-        if !self.limiter.store().is_in_memory() {
+        if !self.answers_at_once() {
             return None;
         }
         match pin!(ask()).poll(&mut Context::from_waker(Waker::noop())) {

@@ -27,13 +27,13 @@ impl Traces {
     }
 
     #[inline]
-    pub(crate) async fn span<T>(
+    pub(crate) async fn span<F: Future>(
         &self,
         _: &'static str,
-        deciding: impl Future<Output = T>,
-        _: impl FnOnce(&T) -> Told,
-    ) -> T {
-        deciding.await
+        decide: impl FnOnce() -> F,
+        _: impl FnOnce(&F::Output) -> Told,
+    ) -> F::Output {
+        decide().await
     }
 
     pub(crate) fn close(&self) {}

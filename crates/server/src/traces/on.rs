@@ -74,19 +74,19 @@ impl Traces {
 
     /// Decides, in a span that is told what was decided.
     #[inline]
-    pub(crate) async fn span<T>(
+    pub(crate) async fn span<F: Future>(
         &self,
         name: &'static str,
-        deciding: impl Future<Output = T>,
-        tell: impl FnOnce(&T) -> Told,
-    ) -> T {
-        let Some(Sending { tracer, .. }) = &self.0 else { return deciding.await };
+        decide: impl FnOnce() -> F,
+        tell: impl FnOnce(&F::Output) -> Told,
+    ) -> F::Output {
+        let Some(Sending { tracer, .. }) = &self.0 else { return decide().await };
         let span = tracer.build(tracer.span_builder(name).with_kind(SpanKind::Server));
         if !span.is_recording() {
-            return deciding.await;
+            return decide().await;
         }
         let here = Context::current_with_span(span);
-        let decided = deciding.with_context(here.clone()).await;
+        let decided = decide().with_context(here.clone()).await;
         let Told { outcome, rule, by, generation } = tell(&decided);
         let span = here.span();
         span.set_attribute(KeyValue::new("tidegate.outcome", outcome));
