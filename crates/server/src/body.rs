@@ -1,12 +1,14 @@
 //! Bodies as they come, for doors that read them whole.
 
+use std::future::Future;
+use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
-use http_body_util::BodyExt;
+use tokio::time::{Sleep, sleep};
 
 /// Why a body did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,49 +22,81 @@ pub(crate) enum BodyError {
 }
 
 /// All of a body, if it arrives in time and is not too large.
-pub(crate) async fn whole<B>(body: B, most: usize, within: Duration) -> Result<Bytes, BodyError>
+pub(crate) struct WholeBody<B> {
+    body: B,
+    most: usize,
+    within: Duration,
+    /// Most bodies have arrived with their headers, and need none.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Most bodies come in one piece, and are not copied.
+    first: Bytes,
+    more: BytesMut,
+    ended: Poll<Result<(), BodyError>>,
+}
+
+impl<B> WholeBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let mut arriving = std::pin::pin!(collect(body, most));
-    // Most bodies have arrived with their headers, and need no timer.
-    match at_once(arriving.as_mut()) {
-        Some(arrived) => arrived,
-        None => tokio::time::timeout(within, arriving).await.unwrap_or(Err(BodyError::TooSlow { within })),
+    pub(crate) fn new(body: B, most: usize, within: Duration) -> WholeBody<B> {
+        let is_too_large = body.size_hint().lower() > most as u64;
+        let ended = if is_too_large { Poll::Ready(Err(BodyError::TooLarge { most })) } else { Poll::Pending };
+        WholeBody { body, most, within, timer: None, first: Bytes::new(), more: BytesMut::new(), ended }
+    }
+
+    /// Says that it is wanted, though nobody waits for it yet. A connection is read only as far as somebody wants what comes, so
+    /// whoever says it early finds it there.
+    pub(crate) fn want(&mut self) {
+        self.ended = self.poll_end(&mut Context::from_waker(Waker::noop()));
+    }
+
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        if self.ended.is_ready() {
+            return self.ended;
+        }
+        while !self.body.is_end_stream()
+            && let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx))
+        {
+            // Trailers say nothing that is asked for.
+            let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
+            if self.first.len() + self.more.len() + data.len() > self.most {
+                return Poll::Ready(Err(BodyError::TooLarge { most: self.most }));
+            }
+            if self.first.is_empty() {
+                self.first = data;
+            } else {
+                self.more.extend_from_slice(&data);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn take(&mut self) -> Bytes {
+        let first = mem::take(&mut self.first);
+        if self.more.is_empty() {
+            return first;
+        }
+        let mut all = BytesMut::with_capacity(first.len() + self.more.len());
+        all.extend_from_slice(&first);
+        all.extend_from_slice(&self.more);
+        all.freeze()
     }
 }
 
-/// What comes of a future without waiting.
-fn at_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
-    match future.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
-    }
-}
-
-async fn collect<B>(mut body: B, most: usize) -> Result<Bytes, BodyError>
+impl<B> Future for WholeBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let (mut first, mut more) = (Bytes::new(), BytesMut::new());
-    while let Some(frame) = body.frame().await {
-        // Trailers say nothing that is asked for.
-        let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
-        if first.len() + more.len() + data.len() > most {
-            return Err(BodyError::TooLarge { most });
+    type Output = Result<Bytes, BodyError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Poll::Ready(ended) = this.poll_end(cx) {
+            return Poll::Ready(ended.map(|()| this.take()));
         }
-        // Most bodies come in one piece, and are not copied.
-        if first.is_empty() {
-            first = data;
-        } else {
-            more.extend_from_slice(&data);
-        }
+        let within = this.within;
+        let timer = this.timer.get_or_insert_with(|| Box::pin(sleep(within)));
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(Err(BodyError::TooSlow { within }))
     }
-    if more.is_empty() {
-        return Ok(first);
-    }
-    let mut all = BytesMut::with_capacity(first.len() + more.len());
-    all.extend_from_slice(&first);
-    all.extend_from_slice(&more);
-    Ok(all.freeze())
 }

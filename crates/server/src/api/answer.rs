@@ -6,60 +6,61 @@ use http::HeaderMap;
 use serde::Serialize;
 use serde_json::Value;
 use tidegate_core::rules::Mode;
-use tidegate_core::{Micros, Outcome, Ruled, Ruling};
+use tidegate_core::{Outcome, Ruled, Ruling};
 use tidegate_http::Reply;
 
+use super::writing::{Object, member};
 use crate::receipts;
 
-/// What was decided on one request. Spans of time are in seconds, exact to the microsecond.
-#[derive(Debug, Serialize)]
-pub(super) struct Answer<'r> {
-    /// Whether it may go ahead.
-    allowed: bool,
-    /// How long to hold it back before it does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delay: Option<f64>,
-    /// When to try again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<f64>,
-    /// The largest cost that can ever pass, if it costs more than that.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    most_ever: Option<u64>,
-    /// The rule that refused it because it lacks a part of the key.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refused_by: Option<&'r str>,
-    /// The generation of the rules.
-    generation: u64,
-    /// What each limit says.
-    limits: Vec<Limit<'r>>,
-    /// For settling, releasing or renewing what is held.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    receipt: Option<String>,
-    /// What is held.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    held: Vec<Held<'r>>,
-    /// What the client should be answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    response: Option<ClientResponse>,
+/// Writes what was decided on one request, and, if `reply` says it, what its client should be answered.
+pub(super) fn write(out: &mut Vec<u8>, ruling: &Ruling, reply: Option<&Reply<'_>>) {
+    Object::write(out, |answer| {
+        answer.boolean(member!("allowed"), ruling.is_allowed());
+        match ruling.verdict.outcome {
+            Outcome::Allow { delay } if delay.is_zero() => {}
+            Outcome::Allow { delay } => answer.seconds(member!("delay"), delay),
+            Outcome::Deny { retry_after } => answer.seconds(member!("retry_after"), retry_after),
+            // More than this can never pass.
+            Outcome::TooLarge { max } => answer.number(member!("most_ever"), max),
+        }
+        // It lacks a part of the key of this rule.
+        if let Some(rule) = &ruling.refused {
+            answer.text(member!("refused_by"), rule);
+        }
+        answer.number(member!("generation"), ruling.generation);
+        answer.list(member!("limits"), &ruling.ruled, write_limit);
+        if let Some(receipt) = receipts::write(&ruling.receipts) {
+            answer.text(member!("receipt"), &receipt);
+        }
+        let mut held = ruling.receipts.iter().flat_map(|receipt| &receipt.held).peekable();
+        if held.peek().is_some() {
+            answer.list(member!("held"), held, |item, held| {
+                item.text(member!("id"), held.rule.as_str());
+                item.number(member!("taken"), held.taken);
+            });
+        }
+        if let Some(reply) = reply {
+            answer.value(member!("response"), &ClientResponse::of(reply));
+        }
+    });
 }
 
-#[derive(Debug, Serialize)]
-struct Limit<'r> {
-    id: &'r str,
-    mode: &'static str,
-    allowed: bool,
-    limit: u64,
-    remaining: u64,
-    reset_after: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<f64>,
-    by: &'static str,
-}
-
-#[derive(Debug, Serialize)]
-struct Held<'r> {
-    id: &'r str,
-    taken: u64,
+fn write_limit(limit: &mut Object<'_>, ruled: &Ruled) {
+    let mode = match ruled.mode {
+        Mode::Enforce => "enforce",
+        Mode::Shadow => "shadow",
+        Mode::Off => "off",
+    };
+    limit.text(member!("id"), ruled.id.as_str());
+    limit.word(member!("mode"), mode);
+    limit.boolean(member!("allowed"), ruled.decision.is_allowed());
+    limit.number(member!("limit"), ruled.decision.limit);
+    limit.number(member!("remaining"), ruled.decision.remaining);
+    limit.seconds(member!("reset_after"), ruled.decision.reset_after);
+    if let Some(span) = ruled.decision.retry_after() {
+        limit.seconds(member!("retry_after"), span);
+    }
+    limit.word(member!("by"), ruled.by.name());
 }
 
 #[derive(Debug, Serialize)]
@@ -68,49 +69,6 @@ struct ClientResponse {
     headers: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Value::is_null")]
     body: Value,
-}
-
-impl<'r> Answer<'r> {
-    pub(super) fn of(ruling: &'r Ruling, reply: Option<&Reply<'_>>) -> Answer<'r> {
-        let (mut delay, mut retry_after, mut most_ever) = (None, None, None);
-        match ruling.verdict.outcome {
-            Outcome::Allow { delay: span } => delay = (!span.is_zero()).then(|| seconds(span)),
-            Outcome::Deny { retry_after: span } => retry_after = Some(seconds(span)),
-            Outcome::TooLarge { max } => most_ever = Some(max),
-        }
-        let held = ruling.receipts.iter().flat_map(|receipt| &receipt.held);
-        Answer {
-            allowed: ruling.is_allowed(),
-            delay,
-            retry_after,
-            most_ever,
-            refused_by: ruling.refused.as_deref(),
-            generation: ruling.generation,
-            limits: ruling.ruled.iter().map(Limit::of).collect(),
-            receipt: receipts::write(&ruling.receipts),
-            held: held.map(|held| Held { id: held.rule.as_str(), taken: held.taken }).collect(),
-            response: reply.map(ClientResponse::of),
-        }
-    }
-}
-
-impl Limit<'_> {
-    fn of(ruled: &Ruled) -> Limit<'_> {
-        Limit {
-            id: ruled.id.as_str(),
-            mode: match ruled.mode {
-                Mode::Enforce => "enforce",
-                Mode::Shadow => "shadow",
-                Mode::Off => "off",
-            },
-            allowed: ruled.decision.is_allowed(),
-            limit: ruled.decision.limit,
-            remaining: ruled.decision.remaining,
-            reset_after: seconds(ruled.decision.reset_after),
-            retry_after: ruled.decision.retry_after().map(seconds),
-            by: ruled.by.name(),
-        }
-    }
 }
 
 impl ClientResponse {
@@ -127,10 +85,4 @@ impl ClientResponse {
 fn named(headers: &HeaderMap) -> BTreeMap<String, String> {
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect()
-}
-
-/// Doubles hold every span that there is to the microsecond.
-#[expect(clippy::cast_precision_loss, reason = "spans are below 2^53 microseconds")]
-fn seconds(span: Micros) -> f64 {
-    span.get() as f64 / 1e6
 }

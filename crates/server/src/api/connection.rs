@@ -1,15 +1,12 @@
 //! One connection: HTTP/1 or HTTP/2, with a limit on everything.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::Service;
@@ -17,13 +14,18 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio_util::sync::CancellationToken;
 
+use super::answering::Answering;
+use super::body::AnswerBody;
 use super::{Api, CHECK, Settings};
 use crate::listen::{Peer, Stream};
+
+/// A connection that asks for nothing is looked at so many times before it is told to end.
+const LOOKS: u32 = 4;
 
 /// How connections are served.
 pub(super) struct Connections {
     builder: Builder<TokioExecutor>,
-    idle_time: Duration,
+    look_every: Duration,
 }
 
 impl Connections {
@@ -31,9 +33,11 @@ impl Connections {
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(settings.header_time)
+            // How long a head may take is seen to below: hyper would set a timer for each.
+            .header_read_timeout(None)
             .max_buf_size(settings.header_bytes.max(8_192))
+            // Answers are small: one piece is written with less effort than two.
+            .writev(false)
             // Whoever has nothing more to ask may still want to hear the answer.
             .half_close(true);
         builder
@@ -46,119 +50,94 @@ impl Connections {
             .initial_connection_window_size(256 * 1024)
             .keep_alive_interval(settings.header_time)
             .keep_alive_timeout(settings.header_time);
-        Connections { builder, idle_time: settings.header_time }
+        Connections { builder, look_every: settings.header_time / LOOKS }
     }
 
     /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server stops.
-    pub(super) async fn serve(&self, stream: Stream, service: Asked, stop: CancellationToken) {
-        let (peer, activity) = (service.peer, Arc::clone(&service.activity));
-        let mut connection = pin!(self.builder.serve_connection(TokioIo::new(stream), service));
-        let mut idle = tokio::time::interval(self.idle_time);
-        idle.tick().await;
-        let (mut seen, mut ending) = (0, false);
+    pub(super) async fn serve(&self, stream: Stream, asked: Asked, stop: CancellationToken) {
+        let client = Arc::clone(&asked.0);
+        let mut connection = pin!(self.builder.serve_connection(TokioIo::new(stream), asked));
+        let mut stopped = pin!(stop.cancelled());
+        let mut look = tokio::time::interval(self.look_every);
+        look.tick().await;
+        let (mut seen, mut looks, mut ending) = (0, 0, false);
         loop {
             tokio::select! {
                 biased;
                 ended = connection.as_mut() => {
                     if let Err(error) = ended {
-                        tracing::debug!(peer = %peer.address, %error, "a connection broke");
+                        tracing::debug!(peer = %client.peer.address, %error, "a connection broke");
                     }
                     return;
                 }
-                () = stop.cancelled(), if !ending => {
+                () = stopped.as_mut(), if !ending => {
                     ending = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                // The protocols have limits of their own on most of this, but not on a connection that says nothing at
-                // all, nor on an HTTP/2 one that answers pings and asks for nothing.
-                _ = idle.tick() => {
-                    let is_idle = activity.is_idle_since(seen);
-                    if is_idle && ending {
+                // A head may take so long and no longer, and so may a connection be quiet, also one of HTTP/2 that
+                // answers pings and asks for nothing. No clock is read while something is asked.
+                _ = look.tick() => {
+                    looks = if client.is_idle_since(seen) { looks + 1 } else { 0 };
+                    seen = client.begun.load(Ordering::Relaxed);
+                    if looks >= LOOKS && ending {
                         return;
                     }
-                    if is_idle {
+                    if looks >= LOOKS {
                         ending = true;
                         connection.as_mut().graceful_shutdown();
                     }
-                    seen = activity.begun();
                 }
             }
         }
     }
 }
 
-/// What a connection is asked for.
-#[derive(Debug, Default)]
-struct Activity {
+/// A connection, as its requests know it.
+pub(super) struct Client {
+    peer: Peer,
+    pub(super) api: Arc<Api>,
+    router: Router,
     begun: AtomicU64,
     ended: AtomicU64,
 }
 
-impl Activity {
-    fn begun(&self) -> u64 {
-        self.begun.load(Ordering::Relaxed)
-    }
-
+impl Client {
     /// Whether nothing is being answered, and no request has come since so many had begun.
     fn is_idle_since(&self, seen: u64) -> bool {
-        let begun = self.begun();
+        let begun = self.begun.load(Ordering::Relaxed);
         begun == seen && self.ended.load(Ordering::Relaxed) == begun
+    }
+
+    /// One more of its requests is answered, or never will be.
+    pub(super) fn has_ended(&self) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// The requests of one connection.
 #[derive(Clone)]
-pub(super) struct Asked {
-    peer: Peer,
-    api: Arc<Api>,
-    router: Router,
-    activity: Arc<Activity>,
-}
+pub(super) struct Asked(Arc<Client>);
 
 impl Asked {
     pub(super) fn on(peer: Peer, api: Arc<Api>, router: Router) -> Asked {
-        Asked { peer, api, router, activity: Arc::default() }
+        let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+        Asked(Arc::new(Client { peer, api, router, begun, ended }))
     }
 }
 
 impl Service<Request<Incoming>> for Asked {
-    type Response = Response<Body>;
+    type Response = Response<AnswerBody>;
     type Error = Infallible;
     type Future = Answering;
 
     fn call(&self, mut request: Request<Incoming>) -> Answering {
-        self.activity.begun.fetch_add(1, Ordering::Relaxed);
-        let ended = Ended(Arc::clone(&self.activity));
-        if request.uri().path() == CHECK && request.method() == Method::POST && !self.api.engine.traces().is_on() {
-            let api = Arc::clone(&self.api);
-            return Answering { answering: Box::pin(async move { Ok(api.check(request).await) }), ended };
+        let Asked(client) = self;
+        client.begun.fetch_add(1, Ordering::Relaxed);
+        let is_check = request.uri().path() == CHECK && request.method() == Method::POST;
+        if is_check && !client.api.engine.traces().is_on() {
+            return Answering::check(client, request.into_body());
         }
-        request.extensions_mut().insert(self.peer);
-        let answering = tower_service::Service::call(&mut self.router.clone(), request);
-        Answering { answering: Box::pin(answering), ended }
-    }
-}
-
-/// An answer in the making.
-pub(super) struct Answering {
-    answering: Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>,
-    #[expect(dead_code, reason = "it counts when it is dropped")]
-    ended: Ended,
-}
-
-impl Future for Answering {
-    type Output = Result<Response<Body>, Infallible>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.answering.as_mut().poll(cx)
-    }
-}
-
-/// Counts an answer as given, however it ends.
-pub(super) struct Ended(Arc<Activity>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.ended.fetch_add(1, Ordering::Relaxed);
+        request.extensions_mut().insert(client.peer);
+        Answering::routed(client, tower_service::Service::call(&mut client.router.clone(), request))
     }
 }

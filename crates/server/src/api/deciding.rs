@@ -4,22 +4,21 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use futures_util::future::join_all;
-use http::StatusCode;
-use http_body::Body;
 use tidegate_core::{Clock, Micros, Ruling, Timestamp};
 use tidegate_http::{Asked, Caller, Reply};
 
-use super::answer::Answer;
 use super::problem::Problem;
-use super::question::{Question, Questions};
-use super::{Api, json};
+use super::question::{Question, are_several};
+use super::writing::list;
+use super::{Api, answer, in_json};
 
 /// How long a reservation stays open if nobody says.
 const DEFAULT_TTL: Micros = Micros::from_secs(60);
 /// The longest that one can.
 const LONGEST_TTL: Micros = Micros::from_secs(24 * 3_600);
+/// Most answers have room in so many bytes.
+const USUAL_ANSWER: usize = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doing {
@@ -29,45 +28,75 @@ enum Doing {
 }
 
 pub(super) async fn check(State(api): State<Arc<Api>>, request: Request) -> Response {
-    api.check(request).await
+    api.decide(request, Doing::Check).await
 }
 
 pub(super) async fn peek(State(api): State<Arc<Api>>, request: Request) -> Response {
-    api.decide(request, Doing::Peek).await.unwrap_or_else(IntoResponse::into_response)
+    api.decide(request, Doing::Peek).await
 }
 
 pub(super) async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Response {
-    api.decide(request, Doing::Reserve).await.unwrap_or_else(IntoResponse::into_response)
+    api.decide(request, Doing::Reserve).await
 }
 
 impl Api {
-    pub(super) async fn check<B: Body<Data = Bytes> + Unpin>(&self, request: http::Request<B>) -> Response {
-        self.decide(request, Doing::Check).await.unwrap_or_else(IntoResponse::into_response)
+    /// The answer to a check with this body, if it is there at once: so if it asks about one request, and the store is in
+    /// this process. `None` if not, and then nothing was asked of the store.
+    pub(super) fn check_now(&self, body: &[u8]) -> Option<Result<Vec<u8>, Problem>> {
+        if are_several(body) || !self.engine.answers_at_once() {
+            return None;
+        }
+        let question = match Question::read(body) {
+            Ok(question) => question,
+            Err(problem) => return Some(Err(problem)),
+        };
+        if let Err(problem) = allowed_here(&question, Doing::Check) {
+            return Some(Err(problem));
+        }
+        let at = self.clock.now();
+        let ruling = self.engine.check_now(&question)?;
+        let mut text = Vec::with_capacity(USUAL_ANSWER);
+        self.write_answer(&mut text, &question, &ruling, at);
+        Some(Ok(text))
     }
 
-    async fn decide<B>(&self, request: http::Request<B>, doing: Doing) -> Result<Response, Problem>
-    where
-        B: Body<Data = Bytes> + Unpin,
-    {
-        let body = self.body(request).await?;
-        match Questions::read(&body)? {
-            Questions::One(question) => {
-                allowed_here(&question, doing)?;
-                let at = self.clock.now();
-                let ruling = self.rule(&question, doing).await;
-                Ok(json(StatusCode::OK, &self.answer(&question, &ruling, at)))
-            }
-            Questions::Several(questions) => {
-                questions.iter().try_for_each(|question| allowed_here(question, doing))?;
-                let at = self.clock.now();
-                // Begun in their order, and under way together: a store that is far away is asked once for many.
-                let rulings = join_all(questions.iter().map(|question| self.rule(question, doing))).await;
-                let answers =
-                    questions.iter().zip(&rulings).map(|(question, ruling)| self.answer(question, ruling, at));
-                let answers: Vec<Answer<'_>> = answers.collect();
-                Ok(json(StatusCode::OK, &answers))
-            }
+    /// The answer to a check with this body.
+    pub(super) async fn check(&self, body: &[u8]) -> Result<Vec<u8>, Problem> {
+        self.decide_all(body, Doing::Check).await
+    }
+
+    async fn decide(&self, request: Request, doing: Doing) -> Response {
+        let answered = match self.body(request).await {
+            Ok(body) => self.decide_all(&body, doing).await,
+            Err(error) => Err(error.into()),
+        };
+        answered.map_or_else(IntoResponse::into_response, in_json)
+    }
+
+    async fn decide_all(&self, body: &[u8], doing: Doing) -> Result<Vec<u8>, Problem> {
+        if are_several(body) {
+            return self.decide_several(body, doing).await;
         }
+        let question = Question::read(body)?;
+        allowed_here(&question, doing)?;
+        let at = self.clock.now();
+        let ruling = self.rule(&question, doing).await;
+        let mut text = Vec::with_capacity(USUAL_ANSWER);
+        self.write_answer(&mut text, &question, &ruling, at);
+        Ok(text)
+    }
+
+    async fn decide_several(&self, body: &[u8], doing: Doing) -> Result<Vec<u8>, Problem> {
+        let questions = Question::read_several(body)?;
+        questions.iter().try_for_each(|question| allowed_here(question, doing))?;
+        let at = self.clock.now();
+        // Begun in their order, and under way together: a store that is far away is asked once for many.
+        let rulings = join_all(questions.iter().map(|question| self.rule(question, doing))).await;
+        let mut text = Vec::with_capacity(USUAL_ANSWER * questions.len());
+        list(&mut text, questions.iter().zip(&rulings), |text, (question, ruling)| {
+            self.write_answer(text, question, ruling, at);
+        });
+        Ok(text)
     }
 
     async fn rule(&self, question: &Question<'_>, doing: Doing) -> Ruling {
@@ -81,13 +110,13 @@ impl Api {
         }
     }
 
-    fn answer<'r>(&self, question: &Question<'_>, ruling: &'r Ruling, at: Timestamp) -> Answer<'r> {
+    fn write_answer(&self, text: &mut Vec<u8>, question: &Question<'_>, ruling: &Ruling, at: Timestamp) {
         if !question.response {
-            return Answer::of(ruling, None);
+            return answer::write(text, ruling, None);
         }
         let caller = if question.is_authenticated() { Caller::Authenticated } else { Caller::Unauthenticated };
         let asked = Asked { at, caller, random: fastrand::u64(..) };
-        Answer::of(ruling, Some(&Reply::new(ruling, &self.settings.load().style, asked)))
+        answer::write(text, ruling, Some(&Reply::new(ruling, &self.settings.load().style, asked)));
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | `POST /v1/check` | decides requests and charges them (`deciding.rs`, `question.rs`, `answer.rs`) |
+//! | `POST /v1/check` | decides requests and charges them (`deciding.rs`, `question.rs`, `answer.rs`, `writing.rs`) |
 //! | `POST /v1/peek` | what a check would say, spending nothing |
 //! | `POST /v1/reserve` | a check whose costs stay open to be settled |
 //! | `POST /v1/settle`, `/v1/release`, `/v1/renew` | what becomes of a receipt (`receipts.rs`) |
@@ -10,30 +10,32 @@
 //! | `GET /healthz`, `/readyz` | liveness and readiness (`health.rs`) |
 //! | `GET /openapi.json` | all of it, described |
 //!
-//! Checks are most of what is asked, so they are answered right on their connection (`connection.rs`); the router finds the
-//! way to all else.
+//! Checks are most of what is asked, so they are answered right on their connection (`connection.rs`, `answering.rs`); the
+//! router finds the way to all else.
 
 mod answer;
+mod answering;
 mod auth;
+mod body;
 mod connection;
 mod deciding;
 mod health;
 mod problem;
 mod question;
 mod receipts;
+mod writing;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, StatusCode};
 use http_body::Body as HttpBody;
 use tidegate_core::SystemClock;
@@ -43,7 +45,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::connection::{Asked, Connections};
 use self::problem::Problem;
-use crate::body::{BodyError, whole};
+use crate::body::{BodyError, WholeBody};
 use crate::engine::Engine;
 use crate::listen::{Peer, Stream};
 use crate::traces::Traces;
@@ -197,24 +199,14 @@ impl Api {
         self.settings.load_full()
     }
 
-    /// The body of a request, if it is not too large and comes in time.
-    async fn body<B: HttpBody<Data = Bytes> + Unpin>(&self, request: http::Request<B>) -> Result<Bytes, Problem> {
-        let Settings { body_bytes: most, request_time, .. } = **self.settings.load();
-        let too_large = || {
-            let detail = format!("The body is larger than the {most} bytes that are read. Send less at once.");
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
-        };
-        let said = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        if said.is_some_and(|length| length > most as u64) {
-            return Err(too_large());
-        }
-        whole(request.into_body(), most, request_time).await.map_err(|error| match error {
-            BodyError::TooLarge { .. } => too_large(),
-            BodyError::Broken => Problem::new(StatusCode::BAD_REQUEST, "The body broke off.".to_owned()),
-            BodyError::TooSlow { .. } => {
-                Problem::new(StatusCode::REQUEST_TIMEOUT, "The body took too long to come.".to_owned())
-            }
-        })
+    /// A request's body, if it is not too large and comes in time.
+    fn whole<B: HttpBody<Data = Bytes> + Unpin>(&self, body: B) -> WholeBody<B> {
+        let settings = self.settings.load();
+        WholeBody::new(body, settings.body_bytes, settings.request_time)
+    }
+
+    async fn body(&self, request: Request) -> Result<Bytes, BodyError> {
+        self.whole(request.into_body()).await
     }
 }
 
@@ -222,12 +214,18 @@ impl Api {
 fn json(status: StatusCode, document: &impl serde::Serialize) -> Response {
     match serde_json::to_vec(document) {
         Ok(text) => {
-            let mut response = Response::new(Body::from(text));
+            let mut response = in_json(text);
             *response.status_mut() = status;
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }
         // Text, numbers and lists can always be written.
         Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
+}
+
+/// An answer that was written already.
+fn in_json<B: From<Bytes>>(text: Vec<u8>) -> http::Response<B> {
+    let mut response = http::Response::new(B::from(text.into()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }

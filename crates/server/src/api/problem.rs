@@ -6,6 +6,7 @@ use http::header::RETRY_AFTER;
 use serde::Serialize;
 use tidegate_core::StoreError;
 
+use crate::body::BodyError;
 use crate::problem::Said;
 
 /// A request that cannot be answered, and why.
@@ -37,6 +38,20 @@ impl Problem {
     /// JSON that cannot be understood.
     pub(super) fn in_json(detail: String, at: Option<At>) -> Problem {
         Problem { at, ..Problem::new(StatusCode::BAD_REQUEST, detail) }
+    }
+}
+
+impl From<BodyError> for Problem {
+    fn from(error: BodyError) -> Problem {
+        let (status, detail) = match error {
+            BodyError::TooLarge { most } => {
+                let detail = format!("The body is larger than the {most} bytes that are read. Send less at once.");
+                (StatusCode::PAYLOAD_TOO_LARGE, detail)
+            }
+            BodyError::Broken => (StatusCode::BAD_REQUEST, "The body broke off.".to_owned()),
+            BodyError::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, "The body took too long to come.".to_owned()),
+        };
+        Problem::new(status, detail)
     }
 }
 

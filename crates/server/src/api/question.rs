@@ -53,29 +53,34 @@ pub(super) struct Question<'a> {
     pub(super) response: bool,
 }
 
-/// One question or several.
-pub(super) enum Questions<'a> {
-    One(Box<Question<'a>>),
-    Several(Vec<Question<'a>>),
+/// Whether a body asks about several requests: it is a list.
+pub(super) fn are_several(body: &[u8]) -> bool {
+    body.trim_ascii_start().first() == Some(&b'[')
 }
 
-impl<'a> Questions<'a> {
-    pub(super) fn read(body: &'a [u8]) -> Result<Questions<'a>, Problem> {
-        if body.trim_ascii_start().first() != Some(&b'[') {
-            return read(body).map(|question| Questions::One(Box::new(question)));
-        }
+impl<'a> Question<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Question<'a>, Problem> {
+        read(body)
+    }
+
+    pub(super) fn read_several(body: &'a [u8]) -> Result<Vec<Question<'a>>, Problem> {
         let several: Vec<Question<'a>> = read(body)?;
         if several.len() > MOST_QUESTIONS {
             let detail = format!("{} requests in one call: send at most {MOST_QUESTIONS} at once.", several.len());
             return Err(Problem::in_json(detail, None));
         }
-        Ok(Questions::Several(several))
+        Ok(several)
     }
 }
 
 /// Reads JSON, and says where it goes wrong.
 pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map_err(|error| {
+    // Looked at once, and not text by text.
+    let read = match str::from_utf8(body) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(body),
+    };
+    read.map_err(|error| {
         // The way there is only followed when something is wrong.
         let mut json = serde_json::Deserializer::from_slice(body);
         let path = match serde_path_to_error::deserialize::<_, T>(&mut json) {

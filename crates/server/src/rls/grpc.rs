@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use super::body::AnswerBody;
 use super::question::QuestionError;
 use super::{Door, Settings};
-use crate::body::{BodyError, whole};
+use crate::body::{BodyError, WholeBody};
 
 pub(super) const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -30,7 +30,7 @@ pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Re
 
 async fn answer<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Request<B>) -> Result<RateLimitResponse, Status> {
     let Settings { most_bytes, arrival, .. } = **door.0.settings.load();
-    let body = whole(request.into_body(), most_bytes + PREFIX, arrival).await?;
+    let body = WholeBody::new(request.into_body(), most_bytes + PREFIX, arrival).await?;
     let message = RateLimitRequest::decode(unframed(&body)?)
         .map_err(|error| Status::invalid_argument(format!("not a RateLimitRequest: {error}")))?;
     Ok(door.decide(&message).await?)

@@ -22,14 +22,14 @@ use serde_json::{Map, Number, Value as Json, json};
 
 use super::body::AnswerBody;
 use super::{Door, Settings};
-use crate::body::{BodyError, whole};
+use crate::body::{BodyError, WholeBody};
 
 pub(super) const PATH: &str = "/json";
 
 /// Answers a request: 200 within the limit, 429 over it, 400 if there is nothing to answer.
 pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Request<B>) -> Response<AnswerBody> {
     let Settings { most_bytes, arrival, .. } = **door.0.settings.load();
-    let body = match whole(request.into_body(), most_bytes, arrival).await {
+    let body = match WholeBody::new(request.into_body(), most_bytes, arrival).await {
         Ok(body) => body,
         Err(error @ BodyError::TooLarge { .. }) => return refused(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
         Err(error @ BodyError::TooSlow { .. }) => return refused(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
