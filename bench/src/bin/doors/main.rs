@@ -9,6 +9,7 @@ mod latency;
 mod load;
 mod resp;
 mod serving;
+mod single;
 
 use tidegate_bench::machine::pin_to_core;
 use tidegate_bench::report::Report;

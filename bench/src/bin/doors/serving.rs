@@ -128,6 +128,11 @@ impl Server {
         Server::ourselves(ECHO)
     }
 
+    /// The process that serves.
+    pub fn process(&self) -> u32 {
+        self.process.id()
+    }
+
     fn ourselves(what: &str) -> Server {
         let program = std::env::current_exe().expect("this program");
         let mut process = pinned(program).arg(what).stdout(Stdio::piped()).spawn().expect("taskset is installed");
