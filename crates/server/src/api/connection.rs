@@ -1,9 +1,11 @@
 //! One connection: HTTP/1 or HTTP/2, with a limit on everything.
 
 use std::convert::Infallible;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
@@ -17,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::answering::Answering;
 use super::body::AnswerBody;
 use super::{Api, CHECK, Settings};
-use crate::listen::{Peer, Stream};
+use crate::listen::{Peer, Sign, Stream, Vigil};
 
 /// A connection that asks for nothing is looked at so many times before it is told to end.
 const LOOKS: u32 = 4;
@@ -57,37 +59,36 @@ impl Connections {
     pub(super) async fn serve(&self, stream: Stream, asked: Asked, stop: CancellationToken) {
         let client = Arc::clone(&asked.0);
         let mut connection = pin!(self.builder.serve_connection(TokioIo::new(stream), asked));
-        let mut stopped = pin!(stop.cancelled());
-        let mut look = tokio::time::interval(self.look_every);
-        look.tick().await;
+        let mut vigil = pin!(Vigil::new(stop, self.look_every));
         let (mut seen, mut looks, mut ending) = (0, 0, false);
-        loop {
-            tokio::select! {
-                biased;
-                ended = connection.as_mut() => {
-                    if let Err(error) = ended {
-                        tracing::debug!(peer = %client.peer.address, %error, "a connection broke");
-                    }
-                    return;
+        let ended = poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                    return Poll::Ready(ended);
                 }
-                () = stopped.as_mut(), if !ending => {
-                    ending = true;
+                match ready!(vigil.as_mut().poll(cx)) {
+                    Sign::Stop => {}
+                    // A head may take so long and no longer, and so may a connection be quiet, also one of HTTP/2 that
+                    // answers pings and asks for nothing. No clock is read while something is asked.
+                    Sign::Look => {
+                        vigil.as_mut().look_in(self.look_every);
+                        looks = if client.is_idle_since(seen) { looks + 1 } else { 0 };
+                        seen = client.begun.load(Ordering::Relaxed);
+                        if looks < LOOKS {
+                            continue;
+                        }
+                        if ending {
+                            return Poll::Ready(Ok(()));
+                        }
+                    }
+                }
+                if !std::mem::replace(&mut ending, true) {
                     connection.as_mut().graceful_shutdown();
                 }
-                // A head may take so long and no longer, and so may a connection be quiet, also one of HTTP/2 that
-                // answers pings and asks for nothing. No clock is read while something is asked.
-                _ = look.tick() => {
-                    looks = if client.is_idle_since(seen) { looks + 1 } else { 0 };
-                    seen = client.begun.load(Ordering::Relaxed);
-                    if looks >= LOOKS && ending {
-                        return;
-                    }
-                    if looks >= LOOKS {
-                        ending = true;
-                        connection.as_mut().graceful_shutdown();
-                    }
-                }
             }
+        });
+        if let Err(error) = ended.await {
+            tracing::debug!(peer = %client.peer.address, %error, "a connection broke");
         }
     }
 }

@@ -10,6 +10,7 @@ mod proxy;
 mod room;
 mod stream;
 mod tls;
+mod vigil;
 
 use std::future::Future;
 use std::io;
@@ -28,6 +29,7 @@ pub use self::handover::{Estate, HandoverError, Inheritance, hand_over};
 use self::room::{Place, Room};
 pub use self::stream::Stream;
 pub use self::tls::{Tls, TlsError, TlsFiles};
+pub(crate) use self::vigil::{Sign, Vigil};
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 4_096;

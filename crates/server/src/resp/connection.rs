@@ -1,8 +1,8 @@
 //! One connection: reads what has come, answers all of it, writes all answers at once.
 
-use std::future::{Future, poll_fn, ready};
+use std::future::{poll_fn, ready};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
 use std::task::{self, Context, Poll, Waker};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Door;
@@ -18,6 +18,7 @@ use super::command::{self, Answer, Later};
 use super::reply::Reply;
 use super::request::Reader;
 use super::session::Session;
+use crate::listen::{Sign, Vigil};
 
 /// What an idle connection keeps to read into.
 const LEAST_INPUT: usize = 1_024;
@@ -73,14 +74,13 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
     }
 
     pub(super) async fn serve(mut self, stop: CancellationToken) {
-        let mut stopped = std::pin::pin!(stop.cancelled_owned());
-        let mut look = std::pin::pin!(sleep_until(self.quiet.next_look()));
+        let mut vigil = pin!(Vigil::new(stop, self.quiet.next_look()));
         loop {
             self.answer_all().await;
             if self.ending && self.output.is_done() {
                 break;
             }
-            match poll_fn(|cx| self.poll_next(cx, stopped.as_mut(), look.as_mut())).await {
+            match poll_fn(|cx| self.poll_next(cx, vigil.as_mut())).await {
                 Event::Moved => {}
                 Event::Said => self.ending = true,
                 Event::Over => return,
@@ -186,12 +186,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
     }
 
     /// Writes what can be written, then reads what can be read, then waits.
-    fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-        stopped: Pin<&mut impl Future<Output = ()>>,
-        mut look: Pin<&mut Sleep>,
-    ) -> Poll<Event> {
+    fn poll_next(&mut self, cx: &mut Context<'_>, mut vigil: Pin<&mut Vigil>) -> Poll<Event> {
         let was_full = self.output.left() >= self.session.settings.most_unsent;
         while !self.output.is_done() {
             match self.output.poll_write(&mut self.io, cx) {
@@ -212,18 +207,18 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
                 Poll::Pending => {}
             }
         }
-        if !self.ending && stopped.poll(cx).is_ready() {
-            return Poll::Ready(Event::Said);
-        }
-        while look.as_mut().poll(cx).is_ready() {
-            if self.quiet.is_over() {
-                return Poll::Ready(Event::Over);
+        loop {
+            match task::ready!(vigil.as_mut().poll(cx)) {
+                Sign::Stop if !self.ending => return Poll::Ready(Event::Said),
+                Sign::Stop => {}
+                Sign::Look if self.quiet.is_over() => return Poll::Ready(Event::Over),
+                Sign::Look => {
+                    self.input.shrink();
+                    self.output.shrink();
+                    vigil.as_mut().look_in(self.quiet.next_look());
+                }
             }
-            self.input.shrink();
-            self.output.shrink();
-            look.as_mut().reset(self.quiet.next_look());
         }
-        Poll::Pending
     }
 }
 
@@ -364,8 +359,9 @@ impl Quiet {
         self.heard = true;
     }
 
-    fn next_look(&self) -> Instant {
-        Instant::now() + self.idle.map_or(LOOK_EVERY, |idle| idle / LOOKS)
+    /// How far the next look is ahead.
+    fn next_look(&self) -> Duration {
+        self.idle.map_or(LOOK_EVERY, |idle| idle / LOOKS)
     }
 
     /// Looks whether anything happened since the last look. After so many looks at nothing, it is over.
