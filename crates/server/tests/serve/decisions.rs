@@ -1,5 +1,8 @@
 //! `/v1/check` and its kin.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 
 use crate::support::Server;
@@ -256,4 +259,45 @@ fn paths_and_methods_that_mean_nothing_come_with_what_was_meant() {
     );
     let answer = server.get("/v1/check");
     assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")));
+}
+
+/// hyper reads a body only as far as it is wanted, and whoever takes it sees to it that it reads on.
+#[test]
+fn bodies_are_read_to_their_end_in_whatever_pieces_they_come() {
+    // Nobody comes to look whether it reads on.
+    let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml", "--limits-header-time", "1h"]);
+    let question = format!(r#"{{"path":"/","user":"a","headers":{{"x-long":"{}"}}}}"#, "x".repeat(200_000));
+    let whole = format!("POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{question}", question.len());
+    let mut chunked = "POST /v1/check HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned();
+    for piece in question.as_bytes().chunks(50_000) {
+        chunked += &format!("{:x}\r\n{}\r\n", piece.len(), String::from_utf8_lossy(piece));
+    }
+    chunked += "0\r\n\r\n";
+    let small = "POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n{\"path\":\"/\"}";
+    for (request, pieces) in
+        [(whole.as_str(), 1), (&whole, 7), (&chunked, 1), (&chunked, 7), (small, 1), (small, 3), (small, small.len())]
+    {
+        // Three on one connection, so that each but the first follows another.
+        let mut stream = server.connect();
+        for _ in 0..3 {
+            for piece in request.as_bytes().chunks(request.len().div_ceil(pieces)) {
+                stream.write_all(piece).unwrap();
+            }
+            assert!(answer_on(&mut stream).contains("\"allowed\":true"));
+        }
+    }
+    // All of them ahead of the first answer.
+    let mut stream = server.connect();
+    stream.write_all(small.repeat(20).as_bytes()).unwrap();
+    (0..20).for_each(|_| assert!(answer_on(&mut stream).starts_with("HTTP/1.1 200")));
+}
+
+/// One answer, of those that come on a connection.
+fn answer_on(stream: &mut TcpStream) -> String {
+    let (mut answer, mut byte) = (Vec::new(), [0]);
+    while !answer.ends_with(b"]}") {
+        stream.read_exact(&mut byte).unwrap();
+        answer.push(byte[0]);
+    }
+    String::from_utf8_lossy(&answer).into_owned()
 }
