@@ -119,6 +119,24 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::check_now`], for callers that only look at the ruling: it is not moved.
+    pub(crate) fn check_now_then<T>(
+        &self,
+        facts: &(impl Facts + Sync + ?Sized),
+        look: impl FnOnce(&Ruling) -> T,
+    ) -> Option<T> {
+        if self.traces.is_on() {
+            return self.check_now(facts).map(|ruling| look(&ruling));
+        }
+        self.at_once(|| {
+            let sample = self.metrics.begin();
+            self.limiter.check_then(facts, move |_, ruling| {
+                self.count(ruling, facts, sample);
+                look(ruling)
+            })
+        })
+    }
+
     /// As [`Engine::check`], for callers that do not await. `None` if the store may make them wait, and then nothing
     /// was asked of it.
     pub fn check_now(&self, facts: &(impl Facts + Sync + ?Sized)) -> Option<Ruling> {

@@ -4,55 +4,25 @@
 //! answer says so.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use memchr::memmem;
-use tidegate_bench::report::{Report, Row};
-use tidegate_bench::sample::median;
+use tidegate_bench::report::Report;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::runtime::Runtime;
 
 use crate::serving::Server;
+use crate::single::{Load, compare};
 
-pub const KEYS: u32 = 100_000;
-const ROUNDS: usize = 15;
-const A_ROUND: Duration = Duration::from_millis(500);
-
-pub fn measure(report: &mut Report, runtime: &Runtime) {
+pub fn measure(report: &mut Report) {
     let (ours, axum) = (Server::http(), Server::axum());
     for connections in [50, 1] {
-        let (mut of_ours, mut of_axum) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
-            of_ours.push(runtime.block_on(requests_a_second(ours.address, connections)));
-            of_axum.push(runtime.block_on(requests_a_second(axum.address, connections)));
-        }
-        let row = Row::larger_is_better("/v1/check", median(of_ours), "axum, \"ok\"", median(of_axum), "requests/s");
+        let load = |name, server| Load::new(name, server, connections, check, is_answer);
         let headline = match connections {
             1 => "HTTP door, one connection".to_owned(),
             connections => format!("HTTP door, {connections} connections, one request on its way on each"),
         };
-        report.section(&headline, vec![row]);
+        compare(report, &headline, "requests/s", vec![load("/v1/check", &ours), load("axum, \"ok\"", &axum)]);
     }
-}
-
-async fn requests_a_second(server: SocketAddr, connections: u32) -> f64 {
-    let mut open = Vec::new();
-    for _ in 0..connections {
-        open.push(Connection::open(server).await);
-    }
-    let began = Instant::now();
-    let worker = async |(number, mut connection): (usize, Connection)| {
-        let (mut answered, mut key) = (0_u64, number as u32 * 1_000);
-        while began.elapsed() < A_ROUND {
-            key = (key + 1) % KEYS;
-            connection.ask(&check(key)).await;
-            answered += 1;
-        }
-        answered
-    };
-    let answered: u64 = futures::future::join_all(open.into_iter().enumerate().map(worker)).await.into_iter().sum();
-    answered as f64 / began.elapsed().as_secs_f64()
 }
 
 /// A request about a key.
@@ -80,14 +50,22 @@ impl Connection {
     pub async fn ask(&mut self, request: &[u8]) {
         self.stream.write_all(request).await.expect("a server that reads");
         self.came.clear();
-        while !is_whole(&self.came) {
+        while !is_answer(&self.came) {
             let read = self.stream.read_buf(&mut self.came).await.expect("a server that answers");
             assert!(read > 0, "the server has closed");
         }
-        assert!(self.came.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", String::from_utf8_lossy(&self.came));
-        let body = &self.came[head_of(&self.came).unwrap_or_default()..];
-        assert!(body == b"ok" || body.starts_with(b"{\"allowed\":true"), "{}", String::from_utf8_lossy(body));
     }
+}
+
+/// Whether all of an answer has come, which then must be one that says yes.
+fn is_answer(came: &[u8]) -> bool {
+    if !is_whole(came) {
+        return false;
+    }
+    let body = &came[head_of(came).unwrap_or_default()..];
+    let says_yes = body == b"ok" || body.starts_with(b"{\"allowed\":true");
+    assert!(came.starts_with(b"HTTP/1.1 200 OK\r\n") && says_yes, "{}", String::from_utf8_lossy(came));
+    true
 }
 
 /// Where the body begins.

@@ -10,8 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
-use crate::http::{Connection, KEYS, check};
+use crate::http::{Connection, check};
 use crate::serving::Server;
+use crate::single::KEYS;
 
 const CONNECTIONS: usize = 50;
 

@@ -28,12 +28,12 @@ fn main() {
     if wanted("resp") {
         resp::measure(&mut report);
     }
-    pin_to_core(1);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     if wanted("http") {
-        http::measure(&mut report, &runtime);
+        http::measure(&mut report);
     }
     if wanted("latency") {
+        pin_to_core(1);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         latency::measure(&mut report, &runtime);
     }
     report.write("doors");

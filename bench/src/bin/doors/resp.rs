@@ -3,24 +3,23 @@
 //! Each command is for one of 100 000 keys, which have 16 at once and 30 a minute: at first all pass, then most are
 //! limited, here and there alike.
 
-use tidegate_bench::machine::pin_to_core;
+use memchr::memchr_iter;
 use tidegate_bench::report::{Report, Row};
 use tidegate_bench::sample::median;
 
 use crate::crab;
 use crate::load::{commands_a_second, run};
 use crate::serving::Server;
-use crate::single::{Load, Turn};
+use crate::single::{Load, compare};
 
 /// Stands for a random key.
-pub const KEY: &str = "key:__rand_int__";
+const KEY: &str = "key:__rand_int__";
 const OURS: [&str; 5] = ["CL.THROTTLE", KEY, "15", "30", "60"];
 const CRABS: [&str; 5] = ["THROTTLE", KEY, "15", "30", "60"];
 const GET: [&str; 2] = ["GET", KEY];
 const DEPTHS: [u32; 2] = [16, 64];
 const ROUNDS: usize = 3;
-/// Short ones, because the machine is not the same from one second to the next.
-const TURNS: usize = 15;
+const CONNECTIONS: usize = 50;
 
 pub fn measure(report: &mut Report) {
     let (ours, redis) = (Server::resp(), Server::redis());
@@ -50,35 +49,30 @@ const REDIS: &str = "redis-server, GET";
 
 /// One command on its way on each connection: how many are answered, and what one costs the server.
 fn one_on_its_way(report: &mut Report, ours: &Server, redis: &Server, crab: Option<&Server>) {
-    let mut all = vec![("CL.THROTTLE", Load::new(ours, &OURS)), (REDIS, Load::new(redis, &GET))];
-    all.extend(crab.map(|crab| (CRAB, Load::new(crab, &CRABS))));
-    let turns = std::thread::scope(|scope| {
-        let load = scope.spawn(|| {
-            pin_to_core(1);
-            let mut turns = vec![Vec::new(); all.len()];
-            for _ in 0..TURNS {
-                for (turns, (_, load)) in turns.iter_mut().zip(&mut all) {
-                    turns.push(load.turn());
-                }
-            }
-            turns
-        });
-        load.join().expect("the load runs to its end")
-    });
-    let middle = |turns: &[Turn], of: fn(&Turn) -> f64| median(turns.iter().map(of).collect());
-    let rows = |row: &dyn Fn(&str, f64, f64) -> Row, of: fn(&Turn) -> f64| -> Vec<Row> {
-        let peers = all.iter().zip(&turns).skip(1);
-        peers.map(|((peer, _), theirs)| row(peer, middle(&turns[0], of), middle(theirs, of))).collect()
-    };
-    let rate = |peer: &str, ours, theirs| Row::larger_is_better("CL.THROTTLE", ours, peer, theirs, "commands/s");
-    report.section(
-        "Redis door, 50 connections, one command on its way on each",
-        rows(&rate, |turn| turn.commands_a_second),
-    );
-    for ((name, _), turns) in all.iter().zip(&turns) {
-        let (server, load) = (middle(turns, |turn| turn.server), middle(turns, |turn| turn.load));
-        println!("  {name}: the server ran {:.0} % of the time, the load {:.0} %", server * 100.0, load * 100.0);
+    let load = |name, server, words: &[&str]| Load::new(name, server, CONNECTIONS, |key| command(words, key), is_whole);
+    let mut loads = vec![load("CL.THROTTLE", ours, &OURS), load(REDIS, redis, &GET)];
+    loads.extend(crab.map(|crab| load(CRAB, crab, &CRABS)));
+    compare(report, "Redis door, 50 connections, one command on its way on each", "commands/s", loads);
+}
+
+/// A command of these words, of which [`KEY`] stands for a key of 16 characters, as `redis-benchmark` makes them.
+fn command(words: &[&str], key: u32) -> Vec<u8> {
+    let key = format!("key:{key:012}");
+    let mut command = format!("*{}\r\n", words.len());
+    for word in words {
+        let word = if *word == KEY { &key } else { *word };
+        command += &format!("${}\r\n{word}\r\n", word.len());
     }
-    let cost = |peer: &str, ours, theirs| Row::smaller_is_better("CL.THROTTLE", ours, peer, theirs, "us");
-    report.section("Redis door, the server's processor time for one command of these", rows(&cost, |turn| turn.cost));
+    command.into_bytes()
+}
+
+/// Whether all of an answer has come: five whole numbers, or a text of one line, or nothing.
+fn is_whole(came: &[u8]) -> bool {
+    let lines = match came {
+        [b'*', b'5', ..] => 6,
+        [b'$', b'-', ..] => 1,
+        [b'$', ..] => 2,
+        _ => panic!("{}", String::from_utf8_lossy(came)),
+    };
+    memchr_iter(b'\n', came).count() == lines
 }

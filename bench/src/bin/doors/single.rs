@@ -1,4 +1,4 @@
-//! Load of Redis commands, of which one is on its way on each of 50 connections.
+//! Load of which one question is on its way on each of several connections.
 //!
 //! `redis-benchmark` tells the kernel anew what it waits for with each command, so that at this depth its own core is full
 //! before that of the server is. Here each socket is registered once, and an answer costs a read and a write.
@@ -7,41 +7,47 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use memchr::memchr_iter;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
-use tidegate_bench::machine::process_cpu_time;
+use tidegate_bench::machine::{pin_to_core, process_cpu_time};
+use tidegate_bench::report::{Report, Row};
+use tidegate_bench::sample::median;
 
-use crate::resp::KEY;
 use crate::serving::Server;
 
-const CONNECTIONS: usize = 50;
-/// How many of the keys there are commands for.
-const COMMANDS: u32 = 20_000;
-/// Keys are 16 characters long, as `redis-benchmark` makes them, and there are as many.
-const KEYS: u32 = 100_000;
-const A_TURN: Duration = Duration::from_millis(500);
+/// How many keys there are.
+pub const KEYS: u32 = 100_000;
+/// For how many of them there are questions.
+const QUESTIONS: u32 = 20_000;
+const A_TURN: Duration = Duration::from_millis(200);
+/// Turns are short, because the machine is not the same from one second to the next.
+const TURNS: usize = 40;
 /// How long the answers to what was asked last may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What came of one turn.
 #[derive(Clone, Copy)]
-pub struct Turn {
-    pub commands_a_second: f64,
-    /// Microseconds of the server's processor time for each command.
-    pub cost: f64,
+struct Turn {
+    answers_a_second: f64,
+    /// Microseconds of the server's processor time for each answer.
+    cost: f64,
     /// The parts of the turn in which the server and the load were running. What is near 1 was full.
-    pub server: f64,
-    pub load: f64,
+    server: f64,
+    load: f64,
 }
+
+/// Whether all of an answer has come. Panics if it is not one.
+pub type IsWhole = fn(&[u8]) -> bool;
 
 /// Connections to one server, and what it is asked.
 pub struct Load {
+    name: &'static str,
     server: u32,
     poll: Poll,
     events: Events,
     connections: Vec<Connection>,
-    commands: Vec<Vec<u8>>,
+    questions: Vec<Vec<u8>>,
+    is_whole: IsWhole,
     next: usize,
 }
 
@@ -51,31 +57,73 @@ struct Connection {
     is_waiting: bool,
 }
 
+/// Has all of these take turns, and reports on the first beside each of the others.
+pub fn compare(report: &mut Report, headline: &str, unit: &str, mut loads: Vec<Load>) {
+    let turns = std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            pin_to_core(1);
+            let mut turns = vec![Vec::new(); loads.len()];
+            for _ in 0..TURNS {
+                for (turns, load) in turns.iter_mut().zip(&mut loads) {
+                    turns.push(load.turn());
+                }
+            }
+            turns
+        });
+        load.join().expect("the load runs to its end")
+    });
+    let middle = |turns: &[Turn], of: fn(&Turn) -> f64| median(turns.iter().map(of).collect());
+    let rows = |row: &dyn Fn(&str, f64, f64) -> Row, of: fn(&Turn) -> f64| -> Vec<Row> {
+        let peers = loads.iter().zip(&turns).skip(1);
+        peers.map(|(peer, theirs)| row(peer.name, middle(&turns[0], of), middle(theirs, of))).collect()
+    };
+    let ours = loads[0].name;
+    let rate = |peer: &str, mine, theirs| Row::larger_is_better(ours, mine, peer, theirs, unit);
+    report.section(headline, rows(&rate, |turn| turn.answers_a_second));
+    for (load, turns) in loads.iter().zip(&turns) {
+        let (server, client) = (middle(turns, |turn| turn.server), middle(turns, |turn| turn.load));
+        println!(
+            "  {}: the server ran {:.0} % of the time, the load {:.0} %",
+            load.name,
+            server * 100.0,
+            client * 100.0
+        );
+    }
+    let cost = |peer: &str, mine, theirs| Row::smaller_is_better(ours, mine, peer, theirs, "us");
+    report.section(&format!("{headline}: the server's processor time for one"), rows(&cost, |turn| turn.cost));
+}
+
 impl Load {
-    /// Asks `server` with a command of these words, of which [`KEY`] stands for any of the keys.
-    pub fn new(server: &Server, words: &[&str]) -> Load {
+    /// Asks `server` about keys of which `question` makes the bytes that are sent.
+    pub fn new(
+        name: &'static str,
+        server: &Server,
+        connections: usize,
+        question: impl Fn(u32) -> Vec<u8>,
+        is_whole: IsWhole,
+    ) -> Load {
         let poll = Poll::new().expect("epoll");
-        let connections = (0..CONNECTIONS).map(|number| Connection::open(server.address, &poll, Token(number)));
-        let connections = connections.collect();
+        let open = |number| Connection::open(server.address, &poll, Token(number));
+        let connections: Vec<_> = (0..connections).map(open).collect();
         // A stride that is prime to the number of keys meets them scattered, and none twice.
-        let commands = (0..COMMANDS).map(|number| command(words, number * 70_001 % KEYS)).collect();
-        let events = Events::with_capacity(CONNECTIONS);
-        Load { server: server.process(), poll, events, connections, commands, next: 0 }
+        let questions = (0..QUESTIONS).map(|number| question(number * 70_001 % KEYS)).collect();
+        let events = Events::with_capacity(connections.len());
+        Load { name, server: server.process(), poll, events, connections, questions, is_whole, next: 0 }
     }
 
-    /// Keeps one command on its way on each connection for a while.
-    pub fn turn(&mut self) -> Turn {
+    /// Keeps one question on its way on each connection for a while.
+    fn turn(&mut self) -> Turn {
         let (server, load) = (process_cpu_time(self.server), process_cpu_time(std::process::id()));
         let began = Instant::now();
-        for (connection, command) in self.connections.iter_mut().zip(&self.commands) {
-            connection.ask(command);
+        for (connection, question) in self.connections.iter_mut().zip(&self.questions) {
+            connection.ask(question);
         }
         let mut answered = 0_u64;
         while began.elapsed() < A_TURN {
             answered += self.hear(true);
         }
         let within = began.elapsed();
-        let commands_a_second = answered as f64 / within.as_secs_f64();
+        let answers_a_second = answered as f64 / within.as_secs_f64();
         while self.connections.iter().any(|connection| connection.is_waiting) {
             assert!(began.elapsed() < A_TURN + PATIENCE, "the server does not answer");
             answered += self.hear(false);
@@ -83,7 +131,7 @@ impl Load {
         let server = process_cpu_time(self.server) - server;
         let load = process_cpu_time(std::process::id()) - load;
         Turn {
-            commands_a_second,
+            answers_a_second,
             cost: server.as_secs_f64() * 1e6 / answered as f64,
             server: server.as_secs_f64() / within.as_secs_f64(),
             load: load.as_secs_f64() / within.as_secs_f64(),
@@ -96,11 +144,11 @@ impl Load {
         let mut answered = 0;
         for event in &self.events {
             let connection = &mut self.connections[event.token().0];
-            if connection.has_answer() {
+            if connection.has_answer(self.is_whole) {
                 answered += 1;
                 if again {
-                    self.next = (self.next + 1) % self.commands.len();
-                    connection.ask(&self.commands[self.next]);
+                    self.next = (self.next + 1) % self.questions.len();
+                    connection.ask(&self.questions[self.next]);
                 }
             }
         }
@@ -118,14 +166,14 @@ impl Connection {
         Connection { stream, came: Vec::with_capacity(1_024), is_waiting: false }
     }
 
-    fn ask(&mut self, command: &[u8]) {
-        let written = self.stream.write(command).expect("a server that reads");
-        assert_eq!(written, command.len(), "a socket has room for one command");
+    fn ask(&mut self, question: &[u8]) {
+        let written = self.stream.write(question).expect("a server that reads");
+        assert_eq!(written, question.len(), "a socket has room for one question");
         self.is_waiting = true;
     }
 
     /// Reads what has come. Says whether that is the rest of an answer.
-    fn has_answer(&mut self) -> bool {
+    fn has_answer(&mut self, is_whole: IsWhole) -> bool {
         let mut bytes = [0; 1_024];
         match self.stream.read(&mut bytes) {
             Ok(0) => panic!("the server has closed"),
@@ -143,25 +191,4 @@ impl Connection {
         }
         is_whole
     }
-}
-
-fn command(words: &[&str], key: u32) -> Vec<u8> {
-    let key = format!("key:{key:012}");
-    let mut command = format!("*{}\r\n", words.len());
-    for word in words {
-        let word = if *word == KEY { &key } else { *word };
-        command += &format!("${}\r\n{word}\r\n", word.len());
-    }
-    command.into_bytes()
-}
-
-/// Whether all of an answer has come: five whole numbers, or a text of one line, or nothing.
-fn is_whole(came: &[u8]) -> bool {
-    let lines = match came {
-        [b'*', b'5', ..] => 6,
-        [b'$', b'-', ..] => 1,
-        [b'$', ..] => 2,
-        _ => panic!("{}", String::from_utf8_lossy(came)),
-    };
-    memchr_iter(b'\n', came).count() == lines
 }

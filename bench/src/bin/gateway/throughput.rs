@@ -9,7 +9,7 @@ use tidegate_bench::sample::median;
 use crate::load::requests_a_second;
 use crate::servers::{FEW, Headers, NONE, Running, THREE_RULES};
 
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 25;
 const SECONDS: u32 = 1;
 
 pub fn measure(report: &mut Report) {

@@ -54,10 +54,11 @@ impl Api {
             return Some(Err(problem));
         }
         let at = self.clock.now();
-        let ruling = self.engine.check_now(&question)?;
-        let mut text = Vec::with_capacity(USUAL_ANSWER);
-        self.write_answer(&mut text, &question, &ruling, at);
-        Some(Ok(text))
+        self.engine.check_now_then(&question, |ruling| {
+            let mut text = Vec::with_capacity(USUAL_ANSWER);
+            self.write_answer(&mut text, &question, ruling, at);
+            Ok(text)
+        })
     }
 
     /// The answer to a check with this body.
