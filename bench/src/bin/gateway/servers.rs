@@ -141,9 +141,10 @@ impl Running {
         command.args(["-e", "error.log", "-c", "nginx.conf", "-p"]).arg(&files.0).current_dir(&files.0);
         let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("nginx is installed");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let nginx = Running { process, address, api: address, _files: Some(files) };
         for _ in 0..1_000 {
             if TcpStream::connect(address).is_ok() {
-                return Running { process, address, api: address, _files: Some(files) };
+                return nginx;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
