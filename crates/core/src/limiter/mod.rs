@@ -189,8 +189,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, limit: 2/min }]")?;
     /// let limiter = Limiter::new(rules.rules, MemoryStore::new());
     /// let request = Request::new("GET", "/");
-    /// let (is_allowed, rules) = limiter.check_then(&request, |matched, ruling| (ruling.is_allowed(), matched.rules.len())).await;
-    /// assert_eq!((is_allowed, rules), (true, 1));
+    /// let seen = limiter.check_then(&request, |matched, ruling| (matched.rules.len(), ruling.is_allowed())).await;
+    /// assert_eq!(seen, (1, true));
     /// # Ok(())
     /// # }
     /// ```

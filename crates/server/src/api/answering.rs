@@ -6,15 +6,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use axum::body::Body as RoutedBody;
 use axum::response::{IntoResponse, Response as Routed};
+use bytes::Bytes;
 use http::Response;
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 
-use super::body::AnswerBody;
 use super::connection::Client;
 use super::in_json;
 use super::problem::Problem;
 use crate::body::WholeBody;
+
+/// The body of an answer: all of it, or what the router answers.
+pub(super) type AnswerBody = Either<Full<Bytes>, RoutedBody>;
 
 /// The answer to one request of a client.
 ///
@@ -47,7 +52,7 @@ impl Answering {
     {
         let answering = async {
             match routed.await {
-                Ok(response) => response.map(AnswerBody::Routed),
+                Ok(response) => response.map(AnswerBody::Right),
                 Err(never) => match never {},
             }
         };
@@ -85,7 +90,7 @@ impl Drop for Answering {
 
 fn response(answer: Result<Vec<u8>, Problem>) -> Response<AnswerBody> {
     match answer {
-        Ok(text) => in_json(text),
-        Err(problem) => problem.into_response().map(AnswerBody::Routed),
+        Ok(text) => in_json(text).map(AnswerBody::Left),
+        Err(problem) => problem.into_response().map(AnswerBody::Right),
     }
 }

@@ -16,8 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio_util::sync::CancellationToken;
 
-use super::answering::Answering;
-use super::body::AnswerBody;
+use super::answering::{AnswerBody, Answering};
 use super::{Api, CHECK, Settings};
 use crate::listen::{Peer, Sign, Stream, Vigil};
 

@@ -16,7 +16,6 @@
 mod answer;
 mod answering;
 mod auth;
-mod body;
 mod connection;
 mod deciding;
 mod health;

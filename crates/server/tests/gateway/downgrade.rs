@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use crate::peers::{Gateway, NO_RULES, Upstream};
+use crate::peers::Between;
 
 /// Fields of a request, as a client that keeps to no rules writes them.
 type Fields<'f> = Vec<(&'f [u8], &'f [u8])>;
@@ -21,20 +21,9 @@ enum Ended {
     Broken,
 }
 
-struct Between {
-    upstream: Upstream,
-    gateway: Gateway,
-}
-
 impl Between {
-    fn start() -> Between {
-        let upstream = Upstream::echo();
-        let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &[]);
-        Between { upstream, gateway }
-    }
-
     /// What becomes of a request on a connection of its own, and the heads that the upstream saw.
-    fn sent(&self, fields: &Fields<'_>, body: Data<'_>) -> (Ended, Vec<String>) {
+    fn sent_as_frames(&self, fields: &Fields<'_>, body: Data<'_>) -> (Ended, Vec<String>) {
         let before = self.upstream.heads().len();
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         bytes.extend(frame(SETTINGS, 0, 0, &[]));
@@ -149,7 +138,7 @@ fn what_would_be_read_otherwise_in_http1_is_refused() {
         ("two hosts", asking(b"GET", &[(b"host", b"a.example"), (b"host", b"b.example")]), None),
     ];
     for (shape, fields, body) in shapes {
-        let (ended, seen) = between.sent(&fields, body);
+        let (ended, seen) = between.sent_as_frames(&fields, body);
         assert!(ended != Ended::Answered(200) && seen.is_empty(), "{shape}: {ended:?}, {seen:?}");
     }
 }
@@ -165,7 +154,7 @@ fn a_body_that_is_not_as_long_as_it_says_is_never_read_as_a_request() {
         ("nothing comes", b"5", None),
     ];
     for (shape, length, body) in shapes {
-        let (ended, seen) = between.sent(&asking(b"POST", &[(b"content-length", length)]), body);
+        let (ended, seen) = between.sent_as_frames(&asking(b"POST", &[(b"content-length", length)]), body);
         assert!(ended == Ended::Broken || length == b"0", "{shape}: {ended:?}");
         let is_it = |head: &String| head.starts_with("POST /first HTTP/1.1\r\n") && !head.contains("smuggled");
         assert!(seen.len() <= 1 && seen.iter().all(is_it), "{shape}: {seen:?}");
@@ -183,7 +172,7 @@ fn what_can_be_read_in_one_way_only_arrives() {
         (asking(b"GET", &[(b"host", b"b.example")]), None, "host", "host: a.example"),
     ];
     for (fields, body, name, line) in shapes {
-        let (ended, seen) = between.sent(&fields, body);
+        let (ended, seen) = between.sent_as_frames(&fields, body);
         assert_eq!((ended, seen.len()), (Ended::Answered(200), 1), "{line}: {seen:?}");
         let lines =
             |name: &str| seen[0].lines().filter(|line| line.starts_with(&format!("{name}:"))).collect::<Vec<_>>();

@@ -210,6 +210,20 @@ impl Upstream {
     }
 }
 
+/// A gateway without rules in front of an upstream that remembers what it sees.
+pub(crate) struct Between {
+    pub(crate) upstream: Upstream,
+    pub(crate) gateway: Gateway,
+}
+
+impl Between {
+    pub(crate) fn start() -> Between {
+        let upstream = Upstream::echo();
+        let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &[]);
+        Between { upstream, gateway }
+    }
+}
+
 impl Taken {
     /// The head of the next request, as it came.
     pub(crate) fn head(&mut self) -> std::io::Result<String> {

@@ -2,21 +2,9 @@
 
 use std::io::{Read, Write};
 
-use crate::peers::{Gateway, NO_RULES, Upstream};
-
-/// A gateway in front of an upstream that remembers what it sees.
-struct Between {
-    upstream: Upstream,
-    gateway: Gateway,
-}
+use crate::peers::{Between, Gateway, NO_RULES, Upstream};
 
 impl Between {
-    fn start() -> Between {
-        let upstream = Upstream::echo();
-        let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &[]);
-        Between { upstream, gateway }
-    }
-
     /// The statuses of the answers to these bytes, until the gateway closes the connection, and the heads that the upstream saw.
     fn sent(&self, bytes: &[u8]) -> (Vec<u16>, Vec<String>) {
         let before = self.upstream.heads().len();
