@@ -134,14 +134,27 @@ fn an_upstream_that_stops_in_the_middle_is_given_up() {
 
 #[test]
 fn a_slow_upload_is_not_taken_for_a_slow_upstream() {
-    let upstream = Upstream::echo();
+    let upstream = Upstream::start(|taken| {
+        let (head, body) = taken.request()?;
+        if head.starts_with("GET /never ") {
+            taken.until_closed();
+            return taken.close();
+        }
+        taken.answer(&body)
+    });
     let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-response-time", "1s"]);
     let mut stream = gateway.connect();
-    stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\nConnection: close\r\n\r\n").unwrap();
-    for _ in 0..10 {
-        stream.write_all(b"x").unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(150));
-    }
+    stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n").unwrap();
+    std::thread::scope(|scope| {
+        // When this is given up, the upload has taken longer than an answer may.
+        let given_up = scope.spawn(|| gateway.curl("/never", &[]));
+        until("a request without an answer to be given up", || {
+            stream.write_all(b"1\r\nx\r\n").unwrap();
+            given_up.is_finished().then_some(())
+        });
+        assert_eq!(told(&given_up.join().unwrap()), upstreams_fault(504));
+    });
+    stream.write_all(b"0\r\n\r\n").unwrap();
     let mut answer = String::new();
     std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
