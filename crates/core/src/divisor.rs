@@ -1,5 +1,7 @@
 //! Division by a number that is known long before.
 
+use std::num::NonZeroU64;
+
 /// A number to divide by. Dividing takes a multiplication, several times as quick as the processor's division.
 ///
 /// With `bits` so that `by ≤ 2^bits` and `factor = ⌊2^(63 + bits) / by⌋ + 1`, the quotient of any `n < 2^63` is
@@ -7,7 +9,7 @@
 /// little to reach the next whole number. Whole words are multiplied, and the lower half of the product is not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Divisor {
-    by: u64,
+    by: NonZeroU64,
     factor: u64,
     bits: u32,
 }
@@ -18,25 +20,25 @@ impl Divisor {
     /// Divides by `by`; zero counts as one.
     #[expect(clippy::cast_possible_truncation, reason = "it is at most 2^63 + 1")]
     pub(crate) const fn new(by: u64) -> Divisor {
-        let by = if by == 0 { 1 } else { by };
-        let bits = u64::BITS - (by - 1).leading_zeros();
+        let Some(by) = NonZeroU64::new(by) else { return Divisor::new(1) };
+        let bits = u64::BITS - (by.get() - 1).leading_zeros();
         if bits == u64::BITS {
             // It is larger than any such `n`.
             return Divisor { by, factor: 0, bits: 0 };
         }
-        Divisor { by, factor: ((1_u128 << (63 + bits)) / by as u128 + 1) as u64, bits }
+        Divisor { by, factor: ((1_u128 << (63 + bits)) / by.get() as u128 + 1) as u64, bits }
     }
 
     #[inline]
     pub(crate) const fn get(self) -> u64 {
-        self.by
+        self.by.get()
     }
 
     /// `n / by`, rounded down.
     #[inline]
     pub(crate) const fn divide(self, n: u64) -> u64 {
         if n >= EXACT_BELOW {
-            return n / self.by;
+            return n / self.by.get();
         }
         let high = ((2 * n) as u128 * self.factor as u128) >> 64;
         (high as u64) >> self.bits
@@ -46,7 +48,7 @@ impl Divisor {
     #[inline]
     pub(crate) const fn divide_up(self, n: u64) -> u64 {
         let down = self.divide(n);
-        down + (down * self.by != n) as u64
+        down + (down * self.by.get() != n) as u64
     }
 }
 

@@ -72,7 +72,7 @@ impl<C: Clock> Gate<C> {
     /// lease ends; [`Gate::slot`] gives them back earlier.
     #[inline(always)]
     pub fn check_cost<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
-        self.store.decide_one(&self.charge(&key.into(), cost))
+        self.store.decide_one(&self.rule, key.into().borrow(), &self.limit, cost)
     }
 
     /// How `key` stands, spending nothing.

@@ -34,6 +34,14 @@ enum Parts<'a> {
 /// What fits beside the rest into 64 bytes.
 const FEW: usize = 62;
 
+/// A key that belongs to somebody else.
+#[derive(Clone, Copy)]
+pub(crate) enum KeyRef<'a> {
+    One(&'a [u8]),
+    /// Each behind its length.
+    Several(&'a [u8]),
+}
+
 impl Key<'static> {
     /// The key that all requests share.
     pub const GLOBAL: Key<'static> = Key(Parts::Few { bytes: [0; FEW], length: 0 });
@@ -51,29 +59,15 @@ impl Key<'static> {
 impl Key<'_> {
     /// The parts, in order.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        let (mut one, mut rest) = match &self.0 {
-            Parts::One(part) => (Some(*part), &[][..]),
-            Parts::Few { bytes, length } => (None, &bytes[..usize::from(*length)]),
-            Parts::Many(bytes) => (None, &bytes[..]),
-        };
-        std::iter::from_fn(move || {
-            if let Some(part) = one.take() {
-                return Some(part);
-            }
-            let digits = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
-            let length = rest[..digits].iter().rev().fold(0, |length, byte| length << 7 | usize::from(byte & 0x7f));
-            let (part, after) = rest[digits..].split_at(length);
-            rest = after;
-            Some(part)
-        })
+        self.borrow().parts()
     }
 
-    /// The only part, if there is one and no more.
-    #[inline]
-    pub(crate) fn only_part(&self) -> Option<&[u8]> {
+    #[inline(always)]
+    pub(crate) fn borrow(&self) -> KeyRef<'_> {
         match &self.0 {
-            Parts::One(part) => Some(part),
-            Parts::Few { .. } | Parts::Many(_) => None,
+            Parts::One(part) => KeyRef::One(part),
+            Parts::Few { bytes, length } => KeyRef::Several(&bytes[..usize::from(*length)]),
+            Parts::Many(bytes) => KeyRef::Several(bytes),
         }
     }
 
@@ -85,6 +79,26 @@ impl Key<'_> {
             Parts::Few { bytes, length } => Key(Parts::Few { bytes, length }),
             Parts::Many(bytes) => Key(Parts::Many(bytes)),
         }
+    }
+}
+
+impl<'a> KeyRef<'a> {
+    /// The parts, in order.
+    pub(crate) fn parts(self) -> impl Iterator<Item = &'a [u8]> {
+        let (mut one, mut rest) = match self {
+            KeyRef::One(part) => (Some(part), &[][..]),
+            KeyRef::Several(parts) => (None, parts),
+        };
+        std::iter::from_fn(move || {
+            if let Some(part) = one.take() {
+                return Some(part);
+            }
+            let digits = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
+            let length = rest[..digits].iter().rev().fold(0, |length, byte| length << 7 | usize::from(byte & 0x7f));
+            let (part, after) = rest[digits..].split_at(length);
+            rest = after;
+            Some(part)
+        })
     }
 }
 

@@ -25,6 +25,13 @@ impl Timestamp {
         if micros > Timestamp::MAX.0 { Timestamp::MAX } else { Timestamp(micros) }
     }
 
+    /// The instant that [`Timestamp::as_micros`] was asked of.
+    #[inline]
+    pub(crate) const fn read_back(micros: u64) -> Timestamp {
+        debug_assert!(micros <= Timestamp::MAX.0);
+        Timestamp(micros)
+    }
+
     /// The instant `secs` seconds after the epoch, or [`Timestamp::MAX`] if that is earlier.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Timestamp {

@@ -26,7 +26,7 @@ impl Packed for Level {
 
     #[inline]
     fn unpack([spent, at]: Cell) -> Level {
-        Level { spent, at: Timestamp::from_micros(at) }
+        Level { spent, at: Timestamp::read_back(at) }
     }
 }
 
@@ -114,18 +114,25 @@ impl Limit {
                 decide_line::<Level>(bucket, cell, cost, now)
             }
             Algorithm::Gcra(Gcra { bucket }) => decide_line::<Tat>(bucket, cell, cost, now),
-            Algorithm::FixedWindow(limit) => decide_window(limit, cell, cost, now),
-            _ => self.decide_unpacked(cell, cost, now),
+            // What is not inlined gets a copy of the cell, or else the cell would lie in memory for the others too.
+            Algorithm::FixedWindow(limit) => {
+                let (after, decision) = decide_window(limit, *cell, cost, now);
+                *cell = after;
+                decision
+            }
+            _ => {
+                let (after, decision) = self.decide_unpacked(*cell, cost, now);
+                *cell = after;
+                decision
+            }
         }
     }
 
-    fn decide_unpacked(&self, cell: &mut Cell, cost: u64, now: Timestamp) -> Decision {
-        let mut state = self.unpack(*cell);
+    #[inline(never)]
+    fn decide_unpacked(&self, cell: Cell, cost: u64, now: Timestamp) -> (Cell, Decision) {
+        let mut state = self.unpack(cell);
         let decision = self.decide(&mut state, cost, now);
-        if let Some(packed) = self.pack(&state) {
-            *cell = packed;
-        }
-        decision
+        (self.pack(&state).unwrap_or(cell), decision)
     }
 }
 
@@ -139,8 +146,9 @@ fn decide_line<L: Line + Packed>(bucket: &Bucket, cell: &mut Cell, cost: u64, no
     decision
 }
 
-fn decide_window(limit: &FixedWindow, cell: &mut Cell, cost: u64, now: Timestamp) -> Decision {
-    let mut window = Window::unpack(*cell);
+#[inline(never)]
+fn decide_window(limit: &FixedWindow, cell: Cell, cost: u64, now: Timestamp) -> (Cell, Decision) {
+    let mut window = Window::unpack(cell);
     if limit.is_ahead(&window, now) {
         limit.resync(&mut window, now);
     }
@@ -148,8 +156,7 @@ fn decide_window(limit: &FixedWindow, cell: &mut Cell, cost: u64, now: Timestamp
     if decision.is_allowed() && cost > 0 {
         limit.charge(&mut window, cost, now);
     }
-    *cell = window.pack();
-    decision
+    (window.pack(), decision)
 }
 
 #[cfg(test)]

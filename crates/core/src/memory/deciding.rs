@@ -6,7 +6,7 @@ use std::{array, ptr};
 use smallvec::SmallVec;
 
 use super::MemoryStore;
-use super::fingerprint::{Fingerprint, KeyHash};
+use super::fingerprint::{Fingerprint, KeyHash, Rest, Whereabouts};
 use super::ground::Slot;
 use super::holds::Hold;
 use super::lock::Version;
@@ -14,7 +14,8 @@ use super::shard::{Edit, Shard};
 use crate::charge::{Charge, groups};
 use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::key::Key;
+use crate::key::{Key, KeyRef, RuleId};
+use crate::limit::Limit;
 use crate::receipt::{Held, Receipt, ReceiptId};
 use crate::store::{Answer, Decisions, StoreError};
 use crate::time::Timestamp;
@@ -71,7 +72,8 @@ impl<C: Clock> MemoryStore<C> {
             && charge.group == 0
             && !charge.is_held()
         {
-            return Ok(Answer::new(SmallVec::from_elem(self.decide_one(charge), 1), None));
+            let decision = self.decide_one(charge.rule, charge.key.borrow(), charge.limit, charge.cost);
+            return Ok(Answer::new(SmallVec::from_elem(decision, 1), None));
         }
         let (counting, shadows) = groups(charges);
         if counting.len() == charges.len() {
@@ -106,38 +108,47 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Decides a single charge that holds nothing: the quickest way to ask about one limit.
+    ///
+    /// Where there are many keys, what takes longest is to fetch the key's state from memory. A processor waits for the
+    /// state of one check and meanwhile goes ahead to the next one, and fetches that too, if it gets there within some two
+    /// hundred instructions: as many as it keeps in mind while the core runs another thread beside this one. So there are as few of
+    /// them as possible from the first look at the state to the fetch of the next check, which comes before anything
+    /// that can wait.
     // What `decide_few` does with one, but without an array around the answer: copying it would cost a tenth of the check.
-    // Inlined wherever it is called, so that who only asks whether a request may pass does not wait for the other numbers.
+    // Inlined wherever it is called, so that who only asks whether a request may pass does not make the other numbers.
     #[inline(always)]
-    pub(crate) fn decide_one(&self, charge: &Charge<'_>) -> Decision {
-        let of = self.fingerprints.hash(charge.key).under(charge.rule);
-        // The clock is read while the key is on its way from memory.
-        let glance = self.glance(of);
+    pub(crate) fn decide_one(&self, rule: &RuleId, key: KeyRef<'_>, limit: &Limit, cost: u64) -> Decision {
+        let at = self.fingerprints.hash(key).under(rule);
+        let glance = self.glance(at);
+        // The rest is done while the key is on its way from memory.
+        let of = at.with(self.fingerprints.rest(key), rule);
         let now = self.clock.now();
         let version = glance.version();
-        if let Some(slot) = glance.find_packed(of, charge.limit) {
+        if let Some(slot) = glance.find_packed(of, limit) {
             let before = slot.cell();
             if glance.is_still(version) {
                 let mut cell = before;
-                let decision = charge.limit.decide_packed(&mut cell, charge.cost, now);
+                let decision = limit.decide_packed(&mut cell, cost, now);
                 if cell == before {
                     return decision;
                 }
-                if let Some(mut shard) = glance.lock_at(version) {
+                if let Some(shard) = glance.lock_at(version) {
                     slot.set_cell(cell);
                     shard.count_writes(1, now);
                     return decision;
                 }
             }
         }
-        self.decide_locked(charge)
+        let [decision] = self.decide_locked(rule, key, limit, cost);
+        decision
     }
 
     /// The same for a key that is new, has a large state, or is being changed by others just now.
+    // In an array, or else the compiler would have the usual way put its decision together in memory, where this one does.
     #[inline(never)]
-    fn decide_locked(&self, charge: &Charge<'_>) -> Decision {
-        let (of, now, mut shard) = self.lock_one(charge);
-        shard.decide(of, charge.limit, charge.cost, now)
+    fn decide_locked(&self, rule: &RuleId, key: KeyRef<'_>, limit: &Limit, cost: u64) -> [Decision; 1] {
+        let (of, now, mut shard) = self.lock_one(rule, key);
+        [shard.decide(of, limit, cost, now)]
     }
 
     /// Decides a few charges that hold nothing, to known keys with small states: the usual request. `None` if they are not
@@ -180,13 +191,16 @@ impl<C: Clock> MemoryStore<C> {
         if !charges.into_iter().all(|charge| !charge.is_held() && charge.limit.packs()) {
             return Err(Missed::NotSimple);
         }
-        let hashes: [KeyHash; SHARDS] = array::from_fn(|index| self.fingerprints.hash(charges[index].key));
-        let of: [Fingerprint; N] = array::from_fn(|index| hashes[index.min(SHARDS - 1)].under(charges[index].rule));
+        let hashes: [KeyHash; SHARDS] = array::from_fn(|index| self.fingerprints.hash(charges[index].key.borrow()));
+        let at: [Whereabouts; N] = array::from_fn(|index| hashes[index.min(SHARDS - 1)].under(charges[index].rule));
+        let glances = at.map(|at| self.glance(at));
+        // The rest is done while the keys are on their way from memory.
+        let rests: [Rest; SHARDS] = array::from_fn(|index| self.fingerprints.rest(charges[index].key.borrow()));
+        let of: [Fingerprint; N] =
+            array::from_fn(|index| at[index].with(rests[index.min(SHARDS - 1)], charges[index].rule));
         if (1..N).any(|index| of[..index].contains(&of[index])) {
             return Err(Missed::NotSimple);
         }
-        // The clock is read while the keys are on their way from memory.
-        let glances = of.map(|of| self.glance(of));
         let now = self.clock.now();
         // All versions before any state, and asked about after all of them: so there was a moment that had them all.
         let versions: [Version; SHARDS] = array::from_fn(|index| glances[index].version());
@@ -222,7 +236,7 @@ impl<C: Clock> MemoryStore<C> {
             slot.change_cell(cell);
         }
         // A sweep moves entries, so it comes after all of them are written.
-        for (shard, glance) in shards.iter_mut().zip(glances) {
+        for (shard, glance) in shards.into_iter().zip(glances) {
             if let Some(shard) = shard {
                 let writes = glances.iter().filter(|other| other.is_of_shard(glance)).count();
                 shard.count_writes(writes, now);
@@ -232,7 +246,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn lock_all(&self, places: &[Place]) -> Locked<'_> {
-        let mut numbers: SmallVec<[u32; 4]> = places.iter().map(|place| self.shard_number(place.of)).collect();
+        let mut numbers: SmallVec<[u32; 4]> = places.iter().map(|place| self.shard_number(place.of.shard)).collect();
         if numbers.iter().any(|number| *number != numbers[0]) {
             numbers.sort_unstable();
         }
@@ -242,15 +256,15 @@ impl<C: Clock> MemoryStore<C> {
 
     fn places_of(&self, charges: &[Charge<'_>]) -> SmallVec<[Place; 4]> {
         let mut places = SmallVec::new();
-        let mut last: Option<(&Key<'_>, KeyHash)> = None;
+        let mut last: Option<(&Key<'_>, KeyHash, Rest)> = None;
         for charge in charges {
             // Several limits of one client usually come with one and the same key.
-            let hash = match last {
-                Some((key, hash)) if ptr::eq(key, charge.key) => hash,
-                _ => self.fingerprints.hash(charge.key),
+            let (hash, rest) = match last {
+                Some((key, hash, rest)) if ptr::eq(key, charge.key) => (hash, rest),
+                _ => (self.fingerprints.hash(charge.key.borrow()), self.fingerprints.rest(charge.key.borrow())),
             };
-            last = Some((charge.key, hash));
-            places.push(Place { of: hash.under(charge.rule), is_shared: false });
+            last = Some((charge.key, hash, rest));
+            places.push(Place { of: hash.under(charge.rule).with(rest, charge.rule), is_shared: false });
         }
         places
     }
@@ -263,12 +277,12 @@ impl<C: Clock> MemoryStore<C> {
         for (index, (charge, &Place { of, .. })) in charges.iter().zip(places).enumerate() {
             let earlier = charges[..index].iter().zip(places).filter(|(_, other)| other.of == of);
             let cost = earlier.fold(charge.cost, |sum, (earlier, _)| sum.saturating_add(earlier.cost));
-            let shard = locked.shard(self.shard_number(of));
+            let shard = locked.shard(self.shard_number(of.shard));
             decisions.push(shard.view(of, charge.limit, now, |state| charge.limit.evaluate(state, cost, now)));
         }
         if decisions.iter().all(Decision::is_allowed) {
             for (_, &Place { of, .. }) in charges.iter().zip(places).filter(|(charge, _)| charge.is_reserved()) {
-                let holds = &mut locked.shard(self.shard_number(of)).beside().holds;
+                let holds = &mut locked.shard(self.shard_number(of.shard)).beside().holds;
                 holds.forget_expired(now, charges.len());
                 if holds.len() + charges.len() > self.max_keys_a_shard.max(charges.len()) {
                     return Err(Obstacle::NoRoomForReservation);
@@ -278,7 +292,7 @@ impl<C: Clock> MemoryStore<C> {
             return Ok(Answer::new(decisions, receipt));
         }
         for ((charge, &Place { of, .. }), decision) in charges.iter().zip(places).zip(&mut decisions) {
-            let left = locked.shard(self.shard_number(of)).edit(of, charge.limit, now, |state| {
+            let left = locked.shard(self.shard_number(of.shard)).edit(of, charge.limit, now, |state| {
                 let moved = charge.limit.resync(state, now);
                 (charge.limit.evaluate(state, 0, now), if moved { Edit::Keep } else { Edit::Leave })
             });
@@ -293,13 +307,13 @@ impl<C: Clock> MemoryStore<C> {
     fn find_room(&self, places: &[Place], locked: &mut Locked<'_>, now: Timestamp) -> Result<(), Obstacle> {
         let mut new_keys: SmallVec<[Fingerprint; 4]> = SmallVec::new();
         for (index, place) in places.iter().enumerate().filter(|(_, place)| !place.is_shared) {
-            let number = self.shard_number(place.of);
+            let number = self.shard_number(place.of.shard);
             let shard = locked.shard(number);
             let plenty = shard.keys() + places.len() <= self.max_keys_a_shard;
             if plenty || shard.knows(place.of) || new_keys.contains(&place.of) {
                 continue;
             }
-            let before = new_keys.iter().filter(|of| self.shard_number(**of) == number).count();
+            let before = new_keys.iter().filter(|of| self.shard_number(of.shard) == number).count();
             if !shard.has_room_for(place.of, self.max_keys_a_shard.saturating_sub(before), now) {
                 shard.beside().counts.overflowed += 1;
                 return Err(Obstacle::NoRoomForKey(index));
@@ -321,7 +335,7 @@ impl<C: Clock> MemoryStore<C> {
         let id = if holds_any { self.next_receipt() } else { ReceiptId::ANONYMOUS };
         let mut held = Vec::new();
         for (charge, &Place { of, .. }) in charges.iter().zip(places) {
-            let shard = locked.shard(self.shard_number(of));
+            let shard = locked.shard(self.shard_number(of.shard));
             if charge.cost == 0 {
                 // It takes nothing, and still brings a key that is ahead of the clock back to the present.
                 shard.edit(of, charge.limit, now, |state| {

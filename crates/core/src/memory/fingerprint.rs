@@ -4,30 +4,69 @@ use std::hash::{BuildHasher, Hasher};
 
 use ahash::RandomState;
 
-use crate::key::{Key, RuleId};
+use crate::key::{KeyRef, RuleId};
 
 /// Bits that stand for a rule and a key: some choose the shard, 64 more tell keys apart within it.
 ///
 /// Two among ten million keys share a fingerprint with a chance of about one in a billion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Fingerprint {
-    /// Never zero; zero marks an empty slot of the table.
+    /// Never zero; zero marks an empty slot of the table. Its upper half says where in the table the key belongs.
     pub(super) key: u64,
     pub(super) shard: u32,
 }
 
-/// The hash of a key alone.
+impl Fingerprint {
+    /// The upper half of its key.
+    #[inline]
+    pub(super) const fn upper(self) -> u32 {
+        (self.key >> 32) as u32
+    }
+}
+
+/// So much of a fingerprint that the processor can be sent for what is known of the key, while the rest is made.
 #[derive(Clone, Copy)]
-pub(super) struct KeyHash(u64, u64);
+pub(super) struct Whereabouts {
+    /// The upper half of the fingerprint's key.
+    pub(super) upper: u32,
+    pub(super) shard: u32,
+}
+
+impl Whereabouts {
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "half of a hash each")]
+    fn new(first: u64, rule: &RuleId) -> Whereabouts {
+        // All that is known of a key lies in one shard, so that a request under several rules takes one lock.
+        Whereabouts { upper: ((first ^ salt(rule)) >> 32) as u32, shard: first as u32 }
+    }
+
+    /// The whole fingerprint, with what [`Fingerprints::rest`] says of the same key.
+    #[inline]
+    pub(super) fn with(self, rest: Rest, rule: &RuleId) -> Fingerprint {
+        let lower = (rest.0 ^ salt(rule)) & u64::from(u32::MAX);
+        Fingerprint { key: (u64::from(self.upper) << 32 | lower).max(1), shard: self.shard }
+    }
+}
+
+#[inline]
+const fn salt(rule: &RuleId) -> u64 {
+    (rule.salt() >> 64) as u64
+}
+
+/// The hash of a key alone, as far as it says where the key belongs.
+#[derive(Clone, Copy)]
+pub(super) struct KeyHash(u64);
 
 impl KeyHash {
     #[inline]
-    pub(super) fn under(self, rule: &RuleId) -> Fingerprint {
-        // All that is known of a key lies in one shard, so that a request under several rules takes one lock.
-        let salt = (rule.salt() >> 64) as u64;
-        Fingerprint { key: (self.0 ^ salt).max(1), shard: (self.1 >> 32) as u32 }
+    pub(super) fn under(self, rule: &RuleId) -> Whereabouts {
+        Whereabouts::new(self.0, rule)
     }
 }
+
+/// The rest of a key's hash.
+#[derive(Clone, Copy)]
+pub(super) struct Rest(u64);
 
 /// Makes fingerprints. Clients choose their keys, so the hash is keyed at random: nobody can aim at another's bucket, or
 /// at one shard.
@@ -41,27 +80,30 @@ impl Fingerprints {
         Fingerprints { first: RandomState::new(), second: RandomState::new() }
     }
 
-    /// What is common to the fingerprints of `key` under all rules.
+    /// Stands for `key` under `rule`.
     #[inline]
-    pub(super) fn hash(&self, key: &Key<'_>) -> KeyHash {
-        let (mut first, mut second) = (self.first.build_hasher(), self.second.build_hasher());
-        // Writing a part mixes in its length, so parts do not run together.
-        let mut write = |part: &[u8]| {
-            first.write(part);
-            second.write(part);
-        };
-        match key.only_part() {
-            Some(part) => write(part),
-            None => key.parts().for_each(write),
-        }
-        KeyHash(first.finish(), second.finish())
+    pub(super) fn of(&self, rule: &RuleId, key: KeyRef<'_>) -> Fingerprint {
+        self.hash(key).under(rule).with(self.rest(key), rule)
+    }
+
+    /// Of what is common to the fingerprints of `key` under all rules, the part that says where it lies.
+    #[inline]
+    pub(super) fn hash(&self, key: KeyRef<'_>) -> KeyHash {
+        KeyHash(hash_parts(&self.first, key))
+    }
+
+    /// The other part.
+    #[inline]
+    pub(super) fn rest(&self, key: KeyRef<'_>) -> Rest {
+        Rest(hash_parts(&self.second, key))
     }
 
     /// The fingerprint of the bucket that keys share under `rule` when there is no room for more.
     pub(super) fn shared(&self, rule: &RuleId) -> Fingerprint {
         // A number is hashed unlike any part of a key, so that no key can be made to share it. Each rule has another
         // number, so that a flood of keys under many rules does not meet in one shard.
-        KeyHash(self.first.hash_one(rule.salt()), self.second.hash_one(rule.salt())).under(rule)
+        let (first, second) = (self.first.hash_one(rule.salt()), self.second.hash_one(rule.salt()));
+        Whereabouts::new(first, rule).with(Rest(second), rule)
     }
 
     /// A number that cannot be guessed from others of its kind.
@@ -70,9 +112,26 @@ impl Fingerprints {
     }
 }
 
+#[inline(always)]
+fn hash_parts(state: &RandomState, key: KeyRef<'_>) -> u64 {
+    let KeyRef::One(part) = key else { return hash_several(state, key) };
+    let mut hasher = state.build_hasher();
+    hasher.write(part);
+    hasher.finish()
+}
+
+#[inline(never)]
+fn hash_several(state: &RandomState, key: KeyRef<'_>) -> u64 {
+    let mut hasher = state.build_hasher();
+    // Writing a part mixes in its length, so parts do not run together.
+    key.parts().for_each(|part| hasher.write(part));
+    hasher.finish()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Key;
 
     #[test]
     fn rules_and_keys_have_fingerprints_of_their_own() {
@@ -81,7 +140,7 @@ mod tests {
         for rule in ["a", "b", "ab"].map(RuleId::new) {
             assert!(seen.insert(fingerprints.shared(&rule)));
             for key in [Key::GLOBAL, Key::from(""), Key::from("a"), Key::of(["a", "b"]), Key::of(["ab"])] {
-                assert!(seen.insert(fingerprints.hash(&key).under(&rule)));
+                assert!(seen.insert(fingerprints.of(&rule, key.borrow())));
             }
         }
     }
@@ -89,6 +148,6 @@ mod tests {
     #[test]
     fn every_store_hashes_differently() {
         let (rule, key) = (RuleId::new("rule"), Key::from("key"));
-        assert_ne!(Fingerprints::new().hash(&key).under(&rule), Fingerprints::new().hash(&key).under(&rule));
+        assert_ne!(Fingerprints::new().of(&rule, key.borrow()), Fingerprints::new().of(&rule, key.borrow()));
     }
 }

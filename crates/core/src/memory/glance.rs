@@ -17,9 +17,8 @@ use crate::limit::Limit;
 pub(super) struct Glance<'a> {
     head: &'a Head,
     slots: Slots<'a>,
-    places: u32,
     /// Looked up only if it was worth fetching.
-    near: Near<'a>,
+    near: Option<Near<'a>>,
 }
 
 /// A table with fewer places is usually in a cache.
@@ -28,14 +27,16 @@ const LEAST_TO_FETCH: u32 = 32;
 impl<'a> Glance<'a> {
     /// Has the processor fetch what a check of the key will need. Nobody waits for it.
     #[inline(always)]
-    pub(super) fn at(head: &'a Head, slots: Slots<'a>, of: Fingerprint) -> Glance<'a> {
+    pub(super) fn at(head: &'a Head, slots: Slots<'a>, upper: u32) -> Glance<'a> {
         let table = head.table();
-        let mut near = Near::EMPTY;
+        let mut near = None;
         if table.places() >= LEAST_TO_FETCH {
-            near = table.near(slots, of.key);
-            near.fetch();
+            near = table.near(slots, upper);
+            if let Some(near) = near {
+                near.fetch();
+            }
         }
-        Glance { head, slots, places: table.places(), near }
+        Glance { head, slots, near }
     }
 
     /// Whether both are of one shard.
@@ -57,29 +58,32 @@ impl<'a> Glance<'a> {
     }
 
     /// The slot of a key whose state is packed and was written under a limit of this shape.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find_packed(self, of: Fingerprint, limit: &Limit) -> Option<Slot<'a>> {
         let slot = self.find(of)?;
         slot.is_packed_under(limit).then_some(slot)
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(self, of: Fingerprint) -> Option<Slot<'a>> {
-        let (first, table) = (self.head.first(), self.head.table());
+        let first = self.head.first();
         if first.key() == of.key {
             return Some(first);
         }
-        let near = if self.places < LEAST_TO_FETCH { table.near(self.slots, of.key) } else { self.near };
-        let slot = near.slot_of(of.key);
-        if slot.key() == of.key && table.places() == self.places {
-            return Some(slot);
+        // The table may have grown meanwhile, but a slot that holds the key is the key's slot wherever it lies.
+        if let Some(near) = self.near.or_else(|| self.head.table().near(self.slots, of.upper())) {
+            let slot = near.slot_of(of.key);
+            if slot.key() == of.key {
+                return Some(slot);
+            }
         }
-        self.find_far(of)
+        Glance::find_far(self.head, self.slots, of.key)
     }
 
+    /// The slot of a key that others have pushed far along.
     #[inline(never)]
-    fn find_far(self, of: Fingerprint) -> Option<Slot<'a>> {
-        self.head.table().find(self.slots, of.key)
+    fn find_far(head: &'a Head, slots: Slots<'a>, key: u64) -> Option<Slot<'a>> {
+        head.table().find(slots, key)
     }
 
     /// The shard, locked, if nothing has changed in it since `version`.

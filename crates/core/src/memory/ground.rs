@@ -38,9 +38,6 @@ const SLOTS_A_ROW: usize = 64;
 pub(super) const WORDS_A_SLOT: usize = Entry::BYTES / size_of::<u64>();
 const WORDS_A_PART: usize = SLOTS_A_ROW * WORDS_A_SLOT;
 
-/// What lies where no table has reached. Nobody writes there.
-static NOTHING: [AtomicU64; 2 * WORDS_A_SLOT] = [const { AtomicU64::new(0) }; 2 * WORDS_A_SLOT];
-
 /// Slots for any number of shards. Whoever holds a shard's lock may use that shard's slots.
 pub(super) struct Ground {
     shards: usize,
@@ -150,7 +147,10 @@ pub(super) struct Line<'a> {
 /// Six slots: three cache lines.
 #[derive(Clone, Copy)]
 pub(super) struct Near<'a> {
-    lines: [Line<'a>; LINES_NEAR],
+    /// All lines of the shard in one row.
+    part: &'a [[AtomicU64; 2 * WORDS_A_SLOT]; SLOTS_A_ROW / 2],
+    /// The first of the three.
+    first: usize,
 }
 
 const LINES_NEAR: usize = 3;
@@ -200,40 +200,26 @@ impl<'a> Slots<'a> {
         let (field, row) = Ground::locate(index / SLOTS_A_ROW);
         let field = self.ground.fields.get(field)?.get()?;
         let part = (row * self.ground.shards + self.shard) * WORDS_A_PART;
-        Some(Line { words: field.words.get(field.start + part + self.word(index)..)?.first_chunk()? })
+        let word = self.slot_in_part(index) * WORDS_A_SLOT;
+        Some(Line { words: field.words.get(field.start + part + word..)?.first_chunk()? })
     }
 
-    /// Where a slot begins in its part. Small tables only use the first slots of their part, so each shard counts from
+    /// The how-manieth of its part a slot is. Small tables only use the first slots of their part, so each shard counts from
     /// another slot: otherwise they would all fall on the same few sets of the processor's cache.
     #[inline]
-    const fn word(self, index: usize) -> usize {
-        (index + self.shard * 8) % SLOTS_A_ROW * WORDS_A_SLOT
+    const fn slot_in_part(self, index: usize) -> usize {
+        (index + self.shard * 8) % SLOTS_A_ROW
     }
 
-    /// The slots from `index` on, an even number, that a key which points there nearly always is in. Those that no table has
-    /// reached yet are empty.
+    /// The slots from `index` on, an even number, that a key which points there nearly always is in. Where a row ends, others
+    /// of the same row take the place of those that follow.
     #[inline(always)]
-    pub(super) fn near(self, index: usize) -> Near<'a> {
-        self.near_reached(index).unwrap_or(Near::EMPTY)
-    }
-
-    #[inline(always)]
-    fn near_reached(self, index: usize) -> Option<Near<'a>> {
+    pub(super) fn near(self, index: usize) -> Option<Near<'a>> {
         let (field, row) = Ground::locate(index / SLOTS_A_ROW);
         let field = self.ground.fields.get(field)?.get()?;
         let part = (row * self.ground.shards + self.shard) * WORDS_A_PART;
-        let part: &[AtomicU64; WORDS_A_PART] = field.words.get(field.start + part..)?.first_chunk()?;
-        if index % SLOTS_A_ROW > SLOTS_A_ROW - 2 * LINES_NEAR {
-            return Some(self.near_across(index));
-        }
-        let line = |index| Some(Line { words: part.get(self.word(index)..)?.first_chunk()? });
-        Some(Near { lines: [line(index)?, line(index + 2)?, line(index + 4)?] })
-    }
-
-    /// The same where a row ends.
-    #[inline(never)]
-    fn near_across(self, index: usize) -> Near<'a> {
-        Near { lines: [0, 2, 4].map(|more| self.line(index + more).unwrap_or(Line::EMPTY)) }
+        let part = field.words.get(field.start + part..)?.as_chunks().0.first_chunk()?;
+        Some(Near { part, first: self.slot_in_part(index) / 2 })
     }
 
     #[inline]
@@ -255,9 +241,6 @@ impl<'a> Slots<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Two slots without keys.
-    const EMPTY: Line<'static> = Line { words: &NOTHING };
-
     /// The keys of its slots; zero where there are none.
     #[inline]
     pub(super) fn keys(self) -> [u64; 2] {
@@ -277,23 +260,25 @@ impl<'a> Line<'a> {
 }
 
 impl<'a> Near<'a> {
-    /// Slots without keys.
-    pub(super) const EMPTY: Near<'static> = Near { lines: [Line::EMPTY; LINES_NEAR] };
-
     /// The slot that holds `key` if any of them does, or else any. Without a branch, for there is nothing to go by in guessing.
     #[inline(always)]
     pub(super) fn slot_of(self, key: u64) -> Slot<'a> {
-        let [a, b, c] = self.lines;
+        let [a, b, c] = [0, 1, 2].map(|index| self.line(index));
         [a.slot(1), b.slot(0), b.slot(1), c.slot(0), c.slot(1)]
             .into_iter()
             .fold(a.slot(0), |found, slot| select_unpredictable(slot.key() == key, slot, found))
     }
 
+    #[inline(always)]
+    fn line(self, index: usize) -> Line<'a> {
+        Line { words: &self.part[(self.first + index) % (SLOTS_A_ROW / 2)] }
+    }
+
     /// Has the processor fetch its lines, and does not wait for them.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fetch(self) {
-        for line in self.lines {
-            pages::fetch(&line.words[0]);
+        for index in 0..LINES_NEAR {
+            pages::fetch(&self.line(index).words[0]);
         }
     }
 }

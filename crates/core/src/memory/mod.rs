@@ -24,14 +24,14 @@ use std::future::{Future, ready};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use self::fingerprint::{Fingerprint, Fingerprints};
+use self::fingerprint::{Fingerprint, Fingerprints, Whereabouts};
 use self::glance::Glance;
 use self::ground::{Ground, Slots};
 use self::shard::{Edit, Head, Shard};
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
-use crate::key::{Key, RuleId};
+use crate::key::{Key, KeyRef, RuleId};
 use crate::receipt::{Receipt, ReceiptId, Settlement};
 use crate::store::{Adjustment, Answer, Decisions, Store, StoreError};
 use crate::time::Timestamp;
@@ -112,13 +112,13 @@ impl<C: Clock> MemoryStore<C> {
 
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "there are far fewer shards than that")]
-    fn shard_number(&self, of: Fingerprint) -> u32 {
-        of.shard & (self.heads.len() - 1) as u32
+    fn shard_number(&self, shard: u32) -> u32 {
+        shard & (self.heads.len() - 1) as u32
     }
 
     #[inline]
     fn lock(&self, of: Fingerprint) -> Shard<'_> {
-        self.lock_number(self.shard_number(of))
+        self.lock_number(self.shard_number(of.shard))
     }
 
     #[inline]
@@ -128,15 +128,15 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Has the processor fetch what a check of the key will need.
     #[inline(always)]
-    fn glance(&self, of: Fingerprint) -> Glance<'_> {
-        let number = self.shard_number(of) as usize;
-        Glance::at(&self.heads[number], Slots::of(&self.ground, number), of)
+    fn glance(&self, at: Whereabouts) -> Glance<'_> {
+        let number = self.shard_number(at.shard) as usize;
+        Glance::at(&self.heads[number], Slots::of(&self.ground, number), at.upper)
     }
 
-    /// Locks the shard of the charge's key, or that of the rule's shared bucket if there is no room for the key.
+    /// Locks the shard of a key, or that of the rule's shared bucket if there is no room for the key.
     #[inline]
-    fn lock_one(&self, charge: &Charge<'_>) -> (Fingerprint, Timestamp, Shard<'_>) {
-        let of = self.fingerprints.hash(charge.key).under(charge.rule);
+    fn lock_one(&self, rule: &RuleId, key: KeyRef<'_>) -> (Fingerprint, Timestamp, Shard<'_>) {
+        let of = self.fingerprints.of(rule, key);
         let now = self.clock.now();
         let mut shard = self.lock(of);
         if shard.has_room_for(of, self.max_keys_a_shard, now) {
@@ -144,7 +144,7 @@ impl<C: Clock> MemoryStore<C> {
         }
         shard.beside().counts.overflowed += 1;
         drop(shard);
-        let of = self.fingerprints.shared(charge.rule);
+        let of = self.fingerprints.shared(rule);
         (of, now, self.lock(of))
     }
 
@@ -154,13 +154,13 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     pub(crate) fn peek_one(&self, charge: &Charge<'_>) -> Decision {
-        let (of, now, shard) = self.lock_one(charge);
+        let (of, now, shard) = self.lock_one(charge.rule, charge.key.borrow());
         shard.view(of, charge.limit, now, |state| charge.limit.evaluate(state, charge.cost, now))
     }
 
     /// Makes the charge's cost a penalty or a credit, and says how the key stands then.
     pub fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Decision {
-        let (of, now, mut shard) = self.lock_one(charge);
+        let (of, now, mut shard) = self.lock_one(charge.rule, charge.key.borrow());
         let limit = charge.limit;
         shard.edit(of, limit, now, |state| {
             limit.resync(state, now);
@@ -178,7 +178,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Forgets all that a key has spent under a rule. Says whether there was anything.
     pub fn reset(&self, rule: &RuleId, key: &Key<'_>) -> bool {
-        let of = self.fingerprints.hash(key).under(rule);
+        let of = self.fingerprints.of(rule, key.borrow());
         self.lock(of).forget(of)
     }
 

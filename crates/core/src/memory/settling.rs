@@ -30,7 +30,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Where something held may lie: with its key, or in the rule's shared bucket if there was no room for the key.
     fn where_held(&self, held: &Held) -> [Fingerprint; 2] {
-        [self.fingerprints.hash(&held.key).under(&held.rule), self.fingerprints.shared(&held.rule)]
+        [self.fingerprints.of(&held.rule, held.key.borrow()), self.fingerprints.shared(&held.rule)]
     }
 
     /// Settles one thing held. `None` if it is not there any more.

@@ -230,7 +230,8 @@ impl<'a> Shard<'a> {
             }
         };
         if edit == Edit::Keep {
-            self.count_writes(1, now);
+            self.rest.writes += 1;
+            self.sweep_in_turn(now);
         }
         answer
     }
@@ -329,11 +330,24 @@ impl<'a> Shard<'a> {
         self.rest.beside.as_deref()?.limits.get(&shape)
     }
 
-    /// Sweeps some slots every so many writes.
-    #[inline]
+    /// Counts writes that were made in place, sweeps some slots every so many, and unlocks the shard.
+    #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "no request has that many charges")]
-    pub(super) fn count_writes(&mut self, writes: usize, now: Timestamp) {
+    pub(super) fn count_writes(mut self, writes: usize, now: Timestamp) {
         self.rest.writes += writes as u32;
+        if self.rest.writes >= WRITES_BETWEEN_SWEEPS {
+            // Moved there, so that nothing of it need lie in memory otherwise.
+            Shard::sweep_and_unlock(self, now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn sweep_and_unlock(mut self, now: Timestamp) {
+        self.sweep_in_turn(now);
+    }
+
+    fn sweep_in_turn(&mut self, now: Timestamp) {
         if self.rest.writes >= WRITES_BETWEEN_SWEEPS {
             self.rest.writes = 0;
             self.sweep(SLOTS_A_SWEEP, now);

@@ -5,8 +5,6 @@
 //! it began; growing is two passes over the array. The table runs nearly full and grows by a tenth, not twofold: that is
 //! what keeps a key below 44 bytes.
 
-use std::hint::select_unpredictable;
-
 use super::ground::{Entry, Line, Near, Slot, Slots};
 
 /// How many keys the table has, and how many places they are spread over. The slots are kept apart.
@@ -47,15 +45,20 @@ impl Table {
 
     /// Where a fingerprint points to: the beginning of a cache line. Smaller fingerprints never point further.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the result is below `places`")]
     fn place(key: u64, places: u32) -> usize {
-        2 * ((u128::from(key) * u128::from(places / 2)) >> 64) as usize
+        Table::place_of_upper((key >> 32) as u32, places)
     }
 
-    /// Where a key points to; empty slots if the table has none.
+    /// The same by the upper half of the fingerprint, which is all that counts.
+    #[inline]
+    fn place_of_upper(upper: u32, places: u32) -> usize {
+        2 * ((u64::from(upper) * u64::from(places / 2)) >> 32) as usize
+    }
+
+    /// Where a key with this upper half points to; `None` if no table has reached that place.
     #[inline(always)]
-    pub(super) fn near(self, slots: Slots<'_>, key: u64) -> Near<'_> {
-        select_unpredictable(self.places == 0, Near::EMPTY, slots.near(Table::place(key, self.places)))
+    pub(super) fn near(self, slots: Slots<'_>, upper: u32) -> Option<Near<'_>> {
+        slots.near(Table::place_of_upper(upper, self.places))
     }
 
     /// The slot that holds the key.

@@ -241,20 +241,21 @@ fn whoever_changes_a_shard_spoils_what_was_read_of_it_without_the_lock() {
     let (key, neighbour) = (Key::from("alice"), Key::from("bob"));
     let take = |key: &Key<'_>| store.decide(&[Charge::new(&rule, key, &limit)]).unwrap();
     take(&key);
-    let of = store.fingerprints.hash(&key).under(&rule);
+    let at = store.fingerprints.hash(key.borrow()).under(&rule);
+    let of = store.fingerprints.of(&rule, key.borrow());
     let penalize = |key: &Key<'_>| store.adjust(&Charge::new(&rule, key, &limit), Adjustment::Penalty);
     let changes: [&dyn Fn() -> bool; 4] =
         [&|| take(&key).is_allowed(), &|| take(&neighbour).is_allowed(), &|| store.reset(&rule, &neighbour), &|| {
             penalize(&key).is_allowed()
         }];
     for change in changes {
-        let glance = store.glance(of);
+        let glance = store.glance(at);
         let version = glance.version();
         assert!(glance.find_packed(of, &limit).is_some() && glance.is_still(version));
         assert!(change());
         assert!(!glance.is_still(version) && glance.lock_at(version).is_none());
     }
-    let glance = store.glance(of);
+    let glance = store.glance(at);
     let version = glance.version();
     assert!(!store.decide(&[Charge::new(&rule, &key, &limit).cost(9)]).unwrap().is_allowed());
     assert!(glance.is_still(version), "a denial changes nothing");
