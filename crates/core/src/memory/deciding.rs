@@ -108,12 +108,11 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Decides a single charge that holds nothing: the quickest way to ask about one limit.
-    ///
-    /// Where there are many keys, what takes longest is to fetch the key's state from memory. A processor waits for the
-    /// state of one check and meanwhile goes ahead to the next one, and fetches that too, if it gets there within some two
-    /// hundred instructions: as many as it keeps in mind while the core runs another thread beside this one. So there are as few of
-    /// them as possible from the first look at the state to the fetch of the next check, which comes before anything
-    /// that can wait.
+    // Where there are many keys, what takes longest is to fetch the key's state from memory. A processor that waits for the state
+    // of one check goes ahead to the next and fetches that too, if it gets there within some two hundred instructions: so
+    // far it looks while the core runs another thread beside this one. So there are as few as possible from the first look
+    // at the state to the fetch of the next check, and that comes before anything that can wait.
+    //
     // What `decide_few` does with one, but without an array around the answer: copying it would cost a tenth of the check.
     // Inlined wherever it is called, so that who only asks whether a request may pass does not make the other numbers.
     #[inline(always)]
