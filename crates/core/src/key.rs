@@ -54,6 +54,19 @@ impl Key<'static> {
         }
         written.into_key()
     }
+
+    /// The key made of this part.
+    pub(crate) fn of_one(part: &[u8]) -> Key<'static> {
+        let mut bytes = [0; FEW];
+        match (u8::try_from(part.len() + 1), bytes.get_mut(1..=part.len())) {
+            (Ok(length), Some(room)) => {
+                room.copy_from_slice(part);
+                bytes[0] = length - 1;
+                Key(Parts::Few { bytes, length })
+            }
+            _ => Key::of([part]),
+        }
+    }
 }
 
 impl Key<'_> {
@@ -66,18 +79,22 @@ impl Key<'_> {
     pub(crate) fn borrow(&self) -> KeyRef<'_> {
         match &self.0 {
             Parts::One(part) => KeyRef::One(part),
-            Parts::Few { bytes, length } => KeyRef::Several(&bytes[..usize::from(*length)]),
+            Parts::Few { bytes, length } => match bytes[..usize::from(*length)] {
+                // Owned, but not several.
+                [only, ref part @ ..] if usize::from(only) == part.len() => KeyRef::One(part),
+                ref parts => KeyRef::Several(parts),
+            },
             Parts::Many(bytes) => KeyRef::Several(bytes),
         }
     }
 
-    /// The same key, borrowing nothing.
+    /// A copy of the key that borrows nothing.
     #[must_use]
-    pub fn into_owned(self) -> Key<'static> {
-        match self.0 {
-            Parts::One(part) => Key::of([part]),
-            Parts::Few { bytes, length } => Key(Parts::Few { bytes, length }),
-            Parts::Many(bytes) => Key(Parts::Many(bytes)),
+    pub fn owned(&self) -> Key<'static> {
+        match &self.0 {
+            Parts::One(part) => Key::of_one(part),
+            Parts::Few { bytes, length } => Key(Parts::Few { bytes: *bytes, length: *length }),
+            Parts::Many(bytes) => Key(Parts::Many(Arc::clone(bytes))),
         }
     }
 }

@@ -180,13 +180,7 @@ impl Store for RedisStore {
 }
 
 fn held_by(charge: &Charge<'_>, mark: Mark) -> Held {
-    Held {
-        rule: charge.rule.clone(),
-        key: charge.key.clone().into_owned(),
-        limit: *charge.limit,
-        taken: charge.cost,
-        mark,
-    }
+    Held { rule: charge.rule.clone(), key: charge.key.owned(), limit: *charge.limit, taken: charge.cost, mark }
 }
 
 fn unusable(error: ReplyError) -> StoreError {

@@ -87,7 +87,7 @@ impl Ledger {
         if charge.cost == 0 || charge.limit.holds_slots() {
             return;
         }
-        let of = (charge.rule.clone(), charge.key.clone().into_owned());
+        let of = (charge.rule.clone(), charge.key.owned());
         let mut page = self.page(&of);
         if page.len() >= MOST_KEYS / PAGES && !page.contains_key(&of) {
             page.retain(|_, debt| debt.owed(now) > 0);

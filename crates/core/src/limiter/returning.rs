@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::key::{Key, RuleId};
 use crate::limit::Limit;
 use crate::limiter::DecidedBy;
-use crate::rules::{Matched, MatchedRule};
+use crate::rules::Matched;
 use crate::store::{Adjustment, Store, StoreError};
 use crate::time::Timestamp;
 
@@ -38,17 +38,19 @@ impl Spent {
             return Spent::default();
         }
         let mut spent = Vec::with_capacity(ruling.ruled.len());
-        let charges = enforced(matched).chain(shadows(matched)).flat_map(MatchedRule::charges);
-        for (charge, ruled) in charges.zip(&ruling.ruled) {
-            let is_final = charge.cost > 0 && !charge.is_held();
-            if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
-                spent.push(Taken {
-                    rule: charge.rule.clone(),
-                    key: charge.key.clone().into_owned(),
-                    limit: *charge.limit,
-                    cost: charge.cost,
-                    gone: now + ruled.decision.reset_after,
-                });
+        let mut ruled = ruling.ruled.iter();
+        for rule in enforced(matched).chain(shadows(matched)) {
+            for (charge, ruled) in rule.charges().zip(&mut ruled) {
+                let is_final = charge.cost > 0 && !charge.is_held();
+                if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
+                    spent.push(Taken {
+                        rule: charge.rule.clone(),
+                        key: charge.key.owned(),
+                        limit: *charge.limit,
+                        cost: charge.cost,
+                        gone: now + ruled.decision.reset_after,
+                    });
+                }
             }
         }
         Spent(spent)

@@ -357,7 +357,7 @@ impl<C: Clock> MemoryStore<C> {
                 let hold = Hold { limit: *limit, taken, mark, ttl, expires: now + ttl };
                 shard.beside().holds.add((id, of, held.len()), hold);
             }
-            held.push(Held { rule: rule.clone(), key: key.clone().into_owned(), limit: *limit, taken, mark });
+            held.push(Held { rule: rule.clone(), key: key.owned(), limit: *limit, taken, mark });
         }
         (!held.is_empty()).then_some(Receipt { id, held })
     }

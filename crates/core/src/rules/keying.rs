@@ -36,7 +36,8 @@ impl<'a> Piece<'a> {
     fn into_key(self) -> Key<'a> {
         match self {
             Piece::Text(Cow::Borrowed(text)) => Key::from(text),
-            piece => Key::of([piece.as_bytes()]),
+            Piece::Text(Cow::Owned(text)) => Key::of_one(text.as_bytes()),
+            Piece::Short(short) => Key::of_one(short.as_bytes()),
         }
     }
 }
@@ -88,8 +89,12 @@ impl Short {
         short
     }
 
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
     pub(super) fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 }
 

@@ -55,9 +55,7 @@ fn a_rule_without_a_key_charges_one_that_all_share() {
 #[test]
 fn several_parts_make_one_key_and_keep_their_bounds() {
     let rules = rule(&by("[user, 'header:X', method]"));
-    let of = |user: &str, header: &str| {
-        rules.matching(&get("/").user(user).header("X", header)).rules[0].key.clone().into_owned()
-    };
+    let of = |user: &str, header: &str| rules.matching(&get("/").user(user).header("X", header)).rules[0].key.owned();
     assert_eq!(of("a", "b").parts().count(), 3);
     assert_ne!(of("a:b", "c"), of("a", "b:c"));
     assert_ne!(of("ab", ""), of("a", "b"));

@@ -59,7 +59,7 @@ impl World {
             limits: limits.map(|text| text.parse().unwrap()).to_vec(),
             // Limits take turns under a few rules, so that some of them change under live keys.
             rules: (0..limits.len()).map(|index| RuleId::new(&format!("rule {}", index % 7))).collect(),
-            keys: vec![Key::from("alice").into_owned(), Key::of(["acme", "bob"])],
+            keys: vec![Key::from("alice").owned(), Key::of(["acme", "bob"])],
             dice: fastrand::Rng::with_seed(seed),
         }
     }
@@ -111,7 +111,7 @@ impl World {
 }
 
 fn held_by(charge: &Charge<'_>, mark: Mark) -> Held {
-    let (rule, key) = (charge.rule.clone(), charge.key.clone().into_owned());
+    let (rule, key) = (charge.rule.clone(), charge.key.owned());
     Held { rule, key, limit: *charge.limit, taken: charge.cost, mark }
 }
 

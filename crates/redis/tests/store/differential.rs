@@ -148,7 +148,7 @@ impl Both {
             redis: server::store(&server::prefix(), clock.clone()),
             clock,
             rules: rules.into_iter().enumerate().map(named).collect(),
-            keys: vec![Key::of(["acme", "alice"]), Key::from("bob").into_owned()],
+            keys: vec![Key::of(["acme", "alice"]), Key::from("bob").owned()],
             admissions: Vec::new(),
             last: HashMap::new(),
             told: Vec::new(),
