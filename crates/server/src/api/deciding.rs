@@ -46,11 +46,8 @@ impl Api {
         if are_several(body) || !self.engine.answers_at_once() {
             return None;
         }
-        let question = match Question::read(body) {
-            Ok(question) => question,
-            Err(problem) => return Some(Err(problem)),
-        };
-        if let Err(problem) = allowed_here(&question, Doing::Check) {
+        let mut question = Question::default();
+        if let Err(problem) = question.read(body).and_then(|()| allowed_here(&question, Doing::Check)) {
             return Some(Err(problem));
         }
         let at = self.clock.now();
@@ -78,7 +75,8 @@ impl Api {
         if are_several(body) {
             return self.decide_several(body, doing).await;
         }
-        let question = Question::read(body)?;
+        let mut question = Question::default();
+        question.read(body)?;
         allowed_here(&question, doing)?;
         let at = self.clock.now();
         let ruling = self.rule(&question, doing).await;
