@@ -304,6 +304,18 @@ mod tests {
     }
 
     #[test]
+    fn an_owned_key_is_the_key_that_it_was_made_of() {
+        for length in [0, 1, 60, 61, 62, 63, 127, 128, 255, 256, 70_000] {
+            let part = "x".repeat(length);
+            let (borrowed, owned) = (Key::from(&part), Key::from(&part).owned());
+            assert_eq!(borrowed, owned);
+            assert_eq!(owned, Key::of([&part]));
+            assert!(owned.parts().eq([part.as_bytes()]), "{length}");
+            assert_ne!(owned, Key::of([&part, ""]));
+        }
+    }
+
+    #[test]
     fn no_part_and_an_empty_part_differ() {
         assert_ne!(Key::GLOBAL, Key::from(""));
     }

@@ -146,6 +146,17 @@ mod tests {
     }
 
     #[test]
+    fn owned_or_borrowed_a_key_has_one_fingerprint() {
+        let (fingerprints, rule) = (Fingerprints::new(), RuleId::new("rule"));
+        for length in [0, 1, 60, 61, 62, 200] {
+            let part = "x".repeat(length);
+            let [borrowed, owned, made] = [Key::from(&part), Key::from(&part).owned(), Key::of([&part])];
+            assert_eq!(fingerprints.of(&rule, borrowed.borrow()), fingerprints.of(&rule, owned.borrow()), "{length}");
+            assert_eq!(fingerprints.of(&rule, owned.borrow()), fingerprints.of(&rule, made.borrow()), "{length}");
+        }
+    }
+
+    #[test]
     fn every_store_hashes_differently() {
         let (rule, key) = (RuleId::new("rule"), Key::from("key"));
         assert_ne!(Fingerprints::new().of(&rule, key.borrow()), Fingerprints::new().of(&rule, key.borrow()));
