@@ -33,13 +33,6 @@ pub(super) struct Whereabouts {
 }
 
 impl Whereabouts {
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "half of a hash each")]
-    fn new(first: u64, rule: &RuleId) -> Whereabouts {
-        // All that is known of a key lies in one shard, so that a request under several rules takes one lock.
-        Whereabouts { upper: ((first ^ salt(rule)) >> 32) as u32, shard: first as u32 }
-    }
-
     /// The whole fingerprint, with what [`Fingerprints::rest`] says of the same key.
     #[inline]
     pub(super) fn with(self, rest: Rest, rule: &RuleId) -> Fingerprint {
@@ -59,8 +52,10 @@ pub(super) struct KeyHash(u64);
 
 impl KeyHash {
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "half of a hash each")]
     pub(super) fn under(self, rule: &RuleId) -> Whereabouts {
-        Whereabouts::new(self.0, rule)
+        // All that is known of a key lies in one shard, so that a request under several rules takes one lock.
+        Whereabouts { upper: ((self.0 ^ salt(rule)) >> 32) as u32, shard: self.0 as u32 }
     }
 }
 
@@ -103,7 +98,7 @@ impl Fingerprints {
         // A number is hashed unlike any part of a key, so that no key can be made to share it. Each rule has another
         // number, so that a flood of keys under many rules does not meet in one shard.
         let (first, second) = (self.first.hash_one(rule.salt()), self.second.hash_one(rule.salt()));
-        Whereabouts::new(first, rule).with(Rest(second), rule)
+        KeyHash(first).under(rule).with(Rest(second), rule)
     }
 
     /// A number that cannot be guessed from others of its kind.

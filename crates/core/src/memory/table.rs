@@ -49,7 +49,7 @@ impl Table {
         Table::place_of_upper((key >> 32) as u32, places)
     }
 
-    /// The same by the upper half of the fingerprint, which is all that counts.
+    /// The same by the upper half of the fingerprint, which alone says it.
     #[inline]
     fn place_of_upper(upper: u32, places: u32) -> usize {
         2 * ((u64::from(upper) * u64::from(places / 2)) >> 32) as usize

@@ -378,3 +378,16 @@ impl<'de> Deserialize<'de> for Span {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_listed_in_their_order() {
+        for (number, name) in NAMES.into_iter().enumerate() {
+            let read: Name = serde_json::from_value(name.into()).unwrap();
+            assert_eq!(read as usize, number, "{name}");
+        }
+    }
+}
