@@ -103,7 +103,9 @@ impl Index {
     /// The rules that the request may meet; every rule that matches it is among them.
     pub(super) fn find(&self, request: &impl Lookup) -> Numbers {
         let mut numbers = Numbers::from_slice(&self.others);
-        self.routes.find(request.path(), &mut |number| numbers.push(number));
+        if !self.routes.is_empty() {
+            self.routes.find(request.path(), &mut |number| numbers.push(number));
+        }
         for (fact, values) in &self.values {
             if let Some(value) = request.value(fact)
                 && let Some(found) = values.get(value.as_ref())

@@ -31,20 +31,16 @@ use crate::time::Micros;
 pub(super) struct Seen<'f, F: ?Sized> {
     facts: &'f F,
     tiers: &'f Tiers,
-    path: Cow<'f, str>,
+    /// Found out if a rule asks, as the tier is.
+    path: OnceCell<Cow<'f, str>>,
     tier: OnceCell<Option<Cow<'f, str>>>,
     address: Option<IpAddr>,
 }
 
 impl<'f, F: Facts + ?Sized> Seen<'f, F> {
     pub(super) fn new(facts: &'f F, tiers: &'f Tiers) -> Seen<'f, F> {
-        let path = match facts.get(Fact::Path) {
-            Some(Cow::Borrowed(path)) => normalize(path),
-            Some(Cow::Owned(path)) => Cow::Owned(normalize(&path).into_owned()),
-            None => Cow::Borrowed("/"),
-        };
         let address = facts.address().map(|address| address.to_canonical());
-        Seen { facts, tiers, path, tier: OnceCell::new(), address }
+        Seen { facts, tiers, path: OnceCell::new(), tier: OnceCell::new(), address }
     }
 
     pub(super) fn tier(&self) -> Option<&str> {
@@ -55,8 +51,12 @@ impl<'f, F: Facts + ?Sized> Seen<'f, F> {
         self.address
     }
 
-    pub(super) const fn normal_path(&self) -> &Cow<'f, str> {
-        &self.path
+    pub(super) fn normal_path(&self) -> &Cow<'f, str> {
+        self.path.get_or_init(|| match self.facts.get(Fact::Path) {
+            Some(Cow::Borrowed(path)) => normalize(path),
+            Some(Cow::Owned(path)) => Cow::Owned(normalize(&path).into_owned()),
+            None => Cow::Borrowed("/"),
+        })
     }
 
     /// The value of a fact, in the case in which rules are written.
@@ -79,7 +79,7 @@ impl<'f, F: Facts + ?Sized> Seen<'f, F> {
 
 impl<F: Facts + ?Sized> Lookup for Seen<'_, F> {
     fn path(&self) -> &str {
-        &self.path
+        self.normal_path()
     }
 
     fn value(&self, fact: &FactName) -> Option<Cow<'_, str>> {
@@ -132,7 +132,7 @@ impl Conditions {
             }
         }
         if let Some(paths) = &self.path
-            && paths.any.iter().any(|path| path.matches(&request.path)) == paths.negated
+            && paths.any.iter().any(|path| path.matches(request.normal_path())) == paths.negated
         {
             return Err(Mismatch::Path(paths));
         }
@@ -346,7 +346,7 @@ impl Cost {
                 said.map_or(*otherwise, |number| number.saturating_mul(*times).max(least))
             }
             Cost::ByPath { paths, otherwise } => {
-                let found = paths.iter().find(|(path, _)| path.matches(&request.path));
+                let found = paths.iter().find(|(path, _)| path.matches(request.normal_path()));
                 found.map_or(*otherwise, |(_, cost)| *cost)
             }
         }

@@ -211,6 +211,7 @@ fn walk<'p>(pattern: &[Segment], path: &'p str, wanted: usize) -> Option<&'p str
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     root: Fork,
+    are_any: bool,
 }
 
 /// Where patterns part.
@@ -225,7 +226,13 @@ struct Fork {
 }
 
 impl Routes {
+    /// Whether there is no pattern at all.
+    pub(super) const fn is_empty(&self) -> bool {
+        !self.are_any
+    }
+
     pub(super) fn insert(&mut self, pattern: &PathPattern, number: u32) {
+        self.are_any = true;
         let mut fork = &mut self.root;
         for segment in &pattern.segments {
             fork = match segment {

@@ -2,24 +2,20 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use axum::body::Body as RoutedBody;
 use axum::response::{IntoResponse, Response as Routed};
-use bytes::Bytes;
-use http::Response;
-use http_body_util::{Either, Full};
+use http::{HeaderMap, Response};
 use hyper::body::Incoming;
 
+use super::answer_body::AnswerBody;
 use super::connection::Client;
-use super::in_json;
 use super::problem::Problem;
+use super::{CONTENT_TYPE, JSON};
 use crate::body::WholeBody;
-
-/// The body of an answer: all of it, or what the router answers.
-pub(super) type AnswerBody = Either<Full<Bytes>, RoutedBody>;
 
 /// The answer to one request of a client.
 ///
@@ -30,19 +26,26 @@ pub(super) struct Answering {
     stage: Stage,
 }
 
+#[expect(clippy::large_enum_variant, reason = "most are checks, which are to need no box")]
 enum Stage {
     /// A check, whose body is on its way.
-    Check(WholeBody<Incoming>),
+    Check {
+        body: WholeBody<Incoming>,
+        /// Empty, for those of the answer. hyper makes the headers of the next request of them again, so that a connection
+        /// has one map for all.
+        headers: HeaderMap,
+    },
     /// Whatever takes longer.
     Waiting(Pin<Box<dyn Future<Output = Response<AnswerBody>> + Send>>),
 }
 
 impl Answering {
-    /// The answer to a check.
-    pub(super) fn check(client: &Arc<Client>, body: Incoming) -> Answering {
+    /// The answer to a check with this body. Of its headers nothing is needed but the room that they take.
+    pub(super) fn check(client: &Arc<Client>, mut headers: HeaderMap, body: Incoming) -> Answering {
+        headers.clear();
         let mut body = client.api.whole(body);
         body.want();
-        Answering { client: Arc::clone(client), stage: Stage::Check(body) }
+        Answering { client: Arc::clone(client), stage: Stage::Check { body, headers } }
     }
 
     /// What the router answers.
@@ -52,7 +55,7 @@ impl Answering {
     {
         let answering = async {
             match routed.await {
-                Ok(response) => response.map(AnswerBody::Right),
+                Ok(response) => response.map(AnswerBody::Routed),
                 Err(never) => match never {},
             }
         };
@@ -66,18 +69,19 @@ impl Future for Answering {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Answering { client, stage } = self.get_mut();
         loop {
-            let body = match stage {
+            let (body, headers) = match stage {
                 Stage::Waiting(waiting) => return waiting.as_mut().poll(cx).map(Ok),
-                Stage::Check(body) => match ready!(Pin::new(body).poll(cx)) {
-                    Ok(body) => body,
-                    Err(error) => return Poll::Ready(Ok(response(Err(error.into())))),
-                },
+                Stage::Check { body, headers } => (ready!(Pin::new(body).poll(cx)), mem::take(headers)),
+            };
+            let body = match body {
+                Ok(body) => body,
+                Err(error) => return Poll::Ready(Ok(response(Err(error.into()), headers))),
             };
             if let Some(answer) = client.api.check_now(&body) {
-                return Poll::Ready(Ok(response(answer)));
+                return Poll::Ready(Ok(response(answer, headers)));
             }
             let api = Arc::clone(&client.api);
-            *stage = Stage::Waiting(Box::pin(async move { response(api.check(&body).await) }));
+            *stage = Stage::Waiting(Box::pin(async move { response(api.check(&body).await, headers) }));
         }
     }
 }
@@ -88,9 +92,14 @@ impl Drop for Answering {
     }
 }
 
-fn response(answer: Result<Vec<u8>, Problem>) -> Response<AnswerBody> {
+fn response(answer: Result<Vec<u8>, Problem>, mut headers: HeaderMap) -> Response<AnswerBody> {
     match answer {
-        Ok(text) => in_json(text).map(AnswerBody::Left),
-        Err(problem) => problem.into_response().map(AnswerBody::Right),
+        Ok(text) => {
+            headers.insert(CONTENT_TYPE, JSON);
+            let mut response = Response::new(AnswerBody::Whole(text));
+            *response.headers_mut() = headers;
+            response
+        }
+        Err(problem) => problem.into_response().map(AnswerBody::Routed),
     }
 }

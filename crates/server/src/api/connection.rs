@@ -16,7 +16,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio_util::sync::CancellationToken;
 
-use super::answering::{AnswerBody, Answering};
+use super::answer_body::AnswerBody;
+use super::answering::Answering;
 use super::{Api, CHECK, Settings};
 use crate::listen::{Peer, Sign, Stream, Vigil};
 
@@ -135,7 +136,8 @@ impl Service<Request<Incoming>> for Asked {
         client.begun.fetch_add(1, Ordering::Relaxed);
         let is_check = request.uri().path() == CHECK && request.method() == Method::POST;
         if is_check && !client.api.engine.traces().is_on() {
-            return Answering::check(client, request.into_body());
+            let (head, body) = request.into_parts();
+            return Answering::check(client, head.headers, body);
         }
         request.extensions_mut().insert(client.peer);
         Answering::routed(client, tower_service::Service::call(&mut client.router.clone(), request))

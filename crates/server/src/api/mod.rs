@@ -14,6 +14,7 @@
 //! router finds the way to all else.
 
 mod answer;
+mod answer_body;
 mod answering;
 mod auth;
 mod connection;
@@ -134,6 +135,8 @@ impl Door {
     }
 }
 
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
 const CHECK: &str = "/v1/check";
 const PATHS: [&str; 11] = [
     CHECK,
@@ -223,8 +226,8 @@ fn json(status: StatusCode, document: &impl serde::Serialize) -> Response {
 }
 
 /// An answer that was written already.
-fn in_json<B: From<Bytes>>(text: Vec<u8>) -> http::Response<B> {
-    let mut response = http::Response::new(B::from(text.into()));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+fn in_json(text: Vec<u8>) -> Response {
+    let mut response = Response::new(text.into());
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
 }

@@ -1,12 +1,13 @@
 //! The way of a request to an upstream and back.
 
-use std::future::Future;
+use std::future::{Future, ready};
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{CONNECTION, UPGRADE};
+use http::header::{CONNECTION, CONTENT_TYPE, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -73,7 +74,10 @@ impl tower_service::Service<Request<Sent>> for Forward {
     }
 
     fn call(&mut self, request: Request<Sent>) -> Self::Future {
-        Box::pin(Arc::clone(&self.forwarding).forward(request, Arc::clone(&self.downstream)))
+        match self.errand(request) {
+            Ok(mut errand) => Box::pin(async move { errand.run().await }),
+            Err(response) => Box::pin(ready(Ok(*response))),
+        }
     }
 }
 
@@ -100,30 +104,43 @@ struct Answer {
     lease: Lease,
 }
 
-impl Forwarding {
-    async fn forward(
-        self: Arc<Self>,
-        request: Request<Sent>,
-        downstream: Arc<Downstream>,
-    ) -> Result<Response<Passing>, ClientGone> {
+/// A request that knows where to go.
+///
+/// It is moved to where it is driven, and everything that is kept while it is under way makes that dearer: so it is kept here,
+/// once, and worked on in place.
+struct Errand {
+    forwarding: Arc<Forwarding>,
+    downstream: Arc<Downstream>,
+    /// The number of the group that it goes to.
+    group: usize,
+    head: Parts,
+    body: RequestBody,
+    host: HeaderValue,
+    /// A gRPC call wants to hear what went wrong in its own words.
+    speaks: Option<HeaderValue>,
+    /// The client's connection, if it is to speak another protocol.
+    client: Option<(OnUpgrade, Option<UpgradeHold>)>,
+}
+
+impl Forward {
+    /// What is to be done for a request; the response, if it cannot be passed on at all.
+    fn errand(&self, request: Request<Sent>) -> Result<Errand, Box<Response<Passing>>> {
+        let Forward { forwarding, downstream } = self;
         let (mut head, body) = request.into_parts();
-        // A gRPC call wants to hear what went wrong in its own words.
-        let speaks = head.headers.get(http::header::CONTENT_TYPE).cloned();
-        let told = |why: Failure| {
-            let asked = speaks.iter().map(|speaks| (http::header::CONTENT_TYPE, speaks.clone())).collect();
-            why.response(&asked)
-        };
+        let speaks = head.headers.get(CONTENT_TYPE).cloned();
         if downstream.is_in_doubt() {
             let mut response = Failure::Ambiguous.response(&HeaderMap::new());
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            return Ok(response);
+            return Err(Box::new(response));
         }
         if head.method == Method::CONNECT {
-            return Ok(told(Failure::Connect));
+            return Err(Box::new(told(Failure::Connect, speaks)));
         }
-        let Some(host) = head::host(&head) else { return Ok(told(Failure::NoHost)) };
-        let Some(group) = self.group(&head, &host) else { return Ok(told(Failure::NoRoute)) };
-        let wanted = head::request(&mut head, &host, &downstream, &self.settings);
+        let Some(host) = head::host(&head) else { return Err(Box::new(told(Failure::NoHost, speaks))) };
+        let Some(group) = forwarding.group(&head, &host) else {
+            return Err(Box::new(told(Failure::NoRoute, speaks)));
+        };
+        let wanted = head::request(&mut head, &host, downstream, &forwarding.settings);
         let hold = head.extensions.remove::<UpgradeHold>();
         let client = wanted.and_then(|protocol| {
             let client = head.extensions.remove::<OnUpgrade>()?;
@@ -131,30 +148,52 @@ impl Forwarding {
             head.headers.insert(UPGRADE, protocol);
             Some((client, hold))
         });
-        match self.exchange(group, head, RequestBody::new(body), &host).await {
-            Ok(answer) => Ok(self.respond(answer, client, &downstream).unwrap_or_else(told)),
+        let (forwarding, downstream) = (Arc::clone(forwarding), Arc::clone(downstream));
+        Ok(Errand { forwarding, downstream, group, head, body: RequestBody::new(body), host, speaks, client })
+    }
+}
+
+impl Errand {
+    /// Passes the request on, and what comes back.
+    async fn run(&mut self) -> Result<Response<Passing>, ClientGone> {
+        let Errand { forwarding, downstream, group, head, body, host, speaks, client } = self;
+        match forwarding.exchange(&forwarding.groups[*group], head, body, host).await {
+            Ok(answer) => {
+                let responded = forwarding.respond(answer, client.take(), downstream);
+                Ok(responded.unwrap_or_else(|why| told(why, speaks.take())))
+            }
             Err(Stopped::Gone(gone)) => Err(gone),
             Err(Stopped::Failed { why, is_unseen }) => {
-                let mut response = told(why);
-                if is_unseen && self.settings.give_back {
+                let mut response = told(why, speaks.take());
+                if is_unseen && forwarding.settings.give_back {
                     response.extensions_mut().insert(Unserved);
                 }
                 Ok(response)
             }
         }
     }
+}
 
-    fn group(&self, head: &Parts, host: &HeaderValue) -> Option<&Group> {
+/// What a client that speaks this hears of a failure.
+#[cold]
+fn told(why: Failure, speaks: Option<HeaderValue>) -> Response<Passing> {
+    why.response(&speaks.into_iter().map(|speaks| (CONTENT_TYPE, speaks)).collect())
+}
+
+impl Forwarding {
+    /// The number of the group that takes a request.
+    fn group(&self, head: &Parts, host: &HeaderValue) -> Option<usize> {
         let host = head::without_port(host.to_str().ok()?);
-        self.groups.get(route::find(&self.routes, host, head.uri.path())?)
+        route::find(&self.routes, host, head.uri.path())
     }
 
-    /// Sends the request, again if need be, until there is an answer.
+    /// Sends the request, again if need be, until there is an answer. Takes head and body, but for a head that may be needed
+    /// again.
     async fn exchange(
         &self,
         group: &Group,
-        mut head: Parts,
-        mut body: RequestBody,
+        head: &mut Parts,
+        body: &mut RequestBody,
         host: &HeaderValue,
     ) -> Result<Answer, Stopped> {
         group.budget.deposit();
@@ -194,10 +233,11 @@ impl Forwarding {
                 Way::Own { is_new, .. } => (Protocol::Http1, *is_new),
                 Way::Shared(_) => (Protocol::Http2, true),
             };
-            head::address_to(&mut head, host, &upstream.address, protocol, self.settings.keep_host);
-            let spare = (is_repeatable && retries_left(&self.settings, &tried)).then(|| copy_of(&head));
-            let request = Request::from_parts(head, body);
-            let upload = request.body().upload();
+            head::address_to(head, host, &upstream.address, protocol, self.settings.keep_host);
+            let is_kept = is_repeatable && retries_left(&self.settings, &tried);
+            let upload = body.upload();
+            let kept = if is_kept { copy_of(head) } else { empty_head() };
+            let request = Request::from_parts(mem::replace(head, kept), mem::take(body));
             let sent = match way {
                 Way::Own { mut line, .. } => line.send(request).await.map(|response| (response, Some(line))),
                 Way::Shared(shared) => {
@@ -214,7 +254,7 @@ impl Forwarding {
                 }
                 Err(SendError::Unsent(request)) => {
                     // Nothing happened but that an old connection was found closed.
-                    (head, body) = request.into_parts();
+                    (*head, *body) = request.into_parts();
                     wants_new = true;
                     if is_new {
                         tried.push(number);
@@ -237,12 +277,10 @@ impl Forwarding {
                         self.failed(upstream, &error);
                         tried.push(number);
                     }
-                    match spare {
-                        Some(spare) if why == Failure::Broken && may_retry() => {
-                            (head, body, wants_new) = (spare, RequestBody::default(), true);
-                        }
-                        _ => return Err(Stopped::Failed { why, is_unseen: false }),
+                    if !(is_kept && why == Failure::Broken && may_retry()) {
+                        return Err(Stopped::Failed { why, is_unseen });
                     }
+                    wants_new = true;
                 }
             }
         }
@@ -288,7 +326,7 @@ impl Forwarding {
         client: Option<(OnUpgrade, Option<UpgradeHold>)>,
         downstream: &Downstream,
     ) -> Result<Response<Passing>, Failure> {
-        let came_as = std::mem::replace(response.version_mut(), Version::HTTP_11);
+        let came_as = mem::replace(response.version_mut(), Version::HTTP_11);
         let protocol = head::end_to_end(response.headers_mut());
         if self.settings.via {
             head::add_via(response.headers_mut(), came_as);
@@ -321,10 +359,14 @@ fn retries_left(settings: &Settings, tried: &Tried) -> bool {
 
 /// The same head, to send it again.
 fn copy_of(head: &Parts) -> Parts {
-    let (mut copy, ()) = Request::new(()).into_parts();
+    let mut copy = empty_head();
     copy.method = head.method.clone();
     copy.uri = head.uri.clone();
     copy.version = head.version;
     copy.headers = head.headers.clone();
     copy
+}
+
+fn empty_head() -> Parts {
+    Request::new(()).into_parts().0
 }
