@@ -12,6 +12,7 @@ pub mod listen;
 pub mod log;
 pub mod metrics;
 mod mode_choice;
+mod pieces;
 mod problem;
 pub mod receipts;
 pub mod resp;

@@ -25,10 +25,9 @@ pub fn is_asked_for() -> bool {
     std::env::args().nth(1).is_some_and(|argument| [RESP, HTTP, AXUM, ECHO].contains(&argument.as_str()))
 }
 
-/// Serves until it is killed, in a runtime as the server's own: a worker for each core that it may use, here one.
+/// Serves until it is killed, in the server's own runtime, the peer too.
 pub fn serve() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
+    tidegate::serve::runtime().expect("a runtime").block_on(async {
         match std::env::args().nth(1).as_deref() {
             Some(RESP) => serve_resp().await,
             Some(HTTP) => serve_http().await,

@@ -46,15 +46,14 @@ pub fn is_asked_for() -> bool {
     std::env::args().nth(1).as_deref() == Some(ASKED)
 }
 
-/// Serves until it is killed: the whole server, with a worker for each core that it may use, here one.
+/// Serves until it is killed: the whole server, in its own runtime.
 pub fn serve() {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     let [upstream, rules, headers] = &arguments[..] else {
         panic!("an upstream, a rules file and a choice of headers")
     };
     let (x_ratelimit, ietf) = if headers == Headers::None.name() { ("off", "false") } else { ("delta", "true") };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
+    tidegate::serve::runtime().expect("a runtime").block_on(async {
         let any = "127.0.0.1:0".to_owned();
         let flags = [
             ("rules", rules.clone()),

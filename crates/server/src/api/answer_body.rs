@@ -59,9 +59,7 @@ impl Body for AnswerBody {
                 let bytes = mem::take(bytes);
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(Piece::Whole(Cursor::new(bytes))))))
             }
-            AnswerBody::Routed(body) => {
-                Pin::new(body).poll_frame(cx).map_ok(|frame| frame.map_data(Piece::Routed))
-            }
+            AnswerBody::Routed(body) => Pin::new(body).poll_frame(cx).map_ok(|frame| frame.map_data(Piece::Routed)),
         }
     }
 

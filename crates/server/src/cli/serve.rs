@@ -9,7 +9,7 @@ use super::given::{GivenArgs, variables};
 use super::{ERROR, FAINT, GOOD, STRONG, count, plain};
 use crate::admin::Token;
 use crate::config::Configuration;
-use crate::serve::{Server, Signals};
+use crate::serve::{self, Server, Signals};
 use crate::{listen, log};
 
 const EXAMPLES: &str = "\
@@ -46,8 +46,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     for warning in &configuration.warnings {
         tracing::warn!("{warning}");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    serve::runtime()?.block_on(async {
         let store = configuration.store.to_string();
         let is_example = configuration.rules.is_empty();
         let is_tls = |door: &Option<listen::Settings>| door.as_ref().is_some_and(|door| door.tls.is_some());

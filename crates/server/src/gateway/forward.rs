@@ -26,13 +26,17 @@ use super::passing::Passing;
 use super::request_body::{Progress, RequestBody, Sent, Upload};
 use super::route::{self, Route};
 use super::serving::Downstream;
+use super::spare::{Spare, empty_head};
 use super::upstream::{ConnectError, Lease, Shared, Upstream, Way};
 
 /// Forwards the requests of one connection to upstreams. This is the service that the middleware stands in front of.
 #[derive(Clone)]
-pub(super) struct Forward {
-    pub(super) forwarding: Arc<Forwarding>,
-    pub(super) downstream: Arc<Downstream>,
+pub(super) struct Forward(Arc<Passage>);
+
+/// From one connection to the upstreams.
+struct Passage {
+    forwarding: Arc<Forwarding>,
+    downstream: Arc<Downstream>,
 }
 
 /// What forwarding needs.
@@ -109,8 +113,7 @@ struct Answer {
 /// It is moved to where it is driven, and everything that is kept while it is under way makes that dearer: so it is kept here,
 /// once, and worked on in place.
 struct Errand {
-    forwarding: Arc<Forwarding>,
-    downstream: Arc<Downstream>,
+    passage: Arc<Passage>,
     /// The number of the group that it goes to.
     group: usize,
     head: Parts,
@@ -123,9 +126,14 @@ struct Errand {
 }
 
 impl Forward {
+    pub(super) fn new(forwarding: &Arc<Forwarding>, downstream: &Arc<Downstream>) -> Forward {
+        let (forwarding, downstream) = (Arc::clone(forwarding), Arc::clone(downstream));
+        Forward(Arc::new(Passage { forwarding, downstream }))
+    }
+
     /// What is to be done for a request; the response, if it cannot be passed on at all.
     fn errand(&self, request: Request<Sent>) -> Result<Errand, Box<Response<Passing>>> {
-        let Forward { forwarding, downstream } = self;
+        let Passage { forwarding, downstream } = &*self.0;
         let (mut head, body) = request.into_parts();
         let speaks = head.headers.get(CONTENT_TYPE).cloned();
         if downstream.is_in_doubt() {
@@ -148,15 +156,16 @@ impl Forward {
             head.headers.insert(UPGRADE, protocol);
             Some((client, hold))
         });
-        let (forwarding, downstream) = (Arc::clone(forwarding), Arc::clone(downstream));
-        Ok(Errand { forwarding, downstream, group, head, body: RequestBody::new(body), host, speaks, client })
+        let passage = Arc::clone(&self.0);
+        Ok(Errand { passage, group, head, body: RequestBody::new(body), host, speaks, client })
     }
 }
 
 impl Errand {
     /// Passes the request on, and what comes back.
     async fn run(&mut self) -> Result<Response<Passing>, ClientGone> {
-        let Errand { forwarding, downstream, group, head, body, host, speaks, client } = self;
+        let Errand { passage, group, head, body, host, speaks, client } = self;
+        let Passage { forwarding, downstream } = &**passage;
         match forwarding.exchange(&forwarding.groups[*group], head, body, host).await {
             Ok(answer) => {
                 let responded = forwarding.respond(answer, client.take(), downstream);
@@ -187,8 +196,7 @@ impl Forwarding {
         route::find(&self.routes, host, head.uri.path())
     }
 
-    /// Sends the request, again if need be, until there is an answer. Takes head and body, but for a head that may be needed
-    /// again.
+    /// Sends the request, again if need be, until there is an answer. Takes head and body.
     async fn exchange(
         &self,
         group: &Group,
@@ -234,10 +242,9 @@ impl Forwarding {
                 Way::Shared(_) => (Protocol::Http2, true),
             };
             head::address_to(head, host, &upstream.address, protocol, self.settings.keep_host);
-            let is_kept = is_repeatable && retries_left(&self.settings, &tried);
+            let spare = if is_repeatable && retries_left(&self.settings, &tried) { Spare::of(head) } else { None };
             let upload = body.upload();
-            let kept = if is_kept { copy_of(head) } else { empty_head() };
-            let request = Request::from_parts(mem::replace(head, kept), mem::take(body));
+            let request = Request::from_parts(mem::replace(head, empty_head()), mem::take(body));
             let sent = match way {
                 Way::Own { mut line, .. } => line.send(request).await.map(|response| (response, Some(line))),
                 Way::Shared(shared) => {
@@ -277,8 +284,9 @@ impl Forwarding {
                         self.failed(upstream, &error);
                         tried.push(number);
                     }
-                    if !(is_kept && why == Failure::Broken && may_retry()) {
-                        return Err(Stopped::Failed { why, is_unseen });
+                    match spare {
+                        Some(spare) if why == Failure::Broken && may_retry() => *head = spare.into_head(),
+                        _ => return Err(Stopped::Failed { why, is_unseen }),
                     }
                     wants_new = true;
                 }
@@ -355,18 +363,4 @@ fn is_idempotent(method: &Method) -> bool {
 
 fn retries_left(settings: &Settings, tried: &Tried) -> bool {
     tried.len() < settings.retries as usize
-}
-
-/// The same head, to send it again.
-fn copy_of(head: &Parts) -> Parts {
-    let mut copy = empty_head();
-    copy.method = head.method.clone();
-    copy.uri = head.uri.clone();
-    copy.version = head.version;
-    copy.headers = head.headers.clone();
-    copy
-}
-
-fn empty_head() -> Parts {
-    Request::new(()).into_parts().0
 }

@@ -24,6 +24,7 @@ mod probing;
 mod request_body;
 mod route;
 mod serving;
+mod spare;
 mod tunnel;
 mod upstream;
 mod watched;

@@ -1,6 +1,7 @@
 //! Connections of clients: HTTP/1 or HTTP/2, with a limit on everything.
 
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use hyper_util::server::conn::auto::{Builder, UpgradeableConnection};
 use pin_project_lite::pin_project;
 use tidegate_http::{HttpFacts, TrustedProxies};
 use tidegate_tower::{ApiKeyHeader, BodyReading, BodyReadingFuture, Identify, RateLimitLayer, ResponseBody};
+use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 use tower::Layer;
 
@@ -158,18 +160,27 @@ impl Serving {
     ) -> Result<(), E> {
         let mut connection = pin!(connection);
         let mut stopping = pin!(stop.cancelled());
+        // A wake is asked for once. From then on it is enough to look.
+        let mut is_asked_for = false;
+        let mut has_stopped = |cx: &mut Context<'_>| {
+            if mem::replace(&mut is_asked_for, true) {
+                stop.is_cancelled()
+            } else {
+                pin!(unconstrained(stopping.as_mut())).poll(cx).is_ready()
+            }
+        };
         let (mut patience, mut seen, mut stage) = (Patience::new(self.header_time), 0, Stage::Open);
         poll_fn(|cx| {
             loop {
                 if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                     return Poll::Ready(ended);
                 }
-                if stage == Stage::Open && stopping.as_mut().poll(cx).is_ready() {
+                if stage == Stage::Open && has_stopped(cx) {
                     (stage, patience) = (Stage::Stopping, Patience::new(LAST_CHANCE));
                 }
                 // From the end of one request on, the client has so long until it has sent the head of the next.
                 let now_ended = downstream.ended.load(Ordering::Relaxed);
-                if std::mem::replace(&mut seen, now_ended) != now_ended {
+                if mem::replace(&mut seen, now_ended) != now_ended {
                     patience.begin();
                 }
                 let is_over = patience.poll_end(cx).is_ready();
@@ -196,8 +207,7 @@ impl Serving {
     /// The middleware for one connection: whom requests come from is known by that.
     fn service_for(&self, downstream: &Arc<Downstream>) -> Limited {
         let whose = Whose { downstream: Arc::clone(downstream), vouching: Arc::clone(&self.vouching) };
-        let forward = Forward { forwarding: Arc::clone(&self.forwarding), downstream: Arc::clone(downstream) };
-        self.layer.clone().identify(whose).reading_bodies().layer(forward)
+        self.layer.clone().identify(whose).reading_bodies().layer(Forward::new(&self.forwarding, downstream))
     }
 }
 

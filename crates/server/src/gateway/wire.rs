@@ -8,6 +8,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use crate::pieces;
+
 /// A connection that was made.
 #[derive(Debug)]
 pub(super) enum Wire {
@@ -41,7 +43,7 @@ impl AsyncWrite for Wire {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Wire::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Wire::Plain(stream) => pieces::poll_write(stream, cx, bufs),
             Wire::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }

@@ -11,6 +11,8 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 
+use crate::pieces;
+
 /// A connection that was accepted. Whoever does not read what is written to it for too long is cut off.
 #[derive(Debug)]
 pub struct Stream {
@@ -105,7 +107,7 @@ impl AsyncWrite for Stream {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = match &mut self.kind {
-            Kind::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Kind::Plain(stream) => pieces::poll_write(stream, cx, bufs),
             Kind::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         };
         self.in_time(cx, written)

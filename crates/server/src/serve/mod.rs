@@ -7,14 +7,17 @@ mod reloading;
 mod signals;
 
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use std::{io, thread};
 
 use tidegate_core::Limiter;
 use tidegate_core::rules::Diagnostics;
 use tidegate_redis::steering::{Following, NoRuntime};
+use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
 pub use self::doors::Doors;
@@ -66,6 +69,17 @@ pub enum ServeError {
     /// Nobody could come in.
     #[error("all doors are off: set `api.listen`, `rls.listen`, `resp.listen` or `gateway.upstream`")]
     NoDoor,
+}
+
+/// The runtime of a server: a worker for each core that it may use.
+///
+/// # Errors
+/// If the system does not give it what it needs.
+pub fn runtime() -> io::Result<Runtime> {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    // One worker has nobody to share its tasks with, and need not be ready to.
+    let mut builder = if cores == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
+    builder.enable_all().build()
 }
 
 /// A server that is up.

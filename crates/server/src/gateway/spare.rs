@@ -1,0 +1,92 @@
+//! The head of a request, kept in case it has to be sent again.
+
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, Request, Uri};
+
+/// A head, apart from the one that was sent.
+///
+/// Most are never needed. The fields are kept as text in one piece, which is made and thrown away in less time than it takes
+/// to have each share its bytes with the head that it was copied from.
+pub(super) struct Spare {
+    method: Method,
+    uri: Uri,
+    /// Name and value, each behind its length, and whether nobody is to remember the value.
+    fields: Vec<u8>,
+}
+
+/// The bytes of a length.
+const LENGTH: usize = size_of::<u32>();
+
+impl Spare {
+    /// `None` if a field is longer than anyone lets it be.
+    pub(super) fn of(head: &Parts) -> Option<Spare> {
+        let mut fields = Vec::with_capacity(512);
+        for (name, value) in &head.headers {
+            for text in [name.as_str().as_bytes(), value.as_bytes()] {
+                fields.extend_from_slice(&u32::try_from(text.len()).ok()?.to_ne_bytes());
+                fields.extend_from_slice(text);
+            }
+            fields.push(u8::from(value.is_sensitive()));
+        }
+        Some(Spare { method: head.method.clone(), uri: head.uri.clone(), fields })
+    }
+
+    /// The head as it was, in HTTP/1.1, without extensions.
+    pub(super) fn into_head(self) -> Parts {
+        let mut head = empty_head();
+        let mut rest = &self.fields[..];
+        while let Some((name, value, is_sensitive)) = next_field(&mut rest) {
+            // What was a name and a value still is.
+            if let (Ok(name), Ok(mut value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+                value.set_sensitive(is_sensitive);
+                head.headers.append(name, value);
+            }
+        }
+        head.method = self.method;
+        head.uri = self.uri;
+        head
+    }
+}
+
+fn next_field<'t>(rest: &mut &'t [u8]) -> Option<(&'t [u8], &'t [u8], bool)> {
+    let (name, value) = (next_text(rest)?, next_text(rest)?);
+    let (is_sensitive, behind) = rest.split_first()?;
+    *rest = behind;
+    Some((name, value, *is_sensitive != 0))
+}
+
+fn next_text<'t>(rest: &mut &'t [u8]) -> Option<&'t [u8]> {
+    let (length, behind) = rest.split_first_chunk::<LENGTH>()?;
+    let (text, behind) = behind.split_at_checked(u32::from_ne_bytes(*length) as usize)?;
+    *rest = behind;
+    Some(text)
+}
+
+/// A head that says nothing yet.
+pub(super) fn empty_head() -> Parts {
+    Request::new(()).into_parts().0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_comes_back_as_it_was() {
+        let mut secret = HeaderValue::from_static("Bearer x");
+        secret.set_sensitive(true);
+        let request = Request::put("/a//b?c=%20")
+            .header("authorization", secret)
+            .header("host", "example.com")
+            .header("x-empty", "")
+            .header("accept", "text/html")
+            .header("accept", "*/*")
+            .header("x-bytes", HeaderValue::from_bytes(b"caf\xe9").unwrap());
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        let again = Spare::of(&head).unwrap().into_head();
+        assert_eq!((&again.method, &again.uri, again.version), (&head.method, &head.uri, head.version));
+        assert_eq!(again.headers, head.headers);
+        assert!(again.headers["authorization"].is_sensitive() && !again.headers["host"].is_sensitive());
+        assert_eq!(again.headers.get_all("accept").iter().collect::<Vec<_>>(), ["text/html", "*/*"]);
+    }
+}
