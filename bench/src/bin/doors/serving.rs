@@ -52,7 +52,7 @@ async fn serve_resp() {
 }
 
 async fn serve_http() {
-    let rules = RuleSet::parse("bench.yaml", "rules: [{ id: api, key: user, limit: 1000000/h }]");
+    let rules = RuleSet::parse("bench.yaml", "rules: [{ id: api, key: user, limit: 1000/h }]");
     let engine = Engine::new(Limiter::new(rules.expect("rules").rules, MemoryStore::new().into()));
     let stop = CancellationToken::new();
     let door = Arc::new(api::Door::new(Arc::new(engine), api::Settings::default(), stop.clone()));

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use axum::response::{IntoResponse, Response as Routed};
 use http::{HeaderMap, Response};
@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 
 use super::answer_body::AnswerBody;
 use super::connection::Client;
+use super::ear::unheard;
 use super::problem::Problem;
 use super::{CONTENT_TYPE, JSON};
 use crate::body::WholeBody;
@@ -71,7 +72,16 @@ impl Future for Answering {
         loop {
             let (body, headers) = match stage {
                 Stage::Waiting(waiting) => return waiting.as_mut().poll(cx).map(Ok),
-                Stage::Check { body, headers } => (ready!(Pin::new(body).poll(cx)), mem::take(headers)),
+                Stage::Check { body, headers } => match unheard(|| Pin::new(body).poll(cx)) {
+                    (Poll::Ready(body), _) => (body, mem::take(headers)),
+                    (Poll::Pending, has_missed) => {
+                        // Some of it was taken, and the connection may have more already.
+                        if has_missed {
+                            cx.waker().wake_by_ref();
+                        }
+                        return Poll::Pending;
+                    }
+                },
             };
             let body = match body {
                 Ok(body) => body,

@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Poll, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer_body::AnswerBody;
 use super::answering::Answering;
+use super::ear::Ears;
 use super::{Api, CHECK, Settings};
 use crate::listen::{Peer, Sign, Stream, Vigil};
 
@@ -60,10 +61,11 @@ impl Connections {
         let client = Arc::clone(&asked.0);
         let mut connection = pin!(self.builder.serve_connection(TokioIo::new(stream), asked));
         let mut vigil = pin!(Vigil::new(stop, self.look_every));
+        let mut ears = Ears::default();
         let (mut seen, mut looks, mut ending) = (0, 0, false);
         let ended = poll_fn(|cx| {
             loop {
-                if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                if let Poll::Ready(ended) = connection.as_mut().poll(&mut Context::from_waker(ears.of(cx.waker()))) {
                     return Poll::Ready(ended);
                 }
                 match ready!(vigil.as_mut().poll(cx)) {

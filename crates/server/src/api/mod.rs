@@ -19,6 +19,7 @@ mod answering;
 mod auth;
 mod connection;
 mod deciding;
+mod ear;
 mod health;
 mod problem;
 mod question;
