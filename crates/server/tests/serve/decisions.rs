@@ -45,6 +45,32 @@ fn a_check_charges_and_says_how_it_stands() {
 }
 
 #[test]
+fn a_question_may_come_in_pieces_however_they_arrive() {
+    let server = server();
+    let question = format!(r#"{{"path":"/api/x","user":"{}"}}"#, "a".repeat(40_000));
+    for size in [1_usize, 7, 1_000, 39_000, 100_000] {
+        let mut request =
+            b"POST /v1/check HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        let (first, rest) = question.as_bytes().split_at(100);
+        for piece in first.chunks(size).chain(rest.chunks(size.max(500))) {
+            request.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+            request.extend_from_slice(piece);
+            request.extend_from_slice(b"\r\n");
+        }
+        request.extend_from_slice(b"0\r\n\r\n");
+        let mut stream = server.connect();
+        // All at once: the connection has more of it while some is taken.
+        stream.write_all(&request).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK") && answer.contains("\"id\":\"api\""),
+            "pieces of {size}: {answer}"
+        );
+    }
+}
+
+#[test]
 fn several_are_decided_in_their_order_each_by_itself() {
     let server = server();
     let question = json!({"path": "/api/", "user": "alice"});
