@@ -124,6 +124,22 @@ fn sighup_reads_the_rules_again() {
 }
 
 #[test]
+fn one_core_is_enough_to_serve_to_reload_and_to_stop() {
+    let mut server = Server::start_on_one_core(&[("rules.yaml", &rules("10/h"))], &["--rules", "rules.yaml"]);
+    assert_eq!(server.check(r#"{"user":"alice"}"#)["limits"][0]["remaining"], 9);
+    std::fs::write(server.path("rules.yaml"), rules("20/h")).unwrap();
+    until("the new limit", || (limit_of(&server) == 20).then_some(()));
+    let mut stream = begin_a_request(&server);
+    server.signal(Signal::TERM);
+    until("no new connections", || is_refusing(&server));
+    stream.write_all(THE_OTHER_HALF).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert_eq!(server.ended().code(), Some(0), "{}", server.log());
+}
+
+#[test]
 fn what_stands_in_the_way_of_starting_is_said() {
     let refused = |files: &[(&str, &str)], args: &[&str]| {
         let folder = folder(files);

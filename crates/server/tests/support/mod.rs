@@ -68,10 +68,23 @@ impl Server {
 
     /// The same, with no more open files than this.
     pub fn start_with_files(most: u32, args: &[&str]) -> Server {
-        let folder = folder(&[]);
+        Server::start_by(&format!("ulimit -n {most} && exec"), &[], args)
+    }
+
+    /// The same, on one core of those that the tests may use.
+    pub fn start_on_one_core(files: &[(&str, &str)], args: &[&str]) -> Server {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        let first = cores.trim().split([',', '-']).next().unwrap();
+        Server::start_by(&format!("exec taskset -c {first}"), files, args)
+    }
+
+    /// The same, with this in front of it in a shell.
+    fn start_by(shell: &str, files: &[(&str, &str)], args: &[&str]) -> Server {
+        let folder = folder(files);
         let program = tidegate(folder.path());
         let mut command = Command::new("sh");
-        command.args(["-c", &format!("ulimit -n {most} && exec \"$0\" \"$@\"")]).arg(program.get_program());
+        command.args(["-c", &format!("{shell} \"$0\" \"$@\"")]).arg(program.get_program());
         command.current_dir(folder.path());
         Server::run(command, folder, args, &[])
     }
