@@ -138,15 +138,15 @@ impl<C: Clock> MemoryStore<C> {
                 }
             }
         }
-        let [decision] = self.decide_locked(rule, key, limit, cost);
+        let [decision] = self.decide_locked(of, rule, limit, cost, now);
         decision
     }
 
     /// The same for a key that is new, has a large state, or is being changed by others just now.
     // In an array, or else the compiler would have the usual way put its decision together in memory, where this one does.
     #[inline(never)]
-    fn decide_locked(&self, rule: &RuleId, key: KeyRef<'_>, limit: &Limit, cost: u64) -> [Decision; 1] {
-        let (of, now, mut shard) = self.lock_one(rule, key);
+    fn decide_locked(&self, of: Fingerprint, rule: &RuleId, limit: &Limit, cost: u64, now: Timestamp) -> [Decision; 1] {
+        let (of, mut shard) = self.lock_place(of, rule, now);
         [shard.decide(of, limit, cost, now)]
     }
 
@@ -314,7 +314,7 @@ impl<C: Clock> MemoryStore<C> {
             }
             let before = new_keys.iter().filter(|of| self.shard_number(of.shard) == number).count();
             if !shard.has_room_for(place.of, self.max_keys_a_shard.saturating_sub(before), now) {
-                shard.beside().counts.overflowed += 1;
+                shard.counts().overflowed.add(1);
                 return Err(Obstacle::NoRoomForKey(index));
             }
             new_keys.push(place.of);

@@ -45,7 +45,8 @@ pub(super) struct Ground {
     fields: [OnceLock<Field>; 32],
     /// How many shards reach into each row.
     users: Mutex<Vec<u32>>,
-    /// Rows that were laid out in huge pages, from the first.
+    /// Rows that are to be laid out in huge pages, from the first, and those that were.
+    wanted: AtomicUsize,
     prepared: AtomicUsize,
     is_preparing: AtomicBool,
 }
@@ -64,6 +65,7 @@ impl Ground {
             shards,
             fields: array::from_fn(|_| OnceLock::new()),
             users: Mutex::new(Vec::new()),
+            wanted: AtomicUsize::new(0),
             prepared: AtomicUsize::new(0),
             is_preparing: AtomicBool::new(false),
         }
@@ -101,24 +103,37 @@ impl Ground {
     /// earlier lie in small pages.
     fn prepare(ground: &Arc<Ground>, rows: usize) {
         let is_large = ground.words_a_row() * size_of::<u64>() >= pages::HUGE;
-        if !is_large
-            || ground.prepared.load(Ordering::Relaxed) >= rows
-            || ground.is_preparing.swap(true, Ordering::Acquire)
-        {
+        if !is_large || ground.prepared.load(Ordering::Relaxed) >= rows {
+            return;
+        }
+        ground.wanted.fetch_max(rows, Ordering::SeqCst);
+        if !ground.begin_to_prepare() {
             return;
         }
         let there = Arc::clone(ground);
-        let prepare = move || {
-            let in_use = there.rows_in_use();
-            for row in there.prepared.load(Ordering::Relaxed).max(in_use)..rows {
-                pages::make_huge(there.row(row));
-                pages::touch(there.row(row));
+        if std::thread::Builder::new().name("tidegate-rows".to_owned()).spawn(move || there.prepare_wanted()).is_err() {
+            ground.is_preparing.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// `false` if another thread is at it.
+    fn begin_to_prepare(&self) -> bool {
+        !self.is_preparing.swap(true, Ordering::SeqCst)
+    }
+
+    fn prepare_wanted(&self) {
+        loop {
+            let rows = self.wanted.load(Ordering::SeqCst);
+            for row in self.prepared.load(Ordering::Relaxed).max(self.rows_in_use())..rows {
+                pages::make_huge(self.row(row));
+                pages::touch(self.row(row));
             }
-            there.prepared.fetch_max(rows, Ordering::Relaxed);
-            there.is_preparing.store(false, Ordering::Release);
-        };
-        if std::thread::Builder::new().name("tidegate-rows".to_owned()).spawn(prepare).is_err() {
-            ground.is_preparing.store(false, Ordering::Release);
+            self.prepared.store(rows, Ordering::Relaxed);
+            self.is_preparing.store(false, Ordering::SeqCst);
+            // Who wanted more meanwhile has left it to this thread.
+            if self.wanted.load(Ordering::SeqCst) <= rows || !self.begin_to_prepare() {
+                return;
+            }
         }
     }
 }
@@ -166,6 +181,10 @@ impl<'a> Slots<'a> {
         Slots { ground, shard }
     }
 
+    pub(super) const fn shard(self) -> usize {
+        self.shard
+    }
+
     /// Says that the table will use `after` slots instead of `before`.
     pub(super) fn resize(self, before: usize, after: usize) {
         let (before, after) = (before.div_ceil(SLOTS_A_ROW), after.div_ceil(SLOTS_A_ROW));
@@ -176,16 +195,24 @@ impl<'a> Slots<'a> {
         if users.len() < after {
             users.resize(after, 0);
         }
+        let mut is_first = false;
         for row in before..after {
             self.ground.row(row);
             users[row] += 1;
+            is_first |= users[row] == 1;
         }
         for row in (after..before).rev() {
             users[row] -= 1;
             if users[row] == 0 {
                 pages::give_back(self.ground.row(row));
+                self.ground.wanted.fetch_min(row, Ordering::SeqCst);
                 self.ground.prepared.fetch_min(row, Ordering::Relaxed);
             }
+        }
+        drop(users);
+        if is_first {
+            // Others follow soon, and some of them will be further ahead.
+            Ground::prepare(self.ground, after + 1);
         }
     }
 
@@ -220,6 +247,20 @@ impl<'a> Slots<'a> {
         let part = (row * self.ground.shards + self.shard) * WORDS_A_PART;
         let part = field.words.get(field.start + part..)?.as_chunks().0.first_chunk()?;
         Some(Near { part, first: self.slot_in_part(index) / 2 })
+    }
+
+    /// All slots that any table has reached, in order. The processor fetches each row while the one before is gone through.
+    pub(super) fn in_order(self) -> impl Iterator<Item = Slot<'a>> {
+        let part = move |row| self.near(row * SLOTS_A_ROW);
+        (0..).map_while(move |row| Some((part(row)?, part(row + 1)))).flat_map(|(part, next)| {
+            (0..SLOTS_A_ROW / 2).flat_map(move |index| {
+                if let Some(next) = next {
+                    pages::fetch(&next.line(index).words[0]);
+                }
+                let line = part.line(index);
+                [line.slot(0), line.slot(1)]
+            })
+        })
     }
 
     #[inline]

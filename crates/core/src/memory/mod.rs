@@ -9,6 +9,8 @@
 //! every write and never in one long pause. Where the cap is reached and no key has recovered, new keys share one bucket
 //! per rule: a key that owes something is never forgotten to make room, so flooding the store buys nobody anything.
 
+mod beside;
+mod commons;
 mod deciding;
 mod fingerprint;
 mod glance;
@@ -19,11 +21,13 @@ mod pages;
 mod settling;
 mod shard;
 mod table;
+mod train;
 
 use std::future::{Future, ready};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use self::commons::Commons;
 use self::fingerprint::{Fingerprint, Fingerprints, Whereabouts};
 use self::glance::Glance;
 use self::ground::{Ground, Slots};
@@ -46,6 +50,7 @@ const KEYS_A_SHARD: usize = 8_192;
 pub struct MemoryStore<C = SystemClock> {
     heads: Box<[Head]>,
     ground: Arc<Ground>,
+    commons: Commons,
     max_keys_a_shard: usize,
     fingerprints: Fingerprints,
     receipts: AtomicU64,
@@ -99,6 +104,7 @@ impl<C: Clock> MemoryStore<C> {
             max_keys_a_shard: max_keys / shards,
             heads: (0..shards).map(|_| Head::new()).collect(),
             ground: Arc::new(Ground::new(shards)),
+            commons: Commons::default(),
             fingerprints: Fingerprints::new(),
             receipts: AtomicU64::new(1),
             clock,
@@ -123,29 +129,34 @@ impl<C: Clock> MemoryStore<C> {
 
     #[inline]
     fn lock_number(&self, number: u32) -> Shard<'_> {
-        Shard::lock(&self.heads[number as usize], Slots::of(&self.ground, number as usize))
+        Shard::lock(&self.heads[number as usize], Slots::of(&self.ground, number as usize), &self.commons)
     }
 
     /// Has the processor fetch what a check of the key will need.
     #[inline(always)]
     fn glance(&self, at: Whereabouts) -> Glance<'_> {
         let number = self.shard_number(at.shard) as usize;
-        Glance::at(&self.heads[number], Slots::of(&self.ground, number), at.upper)
+        Glance::at(&self.heads[number], Slots::of(&self.ground, number), &self.commons, at.upper)
     }
 
     /// Locks the shard of a key, or that of the rule's shared bucket if there is no room for the key.
     #[inline]
     fn lock_one(&self, rule: &RuleId, key: KeyRef<'_>) -> (Fingerprint, Timestamp, Shard<'_>) {
-        let of = self.fingerprints.of(rule, key);
-        let now = self.clock.now();
+        let (of, now) = (self.fingerprints.of(rule, key), self.clock.now());
+        let (of, shard) = self.lock_place(of, rule, now);
+        (of, now, shard)
+    }
+
+    #[inline]
+    fn lock_place(&self, of: Fingerprint, rule: &RuleId, now: Timestamp) -> (Fingerprint, Shard<'_>) {
         let mut shard = self.lock(of);
         if shard.has_room_for(of, self.max_keys_a_shard, now) {
-            return (of, now, shard);
+            return (of, shard);
         }
-        shard.beside().counts.overflowed += 1;
+        shard.counts().overflowed.add(1);
         drop(shard);
         let of = self.fingerprints.shared(rule);
-        (of, now, self.lock(of))
+        (of, self.lock(of))
     }
 
     /// What [`MemoryStore::decide`] would answer for each charge by itself, spending nothing.
@@ -184,17 +195,18 @@ impl<C: Clock> MemoryStore<C> {
 
     /// How full the store is. Looks at one shard after another, so a busy store's numbers are a little apart in time.
     pub fn stats(&self) -> MemoryStats {
-        let mut stats = MemoryStats { max_keys: self.max_keys_a_shard * self.heads.len(), ..MemoryStats::default() };
-        for (number, head) in self.heads.iter().enumerate() {
-            let shard = Shard::lock(head, Slots::of(&self.ground, number));
+        let mut stats = MemoryStats {
+            max_keys: self.max_keys_a_shard * self.heads.len(),
+            swept: self.commons.total(|counts| &counts.swept),
+            evicted: self.commons.total(|counts| &counts.evicted),
+            overflowed: self.commons.total(|counts| &counts.overflowed),
+            ..MemoryStats::default()
+        };
+        for (number, _) in (0..).zip(&self.heads) {
+            let shard = self.lock_number(number);
             stats.keys += shard.keys();
             stats.table_bytes += shard.bytes();
-            if let Some(beside) = shard.peek_beside() {
-                stats.reservations += beside.holds.len();
-                stats.swept += beside.counts.swept;
-                stats.evicted += beside.counts.evicted;
-                stats.overflowed += beside.counts.overflowed;
-            }
+            stats.reservations += shard.peek_beside().map_or(0, |beside| beside.holds.len());
         }
         stats
     }

@@ -1,12 +1,12 @@
 //! One part of the store, under one lock.
 
 use std::array;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::beside::Beside;
+use super::commons::{Commons, Counts};
 use super::fingerprint::Fingerprint;
 use super::ground::{Entry, Slot, Slots, WORDS_A_SLOT};
-use super::holds::Holds;
 use super::lock::{Guard, Lock, Version};
 use super::table::Table;
 use crate::decision::Decision;
@@ -68,28 +68,7 @@ pub(super) struct Shard<'a> {
     head: &'a Head,
     rest: Guard<'a, Rest>,
     slots: Slots<'a>,
-}
-
-/// What most checks do not touch.
-#[derive(Default)]
-pub(super) struct Beside {
-    /// A limit of every shape that the table's entries have.
-    limits: BTreeMap<u64, Limit>,
-    /// How many limits to collect before looking for unused ones.
-    limits_before_tidying: usize,
-    /// States that do not fit in a cell; their cell holds the index.
-    large: Vec<Option<State>>,
-    vacant: Vec<usize>,
-    pub(super) holds: Holds,
-    pub(super) counts: Counts,
-}
-
-/// What has happened in a shard so far.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Counts {
-    pub(super) swept: u64,
-    pub(super) evicted: u64,
-    pub(super) overflowed: u64,
+    commons: &'a Commons,
 }
 
 /// Whether a state was changed and is to be kept.
@@ -111,14 +90,19 @@ const FIRST: usize = 0;
 
 impl<'a> Shard<'a> {
     #[inline]
-    pub(super) fn lock(head: &'a Head, slots: Slots<'a>) -> Shard<'a> {
-        Shard { head, rest: head.rest.lock(), slots }
+    pub(super) fn lock(head: &'a Head, slots: Slots<'a>, commons: &'a Commons) -> Shard<'a> {
+        Shard { head, rest: head.rest.lock(), slots, commons }
     }
 
     /// Locks a shard in which nobody has changed anything since then.
     #[inline]
-    pub(super) fn lock_at(head: &'a Head, slots: Slots<'a>, version: Version) -> Option<Shard<'a>> {
-        Some(Shard { head, rest: head.rest.lock_at(version)?, slots })
+    pub(super) fn lock_at(
+        head: &'a Head,
+        slots: Slots<'a>,
+        commons: &'a Commons,
+        version: Version,
+    ) -> Option<Shard<'a>> {
+        Some(Shard { head, rest: head.rest.lock_at(version)?, slots, commons })
     }
 
     pub(super) fn keys(&self) -> usize {
@@ -131,7 +115,7 @@ impl<'a> Shard<'a> {
 
     #[cfg(test)]
     pub(super) fn known_limits(&self) -> usize {
-        self.rest.beside.as_ref().map_or(0, |beside| beside.limits.len())
+        self.rest.beside.as_ref().map_or(0, |beside| beside.limits())
     }
 
     pub(super) fn beside(&mut self) -> &mut Beside {
@@ -140,6 +124,10 @@ impl<'a> Shard<'a> {
 
     pub(super) fn peek_beside(&self) -> Option<&Beside> {
         self.rest.beside.as_deref()
+    }
+
+    pub(super) const fn counts(&self) -> &'a Counts {
+        self.commons.counts(self.slots.shard())
     }
 
     #[inline]
@@ -198,6 +186,8 @@ impl<'a> Shard<'a> {
         change: impl FnOnce(&mut State) -> (R, Edit),
     ) -> R {
         let Some(slot) = self.find(of) else {
+            // What the sweep will look at comes from memory while the key is put in its place.
+            self.table().fetch(self.slots, (self.rest.cursor as usize).saturating_sub(1));
             let mut state = limit.fresh();
             let (answer, edit) = change(&mut state);
             if edit == Edit::Keep {
@@ -248,16 +238,12 @@ impl<'a> Shard<'a> {
 
     #[cold]
     fn make_room(&mut self, most: usize, now: Timestamp) -> bool {
-        let before = self.keys();
-        self.sweep(SLOTS_FOR_ROOM, now);
-        let evicted = (before - self.keys()) as u64;
-        let counts = &mut self.beside().counts;
-        counts.swept -= evicted;
-        counts.evicted += evicted;
+        let evicted = self.forget_recovered(SLOTS_FOR_ROOM, now);
+        self.counts().evicted.add(evicted);
         self.keys() < most
     }
 
-    /// The limit under which a key's state was last written. Its capacity may be an older one.
+    /// A limit of the shape under which a key's state was last written. Its capacity may be another one.
     pub(super) fn limit_of(&self, of: Fingerprint) -> Option<Limit> {
         self.limit_of_shape(self.find(of)?.shape()).copied()
     }
@@ -279,19 +265,21 @@ impl<'a> Shard<'a> {
     }
 
     fn insert(&mut self, of: Fingerprint, limit: &Limit, state: State) {
-        let beside = self.beside();
-        beside.limits.insert(limit.shape().get(), *limit);
+        let shape = limit.shape().get();
         let cell = match limit.pack(&state) {
             Some(cell) => cell,
-            None => [beside.put(state) as u64, 0],
+            None => [self.beside().put(state) as u64, 0],
         };
-        let entry = Entry { key: of.key, shape: limit.shape().get(), cell };
+        let entry = Entry { key: of.key, shape, cell };
         if self.first().key() == 0 {
             self.first().set(entry);
         } else {
             self.change_table(|table, slots| table.insert(slots, entry));
         }
-        self.tidy_limits();
+        if !self.commons.limits.offer(limit) {
+            let used = self.table().iter(self.slots).map(|entry| entry.shape).chain([self.first().shape()]);
+            self.rest.beside.get_or_insert_default().add_limit(limit, used);
+        }
     }
 
     fn remove(&mut self, number: usize) {
@@ -317,17 +305,15 @@ impl<'a> Shard<'a> {
     }
 
     fn large_state(&self, limit: &Limit, index: u64) -> Option<&State> {
-        let beside = self.rest.beside.as_deref().filter(|_| !limit.packs())?;
-        beside.large.get(usize::try_from(index).ok()?)?.as_ref()
+        self.rest.beside.as_deref().filter(|_| !limit.packs())?.state(index)
     }
 
     fn large_state_mut(&mut self, limit: &Limit, index: u64) -> Option<&mut State> {
-        let beside = self.rest.beside.as_deref_mut().filter(|_| !limit.packs())?;
-        beside.large.get_mut(usize::try_from(index).ok()?)?.as_mut()
+        self.rest.beside.as_deref_mut().filter(|_| !limit.packs())?.state_mut(index)
     }
 
     fn limit_of_shape(&self, shape: u64) -> Option<&Limit> {
-        self.rest.beside.as_deref()?.limits.get(&shape)
+        self.commons.limits.get(shape).or_else(|| self.rest.beside.as_deref()?.limit(shape))
     }
 
     /// Counts writes that were made in place, sweeps some slots every so many, and unlocks the shard.
@@ -354,8 +340,19 @@ impl<'a> Shard<'a> {
         }
     }
 
-    /// Looks at the next few slots and forgets the keys that have recovered: they equal keys that were never seen.
     fn sweep(&mut self, slots: usize, now: Timestamp) {
+        let swept = self.forget_recovered(slots, now);
+        if swept > 0 {
+            self.counts().swept.add(swept);
+        }
+        if let Some(beside) = &mut self.rest.beside {
+            beside.holds.forget_expired(now, 1);
+        }
+    }
+
+    /// Looks at the next few slots and forgets the keys that have recovered: they equal keys that were never seen. Says how
+    /// many that were.
+    fn forget_recovered(&mut self, slots: usize, now: Timestamp) -> u64 {
         let before = self.keys();
         for _ in 0..=slots.min(self.table().slots()) {
             let number = self.rest.cursor as usize;
@@ -368,14 +365,11 @@ impl<'a> Shard<'a> {
                 self.rest.cursor += 1;
             }
         }
-        let swept = (before - self.keys()) as u64;
-        if swept > 0 {
-            self.beside().counts.swept += swept;
+        let forgotten = (before - self.keys()) as u64;
+        if forgotten > 0 {
             self.change_table(Table::shrink);
         }
-        if let Some(beside) = &mut self.rest.beside {
-            beside.holds.forget_expired(now, 1);
-        }
+        forgotten
     }
 
     fn is_recovered(&self, entry: &Entry, now: Timestamp) -> bool {
@@ -386,45 +380,6 @@ impl<'a> Shard<'a> {
         match self.large_state(limit, entry.cell[0]) {
             Some(state) => limit.is_recovered(state, now),
             None => limit.is_recovered(&limit.unpack(entry.cell), now),
-        }
-    }
-
-    /// Forgets limits that no entry was written under any more, once there are twice as many as there were.
-    fn tidy_limits(&mut self) {
-        let (first, table, slots) = (self.first(), self.table(), self.slots);
-        let Some(beside) = self.rest.beside.as_deref_mut() else { return };
-        if beside.limits.len() <= beside.limits_before_tidying.max(8) {
-            return;
-        }
-        let mut used: Vec<u64> = table.iter(slots).map(|entry| entry.shape).collect();
-        used.push(first.shape());
-        used.sort_unstable();
-        used.dedup();
-        beside.limits.retain(|shape, _| used.binary_search(shape).is_ok());
-        beside.limits_before_tidying = 2 * beside.limits.len();
-    }
-}
-
-impl Beside {
-    fn put(&mut self, state: State) -> usize {
-        match self.vacant.pop() {
-            Some(index) => {
-                self.large[index] = Some(state);
-                index
-            }
-            None => {
-                self.large.push(Some(state));
-                self.large.len() - 1
-            }
-        }
-    }
-
-    fn take(&mut self, index: u64) {
-        if let Ok(index) = usize::try_from(index)
-            && let Some(slot) = self.large.get_mut(index)
-            && slot.take().is_some()
-        {
-            self.vacant.push(index);
         }
     }
 }

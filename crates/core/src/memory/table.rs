@@ -2,10 +2,11 @@
 //!
 //! A fingerprint points to a cache line in proportion to its size, and entries lie in order, each in its line or pushed
 //! along by smaller ones. So a search ends at the first fingerprint that is not smaller, usually in the cache line where
-//! it began; growing is two passes over the array. The table runs nearly full and grows by a tenth, not twofold: that is
+//! it began; growing is one pass over the array. The table runs nearly full and grows by a tenth, not twofold: that is
 //! what keeps a key below 44 bytes.
 
 use super::ground::{Entry, Line, Near, Slot, Slots};
+use super::train::Train;
 
 /// How many keys the table has, and how many places they are spread over. The slots are kept apart.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +60,15 @@ impl Table {
     #[inline(always)]
     pub(super) fn near(self, slots: Slots<'_>, upper: u32) -> Option<Near<'_>> {
         slots.near(Table::place_of_upper(upper, self.places))
+    }
+
+    /// Has the processor fetch some slots from the one with this number on, and does not wait for them.
+    pub(super) fn fetch(self, slots: Slots<'_>, index: usize) {
+        if index < self.slots()
+            && let Some(near) = slots.near(index & !1)
+        {
+            near.fetch();
+        }
     }
 
     /// The slot that holds the key.
@@ -145,43 +155,32 @@ impl Table {
         slots.resize(before, self.slots());
     }
 
-    fn grow(&mut self, slots: Slots<'_>, mut places: u32) {
-        let mut before = self.slots();
-        slots.resize(before, slots_for(places));
-        while !self.spread(slots, before, places) {
-            before = slots_for(places);
-            places = more_than(places);
-            slots.resize(before, slots_for(places));
+    fn grow(&mut self, slots: Slots<'_>, places: u32) {
+        slots.resize(self.slots(), slots_for(places));
+        let mut late = self.spread(slots, places);
+        while !late.is_empty() {
+            // They crowd at the end. There, more slots hold them in order, until they are spread over more places.
+            let end = self.slots();
+            let mut places = more_than(self.places);
+            while slots_for(places) < end + late.len() {
+                places = more_than(places);
+            }
+            slots.resize(end, slots_for(places));
+            (end - 1..).zip(late).for_each(|(index, entry)| slots.set(index, entry));
+            late = self.spread(slots, places);
         }
     }
 
-    /// Spreads the entries, which lie in the first `before` slots, over more places. If they crowd too much for that,
-    /// they lie in order among the slots for so many places, and the answer is no.
-    fn spread(&mut self, slots: Slots<'_>, before: usize, places: u32) -> bool {
+    /// Spreads the entries over more places, in one pass: on the way from the first slot to the last, each entry is taken
+    /// along until it comes to its place. Answers with those that found none.
+    fn spread(&mut self, slots: Slots<'_>, places: u32) -> Vec<Entry> {
+        let mut taken = Train::with_room_for((places - self.places) as usize);
         self.places = places;
-        let end = slots_for(places);
-        // First to the very end, in order; from there each moves ahead to its place and catches up with none that waits.
-        let mut to = end;
-        for index in (0..before.min(end)).rev() {
-            let entry = slots.get(index);
-            if !entry.is_empty() {
-                slots.set(index, Entry::EMPTY);
-                to -= 1;
-                slots.set(to, entry);
-            }
+        for (index, slot) in slots.in_order().take(self.slots() - 1).enumerate() {
+            taken.join(slot.entry());
+            slot.set(taken.leave_if(|first| Table::place(first.key, places) <= index));
         }
-        let mut next = 0;
-        for index in to..end {
-            let entry = slots.get(index);
-            next = Table::place(entry.key, places).max(next);
-            if next > index || next + 1 >= end {
-                return false;
-            }
-            slots.set(index, Entry::EMPTY);
-            slots.set(next, entry);
-            next += 1;
-        }
-        true
+        taken.rest()
     }
 }
 

@@ -1,0 +1,98 @@
+//! What all shards of a store have in common.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::limit::Limit;
+
+/// Limits that any shard may look up, and counts that every shard adds to.
+#[derive(Default)]
+pub(super) struct Commons {
+    pub(super) limits: CommonLimits,
+    counts: [Counts; STRIPES],
+}
+
+/// Shards that add to different counts do not wait for each other.
+const STRIPES: usize = 16;
+
+impl Commons {
+    /// The counts that the shard with this number adds to.
+    pub(super) const fn counts(&self, shard: usize) -> &Counts {
+        &self.counts[shard % STRIPES]
+    }
+
+    /// All counts, by what they count.
+    pub(super) fn total(&self, of: impl Fn(&Counts) -> &Count) -> u64 {
+        self.counts.iter().map(|counts| of(counts).0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// What has happened so far. A cache line.
+#[derive(Default)]
+#[repr(align(64))]
+pub(super) struct Counts {
+    pub(super) swept: Count,
+    pub(super) evicted: Count,
+    pub(super) overflowed: Count,
+}
+
+#[derive(Default)]
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    pub(super) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+/// The limits that a store met first. Nearly every store has few, and a shard then needs no list of its own.
+pub(super) struct CommonLimits {
+    by_shape: [[OnceLock<Limit>; WAYS]; SETS],
+}
+
+const SETS: usize = 16;
+const WAYS: usize = 4;
+
+impl Default for CommonLimits {
+    fn default() -> CommonLimits {
+        CommonLimits { by_shape: [const { [const { OnceLock::new() }; WAYS] }; SETS] }
+    }
+}
+
+impl CommonLimits {
+    #[expect(clippy::cast_possible_truncation, reason = "some of its bits choose the set")]
+    const fn set(&self, shape: u64) -> &[OnceLock<Limit>; WAYS] {
+        &self.by_shape[shape as usize % SETS]
+    }
+
+    /// A limit of this shape, if one is common.
+    #[inline]
+    pub(super) fn get(&self, shape: u64) -> Option<&Limit> {
+        self.set(shape).iter().map_while(OnceLock::get).find(|limit| limit.shape().get() == shape)
+    }
+
+    /// Makes a limit common as long as there is room. Says whether one of its shape is.
+    #[inline]
+    pub(super) fn offer(&self, limit: &Limit) -> bool {
+        let shape = limit.shape();
+        self.set(shape.get()).iter().any(|way| way.get_or_init(|| *limit).shape() == shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_common_until_there_is_no_room() {
+        let limits: Vec<Limit> = (1..2_000).map(|tokens| format!("{tokens}/h").parse().unwrap()).collect();
+        let common = CommonLimits::default();
+        let taken: Vec<bool> = limits.iter().map(|limit| common.offer(limit)).collect();
+        assert_eq!(taken.iter().filter(|taken| **taken).count(), SETS * WAYS);
+        assert!(taken[0]);
+        for (limit, taken) in limits.iter().zip(taken) {
+            assert_eq!(common.get(limit.shape().get()), taken.then_some(limit));
+            assert_eq!(common.offer(limit), taken, "a second offer changes nothing");
+        }
+    }
+}

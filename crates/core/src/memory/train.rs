@@ -1,0 +1,58 @@
+//! Entries on their way to another slot.
+
+use std::hint::select_unpredictable;
+
+use super::ground::Entry;
+
+/// A queue of entries. Joining and leaving take no branch, for whether a slot is empty there is nothing to go by in guessing.
+pub(super) struct Train {
+    /// A ring; how many seats it has is a power of two.
+    seats: Vec<Entry>,
+    /// How many have left so far.
+    left: usize,
+    /// How many have joined so far.
+    joined: usize,
+}
+
+impl Train {
+    /// An empty one, with room for some before it has to be made longer.
+    pub(super) fn with_room_for(entries: usize) -> Train {
+        Train { seats: vec![Entry::EMPTY; (entries + 1).next_power_of_two()], left: 0, joined: 0 }
+    }
+
+    const fn seat(&self, number: usize) -> usize {
+        number & (self.seats.len() - 1)
+    }
+
+    /// Adds an entry behind the others, unless it is empty.
+    #[inline]
+    pub(super) fn join(&mut self, entry: Entry) {
+        if self.joined - self.left == self.seats.len() {
+            self.lengthen();
+        }
+        let seat = self.seat(self.joined);
+        self.seats[seat] = entry;
+        self.joined += usize::from(!entry.is_empty());
+    }
+
+    /// Takes out the first entry, if there is one and `may_leave` says so; otherwise an empty one.
+    #[inline]
+    pub(super) fn leave_if(&mut self, may_leave: impl FnOnce(&Entry) -> bool) -> Entry {
+        let first = self.seats[self.seat(self.left)];
+        let leaves = (self.left < self.joined) & may_leave(&first);
+        self.left += usize::from(leaves);
+        select_unpredictable(leaves, first, Entry::EMPTY)
+    }
+
+    #[cold]
+    fn lengthen(&mut self) {
+        let rest = self.rest();
+        *self = Train::with_room_for(2 * rest.len());
+        rest.into_iter().for_each(|entry| self.join(entry));
+    }
+
+    /// Those that have not left, in order.
+    pub(super) fn rest(&self) -> Vec<Entry> {
+        (self.left..self.joined).map(|number| self.seats[self.seat(number)]).collect()
+    }
+}
