@@ -6,8 +6,7 @@ use std::{array, ptr};
 use smallvec::SmallVec;
 
 use super::MemoryStore;
-use super::fingerprint::{Fingerprint, KeyHash, Rest, Whereabouts};
-use super::ground::Slot;
+use super::fingerprint::{Fingerprint, KeyHash, Rest};
 use super::holds::Hold;
 use super::lock::Version;
 use super::shard::{Edit, Shard};
@@ -190,31 +189,42 @@ impl<C: Clock> MemoryStore<C> {
         if !charges.into_iter().all(|charge| !charge.is_held() && charge.limit.packs()) {
             return Err(Missed::NotSimple);
         }
+        // Loops that fill arrays, for the compiler does not inline what maps one.
         let hashes: [KeyHash; SHARDS] = array::from_fn(|index| self.fingerprints.hash(charges[index].key.borrow()));
-        let at: [Whereabouts; N] = array::from_fn(|index| hashes[index.min(SHARDS - 1)].under(charges[index].rule));
-        let glances = at.map(|at| self.glance(at));
+        let mut at = [hashes[0].under(charges[0].rule); N];
+        let mut glances = [self.glance(at[0]); N];
+        for index in 1..N {
+            at[index] = hashes[index.min(SHARDS - 1)].under(charges[index].rule);
+            glances[index] = self.glance(at[index]);
+        }
         // The rest is done while the keys are on their way from memory.
         let rests: [Rest; SHARDS] = array::from_fn(|index| self.fingerprints.rest(charges[index].key.borrow()));
-        let of: [Fingerprint; N] =
-            array::from_fn(|index| at[index].with(rests[index.min(SHARDS - 1)], charges[index].rule));
-        if (1..N).any(|index| of[..index].contains(&of[index])) {
-            return Err(Missed::NotSimple);
+        let mut of = [at[0].with(rests[0], charges[0].rule); N];
+        for index in 1..N {
+            of[index] = at[index].with(rests[index.min(SHARDS - 1)], charges[index].rule);
+            if of[..index].contains(&of[index]) {
+                return Err(Missed::NotSimple);
+            }
         }
         let now = self.clock.now();
         // All versions before any state, and asked about after all of them: so there was a moment that had them all.
         let versions: [Version; SHARDS] = array::from_fn(|index| glances[index].version());
         let find = |index: usize| glances[index].find_packed(of[index], charges[index].limit).ok_or(Missed::NotSimple);
         let mut slots = [find(0)?; N];
-        for (index, slot) in slots.iter_mut().enumerate().skip(1) {
-            *slot = find(index)?;
+        let mut before = [slots[0].cell(); N];
+        for index in 1..N {
+            slots[index] = find(index)?;
+            before[index] = slots[index].cell();
         }
-        let before = slots.map(Slot::cell);
         if !(0..SHARDS).all(|index| glances[index].is_still(versions[index])) {
             return Err(Missed::Disturbed);
         }
         let mut cells = before;
-        let mut decide = |index: usize, cost| charges[index].limit.decide_packed(&mut cells[index], cost, now);
-        let mut decisions = array::from_fn(|index| decide(index, charges[index].cost));
+        let mut decide = |index: usize| charges[index].limit.decide_packed(&mut cells[index], charges[index].cost, now);
+        let mut decisions = [decide(0); N];
+        for (index, decision) in decisions.iter_mut().enumerate().skip(1) {
+            *decision = decide(index);
+        }
         if !decisions.iter().all(Decision::is_allowed) {
             for (index, decision) in decisions.iter_mut().enumerate().filter(|(_, decision)| decision.is_allowed()) {
                 cells[index] = before[index];

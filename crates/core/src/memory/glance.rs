@@ -6,7 +6,6 @@
 
 use std::ptr;
 
-use super::commons::Commons;
 use super::fingerprint::Fingerprint;
 use super::ground::{Near, Slot, Slots};
 use super::lock::Version;
@@ -18,7 +17,6 @@ use crate::limit::Limit;
 pub(super) struct Glance<'a> {
     head: &'a Head,
     slots: Slots<'a>,
-    commons: &'a Commons,
     /// Looked up only if it was worth fetching.
     near: Option<Near<'a>>,
 }
@@ -29,7 +27,7 @@ const LEAST_TO_FETCH: u32 = 32;
 impl<'a> Glance<'a> {
     /// Has the processor fetch what a check of the key will need. Nobody waits for it.
     #[inline(always)]
-    pub(super) fn at(head: &'a Head, slots: Slots<'a>, commons: &'a Commons, upper: u32) -> Glance<'a> {
+    pub(super) fn at(head: &'a Head, slots: Slots<'a>, upper: u32) -> Glance<'a> {
         let table = head.table();
         let mut near = None;
         if table.places() >= LEAST_TO_FETCH {
@@ -38,7 +36,7 @@ impl<'a> Glance<'a> {
                 near.fetch();
             }
         }
-        Glance { head, slots, commons, near }
+        Glance { head, slots, near }
     }
 
     /// Whether both are of one shard.
@@ -91,6 +89,6 @@ impl<'a> Glance<'a> {
     /// The shard, locked, if nothing has changed in it since `version`.
     #[inline]
     pub(super) fn lock_at(self, version: Version) -> Option<Shard<'a>> {
-        Shard::lock_at(self.head, self.slots, self.commons, version)
+        Shard::lock_at(self.head, self.slots, version)
     }
 }

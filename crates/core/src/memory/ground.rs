@@ -10,6 +10,7 @@ use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::commons::{Commons, Counts};
 use super::pages;
 use crate::limit::{Cell, Limit};
 
@@ -49,6 +50,7 @@ pub(super) struct Ground {
     wanted: AtomicUsize,
     prepared: AtomicUsize,
     is_preparing: AtomicBool,
+    commons: Commons,
 }
 
 /// Some rows, one after the other.
@@ -68,7 +70,12 @@ impl Ground {
             wanted: AtomicUsize::new(0),
             prepared: AtomicUsize::new(0),
             is_preparing: AtomicBool::new(false),
+            commons: Commons::default(),
         }
+    }
+
+    pub(super) const fn commons(&self) -> &Commons {
+        &self.commons
     }
 
     /// In which field a row lies, and the how-manieth row of that it is.
@@ -181,8 +188,13 @@ impl<'a> Slots<'a> {
         Slots { ground, shard }
     }
 
-    pub(super) const fn shard(self) -> usize {
-        self.shard
+    pub(super) fn commons(self) -> &'a Commons {
+        self.ground.commons()
+    }
+
+    /// What has happened in this shard, and in some others.
+    pub(super) fn counts(self) -> &'a Counts {
+        self.commons().counts(self.shard)
     }
 
     /// Says that the table will use `after` slots instead of `before`.

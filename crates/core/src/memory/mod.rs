@@ -27,7 +27,6 @@ use std::future::{Future, ready};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use self::commons::Commons;
 use self::fingerprint::{Fingerprint, Fingerprints, Whereabouts};
 use self::glance::Glance;
 use self::ground::{Ground, Slots};
@@ -50,7 +49,6 @@ const KEYS_A_SHARD: usize = 8_192;
 pub struct MemoryStore<C = SystemClock> {
     heads: Box<[Head]>,
     ground: Arc<Ground>,
-    commons: Commons,
     max_keys_a_shard: usize,
     fingerprints: Fingerprints,
     receipts: AtomicU64,
@@ -104,7 +102,6 @@ impl<C: Clock> MemoryStore<C> {
             max_keys_a_shard: max_keys / shards,
             heads: (0..shards).map(|_| Head::new()).collect(),
             ground: Arc::new(Ground::new(shards)),
-            commons: Commons::default(),
             fingerprints: Fingerprints::new(),
             receipts: AtomicU64::new(1),
             clock,
@@ -129,14 +126,14 @@ impl<C: Clock> MemoryStore<C> {
 
     #[inline]
     fn lock_number(&self, number: u32) -> Shard<'_> {
-        Shard::lock(&self.heads[number as usize], Slots::of(&self.ground, number as usize), &self.commons)
+        Shard::lock(&self.heads[number as usize], Slots::of(&self.ground, number as usize))
     }
 
     /// Has the processor fetch what a check of the key will need.
     #[inline(always)]
     fn glance(&self, at: Whereabouts) -> Glance<'_> {
         let number = self.shard_number(at.shard) as usize;
-        Glance::at(&self.heads[number], Slots::of(&self.ground, number), &self.commons, at.upper)
+        Glance::at(&self.heads[number], Slots::of(&self.ground, number), at.upper)
     }
 
     /// Locks the shard of a key, or that of the rule's shared bucket if there is no room for the key.
@@ -197,9 +194,9 @@ impl<C: Clock> MemoryStore<C> {
     pub fn stats(&self) -> MemoryStats {
         let mut stats = MemoryStats {
             max_keys: self.max_keys_a_shard * self.heads.len(),
-            swept: self.commons.total(|counts| &counts.swept),
-            evicted: self.commons.total(|counts| &counts.evicted),
-            overflowed: self.commons.total(|counts| &counts.overflowed),
+            swept: self.ground.commons().total(|counts| &counts.swept),
+            evicted: self.ground.commons().total(|counts| &counts.evicted),
+            overflowed: self.ground.commons().total(|counts| &counts.overflowed),
             ..MemoryStats::default()
         };
         for (number, _) in (0..).zip(&self.heads) {

@@ -4,7 +4,7 @@ use std::array;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::beside::Beside;
-use super::commons::{Commons, Counts};
+use super::commons::Counts;
 use super::fingerprint::Fingerprint;
 use super::ground::{Entry, Slot, Slots, WORDS_A_SLOT};
 use super::lock::{Guard, Lock, Version};
@@ -68,7 +68,6 @@ pub(super) struct Shard<'a> {
     head: &'a Head,
     rest: Guard<'a, Rest>,
     slots: Slots<'a>,
-    commons: &'a Commons,
 }
 
 /// Whether a state was changed and is to be kept.
@@ -90,19 +89,14 @@ const FIRST: usize = 0;
 
 impl<'a> Shard<'a> {
     #[inline]
-    pub(super) fn lock(head: &'a Head, slots: Slots<'a>, commons: &'a Commons) -> Shard<'a> {
-        Shard { head, rest: head.rest.lock(), slots, commons }
+    pub(super) fn lock(head: &'a Head, slots: Slots<'a>) -> Shard<'a> {
+        Shard { head, rest: head.rest.lock(), slots }
     }
 
     /// Locks a shard in which nobody has changed anything since then.
     #[inline]
-    pub(super) fn lock_at(
-        head: &'a Head,
-        slots: Slots<'a>,
-        commons: &'a Commons,
-        version: Version,
-    ) -> Option<Shard<'a>> {
-        Some(Shard { head, rest: head.rest.lock_at(version)?, slots, commons })
+    pub(super) fn lock_at(head: &'a Head, slots: Slots<'a>, version: Version) -> Option<Shard<'a>> {
+        Some(Shard { head, rest: head.rest.lock_at(version)?, slots })
     }
 
     pub(super) fn keys(&self) -> usize {
@@ -126,8 +120,8 @@ impl<'a> Shard<'a> {
         self.rest.beside.as_deref()
     }
 
-    pub(super) const fn counts(&self) -> &'a Counts {
-        self.commons.counts(self.slots.shard())
+    pub(super) fn counts(&self) -> &'a Counts {
+        self.slots.counts()
     }
 
     #[inline]
@@ -276,7 +270,7 @@ impl<'a> Shard<'a> {
         } else {
             self.change_table(|table, slots| table.insert(slots, entry));
         }
-        if !self.commons.limits.offer(limit) {
+        if !self.slots.commons().limits.offer(limit) {
             let used = self.table().iter(self.slots).map(|entry| entry.shape).chain([self.first().shape()]);
             self.rest.beside.get_or_insert_default().add_limit(limit, used);
         }
@@ -313,7 +307,7 @@ impl<'a> Shard<'a> {
     }
 
     fn limit_of_shape(&self, shape: u64) -> Option<&Limit> {
-        self.commons.limits.get(shape).or_else(|| self.rest.beside.as_deref()?.limit(shape))
+        self.slots.commons().limits.get(shape).or_else(|| self.rest.beside.as_deref()?.limit(shape))
     }
 
     /// Counts writes that were made in place, sweeps some slots every so many, and unlocks the shard.

@@ -41,7 +41,7 @@ impl Table {
     }
 
     pub(super) fn iter(self, slots: Slots<'_>) -> impl Iterator<Item = Entry> {
-        (0..self.slots()).map(move |index| slots.get(index)).filter(|entry| !entry.is_empty())
+        slots.in_order().take(self.slots()).map(Slot::entry).filter(|entry| !entry.is_empty())
     }
 
     /// Where a fingerprint points to: the beginning of a cache line. Smaller fingerprints never point further.
@@ -143,11 +143,11 @@ impl Table {
         }
         // In fewer places every entry lies where it lay before, or ahead of that.
         let mut next = 0;
-        for index in 0..before {
-            let entry = slots.get(index);
+        for slot in slots.in_order().take(before) {
+            let entry = slot.entry();
             if !entry.is_empty() {
                 next = follow(next, &entry);
-                slots.set(index, Entry::EMPTY);
+                slot.set(Entry::EMPTY);
                 slots.set(next - 1, entry);
             }
         }
