@@ -1,7 +1,8 @@
 //! The HTTP door: `POST /v1/check` beside a handler of axum's that takes the same requests and answers "ok" whatever they say.
 //!
 //! Each request is for one of 100 000 keys in turn, under one rule that allows all of them: every decision is made, and every
-//! answer says so.
+//! answer says so. Under [`LIVE`] a key still owes something when its turn comes again; under [`RECOVERED`] it owes nothing
+//! any more, has been forgotten meanwhile, and is made anew.
 
 use std::net::SocketAddr;
 
@@ -13,16 +14,22 @@ use tokio::net::TcpStream;
 use crate::serving::Server;
 use crate::single::{Load, compare};
 
+pub const LIVE: &str = "1000/h";
+const RECOVERED: &str = "1000000/h";
+
 pub fn measure(report: &mut Report) {
-    let (ours, axum) = (Server::http(), Server::axum());
-    for connections in [50, 1] {
-        let load = |name, server| Load::new(name, server, connections, check, is_answer);
-        let headline = match connections {
-            1 => "HTTP door, one connection".to_owned(),
-            connections => format!("HTTP door, {connections} connections, one request on its way on each"),
-        };
-        compare(report, &headline, "requests/s", vec![load("/v1/check", &ours), load("axum, \"ok\"", &axum)]);
+    let axum = Server::axum();
+    for (limit, keys) in [(LIVE, "live keys"), (RECOVERED, "keys made anew")] {
+        let ours = Server::http(limit);
+        let headline = format!("HTTP door, {keys}, 50 connections, one request on its way on each");
+        compare_with(&axum, &ours, report, &headline, 50);
     }
+    compare_with(&axum, &Server::http(LIVE), report, "HTTP door, live keys, one connection", 1);
+}
+
+fn compare_with(axum: &Server, ours: &Server, report: &mut Report, headline: &str, connections: usize) {
+    let load = |name, server| Load::new(name, server, connections, check, is_answer);
+    compare(report, headline, "requests/s", vec![load("/v1/check", ours), load("axum, \"ok\"", axum)]);
 }
 
 /// A request about a key.

@@ -10,14 +10,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
-use crate::http::{Connection, check};
+use crate::http::{Connection, LIVE, check};
 use crate::serving::Server;
 use crate::single::KEYS;
 
 const CONNECTIONS: usize = 50;
 
 pub fn measure(report: &mut Report, runtime: &Runtime) {
-    let (resp, http) = (Server::resp(), Server::http());
+    let (resp, http) = (Server::resp(), Server::http(LIVE));
     let (axum, echo, redis) = (Server::axum(), Server::echo(), Server::redis());
     let throttle = |key: u32| {
         let key = format!("key:{key:012}");

@@ -52,7 +52,8 @@ async fn serve_resp() {
 }
 
 async fn serve_http() {
-    let rules = RuleSet::parse("bench.yaml", "rules: [{ id: api, key: user, limit: 1000/h }]");
+    let limit = std::env::args().nth(2).expect("a limit");
+    let rules = RuleSet::parse("bench.yaml", &format!("rules: [{{ id: api, key: user, limit: {limit} }}]"));
     let engine = Engine::new(Limiter::new(rules.expect("rules").rules, MemoryStore::new().into()));
     let stop = CancellationToken::new();
     let door = Arc::new(api::Door::new(Arc::new(engine), api::Settings::default(), stop.clone()));
@@ -109,22 +110,22 @@ pub struct Server {
 impl Server {
     /// Our Redis door.
     pub fn resp() -> Server {
-        Server::ourselves(RESP)
+        Server::ourselves(&[RESP])
     }
 
-    /// Our HTTP door.
-    pub fn http() -> Server {
-        Server::ourselves(HTTP)
+    /// Our HTTP door, with one rule for each user.
+    pub fn http(limit: &str) -> Server {
+        Server::ourselves(&[HTTP, limit])
     }
 
     /// A handler of axum's.
     pub fn axum() -> Server {
-        Server::ourselves(AXUM)
+        Server::ourselves(&[AXUM])
     }
 
     /// What only echoes.
     pub fn echo() -> Server {
-        Server::ourselves(ECHO)
+        Server::ourselves(&[ECHO])
     }
 
     /// The process that serves.
@@ -132,9 +133,9 @@ impl Server {
         self.process.id()
     }
 
-    fn ourselves(what: &str) -> Server {
+    fn ourselves(what: &[&str]) -> Server {
         let program = std::env::current_exe().expect("this program");
-        let mut process = pinned(program).arg(what).stdout(Stdio::piped()).spawn().expect("taskset is installed");
+        let mut process = pinned(program).args(what).stdout(Stdio::piped()).spawn().expect("taskset is installed");
         let stdout = process.stdout.take().expect("its output");
         let line = BufReader::new(stdout).lines().next().expect("a line").expect("text");
         Server { process, address: line.parse().expect("an address") }
