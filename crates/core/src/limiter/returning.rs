@@ -32,19 +32,21 @@ impl Spent {
     ///
     /// What was decided without the store is not in it: `allow` counts nothing, and what this process admits by its own share
     /// it tells the store of as admitted.
+    ///
+    /// Comes last: it takes what the limits said out of the ruling, their ids being what it keeps.
     #[must_use]
-    pub fn by(matched: &Matched<'_, '_>, ruling: &Ruling, now: Timestamp) -> Spent {
+    pub fn by(matched: &Matched<'_, '_>, ruling: &mut Ruling, now: Timestamp) -> Spent {
         if !ruling.is_allowed() {
             return Spent::default();
         }
         let mut spent = Vec::with_capacity(ruling.ruled.len());
-        let mut ruled = ruling.ruled.iter();
+        let mut ruled = ruling.ruled.drain(..);
         for rule in enforced(matched).chain(shadows(matched)) {
             for (charge, ruled) in rule.charges().zip(&mut ruled) {
                 let is_final = charge.cost > 0 && !charge.is_held();
                 if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
                     spent.push(Taken {
-                        rule: charge.rule.clone(),
+                        rule: ruled.id,
                         key: charge.key.owned(),
                         limit: *charge.limit,
                         cost: charge.cost,

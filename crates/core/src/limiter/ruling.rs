@@ -96,6 +96,7 @@ impl Ruling {
     }
 
     /// Of a question that no rule governs.
+    #[inline]
     pub(super) fn of_nothing(generation: &Generation) -> Ruling {
         Ruling {
             generation: generation.number,
@@ -106,9 +107,11 @@ impl Ruling {
         }
     }
 
+    #[inline]
     pub(super) fn begin(generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
-        let refused = matched.refused.map(|rule| rule.id().into());
-        Ruling { refused, ..Ruling::of_nothing(generation) }
+        let mut ruling = Ruling::of_nothing(generation);
+        ruling.refused = matched.refused.map(|rule| rule.id().into());
+        ruling
     }
 
     /// Adds what was decided on charges. `by` is empty if the store decided all of them.
@@ -123,7 +126,7 @@ impl Ruling {
             self.verdict = Verdict::of(decisions);
         }
         self.add_ruled(mode, charges, (decisions, by));
-        self.receipts.extend(receipts);
+        receipts.into_iter().for_each(|receipt| self.receipts.push(receipt));
     }
 
     /// Adds what was decided on charges, and leaves the verdict to [`Ruling::conclude`].
@@ -133,13 +136,11 @@ impl Ruling {
         charges: &[Charge<'_>],
         (decisions, by): (&[Decision], &[DecidedBy]),
     ) {
-        let by = by.iter().copied().chain(std::iter::repeat(DecidedBy::Store));
-        let ruled = charges.iter().zip(decisions).zip(by);
-        let ruled = ruled.map(|((charge, &decision), by)| {
+        for (index, (charge, &decision)) in charges.iter().zip(decisions).enumerate() {
+            let by = by.get(index).copied().unwrap_or(DecidedBy::Store);
             let window = charge.limit.window();
-            Ruled { id: charge.rule.clone(), mode, decision, window, by }
-        });
-        self.ruled.extend(ruled);
+            self.ruled.push(Ruled { id: charge.rule.clone(), mode, decision, window, by });
+        }
     }
 
     /// Works out the verdict, once all is added, what can deny before what cannot.

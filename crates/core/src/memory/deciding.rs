@@ -1,14 +1,13 @@
 //! Deciding the charges of one request, all or none.
 
+use std::ptr;
 use std::sync::atomic::Ordering;
-use std::{array, ptr};
 
 use smallvec::SmallVec;
 
 use super::MemoryStore;
 use super::fingerprint::{Fingerprint, KeyHash, Rest};
 use super::holds::Hold;
-use super::lock::Version;
 use super::shard::{Edit, Shard};
 use crate::charge::{Charge, groups};
 use crate::clock::Clock;
@@ -190,7 +189,10 @@ impl<C: Clock> MemoryStore<C> {
             return Err(Missed::NotSimple);
         }
         // Loops that fill arrays, for the compiler does not inline what maps one.
-        let hashes: [KeyHash; SHARDS] = array::from_fn(|index| self.fingerprints.hash(charges[index].key.borrow()));
+        let mut hashes = [self.fingerprints.hash(charges[0].key.borrow()); SHARDS];
+        for index in 1..SHARDS {
+            hashes[index] = self.fingerprints.hash(charges[index].key.borrow());
+        }
         let mut at = [hashes[0].under(charges[0].rule); N];
         let mut glances = [self.glance(at[0]); N];
         for index in 1..N {
@@ -198,7 +200,10 @@ impl<C: Clock> MemoryStore<C> {
             glances[index] = self.glance(at[index]);
         }
         // The rest is done while the keys are on their way from memory.
-        let rests: [Rest; SHARDS] = array::from_fn(|index| self.fingerprints.rest(charges[index].key.borrow()));
+        let mut rests = [self.fingerprints.rest(charges[0].key.borrow()); SHARDS];
+        for index in 1..SHARDS {
+            rests[index] = self.fingerprints.rest(charges[index].key.borrow());
+        }
         let mut of = [at[0].with(rests[0], charges[0].rule); N];
         for index in 1..N {
             of[index] = at[index].with(rests[index.min(SHARDS - 1)], charges[index].rule);
@@ -208,7 +213,10 @@ impl<C: Clock> MemoryStore<C> {
         }
         let now = self.clock.now();
         // All versions before any state, and asked about after all of them: so there was a moment that had them all.
-        let versions: [Version; SHARDS] = array::from_fn(|index| glances[index].version());
+        let mut versions = [glances[0].version(); SHARDS];
+        for index in 1..SHARDS {
+            versions[index] = glances[index].version();
+        }
         let find = |index: usize| glances[index].find_packed(of[index], charges[index].limit).ok_or(Missed::NotSimple);
         let mut slots = [find(0)?; N];
         let mut before = [slots[0].cell(); N];

@@ -185,12 +185,14 @@ pub(super) fn network_of(address: IpAddr, ipv4: u8, ipv6: u8) -> Short {
         IpAddr::V4(_) => (ipv4, 32),
         IpAddr::V6(_) => (ipv6, 128),
     };
-    match ipnet::IpNet::new(address, size) {
-        Ok(net) if size < whole => Short::of(net.trunc()),
-        _ => match address {
-            IpAddr::V4(address) => Short::of_ipv4(address),
-            IpAddr::V6(address) => Short::of(address),
-        },
+    if size < whole
+        && let Ok(net) = ipnet::IpNet::new(address, size)
+    {
+        return Short::of(net.trunc());
+    }
+    match address {
+        IpAddr::V4(address) => Short::of_ipv4(address),
+        IpAddr::V6(address) => Short::of(address),
     }
 }
 

@@ -206,6 +206,17 @@ impl<'r> MatchedRule<'r, '_> {
     }
 }
 
+impl<'r> Matched<'r, '_> {
+    /// Leaves out the rules that are replaced by others which take part, as those that refuse the request do.
+    #[cold]
+    fn leave_out_replaced(&mut self, refusing: &mut SmallVec<[(&'r Rule, Mode); 2]>) {
+        let limiting = self.rules.iter().map(|matched| (matched.rule, matched.mode));
+        let taking_part: SmallVec<[(&Rule, Mode); 8]> = limiting.chain(refusing.iter().copied()).collect();
+        self.rules.retain(|matched| matched.rule.replaced_by(&taking_part).is_none());
+        refusing.retain(|(rule, _)| rule.replaced_by(&taking_part).is_none());
+    }
+}
+
 impl Matched<'_, '_> {
     /// What the rules that are enforced charge.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
@@ -248,7 +259,7 @@ impl RuleSet {
         let request = Seen::new(facts, &written.tiers);
         let mut matched = Matched { rules: SmallVec::new(), refused: None };
         let mut refusing: SmallVec<[(&Rule, Mode); 2]> = SmallVec::new();
-        for number in written.index.find(&request) {
+        for &number in &written.index.find(&request) {
             let (rule, mode) = (&written.rules[number as usize], self.modes[number as usize]);
             if rule.governs(mode, &request).is_err() {
                 continue;
@@ -262,14 +273,11 @@ impl RuleSet {
                 break;
             }
         }
-        let taking_part = || {
-            let limiting = matched.rules.iter().map(|matched| (matched.rule, matched.mode));
-            limiting.chain(refusing.iter().copied())
-        };
-        if taking_part().any(|(rule, _)| !rule.replaces.is_empty()) {
-            let all: SmallVec<[(&Rule, Mode); 8]> = taking_part().collect();
-            matched.rules.retain(|matched| matched.rule.replaced_by(&all).is_none());
-            refusing.retain(|(rule, _)| rule.replaced_by(&all).is_none());
+        let replaces = |rule: &Rule| !rule.replaces.is_empty();
+        if matched.rules.iter().any(|limiting| replaces(limiting.rule))
+            || refusing.iter().any(|(rule, _)| replaces(rule))
+        {
+            matched.leave_out_replaced(&mut refusing);
         }
         let refusal = refusing.into_iter().find(|(_, mode)| *mode == Mode::Enforce);
         matched.refused = refusal.map(|(rule, _)| rule);
@@ -304,7 +312,8 @@ impl Rule {
         let Some((granted, limits)) = self.limits.of(named.as_deref(), || request.tier()) else {
             return Application::NoLimit;
         };
-        let costs = limits.iter().map(|limit| limit.cost.of(request)).collect();
+        let mut costs = SmallVec::new();
+        limits.iter().for_each(|limit| costs.push(limit.cost.of(request)));
         Application::Limited(MatchedRule { rule: self, mode, key, granted, limits, costs })
     }
 }
