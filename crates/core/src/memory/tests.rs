@@ -223,6 +223,25 @@ fn reservations_are_bounded_too() {
 }
 
 #[test]
+fn keys_under_any_number_of_limits_are_swept() {
+    let (store, clock) = small(8_000);
+    let rule = RuleId::new("rule");
+    for tokens in 1..=500 {
+        let (key, limit) =
+            (Key::from(&format!("old {tokens}")).owned(), format!("{tokens}/h burst 2").parse().unwrap());
+        assert!(store.decide(&[Charge::new(&rule, &key, &limit)]).unwrap().is_allowed());
+    }
+    assert_eq!(store.stats().keys, 500);
+    clock.advance(Micros::from_secs(3_600));
+    let limit = "1/h".parse().unwrap();
+    for number in 0..1_000 {
+        store.decide(&[Charge::new(&rule, &Key::from(&format!("new {number}")), &limit)]).unwrap();
+    }
+    let stats = store.stats();
+    assert_eq!((stats.keys, stats.swept), (1_000, 500));
+}
+
+#[test]
 fn limits_that_no_key_is_under_any_more_are_forgotten() {
     let (store, _clock) = small(8);
     let (rule, key) = (RuleId::new("rule"), Key::from("alice"));

@@ -56,3 +56,38 @@ impl Train {
         (self.left..self.joined).map(|number| self.seats[self.seat(number)]).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(key: u64) -> Entry {
+        Entry { key, shape: 0, cell: [0; 2] }
+    }
+
+    #[test]
+    fn entries_leave_in_the_order_in_which_they_joined_whatever_the_room() {
+        for room in [0, 1, 5, 40] {
+            let mut train = Train::with_room_for(room);
+            let mut left = Vec::new();
+            for key in 1..=40 {
+                train.join(entry(key));
+                train.join(Entry::EMPTY);
+                left.push(train.leave_if(|first| first.key % 3 != 0 && key % 2 == 0));
+            }
+            left.retain(|entry| !entry.is_empty());
+            left.extend(train.rest());
+            assert_eq!(left, (1..=40).map(entry).collect::<Vec<_>>(), "{room}");
+        }
+    }
+
+    #[test]
+    fn nobody_leaves_an_empty_train() {
+        let mut train = Train::with_room_for(2);
+        assert_eq!(train.leave_if(|_| true), Entry::EMPTY);
+        train.join(entry(7));
+        assert_eq!(train.leave_if(|_| false), Entry::EMPTY);
+        assert_eq!(train.leave_if(|_| true), entry(7));
+        assert_eq!(train.leave_if(|_| true), Entry::EMPTY);
+    }
+}
