@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::commons::{Commons, Counts};
-use super::pages;
+use super::pages::{self, Fresh};
 use crate::limit::{Cell, Limit};
 
 /// One key. Half a cache line.
@@ -55,7 +55,7 @@ pub(super) struct Ground {
 
 /// Some rows, one after the other.
 struct Field {
-    words: Box<[AtomicU64]>,
+    words: Fresh,
     /// Where the first row begins: at the beginning of a page, or at least of a cache line.
     start: usize,
 }
@@ -148,7 +148,7 @@ impl Ground {
 impl Field {
     fn new(words: usize) -> Field {
         let align = if words * size_of::<u64>() >= pages::HUGE { pages::HUGE } else { 64 };
-        let words = bytemuck::zeroed_slice_box::<AtomicU64>(words + align / size_of::<u64>());
+        let words = Fresh::new(words + align / size_of::<u64>());
         Field { start: words.as_ptr().align_offset(align).min(align / size_of::<u64>()), words }
     }
 }

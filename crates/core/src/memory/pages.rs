@@ -1,6 +1,12 @@
-//! Advice on memory, to the operating system and to the processor. Where there is none to give, nothing happens.
+//! Memory from the operating system, and advice on it, to the system and to the processor. Where there is none to give,
+//! nothing happens.
 #![allow(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+use std::alloc::Layout;
+use std::ops::Deref;
+#[cfg(target_os = "linux")]
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The size of a huge page on the machines that most servers are.
@@ -8,6 +14,77 @@ pub(super) const HUGE: usize = 2 << 20;
 
 const SMALL: usize = 4096;
 const WORDS_A_PAGE: usize = SMALL / size_of::<u64>();
+
+/// Words that are zero, fresh from the system: only what is written to takes memory, page by page. An allocator may hand out
+/// what others have used before, and would have to clear all of it first, while a check waits.
+#[cfg(target_os = "linux")]
+pub(super) struct Fresh {
+    start: NonNull<AtomicU64>,
+    words: usize,
+}
+
+#[cfg(target_os = "linux")]
+impl Fresh {
+    pub(super) fn new(words: usize) -> Fresh {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        let Ok(layout) = Layout::array::<AtomicU64>(words) else { panic!("more words than there are addresses") };
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the system chooses where it lies, so nothing that is there already is replaced.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), layout.size().max(1), access, MapFlags::PRIVATE) };
+        match start.ok().and_then(|start| NonNull::new(start.cast())) {
+            Some(start) => Fresh { start, words },
+            None => std::alloc::handle_alloc_error(layout),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Deref for Fresh {
+    type Target = [AtomicU64];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: so many words were mapped there, at the beginning of a page, and stay until this is dropped; they began as
+        // zero, and all bits make an atomic number.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        let bytes = (self.words * size_of::<AtomicU64>()).max(1);
+        // SAFETY: this is what was mapped, and nobody borrows it any more.
+        let _refused = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), bytes) };
+    }
+}
+
+// SAFETY: it owns its memory, and shares only atomics.
+#[cfg(target_os = "linux")]
+unsafe impl Send for Fresh {}
+// SAFETY: as above.
+#[cfg(target_os = "linux")]
+unsafe impl Sync for Fresh {}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) struct Fresh(Box<[AtomicU64]>);
+
+#[cfg(not(target_os = "linux"))]
+impl Fresh {
+    pub(super) fn new(words: usize) -> Fresh {
+        Fresh(bytemuck::zeroed_slice_box(words))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Deref for Fresh {
+    type Target = [AtomicU64];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicU64] {
+        &self.0
+    }
+}
 
 /// Asks for huge pages under `words`, as far as they fill whole ones.
 pub(super) fn make_huge(words: &[AtomicU64]) {
@@ -70,6 +147,16 @@ fn advise(_words: &[AtomicU64], _page: usize, _advice: Advice) {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fresh_words_are_zero_and_can_be_written_to() {
+        for words in [0, 1, 700, HUGE] {
+            let fresh = Fresh::new(words);
+            assert_eq!(fresh.len(), words);
+            assert!(fresh.iter().all(|word| word.swap(7, Ordering::Relaxed) == 0));
+            assert!(fresh.iter().all(|word| word.load(Ordering::Relaxed) == 7));
+        }
+    }
 
     #[test]
     fn advice_leaves_memory_as_it_was() {
