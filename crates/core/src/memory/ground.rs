@@ -44,13 +44,27 @@ pub(super) struct Ground {
     shards: usize,
     /// One row, then two, then four, and so on. What nobody has written to takes no memory.
     fields: [OnceLock<Field>; 32],
-    /// How many shards reach into each row.
-    users: Mutex<Vec<u32>>,
+    users: Mutex<Users>,
     /// Rows that are to be laid out in huge pages, from the first, and those that were.
     wanted: AtomicUsize,
     prepared: AtomicUsize,
-    is_preparing: AtomicBool,
+    is_tended: AtomicBool,
     commons: Commons,
+}
+
+/// How many shards reach into each row.
+#[derive(Default)]
+struct Users {
+    of_rows: Vec<u32>,
+    /// Rows that may take memory, from the first.
+    backed: usize,
+}
+
+impl Users {
+    /// Rows that some shard reaches into.
+    fn rows(&self) -> usize {
+        self.of_rows.iter().take_while(|&&users| users > 0).count()
+    }
 }
 
 /// Some rows, one after the other.
@@ -66,10 +80,10 @@ impl Ground {
         Ground {
             shards,
             fields: array::from_fn(|_| OnceLock::new()),
-            users: Mutex::new(Vec::new()),
+            users: Mutex::default(),
             wanted: AtomicUsize::new(0),
             prepared: AtomicUsize::new(0),
-            is_preparing: AtomicBool::new(false),
+            is_tended: AtomicBool::new(false),
             commons: Commons::default(),
         }
     }
@@ -96,52 +110,76 @@ impl Ground {
         &field.words[field.start + row * words..][..words]
     }
 
-    fn users(&self) -> MutexGuard<'_, Vec<u32>> {
+    fn users(&self) -> MutexGuard<'_, Users> {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rows that some shard reaches into.
-    fn rows_in_use(&self) -> usize {
-        self.users().iter().take_while(|&&users| users > 0).count()
-    }
-
-    /// Has rows up to the `rows`-th laid out in huge pages before a table reaches them. The system takes up to
-    /// milliseconds to clear such a page, which no check should wait for, so it is done aside. Rows that are reached
-    /// earlier lie in small pages.
+    /// Has rows up to the `rows`-th laid out in huge pages before a table reaches them. Rows that are reached earlier lie in
+    /// small pages.
     fn prepare(ground: &Arc<Ground>, rows: usize) {
         let is_large = ground.words_a_row() * size_of::<u64>() >= pages::HUGE;
-        if !is_large || ground.prepared.load(Ordering::Relaxed) >= rows {
-            return;
+        if is_large && ground.prepared.load(Ordering::Relaxed) < rows {
+            ground.wanted.fetch_max(rows, Ordering::SeqCst);
+            Ground::tend(ground);
         }
-        ground.wanted.fetch_max(rows, Ordering::SeqCst);
-        if !ground.begin_to_prepare() {
+    }
+
+    /// Prepares the rows that are wanted, and gives back those that are not used any more. The system takes up to milliseconds
+    /// to clear a huge page, and as long to take back many, which no check should wait for: so it is done aside.
+    fn tend(ground: &Arc<Ground>) {
+        if !ground.begin_to_tend() {
             return;
         }
         let there = Arc::clone(ground);
-        if std::thread::Builder::new().name("tidegate-rows".to_owned()).spawn(move || there.prepare_wanted()).is_err() {
-            ground.is_preparing.store(false, Ordering::SeqCst);
+        if std::thread::Builder::new().name("tidegate-rows".to_owned()).spawn(move || there.tend_all()).is_err() {
+            ground.is_tended.store(false, Ordering::SeqCst);
         }
     }
 
     /// `false` if another thread is at it.
-    fn begin_to_prepare(&self) -> bool {
-        !self.is_preparing.swap(true, Ordering::SeqCst)
+    fn begin_to_tend(&self) -> bool {
+        !self.is_tended.swap(true, Ordering::SeqCst)
     }
 
-    fn prepare_wanted(&self) {
+    fn tend_all(&self) {
         loop {
-            let rows = self.wanted.load(Ordering::SeqCst);
-            for row in self.prepared.load(Ordering::Relaxed).max(self.rows_in_use())..rows {
-                pages::make_huge(self.row(row));
-                pages::touch(self.row(row));
-            }
-            self.prepared.store(rows, Ordering::Relaxed);
-            self.is_preparing.store(false, Ordering::SeqCst);
+            self.prepare_wanted();
+            while self.give_back_one() {}
+            self.is_tended.store(false, Ordering::SeqCst);
             // Who wanted more meanwhile has left it to this thread.
-            if self.wanted.load(Ordering::SeqCst) <= rows || !self.begin_to_prepare() {
+            if !self.is_wanting() || !self.begin_to_tend() {
                 return;
             }
         }
+    }
+
+    /// Whether there is anything to prepare or to give back.
+    fn is_wanting(&self) -> bool {
+        let (wanted, users) = (self.wanted.load(Ordering::SeqCst), self.users());
+        wanted > self.prepared.load(Ordering::Relaxed) || users.backed > users.rows().max(wanted)
+    }
+
+    fn prepare_wanted(&self) {
+        let rows = self.wanted.load(Ordering::SeqCst);
+        let first = self.prepared.load(Ordering::Relaxed).max(self.users().rows());
+        for row in first..rows {
+            pages::make_huge(self.row(row));
+            pages::touch(self.row(row));
+        }
+        self.prepared.fetch_max(rows, Ordering::Relaxed);
+        let mut users = self.users();
+        users.backed = users.backed.max(rows);
+    }
+
+    /// Gives back the last row that takes memory, if nobody uses it or wants it. Nobody begins to use it meanwhile.
+    fn give_back_one(&self) -> bool {
+        let mut users = self.users();
+        let is_idle = users.backed > users.rows().max(self.wanted.load(Ordering::SeqCst));
+        if is_idle {
+            users.backed -= 1;
+            pages::give_back(self.row(users.backed));
+        }
+        is_idle
     }
 }
 
@@ -204,27 +242,27 @@ impl<'a> Slots<'a> {
             return;
         }
         let mut users = self.ground.users();
-        if users.len() < after {
-            users.resize(after, 0);
+        if users.of_rows.len() < after {
+            users.of_rows.resize(after, 0);
         }
-        let mut is_first = false;
+        let used = users.rows();
         for row in before..after {
             self.ground.row(row);
-            users[row] += 1;
-            is_first |= users[row] == 1;
+            users.of_rows[row] += 1;
         }
-        for row in (after..before).rev() {
-            users[row] -= 1;
-            if users[row] == 0 {
-                pages::give_back(self.ground.row(row));
-                self.ground.wanted.fetch_min(row, Ordering::SeqCst);
-                self.ground.prepared.fetch_min(row, Ordering::Relaxed);
-            }
+        for row in after..before {
+            users.of_rows[row] -= 1;
         }
+        let uses = users.rows();
+        users.backed = users.backed.max(uses);
         drop(users);
-        if is_first {
+        if uses > used {
             // Others follow soon, and some of them will be further ahead.
-            Ground::prepare(self.ground, after + 1);
+            Ground::prepare(self.ground, uses + 1);
+        } else if uses < used {
+            self.ground.wanted.store(uses, Ordering::SeqCst);
+            self.ground.prepared.fetch_min(uses, Ordering::Relaxed);
+            Ground::tend(self.ground);
         }
     }
 
@@ -426,7 +464,10 @@ mod tests {
         one.set(999, Entry::EMPTY);
         other.set(299, entry(2));
         one.resize(1_000, 100);
-        assert_eq!(ground.rows_in_use(), 300_usize.div_ceil(SLOTS_A_ROW));
+        assert_eq!(ground.users().rows(), 300_usize.div_ceil(SLOTS_A_ROW));
+        while ground.users().backed > 300_usize.div_ceil(SLOTS_A_ROW) + 1 {
+            std::thread::yield_now();
+        }
         assert_eq!(other.get(299), entry(2));
         one.resize(100, 1_000);
         assert!((100..1_000).all(|index| one.get(index).is_empty()));
