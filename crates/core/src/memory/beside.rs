@@ -61,6 +61,7 @@ impl Beside {
         self.large.get(usize::try_from(index).ok()?)?.as_ref()
     }
 
+    /// The same, to be changed.
     pub(super) fn state_mut(&mut self, index: u64) -> Option<&mut State> {
         self.large.get_mut(usize::try_from(index).ok()?)?.as_mut()
     }

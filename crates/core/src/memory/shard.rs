@@ -259,12 +259,11 @@ impl<'a> Shard<'a> {
     }
 
     fn insert(&mut self, of: Fingerprint, limit: &Limit, state: State) {
-        let shape = limit.shape().get();
         let cell = match limit.pack(&state) {
             Some(cell) => cell,
             None => [self.beside().put(state) as u64, 0],
         };
-        let entry = Entry { key: of.key, shape, cell };
+        let entry = Entry { key: of.key, shape: limit.shape().get(), cell };
         if self.first().key() == 0 {
             self.first().set(entry);
         } else {
@@ -334,6 +333,7 @@ impl<'a> Shard<'a> {
         }
     }
 
+    /// Forgets some of what nobody needs any more, in passing.
     fn sweep(&mut self, slots: usize, now: Timestamp) {
         let swept = self.forget_recovered(slots, now);
         if swept > 0 {
