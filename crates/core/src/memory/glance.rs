@@ -7,9 +7,9 @@
 use std::ptr;
 
 use super::fingerprint::Fingerprint;
-use super::ground::{Near, Slot, Slots};
 use super::lock::Version;
 use super::shard::{Head, Shard};
+use super::slots::{Near, Slot, Slots};
 use crate::limit::Limit;
 
 /// A shard, and the part of it where a key is likely to be.

@@ -20,6 +20,7 @@ mod lock;
 mod pages;
 mod settling;
 mod shard;
+mod slots;
 mod table;
 mod train;
 
@@ -29,8 +30,9 @@ use std::sync::atomic::AtomicU64;
 
 use self::fingerprint::{Fingerprint, Fingerprints, Whereabouts};
 use self::glance::Glance;
-use self::ground::{Ground, Slots};
+use self::ground::Ground;
 use self::shard::{Edit, Head, Shard};
+use self::slots::Slots;
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::beside::Beside;
 use super::commons::Counts;
 use super::fingerprint::Fingerprint;
-use super::ground::{Entry, Slot, Slots, WORDS_A_SLOT};
 use super::lock::{Guard, Lock, Version};
+use super::slots::{Entry, Slot, Slots, WORDS_A_SLOT};
 use super::table::Table;
 use crate::decision::Decision;
 use crate::limit::{Limit, State};
@@ -255,7 +255,7 @@ impl<'a> Shard<'a> {
 
     /// The entry with a number: that of the first is [`FIRST`], those in the table follow.
     fn numbered(&self, number: usize) -> Entry {
-        if number == FIRST { self.first().entry() } else { self.slots.get(number - 1) }
+        if number == FIRST { self.first().entry() } else { self.table().get(self.slots, number - 1) }
     }
 
     fn insert(&mut self, of: Fingerprint, limit: &Limit, state: State) {

@@ -5,7 +5,8 @@
 //! it began; growing is one pass over the array. The table runs nearly full and grows by a tenth, not twofold: that is
 //! what keeps a key below 44 bytes.
 
-use super::ground::{Entry, Line, Near, Slot, Slots};
+use super::ground::NURSERY_SLOTS;
+use super::slots::{Entry, Line, Near, Slot, Slots};
 use super::train::Train;
 
 /// How many keys the table has, and how many places they are spread over. The slots are kept apart.
@@ -16,6 +17,9 @@ pub(super) struct Table {
 }
 
 const LEAST_PLACES: u32 = 6;
+/// A table with more does not fit into the nursery.
+const NURSERY_PLACES: u32 = 56;
+const _: () = assert!(slots_for(NURSERY_PLACES) <= NURSERY_SLOTS && slots_for(NURSERY_PLACES + 2) > NURSERY_SLOTS);
 
 impl Table {
     pub(super) const fn new(places: u32, len: u32) -> Table {
@@ -40,8 +44,23 @@ impl Table {
         slots_for(self.places)
     }
 
+    const fn is_in_nursery(self) -> bool {
+        self.places <= NURSERY_PLACES
+    }
+
+    /// The slots that the table lies in, out of its shard's.
+    #[inline]
+    const fn within(self, slots: Slots<'_>) -> Slots<'_> {
+        slots.in_nursery(self.is_in_nursery())
+    }
+
+    /// What lies in a slot.
+    pub(super) fn get(self, slots: Slots<'_>, index: usize) -> Entry {
+        self.within(slots).get(index)
+    }
+
     pub(super) fn iter(self, slots: Slots<'_>) -> impl Iterator<Item = Entry> {
-        slots.in_order().take(self.slots()).map(Slot::entry).filter(|entry| !entry.is_empty())
+        self.within(slots).in_order().take(self.slots()).map(Slot::entry).filter(|entry| !entry.is_empty())
     }
 
     /// Where a fingerprint points to: the beginning of a cache line. Smaller fingerprints never point further.
@@ -59,13 +78,13 @@ impl Table {
     /// Where a key with this upper half points to; `None` if no table has reached that place.
     #[inline(always)]
     pub(super) fn near(self, slots: Slots<'_>, upper: u32) -> Option<Near<'_>> {
-        slots.near(Table::place_of_upper(upper, self.places))
+        self.within(slots).near(Table::place_of_upper(upper, self.places))
     }
 
     /// Has the processor fetch some slots from the one with this number on, and does not wait for them.
     pub(super) fn fetch(self, slots: Slots<'_>, index: usize) {
         if index < self.slots()
-            && let Some(near) = slots.near(index & !1)
+            && let Some(near) = self.within(slots).near(index & !1)
         {
             near.fetch();
         }
@@ -76,11 +95,12 @@ impl Table {
         if self.len == 0 {
             return None;
         }
-        slots.slot(self.search(slots, key).ok()?)
+        self.within(slots).slot(self.search(slots, key).ok()?)
     }
 
     /// The number of the slot that holds the key, or of the one where it belongs.
     pub(super) fn search(self, slots: Slots<'_>, key: u64) -> Result<usize, usize> {
+        let slots = self.within(slots);
         let mut index = Table::place(key, self.places);
         loop {
             let keys = slots.line(index).map_or([0; 2], Line::keys);
@@ -109,6 +129,7 @@ impl Table {
     /// Puts `entry` in order and moves those behind it along, unless that would take the last slot.
     fn try_insert(self, slots: Slots<'_>, entry: Entry) -> bool {
         let (Ok(index) | Err(index)) = self.search(slots, entry.key);
+        let slots = self.within(slots);
         let Some(free) = (index..self.slots() - 1).find(|&index| slots.get(index).is_empty()) else { return false };
         for to in (index + 1..=free).rev() {
             slots.set(to, slots.get(to - 1));
@@ -119,6 +140,7 @@ impl Table {
 
     /// Removes the entry in slot `index`; those that it had pushed along move back.
     pub(super) fn remove(&mut self, slots: Slots<'_>, mut index: usize) {
+        let slots = self.within(slots);
         loop {
             let next = slots.get(index + 1);
             if next.is_empty() || Table::place(next.key, self.places) > index {
@@ -137,18 +159,21 @@ impl Table {
         if self.places <= 4 * LEAST_PLACES || self.len >= self.places / 4 {
             return;
         }
-        let follow = |next: usize, entry: &Entry| Table::place(entry.key, places).max(next) + 1;
-        if self.iter(slots).fold(0, |next, entry| follow(next, &entry)) >= slots_for(places) {
+        if end_in(places, self.iter(slots)) >= slots_for(places) {
             return;
         }
+        if Table::new(places, self.len).is_in_nursery() {
+            return self.lay_anew(slots, places);
+        }
         // In fewer places every entry lies where it lay before, or ahead of that.
+        let within = self.within(slots);
         let mut next = 0;
-        for slot in slots.in_order().take(before) {
+        for slot in within.in_order().take(before) {
             let entry = slot.entry();
             if !entry.is_empty() {
-                next = follow(next, &entry);
+                next = after(next, &entry, places);
                 slot.set(Entry::EMPTY);
-                slots.set(next - 1, entry);
+                within.set(next - 1, entry);
             }
         }
         self.places = places;
@@ -156,6 +181,9 @@ impl Table {
     }
 
     fn grow(&mut self, slots: Slots<'_>, places: u32) {
+        if self.is_in_nursery() {
+            return self.lay_anew(slots, places);
+        }
         slots.resize(self.slots(), slots_for(places));
         let mut late = self.spread(slots, places);
         while !late.is_empty() {
@@ -166,8 +194,25 @@ impl Table {
                 places = more_than(places);
             }
             slots.resize(end, slots_for(places));
-            (end - 1..).zip(late).for_each(|(index, entry)| slots.set(index, entry));
+            (end - 1..).zip(late).for_each(|(index, entry)| self.within(slots).set(index, entry));
             late = self.spread(slots, places);
+        }
+    }
+
+    /// Takes all entries out and lays them over as many places, or over more if they crowd: the way within the nursery, into it
+    /// and out of it. There are few.
+    fn lay_anew(&mut self, slots: Slots<'_>, mut places: u32) {
+        let entries: Vec<_> = self.iter(slots).collect();
+        self.within(slots).in_order().take(self.slots()).for_each(|slot| slot.set(Entry::EMPTY));
+        while end_in(places, entries.iter().copied()) >= slots_for(places) {
+            places = more_than(places);
+        }
+        slots.resize(self.slots(), slots_for(places));
+        self.places = places;
+        let mut next = 0;
+        for entry in entries {
+            next = after(next, &entry, places);
+            self.within(slots).set(next - 1, entry);
         }
     }
 
@@ -176,7 +221,7 @@ impl Table {
     fn spread(&mut self, slots: Slots<'_>, places: u32) -> Vec<Entry> {
         let mut taken = Train::with_room_for((places - self.places) as usize);
         self.places = places;
-        for (index, slot) in slots.in_order().take(self.slots() - 1).enumerate() {
+        for (index, slot) in self.within(slots).in_order().take(self.slots() - 1).enumerate() {
             taken.join(slot.entry());
             slot.set(taken.leave_if(|first| Table::place(first.key, places) <= index));
         }
@@ -189,6 +234,16 @@ impl Table {
 #[inline]
 fn smaller_than(key: u64, keys: [u64; 2]) -> usize {
     keys.map(|other| usize::from(other.wrapping_sub(1) < key - 1)).iter().sum()
+}
+
+/// The slot behind that of an entry, where those before it end in front of slot `next`.
+fn after(next: usize, entry: &Entry, places: u32) -> usize {
+    Table::place(entry.key, places).max(next) + 1
+}
+
+/// The slot behind the last entry, if they were spread over so many places.
+fn end_in(places: u32, entries: impl Iterator<Item = Entry>) -> usize {
+    entries.fold(0, |next, entry| after(next, &entry, places))
 }
 
 /// So many places that `len` keys fill three quarters of them.

@@ -2,7 +2,7 @@
 
 use std::hint::select_unpredictable;
 
-use super::ground::Entry;
+use super::slots::Entry;
 
 /// A queue of entries. Joining and leaving take no branch, for whether a slot is empty there is nothing to go by in guessing.
 pub(super) struct Train {

@@ -1,0 +1,287 @@
+//! The slots that keys lie in, as the table of one shard sees them.
+
+use std::hint::select_unpredictable;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::commons::{Commons, Counts};
+use super::ground::{Ground, LINES_A_ROW, NURSERY, Part, SLOTS_A_ROW};
+use super::pages;
+use crate::limit::{Cell, Limit};
+
+/// One key. Half a cache line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Zero if there is no key here.
+    pub(super) key: u64,
+    /// The shape of the limit that wrote the cell.
+    pub(super) shape: u64,
+    /// The key's state, or where to find it if it is a large one.
+    pub(super) cell: Cell,
+}
+
+impl Entry {
+    pub(super) const EMPTY: Entry = Entry { key: 0, shape: 0, cell: [0; 2] };
+    pub(super) const BYTES: usize = size_of::<Entry>();
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.key == 0
+    }
+}
+
+pub(super) const WORDS_A_SLOT: usize = Entry::BYTES / size_of::<u64>();
+pub(super) const WORDS_A_LINE: usize = 2 * WORDS_A_SLOT;
+
+/// The slots of one shard.
+#[derive(Clone, Copy)]
+pub(super) struct Slots<'a> {
+    ground: &'a Arc<Ground>,
+    shard: usize,
+    /// The row of the first slot.
+    first_row: usize,
+}
+
+/// Two slots: a cache line.
+#[derive(Clone, Copy)]
+pub(super) struct Line<'a> {
+    words: &'a [AtomicU64; WORDS_A_LINE],
+}
+
+/// Eight slots: four cache lines.
+#[derive(Clone, Copy)]
+pub(super) struct Near<'a> {
+    part: &'a Part,
+    /// The first of the four.
+    first: usize,
+}
+
+const LINES_NEAR: usize = 4;
+
+/// A slot.
+#[derive(Clone, Copy)]
+pub(super) struct Slot<'a> {
+    words: &'a [AtomicU64; WORDS_A_SLOT],
+}
+
+impl<'a> Slots<'a> {
+    /// Those of a table in the nursery.
+    pub(super) const fn of(ground: &'a Arc<Ground>, shard: usize) -> Slots<'a> {
+        Slots { ground, shard, first_row: NURSERY }
+    }
+
+    /// Those of a table that is in the nursery, or not any more.
+    #[inline]
+    pub(super) const fn in_nursery(self, is_in_nursery: bool) -> Slots<'a> {
+        Slots { first_row: if is_in_nursery { NURSERY } else { NURSERY + 1 }, ..self }
+    }
+
+    pub(super) fn commons(self) -> &'a Commons {
+        self.ground.commons()
+    }
+
+    /// What has happened in this shard, and in some others.
+    pub(super) fn counts(self) -> &'a Counts {
+        self.commons().counts(self.shard)
+    }
+
+    /// Says that the table will use `after` slots instead of `before`.
+    pub(super) fn resize(self, before: usize, after: usize) {
+        Ground::resize(self.ground, before, after);
+    }
+
+    /// Says that the table will soon use `slots` slots.
+    pub(super) fn foresee(self, slots: usize) {
+        Ground::foresee(self.ground, slots);
+    }
+
+    /// The line that begins with slot `index`, an even number; `None` if no table has reached it yet.
+    #[inline]
+    pub(super) fn line(self, index: usize) -> Option<Line<'a>> {
+        let part = self.ground.part(self.first_row + index / SLOTS_A_ROW, self.shard)?;
+        Some(Line { words: &part[self.line_in_part(index)] })
+    }
+
+    /// In which line of its part a slot is. Small tables only use the first lines of their part, so each shard counts from
+    /// another one: otherwise they would all fall on the same few sets of the processor's cache.
+    #[inline]
+    const fn line_in_part(self, index: usize) -> usize {
+        (index / 2 + self.shard * 4) % LINES_A_ROW
+    }
+
+    /// The slots from `index` on, an even number, that a key which points there nearly always is in. Where a row ends, others
+    /// of the same row take the place of those that follow.
+    #[inline(always)]
+    pub(super) fn near(self, index: usize) -> Option<Near<'a>> {
+        let part = self.ground.part(self.first_row + index / SLOTS_A_ROW, self.shard)?;
+        Some(Near { part, first: self.line_in_part(index) })
+    }
+
+    /// All slots that any table has reached, in order. The processor fetches each row while the one before is gone through.
+    pub(super) fn in_order(self) -> impl Iterator<Item = Slot<'a>> {
+        let part = move |row| self.near(row * SLOTS_A_ROW);
+        (0..).map_while(move |row| Some((part(row)?, part(row + 1)))).flat_map(|(part, next)| {
+            (0..LINES_A_ROW).flat_map(move |index| {
+                if let Some(next) = next {
+                    pages::fetch(&next.line(index).words[0]);
+                }
+                let line = part.line(index);
+                [line.slot(0), line.slot(1)]
+            })
+        })
+    }
+
+    #[inline]
+    pub(super) fn slot(self, index: usize) -> Option<Slot<'a>> {
+        Some(self.line(index & !1)?.slot(index % 2))
+    }
+
+    #[inline]
+    pub(super) fn get(self, index: usize) -> Entry {
+        self.slot(index).map_or(Entry::EMPTY, Slot::entry)
+    }
+
+    /// Writes to a slot that the table [uses](Slots::resize).
+    pub(super) fn set(self, index: usize, entry: Entry) {
+        if let Some(slot) = self.slot(index) {
+            slot.set(entry);
+        }
+    }
+}
+
+impl<'a> Line<'a> {
+    /// The keys of its slots; zero where there are none.
+    #[inline]
+    pub(super) fn keys(self) -> [u64; 2] {
+        [0, WORDS_A_SLOT].map(|word| self.words[word].load(Ordering::Relaxed))
+    }
+
+    /// The first of its slots, or the second.
+    #[inline]
+    pub(super) fn slot(self, index: usize) -> Slot<'a> {
+        let (first, second) = self.words.split_at(WORDS_A_SLOT);
+        let half = if index == 0 { first } else { second };
+        match half.first_chunk() {
+            Some(words) => Slot { words },
+            None => unreachable!("half of a line is a slot"),
+        }
+    }
+}
+
+impl<'a> Near<'a> {
+    /// The slot that holds `key` if any of them does, or else any. Five keys of six are in the first two lines: the others need
+    /// not have come from memory for these.
+    #[inline(always)]
+    pub(super) fn slot_of(self, key: u64) -> Slot<'a> {
+        let found = self.slot_in_two(0, key);
+        if found.key() == key { found } else { self.slot_in_two(2, key) }
+    }
+
+    /// The same in two lines. Without a branch, for there is nothing to go by in guessing.
+    #[inline(always)]
+    fn slot_in_two(self, first: usize, key: u64) -> Slot<'a> {
+        let [a, b] = [self.line(first), self.line(first + 1)];
+        [a.slot(1), b.slot(0), b.slot(1)]
+            .into_iter()
+            .fold(a.slot(0), |found, slot| select_unpredictable(slot.key() == key, slot, found))
+    }
+
+    #[inline(always)]
+    fn line(self, index: usize) -> Line<'a> {
+        Line { words: &self.part[(self.first + index) % LINES_A_ROW] }
+    }
+
+    /// Has the processor fetch its lines, and does not wait for them.
+    #[inline(always)]
+    pub(super) fn fetch(self) {
+        for index in 0..LINES_NEAR {
+            pages::fetch(&self.line(index).words[0]);
+        }
+    }
+}
+
+impl<'a> Slot<'a> {
+    #[inline]
+    pub(super) const fn new(words: &'a [AtomicU64; WORDS_A_SLOT]) -> Slot<'a> {
+        Slot { words }
+    }
+
+    #[inline]
+    pub(super) fn key(self) -> u64 {
+        self.load(0)
+    }
+
+    #[inline]
+    fn load(self, word: usize) -> u64 {
+        self.words[word].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn shape(self) -> u64 {
+        self.load(1)
+    }
+
+    /// Whether its state is packed and was written under a limit of this shape.
+    #[inline]
+    pub(super) fn is_packed_under(self, limit: &Limit) -> bool {
+        self.shape() == limit.shape().get() && limit.packs()
+    }
+
+    #[inline]
+    pub(super) fn cell(self) -> Cell {
+        [self.load(2), self.load(3)]
+    }
+
+    #[inline]
+    pub(super) fn entry(self) -> Entry {
+        Entry { key: self.load(0), shape: self.load(1), cell: [self.load(2), self.load(3)] }
+    }
+
+    #[inline]
+    pub(super) fn set(self, entry: Entry) {
+        self.words[0].store(entry.key, Ordering::Relaxed);
+        self.words[1].store(entry.shape, Ordering::Relaxed);
+        self.set_cell(entry.cell);
+    }
+
+    /// Writes only what is new: a line that is not written to stays with whoever reads it.
+    #[inline]
+    pub(super) fn change_cell(self, cell: Cell) {
+        if self.cell() != cell {
+            self.set_cell(cell);
+        }
+    }
+
+    #[inline]
+    pub(super) fn set_cell(self, cell: Cell) {
+        self.words[2].store(cell[0], Ordering::Relaxed);
+        self.words[3].store(cell[1], Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ground::NURSERY_SLOTS;
+    use super::*;
+
+    fn entry(number: usize) -> Entry {
+        Entry { key: number as u64 + 1, shape: 7, cell: [number as u64, 9] }
+    }
+
+    fn large(ground: &Arc<Ground>, shard: usize) -> Slots<'_> {
+        Slots::of(ground, shard).in_nursery(false)
+    }
+
+    #[test]
+    fn every_slot_of_every_shard_is_its_own() {
+        const SLOTS: usize = 1_000;
+        let ground = Arc::new(Ground::new(8));
+        for shard in 0..8 {
+            large(&ground, shard).resize(0, SLOTS);
+            (0..SLOTS).for_each(|index| large(&ground, shard).set(index, entry(shard * SLOTS + index)));
+        }
+        for shard in 0..8 {
+            assert!((0..SLOTS).all(|index| large(&ground, shard).get(index) == entry(shard * SLOTS + index)));
+            assert!((0..NURSERY_SLOTS).all(|index| Slots::of(&ground, shard).get(index).is_empty()));
+        }
+    }
+}
