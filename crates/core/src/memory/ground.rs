@@ -64,6 +64,8 @@ struct Use {
     shards: u32,
     /// Whether it may take memory.
     is_backed: bool,
+    /// Whether it is being given back: nobody may write to it before that is done.
+    is_leaving: bool,
 }
 
 impl Uses {
@@ -85,9 +87,11 @@ impl Uses {
 
     /// The last row that takes memory though nobody uses it. Those before `wanted` will be used soon.
     fn idle(&self, wanted: usize) -> Option<usize> {
-        let is_idle =
-            |(row, of)| (row >= wanted || row == NURSERY) && matches!(of, &Use { shards: 0, is_backed: true });
-        self.of_rows.iter().enumerate().rposition(is_idle)
+        let is_idle = |&row: &usize| {
+            let Use { shards, is_backed, .. } = self.of_rows[row];
+            shards == 0 && is_backed && (row >= wanted || row == NURSERY)
+        };
+        (0..self.of_rows.len()).rfind(is_idle)
     }
 }
 
@@ -147,13 +151,25 @@ impl Ground {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The same, at a moment when none of `rows` is being given back.
+    fn uses_without_leaving(&self, rows: &Range<usize>) -> MutexGuard<'_, Uses> {
+        loop {
+            let mut uses = self.uses();
+            if !rows.clone().any(|row| uses.row(row).is_leaving) {
+                return uses;
+            }
+            drop(uses);
+            std::thread::yield_now();
+        }
+    }
+
     /// Says that a table will use `after` slots instead of `before`.
     pub(super) fn resize(ground: &Arc<Ground>, before: usize, after: usize) {
         let (before, after) = (rows_for(before), rows_for(after));
         if before == after {
             return;
         }
-        let mut uses = ground.uses();
+        let mut uses = ground.uses_without_leaving(&after);
         let (reached, nursed) = (uses.reached(), uses.in_nursery());
         for row in after.clone().filter(|row| !before.contains(row)) {
             ground.row(row);
@@ -241,15 +257,16 @@ impl Ground {
         self.prepared.fetch_max(rows, Ordering::Relaxed);
     }
 
-    /// Gives back a row that takes memory, if nobody uses it or wants it. Nobody begins to use it meanwhile.
+    /// Gives back a row that takes memory, if nobody uses it or wants it.
     fn give_back_one(&self) -> bool {
         let mut uses = self.uses();
-        let idle = uses.idle(self.wanted.load(Ordering::SeqCst));
-        if let Some(row) = idle {
-            uses.row(row).is_backed = false;
-            pages::give_back(self.row(row));
-        }
-        idle.is_some()
+        let Some(row) = uses.idle(self.wanted.load(Ordering::SeqCst)) else { return false };
+        *uses.row(row) = Use { shards: 0, is_backed: false, is_leaving: true };
+        // Half a millisecond for one in small pages. Who changes to other rows does not wait for it.
+        drop(uses);
+        pages::give_back(self.row(row));
+        self.uses().row(row).is_leaving = false;
+        true
     }
 }
 
