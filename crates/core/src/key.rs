@@ -54,22 +54,42 @@ impl Key<'static> {
         }
         written.into_key()
     }
-
-    /// The key made of this part.
-    pub(crate) fn of_one(part: &[u8]) -> Key<'static> {
-        let mut bytes = [0; FEW];
-        match (u8::try_from(part.len() + 1), bytes.get_mut(1..=part.len())) {
-            (Ok(length), Some(room)) => {
-                room.copy_from_slice(part);
-                bytes[0] = length - 1;
-                Key(Parts::Few { bytes, length })
-            }
-            _ => Key::of([part]),
-        }
-    }
 }
 
 impl Key<'_> {
+    /// Makes it the key of one short part, which `write` puts into the bytes that it is given and says the length of.
+    ///
+    /// Where the key stands: to move what was just stored byte by byte takes the processor several times as long as to make it.
+    pub(crate) fn write_one(&mut self, write: impl FnOnce(&mut [u8]) -> u8) {
+        self.0 = Parts::Few { bytes: [0; FEW], length: 0 };
+        if let Parts::Few { bytes, length } = &mut self.0 {
+            let (head, room) = bytes.split_at_mut(1);
+            let part = write(room);
+            head[0] = part;
+            *length = part + 1;
+        }
+    }
+
+    /// Makes it the key of this part, where it stands.
+    pub(crate) fn set_one(&mut self, part: &[u8]) {
+        match u8::try_from(part.len()) {
+            Ok(length) if part.len() < FEW => self.write_one(|room| {
+                room[..part.len()].copy_from_slice(part);
+                length
+            }),
+            _ => *self = Key::of([part]),
+        }
+    }
+
+    /// Makes it a copy of another that borrows nothing, where it stands.
+    pub(crate) fn set(&mut self, other: &Key<'_>) {
+        match &other.0 {
+            Parts::One(part) => self.set_one(part),
+            Parts::Few { bytes, length } => self.0 = Parts::Few { bytes: *bytes, length: *length },
+            Parts::Many(bytes) => self.0 = Parts::Many(Arc::clone(bytes)),
+        }
+    }
+
     /// The parts, in order.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         self.borrow().parts()
@@ -91,11 +111,9 @@ impl Key<'_> {
     /// A copy of the key that borrows nothing.
     #[must_use]
     pub fn owned(&self) -> Key<'static> {
-        match &self.0 {
-            Parts::One(part) => Key::of_one(part),
-            Parts::Few { bytes, length } => Key(Parts::Few { bytes: *bytes, length: *length }),
-            Parts::Many(bytes) => Key(Parts::Many(Arc::clone(bytes))),
-        }
+        let mut owned = Key::GLOBAL;
+        owned.set(self);
+        owned
     }
 }
 

@@ -47,11 +47,13 @@ impl Spent {
                 if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
                     spent.push(Taken {
                         rule: ruled.id,
-                        key: charge.key.owned(),
+                        key: Key::GLOBAL,
                         limit: *charge.limit,
                         cost: charge.cost,
                         gone: now + ruled.decision.reset_after,
                     });
+                    // Where it stays.
+                    spent.last_mut().into_iter().for_each(|taken| taken.key.set(charge.key));
                 }
             }
         }

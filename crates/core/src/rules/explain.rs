@@ -207,8 +207,9 @@ impl RuleSet {
             return RuleOutcome::Replaced { by: by.id().to_owned() };
         }
         let missing = rule.key.iter().find(|part| part_of(part, rule, request).is_none()).map(ToString::to_string);
-        match rule.apply(mode, request, &self.secret) {
-            Application::Limited(matched) => RuleOutcome::Matched(matched.explained(request, missing, &self.secret)),
+        let mut matched = MatchedRule::begin(rule, mode);
+        match rule.apply(&mut matched, request, &self.secret) {
+            Application::Limited => RuleOutcome::Matched(matched.explained(request, missing, &self.secret)),
             Application::NoLimit => RuleOutcome::NoLimit,
             Application::Skipped => RuleOutcome::Skipped { missing: missing.unwrap_or_default() },
             Application::Refused => RuleOutcome::Refused { missing: missing.unwrap_or_default() },

@@ -31,17 +31,6 @@ impl Deref for Piece<'_> {
     }
 }
 
-impl<'a> Piece<'a> {
-    /// The key that has this for its only part.
-    fn into_key(self) -> Key<'a> {
-        match self {
-            Piece::Text(Cow::Borrowed(text)) => Key::from(text),
-            Piece::Text(Cow::Owned(text)) => Key::of_one(text.as_bytes()),
-            Piece::Short(short) => Key::of_one(short.as_bytes()),
-        }
-    }
-}
-
 impl fmt::Display for Piece<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self)
@@ -67,25 +56,9 @@ impl Short {
         short
     }
 
-    /// The same as [`Short::of`] an IPv4 address, which is what most keys are made of, without the detour of formatting.
     fn of_ipv4(address: Ipv4Addr) -> Short {
         let mut short = Short { bytes: [0; SHORT], length: 0 };
-        let mut push = |byte: u8| {
-            short.bytes[short.length] = byte;
-            short.length += 1;
-        };
-        for (octet, number) in address.octets().into_iter().zip(0..) {
-            if number > 0 {
-                push(b'.');
-            }
-            if octet >= 100 {
-                push(b'0' + octet / 100);
-            }
-            if octet >= 10 {
-                push(b'0' + octet / 10 % 10);
-            }
-            push(b'0' + octet % 10);
-        }
+        short.length = usize::from(write_ipv4(address, &mut short.bytes));
         short
     }
 
@@ -107,17 +80,44 @@ impl Write for Short {
     }
 }
 
-/// The key of a request, and the name that overrides know it by if the rule has any. `None` if a part is missing.
-pub(super) fn key_of<'a, 'f: 'a, F: Facts + ?Sized>(
+/// An IPv4 address as usual, which is what most keys are made of, without the detour of formatting. Says how long it is: at
+/// most 15 bytes.
+fn write_ipv4(address: Ipv4Addr, into: &mut [u8]) -> u8 {
+    let mut length = 0;
+    let mut push = |byte: u8| {
+        into[usize::from(length)] = byte;
+        length += 1;
+    };
+    for (octet, number) in address.octets().into_iter().zip(0..) {
+        if number > 0 {
+            push(b'.');
+        }
+        if octet >= 100 {
+            push(b'0' + octet / 100);
+        }
+        if octet >= 10 {
+            push(b'0' + octet / 10 % 10);
+        }
+        push(b'0' + octet % 10);
+    }
+    length
+}
+
+/// Makes `key` that of a request, and says by which name overrides know it if the rule has any. `None` if a part is missing.
+pub(super) fn write_key<'a, 'f: 'a, F: Facts + ?Sized>(
+    key: &mut Key<'a>,
     rule: &'a Rule,
     request: &Seen<'f, F>,
     secret: &Secret,
-) -> Option<(Key<'a>, Option<String>)> {
+) -> Option<Option<String>> {
     // Most keys have one part or none, and go without a detour.
     if rule.limits.overrides.is_empty() {
         match &rule.key[..] {
-            [] => return Some((Key::GLOBAL, None)),
-            [only] if !only.is_secret() => return Some((part_of(only, rule, request)?.into_key(), None)),
+            [] => {
+                *key = Key::GLOBAL;
+                return Some(None);
+            }
+            [only] if !only.is_secret() => return write_only(key, only, rule, request).map(|()| None),
             _ => {}
         }
     }
@@ -131,11 +131,30 @@ pub(super) fn key_of<'a, 'f: 'a, F: Facts + ?Sized>(
             *piece = Piece::Short(Short::of(secret.hidden(piece)));
         }
     }
-    let key = match &pieces[..] {
+    *key = match &pieces[..] {
         [Piece::Text(Cow::Borrowed(only))] => Key::from(*only),
         pieces => Key::of(pieces.iter().map(|piece| piece.as_bytes())),
     };
-    Some((key, named))
+    Some(named)
+}
+
+/// Makes `key` that of the only part.
+fn write_only<'a, 'f: 'a, F: Facts + ?Sized>(
+    key: &mut Key<'a>,
+    part: &KeyPart,
+    rule: &'a Rule,
+    request: &Seen<'f, F>,
+) -> Option<()> {
+    if let (KeyPart::Address { ipv4: 32, .. }, Some(IpAddr::V4(address))) = (part, request.known_address()) {
+        key.write_one(|room| write_ipv4(address, room));
+        return Some(());
+    }
+    match part_of(part, rule, request)? {
+        Piece::Text(Cow::Borrowed(text)) => *key = Key::from(text),
+        Piece::Text(Cow::Owned(text)) => key.set_one(text.as_bytes()),
+        Piece::Short(short) => key.set_one(short.as_bytes()),
+    }
+    Some(())
 }
 
 /// What overrides know a key by. Parts come with their lengths, so that no value can pass for two.

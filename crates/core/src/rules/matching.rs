@@ -12,7 +12,7 @@ use super::RuleSet;
 use super::fact_name::FactName;
 use super::field::FieldPath;
 use super::index::Lookup;
-use super::keying::key_of;
+use super::keying::write_key;
 use super::path::normalize;
 use super::pattern::Pattern;
 use super::rule::{
@@ -110,8 +110,8 @@ impl Rule {
     /// lets requests without its key pass: such a rule must not keep other rules from limiting the request.
     pub(super) fn takes_part<F: Facts + ?Sized>(&self, mode: Mode, request: &Seen<'_, F>, secret: &Secret) -> bool {
         self.governs(mode, request).is_ok()
-            && match self.apply(mode, request, secret) {
-                Application::Limited(_) | Application::Refused => true,
+            && match self.apply(&mut MatchedRule::begin(self, mode), request, secret) {
+                Application::Limited | Application::Refused => true,
                 Application::NoLimit | Application::Skipped => false,
             }
     }
@@ -181,6 +181,12 @@ pub enum Granted {
 }
 
 impl<'r> MatchedRule<'r, '_> {
+    /// Charges nobody.
+    pub(super) fn begin(rule: &'r Rule, mode: Mode) -> Self {
+        let granted = Granted::Everyone;
+        MatchedRule { rule, mode, key: Key::GLOBAL, granted, limits: &[], costs: SmallVec::new() }
+    }
+
     /// What it charges: one for each of its limits.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
         self.limits.iter().zip(&self.costs).map(|(limit, &cost)| Charge {
@@ -264,10 +270,19 @@ impl RuleSet {
             if rule.governs(mode, &request).is_err() {
                 continue;
             }
-            match rule.apply(mode, &request, &self.secret) {
-                Application::Limited(limited) => matched.rules.push(limited),
-                Application::Refused => refusing.push((rule, mode)),
-                Application::NoLimit | Application::Skipped => continue,
+            // Made where it will stay.
+            matched.rules.push(MatchedRule::begin(rule, mode));
+            let Some(limiting) = matched.rules.last_mut() else { continue };
+            match rule.apply(limiting, &request, &self.secret) {
+                Application::Limited => {}
+                Application::Refused => {
+                    matched.rules.pop();
+                    refusing.push((rule, mode));
+                }
+                Application::NoLimit | Application::Skipped => {
+                    matched.rules.pop();
+                    continue;
+                }
             }
             if rule.stops && mode == Mode::Enforce {
                 break;
@@ -286,8 +301,8 @@ impl RuleSet {
 }
 
 /// What a rule that governs a request does about it.
-pub(super) enum Application<'r, 'f> {
-    Limited(MatchedRule<'r, 'f>),
+pub(super) enum Application {
+    Limited,
     /// It limits other tiers or keys, and not this one.
     NoLimit,
     /// A part of the key is missing, and the rule lets such requests pass.
@@ -297,24 +312,25 @@ pub(super) enum Application<'r, 'f> {
 }
 
 impl Rule {
+    /// Makes `into`, which was just begun, what the rule charges for a request if it limits it.
     pub(super) fn apply<'r: 'a, 'f: 'a, 'a, F: Facts + ?Sized>(
         &'r self,
-        mode: Mode,
+        into: &mut MatchedRule<'r, 'a>,
         request: &Seen<'f, F>,
         secret: &Secret,
-    ) -> Application<'r, 'a> {
-        let (key, named) = match (key_of(self, request, secret), self.on_missing_key) {
-            (Some(found), _) => found,
-            (None, OnMissingKey::Share) => (Key::GLOBAL, None),
+    ) -> Application {
+        let named = match (write_key(&mut into.key, self, request, secret), self.on_missing_key) {
+            (Some(named), _) => named,
+            (None, OnMissingKey::Share) => None,
             (None, OnMissingKey::Skip) => return Application::Skipped,
             (None, OnMissingKey::Refuse) => return Application::Refused,
         };
         let Some((granted, limits)) = self.limits.of(named.as_deref(), || request.tier()) else {
             return Application::NoLimit;
         };
-        let mut costs = SmallVec::new();
-        limits.iter().for_each(|limit| costs.push(limit.cost.of(request)));
-        Application::Limited(MatchedRule { rule: self, mode, key, granted, limits, costs })
+        (into.granted, into.limits) = (granted, limits);
+        limits.iter().for_each(|limit| into.costs.push(limit.cost.of(request)));
+        Application::Limited
     }
 }
 
