@@ -200,7 +200,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         then: impl FnOnce(&Matched<'_, '_>, &mut Ruling) -> T,
     ) -> T {
         let generation = self.rules.load();
-        let matched = generation.rules.matching(facts);
+        let mut matched = Matched::none();
+        generation.rules.match_into(&mut matched, facts);
         let mut ruling = Ruling::begin(&generation, &matched);
         self.decide_each(&matched, &mut ruling, |charge| charge).await;
         then(&matched, &mut ruling)
@@ -213,7 +214,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
     ) -> Ruling {
         let generation = self.rules.load();
-        let matched = generation.rules.matching(facts);
+        let mut matched = Matched::none();
+        generation.rules.match_into(&mut matched, facts);
         let mut ruling = Ruling::begin(&generation, &matched);
         self.decide_each(&matched, &mut ruling, each).await;
         ruling
@@ -234,7 +236,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         ruling: &mut Ruling,
         each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
     ) {
-        let charges = charges(matched, ruling.refused.is_some(), each);
+        let mut charges = Charges::new();
+        add_charges(&mut charges, matched, ruling.refused.is_some(), each);
         if charges.is_empty() {
             return;
         }
@@ -328,11 +331,15 @@ fn at_once<T>(answer: impl Future<Output = T>) -> T {
     }
 }
 
-/// What a request's rules charge, for the store to decide in one go: first those that are enforced, then each of those in
+/// Adds what a request's rules charge, for the store to decide in one go: first those that are enforced, then each of those in
 /// the shadow. A request that lacks a key is not charged for anything. `each` may change single ones.
 #[inline]
-fn charges<'m>(matched: &'m Matched<'_, '_>, is_refused: bool, each: impl Fn(Charge<'m>) -> Charge<'m>) -> Charges<'m> {
-    let mut charges = Charges::new();
+fn add_charges<'m>(
+    charges: &mut Charges<'m>,
+    matched: &'m Matched<'_, '_>,
+    is_refused: bool,
+    each: impl Fn(Charge<'m>) -> Charge<'m>,
+) {
     // One by one: extending such a list costs as much as deciding a charge.
     for rule in enforced(matched).filter(|_| !is_refused) {
         rule.charges().for_each(|charge| charges.push(each(charge)));
@@ -340,7 +347,6 @@ fn charges<'m>(matched: &'m Matched<'_, '_>, is_refused: bool, each: impl Fn(Cha
     for (rule, group) in shadows(matched).zip(group_numbers()) {
         rule.charges().for_each(|charge| charges.push(each(charge.group(group))));
     }
-    charges
 }
 
 /// Numbers for groups: neighbours are told apart, and none is mistaken for what counts.

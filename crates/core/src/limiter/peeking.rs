@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::fallback::{self, Taking, Terms};
 use super::ruling::Decided;
-use super::{Charges, Limiter, Ruling, charges, enforced, shadows};
+use super::{Charges, Limiter, Ruling, add_charges, enforced, shadows};
 use crate::charge::{Charge, groups};
 use crate::clock::Clock;
 use crate::decision::Decision;
@@ -44,7 +44,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let generation = self.rules.load();
         let matched = generation.rules.matching(facts);
         let mut ruling = Ruling::begin(&generation, &matched);
-        let asked = charges(&matched, ruling.refused.is_some(), |charge| charge);
+        let mut asked = Charges::new();
+        add_charges(&mut asked, &matched, ruling.refused.is_some(), |charge| charge);
         let counting = enforced(&matched).filter(|_| ruling.refused.is_none());
         let terms = fallback::terms(counting.chain(shadows(&matched)));
         // Each limit is looked at by itself, so all rules can be looked at in one go.

@@ -213,6 +213,12 @@ impl<'r> MatchedRule<'r, '_> {
 }
 
 impl<'r> Matched<'r, '_> {
+    /// No rules.
+    #[inline]
+    pub(crate) const fn none() -> Self {
+        Matched { rules: SmallVec::new_const(), refused: None }
+    }
+
     /// Leaves out the rules that are replaced by others which take part, as those that refuse the request do.
     #[cold]
     fn leave_out_replaced(&mut self, refusing: &mut SmallVec<[(&'r Rule, Mode); 2]>) {
@@ -257,13 +263,23 @@ impl Matched<'_, '_> {
 
 impl RuleSet {
     /// The rules that govern a request, and what they charge.
+    #[inline]
     pub fn matching<'r, 'f>(&'r self, facts: &'f (impl Facts + ?Sized)) -> Matched<'r, 'f>
+    where
+        'r: 'f,
+    {
+        let mut matched = Matched::none();
+        self.match_into(&mut matched, facts);
+        matched
+    }
+
+    /// Adds them to [`Matched::none`], where it stays: moving what was just written makes the processor wait.
+    pub(crate) fn match_into<'r, 'f>(&'r self, matched: &mut Matched<'r, 'f>, facts: &'f (impl Facts + ?Sized))
     where
         'r: 'f,
     {
         let written = &*self.written;
         let request = Seen::new(facts, &written.tiers);
-        let mut matched = Matched { rules: SmallVec::new(), refused: None };
         let mut refusing: SmallVec<[(&Rule, Mode); 2]> = SmallVec::new();
         for &number in &written.index.find(&request) {
             let (rule, mode) = (&written.rules[number as usize], self.modes[number as usize]);
@@ -296,7 +312,6 @@ impl RuleSet {
         }
         let refusal = refusing.into_iter().find(|(_, mode)| *mode == Mode::Enforce);
         matched.refused = refusal.map(|(rule, _)| rule);
-        matched
     }
 }
 
