@@ -1,5 +1,8 @@
 //! Giving back what was charged for a request that never happened.
 
+use std::cell::RefCell;
+use std::mem;
+
 use super::{Limiter, Ruling, enforced, shadows};
 use crate::charge::Charge;
 use crate::clock::Clock;
@@ -36,10 +39,10 @@ impl Spent {
     /// Comes last: it takes what the limits said out of the ruling, their ids being what it keeps.
     #[must_use]
     pub fn by(matched: &Matched<'_, '_>, ruling: &mut Ruling, now: Timestamp) -> Spent {
-        if !ruling.is_allowed() {
+        if !ruling.is_allowed() || ruling.ruled.is_empty() {
             return Spent::default();
         }
-        let mut spent = Vec::with_capacity(ruling.ruled.len());
+        let mut spent = spare_list();
         let mut ruled = ruling.ruled.drain(..);
         for rule in enforced(matched).chain(shadows(matched)) {
             for (charge, ruled) in rule.charges().zip(&mut ruled) {
@@ -64,6 +67,39 @@ impl Spent {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+thread_local! {
+    // Every request of a gateway makes such a list, as many of them live at a time as there are requests under way, and an
+    // allocator has only a few of one size at hand: to allocate them anew took a tenth of the time that three rules cost.
+    static SPARE_LISTS: RefCell<Vec<Vec<Taken>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The most lists that a thread keeps for later, and the most room in one.
+const MOST_SPARE: usize = 128;
+const LONGEST_SPARE: usize = 8;
+
+/// An empty list, perhaps with room in it.
+fn spare_list() -> Vec<Taken> {
+    SPARE_LISTS.try_with(|lists| lists.borrow_mut().pop()).ok().flatten().unwrap_or_default()
+}
+
+impl Drop for Spent {
+    fn drop(&mut self) {
+        let mut list = mem::take(&mut self.0);
+        if !(1..=LONGEST_SPARE).contains(&list.capacity()) {
+            return;
+        }
+        list.clear();
+        let keep = |lists: &RefCell<Vec<_>>| {
+            let mut lists = lists.borrow_mut();
+            if lists.len() < MOST_SPARE {
+                lists.push(list);
+            }
+        };
+        // A thread that ends keeps none.
+        let _ended = SPARE_LISTS.try_with(keep);
     }
 }
 
@@ -95,5 +131,27 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             self.noted(self.store.adjust(&charge, Adjustment::Credit).await)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_used_again_and_begin_empty() {
+        let taken = Taken {
+            rule: RuleId::new("api"),
+            key: Key::GLOBAL,
+            limit: "1/s".parse().unwrap(),
+            cost: 1,
+            gone: Timestamp::from_secs(1),
+        };
+        let spent = Spent(vec![taken]);
+        let room = spent.0.as_ptr();
+        drop(spent);
+        let again = spare_list();
+        assert!(again.is_empty() && again.as_ptr() == room);
+        assert_eq!(spare_list().capacity(), 0);
     }
 }
