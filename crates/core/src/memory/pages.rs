@@ -2,12 +2,9 @@
 //! nothing happens.
 #![allow(unsafe_code)]
 
-#[cfg(target_os = "linux")]
-use std::alloc::Layout;
-use std::ops::Deref;
-#[cfg(target_os = "linux")]
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(super) use fresh::Fresh;
 
 /// The size of a huge page on the machines that most servers are.
 pub(super) const HUGE: usize = 2 << 20;
@@ -15,74 +12,82 @@ pub(super) const HUGE: usize = 2 << 20;
 const SMALL: usize = 4096;
 const WORDS_A_PAGE: usize = SMALL / size_of::<u64>();
 
-/// Words that are zero, fresh from the system: only what is written to takes memory, page by page. An allocator may hand out
-/// what others have used before, and would have to clear all of it first, while a check waits.
 #[cfg(target_os = "linux")]
-pub(super) struct Fresh {
-    start: NonNull<AtomicU64>,
-    words: usize,
-}
+mod fresh {
+    use std::alloc::Layout;
+    use std::ops::Deref;
+    use std::ptr::NonNull;
+    use std::sync::atomic::AtomicU64;
 
-#[cfg(target_os = "linux")]
-impl Fresh {
-    pub(super) fn new(words: usize) -> Fresh {
-        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-        let Ok(layout) = Layout::array::<AtomicU64>(words) else { panic!("more words than there are addresses") };
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the system chooses where it lies, so nothing that is there already is replaced.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), layout.size().max(1), access, MapFlags::PRIVATE) };
-        match start.ok().and_then(|start| NonNull::new(start.cast())) {
-            Some(start) => Fresh { start, words },
-            None => std::alloc::handle_alloc_error(layout),
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+    /// Words that are zero, fresh from the system: only what is written to takes memory, page by page. An allocator may hand out
+    /// what others have used before, and would have to clear all of it first, while a check waits.
+    pub(in super::super) struct Fresh {
+        start: NonNull<AtomicU64>,
+        words: usize,
+    }
+
+    impl Fresh {
+        pub(in super::super) fn new(words: usize) -> Fresh {
+            let Ok(layout) = Layout::array::<AtomicU64>(words) else { panic!("more words than there are addresses") };
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: the system chooses where it lies, so nothing that is there already is replaced.
+            let start =
+                unsafe { mmap_anonymous(std::ptr::null_mut(), layout.size().max(1), access, MapFlags::PRIVATE) };
+            match start.ok().and_then(|start| NonNull::new(start.cast())) {
+                Some(start) => Fresh { start, words },
+                None => std::alloc::handle_alloc_error(layout),
+            }
         }
     }
-}
 
-#[cfg(target_os = "linux")]
-impl Deref for Fresh {
-    type Target = [AtomicU64];
+    impl Deref for Fresh {
+        type Target = [AtomicU64];
 
-    #[inline]
-    fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: so many words were mapped there, at the beginning of a page, and stay until this is dropped; they began as
-        // zero, and all bits make an atomic number.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+        #[inline]
+        fn deref(&self) -> &[AtomicU64] {
+            // SAFETY: so many words were mapped there, at the beginning of a page, and stay until this is dropped; they began
+            // as zero, and all bits make an atomic number.
+            unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+        }
     }
-}
 
-#[cfg(target_os = "linux")]
-impl Drop for Fresh {
-    fn drop(&mut self) {
-        let bytes = (self.words * size_of::<AtomicU64>()).max(1);
-        // SAFETY: this is what was mapped, and nobody borrows it any more.
-        let _refused = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), bytes) };
+    impl Drop for Fresh {
+        fn drop(&mut self) {
+            let bytes = (self.words * size_of::<AtomicU64>()).max(1);
+            // SAFETY: this is what was mapped, and nobody borrows it any more.
+            let _refused = unsafe { munmap(self.start.as_ptr().cast(), bytes) };
+        }
     }
-}
 
-// SAFETY: it owns its memory, and shares only atomics.
-#[cfg(target_os = "linux")]
-unsafe impl Send for Fresh {}
-// SAFETY: as above.
-#[cfg(target_os = "linux")]
-unsafe impl Sync for Fresh {}
-
-#[cfg(not(target_os = "linux"))]
-pub(super) struct Fresh(Box<[AtomicU64]>);
-
-#[cfg(not(target_os = "linux"))]
-impl Fresh {
-    pub(super) fn new(words: usize) -> Fresh {
-        Fresh(bytemuck::zeroed_slice_box(words))
-    }
+    // SAFETY: it owns its memory, and shares only atomics.
+    unsafe impl Send for Fresh {}
+    // SAFETY: as above.
+    unsafe impl Sync for Fresh {}
 }
 
 #[cfg(not(target_os = "linux"))]
-impl Deref for Fresh {
-    type Target = [AtomicU64];
+mod fresh {
+    use std::ops::Deref;
+    use std::sync::atomic::AtomicU64;
 
-    #[inline]
-    fn deref(&self) -> &[AtomicU64] {
-        &self.0
+    /// Words that are zero.
+    pub(in super::super) struct Fresh(Box<[AtomicU64]>);
+
+    impl Fresh {
+        pub(in super::super) fn new(words: usize) -> Fresh {
+            Fresh(bytemuck::zeroed_slice_box(words))
+        }
+    }
+
+    impl Deref for Fresh {
+        type Target = [AtomicU64];
+
+        #[inline]
+        fn deref(&self) -> &[AtomicU64] {
+            &self.0
+        }
     }
 }
 
