@@ -55,8 +55,10 @@ impl Spent {
                         cost: charge.cost,
                         gone: now + ruled.decision.reset_after,
                     });
-                    // Where it stays.
-                    spent.last_mut().into_iter().for_each(|taken| taken.key.set(charge.key));
+                    // Written where it stays, which is quicker than to move it there.
+                    if let Some(taken) = spent.last_mut() {
+                        taken.key.set(charge.key);
+                    }
                 }
             }
         }

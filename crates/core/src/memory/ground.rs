@@ -151,7 +151,7 @@ impl Ground {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, at a moment when none of `rows` is being given back.
+    /// Looks at them when none of `rows` is being given back, and waits for that if need be.
     fn uses_without_leaving(&self, rows: &Range<usize>) -> MutexGuard<'_, Uses> {
         loop {
             let mut uses = self.uses();
@@ -289,6 +289,20 @@ mod tests {
 
     fn large(ground: &Arc<Ground>, shard: usize) -> Slots<'_> {
         Slots::of(ground, shard).in_nursery(false)
+    }
+
+    #[test]
+    fn every_slot_of_every_shard_is_its_own() {
+        const SLOTS: usize = 1_000;
+        let ground = Arc::new(Ground::new(8));
+        for shard in 0..8 {
+            large(&ground, shard).resize(0, SLOTS);
+            (0..SLOTS).for_each(|index| large(&ground, shard).set(index, entry(shard * SLOTS + index)));
+        }
+        for shard in 0..8 {
+            assert!((0..SLOTS).all(|index| large(&ground, shard).get(index) == entry(shard * SLOTS + index)));
+            assert!((0..NURSERY_SLOTS).all(|index| Slots::of(&ground, shard).get(index).is_empty()));
+        }
     }
 
     #[test]

@@ -257,31 +257,3 @@ impl<'a> Slot<'a> {
         self.words[3].store(cell[1], Ordering::Relaxed);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::ground::NURSERY_SLOTS;
-    use super::*;
-
-    fn entry(number: usize) -> Entry {
-        Entry { key: number as u64 + 1, shape: 7, cell: [number as u64, 9] }
-    }
-
-    fn large(ground: &Arc<Ground>, shard: usize) -> Slots<'_> {
-        Slots::of(ground, shard).in_nursery(false)
-    }
-
-    #[test]
-    fn every_slot_of_every_shard_is_its_own() {
-        const SLOTS: usize = 1_000;
-        let ground = Arc::new(Ground::new(8));
-        for shard in 0..8 {
-            large(&ground, shard).resize(0, SLOTS);
-            (0..SLOTS).for_each(|index| large(&ground, shard).set(index, entry(shard * SLOTS + index)));
-        }
-        for shard in 0..8 {
-            assert!((0..SLOTS).all(|index| large(&ground, shard).get(index) == entry(shard * SLOTS + index)));
-            assert!((0..NURSERY_SLOTS).all(|index| Slots::of(&ground, shard).get(index).is_empty()));
-        }
-    }
-}
