@@ -61,7 +61,10 @@ impl Key<'_> {
     ///
     /// Where the key stands: to move what was just stored byte by byte takes the processor several times as long as to make it.
     pub(crate) fn write_one(&mut self, write: impl FnOnce(&mut [u8]) -> u8) {
-        self.0 = Parts::Few { bytes: [0; FEW], length: 0 };
+        // What is left there of another key is behind the end of this one.
+        if !matches!(self.0, Parts::Few { .. }) {
+            *self = Key::GLOBAL;
+        }
         if let Parts::Few { bytes, length } = &mut self.0 {
             let (head, room) = bytes.split_at_mut(1);
             let part = write(room);
@@ -227,34 +230,38 @@ impl fmt::Debug for Key<'_> {
 }
 
 /// Names a rule. State belongs to it: charges under the same rule and key share one.
+///
+/// To copy it is to count one more owner, and to move it is to move a pointer.
 #[derive(Clone)]
-pub struct RuleId {
-    name: Arc<str>,
+pub struct RuleId(Arc<Named>);
+
+struct Named {
     salt: u128,
+    name: Box<str>,
 }
 
 impl RuleId {
     /// The rule of this name.
     #[must_use]
     pub fn new(name: &str) -> RuleId {
-        RuleId { name: name.into(), salt: salt(name.as_bytes()) }
+        RuleId(Arc::new(Named { salt: salt(name.as_bytes()), name: name.into() }))
     }
 
     /// The rule's name.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.name
+        &self.0.name
     }
 
     /// A hash of the name, the same on every machine and in every run.
     #[must_use]
-    pub const fn stable_hash(&self) -> u128 {
-        self.salt
+    pub fn stable_hash(&self) -> u128 {
+        self.0.salt
     }
 
     /// A hash of the name, the same on every machine, to be combined with a keyed hash of a [`Key`].
-    pub(crate) const fn salt(&self) -> u128 {
-        self.salt
+    pub(crate) fn salt(&self) -> u128 {
+        self.0.salt
     }
 }
 
@@ -273,7 +280,7 @@ impl From<&str> for RuleId {
 
 impl PartialEq for RuleId {
     fn eq(&self, other: &RuleId) -> bool {
-        self.salt == other.salt && self.name == other.name
+        Arc::ptr_eq(&self.0, &other.0) || self.0.salt == other.0.salt && self.0.name == other.0.name
     }
 }
 
@@ -281,19 +288,19 @@ impl Eq for RuleId {}
 
 impl Hash for RuleId {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
+        self.0.name.hash(state);
     }
 }
 
 impl fmt::Debug for RuleId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RuleId({})", self.name)
+        write!(f, "RuleId({})", self.0.name)
     }
 }
 
 impl fmt::Display for RuleId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
+        f.write_str(&self.0.name)
     }
 }
 
@@ -330,6 +337,18 @@ mod tests {
             assert_eq!(owned, Key::of([&part]));
             assert!(owned.parts().eq([part.as_bytes()]), "{length}");
             assert_ne!(owned, Key::of([&part, ""]));
+        }
+    }
+
+    #[test]
+    fn nothing_of_another_key_is_left() {
+        for before in [Key::GLOBAL, Key::from("alice"), Key::of(["x".repeat(60)]), Key::of(["x".repeat(70)])] {
+            for part in ["", "b", "a rather long part"] {
+                let mut key = before.clone();
+                key.set_one(part.as_bytes());
+                assert_eq!(key, Key::from(part));
+                assert!(key.parts().eq([part.as_bytes()]));
+            }
         }
     }
 

@@ -18,10 +18,13 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// Where there are no charges: nothing limits the request.
+    pub(crate) const NONE: Verdict = Verdict { outcome: Outcome::Allow { delay: Micros::ZERO }, telling: None };
+
     /// Combines the decisions on the charges of one request. No charges mean that nothing limits it.
     #[must_use]
     pub fn of(decisions: &[Decision]) -> Verdict {
-        let mut verdict = Verdict { outcome: Outcome::Allow { delay: Micros::ZERO }, telling: None };
+        let mut verdict = Verdict::NONE;
         for (index, decision) in decisions.iter().enumerate() {
             if verdict.telling.is_none_or(|telling| says_more(decision, &decisions[telling])) {
                 verdict.telling = Some(index);

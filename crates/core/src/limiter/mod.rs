@@ -241,22 +241,23 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         if charges.is_empty() {
             return;
         }
-        let asked = match ruling.refused {
+        let mut asked = match ruling.refused {
             None => self.store.decide(&charges).await,
             // It does not go ahead, whatever the rules in the shadow would say.
             Some(_) => self.look_at_shadows(&charges).await,
         };
-        match asked {
+        // Where it stands, for an answer is as large as all that it answers.
+        match &mut asked {
             Ok(answer) => {
                 self.watch.answered(|| self.now());
                 let (counting, shadows) = groups(&charges);
-                ruling.add(Mode::Enforce, counting, (&answer.decisions, &[]), answer.receipt);
-                for (shadow, answer) in shadows.zip(answer.shadows) {
-                    ruling.add(Mode::Shadow, shadow, (&answer.decisions, &[]), answer.receipt);
+                ruling.add(Mode::Enforce, counting, (&answer.decisions, &[]), answer.receipt.take());
+                for (shadow, answer) in shadows.zip(&mut answer.shadows) {
+                    ruling.add(Mode::Shadow, shadow, (&answer.decisions, &[]), answer.receipt.take());
                 }
             }
             // In a box, so that requests which the store decides do not make room for those that it does not.
-            Err(error) => Box::pin(self.check_after(&error, matched, &charges, ruling)).await,
+            Err(error) => Box::pin(self.check_after(error, matched, &charges, ruling)).await,
         }
     }
 

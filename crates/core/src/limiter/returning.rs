@@ -1,7 +1,7 @@
 //! Giving back what was charged for a request that never happened.
 
 use std::cell::RefCell;
-use std::mem;
+use std::{iter, mem};
 
 use super::{Limiter, Ruling, enforced, shadows};
 use crate::charge::Charge;
@@ -21,10 +21,11 @@ pub struct Spent(Vec<Taken>);
 
 /// What was taken of one key.
 #[derive(Clone, Debug)]
+#[repr(C)]
 struct Taken {
+    limit: Limit,
     rule: RuleId,
     key: Key<'static>,
-    limit: Limit,
     cost: u64,
     /// From when on nothing of it counts any more.
     gone: Timestamp,
@@ -48,14 +49,11 @@ impl Spent {
             for (charge, ruled) in rule.charges().zip(&mut ruled) {
                 let is_final = charge.cost > 0 && !charge.is_held();
                 if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
-                    spent.push(Taken {
-                        rule: ruled.id,
-                        key: Key::GLOBAL,
-                        limit: *charge.limit,
-                        cost: charge.cost,
-                        gone: now + ruled.decision.reset_after,
-                    });
-                    // Written where it stays, which is quicker than to move it there.
+                    let (rule, limit, cost) = (ruled.id, charge.limit, charge.cost);
+                    let gone = now + ruled.decision.reset_after;
+                    // Made where it stays, which is quicker than to move it there.
+                    let taken = move || Taken { limit: *limit, rule, key: Key::GLOBAL, cost, gone };
+                    spent.extend(iter::once_with(taken));
                     if let Some(taken) = spent.last_mut() {
                         taken.key.set(charge.key);
                     }

@@ -98,20 +98,23 @@ impl Ruling {
     /// Of a question that no rule governs.
     #[inline]
     pub(super) fn of_nothing(generation: &Generation) -> Ruling {
-        Ruling {
-            generation: generation.number,
-            verdict: Verdict::of(&[]),
-            refused: None,
-            ruled: SmallVec::new(),
-            receipts: SmallVec::new(),
-        }
+        Ruling::refused(generation, None)
     }
 
     #[inline]
     pub(super) fn begin(generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
-        let mut ruling = Ruling::of_nothing(generation);
-        ruling.refused = matched.refused.map(|rule| rule.id().into());
-        ruling
+        Ruling::refused(generation, matched.refused.map(|rule| rule.id().into()))
+    }
+
+    #[inline]
+    const fn refused(generation: &Generation, refused: Option<Arc<str>>) -> Ruling {
+        Ruling {
+            generation: generation.number,
+            verdict: Verdict::NONE,
+            refused,
+            ruled: SmallVec::new_const(),
+            receipts: SmallVec::new_const(),
+        }
     }
 
     /// Adds what was decided on charges. `by` is empty if the store decided all of them.
@@ -136,11 +139,11 @@ impl Ruling {
         charges: &[Charge<'_>],
         (decisions, by): (&[Decision], &[DecidedBy]),
     ) {
-        for (index, (charge, &decision)) in charges.iter().zip(decisions).enumerate() {
+        let decided = charges.iter().zip(decisions).enumerate();
+        self.ruled.extend(decided.map(|(index, (charge, &decision))| {
             let by = by.get(index).copied().unwrap_or(DecidedBy::Store);
-            let window = charge.limit.window();
-            self.ruled.push(Ruled { id: charge.rule.clone(), mode, decision, window, by });
-        }
+            Ruled { id: charge.rule.clone(), mode, decision, window: charge.limit.window(), by }
+        }));
     }
 
     /// Works out the verdict, once all is added, what can deny before what cannot.

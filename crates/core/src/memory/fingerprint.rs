@@ -42,7 +42,7 @@ impl Whereabouts {
 }
 
 #[inline]
-const fn salt(rule: &RuleId) -> u64 {
+fn salt(rule: &RuleId) -> u64 {
     (rule.salt() >> 64) as u64
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::iter;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -287,7 +288,7 @@ impl RuleSet {
                 continue;
             }
             // Made where it will stay.
-            matched.rules.push(MatchedRule::begin(rule, mode));
+            matched.rules.extend(iter::once_with(|| MatchedRule::begin(rule, mode)));
             let Some(limiting) = matched.rules.last_mut() else { continue };
             match rule.apply(limiting, &request, &self.secret) {
                 Application::Limited => {}
