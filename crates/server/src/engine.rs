@@ -130,7 +130,7 @@ impl Engine {
         }
         self.at_once(|| {
             let sample = self.metrics.begin();
-            self.limiter.check_then(facts, move |_, ruling| {
+            self.limiter.check_then(facts, move |_, _, ruling| {
                 self.count(ruling, facts, sample);
                 look(ruling)
             })

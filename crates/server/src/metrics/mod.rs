@@ -179,10 +179,11 @@ impl Metrics {
             self.tallies.with(&RuleId::new(rule), |tally| tally.add(Said::Refused));
         }
         let beat = self.pulse.now();
-        let mut denials = false;
-        for Ruled { id, mode, decision, by, .. } in &ruling.ruled {
-            denials |= self.tallies.with(id, |tally| tally.decided(*mode, decision, *by, beat));
-        }
+        let denials = self.tallies.with_all(|tallies| {
+            let decided =
+                |Ruled { id, mode, decision, by, .. }: &Ruled| tallies.of(id).decided(*mode, decision, *by, beat);
+            ruling.ruled.iter().fold(false, |denials, ruled| decided(ruled) || denials)
+        });
         self.end(sample);
         Wanted { weight: sample.map(|sample| sample.weight), denials }
     }

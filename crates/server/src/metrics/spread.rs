@@ -12,9 +12,8 @@ pub(super) type Counts = [u64; 8];
 /// threads beyond those that have one.
 #[derive(Debug)]
 pub(super) struct Spread {
-    /// Each is written by one thread only.
-    owned: Box<[Line]>,
-    shared: [Line; SHARED],
+    /// Those for all come last. Each of the others is written by one thread only.
+    lines: Box<[Line]>,
 }
 
 #[derive(Debug, Default)]
@@ -28,27 +27,25 @@ const MOST_OWNERS: usize = 64;
 
 impl Spread {
     pub(super) fn new() -> Spread {
-        Spread { owned: (0..owners()).map(|_| Line::default()).collect(), shared: Default::default() }
+        Spread { lines: (0..owners() + SHARED).map(|_| Line::default()).collect() }
     }
 
     #[inline]
     pub(super) fn add(&self, said: Said) {
         let number = thread::number();
-        match self.owned.get(number) {
-            Some(Line(counts)) => {
-                // Nobody else writes it, so that nothing comes in between.
-                let count = &counts[said as usize];
-                count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-            }
-            None => {
-                self.shared[number % SHARED].0[said as usize].fetch_add(1, Ordering::Relaxed);
-            }
+        let owned = self.lines.len() - SHARED;
+        if number < owned {
+            // Nobody else writes it, so that nothing comes in between.
+            let count = &self.lines[number].0[said as usize];
+            count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        } else {
+            self.lines[owned + number % SHARED].0[said as usize].fetch_add(1, Ordering::Relaxed);
         }
     }
 
     pub(super) fn counts(&self) -> Counts {
         let mut counts = Counts::default();
-        for Line(line) in self.owned.iter().chain(&self.shared) {
+        for Line(line) in &self.lines {
             counts.iter_mut().zip(line).for_each(|(sum, count)| *sum += count.load(Ordering::Relaxed));
         }
         counts

@@ -159,7 +159,7 @@ impl Table {
         let start = first_slot(id);
         for step in 0..SLOTS {
             match self.slots[(start + step) % SLOTS].get() {
-                Some(tally) if tally.id.stable_hash() == id.stable_hash() => return Some(tally),
+                Some(tally) if tally.id == *id => return Some(tally),
                 Some(_) => {}
                 None => return self.insert(Arc::new(Tally::new(id.clone()))),
             }
@@ -176,7 +176,7 @@ impl Table {
         let start = first_slot(&tally.id);
         for step in 0..SLOTS {
             let kept = self.slots[(start + step) % SLOTS].get_or_init(|| Arc::clone(&tally));
-            if kept.id.stable_hash() == tally.id.stable_hash() {
+            if kept.id == tally.id {
                 if !Arc::ptr_eq(kept, &tally) {
                     // Another thread was quicker.
                     self.taken.fetch_sub(1, Ordering::Relaxed);
@@ -185,6 +185,21 @@ impl Table {
             }
         }
         None
+    }
+}
+
+/// The tallies of one moment.
+#[derive(Clone, Copy)]
+pub(super) struct All<'t> {
+    table: &'t Table,
+    other: &'t Tally,
+}
+
+impl<'t> All<'t> {
+    /// That of a limit: its own, or that of all others if there is no room for it.
+    #[inline]
+    pub(super) fn of(self, id: &RuleId) -> &'t Tally {
+        self.table.find(id).unwrap_or(self.other)
     }
 }
 
@@ -204,16 +219,23 @@ impl Tallies {
     /// Does something with the tally of a limit, which must not be to ask for another.
     #[inline]
     pub(super) fn with<T>(&self, id: &RuleId, act: impl Fn(&Tally) -> T) -> T {
+        self.with_all(|all| act(all.of(id)))
+    }
+
+    /// Does something with the tallies of several limits, which must not be to ask for others.
+    #[inline]
+    pub(super) fn with_all<T>(&self, act: impl Fn(All<'_>) -> T) -> T {
         let version = self.version.load(Ordering::Acquire);
+        let other = &self.other;
         let known = KNOWN.try_with(|known| {
             let mut known = known.try_borrow_mut().ok()?;
             if known.0 != version {
                 *known = (version, Some(self.table.load_full()));
             }
-            Some(act(known.1.as_ref()?.find(id).unwrap_or(&self.other)))
+            Some(act(All { table: known.1.as_ref()?, other }))
         });
         // A thread that is about to end knows nothing any more.
-        known.ok().flatten().unwrap_or_else(|| act(self.table.load().find(id).unwrap_or(&self.other)))
+        known.ok().flatten().unwrap_or_else(|| act(All { table: &self.table.load(), other }))
     }
 
     /// All tallies, and that of all others if it counted anything.
