@@ -278,6 +278,7 @@ mod tests {
             ("example.com:", "example.com"),
             ("[2001:db8::1]", "[2001:db8::1]"),
             ("[2001:db8::1]:443", "[2001:db8::1]"),
+            ("[v7.a:b]", "[v7.a:b]"),
             ("2001:db8::1", "2001:db8::1"),
         ] {
             assert_eq!(get(&request("/", &[("Host", host)]), Fact::Host).as_deref(), Some(without), "{host}");

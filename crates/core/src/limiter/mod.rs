@@ -179,7 +179,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 
     /// As [`Limiter::check`], for callers that want to know more than was decided: `then` gets the rules that govern the
-    /// request, and what they say.
+    /// request, what they charge, and what they say.
     ///
     /// ```
     /// use tidegate_core::rules::RuleSet;
@@ -189,7 +189,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, limit: 2/min }]")?;
     /// let limiter = Limiter::new(rules.rules, MemoryStore::new());
     /// let request = Request::new("GET", "/");
-    /// let seen = limiter.check_then(&request, |matched, ruling| (matched.rules.len(), ruling.is_allowed())).await;
+    /// let seen = limiter.check_then(&request, |matched, _, ruling| (matched.rules.len(), ruling.is_allowed())).await;
     /// assert_eq!(seen, (1, true));
     /// # Ok(())
     /// # }
@@ -197,14 +197,16 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     pub async fn check_then<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
-        then: impl FnOnce(&Matched<'_, '_>, &mut Ruling) -> T,
+        then: impl FnOnce(&Matched<'_, '_>, &[Charge<'_>], &mut Ruling) -> T,
     ) -> T {
         let generation = self.rules.load();
         let mut matched = Matched::none();
         generation.rules.match_into(&mut matched, facts);
         let mut ruling = Ruling::begin(&generation, &matched);
-        self.decide_each(&matched, &mut ruling, |charge| charge).await;
-        then(&matched, &mut ruling)
+        let mut charges = Charges::new();
+        add_charges(&mut charges, &matched, ruling.refused.is_some(), |charge| charge);
+        self.decide_charges(&matched, &charges, &mut ruling).await;
+        then(&matched, &charges, &mut ruling)
     }
 
     /// Decides a request by charges that are not quite those of its rules.
@@ -238,26 +240,30 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ) {
         let mut charges = Charges::new();
         add_charges(&mut charges, matched, ruling.refused.is_some(), each);
+        self.decide_charges(matched, &charges, ruling).await;
+    }
+
+    async fn decide_charges(&self, matched: &Matched<'_, '_>, charges: &[Charge<'_>], ruling: &mut Ruling) {
         if charges.is_empty() {
             return;
         }
         let mut asked = match ruling.refused {
-            None => self.store.decide(&charges).await,
+            None => self.store.decide(charges).await,
             // It does not go ahead, whatever the rules in the shadow would say.
-            Some(_) => self.look_at_shadows(&charges).await,
+            Some(_) => self.look_at_shadows(charges).await,
         };
         // Where it stands, for an answer is as large as all that it answers.
         match &mut asked {
             Ok(answer) => {
                 self.watch.answered(|| self.now());
-                let (counting, shadows) = groups(&charges);
+                let (counting, shadows) = groups(charges);
                 ruling.add(Mode::Enforce, counting, (&answer.decisions, &[]), answer.receipt.take());
                 for (shadow, answer) in shadows.zip(&mut answer.shadows) {
                     ruling.add(Mode::Shadow, shadow, (&answer.decisions, &[]), answer.receipt.take());
                 }
             }
             // In a box, so that requests which the store decides do not make room for those that it does not.
-            Err(error) => Box::pin(self.check_after(error, matched, &charges, ruling)).await,
+            Err(error) => Box::pin(self.check_after(error, matched, charges, ruling)).await,
         }
     }
 

@@ -3,13 +3,12 @@
 use std::cell::RefCell;
 use std::{iter, mem};
 
-use super::{Limiter, Ruling, enforced, shadows};
+use super::{Limiter, Ruling};
 use crate::charge::Charge;
 use crate::clock::Clock;
 use crate::key::{Key, RuleId};
 use crate::limit::Limit;
 use crate::limiter::DecidedBy;
-use crate::rules::Matched;
 use crate::store::{Adjustment, Store, StoreError};
 use crate::time::Timestamp;
 
@@ -20,6 +19,8 @@ use crate::time::Timestamp;
 pub struct Spent(Vec<Taken>);
 
 /// What was taken of one key.
+// In this order because the two that are large must not be neighbours: the compiler then puts them together elsewhere and copies
+// both, which takes as long as all the rest of keeping it.
 #[derive(Clone, Debug)]
 #[repr(C)]
 struct Taken {
@@ -39,24 +40,21 @@ impl Spent {
     ///
     /// Comes last: it takes what the limits said out of the ruling, their ids being what it keeps.
     #[must_use]
-    pub fn by(matched: &Matched<'_, '_>, ruling: &mut Ruling, now: Timestamp) -> Spent {
+    pub fn by(charges: &[Charge<'_>], ruling: &mut Ruling, now: Timestamp) -> Spent {
         if !ruling.is_allowed() || ruling.ruled.is_empty() {
             return Spent::default();
         }
         let mut spent = spare_list();
-        let mut ruled = ruling.ruled.drain(..);
-        for rule in enforced(matched).chain(shadows(matched)) {
-            for (charge, ruled) in rule.charges().zip(&mut ruled) {
-                let is_final = charge.cost > 0 && !charge.is_held();
-                if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
-                    let (rule, limit, cost) = (ruled.id, charge.limit, charge.cost);
-                    let gone = now + ruled.decision.reset_after;
-                    // Made where it stays, which is quicker than to move it there.
-                    let taken = move || Taken { limit: *limit, rule, key: Key::GLOBAL, cost, gone };
-                    spent.extend(iter::once_with(taken));
-                    if let Some(taken) = spent.last_mut() {
-                        taken.key.set(charge.key);
-                    }
+        for (charge, ruled) in charges.iter().zip(ruling.ruled.drain(..)) {
+            let is_final = charge.cost > 0 && !charge.is_held();
+            if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
+                let (rule, limit, cost) = (ruled.id, charge.limit, charge.cost);
+                let gone = now + ruled.decision.reset_after;
+                // Made where it stays, which is quicker than to move it there.
+                let taken = move || Taken { limit: *limit, rule, key: Key::GLOBAL, cost, gone };
+                spent.extend(iter::once_with(taken));
+                if let Some(taken) = spent.last_mut() {
+                    taken.key.set(charge.key);
                 }
             }
         }
@@ -114,7 +112,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// let limiter = Limiter::new(rules.rules, MemoryStore::new());
     /// let request = Request::new("GET", "/").user("alice");
     /// let now = limiter.clock().now();
-    /// let spent = limiter.check_then(&request, |matched, ruling| Spent::by(matched, ruling, now)).await;
+    /// let spent = limiter.check_then(&request, |_, charges, ruling| Spent::by(charges, ruling, now)).await;
     /// assert_eq!(limiter.peek(&request).await.ruled[0].decision.remaining, 1);
     /// limiter.refund(spent).await?;
     /// assert_eq!(limiter.peek(&request).await.ruled[0].decision.remaining, 2);

@@ -90,8 +90,9 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn decide_together(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        if let Some(decisions) = self.decide_simple(charges) {
-            return Ok(Answer::new(decisions, None));
+        let mut answer = Answer::new(Decisions::new(), None);
+        if self.decide_simple(charges, &mut answer.decisions) {
+            return Ok(answer);
         }
         let mut places = self.places_of(charges);
         loop {
@@ -148,34 +149,34 @@ impl<C: Clock> MemoryStore<C> {
         [shard.decide(of, limit, cost, now)]
     }
 
-    /// Decides a few charges that hold nothing, to known keys with small states: the usual request. `None` if they are not
-    /// like that, and then nothing was charged.
-    fn decide_simple(&self, charges: &[Charge<'_>]) -> Option<Decisions> {
+    /// Decides a few charges that hold nothing, to known keys with small states: the usual request. `false` if they are not
+    /// like that, and then nothing was charged, and nothing added to `decisions`.
+    fn decide_simple(&self, charges: &[Charge<'_>], decisions: &mut Decisions) -> bool {
         for _ in 0..TRIES {
             let decided = match charges {
-                [] => Ok(Decisions::new()),
-                [a, b] => self.decide_few([a, b]).map(|decisions| Decisions::from_slice(&decisions)),
-                [a, b, c] => self.decide_few([a, b, c]).map(|decisions| Decisions::from_slice(&decisions)),
-                [a, b, c, d] => self.decide_few([a, b, c, d]).map(Decisions::from),
-                [a, b, c, d, e] => self.decide_few([a, b, c, d, e]).map(|decisions| Decisions::from_slice(&decisions)),
-                _ => return None,
+                [] => Ok(()),
+                [a, b] => self.decide_few([a, b], decisions),
+                [a, b, c] => self.decide_few([a, b, c], decisions),
+                [a, b, c, d] => self.decide_few([a, b, c, d], decisions),
+                [a, b, c, d, e] => self.decide_few([a, b, c, d, e], decisions),
+                _ => return false,
             };
             match decided {
-                Ok(decisions) => return Some(decisions),
-                Err(Missed::NotSimple) => return None,
+                Ok(()) => return true,
+                Err(Missed::NotSimple) => return false,
                 Err(Missed::Disturbed) => std::hint::spin_loop(),
             }
         }
-        None
+        false
     }
 
     #[inline]
-    fn decide_few<const N: usize>(&self, charges: [&Charge<'_>; N]) -> Result<[Decision; N], Missed> {
+    fn decide_few<const N: usize>(&self, charges: [&Charge<'_>; N], into: &mut Decisions) -> Result<(), Missed> {
         // Several limits of one client usually come with one and the same key, and so lie in one shard.
         if charges.into_iter().all(|charge| ptr::eq(charge.key, charges[0].key)) {
-            self.decide_in_shards::<N, 1>(charges)
+            self.decide_in_shards::<N, 1>(charges, into)
         } else {
-            self.decide_in_shards::<N, N>(charges)
+            self.decide_in_shards::<N, N>(charges, into)
         }
     }
 
@@ -184,14 +185,17 @@ impl<C: Clock> MemoryStore<C> {
     fn decide_in_shards<const N: usize, const SHARDS: usize>(
         &self,
         charges: [&Charge<'_>; N],
-    ) -> Result<[Decision; N], Missed> {
+        into: &mut Decisions,
+    ) -> Result<(), Missed> {
         if !charges.into_iter().all(|charge| !charge.is_held() && charge.limit.packs()) {
             return Err(Missed::NotSimple);
         }
         // Loops that fill arrays, for the compiler does not inline what maps one.
-        let mut hashes = [self.fingerprints.hash(charges[0].key.borrow()); SHARDS];
+        let mut keys = [charges[0].key.borrow(); SHARDS];
+        let mut hashes = [self.fingerprints.hash(keys[0]); SHARDS];
         for index in 1..SHARDS {
-            hashes[index] = self.fingerprints.hash(charges[index].key.borrow());
+            keys[index] = charges[index].key.borrow();
+            hashes[index] = self.fingerprints.hash(keys[index]);
         }
         let mut at = [hashes[0].under(charges[0].rule); N];
         let mut glances = [self.glance(at[0]); N];
@@ -200,9 +204,9 @@ impl<C: Clock> MemoryStore<C> {
             glances[index] = self.glance(at[index]);
         }
         // The rest is done while the keys are on their way from memory.
-        let mut rests = [self.fingerprints.rest(charges[0].key.borrow()); SHARDS];
+        let mut rests = [self.fingerprints.rest(keys[0]); SHARDS];
         for index in 1..SHARDS {
-            rests[index] = self.fingerprints.rest(charges[index].key.borrow());
+            rests[index] = self.fingerprints.rest(keys[index]);
         }
         let mut of = [at[0].with(rests[0], charges[0].rule); N];
         for index in 1..N {
@@ -239,27 +243,27 @@ impl<C: Clock> MemoryStore<C> {
                 *decision = charges[index].limit.decide_packed(&mut cells[index], 0, now);
             }
         }
-        if cells == before {
-            return Ok(decisions);
-        }
-        // Nobody waits for a lock here, so their order does not matter.
-        let mut shards: [Option<Shard<'_>>; SHARDS] = [const { None }; SHARDS];
-        for index in 0..SHARDS {
-            if !glances[..index].iter().any(|earlier| earlier.is_of_shard(glances[index])) {
-                shards[index] = Some(glances[index].lock_at(versions[index]).ok_or(Missed::Disturbed)?);
+        if cells != before {
+            // Nobody waits for a lock here, so their order does not matter.
+            let mut shards: [Option<Shard<'_>>; SHARDS] = [const { None }; SHARDS];
+            for index in 0..SHARDS {
+                if !glances[..index].iter().any(|earlier| earlier.is_of_shard(glances[index])) {
+                    shards[index] = Some(glances[index].lock_at(versions[index]).ok_or(Missed::Disturbed)?);
+                }
+            }
+            for (slot, cell) in slots.into_iter().zip(cells) {
+                slot.change_cell(cell);
+            }
+            // A sweep moves entries, so it comes after all of them are written.
+            for (shard, glance) in shards.iter_mut().zip(glances) {
+                if let Some(shard) = shard.take() {
+                    let writes = glances.iter().filter(|other| other.is_of_shard(glance)).count();
+                    shard.count_writes(writes, now);
+                }
             }
         }
-        for (slot, cell) in slots.into_iter().zip(cells) {
-            slot.change_cell(cell);
-        }
-        // A sweep moves entries, so it comes after all of them are written.
-        for (shard, glance) in shards.into_iter().zip(glances) {
-            if let Some(shard) = shard {
-                let writes = glances.iter().filter(|other| other.is_of_shard(glance)).count();
-                shard.count_writes(writes, now);
-            }
-        }
-        Ok(decisions)
+        decisions.iter().for_each(|decision| into.push(*decision));
+        Ok(())
     }
 
     fn lock_all(&self, places: &[Place]) -> Locked<'_> {

@@ -217,8 +217,8 @@ impl<C: Clock> Store for MemoryStore<C> {
         true
     }
 
-    fn decide(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Answer, StoreError>> + Send {
-        ready(self.decide(charges))
+    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+        self.decide(charges)
     }
 
     fn settle(&self, receipt: &Receipt, actual: &[u64]) -> impl Future<Output = Result<Settlement, StoreError>> + Send {

@@ -100,9 +100,9 @@ impl Index {
         }
     }
 
-    /// The rules that the request may meet; every rule that matches it is among them.
-    pub(super) fn find(&self, request: &impl Lookup) -> Numbers {
-        let mut numbers = Numbers::from_slice(&self.others);
+    /// Adds the rules that the request may meet; every rule that matches it is among them.
+    pub(super) fn find(&self, request: &impl Lookup, numbers: &mut Numbers) {
+        self.others.iter().for_each(|number| numbers.push(*number));
         if !self.routes.is_empty() {
             self.routes.find(request.path(), &mut |number| numbers.push(number));
         }
@@ -129,9 +129,11 @@ impl Index {
                 }
             }
         }
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers
+        // Those that are found anyway are in order.
+        if numbers.len() > self.others.len() {
+            numbers.sort_unstable();
+            numbers.dedup();
+        }
     }
 }
 

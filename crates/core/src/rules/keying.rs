@@ -145,16 +145,24 @@ fn write_only<'a, 'f: 'a, F: Facts + ?Sized>(
     rule: &'a Rule,
     request: &Seen<'f, F>,
 ) -> Option<()> {
-    if let (KeyPart::Address { ipv4: 32, .. }, Some(IpAddr::V4(address))) = (part, request.known_address()) {
-        key.write_one(|room| write_ipv4(address, room));
-        return Some(());
-    }
-    match part_of(part, rule, request)? {
-        Piece::Text(Cow::Borrowed(text)) => *key = Key::from(text),
-        Piece::Text(Cow::Owned(text)) => key.set_one(text.as_bytes()),
-        Piece::Short(short) => key.set_one(short.as_bytes()),
+    match (part, request.known_address()) {
+        (KeyPart::Address { ipv4: 32, .. }, Some(IpAddr::V4(address))) => {
+            key.write_one(|room| write_ipv4(address, room));
+        }
+        (KeyPart::Fact(fact), _) => set_text(key, request.fact(fact)?),
+        _ => match part_of(part, rule, request)? {
+            Piece::Text(text) => set_text(key, text),
+            Piece::Short(short) => key.set_one(short.as_bytes()),
+        },
     }
     Some(())
+}
+
+fn set_text<'a>(key: &mut Key<'a>, text: Cow<'a, str>) {
+    match text {
+        Cow::Borrowed(text) => *key = Key::from(text),
+        Cow::Owned(text) => key.set_one(text.as_bytes()),
+    }
 }
 
 /// What overrides know a key by. Parts come with their lengths, so that no value can pass for two.

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::RuleSet;
 use super::fact_name::FactName;
 use super::field::FieldPath;
-use super::index::Lookup;
+use super::index::{Lookup, Numbers};
 use super::keying::write_key;
 use super::path::normalize;
 use super::pattern::Pattern;
@@ -62,19 +62,23 @@ impl<'f, F: Facts + ?Sized> Seen<'f, F> {
 
     /// The value of a fact, in the case in which rules are written.
     pub(super) fn fact(&self, name: &FactName) -> Option<Cow<'f, str>> {
-        let value = match name {
-            FactName::Tier => return self.tier.get_or_init(|| self.tiers.of(self.facts)).clone(),
-            name => self.facts.get(name.as_fact())?,
-        };
-        Some(match name {
-            FactName::Host if value.bytes().any(|byte| byte.is_ascii_uppercase()) || value.ends_with('.') => {
-                value.trim_end_matches('.').to_ascii_lowercase().into()
+        if *name == FactName::Tier {
+            return self.tier.get_or_init(|| self.tiers.of(self.facts)).clone();
+        }
+        // Seldom in another case, and handed on as it is otherwise.
+        let mut value = self.facts.get(name.as_fact());
+        match (name, &value) {
+            (FactName::Host, Some(host))
+                if host.bytes().any(|byte| byte.is_ascii_uppercase()) || host.ends_with('.') =>
+            {
+                value = Some(host.trim_end_matches('.').to_ascii_lowercase().into());
             }
-            FactName::Method if value.bytes().any(|byte| byte.is_ascii_lowercase()) => {
-                value.to_ascii_uppercase().into()
+            (FactName::Method, Some(method)) if method.bytes().any(|byte| byte.is_ascii_lowercase()) => {
+                value = Some(method.to_ascii_uppercase().into());
             }
-            _ => value,
-        })
+            _ => {}
+        }
+        value
     }
 }
 
@@ -282,7 +286,9 @@ impl RuleSet {
         let written = &*self.written;
         let request = Seen::new(facts, &written.tiers);
         let mut refusing: SmallVec<[(&Rule, Mode); 2]> = SmallVec::new();
-        for &number in &written.index.find(&request) {
+        let mut numbers = Numbers::new();
+        written.index.find(&request, &mut numbers);
+        for &number in &numbers {
             let (rule, mode) = (&written.rules[number as usize], self.modes[number as usize]);
             if rule.governs(mode, &request).is_err() {
                 continue;
