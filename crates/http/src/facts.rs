@@ -155,14 +155,11 @@ impl<'a> HttpFacts<'a> {
     }
 
     fn host_name(&self) -> Option<Cow<'a, str>> {
-        let host = match self.authority {
-            Some(authority) => Cow::Borrowed(authority),
-            None => text(self.headers.get(HOST)?.as_bytes()),
+        let authority = match self.authority {
+            Some(authority) => authority.as_bytes(),
+            None => self.headers.get(HOST)?.as_bytes(),
         };
-        Some(match host {
-            Cow::Borrowed(host) => Cow::Borrowed(without_port(host)),
-            Cow::Owned(host) => Cow::Owned(without_port(&host).to_owned()),
-        })
+        Some(text(without_port(authority)))
     }
 
     fn cookie(&self, name: &str) -> Option<Cow<'a, str>> {
@@ -187,12 +184,12 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 /// The host of an authority. The colons inside brackets are no port's.
-fn without_port(authority: &str) -> &str {
+fn without_port(authority: &[u8]) -> &[u8] {
     let host = authority.trim_ascii();
     // Byte by byte, which for so short a text is quicker than searching it.
-    let Some(colon) = host.bytes().rposition(|byte| byte == b':') else { return host };
+    let Some(colon) = host.iter().rposition(|byte| *byte == b':') else { return host };
     let (before, port) = (&host[..colon], &host[colon + 1..]);
-    let is_port = !port.ends_with(']') && (before.ends_with(']') || !before.bytes().any(|byte| byte == b':'));
+    let is_port = !port.ends_with(b"]") && (before.ends_with(b"]") || !before.contains(&b':'));
     if is_port { before } else { host }
 }
 

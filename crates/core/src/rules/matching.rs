@@ -62,7 +62,7 @@ impl<'f, F: Facts + ?Sized> Seen<'f, F> {
 
     /// The value of a fact, in the case in which rules are written.
     pub(super) fn fact(&self, name: &FactName) -> Option<Cow<'f, str>> {
-        if *name == FactName::Tier {
+        if matches!(name, FactName::Tier) {
             return self.tier.get_or_init(|| self.tiers.of(self.facts)).clone();
         }
         // Seldom in another case, and handed on as it is otherwise.
