@@ -150,6 +150,16 @@ impl Running {
         panic!("nginx does not listen");
     }
 
+    /// The processor's time that its threads have used so far.
+    pub fn processor_time(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("its threads");
+        let used = tasks.filter_map(|task| {
+            let schedule = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            schedule.split(' ').next()?.parse::<u64>().ok()
+        });
+        Duration::from_nanos(used.sum())
+    }
+
     /// Bytes of memory that it occupies, with its children.
     pub fn resident(&self) -> u64 {
         let pid = self.process.id();
