@@ -180,9 +180,11 @@ impl Metrics {
         }
         let beat = self.pulse.now();
         let denials = self.tallies.with_all(|tallies| {
-            let decided =
-                |Ruled { id, mode, decision, by, .. }: &Ruled| tallies.of(id).decided(*mode, decision, *by, beat);
-            ruling.ruled.iter().fold(false, |denials, ruled| decided(ruled) || denials)
+            let mut denials = false;
+            for Ruled { id, mode, decision, by, .. } in &ruling.ruled {
+                denials |= tallies.of(id).decided(*mode, decision, *by, beat);
+            }
+            denials
         });
         self.end(sample);
         Wanted { weight: sample.map(|sample| sample.weight), denials }
