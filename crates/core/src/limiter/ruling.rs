@@ -98,16 +98,16 @@ impl Ruling {
     /// Of a question that no rule governs.
     #[inline]
     pub(super) fn of_nothing(generation: &Generation) -> Ruling {
-        Ruling::refused(generation, None)
+        Ruling::blank(generation, None)
     }
 
     #[inline]
     pub(super) fn begin(generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
-        Ruling::refused(generation, matched.refused.map(|rule| rule.id().into()))
+        Ruling::blank(generation, matched.refused.map(|rule| rule.id().into()))
     }
 
     #[inline]
-    const fn refused(generation: &Generation, refused: Option<Arc<str>>) -> Ruling {
+    const fn blank(generation: &Generation, refused: Option<Arc<str>>) -> Ruling {
         Ruling {
             generation: generation.number,
             verdict: Verdict::NONE,
