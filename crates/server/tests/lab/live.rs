@@ -101,8 +101,9 @@ fn on_the_operators_door_runs_take_the_token() {
     browser.click("#run");
     browser.until("a refusal", "return document.getElementById('problem').textContent.includes('token') || null");
     browser.go_to_lab(&format!("{admin}/lab/?limit=5/s&traffic=steady+10/s&for=4s&speed=max#token={TOKEN}"));
-    // The page is the same, so only the hash has changed: it is loaded anew.
-    browser.js("location.reload(); return null");
+    // The page is the same, so only the hash has changed: it is loaded anew. The old one is still there for a moment, and must not
+    // be taken for the new one.
+    browser.js("delete document.documentElement.dataset.ready; location.reload(); return null");
     until("the page", || browser.js("return document.documentElement?.dataset.ready").as_str().map(drop));
     browser.click("#run");
     browser.until_ended(40);
