@@ -33,7 +33,7 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
         .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-pub(crate) fn write(reply: &Reply<'_>, refused: Refused<'_>, headers: &mut HeaderMap) {
+pub(crate) fn write(reply: &Reply<'_, '_>, refused: Refused<'_>, headers: &mut HeaderMap) {
     let code = match refused {
         Refused::Denied(_) | Refused::TooLarge(_) => RESOURCE_EXHAUSTED,
         Refused::Unavailable(_) => UNAVAILABLE,

@@ -124,7 +124,7 @@ impl Name {
     }
 }
 
-impl Reply<'_> {
+impl Reply<'_, '_> {
     /// Writes what the style shows into `headers`, in place of what is there under the same names.
     pub fn write_headers(&self, headers: &mut HeaderMap) {
         self.headers().insert_into(headers);
@@ -154,7 +154,7 @@ impl Reply<'_> {
     }
 
     /// The limits that count.
-    fn limits(&self) -> impl Iterator<Item = &Ruled> + Clone {
+    fn limits(&self) -> impl Iterator<Item = &Ruled<'_>> + Clone {
         self.ruling.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce)
     }
 
@@ -186,7 +186,7 @@ impl Reply<'_> {
 }
 
 /// `"burst";r=12;t=2, "daily";r=900;t=70000`
-fn standing<'r>(text: &mut String, limits: impl Iterator<Item = &'r Ruled>, written: &Written) {
+fn standing<'r>(text: &mut String, limits: impl Iterator<Item = &'r Ruled<'r>>, written: &Written) {
     let start = text.len();
     for (ruled, name) in limits.zip(written.names()) {
         if text.len() > start {

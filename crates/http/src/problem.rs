@@ -12,22 +12,22 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 #[derive(Serialize)]
-struct Problem<'a> {
+struct Problem<'a, 'r> {
     #[serde(rename = "type")]
     kind: &'a str,
     title: &'a str,
     status: u16,
     #[serde(serialize_with = "in_words")]
-    detail: Detail<'a>,
+    detail: Detail<'a, 'r>,
     #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
     violated: Vec<&'a str>,
 }
 
-fn in_words<S: Serializer>(detail: &Detail<'_>, serializer: S) -> Result<S::Ok, S::Error> {
+fn in_words<S: Serializer>(detail: &Detail<'_, '_>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(detail)
 }
 
-pub(crate) fn json(reply: &Reply<'_>, refused: Refused<'_>) -> Bytes {
+pub(crate) fn json(reply: &Reply<'_, '_>, refused: Refused<'_>) -> Bytes {
     let (kind, title) = match refused {
         Refused::Denied(_) | Refused::TooLarge(_) => (QUOTA_EXCEEDED, "The assigned quota has been exceeded"),
         Refused::Unavailable(_) => (REDUCED_CAPACITY, "Too little capacity for the moment"),
@@ -43,12 +43,12 @@ pub(crate) fn json(reply: &Reply<'_>, refused: Refused<'_>) -> Bytes {
 }
 
 /// The same in a sentence or two.
-pub(crate) struct Detail<'a> {
-    pub(crate) reply: &'a Reply<'a>,
+pub(crate) struct Detail<'a, 'r> {
+    pub(crate) reply: &'a Reply<'a, 'r>,
     pub(crate) refused: Refused<'a>,
 }
 
-impl fmt::Display for Detail<'_> {
+impl fmt::Display for Detail<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.reply.retry_after().map_or(1, Micros::as_secs_ceil).max(1);
         match self.refused {

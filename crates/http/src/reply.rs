@@ -39,8 +39,8 @@ pub struct Asked {
 
 /// A ruling, about to be told to whoever made the request.
 #[derive(Clone, Copy, Debug)]
-pub struct Reply<'a> {
-    pub(crate) ruling: &'a Ruling,
+pub struct Reply<'a, 'r> {
+    pub(crate) ruling: &'a Ruling<'r>,
     pub(crate) style: &'a HeaderStyle,
     pub(crate) asked: Asked,
 }
@@ -58,10 +58,10 @@ pub(crate) enum Refused<'a> {
     TooLarge(u64),
 }
 
-impl<'a> Reply<'a> {
+impl<'a, 'r> Reply<'a, 'r> {
     /// Tells `ruling` in this style.
     #[must_use]
-    pub const fn new(ruling: &'a Ruling, style: &'a HeaderStyle, asked: Asked) -> Reply<'a> {
+    pub const fn new(ruling: &'a Ruling<'r>, style: &'a HeaderStyle, asked: Asked) -> Reply<'a, 'r> {
         Reply { ruling, style, asked }
     }
 

@@ -43,12 +43,15 @@ thread_local! {
 
 impl Written {
     /// Shows `look` how these limits are written.
-    pub(crate) fn with<'r, R>(limits: impl Iterator<Item = &'r Ruled> + Clone, look: impl FnOnce(&Written) -> R) -> R {
+    pub(crate) fn with<'r, R>(
+        limits: impl Iterator<Item = &'r Ruled<'r>> + Clone,
+        look: impl FnOnce(&Written) -> R,
+    ) -> R {
         PLACE.with_borrow_mut(|places| {
             if places.is_empty() {
                 places.resize_with(PLACES, Written::default);
             }
-            let mix = |sum: usize, ruled: &Ruled| sum.rotate_left(7) ^ ruled.id.stable_hash() as usize;
+            let mix = |sum: usize, ruled: &Ruled<'_>| sum.rotate_left(7) ^ ruled.id.stable_hash() as usize;
             let written = &mut places[limits.clone().fold(0, mix) % PLACES];
             if !limits.clone().map(of).eq(written.limits.iter().map(|limit| limit.of)) {
                 *written = Written::new(limits);
@@ -57,7 +60,7 @@ impl Written {
         })
     }
 
-    fn new<'r>(limits: impl Iterator<Item = &'r Ruled>) -> Written {
+    fn new<'r>(limits: impl Iterator<Item = &'r Ruled<'r>>) -> Written {
         let mut written = Written::default();
         let mut policies = String::new();
         let mut list = ListSerializer::with_buffer(&mut policies);
@@ -90,7 +93,7 @@ impl Written {
     }
 }
 
-fn of(ruled: &Ruled) -> Of {
+fn of(ruled: &Ruled<'_>) -> Of {
     (ruled.id.stable_hash(), ruled.decision.limit, ruled.window)
 }
 

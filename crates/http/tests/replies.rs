@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, StatusCode};
 use proptest::prelude::*;
 use sfv::{BareItem, List, ListEntry, Parser};
@@ -22,13 +24,13 @@ fn limiter(rules: &str) -> Limiter<MemoryStore<ManualClock>, ManualClock> {
     Limiter::with_clock(rules, MemoryStore::with_clock(clock.clone()), clock)
 }
 
-fn ruled(name: &str, outcome: Outcome) -> Ruled {
+fn ruled(name: &str, outcome: Outcome) -> Ruled<'static> {
     let decision = Decision { outcome, limit: 10, remaining: 3, reset_after: Micros::new(1_500_001) };
     let window = Some(Micros::from_secs(60));
-    Ruled { id: RuleId::new(name), mode: Mode::Enforce, decision, window, by: DecidedBy::Store }
+    Ruled { id: Cow::Owned(RuleId::new(name)), mode: Mode::Enforce, decision, window, by: DecidedBy::Store }
 }
 
-fn ruling(ruled: impl IntoIterator<Item = Ruled>) -> Ruling {
+fn ruling(ruled: impl IntoIterator<Item = Ruled<'static>>) -> Ruling<'static> {
     let ruled: SmallVec<[Ruled; 4]> = ruled.into_iter().collect();
     let decisions: Vec<_> = ruled.iter().map(|ruled| ruled.decision).collect();
     Ruling { generation: 1, verdict: Verdict::of(&decisions), refused: None, ruled, receipts: SmallVec::new() }
@@ -40,13 +42,13 @@ fn deny(wait: u64) -> Outcome {
 
 const ALLOW: Outcome = Outcome::Allow { delay: Micros::ZERO };
 
-fn headers(ruling: &Ruling, style: &HeaderStyle, asked: Asked) -> HeaderMap {
+fn headers(ruling: &Ruling<'_>, style: &HeaderStyle, asked: Asked) -> HeaderMap {
     let mut headers = HeaderMap::new();
     Reply::new(ruling, style, asked).write_headers(&mut headers);
     headers
 }
 
-fn body(ruling: &Ruling, style: &HeaderStyle, asked: Asked) -> serde_json::Value {
+fn body(ruling: &Ruling<'_>, style: &HeaderStyle, asked: Asked) -> serde_json::Value {
     serde_json::from_slice(&Reply::new(ruling, style, asked).problem()).unwrap()
 }
 
@@ -98,7 +100,7 @@ fn an_allowed_request_is_told_how_it_stands() {
 #[test]
 fn a_limit_that_has_changed_is_written_anew() {
     let mut one = ruled("one", ALLOW);
-    let policy = |ruled: &Ruled| {
+    let policy = |ruled: &Ruled<'static>| {
         let headers = headers(&ruling([ruled.clone()]), &HeaderStyle::default(), ASKED);
         text(&headers, "ratelimit-policy").unwrap().to_owned()
     };

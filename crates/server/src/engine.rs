@@ -80,7 +80,7 @@ impl Engine {
     }
 
     /// Decides a request, and charges it if it may go ahead.
-    pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
+    pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
         let sample = self.metrics.begin();
         let ruling = self.traces.span("tidegate.check", || self.limiter.check(facts), Told::of).await;
         self.count(&ruling, facts, sample);
@@ -88,7 +88,7 @@ impl Engine {
     }
 
     /// Decides a request, and takes what it costs for `ttl`, to be settled at what it really was.
-    pub async fn reserve(&self, facts: &(impl Facts + Sync + ?Sized), ttl: Micros) -> Ruling {
+    pub async fn reserve(&self, facts: &(impl Facts + Sync + ?Sized), ttl: Micros) -> Ruling<'static> {
         let sample = self.metrics.begin();
         let ruling = self.traces.span("tidegate.reserve", || self.limiter.reserve(facts, ttl), Told::of).await;
         self.count(&ruling, facts, sample);
@@ -96,7 +96,7 @@ impl Engine {
     }
 
     #[inline]
-    fn count(&self, ruling: &Ruling, facts: &(impl Facts + ?Sized), sample: Option<Sample>) {
+    fn count(&self, ruling: &Ruling<'_>, facts: &(impl Facts + ?Sized), sample: Option<Sample>) {
         let wanted = self.metrics.count(ruling, sample);
         if wanted.is_any() {
             self.look_at(wanted, facts, ruling);
@@ -105,14 +105,14 @@ impl Engine {
 
     /// Counts a request that somebody else had decided by the [limiter](Engine::shared_limiter), begun at this
     /// [reading](Metrics::reading).
-    pub(crate) fn witnessed(&self, facts: &(impl Facts + ?Sized), ruling: &Ruling, begun: u64) {
+    pub(crate) fn witnessed(&self, facts: &(impl Facts + ?Sized), ruling: &Ruling<'_>, begun: u64) {
         self.count(ruling, facts, self.metrics.begun_at(begun));
     }
 
     /// Looks at whom a request was charged to. That is not kept with rulings, since most are not looked at, so it is worked
     /// out again.
     #[cold]
-    fn look_at(&self, wanted: Wanted, facts: &(impl Facts + ?Sized), ruling: &Ruling) {
+    fn look_at(&self, wanted: Wanted, facts: &(impl Facts + ?Sized), ruling: &Ruling<'_>) {
         let generation = self.limiter.rules();
         if generation.number == ruling.generation {
             self.metrics.look_at_rules(wanted, generation.rules.matching(facts).rules.iter(), &ruling.ruled);
@@ -123,14 +123,14 @@ impl Engine {
     pub(crate) fn check_now_then<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
-        look: impl FnOnce(&Ruling) -> T,
+        look: impl FnOnce(&Ruling<'_>) -> T,
     ) -> Option<T> {
         if self.traces.is_on() {
             return self.check_now(facts).map(|ruling| look(&ruling));
         }
         self.at_once(|| {
             let sample = self.metrics.begin();
-            self.limiter.check_then(facts, move |_, _, ruling| {
+            self.limiter.check_then(facts, move |_, ruling| {
                 self.count(ruling, facts, sample);
                 look(ruling)
             })
@@ -139,7 +139,7 @@ impl Engine {
 
     /// As [`Engine::check`], for callers that do not await. `None` if the store may make them wait, and then nothing
     /// was asked of it.
-    pub fn check_now(&self, facts: &(impl Facts + Sync + ?Sized)) -> Option<Ruling> {
+    pub fn check_now(&self, facts: &(impl Facts + Sync + ?Sized)) -> Option<Ruling<'static>> {
         self.at_once(|| self.check(facts))
     }
 

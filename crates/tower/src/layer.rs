@@ -157,7 +157,7 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
 
     /// Shows each ruling to this, for metrics and logs, before the request goes on.
     #[must_use]
-    pub fn inspect(self, inspect: impl Fn(&Ruling) + Send + Sync + 'static) -> RateLimitLayer<S, C> {
+    pub fn inspect(self, inspect: impl Fn(&Ruling<'_>) + Send + Sync + 'static) -> RateLimitLayer<S, C> {
         self.witness(inspect)
     }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response};
 use tidegate_core::rules::{FieldPath, Matched, Priority};
-use tidegate_core::{Charge, Clock, Facts, Limiter, Micros, Outcome, Ruling, Spent, Store};
+use tidegate_core::{Clock, Facts, Limiter, Micros, Outcome, Ruling, Spent, Store};
 use tidegate_http::{
     Asked, BodyFields, Caller, HeaderStyle, HttpFacts, Reply, ReplyHeaders, TrustedProxies, is_encoded, is_grpc,
 };
@@ -108,22 +108,16 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         let random = if self.style.jitter.is_zero() { 0 } else { fastrand::u64(..) };
         let asked = Asked { at: self.limiter.clock().now(), caller: Caller::of(&facts), random };
         let asking = self.witness.as_ref().map_or(0, |witness| witness.asking());
-        let then = |matched: &Matched<'_, '_>, charges: &[Charge<'_>], ruling: &mut Ruling| {
+        let then = |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
             if let Some(witness) = &self.witness {
                 witness.decided(&facts, ruling, asking);
             }
-            self.admit(head, (matched, charges), ruling, asked)
+            self.admit(head, matched, ruling, asked)
         };
         self.limiter.check_then(&facts, then).await
     }
 
-    fn admit(
-        &self,
-        head: &Parts,
-        (matched, charges): (&Matched<'_, '_>, &[Charge<'_>]),
-        ruling: &mut Ruling,
-        asked: Asked,
-    ) -> Admission<S, C> {
+    fn admit(&self, head: &Parts, matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>, asked: Asked) -> Admission<S, C> {
         let held = self.hold(matched, std::mem::take(&mut ruling.receipts));
         let delay = match ruling.verdict.outcome {
             Outcome::Allow { delay } if ruling.is_allowed() => delay,
@@ -133,7 +127,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         let priority = priority.map(|priority| (priority, self.priority_header.clone()));
         let mut along = Along { spent: None, headers: Reply::new(ruling, &self.style, asked).headers() };
         if self.gives_back_unserved {
-            let spent = Spent::by(charges, ruling, asked.at);
+            let spent = Spent::by(matched, ruling, asked.at);
             along.spent = (!spent.is_empty()).then(|| Returnable { limiter: Arc::clone(&self.limiter), spent });
         }
         Admission::Granted(Granted { delay, held, priority, along })
@@ -200,7 +194,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         facts
     }
 
-    fn refusal(&self, head: &Parts, ruling: &Ruling, asked: Asked) -> Response<Bytes> {
+    fn refusal(&self, head: &Parts, ruling: &Ruling<'_>, asked: Asked) -> Response<Bytes> {
         let reply = Reply::new(ruling, &self.style, asked);
         if !is_grpc(&head.headers) {
             return reply.response();

@@ -14,11 +14,11 @@ pub trait Witness: Send + Sync {
     }
 
     /// The limiter has decided.
-    fn decided(&self, facts: &HttpFacts<'_>, ruling: &Ruling, asking: u64);
+    fn decided(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, asking: u64);
 }
 
-impl<F: Fn(&Ruling) + Send + Sync> Witness for F {
-    fn decided(&self, _: &HttpFacts<'_>, ruling: &Ruling, _: u64) {
+impl<F: Fn(&Ruling<'_>) + Send + Sync> Witness for F {
+    fn decided(&self, _: &HttpFacts<'_>, ruling: &Ruling<'_>, _: u64) {
         self(ruling);
     }
 }

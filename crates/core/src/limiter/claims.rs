@@ -1,5 +1,6 @@
 //! What several rules ask of one request, decided together or one by one.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -71,7 +72,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         claims: &[Claim<'_>],
         charging: Charging,
         refused: bool,
-        ruling: &mut Ruling,
+        ruling: &mut Ruling<'_>,
     ) -> Places {
         let mut places: Places = SmallVec::from_elem(0..0, claims.len());
         match charging {
@@ -82,7 +83,13 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         places
     }
 
-    async fn decide_together(&self, claims: &[Claim<'_>], mut refused: bool, ruling: &mut Ruling, places: &mut Places) {
+    async fn decide_together(
+        &self,
+        claims: &[Claim<'_>],
+        mut refused: bool,
+        ruling: &mut Ruling<'_>,
+        places: &mut Places,
+    ) {
         let mut later: SmallVec<[(usize, &Claim<'_>, Decided); 2]> = SmallVec::new();
         // What takes nothing is asked first: nobody can be charged after it has said no.
         for aim in [Aim::Check, Aim::Take] {
@@ -115,7 +122,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    async fn decide_always(&self, claims: &[Claim<'_>], ruling: &mut Ruling, places: &mut Places) {
+    async fn decide_always(&self, claims: &[Claim<'_>], ruling: &mut Ruling<'_>, places: &mut Places) {
         let mut all: SmallVec<[Option<Decided>; 2]> = claims.iter().map(|_| None).collect();
         for (aim, taking) in
             [(Aim::Take, Takings { counting: Taking::All, others: Taking::All }), (Aim::Check, Takings::LOOK)]
@@ -279,14 +286,14 @@ fn in_turn<'c, 'a>(claims: &'c [Claim<'a>]) -> impl Iterator<Item = (usize, &'c 
     of(true).chain(of(false))
 }
 
-fn note(ruling: &mut Ruling, places: &mut Places, claims: &[(usize, &Claim<'_>)], decided: Decided) {
+fn note(ruling: &mut Ruling<'_>, places: &mut Places, claims: &[(usize, &Claim<'_>)], decided: Decided) {
     let mut begun = 0;
     for (index, claim) in claims {
         let (from, range) = (ruling.ruled.len(), begun..begun + claim.charges.len());
         begun = range.end;
         let decisions = decided.decisions.get(range.clone()).unwrap_or_default();
         let by = decided.by.get(range).unwrap_or_default();
-        ruling.add_ruled(claim.mode, &claim.charges, (decisions, by));
+        ruling.add_ruled(claim.mode, &claim.charges, (decisions, by), |id| Cow::Owned(id.clone()));
         if let Some(place) = places.get_mut(*index) {
             *place = from..ruling.ruled.len();
         }

@@ -82,7 +82,7 @@ pub struct DomainTerms {
 #[derive(Clone, Debug)]
 pub struct DescriptorsRuling<'d, 'e> {
     /// What was decided on all of them together.
-    pub ruling: Ruling,
+    pub ruling: Ruling<'static>,
     /// On each of them, in their order.
     pub descriptors: SmallVec<[DescriptorRuling<'d, 'e>; 2]>,
 }
@@ -111,7 +111,7 @@ impl<'d, 'e> DescriptorsRuling<'d, 'e> {
 
     /// What says most about a descriptor; `None` if nothing limits it.
     #[must_use]
-    pub fn told(&self, descriptor: &DescriptorRuling<'_, '_>) -> Option<&Ruled> {
+    pub fn told(&self, descriptor: &DescriptorRuling<'_, '_>) -> Option<&Ruled<'static>> {
         self.ruling.ruled.get(descriptor.telling?)
     }
 }
@@ -241,7 +241,7 @@ fn claim<'a>(found: &'a Found<'_, '_>, asked: &Asked<'_>, mode: Mode, terms: &Do
 }
 
 /// What the limits at these places say of one descriptor. Those that can deny come before those that cannot.
-fn most_telling<'d, 'e>(ruling: &Ruling, places: &[usize], is_refused: bool) -> DescriptorRuling<'d, 'e> {
+fn most_telling<'d, 'e>(ruling: &Ruling<'_>, places: &[usize], is_refused: bool) -> DescriptorRuling<'d, 'e> {
     let enforced = |place: &&usize| ruling.ruled.get(**place).is_some_and(|ruled| ruled.mode == Mode::Enforce);
     let deniers: SmallVec<[usize; 4]> = places.iter().filter(enforced).copied().collect();
     let telling = if deniers.is_empty() { places } else { &deniers[..] };

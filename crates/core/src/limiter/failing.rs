@@ -15,12 +15,12 @@ const MOST_REPORTED: usize = 128;
 
 impl<S: Store, C: Clock> Limiter<S, C> {
     /// Decides a request that the store could not decide in one go: rule by rule for those in the shadow.
-    pub(super) async fn check_after(
+    pub(super) async fn check_after<'m>(
         &self,
         error: &StoreError,
         matched: &Matched<'_, '_>,
-        charges: &[Charge<'_>],
-        ruling: &mut Ruling,
+        charges: &[Charge<'m>],
+        ruling: &mut Ruling<'m>,
     ) {
         let (counting, in_shadow) = groups(charges);
         if !counting.is_empty() {

@@ -174,12 +174,12 @@ type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
 
 impl<S: Store, C: Clock> Limiter<S, C> {
     /// Decides a request, and charges it if it may go ahead. The store is asked once, whatever the number of its rules.
-    pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
+    pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
         self.check_each(facts, |charge| charge).await
     }
 
     /// As [`Limiter::check`], for callers that want to know more than was decided: `then` gets the rules that govern the
-    /// request, what they charge, and what they say.
+    /// request, and what they say.
     ///
     /// ```
     /// use tidegate_core::rules::RuleSet;
@@ -189,7 +189,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, limit: 2/min }]")?;
     /// let limiter = Limiter::new(rules.rules, MemoryStore::new());
     /// let request = Request::new("GET", "/");
-    /// let seen = limiter.check_then(&request, |matched, _, ruling| (matched.rules.len(), ruling.is_allowed())).await;
+    /// let seen = limiter.check_then(&request, |matched, ruling| (matched.rules.len(), ruling.is_allowed())).await;
     /// assert_eq!(seen, (1, true));
     /// # Ok(())
     /// # }
@@ -197,16 +197,14 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     pub async fn check_then<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
-        then: impl FnOnce(&Matched<'_, '_>, &[Charge<'_>], &mut Ruling) -> T,
+        then: impl FnOnce(&Matched<'_, '_>, &mut Ruling<'_>) -> T,
     ) -> T {
         let generation = self.rules.load();
         let mut matched = Matched::none();
         generation.rules.match_into(&mut matched, facts);
         let mut ruling = Ruling::begin(&generation, &matched);
-        let mut charges = Charges::new();
-        add_charges(&mut charges, &matched, ruling.refused.is_some(), |charge| charge);
-        self.decide_charges(&matched, &charges, &mut ruling).await;
-        then(&matched, &charges, &mut ruling)
+        self.decide_each(&matched, &mut ruling, |charge| charge).await;
+        then(&matched, &mut ruling)
     }
 
     /// Decides a request by charges that are not quite those of its rules.
@@ -214,28 +212,28 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         &self,
         facts: &(impl Facts + Sync + ?Sized),
         each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
-    ) -> Ruling {
+    ) -> Ruling<'static> {
         let generation = self.rules.load();
         let mut matched = Matched::none();
         generation.rules.match_into(&mut matched, facts);
         let mut ruling = Ruling::begin(&generation, &matched);
         self.decide_each(&matched, &mut ruling, each).await;
-        ruling
+        ruling.into_owned()
     }
 
     /// Decides a request whose rules were found already, for callers that want to know whom they charge: `matched` is what
     /// the [rules](Limiter::rules) of `generation` say of it.
-    pub async fn decide(&self, generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
+    pub async fn decide<'m>(&self, generation: &Generation, matched: &'m Matched<'_, '_>) -> Ruling<'m> {
         let mut ruling = Ruling::begin(generation, matched);
         self.decide_each(matched, &mut ruling, |charge| charge).await;
         ruling
     }
 
     /// Adds to a ruling that was just begun what the store says.
-    async fn decide_each(
+    async fn decide_each<'m>(
         &self,
-        matched: &Matched<'_, '_>,
-        ruling: &mut Ruling,
+        matched: &'m Matched<'_, '_>,
+        ruling: &mut Ruling<'m>,
         each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
     ) {
         let mut charges = Charges::new();
@@ -243,7 +241,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.decide_charges(matched, &charges, ruling).await;
     }
 
-    async fn decide_charges(&self, matched: &Matched<'_, '_>, charges: &[Charge<'_>], ruling: &mut Ruling) {
+    async fn decide_charges<'m>(&self, matched: &Matched<'_, '_>, charges: &[Charge<'m>], ruling: &mut Ruling<'m>) {
         if charges.is_empty() {
             return;
         }
@@ -316,12 +314,12 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 
 impl<D: Clock, C: Clock> Limiter<MemoryStore<D>, C> {
     /// As [`Limiter::check`], for callers that do not await: a store in memory never makes them wait.
-    pub fn check_now(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
+    pub fn check_now(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
         at_once(self.check(facts))
     }
 
     /// As [`Limiter::decide`], for callers that do not await.
-    pub fn decide_now(&self, generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
+    pub fn decide_now<'m>(&self, generation: &Generation, matched: &'m Matched<'_, '_>) -> Ruling<'m> {
         at_once(self.decide(generation, matched))
     }
 

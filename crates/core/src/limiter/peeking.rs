@@ -40,7 +40,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn peek(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling {
+    pub async fn peek(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
         let generation = self.rules.load();
         let matched = generation.rules.matching(facts);
         let mut ruling = Ruling::begin(&generation, &matched);
@@ -55,7 +55,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let ((decisions, of_shadows), (by, by_shadows)) = (decisions.split_at(count), by.split_at(count.min(by.len())));
         ruling.add(Mode::Enforce, counting, (decisions, by), None);
         ruling.add(Mode::Shadow, &asked[count..], (of_shadows, by_shadows), None);
-        ruling
+        ruling.into_owned()
     }
 
     /// How a key stands under one rule, whatever the rule's mode: the key by the values of its parts, in clear, in the
@@ -63,14 +63,14 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ///
     /// # Errors
     /// If there is no such rule, or its key is made of something else.
-    pub async fn peek_key(&self, rule: &str, parts: &[&str], tier: Option<&str>) -> Result<Ruling, NoSuchKey> {
+    pub async fn peek_key(&self, rule: &str, parts: &[&str], tier: Option<&str>) -> Result<Ruling<'static>, NoSuchKey> {
         let generation = self.rules.load();
         let matched = generation.rules.key_of_rule(rule, parts, tier)?;
         let charges: Charges<'_> = matched.charges().collect();
         let decided = self.standing(&charges, &fallback::terms(std::iter::once(&matched))).await;
         let mut ruling = Ruling::of_nothing(&generation);
         ruling.add(Mode::Enforce, &charges, (&decided.decisions, &decided.by), None);
-        Ok(ruling)
+        Ok(ruling.into_owned())
     }
 
     async fn standing(&self, charges: &[Charge<'_>], terms: &[Terms<'_>]) -> Decided {

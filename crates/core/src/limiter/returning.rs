@@ -1,14 +1,15 @@
 //! Giving back what was charged for a request that never happened.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::{iter, mem};
 
 use super::{Limiter, Ruling};
 use crate::charge::Charge;
 use crate::clock::Clock;
-use crate::key::{Key, RuleId};
-use crate::limit::Limit;
+use crate::key::Key;
 use crate::limiter::DecidedBy;
+use crate::rules::{Matched, Mode, RuleLimit};
 use crate::store::{Adjustment, Store, StoreError};
 use crate::time::Timestamp;
 
@@ -16,16 +17,18 @@ use crate::time::Timestamp;
 ///
 /// Whoever keeps it can [give it back](Limiter::refund) if it turns out that the request never happened.
 #[derive(Clone, Debug, Default)]
-pub struct Spent(Vec<Taken>);
+pub struct Spent {
+    /// The first `count` of these. Those behind them are of requests before.
+    list: Vec<Taken>,
+    count: usize,
+}
 
 /// What was taken of one key.
-// In this order because the two that are large must not be neighbours: the compiler then puts them together elsewhere and copies
-// both, which takes as long as all the rest of keeping it.
 #[derive(Clone, Debug)]
-#[repr(C)]
 struct Taken {
-    limit: Limit,
-    rule: RuleId,
+    limits: Arc<[RuleLimit]>,
+    /// Which of the limits.
+    number: usize,
     key: Key<'static>,
     cost: u64,
     /// From when on nothing of it counts any more.
@@ -37,34 +40,51 @@ impl Spent {
     ///
     /// What was decided without the store is not in it: `allow` counts nothing, and what this process admits by its own share
     /// it tells the store of as admitted.
-    ///
-    /// Comes last: it takes what the limits said out of the ruling, their ids being what it keeps.
     #[must_use]
-    pub fn by(charges: &[Charge<'_>], ruling: &mut Ruling, now: Timestamp) -> Spent {
+    pub fn by(matched: &Matched<'_, '_>, ruling: &Ruling<'_>, now: Timestamp) -> Spent {
         if !ruling.is_allowed() || ruling.ruled.is_empty() {
             return Spent::default();
         }
-        let mut spent = spare_list();
-        for (charge, ruled) in charges.iter().zip(ruling.ruled.drain(..)) {
-            let is_final = charge.cost > 0 && !charge.is_held();
-            if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
-                let (rule, limit, cost) = (ruled.id, charge.limit, charge.cost);
-                let gone = now + ruled.decision.reset_after;
-                // Made where it stays, which is quicker than to move it there.
-                let taken = move || Taken { limit: *limit, rule, key: Key::GLOBAL, cost, gone };
-                spent.extend(iter::once_with(taken));
-                if let Some(taken) = spent.last_mut() {
-                    taken.key.set(charge.key);
+        let mut spent = Spent { list: spare_list(), count: 0 };
+        let mut all_ruled = ruling.ruled.iter();
+        for mode in [Mode::Enforce, Mode::Shadow] {
+            for rule in matched.rules.iter().filter(|rule| rule.mode == mode) {
+                let Some(limits) = rule.shared_limits() else { continue };
+                for (number, (charge, ruled)) in rule.charges().zip(&mut all_ruled).enumerate() {
+                    let is_final = charge.cost > 0 && !charge.is_held();
+                    if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
+                        let taken = spent.next(limits);
+                        (taken.number, taken.cost) = (number, charge.cost);
+                        taken.gone = now + ruled.decision.reset_after;
+                        taken.key.set(charge.key);
+                    }
                 }
             }
         }
-        Spent(spent)
+        spent
+    }
+
+    /// One more, to be filled in: of one of these limits.
+    fn next(&mut self, limits: &Arc<[RuleLimit]>) -> &mut Taken {
+        if self.count == self.list.len() {
+            // Made where it stays, which is quicker than to move it there.
+            let blank =
+                || Taken { limits: Arc::clone(limits), number: 0, key: Key::GLOBAL, cost: 0, gone: Timestamp::EPOCH };
+            self.list.extend(iter::once_with(blank));
+        }
+        let taken = &mut self.list[self.count];
+        self.count += 1;
+        // Mostly a request is charged under the same limits as the one before it, and then nobody counts their owners.
+        if !Arc::ptr_eq(&taken.limits, limits) {
+            taken.limits = Arc::clone(limits);
+        }
+        taken
     }
 
     /// Whether there is nothing to give back.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.count == 0
     }
 }
 
@@ -78,18 +98,17 @@ thread_local! {
 const MOST_SPARE: usize = 128;
 const LONGEST_SPARE: usize = 8;
 
-/// An empty list, perhaps with room in it.
+/// A list of what requests before have taken, perhaps empty.
 fn spare_list() -> Vec<Taken> {
     SPARE_LISTS.try_with(|lists| lists.borrow_mut().pop()).ok().flatten().unwrap_or_default()
 }
 
 impl Drop for Spent {
     fn drop(&mut self) {
-        let mut list = mem::take(&mut self.0);
-        if !(1..=LONGEST_SPARE).contains(&list.capacity()) {
+        let list = mem::take(&mut self.list);
+        if !(1..=LONGEST_SPARE).contains(&list.len()) {
             return;
         }
-        list.clear();
         let keep = |lists: &RefCell<Vec<_>>| {
             let mut lists = lists.borrow_mut();
             if lists.len() < MOST_SPARE {
@@ -112,7 +131,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// let limiter = Limiter::new(rules.rules, MemoryStore::new());
     /// let request = Request::new("GET", "/").user("alice");
     /// let now = limiter.clock().now();
-    /// let spent = limiter.check_then(&request, |_, charges, ruling| Spent::by(charges, ruling, now)).await;
+    /// let spent = limiter.check_then(&request, |matched, ruling| Spent::by(matched, ruling, now)).await;
     /// assert_eq!(limiter.peek(&request).await.ruled[0].decision.remaining, 1);
     /// limiter.refund(spent).await?;
     /// assert_eq!(limiter.peek(&request).await.ruled[0].decision.remaining, 2);
@@ -124,8 +143,9 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// If the store fails. What it was not told of by then stays spent: trying again could give back twice.
     pub async fn refund(&self, spent: Spent) -> Result<(), StoreError> {
         let now = self.now();
-        for taken in spent.0.iter().filter(|taken| taken.gone > now) {
-            let charge = Charge::new(&taken.rule, &taken.key, &taken.limit).cost(taken.cost);
+        for taken in spent.list.iter().take(spent.count).filter(|taken| taken.gone > now) {
+            let Some(RuleLimit { id, limit, .. }) = taken.limits.get(taken.number) else { continue };
+            let charge = Charge::new(id, &taken.key, limit).cost(taken.cost);
             self.noted(self.store.adjust(&charge, Adjustment::Credit).await)?;
         }
         Ok(())
@@ -135,21 +155,65 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::ManualClock;
+    use crate::facts::Request;
+    use crate::limiter::at_once;
+    use crate::memory::MemoryStore;
+    use crate::rules::RuleSet;
+
+    type Stage = Limiter<MemoryStore<ManualClock>, ManualClock>;
+
+    fn limiter(rules: &str) -> Stage {
+        let rules = RuleSet::parse("rules.yaml", rules).unwrap_or_else(|findings| panic!("{findings}")).rules;
+        let clock = ManualClock::at(Timestamp::from_secs(1_000));
+        Limiter::with_clock(rules, MemoryStore::with_clock(clock.clone()), clock)
+    }
+
+    fn spend(limiter: &Stage, request: &Request) -> Spent {
+        let now = limiter.clock().now();
+        at_once(limiter.check_then(request, |matched, ruling| Spent::by(matched, ruling, now)))
+    }
+
+    fn left(limiter: &Stage, request: &Request) -> Vec<u64> {
+        at_once(limiter.peek(request)).ruled.iter().map(|ruled| ruled.decision.remaining).collect()
+    }
 
     #[test]
-    fn lists_are_used_again_and_begin_empty() {
-        let taken = Taken {
-            rule: RuleId::new("api"),
-            key: Key::GLOBAL,
-            limit: "1/s".parse().unwrap(),
-            cost: 1,
-            gone: Timestamp::from_secs(1),
-        };
-        let spent = Spent(vec![taken]);
-        let room = spent.0.as_ptr();
+    fn lists_are_used_again_and_nothing_of_others_is_given_back() {
+        let many = limiter("rules: [{ id: a, key: user, limits: [9/day, 8/h] }, { id: b, limit: 7/day }]");
+        let few = limiter("rules: [{ id: c, limit: 5/day }]");
+        let request = Request::new("GET", "/").user("alice");
+        let spent = spend(&many, &request);
+        let room = spent.list.as_ptr();
         drop(spent);
-        let again = spare_list();
-        assert!(again.is_empty() && again.as_ptr() == room);
-        assert_eq!(spare_list().capacity(), 0);
+        assert_eq!(left(&many, &request), [8, 7, 6]);
+
+        let again = spend(&few, &request);
+        assert!(again.list.as_ptr() == room && again.list.len() == 3 && again.count == 1);
+        at_once(few.refund(again)).unwrap();
+        assert_eq!(left(&few, &request), [5]);
+        // What the list was used for before is spent for good.
+        assert_eq!(left(&many, &request), [8, 7, 6]);
+    }
+
+    #[test]
+    fn each_of_several_limits_is_given_back() {
+        let text = "rules: [{ id: a, key: user, limits: [9/day, concurrent 3 ttl 1min, 8/h], mode: shadow }, { id: b, limit: 7/day }]";
+        let limiter = limiter(text);
+        let request = Request::new("GET", "/").user("alice");
+        let before = left(&limiter, &request);
+        let spent = spend(&limiter, &request);
+        assert_eq!(spent.count, 3, "slots have receipts: {spent:?}");
+        at_once(limiter.refund(spent)).unwrap();
+        let slots_are_held = before.iter().zip(left(&limiter, &request)).map(|(before, after)| before - after);
+        assert_eq!(slots_are_held.sum::<u64>(), 1);
+    }
+
+    #[test]
+    fn what_is_denied_has_spent_nothing() {
+        let limiter = limiter("rules: [{ id: a, limit: 1/day }]");
+        let request = Request::new("GET", "/");
+        assert!(!spend(&limiter, &request).is_empty());
+        assert!(spend(&limiter, &request).is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! What a limiter answers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -15,8 +16,11 @@ use crate::time::Micros;
 use crate::verdict::Verdict;
 
 /// What was decided on one request.
+///
+/// It may borrow the names of limits from the rules that decided: counting their owners up and down takes as long as deciding.
+/// [`Ruling::into_owned`] makes it one to keep.
 #[derive(Clone, Debug)]
-pub struct Ruling {
+pub struct Ruling<'r> {
     /// The generation of the rules that decided it.
     pub generation: u64,
     /// Whether it may go ahead, as far as the rules that are enforced say.
@@ -25,16 +29,16 @@ pub struct Ruling {
     pub refused: Option<Arc<str>>,
     /// What the limits of the rules that govern it say: first those that are enforced, in the order that
     /// [`Verdict::telling`] counts in, then those in the shadow.
-    pub ruled: SmallVec<[Ruled; 4]>,
+    pub ruled: SmallVec<[Ruled<'r>; 4]>,
     /// What is to be given back when the request is over, to [`Limiter::settle`](super::Limiter::settle).
     pub receipts: SmallVec<[Receipt; 1]>,
 }
 
 /// What one limit of a rule says.
 #[derive(Clone, Debug)]
-pub struct Ruled {
+pub struct Ruled<'r> {
     /// The limit, by the id that its state belongs to.
-    pub id: RuleId,
+    pub id: Cow<'r, RuleId>,
     /// Whether it counts.
     pub mode: Mode,
     /// What it says.
@@ -77,7 +81,7 @@ impl DecidedBy {
     }
 }
 
-impl Ruling {
+impl<'r> Ruling<'r> {
     /// Whether the request may go ahead.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
@@ -91,29 +95,37 @@ impl Ruling {
     }
 
     /// The enforced limits that say no.
-    pub fn deniers(&self) -> impl Iterator<Item = &Ruled> {
+    pub fn deniers(&self) -> impl Iterator<Item = &Ruled<'r>> {
         self.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce && !ruled.decision.is_allowed())
+    }
+
+    /// The same, borrowing nothing.
+    #[must_use]
+    pub fn into_owned(self) -> Ruling<'static> {
+        let Ruling { generation, verdict, refused, ruled, receipts } = self;
+        let ruled = ruled.into_iter().map(|ruled| Ruled { id: Cow::Owned(ruled.id.into_owned()), ..ruled }).collect();
+        Ruling { generation, verdict, refused, ruled, receipts }
     }
 
     /// Of a question that no rule governs.
     #[inline]
-    pub(super) fn of_nothing(generation: &Generation) -> Ruling {
+    pub(super) fn of_nothing(generation: &Generation) -> Self {
         Ruling::blank(generation, None)
     }
 
     #[inline]
-    pub(super) fn begin(generation: &Generation, matched: &Matched<'_, '_>) -> Ruling {
+    pub(super) fn begin(generation: &Generation, matched: &Matched<'_, '_>) -> Self {
         Ruling::blank(generation, matched.refused.map(|rule| rule.id().into()))
     }
 
     #[inline]
-    const fn blank(generation: &Generation, refused: Option<Arc<str>>) -> Ruling {
+    fn blank(generation: &Generation, refused: Option<Arc<str>>) -> Self {
         Ruling {
             generation: generation.number,
             verdict: Verdict::NONE,
             refused,
-            ruled: SmallVec::new_const(),
-            receipts: SmallVec::new_const(),
+            ruled: SmallVec::new(),
+            receipts: SmallVec::new(),
         }
     }
 
@@ -121,28 +133,29 @@ impl Ruling {
     pub(super) fn add(
         &mut self,
         mode: Mode,
-        charges: &[Charge<'_>],
+        charges: &[Charge<'r>],
         (decisions, by): (&[Decision], &[DecidedBy]),
         receipts: impl IntoIterator<Item = Receipt>,
     ) {
         if mode == Mode::Enforce {
             self.verdict = Verdict::of(decisions);
         }
-        self.add_ruled(mode, charges, (decisions, by));
+        self.add_ruled(mode, charges, (decisions, by), Cow::Borrowed);
         receipts.into_iter().for_each(|receipt| self.receipts.push(receipt));
     }
 
-    /// Adds what was decided on charges, and leaves the verdict to [`Ruling::conclude`].
-    pub(super) fn add_ruled(
+    /// Adds what was decided on charges, their rules under `id`, and leaves the verdict to [`Ruling::conclude`].
+    pub(super) fn add_ruled<'c>(
         &mut self,
         mode: Mode,
-        charges: &[Charge<'_>],
+        charges: &[Charge<'c>],
         (decisions, by): (&[Decision], &[DecidedBy]),
+        id: impl Fn(&'c RuleId) -> Cow<'r, RuleId>,
     ) {
         let decided = charges.iter().zip(decisions).enumerate();
         self.ruled.extend(decided.map(|(index, (charge, &decision))| {
             let by = by.get(index).copied().unwrap_or(DecidedBy::Store);
-            Ruled { id: charge.rule.clone(), mode, decision, window: charge.limit.window(), by }
+            Ruled { id: id(charge.rule), mode, decision, window: charge.limit.window(), by }
         }));
     }
 

@@ -230,7 +230,7 @@ impl MatchedRule<'_, '_> {
             let value = if part.is_secret() { secret.display(&value) } else { value.to_string() };
             Some(ShownPart { part: part.to_string(), value })
         };
-        let limits = self.limits.iter().zip(&self.costs).map(|(limit, &cost)| ShownLimit {
+        let limits = self.each_limit().iter().zip(&self.costs).map(|(limit, &cost)| ShownLimit {
             id: limit.id.to_string(),
             limit: limit.limit.to_string(),
             capacity: limit.limit.capacity(),

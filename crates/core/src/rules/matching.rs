@@ -169,7 +169,8 @@ pub struct MatchedRule<'r, 'f> {
     /// Whom it charges.
     pub key: Key<'f>,
     pub(super) granted: Granted,
-    pub(super) limits: &'r [RuleLimit],
+    /// `None` if nothing is known of them yet.
+    pub(super) limits: Option<&'r Arc<[RuleLimit]>>,
     pub(super) costs: SmallVec<[u64; 2]>,
 }
 
@@ -189,12 +190,12 @@ impl<'r> MatchedRule<'r, '_> {
     /// Charges nobody.
     pub(super) fn begin(rule: &'r Rule, mode: Mode) -> Self {
         let granted = Granted::Everyone;
-        MatchedRule { rule, mode, key: Key::GLOBAL, granted, limits: &[], costs: SmallVec::new() }
+        MatchedRule { rule, mode, key: Key::GLOBAL, granted, limits: None, costs: SmallVec::new() }
     }
 
     /// What it charges: one for each of its limits.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
-        self.limits.iter().zip(&self.costs).map(|(limit, &cost)| Charge {
+        self.each_limit().iter().zip(&self.costs).map(|(limit, &cost)| Charge {
             rule: &limit.id,
             key: &self.key,
             limit: &limit.limit,
@@ -208,20 +209,29 @@ impl<'r> MatchedRule<'r, '_> {
 
     /// What each of its limits becomes while this process decides alone, in the order of the charges.
     pub(crate) fn shares(&self) -> impl Iterator<Item = Option<&'r Limit>> + use<'r> {
-        self.limits.iter().map(|limit| limit.share.as_ref())
+        self.each_limit().iter().map(|limit| limit.share.as_ref())
     }
 
     /// The limits that apply.
     pub fn limits(&self) -> impl Iterator<Item = &'r Limit> {
-        self.limits.iter().map(|limit| &limit.limit)
+        self.each_limit().iter().map(|limit| &limit.limit)
+    }
+
+    /// The same, with all that belongs to them, to be kept.
+    pub(crate) const fn shared_limits(&self) -> Option<&'r Arc<[RuleLimit]>> {
+        self.limits
+    }
+
+    pub(super) fn each_limit(&self) -> &'r [RuleLimit] {
+        self.limits.map_or(&[], |limits| limits)
     }
 }
 
 impl<'r> Matched<'r, '_> {
     /// No rules.
     #[inline]
-    pub(crate) const fn none() -> Self {
-        Matched { rules: SmallVec::new_const(), refused: None }
+    pub(crate) fn none() -> Self {
+        Matched { rules: SmallVec::new(), refused: None }
     }
 
     /// Leaves out the rules that are replaced by others which take part, as those that refuse the request do.
@@ -242,13 +252,13 @@ impl Matched<'_, '_> {
 
     /// The fields of the request's body that say what it costs, for [`Facts::body`]. One may come several times.
     pub fn fields(&self) -> impl Iterator<Item = &FieldPath> {
-        self.rules.iter().flat_map(|matched| matched.limits).filter_map(|limit| limit.cost.field())
+        self.rules.iter().flat_map(MatchedRule::each_limit).filter_map(|limit| limit.cost.field())
     }
 
     /// The shortest time for which a cost stays open to be settled; `None` if no rule says so.
     #[must_use]
     pub fn shortest_reserve(&self) -> Option<Micros> {
-        self.rules.iter().flat_map(|matched| matched.limits).filter_map(|limit| limit.reserve).min()
+        self.rules.iter().flat_map(MatchedRule::each_limit).filter_map(|limit| limit.reserve).min()
     }
 
     /// How much the rules say that the request matters: the first that is enforced and does not say `normal`. `None` if all
@@ -261,7 +271,7 @@ impl Matched<'_, '_> {
 
     /// The limits whose costs are settled by what the response says, and where it says it.
     pub fn settled(&self) -> impl Iterator<Item = (&RuleId, &Arc<Settle>)> {
-        let limits = self.rules.iter().flat_map(|matched| matched.limits);
+        let limits = self.rules.iter().flat_map(MatchedRule::each_limit);
         limits.filter_map(|limit| Some((&limit.id, limit.settle.as_ref()?)))
     }
 }
@@ -350,7 +360,7 @@ impl Rule {
         let Some((granted, limits)) = self.limits.of(named.as_deref(), || request.tier()) else {
             return Application::NoLimit;
         };
-        (into.granted, into.limits) = (granted, limits);
+        (into.granted, into.limits) = (granted, Some(limits));
         limits.iter().for_each(|limit| into.costs.push(limit.cost.of(request)));
         Application::Limited
     }
@@ -361,7 +371,7 @@ impl Limits {
         &self,
         named: Option<&str>,
         tier: impl FnOnce() -> Option<&'t str>,
-    ) -> Option<(Granted, &[RuleLimit])> {
+    ) -> Option<(Granted, &Arc<[RuleLimit]>)> {
         if !self.overrides.is_empty()
             && let Some(limits) = named.and_then(|name| self.overrides.get(name))
         {
@@ -373,7 +383,7 @@ impl Limits {
         {
             return Some((Granted::Tier, limits));
         }
-        Some((Granted::Everyone, self.default.as_deref()?))
+        Some((Granted::Everyone, self.default.as_ref()?))
     }
 }
 

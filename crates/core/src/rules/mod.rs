@@ -55,6 +55,7 @@ pub use matching::{Granted, Matched, MatchedRule};
 pub use named::NoSuchKey;
 pub use one::Whom;
 pub use path::normalize;
+pub(crate) use rule::RuleLimit;
 pub use rule::{Mode, OnMissingKey, OnStoreFailure, Priority, PriorityError, Rule};
 #[cfg(feature = "schema")]
 pub use schema::schema;

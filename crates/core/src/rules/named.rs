@@ -70,7 +70,7 @@ impl RuleSet {
             return Err(NoSuchKey::NoLimit { rule: rule.id().to_owned() });
         };
         let mode = self.mode_of(rule.id()).unwrap_or_else(|| rule.mode());
-        Ok(MatchedRule { rule, mode, key, granted, limits, costs: limits.iter().map(|_| 1).collect() })
+        Ok(MatchedRule { rule, mode, key, granted, limits: Some(limits), costs: limits.iter().map(|_| 1).collect() })
     }
 
     /// The ids that state belongs to under a rule, whatever the tier, and the key whose parts have these values.

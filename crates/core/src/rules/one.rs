@@ -1,5 +1,7 @@
 //! One rule, without a file.
 
+use std::sync::Arc;
+
 use super::RuleSet;
 use super::envoy::Domains;
 use super::fact_name::FactName;
@@ -52,7 +54,7 @@ impl RuleSet {
             conditions: Conditions::default(),
             key,
             on_missing_key: OnMissingKey::default(),
-            limits: Limits { default: Some(vec![limit]), ..Limits::default() },
+            limits: Limits { default: Some(Arc::new([limit])), ..Limits::default() },
             mode: Mode::default(),
             on_store_failure: OnStoreFailure::default(),
             store_deadline: None,

@@ -266,40 +266,40 @@ pub enum OnMissingKey {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Limits {
     /// To those of whom nothing else is said. `None` if only tiers and overrides are limited.
-    pub(super) default: Option<Vec<RuleLimit>>,
+    pub(super) default: Option<Arc<[RuleLimit]>>,
     /// By tier.
-    pub(super) tiers: Vec<(String, Vec<RuleLimit>)>,
+    pub(super) tiers: Vec<(String, Arc<[RuleLimit]>)>,
     /// By the value of the key.
     pub(super) overrides: Overrides,
 }
 
 impl Limits {
     pub(super) fn all(&self) -> impl Iterator<Item = &RuleLimit> {
-        let by_tier = self.tiers.iter().flat_map(|(_, limits)| limits);
-        let single = self.overrides.0.values().flatten();
-        self.default.iter().flatten().chain(by_tier).chain(single)
+        let by_tier = self.tiers.iter().map(|(_, limits)| limits);
+        self.default.iter().chain(by_tier).chain(self.overrides.0.values()).flat_map(|limits| limits.iter())
     }
 
+    /// The same, while they are read and nobody else has them.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut RuleLimit> {
-        let by_tier = self.tiers.iter_mut().flat_map(|(_, limits)| limits);
-        let single = self.overrides.0.values_mut().flatten();
-        self.default.iter_mut().flatten().chain(by_tier).chain(single)
+        let by_tier = self.tiers.iter_mut().map(|(_, limits)| limits);
+        let all = self.default.iter_mut().chain(by_tier).chain(self.overrides.0.values_mut());
+        all.flat_map(|limits| Arc::get_mut(limits).unwrap_or_default())
     }
 }
 
 /// Limits for single keys.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Overrides(HashMap<String, Vec<RuleLimit>, RandomState>);
+pub(super) struct Overrides(HashMap<String, Arc<[RuleLimit]>, RandomState>);
 
 impl Overrides {
     /// Whether there was nothing for this key before.
-    pub(super) fn insert(&mut self, parts: &[String], limits: Vec<RuleLimit>) -> bool {
+    pub(super) fn insert(&mut self, parts: &[String], limits: Arc<[RuleLimit]>) -> bool {
         self.0.insert(override_name(parts.iter().map(String::as_str)), limits).is_none()
     }
 
     /// What applies to the key of this [name](override_name).
-    pub(super) fn get(&self, name: &str) -> Option<&[RuleLimit]> {
-        self.0.get(name).map(Vec::as_slice)
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<[RuleLimit]>> {
+        self.0.get(name)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -309,10 +309,10 @@ impl Overrides {
 
 /// One of a rule's limits.
 #[derive(Clone, Debug)]
-pub(super) struct RuleLimit {
+pub(crate) struct RuleLimit {
     /// What state belongs to: the rule's id, and which of its limits this is if it has several.
-    pub(super) id: RuleId,
-    pub(super) limit: Limit,
+    pub(crate) id: RuleId,
+    pub(crate) limit: Limit,
     pub(super) cost: Cost,
     /// For how long the cost stays open to be settled.
     pub(super) reserve: Option<Micros>,

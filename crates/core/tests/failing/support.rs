@@ -41,12 +41,12 @@ impl Stage {
         self.clock.advance(Micros::from_millis(millis));
     }
 
-    pub(crate) fn check(&self, request: &Request) -> Ruling {
+    pub(crate) fn check(&self, request: &Request) -> Ruling<'static> {
         finish(self.limiter.check(request))
     }
 
     /// Alice's next request.
-    pub(crate) fn alice(&self) -> Ruling {
+    pub(crate) fn alice(&self) -> Ruling<'static> {
         self.check(&alice())
     }
 
@@ -68,7 +68,7 @@ pub(crate) fn alice() -> Request {
     Request::new("GET", "/").user("alice")
 }
 
-pub(crate) fn by(ruling: &Ruling) -> Vec<DecidedBy> {
+pub(crate) fn by(ruling: &Ruling<'_>) -> Vec<DecidedBy> {
     ruling.ruled.iter().map(|ruled| ruled.by).collect()
 }
 

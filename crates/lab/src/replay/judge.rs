@@ -232,7 +232,7 @@ fn settle(store: &MemoryStore<ManualClock>, receipt: &Receipt) {
 /// The charges that a ruling speaks of, in its order.
 fn charged<'m>(
     matched: &'m Matched<'_, '_>,
-    ruling: &Ruling,
+    ruling: &Ruling<'_>,
 ) -> impl Iterator<Item = (&'m MatchedRule<'m, 'm>, Charge<'m>)> {
     let of = |mode: Mode| {
         let rules = matched.rules.iter().filter(move |matched| matched.rule.mode() == mode);
@@ -243,7 +243,7 @@ fn charged<'m>(
 }
 
 impl Tally {
-    fn add(&mut self, matched: &Matched<'_, '_>, ruling: &Ruling, at: Timestamp) -> Judged {
+    fn add(&mut self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>, at: Timestamp) -> Judged {
         let admitted = ruling.is_allowed();
         self.requests += 1;
         self.admitted += u64::from(admitted);

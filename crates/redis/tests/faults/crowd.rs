@@ -88,7 +88,7 @@ struct Lived {
 }
 
 impl Lived {
-    fn note(&self, policy: Policy, user: &str, ruling: &Ruling, took: Duration) {
+    fn note(&self, policy: Policy, user: &str, ruling: &Ruling<'_>, took: Duration) {
         self.longest.fetch_max(u64::try_from(took.as_micros()).unwrap(), Ordering::Relaxed);
         assert_eq!(ruling.ruled.len(), 2, "{ruling:?}");
         let is_by_policy = ruling.is_by_policy();
@@ -129,7 +129,7 @@ pub(crate) struct Crowd {
     callers: JoinSet<()>,
 }
 
-async fn ask(limiter: &Limiter<Tier<RedisStore>>, lived: &Lived, policy: Policy, user: &str) -> Ruling {
+async fn ask(limiter: &Limiter<Tier<RedisStore>>, lived: &Lived, policy: Policy, user: &str) -> Ruling<'static> {
     let address = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
     let request = Request::new("GET", policy.path()).user(user).address(address);
     let began = Instant::now();

@@ -15,7 +15,7 @@ rules:
   - { id: darker, limit: 100/day, mode: shadow, on_store_failure: deny }
 ";
 
-fn of_shadows(ruling: &Ruling) -> Vec<(bool, u64)> {
+fn of_shadows(ruling: &Ruling<'_>) -> Vec<(bool, u64)> {
     assert!(ruling.ruled.iter().all(|ruled| ruled.by == DecidedBy::Store), "{ruling:?}");
     let shadows = ruling.ruled.iter().filter(|ruled| ruled.mode == Mode::Shadow);
     shadows.map(|ruled| (ruled.decision.is_allowed(), ruled.decision.remaining)).collect()

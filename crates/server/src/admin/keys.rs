@@ -82,14 +82,14 @@ struct PeekedLimit<'r> {
 }
 
 impl<'r> Peeked<'r> {
-    fn of(rule: &'r str, ruling: &'r Ruling) -> Peeked<'r> {
+    fn of(rule: &'r str, ruling: &'r Ruling<'_>) -> Peeked<'r> {
         let limits = ruling.ruled.iter().map(PeekedLimit::of).collect();
         Peeked { rule, generation: ruling.generation, allowed: ruling.is_allowed(), limits }
     }
 }
 
-impl PeekedLimit<'_> {
-    fn of(Ruled { id, decision, by, .. }: &Ruled) -> PeekedLimit<'_> {
+impl<'r> PeekedLimit<'r> {
+    fn of(Ruled { id, decision, by, .. }: &'r Ruled<'_>) -> PeekedLimit<'r> {
         PeekedLimit {
             id: id.as_str(),
             allowed: decision.is_allowed(),

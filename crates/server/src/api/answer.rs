@@ -13,7 +13,7 @@ use super::writing::{Object, member};
 use crate::receipts;
 
 /// Writes what was decided on one request, and, if `reply` says it, what its client should be answered.
-pub(super) fn write(out: &mut Vec<u8>, ruling: &Ruling, reply: Option<&Reply<'_>>) {
+pub(super) fn write(out: &mut Vec<u8>, ruling: &Ruling<'_>, reply: Option<&Reply<'_, '_>>) {
     Object::write(out, |answer| {
         answer.boolean(member!("allowed"), ruling.is_allowed());
         match ruling.verdict.outcome {
@@ -45,7 +45,7 @@ pub(super) fn write(out: &mut Vec<u8>, ruling: &Ruling, reply: Option<&Reply<'_>
     });
 }
 
-fn write_limit(limit: &mut Object<'_>, ruled: &Ruled) {
+fn write_limit(limit: &mut Object<'_>, ruled: &Ruled<'_>) {
     let mode = match ruled.mode {
         Mode::Enforce => "enforce",
         Mode::Shadow => "shadow",
@@ -72,7 +72,7 @@ struct ClientResponse {
 }
 
 impl ClientResponse {
-    fn of(reply: &Reply<'_>) -> ClientResponse {
+    fn of(reply: &Reply<'_, '_>) -> ClientResponse {
         let response = reply.response();
         ClientResponse {
             status: response.status().as_u16(),

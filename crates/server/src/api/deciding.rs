@@ -98,7 +98,7 @@ impl Api {
         Ok(text)
     }
 
-    async fn rule(&self, question: &Question<'_>, doing: Doing) -> Ruling {
+    async fn rule(&self, question: &Question<'_>, doing: Doing) -> Ruling<'static> {
         match doing {
             Doing::Check => self.engine.check(question).await,
             Doing::Peek => self.engine.limiter().peek(question).await,
@@ -109,7 +109,7 @@ impl Api {
         }
     }
 
-    fn write_answer(&self, text: &mut Vec<u8>, question: &Question<'_>, ruling: &Ruling, at: Timestamp) {
+    fn write_answer(&self, text: &mut Vec<u8>, question: &Question<'_>, ruling: &Ruling<'_>, at: Timestamp) {
         if !question.response {
             return answer::write(text, ruling, None);
         }

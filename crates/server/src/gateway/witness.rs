@@ -15,7 +15,7 @@ impl Witness for Counting {
         self.0.metrics().reading()
     }
 
-    fn decided(&self, facts: &HttpFacts<'_>, ruling: &Ruling, asking: u64) {
+    fn decided(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, asking: u64) {
         self.0.witnessed(facts, ruling, asking);
     }
 }

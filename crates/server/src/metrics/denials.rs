@@ -42,7 +42,7 @@ struct Kept {
 }
 
 impl Recent {
-    pub(super) fn push(&self, ruled: &Ruled, key: Vec<String>, at: Timestamp) -> Arc<Denial> {
+    pub(super) fn push(&self, ruled: &Ruled<'_>, key: Vec<String>, at: Timestamp) -> Arc<Denial> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.number += 1;
         let denial = Arc::new(Denial {

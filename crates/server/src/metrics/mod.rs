@@ -17,6 +17,7 @@ mod tally;
 mod top;
 mod view;
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -169,7 +170,7 @@ impl Metrics {
 
     /// Counts a request that was decided by rules. Says what else is wanted of it.
     #[inline]
-    pub(crate) fn count(&self, ruling: &Ruling, sample: Option<Sample>) -> Wanted {
+    pub(crate) fn count(&self, ruling: &Ruling<'_>, sample: Option<Sample>) -> Wanted {
         self.requests.add(match (&ruling.refused, ruling.verdict.is_allowed()) {
             (Some(_), _) => Said::Refused,
             (None, true) => Said::Allowed,
@@ -208,7 +209,7 @@ impl Metrics {
         self.end(sample);
         let wanted = Wanted { weight: sample.map(|sample| sample.weight), denials };
         if wanted.is_any() {
-            let ruled = Ruled { id: rule.clone(), mode, decision: *decision, window: None, by: *by };
+            let ruled = Ruled { id: Cow::Borrowed(rule), mode, decision: *decision, window: None, by: *by };
             self.look_at(wanted, &ruled, key, || key.readable());
         }
     }
@@ -232,13 +233,13 @@ impl Metrics {
         &self,
         wanted: Wanted,
         rules: impl Iterator<Item = &'m MatchedRule<'m, 'm>>,
-        ruled: &[Ruled],
+        ruled: &[Ruled<'_>],
     ) {
         // Limits answer in another order than rules are found in, but those of one name in the same.
-        let mut left: SmallVec<[&Ruled; 8]> = ruled.iter().collect();
+        let mut left: SmallVec<[&Ruled<'_>; 8]> = ruled.iter().collect();
         for matched in rules {
             for charge in matched.charges() {
-                if let Some(place) = left.iter().position(|ruled| ruled.id == *charge.rule) {
+                if let Some(place) = left.iter().position(|ruled| *ruled.id == *charge.rule) {
                     let ruled = left.remove(place);
                     self.look_at(wanted, ruled, charge.key, || matched.rule.readable(charge.key));
                 }
@@ -248,7 +249,7 @@ impl Metrics {
 
     /// Looks at whom one limit charged.
     #[cold]
-    pub(crate) fn look_at(&self, wanted: Wanted, ruled: &Ruled, key: &Key<'_>, readable: impl Fn() -> Vec<String>) {
+    pub(crate) fn look_at(&self, wanted: Wanted, ruled: &Ruled<'_>, key: &Key<'_>, readable: impl Fn() -> Vec<String>) {
         let denied = !ruled.decision.is_allowed();
         if let Some(weight) = wanted.weight {
             self.top.note(&ruled.id, key, weight.get(), denied, &readable);

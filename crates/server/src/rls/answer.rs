@@ -32,7 +32,7 @@ fn code(is_over: bool) -> i32 {
     if is_over { Code::OverLimit.into() } else { Code::Ok.into() }
 }
 
-fn status(descriptor: &DescriptorRuling<'_, '_>, told: Option<&Ruled>) -> DescriptorStatus {
+fn status(descriptor: &DescriptorRuling<'_, '_>, told: Option<&Ruled<'_>>) -> DescriptorStatus {
     let code = code(descriptor.is_over);
     let Some(told) = told else {
         // As the original says of what it knows to have no limit.
@@ -50,7 +50,7 @@ fn status(descriptor: &DescriptorRuling<'_, '_>, told: Option<&Ruled>) -> Descri
 }
 
 /// The limit as the file has it. Our own rules have a name and a number, and no unit that Envoy has a word for.
-fn current_limit(descriptor: &DescriptorRuling<'_, '_>, told: &Ruled) -> RateLimit {
+fn current_limit(descriptor: &DescriptorRuling<'_, '_>, told: &Ruled<'_>) -> RateLimit {
     match descriptor.found.as_ref().and_then(|found| Some((found, found.per_unit?))) {
         Some((found, per_unit)) => RateLimit {
             name: found.name().to_owned(),

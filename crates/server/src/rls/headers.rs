@@ -6,7 +6,7 @@ use tidegate_core::{Ruling, Timestamp};
 use tidegate_http::{Asked, Caller, HeaderStyle, Reply};
 
 /// What the style shows of a ruling. Who the client is, nobody says here.
-pub(super) fn of(ruling: &Ruling, style: &HeaderStyle, at: Timestamp) -> Vec<HeaderValue> {
+pub(super) fn of(ruling: &Ruling<'_>, style: &HeaderStyle, at: Timestamp) -> Vec<HeaderValue> {
     if ruling.is_allowed() && !style.on_allowed {
         return Vec::new();
     }

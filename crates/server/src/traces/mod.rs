@@ -57,7 +57,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    pub(crate) fn of(ruling: &Ruling) -> Told {
+    pub(crate) fn of(ruling: &Ruling<'_>) -> Told {
         let telling = ruling.verdict.telling.and_then(|index| ruling.ruled.get(index));
         let rule = ruling.refused.as_deref().or(telling.map(|ruled| ruled.id.as_str()));
         Told {

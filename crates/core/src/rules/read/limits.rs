@@ -1,6 +1,7 @@
 //! `limit`, `limits` and `tiers`: what a rule allows.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{cost, is_name, long_form, overrides, settle, span_of};
 use crate::key::RuleId;
@@ -45,14 +46,14 @@ pub(super) fn read(
             limits.default = preset.map(|preset| {
                 let limit = preset.limit();
                 cost::check(reader, fields.at, &limit, &cost);
-                vec![RuleLimit {
+                Arc::new([RuleLimit {
                     id: RuleId::new(rule),
                     limit,
                     cost: cost.clone(),
                     reserve: None,
                     settle: None,
                     share: None,
-                }]
+                }]) as Arc<[_]>
             });
         }
     }
@@ -69,7 +70,7 @@ pub(super) fn read(
     limits
 }
 
-fn by_tier(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &Cost) -> BTreeMap<String, Vec<RuleLimit>> {
+fn by_tier(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &Cost) -> BTreeMap<String, Arc<[RuleLimit]>> {
     let Value::Map(map) = &node.value else {
         let help = "write tiers and their limits, such as `{ free: 10/s, paid: 100/s }`";
         reader.error(node.at, format_args!("`tiers` is {} where a map is wanted", node.kind()), help);
@@ -85,9 +86,9 @@ fn by_tier(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &Cost) -> BTr
 }
 
 /// One limit or a list of them; `unlimited` is an empty list.
-pub(super) fn several(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &Cost) -> Option<Vec<RuleLimit>> {
+pub(super) fn several(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &Cost) -> Option<Arc<[RuleLimit]>> {
     if node.as_text().as_deref() == Some("unlimited") {
-        return Some(Vec::new());
+        return Some(Arc::default());
     }
     let items = reader.each(node);
     let mut limits: Vec<RuleLimit> = Vec::new();
@@ -112,7 +113,7 @@ pub(super) fn several(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &C
     if items.is_empty() {
         reader.error(node.at, "an empty list of limits", "write `unlimited` if that is meant");
     }
-    Some(limits)
+    Some(limits.into())
 }
 
 /// Every request that meets a rule is charged for each of its limits.

@@ -85,10 +85,10 @@ pub(super) fn aside(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> V
     out
 }
 
-fn written(ruling: &Ruling, protocol: Protocol) -> Vec<u8> {
+fn written(ruling: &Ruling<'_>, protocol: Protocol) -> Vec<u8> {
     aside(protocol, |reply| write(ruling, reply))
 }
 
-fn write(ruling: &Ruling, reply: &mut Reply<'_>) {
+fn write(ruling: &Ruling<'_>, reply: &mut Reply<'_>) {
     ruling::write(ruling, receipts::write(&ruling.receipts).as_deref(), reply);
 }

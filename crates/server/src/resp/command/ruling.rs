@@ -5,7 +5,7 @@ use tidegate_core::{Decision, Micros, Outcome, Ruled, Ruling};
 use crate::resp::reply::Reply;
 
 /// Writes what was decided on a request. Times are in milliseconds, rounded up.
-pub(super) fn write(ruling: &Ruling, receipt: Option<&str>, reply: &mut Reply<'_>) {
+pub(super) fn write(ruling: &Ruling<'_>, receipt: Option<&str>, reply: &mut Reply<'_>) {
     let telling = ruling.verdict.telling.and_then(|index| ruling.ruled.get(index)).map(|ruled| &ruled.decision);
     reply.map(10);
     reply.bulk("allowed");
@@ -29,7 +29,7 @@ pub(super) fn write(ruling: &Ruling, receipt: Option<&str>, reply: &mut Reply<'_
 }
 
 /// What one limit says.
-fn one(ruled: &Ruled, reply: &mut Reply<'_>) {
+fn one(ruled: &Ruled<'_>, reply: &mut Reply<'_>) {
     let Decision { outcome: says, limit, remaining, reset_after } = ruled.decision;
     reply.map(9);
     reply.bulk("id");
