@@ -22,7 +22,6 @@ pub struct Key<'a>(Parts<'a>);
 /// Several parts stand each behind its length, seven bits a byte, the last byte below 128.
 #[derive(Clone)]
 enum Parts<'a> {
-    None,
     One(&'a [u8]),
     /// So few bytes that copying them is all there is to do.
     Few {
@@ -45,7 +44,7 @@ pub(crate) enum KeyRef<'a> {
 
 impl Key<'static> {
     /// The key that all requests share.
-    pub const GLOBAL: Key<'static> = Key(Parts::None);
+    pub const GLOBAL: Key<'static> = Key(Parts::Few { bytes: [0; FEW], length: 0 });
 
     /// The key made of these parts, in this order.
     pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key<'static> {
@@ -64,7 +63,7 @@ impl Key<'_> {
     pub(crate) fn write_one(&mut self, write: impl FnOnce(&mut [u8]) -> u8) {
         // What is left there of another key is behind the end of this one.
         if !matches!(self.0, Parts::Few { .. }) {
-            self.0 = Parts::Few { bytes: [0; FEW], length: 0 };
+            *self = Key::GLOBAL;
         }
         if let Parts::Few { bytes, length } = &mut self.0 {
             let (head, room) = bytes.split_at_mut(1);
@@ -88,7 +87,6 @@ impl Key<'_> {
     /// Makes it a copy of another that borrows nothing, where it stands.
     pub(crate) fn set(&mut self, other: &Key<'_>) {
         match &other.0 {
-            Parts::None => *self = Key::GLOBAL,
             Parts::One(part) => self.set_one(part),
             Parts::Few { bytes, length } => self.0 = Parts::Few { bytes: *bytes, length: *length },
             Parts::Many(bytes) => self.0 = Parts::Many(Arc::clone(bytes)),
@@ -103,7 +101,6 @@ impl Key<'_> {
     #[inline(always)]
     pub(crate) fn borrow(&self) -> KeyRef<'_> {
         match &self.0 {
-            Parts::None => KeyRef::Several(&[]),
             Parts::One(part) => KeyRef::One(part),
             Parts::Few { bytes, length } => match bytes[..usize::from(*length)] {
                 // Owned, but not several.

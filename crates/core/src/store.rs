@@ -15,7 +15,7 @@ use crate::receipt::{Receipt, Settlement};
 pub type Decisions = SmallVec<[Decision; 4]>;
 
 /// A store's answer to a request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     /// One decision for each charge that counts, in their order. If any is not an [`Allow`](crate::Outcome::Allow), nothing
     /// was charged at all, and the others say what they have left unspent.
@@ -131,6 +131,13 @@ pub trait Store: Send + Sync {
     /// question, and have no say. If the request is allowed, each such rule is decided by itself, all of its charges or none;
     /// if it is denied, they are only looked at, each charge by itself.
     fn decide(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Answer, StoreError>> + Send;
+
+    /// As [`Store::decide`], on the spot and into `answer`, which is empty: an answer is as large as all that it answers, and a
+    /// processor waits for what is moved just after it was stored. `None` unless the store [answers at
+    /// once](Store::answers_at_once), and then nothing was asked of it.
+    fn decide_at_once(&self, _charges: &[Charge<'_>], _answer: &mut Answer) -> Option<Result<(), StoreError>> {
+        None
+    }
 
     /// Settles an admission at what it really cost: one number for each thing held, in the receipt's order. The
     /// difference is given back or charged on top, and slots are freed, whatever their number says.

@@ -48,6 +48,13 @@ impl Store for AnyStore {
         }
     }
 
+    fn decide_at_once(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Option<Result<(), StoreError>> {
+        match self {
+            AnyStore::Memory(store) => store.decide_at_once(charges, answer),
+            AnyStore::Redis(store) => store.decide_at_once(charges, answer),
+        }
+    }
+
     async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
         match self {
             AnyStore::Memory(store) => Ok(store.settle(receipt, actual)),

@@ -194,17 +194,22 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn check_then<T>(
+    // A block that is returned, because an `async fn` begins by moving its arguments, and the processor waits for words that are
+    // moved just after they were stored.
+    #[expect(clippy::manual_async_fn, reason = "it would move its arguments")]
+    pub fn check_then<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
         then: impl FnOnce(&Matched<'_, '_>, &mut Ruling<'_>) -> T,
-    ) -> T {
-        let generation = self.rules.load();
-        let mut matched = Matched::none();
-        generation.rules.match_into(&mut matched, facts);
-        let mut ruling = Ruling::begin(&generation, &matched);
-        self.decide_each(&matched, &mut ruling, |charge| charge).await;
-        then(&matched, &mut ruling)
+    ) -> impl Future<Output = T> {
+        async move {
+            let generation = self.rules.load();
+            let mut matched = Matched::none();
+            generation.rules.match_into(&mut matched, facts);
+            let mut ruling = Ruling::begin(&generation, &matched);
+            self.decide_each(&matched, &mut ruling, |charge| charge).await;
+            then(&matched, &mut ruling)
+        }
     }
 
     /// Decides a request by charges that are not quite those of its rules.
@@ -241,27 +246,39 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.decide_charges(matched, &charges, ruling).await;
     }
 
-    async fn decide_charges<'m>(&self, matched: &Matched<'_, '_>, charges: &[Charge<'m>], ruling: &mut Ruling<'m>) {
-        if charges.is_empty() {
-            return;
-        }
-        let mut asked = match ruling.refused {
-            None => self.store.decide(charges).await,
-            // It does not go ahead, whatever the rules in the shadow would say.
-            Some(_) => self.look_at_shadows(charges).await,
-        };
-        // Where it stands, for an answer is as large as all that it answers.
-        match &mut asked {
-            Ok(answer) => {
-                self.watch.answered(|| self.now());
-                let (counting, shadows) = groups(charges);
-                ruling.add(Mode::Enforce, counting, (&answer.decisions, &[]), answer.receipt.take());
-                for (shadow, answer) in shadows.zip(&mut answer.shadows) {
-                    ruling.add(Mode::Shadow, shadow, (&answer.decisions, &[]), answer.receipt.take());
-                }
+    // A block for the same reason.
+    #[expect(clippy::manual_async_fn, reason = "it would move its arguments")]
+    fn decide_charges<'m>(
+        &self,
+        matched: &Matched<'_, '_>,
+        charges: &[Charge<'m>],
+        ruling: &mut Ruling<'m>,
+    ) -> impl Future<Output = ()> + Send {
+        async move {
+            if charges.is_empty() {
+                return;
             }
-            // In a box, so that requests which the store decides do not make room for those that it does not.
-            Err(error) => Box::pin(self.check_after(error, matched, charges, ruling)).await,
+            let mut answer = Answer::default();
+            let asked = if ruling.refused.is_some() {
+                // It does not go ahead, whatever the rules in the shadow would say.
+                self.look_at_shadows(charges).await.map(|looked| answer = looked)
+            } else if let Some(asked) = self.store.decide_at_once(charges, &mut answer) {
+                asked
+            } else {
+                self.store.decide(charges).await.map(|decided| answer = decided)
+            };
+            match &asked {
+                Ok(()) => {
+                    self.watch.answered(|| self.now());
+                    let (counting, shadows) = groups(charges);
+                    ruling.add(Mode::Enforce, counting, (&answer.decisions, &[]), answer.receipt.take());
+                    for (shadow, answer) in shadows.zip(&mut answer.shadows) {
+                        ruling.add(Mode::Shadow, shadow, (&answer.decisions, &[]), answer.receipt.take());
+                    }
+                }
+                // In a box, so that requests which the store decides do not make room for those that it does not.
+                Err(error) => Box::pin(self.check_after(error, matched, charges, ruling)).await,
+            }
         }
     }
 

@@ -66,38 +66,50 @@ impl<C: Clock> MemoryStore<C> {
     /// # Errors
     /// [`StoreError::Full`] if a reservation cannot be remembered. Nothing was charged then.
     pub fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+        let mut answer = Answer::default();
+        self.decide_into(charges, &mut answer)?;
+        Ok(answer)
+    }
+
+    /// The same, into an answer that is empty.
+    pub(super) fn decide_into(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Result<(), StoreError> {
         if let [charge] = charges
             && charge.group == 0
             && !charge.is_held()
         {
             let decision = self.decide_one(charge.rule, charge.key.borrow(), charge.limit, charge.cost);
-            return Ok(Answer::new(SmallVec::from_elem(decision, 1), None));
+            answer.decisions.push(decision);
+            return Ok(());
         }
         let (counting, shadows) = groups(charges);
+        self.decide_together(counting, answer)?;
         if counting.len() == charges.len() {
-            return self.decide_together(charges);
+            return Ok(());
         }
-        let mut answer = self.decide_together(counting)?;
         let is_allowed = answer.is_allowed();
-        let look = |shadow: &[Charge<'_>]| Answer::new(self.peek(shadow), None);
         answer.shadows = shadows
-            .map(|shadow| match is_allowed {
-                true => self.decide_together(shadow).unwrap_or_else(|_full| look(shadow)),
-                false => look(shadow),
+            .map(|shadow| {
+                let mut answer = Answer::default();
+                if !is_allowed || self.decide_together(shadow, &mut answer).is_err() {
+                    answer.decisions = self.peek(shadow);
+                }
+                answer
             })
             .collect();
-        Ok(answer)
+        Ok(())
     }
 
-    fn decide_together(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        let mut answer = Answer::new(Decisions::new(), None);
+    fn decide_together(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Result<(), StoreError> {
         if self.decide_simple(charges, &mut answer.decisions) {
-            return Ok(answer);
+            return Ok(());
         }
         let mut places = self.places_of(charges);
         loop {
             match self.try_decide(charges, &places) {
-                Ok(answer) => return Ok(answer),
+                Ok(decided) => {
+                    *answer = decided;
+                    return Ok(());
+                }
                 Err(Obstacle::NoRoomForKey(index)) => {
                     places[index] = Place { of: self.fingerprints.shared(charges[index].rule), is_shared: true };
                 }
@@ -153,12 +165,12 @@ impl<C: Clock> MemoryStore<C> {
     /// like that, and then nothing was charged, and nothing added to `decisions`.
     fn decide_simple(&self, charges: &[Charge<'_>], decisions: &mut Decisions) -> bool {
         for _ in 0..TRIES {
-            let decided = match charges {
-                [] => Ok(()),
-                [a, b] => self.decide_few([a, b], decisions),
-                [a, b, c] => self.decide_few([a, b, c], decisions),
-                [a, b, c, d] => self.decide_few([a, b, c, d], decisions),
-                [a, b, c, d, e] => self.decide_few([a, b, c, d, e], decisions),
+            let decided = match charges.len() {
+                0 => Ok(()),
+                2 => self.decide_few::<2>(charges, decisions),
+                3 => self.decide_few::<3>(charges, decisions),
+                4 => self.decide_few::<4>(charges, decisions),
+                5 => self.decide_few::<5>(charges, decisions),
                 _ => return false,
             };
             match decided {
@@ -171,9 +183,10 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     #[inline]
-    fn decide_few<const N: usize>(&self, charges: [&Charge<'_>; N], into: &mut Decisions) -> Result<(), Missed> {
+    fn decide_few<const N: usize>(&self, charges: &[Charge<'_>], into: &mut Decisions) -> Result<(), Missed> {
+        let Some(charges) = charges.as_array::<N>() else { return Err(Missed::NotSimple) };
         // Several limits of one client usually come with one and the same key, and so lie in one shard.
-        if charges.into_iter().all(|charge| ptr::eq(charge.key, charges[0].key)) {
+        if charges.iter().all(|charge| ptr::eq(charge.key, charges[0].key)) {
             self.decide_in_shards::<N, 1>(charges, into)
         } else {
             self.decide_in_shards::<N, N>(charges, into)
@@ -184,10 +197,10 @@ impl<C: Clock> MemoryStore<C> {
     #[inline]
     fn decide_in_shards<const N: usize, const SHARDS: usize>(
         &self,
-        charges: [&Charge<'_>; N],
+        charges: &[Charge<'_>; N],
         into: &mut Decisions,
     ) -> Result<(), Missed> {
-        if !charges.into_iter().all(|charge| !charge.is_held() && charge.limit.packs()) {
+        if !charges.iter().all(|charge| !charge.is_held() && charge.limit.packs()) {
             return Err(Missed::NotSimple);
         }
         // Loops that fill arrays, for the compiler does not inline what maps one.

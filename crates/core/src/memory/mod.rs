@@ -217,8 +217,12 @@ impl<C: Clock> Store for MemoryStore<C> {
         true
     }
 
-    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        self.decide(charges)
+    fn decide(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+        ready(self.decide(charges))
+    }
+
+    fn decide_at_once(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Option<Result<(), StoreError>> {
+        Some(self.decide_into(charges, answer))
     }
 
     fn settle(&self, receipt: &Receipt, actual: &[u64]) -> impl Future<Output = Result<Settlement, StoreError>> + Send {

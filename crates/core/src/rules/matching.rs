@@ -209,7 +209,7 @@ impl<'r> MatchedRule<'r, '_> {
 
     /// What each of its limits becomes while this process decides alone, in the order of the charges.
     pub(crate) fn shares(&self) -> impl Iterator<Item = Option<&'r Limit>> + use<'r> {
-        self.each_limit().iter().map(|limit| limit.share.as_ref())
+        self.each_limit().iter().map(|limit| limit.share.as_deref())
     }
 
     /// The limits that apply.
@@ -322,8 +322,9 @@ impl RuleSet {
             }
         }
         let replaces = |rule: &Rule| !rule.replaces.is_empty();
-        if matched.rules.iter().any(|limiting| replaces(limiting.rule))
-            || refusing.iter().any(|(rule, _)| replaces(rule))
+        if written.replaces
+            && (matched.rules.iter().any(|limiting| replaces(limiting.rule))
+                || refusing.iter().any(|(rule, _)| replaces(rule)))
         {
             matched.leave_out_replaced(&mut refusing);
         }
@@ -388,7 +389,13 @@ impl Limits {
 }
 
 impl Cost {
+    #[inline]
     fn of<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> u64 {
+        // Most do, and a question answers that sooner than a table of all kinds.
+        if let Cost::Fixed(cost) = self { *cost } else { self.said_by_request(request) }
+    }
+
+    fn said_by_request<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> u64 {
         match self {
             Cost::Fixed(cost) => *cost,
             Cost::Hits => request.facts.hits().unwrap_or(1),

@@ -91,13 +91,16 @@ struct Written {
     domains: Domains,
     /// Whether any rule looks into the bodies of requests.
     reads_bodies: bool,
+    /// Whether any rule replaces others.
+    replaces: bool,
 }
 
 impl RuleSet {
     fn new(rules: Vec<Rule>, mut tiers: Tiers, domains: Domains) -> RuleSet {
         tiers.learn(&rules);
         let reads_bodies = rules.iter().flat_map(|rule| rule.limits.all()).any(|limit| limit.cost.field().is_some());
-        let written = Written { index: Index::new(&rules), rules, tiers, domains, reads_bodies };
+        let replaces = rules.iter().any(|rule| !rule.replaces.is_empty());
+        let written = Written { index: Index::new(&rules), rules, tiers, domains, reads_bodies, replaces };
         let modes = written.modes(&Switches::new());
         RuleSet { written: Arc::new(written), modes, switches: Arc::default(), secret: Secret::default() }
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::smallvec;
+
 use super::RuleSet;
 use super::envoy::Domains;
 use super::fact_name::FactName;
@@ -41,10 +43,10 @@ impl RuleSet {
     #[must_use]
     pub fn one(id: &str, whom: Whom, limit: Limit) -> RuleSet {
         let key = match whom {
-            Whom::Everyone => vec![],
-            Whom::Address => vec![KeyPart::ADDRESS],
-            Whom::User => vec![KeyPart::of(FactName::User)],
-            Whom::ApiKey => vec![KeyPart::of(FactName::ApiKey)],
+            Whom::Everyone => smallvec![],
+            Whom::Address => smallvec![KeyPart::ADDRESS],
+            Whom::User => smallvec![KeyPart::of(FactName::User)],
+            Whom::ApiKey => smallvec![KeyPart::of(FactName::ApiKey)],
         };
         let limit =
             RuleLimit { id: RuleId::new(id), limit, cost: Cost::Fixed(1), reserve: None, settle: None, share: None };

@@ -31,8 +31,8 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Conditions {
     let Some(fields) = reader.fields(node, "`match`", &MATCH) else { return conditions };
     for (name, node) in fields.map {
         match name.text.as_str() {
-            "path" => conditions.path = paths(reader, node),
-            "address" => conditions.address = addresses(reader, node),
+            "path" => conditions.path = paths(reader, node).map(Box::new),
+            "address" => conditions.address = addresses(reader, node).map(Box::new),
             "header" => {
                 named(reader, node, "header", &mut conditions, |name| FactName::Header(name.to_ascii_lowercase()));
             }

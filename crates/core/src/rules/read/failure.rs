@@ -60,7 +60,7 @@ pub(super) fn share(reader: &mut Reader<'_>, at: Position, policy: OnStoreFailur
                 if percent < 100 {
                     warn_if_too_small(reader, at, share.capacity(), cost::most(&limit.cost));
                 }
-                limit.share = Some(share);
+                limit.share = Some(Box::new(share));
             }
             Err(error) => {
                 reader.error(at, format_args!("{percent}% of `{}` cannot be counted", limit.limit), error.to_string());

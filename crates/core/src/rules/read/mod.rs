@@ -141,7 +141,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut File) -> Option<Rule> {
         place: reader.source.place(node.at),
         id,
         conditions,
-        key,
+        key: key.into_iter().collect(),
         on_missing_key: on_missing_key.unwrap_or_default(),
         limits,
         mode: mode.unwrap_or_default(),
