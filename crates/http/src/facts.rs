@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::ops::Range;
 
 use http::header::{COOKIE, HOST};
 use http::{HeaderMap, Method, Uri};
@@ -155,11 +156,15 @@ impl<'a> HttpFacts<'a> {
     }
 
     fn host_name(&self) -> Option<Cow<'a, str>> {
-        let authority = match self.authority {
-            Some(authority) => authority.as_bytes(),
-            None => self.headers.get(HOST)?.as_bytes(),
-        };
-        Some(text(without_port(authority)))
+        if let Some(authority) = self.authority {
+            return Some(Cow::Borrowed(&authority[host_of(authority.as_bytes())]));
+        }
+        let value = self.headers.get(HOST)?;
+        let host = host_of(value.as_bytes());
+        Some(match value.to_str() {
+            Ok(value) => Cow::Borrowed(&value[host]),
+            Err(_) => text(&value.as_bytes()[host]),
+        })
     }
 
     fn cookie(&self, name: &str) -> Option<Cow<'a, str>> {
@@ -183,14 +188,16 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// The host of an authority. The colons inside brackets are no port's.
-fn without_port(authority: &[u8]) -> &[u8] {
-    let host = authority.trim_ascii();
+/// Where in an authority its host stands. The colons inside brackets are no port's.
+fn host_of(authority: &[u8]) -> Range<usize> {
+    let start = authority.len() - authority.trim_ascii_start().len();
+    let end = authority.trim_ascii_end().len().max(start);
+    let host = &authority[start..end];
     // Byte by byte, which for so short a text is quicker than searching it.
-    let Some(colon) = host.iter().rposition(|byte| *byte == b':') else { return host };
+    let Some(colon) = host.iter().rposition(|byte| *byte == b':') else { return start..end };
     let (before, port) = (&host[..colon], &host[colon + 1..]);
     let is_port = !port.ends_with(b"]") && (before.ends_with(b"]") || !before.contains(&b':'));
-    if is_port { before } else { host }
+    if is_port { start..start + colon } else { start..end }
 }
 
 impl Facts for HttpFacts<'_> {
@@ -277,8 +284,24 @@ mod tests {
             ("[2001:db8::1]:443", "[2001:db8::1]"),
             ("[v7.a:b]", "[v7.a:b]"),
             ("2001:db8::1", "2001:db8::1"),
+            ("", ""),
+            (":", ""),
+            (":80", ""),
+            ("]", "]"),
+            ("[::1]:]", "[::1]:]"),
+            (" a : ", "a "),
         ] {
             assert_eq!(get(&request("/", &[("Host", host)]), Fact::Host).as_deref(), Some(without), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_not_ascii_loses_its_port_too() {
+        let mut request = request("/", &[]);
+        for (host, without) in [("bücher.example:80".as_bytes(), "bücher.example"), (b"b\xffcher:80", "b\u{fffd}cher")]
+        {
+            request.headers_mut().insert(HOST, http::HeaderValue::from_bytes(host).unwrap());
+            assert_eq!(get(&request, Fact::Host).as_deref(), Some(without));
         }
     }
 

@@ -103,18 +103,22 @@ pub(crate) struct Served<S: Store + 'static, C: Clock + 'static> {
 
 impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
     /// Decides a request by its head.
-    pub(crate) async fn ask(&self, head: &Parts) -> Admission<S, C> {
-        let facts = self.facts(head);
-        let random = if self.style.jitter.is_zero() { 0 } else { fastrand::u64(..) };
-        let asked = Asked { at: self.limiter.clock().now(), caller: Caller::of(&facts), random };
-        let asking = self.witness.as_ref().map_or(0, |witness| witness.asking());
-        let then = |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
-            if let Some(witness) = &self.witness {
-                witness.decided(&facts, ruling, asking);
-            }
-            self.admit(head, matched, ruling, asked)
-        };
-        self.limiter.check_then(&facts, then).await
+    // A block that is returned, as an `async fn` begins by moving its arguments, which takes longer than to use them.
+    #[expect(clippy::manual_async_fn, reason = "it would move its arguments")]
+    pub(crate) fn ask(&self, head: &Parts) -> impl Future<Output = Admission<S, C>> + Send {
+        async move {
+            let facts = self.facts(head);
+            let random = if self.style.jitter.is_zero() { 0 } else { fastrand::u64(..) };
+            let asked = Asked { at: self.limiter.clock().now(), caller: Caller::of(&facts), random };
+            let asking = self.witness.as_ref().map_or(0, |witness| witness.asking());
+            let then = |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
+                if let Some(witness) = &self.witness {
+                    witness.decided(&facts, ruling, asking);
+                }
+                self.admit(head, matched, ruling, asked)
+            };
+            self.limiter.check_then(&facts, then).await
+        }
     }
 
     fn admit(&self, head: &Parts, matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>, asked: Asked) -> Admission<S, C> {

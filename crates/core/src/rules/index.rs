@@ -100,8 +100,12 @@ impl Index {
         }
     }
 
-    /// Adds the rules that the request may meet; every rule that matches it is among them.
-    pub(super) fn find(&self, request: &impl Lookup, numbers: &mut Numbers) {
+    /// The rules that the request may meet; every rule that matches it is among them. They stand in `numbers`, which is empty,
+    /// unless they are the same for all requests.
+    pub(super) fn find<'n>(&'n self, request: &impl Lookup, numbers: &'n mut Numbers) -> &'n [u32] {
+        if self.is_empty() {
+            return &self.others;
+        }
         self.others.iter().for_each(|number| numbers.push(*number));
         if !self.routes.is_empty() {
             self.routes.find(request.path(), &mut |number| numbers.push(number));
@@ -134,6 +138,12 @@ impl Index {
             numbers.sort_unstable();
             numbers.dedup();
         }
+        numbers
+    }
+
+    /// Whether no rule has anything to be looked up by.
+    fn is_empty(&self) -> bool {
+        self.routes.is_empty() && self.values.is_empty() && self.domains.is_empty() && self.networks.is_empty()
     }
 }
 

@@ -297,8 +297,7 @@ impl RuleSet {
         let request = Seen::new(facts, &written.tiers);
         let mut refusing: SmallVec<[(&Rule, Mode); 2]> = SmallVec::new();
         let mut numbers = Numbers::new();
-        written.index.find(&request, &mut numbers);
-        for &number in &numbers {
+        for &number in written.index.find(&request, &mut numbers) {
             let (rule, mode) = (&written.rules[number as usize], self.modes[number as usize]);
             if rule.governs(mode, &request).is_err() {
                 continue;

@@ -1,7 +1,7 @@
 //! Counters that threads do not share.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::tally::Said;
 
@@ -10,10 +10,12 @@ pub(super) type Counts = [u64; 8];
 
 /// Counters that threads do not share, so that they do not wait for each other: a cache line for each thread, and a few for all
 /// threads beyond those that have one.
-#[derive(Debug)]
+///
+/// A clone counts together with it.
+#[derive(Clone, Debug)]
 pub(super) struct Spread {
     /// Those for all come last. Each of the others is written by one thread only.
-    lines: Box<[Line]>,
+    lines: Arc<[Line]>,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +47,7 @@ impl Spread {
 
     pub(super) fn counts(&self) -> Counts {
         let mut counts = Counts::default();
-        for Line(line) in &self.lines {
+        for Line(line) in &*self.lines {
             counts.iter_mut().zip(line).for_each(|(sum, count)| *sum += count.load(Ordering::Relaxed));
         }
         counts

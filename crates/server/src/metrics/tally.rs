@@ -40,11 +40,17 @@ impl Said {
     }
 }
 
-/// What is known of one limit.
-#[derive(Debug)]
+/// What is known of one limit. A clone counts together with it.
+// In three pieces, so that the table has at hand what every decision needs.
+#[derive(Clone, Debug)]
 pub(super) struct Tally {
     pub(super) id: RuleId,
     counts: Spread,
+    rest: Arc<Rest>,
+}
+
+#[derive(Debug, Default)]
+struct Rest {
     /// The beat in which a denial was last looked at.
     looked: AtomicU64,
     /// Whether requests bring the limit, and no file has it.
@@ -61,13 +67,7 @@ struct Told {
 
 impl Tally {
     fn new(id: RuleId) -> Tally {
-        Tally {
-            id,
-            counts: Spread::new(),
-            looked: AtomicU64::new(0),
-            is_brought: AtomicBool::new(false),
-            told: Mutex::default(),
-        }
+        Tally { id, counts: Spread::new(), rest: Arc::default() }
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -87,20 +87,20 @@ impl Tally {
             self.add(Said::WithoutStore);
         }
         !decision.is_allowed()
-            && self.looked.load(Ordering::Relaxed) != beat
-            && self.looked.swap(beat, Ordering::Relaxed) != beat
+            && self.rest.looked.load(Ordering::Relaxed) != beat
+            && self.rest.looked.swap(beat, Ordering::Relaxed) != beat
     }
 
     /// Notes that requests bring the limit.
     #[inline]
     pub(super) fn is_brought(&self) {
-        if !self.is_brought.load(Ordering::Relaxed) {
-            self.is_brought.store(true, Ordering::Relaxed);
+        if !self.rest.is_brought.load(Ordering::Relaxed) {
+            self.rest.is_brought.store(true, Ordering::Relaxed);
         }
     }
 
     pub(super) fn keep_first(&self, denial: Arc<Denial>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.rest.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.first.get_or_insert(denial);
     }
 
@@ -109,7 +109,7 @@ impl Tally {
         let counts = self.counts();
         let denied = [Said::Denied, Said::TooLarge, Said::ShadowDenied, Said::ShadowTooLarge];
         let denied: u64 = denied.iter().map(|&said| counts[said as usize]).sum();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.rest.told.lock().unwrap_or_else(PoisonError::into_inner);
         let since = denied.saturating_sub(std::mem::replace(&mut told.denied, denied));
         (since, told.first.take())
     }
@@ -144,7 +144,7 @@ thread_local! {
 }
 
 struct Table {
-    slots: Box<[OnceLock<Arc<Tally>>]>,
+    slots: Box<[OnceLock<Tally>]>,
     taken: AtomicUsize,
 }
 
@@ -161,23 +161,23 @@ impl Table {
             match self.slots[(start + step) % SLOTS].get() {
                 Some(tally) if tally.id == *id => return Some(tally),
                 Some(_) => {}
-                None => return self.insert(Arc::new(Tally::new(id.clone()))),
+                None => return self.insert(&Tally::new(id.clone())),
             }
         }
         None
     }
 
     #[cold]
-    fn insert(&self, tally: Arc<Tally>) -> Option<&Tally> {
+    fn insert(&self, tally: &Tally) -> Option<&Tally> {
         if self.taken.fetch_add(1, Ordering::Relaxed) >= MOST_LIMITS {
             self.taken.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
         let start = first_slot(&tally.id);
         for step in 0..SLOTS {
-            let kept = self.slots[(start + step) % SLOTS].get_or_init(|| Arc::clone(&tally));
+            let kept = self.slots[(start + step) % SLOTS].get_or_init(|| tally.clone());
             if kept.id == tally.id {
-                if !Arc::ptr_eq(kept, &tally) {
+                if !Arc::ptr_eq(&kept.rest, &tally.rest) {
                     // Another thread was quicker.
                     self.taken.fetch_sub(1, Ordering::Relaxed);
                 }
@@ -253,9 +253,9 @@ impl Tallies {
         old.slots
             .iter()
             .filter_map(OnceLock::get)
-            .filter(|tally| tally.is_brought.load(Ordering::Relaxed) || keep(&tally.id))
+            .filter(|tally| tally.rest.is_brought.load(Ordering::Relaxed) || keep(&tally.id))
             .for_each(|tally| {
-                table.insert(Arc::clone(tally));
+                table.insert(tally);
             });
         self.table.store(Arc::new(table));
         self.version.store(next_version(), Ordering::Release);
