@@ -240,7 +240,7 @@ impl Tallies {
 
     /// All tallies, and that of all others if it counted anything.
     pub(super) fn each(&self, mut act: impl FnMut(&Tally)) {
-        self.table.load().slots.iter().filter_map(OnceLock::get).for_each(|tally| act(tally));
+        self.table.load().slots.iter().filter_map(OnceLock::get).for_each(&mut act);
         if self.other.counts() != Counts::default() {
             act(&self.other);
         }
