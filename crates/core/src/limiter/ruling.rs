@@ -17,7 +17,7 @@ use crate::verdict::Verdict;
 
 /// What was decided on one request.
 ///
-/// It may borrow the names of limits from the rules that decided: counting their owners up and down takes as long as deciding.
+/// It may borrow the names of its limits from the rules that decided, which spares a request counting their owners up and down.
 /// [`Ruling::into_owned`] makes it one to keep.
 #[derive(Clone, Debug)]
 pub struct Ruling<'r> {
