@@ -388,13 +388,7 @@ impl Limits {
 }
 
 impl Cost {
-    #[inline]
     fn of<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> u64 {
-        // Most do, and a question answers that sooner than a table of all kinds.
-        if let Cost::Fixed(cost) = self { *cost } else { self.said_by_request(request) }
-    }
-
-    fn said_by_request<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> u64 {
         match self {
             Cost::Fixed(cost) => *cost,
             Cost::Hits => request.facts.hits().unwrap_or(1),
