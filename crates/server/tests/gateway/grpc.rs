@@ -1,6 +1,6 @@
 //! gRPC through the gateway, by a client and a server that we did not write.
 
-use crate::peers::{Gateway, python, python_server};
+use crate::peers::{Gateway, Nobody, python, python_server};
 
 const SERVER: &str = r#"
 import grpc
@@ -55,7 +55,8 @@ except grpc.RpcError as error:
 
 #[test]
 fn an_upstream_that_is_down_is_told_in_grpc() {
-    let gateway = Gateway::start("rules: []", &[&format!("h2c://127.0.0.1:{}", crate::support::free_port())], &[]);
+    let nobody = Nobody::anywhere();
+    let gateway = Gateway::start("rules: []", &[&nobody.url().replace("http:", "h2c:")], &[]);
     let script = r#"
 import sys, grpc
 try:

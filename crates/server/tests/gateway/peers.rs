@@ -5,10 +5,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 
 use crate::support::{Process, Server, free_port, until};
 
@@ -188,6 +190,22 @@ impl Upstream {
         })
     }
 
+    /// Answers one request, closes the connection, and is gone.
+    pub(crate) fn that_leaves() -> (String, JoinHandle<Nobody>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let leaving = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            drop(listener);
+            let nobody = Nobody::at(address);
+            let mut taken = Taken { reader: BufReader::new(stream), heads: Arc::default() };
+            taken.request().unwrap();
+            taken.answer("ok").unwrap();
+            nobody
+        });
+        (format!("http://{address}"), leaving)
+    }
+
     /// Answers each request with its body.
     pub(crate) fn echo() -> Upstream {
         Upstream::start(|taken| {
@@ -207,6 +225,30 @@ impl Upstream {
     /// The head of the last request.
     pub(crate) fn last(&self) -> String {
         self.heads().pop().unwrap()
+    }
+}
+
+/// An address where nobody listens, and where nobody else can while this is kept.
+pub(crate) struct Nobody {
+    address: SocketAddr,
+    _bound: TcpSocket,
+}
+
+impl Nobody {
+    pub(crate) fn anywhere() -> Nobody {
+        Nobody::at("127.0.0.1:0".parse().unwrap())
+    }
+
+    /// Where somebody listened until now.
+    pub(crate) fn at(address: SocketAddr) -> Nobody {
+        let bound = TcpSocket::new_v4().unwrap();
+        bound.set_reuseaddr(true).unwrap();
+        bound.bind(address).unwrap();
+        Nobody { address: bound.local_addr().unwrap(), _bound: bound }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 }
 

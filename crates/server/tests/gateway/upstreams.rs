@@ -4,8 +4,8 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::peers::{Curled, Gateway, NO_RULES, Upstream};
-use crate::support::{free_port, until};
+use crate::peers::{Curled, Gateway, NO_RULES, Nobody, Upstream};
+use crate::support::until;
 
 const LIMITED: &str = "
 rules:
@@ -13,10 +13,6 @@ rules:
   - { id: slots, key: address, limit: concurrent 10 ttl 1min }
   - { id: tokens, key: address, limits: [{ limit: fixed 1000/h, cost: 100, reserve: 1min }] }
 ";
-
-fn nobody() -> String {
-    format!("http://127.0.0.1:{}", free_port())
-}
 
 fn told(got: &Curled) -> (u16, Option<String>) {
     let json = got.json();
@@ -73,8 +69,8 @@ fn the_address_with_the_fewest_requests_under_way_gets_the_next() {
 
 #[test]
 fn an_address_that_fails_is_passed_over_and_rests() {
-    let well = Upstream::saying("ok");
-    let gateway = Gateway::start(NO_RULES, &[&nobody(), &well.url()], &["--gateway-rest-time", "1h"]);
+    let (nobody, well) = (Nobody::anywhere(), Upstream::saying("ok"));
+    let gateway = Gateway::start(NO_RULES, &[&nobody.url(), &well.url()], &["--gateway-rest-time", "1h"]);
     for _ in 0..50 {
         // Of any kind: a request that was never sent does no harm.
         assert_eq!(gateway.curl("/", &["-d", "x"]).status, 200);
@@ -84,14 +80,30 @@ fn an_address_that_fails_is_passed_over_and_rests() {
 
 #[test]
 fn an_upstream_that_is_down_is_told_as_such_and_costs_nothing() {
-    let gateway = Gateway::start(LIMITED, &[&nobody()], &[]);
+    let nobody = Nobody::anywhere();
+    let gateway = Gateway::start(LIMITED, &[&nobody.url()], &[]);
     for _ in 0..5 {
         assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
     }
     assert_eq!([gateway.left("plain", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")], [100, 10, 1_000]);
-    let gateway = Gateway::start(LIMITED, &[&nobody()], &["--gateway-give-back", "false"]);
+    let gateway = Gateway::start(LIMITED, &[&nobody.url()], &["--gateway-give-back", "false"]);
     assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
     assert_eq!([gateway.left("plain", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")], [99, 10, 900]);
+}
+
+#[test]
+fn an_upstream_that_goes_down_costs_nothing_from_then_on() {
+    let (url, leaving) = Upstream::that_leaves();
+    let gateway = Gateway::start(LIMITED, &[&url], &[]);
+    assert_eq!(gateway.curl("/", &[]).status, 200);
+    let left = || [gateway.left("plain", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")];
+    assert_eq!(left(), [99, 10, 900]);
+    let _nobody = leaving.join().unwrap();
+    for _ in 0..5 {
+        // The first finds a connection that was closed, and then that there is none to be had.
+        assert_eq!(told(&gateway.curl("/", &["-d", "x"])), upstreams_fault(502));
+        assert_eq!(left(), [99, 10, 900]);
+    }
 }
 
 #[test]
