@@ -16,6 +16,7 @@ use tower_service::Service;
 
 use crate::body::ResponseBody;
 use crate::settings::{Admission, Granted, Served};
+use crate::unserved::Unserved;
 
 pin_project! {
     /// The response to come. Dropping it before it is there gives back all that was taken for the request.
@@ -160,7 +161,11 @@ where
                     State::serving(service, request, granted)
                 }
                 Now::Serving { serving, served } => {
-                    let mut response = ready!(serving.poll(cx))?;
+                    let (polled, has_arrived) = Unserved::watch(|| serving.poll(cx));
+                    if has_arrived && let Some(served) = served {
+                        served.arrive();
+                    }
+                    let mut response = ready!(polled)?;
                     let holding = served.take().map(|served| served.respond(&mut response)).unwrap_or_default();
                     return Poll::Ready(Ok(response.map(|body| ResponseBody::holding(body, holding))));
                 }

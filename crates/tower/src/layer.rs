@@ -125,9 +125,10 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
 
     /// Gives back also what was charged for good, where the service says that nothing was done for it ([`Unserved`]).
     ///
-    /// Each request then remembers whom it was charged to until it is answered.
+    /// Each request then remembers whom it was charged to until it is answered, or the service [rules it out].
     ///
     /// [`Unserved`]: crate::Unserved
+    /// [rules it out]: crate::Unserved::rule_out
     #[must_use]
     pub fn give_back_unserved(mut self) -> RateLimitLayer<S, C> {
         self.settings.gives_back_unserved = true;

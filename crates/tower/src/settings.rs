@@ -238,6 +238,11 @@ impl<S: Store + 'static, C: Clock + 'static> Held<S, C> {
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Served<S, C> {
+    /// Somebody has it, so what it was charged for good it has spent.
+    pub(crate) fn arrive(&mut self) {
+        self.along.spent = None;
+    }
+
     /// Tells the client how it stands, and hands over what is held until the body ends.
     pub(crate) fn respond<B>(self, response: &mut Response<B>) -> Holding {
         let Along { spent, headers } = self.along;

@@ -1,5 +1,7 @@
 //! Requests for which nothing was done.
 
+use std::cell::Cell;
+
 /// Says that nothing was done for a request: it never reached whoever would have served it. A service, such as a proxy whose
 /// upstream is down, puts it into its response's extensions.
 ///
@@ -16,3 +18,23 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unserved;
+
+thread_local! {
+    static IS_RULED_OUT: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Unserved {
+    /// Says that somebody has the request, so that it is too late to call it unserved. A service calls this while its future is
+    /// polled, if it can: what was kept of the request to give it back is let go of then, and not only when the response is there.
+    pub fn rule_out() {
+        IS_RULED_OUT.set(true);
+    }
+
+    /// Polls the future of a service, and says whether it [ruled this out](Unserved::rule_out).
+    pub(crate) fn watch<T>(poll: impl FnOnce() -> T) -> (T, bool) {
+        // The service may stand behind several layers, and what it calls on its way behind others: each hears of its own.
+        let around = IS_RULED_OUT.replace(false);
+        let polled = poll();
+        (polled, IS_RULED_OUT.replace(around))
+    }
+}

@@ -17,6 +17,7 @@ use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use tidegate_core::Timestamp;
+use tidegate_tower::Unserved;
 use tokio::task::unconstrained;
 
 use super::bell::{Bell, quietly};
@@ -126,7 +127,11 @@ impl Line {
                 }
                 match sent {
                     Poll::Ready(sent) => Poll::Ready(sent.map_err(SendError::from)),
-                    Poll::Pending => self.poll_slow(upload.as_deref(), cx).map(|why| Err(SendError::TooSlow(why))),
+                    Poll::Pending => {
+                        // A connection that is ready takes a request the first time it is turned, and gives none back.
+                        Unserved::rule_out();
+                        self.poll_slow(upload.as_deref(), cx).map(|why| Err(SendError::TooSlow(why)))
+                    }
                 }
             })
             .await

@@ -108,3 +108,46 @@ async fn what_was_taken_from_a_window_that_has_passed_is_not_given_back_to_the_n
     service.call(request()).await.unwrap();
     assert_eq!(left(limiter.store(), "quota", "fixed 100/h"), 99);
 }
+
+/// Says what it says of the request while it is polled, waits for a turn, and then finds that the upstream is down.
+async fn down_after(say: impl FnOnce()) -> Result<Response<Full<Bytes>>, Infallible> {
+    say();
+    tokio::task::yield_now().await;
+    upstream_is_down(request()).await
+}
+
+#[tokio::test]
+async fn what_has_reached_somebody_is_spent_whatever_is_said_later() {
+    let limiter = limiter("rules: [{ id: quota, limit: fixed 100/h }, { id: streams, limit: concurrent 2 ttl 1min }]");
+    let layer = RateLimitLayer::new(Arc::clone(&limiter)).give_back_unserved();
+    let left = || {
+        [("quota", "fixed 100/h"), ("streams", "concurrent 2 ttl 1min")]
+            .map(|(rule, limit)| left(limiter.store(), rule, limit))
+    };
+
+    let arrives = layer.layer(service_fn(|_: Request<()>| down_after(Unserved::rule_out)));
+    arrives.oneshot(request()).await.unwrap();
+    assert_eq!(left(), [99, 2]);
+
+    // It was said of that request and of no other.
+    layer.layer(service_fn(|_: Request<()>| down_after(|| {}))).oneshot(request()).await.unwrap();
+    assert_eq!(left(), [99, 2]);
+}
+
+#[tokio::test]
+async fn what_a_service_asks_of_another_says_nothing_of_its_own_request() {
+    let (outside, inside) = (limiter(RULES), limiter(RULES));
+    let within = RateLimitLayer::new(Arc::clone(&inside)).give_back_unserved();
+    let within = within.layer(service_fn(|_: Request<()>| down_after(Unserved::rule_out)));
+    let around = RateLimitLayer::new(Arc::clone(&outside)).give_back_unserved();
+    let asks = around.layer(service_fn(move |_: Request<()>| {
+        let asking = within.clone().oneshot(request());
+        async move {
+            asking.await.unwrap();
+            upstream_is_down(request()).await
+        }
+    }));
+    asks.oneshot(request()).await.unwrap();
+    assert_eq!(all_left(&inside), [4, 93, 49, 19, 2, 1_000, 7]);
+    assert_eq!(all_left(&outside), [5, 100, 50, 20, 2, 1_000, 8]);
+}
