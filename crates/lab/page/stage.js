@@ -42,6 +42,7 @@ export class Stage {
   show(record, playback) {
     this.record = record;
     this.playback = playback;
+    delete document.documentElement.dataset.arrivals;
     this.view = { from: 0, to: record.expected.length, isNew: true };
     const { clients, length } = record.expected;
     byId("watching").hidden = clients < 2;
