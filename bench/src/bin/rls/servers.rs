@@ -180,7 +180,9 @@ impl Body for Answer {
 
 /// As our door does it: requests are gathered, and run on the connection's own task.
 #[derive(Clone, Default)]
-struct Gathered(Arc<Mutex<Vec<Pin<Box<dyn Future<Output = ()> + Send>>>>>);
+struct Gathered(Arc<Mutex<Vec<Task>>>);
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Gathered {
     fn execute(&self, future: F) {
