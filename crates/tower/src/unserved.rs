@@ -32,7 +32,7 @@ impl Unserved {
 
     /// Polls the future of a service, and says whether it [ruled this out](Unserved::rule_out).
     pub(crate) fn watch<T>(poll: impl FnOnce() -> T) -> (T, bool) {
-        // The service may stand behind several layers, and what it calls on its way behind others: each hears of its own.
+        // Whoever polls this may be polled by another layer, for a request of which this says nothing.
         let around = IS_RULED_OUT.replace(false);
         let polled = poll();
         (polled, IS_RULED_OUT.replace(around))
