@@ -1,13 +1,14 @@
 //! Which requests are looked at more closely.
 //!
 //! Telling keys apart and reading clocks costs more than counting. While there is little to do every request is looked at;
-//! past that one in so many, by chance, and it stands for as many as were passed over.
+//! past that, and as long as there is more to do, one in so many, by chance, and it stands for as many as were passed over.
 
 use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many requests a thread looks at in one beat before it begins to choose.
+/// How many requests a thread looks at in one beat before it begins to choose. If more come, it chooses from the beginning
+/// in the next.
 const QUIET: u32 = 1_000;
 /// How many requests one stands for after that.
 const STRIDE: u32 = 64;
@@ -22,13 +23,16 @@ pub(super) struct Pulse(AtomicU64);
 #[derive(Clone, Copy)]
 struct Local {
     beat: u64,
-    left: u32,
+    /// How many came in this beat.
+    came: u32,
+    /// Whether all of the first are looked at in this beat.
+    is_quiet: bool,
     skip: u32,
     random: u64,
 }
 
 thread_local! {
-    static LOCAL: Cell<Local> = const { Cell::new(Local { beat: 0, left: 0, skip: 0, random: 0 }) };
+    static LOCAL: Cell<Local> = const { Cell::new(Local { beat: 0, came: 0, is_quiet: true, skip: 0, random: 0 }) };
 }
 
 impl Pulse {
@@ -55,11 +59,11 @@ impl Pulse {
         LOCAL.with(|cell| {
             let mut local = cell.get();
             let beat = self.now();
-            let sample = if local.beat != beat {
+            if local.beat != beat {
                 local.begin(beat);
-                Some(Weight::MIN)
-            } else if local.left > 0 {
-                local.left -= 1;
+            }
+            local.came = local.came.saturating_add(1);
+            let sample = if local.is_quiet && local.came <= QUIET {
                 Some(Weight::MIN)
             } else if local.skip > 0 {
                 local.skip -= 1;
@@ -80,7 +84,8 @@ impl Local {
         if self.random == 0 {
             self.random = fastrand::u64(1..);
         }
-        (self.beat, self.left) = (beat, QUIET);
+        self.is_quiet = self.came <= QUIET || self.beat + 1 < beat;
+        (self.beat, self.came) = (beat, 0);
         self.skip = self.draw();
     }
 
@@ -100,12 +105,22 @@ mod tests {
     #[test]
     fn little_traffic_is_looked_at_whole_and_much_by_chance() {
         let pulse = Pulse::new();
-        for _ in 0..3 {
-            let weights: Vec<u32> = (0..1_000_000).filter_map(|_| pulse.sample()).map(Weight::get).collect();
-            assert!(weights[..1_000].iter().all(|&weight| weight == 1));
+        let beat = |requests: u32| -> Vec<u32> {
+            pulse.beat();
+            (0..requests).filter_map(|_| pulse.sample()).map(Weight::get).collect()
+        };
+        for after_little in [true, false, false] {
+            let weights = beat(1_000_000);
+            assert_eq!(weights[..1_000].iter().all(|&weight| weight == 1), after_little);
             let stood_for: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
             assert!(stood_for.abs_diff(1_000_000) < 50_000, "{stood_for}");
-            pulse.beat();
         }
+        beat(1_000);
+        assert_eq!(beat(1_000), [1; 1_000]);
+        assert_eq!(beat(1_001)[..1_000], [1; 1_000]);
+        assert!(beat(1_000).len() < 100);
+        beat(1_001);
+        pulse.beat();
+        assert_eq!(beat(1_000), [1; 1_000]);
     }
 }

@@ -6,12 +6,14 @@
 
 use std::collections::HashMap;
 
+use ahash::RandomState;
+
 /// Counts for those who come most often.
 #[derive(Debug)]
 pub(super) struct Sketch<T> {
     most: usize,
     entries: Vec<Entry<T>>,
-    by_hash: HashMap<u64, usize>,
+    by_hash: HashMap<u64, usize, RandomState>,
     total: u64,
 }
 
@@ -30,7 +32,7 @@ impl<T> Sketch<T> {
     /// A sketch that keeps `most` counters; one at least.
     pub(super) fn new(most: usize) -> Sketch<T> {
         let most = most.max(1);
-        Sketch { most, entries: Vec::new(), by_hash: HashMap::new(), total: 0 }
+        Sketch { most, entries: Vec::new(), by_hash: HashMap::default(), total: 0 }
     }
 
     /// Counts the one that hashes to `hash`, `weight` times. Its name is asked for only if it had no counter.

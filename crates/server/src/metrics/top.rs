@@ -1,8 +1,8 @@
 //! The keys that are asked about most, and those that are denied most.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
+use ahash::RandomState;
 use serde::{Deserialize, Serialize};
 use tidegate_core::{Key, Micros, RuleId, Timestamp};
 
