@@ -103,10 +103,9 @@ impl Engine {
         }
     }
 
-    /// Counts a request that somebody else had decided by the [limiter](Engine::shared_limiter), begun at this
-    /// [reading](Metrics::reading).
-    pub(crate) fn witnessed(&self, facts: &(impl Facts + ?Sized), ruling: &Ruling<'_>, begun: u64) {
-        self.count(ruling, facts, self.metrics.begun_at(begun));
+    /// Counts a request that somebody else had decided by the [limiter](Engine::shared_limiter).
+    pub(crate) fn witnessed(&self, facts: &(impl Facts + ?Sized), ruling: &Ruling<'_>, sample: Option<Sample>) {
+        self.count(ruling, facts, sample);
     }
 
     /// Looks at whom a request was charged to. That is not kept with rulings, since most are not looked at, so it is worked
@@ -128,12 +127,13 @@ impl Engine {
         if self.traces.is_on() {
             return self.check_now(facts).map(|ruling| look(&ruling));
         }
-        self.at_once(|| {
-            let sample = self.metrics.begin();
-            self.limiter.check_then(facts, move |_, ruling| {
-                self.count(ruling, facts, sample);
-                look(ruling)
-            })
+        if !self.answers_at_once() {
+            return None;
+        }
+        let sample = self.metrics.begin();
+        self.limiter.check_at_once(facts, |_, ruling| {
+            self.count(ruling, facts, sample);
+            look(ruling)
         })
     }
 

@@ -117,6 +117,7 @@ impl<Svc, B, S: Store, C: Clock> State<Svc, Svc::Future, B, S, C>
 where
     Svc: Service<Request<B>>,
 {
+    #[inline(never)]
     fn waiting(service: Svc, request: Request<B>, granted: Granted<S, C>) -> Self {
         let turn = Box::pin(tokio::time::sleep(granted.delay.into()));
         State::Waiting { waiting: Some(Box::new(Waiting { turn, service, request, granted })) }

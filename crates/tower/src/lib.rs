@@ -55,4 +55,4 @@ pub use request_body::RequestBody;
 pub use service::RateLimit;
 pub use unserved::Unserved;
 pub use upgrade::UpgradeHold;
-pub use witness::Witness;
+pub use witness::{Note, Witness};

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use tidegate_core::{Clock, MemoryStore, Store, SystemClock};
 use tower_service::Service;
 
 use crate::body::ResponseBody;
-use crate::future::ResponseFuture;
+use crate::future::{Asking, ResponseFuture};
 use crate::settings::{Admission, Settings};
 
 /// A service behind rate limits. Made by a [`RateLimitLayer`](crate::RateLimitLayer).
@@ -44,7 +45,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<Svc, B, S, C> {
         let (head, body) = request.into_parts();
-        if let Some(admission) = self.settings.ask_now(&head) {
+        if let Some(admission) = self.settings.ask_at_once(&head) {
             let mut request = Request::from_parts(head, body);
             return match admission {
                 Admission::Granted(granted) if granted.delay.is_zero() => {
@@ -55,12 +56,19 @@ where
                 Admission::Refused(response) => ResponseFuture::refused(response),
             };
         }
+        ResponseFuture::asking(self.ask(head), self.take_ready(), body)
+    }
+}
+
+impl<Svc, S: Store + 'static, C: Clock + 'static> RateLimit<Svc, S, C> {
+    // Apart from requests that are decided on the spot: they would make room for it on the stack.
+    #[inline(never)]
+    fn ask(&self, head: Parts) -> Asking<S, C> {
         let settings = Arc::clone(&self.settings);
-        let asking = async move {
+        Box::pin(async move {
             let admission = settings.ask(&head).await;
             (head, admission)
-        };
-        ResponseFuture::asking(Box::pin(asking), self.take_ready(), body)
+        })
     }
 }
 

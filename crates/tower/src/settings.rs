@@ -1,10 +1,7 @@
 //! What a layer was told, and how it asks the limiter.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -24,7 +21,7 @@ use crate::meter::{Meter, Settled};
 use crate::peer;
 use crate::unserved::Unserved;
 use crate::upgrade::{self, UpgradeHold};
-use crate::witness::Witness;
+use crate::witness::{Note, Witness};
 
 pub(crate) struct Settings<S, C> {
     pub(crate) limiter: Arc<Limiter<S, C>>,
@@ -103,21 +100,45 @@ pub(crate) struct Served<S: Store + 'static, C: Clock + 'static> {
 
 impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
     /// Decides a request by its head.
-    // A block that is returned, as an `async fn` begins by moving its arguments, which takes longer than to use them.
-    #[expect(clippy::manual_async_fn, reason = "it would move its arguments")]
-    pub(crate) fn ask(&self, head: &Parts) -> impl Future<Output = Admission<S, C>> + Send {
-        async move {
-            let facts = self.facts(head);
-            let random = if self.style.jitter.is_zero() { 0 } else { fastrand::u64(..) };
-            let asked = Asked { at: self.limiter.clock().now(), caller: Caller::of(&facts), random };
-            let asking = self.witness.as_ref().map_or(0, |witness| witness.asking());
-            let then = |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
-                if let Some(witness) = &self.witness {
-                    witness.decided(&facts, ruling, asking);
-                }
-                self.admit(head, matched, ruling, asked)
-            };
-            self.limiter.check_then(&facts, then).await
+    pub(crate) async fn ask(&self, head: &Parts) -> Admission<S, C> {
+        let facts = self.facts(head);
+        let asked = self.asked(&facts);
+        let note = self.note();
+        let decided = |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
+            self.tell(&facts, ruling, note);
+            self.admit(head, matched, ruling, asked)
+        };
+        self.limiter.check_then(&facts, decided).await
+    }
+
+    /// The same on the spot. `None` if the store is not in this process, and then nothing was asked of it.
+    // Not where it is called: the service would be called from so far down the stack that nothing there is at hand.
+    #[inline(never)]
+    pub(crate) fn ask_at_once(&self, head: &Parts) -> Option<Admission<S, C>> {
+        if !self.limiter.store().answers_at_once() {
+            return None;
+        }
+        let facts = self.facts(head);
+        let asked = self.asked(&facts);
+        let note = self.note();
+        self.limiter.check_at_once(&facts, |matched, ruling| {
+            self.tell(&facts, ruling, note);
+            self.admit(head, matched, ruling, asked)
+        })
+    }
+
+    fn asked(&self, facts: &HttpFacts<'_>) -> Asked {
+        let random = if self.style.jitter.is_zero() { 0 } else { fastrand::u64(..) };
+        Asked { at: self.limiter.clock().now(), caller: Caller::of(facts), random }
+    }
+
+    fn note(&self) -> Note {
+        self.witness.as_ref().map_or_else(Note::default, |witness| witness.asking())
+    }
+
+    fn tell(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, note: Note) {
+        if let Some(witness) = &self.witness {
+            witness.decided(facts, ruling, note);
         }
     }
 
@@ -138,12 +159,14 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
     }
 
     fn hold(&self, matched: &Matched<'_, '_>, receipts: Receipts) -> Option<Box<Held<S, C>>> {
-        if receipts.is_empty() {
-            return None;
-        }
+        (!receipts.is_empty()).then(|| self.hold_all(matched, receipts))
+    }
+
+    #[inline(never)]
+    fn hold_all(&self, matched: &Matched<'_, '_>, receipts: Receipts) -> Box<Held<S, C>> {
         let hold = Hold::of(&self.limiter, receipts, matched.shortest_reserve());
         let settled = matched.settled().map(|(limit, settle)| (limit.clone(), Arc::clone(settle))).collect();
-        Some(Box::new(Held { hold, settled, cost_header: self.cost_header.clone() }))
+        Box::new(Held { hold, settled, cost_header: self.cost_header.clone() })
     }
 
     /// What the request says of itself, if anybody listens.
@@ -163,17 +186,6 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
             wanted.dedup();
             wanted
         })
-    }
-
-    /// The same on the spot. `None` if the store is not in this process, and then nothing was asked of it.
-    pub(crate) fn ask_now(&self, head: &Parts) -> Option<Admission<S, C>> {
-        if !self.limiter.store().answers_at_once() {
-            return None;
-        }
-        match pin!(self.ask(head)).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(admission) => Some(admission),
-            Poll::Pending => None,
-        }
     }
 
     fn facts<'a>(&self, head: &'a Parts) -> HttpFacts<'a> {
@@ -198,6 +210,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         facts
     }
 
+    #[inline(never)]
     fn refusal(&self, head: &Parts, ruling: &Ruling<'_>, asked: Asked) -> Response<Bytes> {
         let reply = Reply::new(ruling, &self.style, asked);
         if !is_grpc(&head.headers) {
@@ -256,8 +269,15 @@ impl<S: Store + 'static, C: Clock + 'static> Served<S, C> {
             }
             return Holding::default();
         }
-        let Some(held) = self.held else { return Holding::default() };
-        let Held { hold, settled, cost_header } = *held;
+        self.held.map_or_else(Holding::default, |held| held.respond(response))
+    }
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Held<S, C> {
+    /// The same for what is held.
+    #[inline(never)]
+    fn respond<B>(self, response: &Response<B>) -> Holding {
+        let Held { hold, settled, cost_header } = self;
         let mut costs = Costs::said_by(response, cost_header.as_ref());
         let mut meter = None;
         if !settled.is_empty() {
@@ -270,6 +290,8 @@ impl<S: Store + 'static, C: Clock + 'static> Served<S, C> {
     }
 }
 
+#[cold]
+#[inline(never)]
 fn give_back<S: Store + 'static, C: Clock + 'static>(limiter: Arc<Limiter<S, C>>, spent: Spent) {
     let giver = Arc::clone(&limiter);
     let giving = async move {

@@ -1,6 +1,7 @@
 //! Rules and a store, put together.
 
 mod claims;
+mod deciding;
 mod descriptors;
 mod failing;
 mod fallback;
@@ -31,7 +32,7 @@ use smallvec::SmallVec;
 use self::fallback::Fallback;
 use self::health::Watch;
 use self::ruling::Decided;
-use crate::charge::{Charge, groups};
+use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
 use crate::facts::Facts;
@@ -39,7 +40,7 @@ use crate::key::Key;
 use crate::memory::MemoryStore;
 use crate::receipt::{Receipt, Settlement};
 use crate::rules::{Matched, MatchedRule, Mode, RuleSet, Switches};
-use crate::store::{Answer, Decisions, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::time::Timestamp;
 
 /// Decides requests by rules that may be replaced while it runs.
@@ -212,6 +213,30 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
+    /// As [`Limiter::check_then`], for callers that do not await. `None` unless the store [answers at
+    /// once](Store::answers_at_once), and then nothing was asked of it.
+    // Not by asking a future that is ready: that lays out room for all that it might have to wait for, and so far down the stack
+    // nothing is at hand.
+    pub fn check_at_once<T>(
+        &self,
+        facts: &(impl Facts + Sync + ?Sized),
+        then: impl FnOnce(&Matched<'_, '_>, &mut Ruling<'_>) -> T,
+    ) -> Option<T> {
+        if !self.store.answers_at_once() {
+            return None;
+        }
+        let generation = self.rules.load();
+        let mut matched = Matched::none();
+        generation.rules.match_into(&mut matched, facts);
+        let mut ruling = Ruling::begin(&generation, &matched);
+        let mut charges = Charges::new();
+        add_charges(&mut charges, &matched, ruling.refused.is_some(), |charge| charge);
+        if let Err(not_here) = self.decide_here(&charges, &mut ruling) {
+            self.decide_otherwise_at_once(not_here, &matched, &charges, &mut ruling)?;
+        }
+        Some(then(&matched, &mut ruling))
+    }
+
     /// Decides a request by charges that are not quite those of its rules.
     async fn check_each(
         &self,
@@ -244,49 +269,6 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let mut charges = Charges::new();
         add_charges(&mut charges, matched, ruling.refused.is_some(), each);
         self.decide_charges(matched, &charges, ruling).await;
-    }
-
-    // A block for the same reason.
-    #[expect(clippy::manual_async_fn, reason = "it would move its arguments")]
-    fn decide_charges<'m>(
-        &self,
-        matched: &Matched<'_, '_>,
-        charges: &[Charge<'m>],
-        ruling: &mut Ruling<'m>,
-    ) -> impl Future<Output = ()> + Send {
-        async move {
-            if charges.is_empty() {
-                return;
-            }
-            let mut answer = Answer::default();
-            let asked = if ruling.refused.is_some() {
-                // It does not go ahead, whatever the rules in the shadow would say.
-                self.look_at_shadows(charges).await.map(|looked| answer = looked)
-            } else if let Some(asked) = self.store.decide_at_once(charges, &mut answer) {
-                asked
-            } else {
-                self.store.decide(charges).await.map(|decided| answer = decided)
-            };
-            match &asked {
-                Ok(()) => {
-                    self.watch.answered(|| self.now());
-                    let (counting, shadows) = groups(charges);
-                    ruling.add(Mode::Enforce, counting, (&answer.decisions, &[]), answer.receipt.take());
-                    for (shadow, answer) in shadows.zip(&mut answer.shadows) {
-                        ruling.add(Mode::Shadow, shadow, (&answer.decisions, &[]), answer.receipt.take());
-                    }
-                }
-                // In a box, so that requests which the store decides do not make room for those that it does not.
-                Err(error) => Box::pin(self.check_after(error, matched, charges, ruling)).await,
-            }
-        }
-    }
-
-    async fn look_at_shadows(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        let mut peeked = self.store.peek(charges).await?.into_iter();
-        let (_, shadows) = groups(charges);
-        let shadows = shadows.map(|shadow| Answer::new(peeked.by_ref().take(shadow.len()).collect(), None)).collect();
-        Ok(Answer { shadows, ..Answer::new(Decisions::new(), None) })
     }
 
     fn count(&self, decided: &Decided) {

@@ -45,6 +45,29 @@ fn a_shadow_counts_and_reports_and_never_denies() {
 }
 
 #[test]
+fn on_the_spot_the_answers_are_the_same() {
+    let text = "rules:
+- { id: real, key: user, limit: 3/h, on_missing_key: refuse }
+- { id: all, limits: [4/h, { limit: 9/h, reserve: 1min }] }
+- { id: dark, limit: 1/h, mode: shadow }
+- { id: narrow, match: { method: POST }, limit: concurrent 1 ttl 30s }";
+    let (one, other) = (limiter(text).0, limiter(text).0);
+    let requests = ["", "alice", "bob"].map(|user| ["GET", "POST"].map(|method| (user, method)));
+    for (user, method) in requests.iter().flatten().cycle().take(30) {
+        let request = Request::new(method, "/");
+        let request = if user.is_empty() { request } else { request.user(user) };
+        let said = one.check_at_once(&request, |_, ruling| format!("{:?}", without_receipts(ruling.clone())));
+        assert_eq!(said, Some(format!("{:?}", without_receipts(other.check_now(&request)))));
+    }
+}
+
+/// Receipts have numbers that nobody can guess, so only what they hold can be the same.
+fn without_receipts(mut ruling: Ruling<'_>) -> (Ruling<'_>, usize) {
+    let held = ruling.receipts.drain(..).map(|receipt| receipt.held.len()).sum();
+    (ruling, held)
+}
+
+#[test]
 fn a_replaced_rule_keeps_what_was_spent() {
     let (limiter, clock) = limiter("rules:\n- { id: api, limit: 10/h }");
     let request = Request::new("GET", "/");

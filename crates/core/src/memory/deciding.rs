@@ -83,26 +83,35 @@ impl<C: Clock> MemoryStore<C> {
         }
         let (counting, shadows) = groups(charges);
         self.decide_together(counting, answer)?;
-        if counting.len() == charges.len() {
-            return Ok(());
+        if counting.len() < charges.len() {
+            answer.shadows = self.decide_shadows(shadows, answer.is_allowed());
         }
-        let is_allowed = answer.is_allowed();
-        answer.shadows = shadows
-            .map(|shadow| {
-                let mut answer = Answer::default();
-                if !is_allowed || self.decide_together(shadow, &mut answer).is_err() {
-                    answer.decisions = self.peek(shadow);
-                }
-                answer
-            })
-            .collect();
         Ok(())
+    }
+
+    // Apart, as is what else is seldom done: who calls has room for it on the stack whether it is done or not, and what lies
+    // below that is then not at hand.
+    #[inline(never)]
+    fn decide_shadows<'c>(&self, shadows: impl Iterator<Item = &'c [Charge<'c>]>, is_allowed: bool) -> Box<[Answer]> {
+        let decide = |shadow| {
+            let mut answer = Answer::default();
+            if !is_allowed || self.decide_together(shadow, &mut answer).is_err() {
+                answer.decisions = self.peek(shadow);
+            }
+            answer
+        };
+        shadows.map(decide).collect()
     }
 
     fn decide_together(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Result<(), StoreError> {
         if self.decide_simple(charges, &mut answer.decisions) {
             return Ok(());
         }
+        self.decide_placed(charges, answer)
+    }
+
+    #[inline(never)]
+    fn decide_placed(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Result<(), StoreError> {
         let mut places = self.places_of(charges);
         loop {
             match self.try_decide(charges, &places) {
@@ -182,7 +191,7 @@ impl<C: Clock> MemoryStore<C> {
         false
     }
 
-    #[inline]
+    #[inline(never)]
     fn decide_few<const N: usize>(&self, charges: &[Charge<'_>], into: &mut Decisions) -> Result<(), Missed> {
         let Some(charges) = charges.as_array::<N>() else { return Err(Missed::NotSimple) };
         // Several limits of one client usually come with one and the same key, and so lie in one shard.

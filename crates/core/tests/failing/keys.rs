@@ -1,7 +1,7 @@
 //! Single keys that the store cannot decide, while it decides others.
 
 use tidegate_core::contract::faulty::Fault;
-use tidegate_core::{DecidedBy, MemoryStore, Micros, RuleId};
+use tidegate_core::{DecidedBy, Limiter, ManualClock, MemoryStore, Micros, RuleId, Timestamp};
 
 use crate::support::{Stage, by};
 
@@ -101,18 +101,41 @@ rules:
     assert_eq!(left, [1, 0, 0]);
 }
 
-#[test]
-fn a_store_that_has_no_room_for_reservations_is_not_away() {
-    let clock = tidegate_core::ManualClock::at(tidegate_core::Timestamp::from_secs(1_700_000_000));
+/// A store in memory with room for eight reservations.
+fn narrow() -> (Limiter<MemoryStore<ManualClock>, ManualClock>, ManualClock) {
+    let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
     let rules = crate::support::rules(
         "rules: [{ id: r, key: user, limits: [{ limit: 1000/h, reserve: 1h }], on_store_failure: { local_percent: 1 } }]",
     );
     let store = MemoryStore::with_clock_and_cap(clock.clone(), 8);
-    let limiter = tidegate_core::Limiter::with_clock(rules, store, clock.clone());
+    (Limiter::with_clock(rules, store, clock.clone()), clock)
+}
+
+#[test]
+fn a_store_that_has_no_room_for_reservations_is_not_away() {
+    let (limiter, clock) = narrow();
     let request = crate::support::alice();
     let allowed = (0..100).filter(|_| limiter.check_now(&request).is_allowed()).count();
     assert_eq!(allowed, 8 + 10, "what can be held, and one in a hundred of the limit");
     assert!(limiter.health().store.is_well() && !limiter.health().keys.is_well());
     clock.advance(Micros::from_secs(3_601));
     assert_eq!(by(&limiter.check_now(&request)), [DecidedBy::Store]);
+}
+
+#[test]
+fn what_has_no_room_is_decided_by_its_rule_on_the_spot_too() {
+    let (limiter, _) = narrow();
+    let request = crate::support::alice();
+    let check = || limiter.check_at_once(&request, |_, ruling| (ruling.is_allowed(), ruling.ruled[0].by)).unwrap();
+    let said: Vec<_> = (0..100).map(|_| check()).collect();
+    assert!(said[..8].iter().all(|said| *said == (true, DecidedBy::Store)));
+    assert!(said[8..18].iter().all(|said| *said == (true, DecidedBy::Local)));
+    assert!(said[18..].iter().all(|said| *said == (false, DecidedBy::Local)));
+}
+
+#[test]
+fn a_store_that_may_wait_is_not_asked_on_the_spot() {
+    let stage = Stage::new("rules: [{ id: a, key: user, limit: 1/h }]");
+    assert_eq!(stage.limiter.check_at_once(&crate::support::alice(), |_, ruling| ruling.is_allowed()), None);
+    assert!(stage.alice().is_allowed());
 }

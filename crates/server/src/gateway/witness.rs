@@ -1,21 +1,25 @@
 //! Counts what the gateway decides, as at every other door.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tidegate_core::Ruling;
 use tidegate_http::HttpFacts;
-use tidegate_tower::Witness;
+use tidegate_tower::{Note, Witness};
 
 use crate::engine::Engine;
+use crate::metrics::Sample;
 
 pub(super) struct Counting(pub(super) Arc<Engine>);
 
 impl Witness for Counting {
-    fn asking(&self) -> u64 {
-        self.0.metrics().reading()
+    fn asking(&self) -> Note {
+        let sample = self.0.metrics().begin();
+        sample.map_or_else(Note::default, |Sample { weight, begun }| Note { weight: weight.get(), reading: begun })
     }
 
-    fn decided(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, asking: u64) {
-        self.0.witnessed(facts, ruling, asking);
+    fn decided(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, note: Note) {
+        let sample = NonZeroU32::new(note.weight).map(|weight| Sample { weight, begun: note.reading });
+        self.0.witnessed(facts, ruling, sample);
     }
 }

@@ -102,8 +102,8 @@ struct Reloads {
 /// A request that is looked at closely. Begun before it is decided, so that its time can be told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    weight: Weight,
-    begun: u64,
+    pub(crate) weight: Weight,
+    pub(crate) begun: u64,
 }
 
 /// What is still to be looked at of a request that was counted.
@@ -154,18 +154,6 @@ impl Metrics {
     pub(crate) fn begin(&self) -> Option<Sample> {
         let weight = self.pulse.sample()?;
         Some(Sample { weight, begun: self.counter.raw() })
-    }
-
-    /// A reading of the counter that times are told by.
-    #[inline]
-    pub(crate) fn reading(&self) -> u64 {
-        self.counter.raw()
-    }
-
-    /// As [`Metrics::begin`], of a request of which it is known only afterwards when it was begun.
-    #[inline]
-    pub(crate) fn begun_at(&self, begun: u64) -> Option<Sample> {
-        self.pulse.sample().map(|weight| Sample { weight, begun })
     }
 
     /// Counts a request that was decided by rules. Says what else is wanted of it.
