@@ -109,9 +109,12 @@ impl Fingerprints {
 
 #[inline(always)]
 fn hash_parts(state: &RandomState, key: KeyRef<'_>) -> u64 {
-    let KeyRef::One(part) = key else { return hash_several(state, key) };
     let mut hasher = state.build_hasher();
-    hasher.write(part);
+    match key {
+        KeyRef::One(part) => hasher.write(part),
+        KeyRef::Several([]) => {}
+        KeyRef::Several(_) => return hash_several(state, key),
+    }
     hasher.finish()
 }
 
