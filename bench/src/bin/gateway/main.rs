@@ -1,7 +1,10 @@
 //! The gateway beside nginx, each on one core; the load and the upstream are on the other.
 //!
-//! With `MINUTES=10` in the environment it is put under mixed load for so long instead: memory should stay where it is.
+//! Without arguments everything is measured; any of `throughput`, `cost`, `latency` and `memory` leaves out the other parts.
+//! `GATEWAY` in the environment says the same. With `MINUTES=10` there it is put under mixed load for so long instead: memory
+//! should stay where it is.
 
+mod cost;
 mod latency;
 mod load;
 mod memory;
@@ -11,6 +14,8 @@ mod throughput;
 
 use tidegate_bench::report::Report;
 
+type Part = fn(&mut Report);
+
 fn main() {
     if servers::is_asked_for() {
         return servers::serve();
@@ -18,9 +23,21 @@ fn main() {
     if let Some(minutes) = std::env::var("MINUTES").ok().and_then(|minutes| minutes.parse().ok()) {
         return mixed::run(minutes);
     }
+    let words = std::env::var("GATEWAY").unwrap_or_default();
+    let words: Vec<_> = words.split([' ', ',']).map(String::from).chain(std::env::args().skip(1)).collect();
+    let parts: [(&str, Part); 4] = [
+        ("throughput", throughput::measure),
+        ("cost", cost::measure),
+        ("latency", latency::measure),
+        ("memory", memory::measure),
+    ];
+    let said = |part: &str| words.iter().any(|word| word == part);
+    let is_any_said = parts.iter().any(|(part, _)| said(part));
     let mut report = Report::default();
-    throughput::measure(&mut report);
-    latency::measure(&mut report);
-    memory::measure(&mut report);
+    for (part, measure) in parts {
+        if said(part) || !is_any_said {
+            measure(&mut report);
+        }
+    }
     report.write("gateway");
 }

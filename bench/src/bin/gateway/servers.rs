@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tidegate::config::{Configuration, Given};
 use tidegate::serve::{Server, Signals};
 
@@ -174,12 +175,28 @@ impl Running {
     }
 }
 
+impl Running {
+    /// Has it do nothing until it is told to go on. Who asks meanwhile waits.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.process.id().cast_signed()) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
-        // nginx ends its worker only if it is asked to end.
-        if let Some(pid) = rustix::process::Pid::from_raw(self.process.id().cast_signed()) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
+        // nginx ends its worker only if it is asked to end, and nobody ends while it is paused.
+        self.signal(Signal::TERM);
+        self.go_on();
         let _ = self.process.wait();
     }
 }
