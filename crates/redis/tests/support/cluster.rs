@@ -19,7 +19,7 @@ pub(crate) struct Cluster {
 fn config() -> String {
     format!(
         "cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-node-timeout {NODE_TIMEOUT}\n\
-         cluster-replica-validity-factor 0\ncluster-require-full-coverage no\n"
+         cluster-replica-validity-factor 0\ncluster-require-full-coverage no\ncluster-replica-no-failover yes\n"
     )
 }
 
@@ -56,6 +56,7 @@ impl Cluster {
         let cluster = Cluster { nodes };
         cluster.introduce();
         cluster.wait_until_whole();
+        cluster.let_replicas_take_over();
         cluster
     }
 
@@ -108,6 +109,14 @@ impl Cluster {
             };
             self.nodes.iter().enumerate().all(whole).then_some(())
         });
+    }
+
+    /// Not before it is whole: on a busy machine a primary may be silent for so long while it comes up that its replica would take
+    /// its place for good.
+    fn let_replicas_take_over(&self) {
+        for node in &self.nodes {
+            node.run::<()>(&["CONFIG", "SET", "cluster-replica-no-failover", "no"]);
+        }
     }
 
     /// Opens the way for a slot from one node to another: from now on its keys may lie on either.
