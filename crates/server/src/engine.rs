@@ -95,17 +95,13 @@ impl Engine {
         ruling
     }
 
+    /// Counts a request that was decided: here, or by somebody else who has the [limiter](Engine::shared_limiter).
     #[inline]
-    fn count(&self, ruling: &Ruling<'_>, facts: &(impl Facts + ?Sized), sample: Option<Sample>) {
+    pub(crate) fn count(&self, ruling: &Ruling<'_>, facts: &(impl Facts + ?Sized), sample: Option<Sample>) {
         let wanted = self.metrics.count(ruling, sample);
         if wanted.is_any() {
             self.look_at(wanted, facts, ruling);
         }
-    }
-
-    /// Counts a request that somebody else had decided by the [limiter](Engine::shared_limiter).
-    pub(crate) fn witnessed(&self, facts: &(impl Facts + ?Sized), ruling: &Ruling<'_>, sample: Option<Sample>) {
-        self.count(ruling, facts, sample);
     }
 
     /// Looks at whom a request was charged to. That is not kept with rulings, since most are not looked at, so it is worked

@@ -173,9 +173,7 @@ impl Running {
         })
         .sum()
     }
-}
 
-impl Running {
     /// Has it do nothing until it is told to go on. Who asks meanwhile waits.
     pub fn pause(&self) {
         self.signal(Signal::STOP);

@@ -20,6 +20,6 @@ impl Witness for Counting {
 
     fn decided(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, note: Note) {
         let sample = NonZeroU32::new(note.weight).map(|weight| Sample { weight, begun: note.reading });
-        self.0.witnessed(facts, ruling, sample);
+        self.0.count(ruling, facts, sample);
     }
 }
