@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use anstream::AutoStream;
+
 use super::given::{GivenArgs, variables};
 use super::{ERROR, FAINT, GOOD, STRONG, count, plain};
 use crate::admin::Token;
@@ -42,7 +44,8 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Ok(configuration) => configuration,
         Err(faults) => return refuse(&faults),
     };
-    log::begin(&configuration.log);
+    // Dropped last, when nothing more is logged.
+    let flush = log::begin(&configuration.log)?;
     for warning in &configuration.warnings {
         tracing::warn!("{warning}");
     }
@@ -57,14 +60,18 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         let signals = Signals::receive()?;
         let server = match Server::start(configuration).await {
             Ok(server) => server,
-            Err(error) => return refuse(&error),
+            Err(error) => {
+                // Whatever was logged comes before it.
+                flush.wait();
+                return refuse(&error);
+            }
         };
         let at = |address: Option<SocketAddr>, is_tls| address.map(|address| (address, is_tls));
         let (api, rls, resp) = (at(server.api(), api_tls), at(server.rls(), rls_tls), at(server.resp(), resp_tls));
         let (gateway, admin) = (at(server.gateway(), gateway_tls), at(server.admin(), admin_tls));
         let token = server.made_up_token().map(Token::reveal);
         let banner = Banner { gateway, api, rls, resp, admin, token, store: &store, rules: server.rules(), is_example };
-        banner.print(&mut anstream::stdout().lock())?;
+        banner.print_aside();
         server.until_stopped(signals).await;
         Ok(ExitCode::SUCCESS)
     })
@@ -98,6 +105,21 @@ struct Banner<'b> {
 }
 
 impl Banner<'_> {
+    /// Prints it to standard output, on a thread of its own: a server does not wait for somebody to read that.
+    fn print_aside(&self) {
+        let colours = AutoStream::choice(&io::stdout());
+        let mut out = AutoStream::new(Vec::new(), colours);
+        // It goes to memory.
+        let _ = self.print(&mut out);
+        let text = out.into_inner();
+        std::thread::spawn(move || {
+            let mut out = io::stdout().lock();
+            if let Err(error) = out.write_all(&text).and_then(|()| out.flush()) {
+                tracing::debug!(%error, "nobody reads standard output");
+            }
+        });
+    }
+
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let version = env!("CARGO_PKG_VERSION");
         let example = if self.is_example { " (the example: use your own with --rules FILE)" } else { "" };

@@ -14,6 +14,7 @@ mod setting;
 mod store;
 mod values;
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -231,7 +232,10 @@ impl Reading<'_> {
             let help = "write error, warn, info, debug or trace, or by part: `info,tidegate_redis=debug`";
             log::level(value).map_err(|_| fault::Wrong::new(format!("`{value}` is no level"), help))
         });
-        Some(log::Settings { format: format?, level: level? })
+        let queue_bytes = self.value("log.queue_bytes", count(1 << 10, 1 << 30));
+        let repeats = self.value("log.repeats", count(1, 1_000_000));
+        let repeats = repeats.and_then(|repeats| u32::try_from(repeats).ok().and_then(NonZero::new));
+        Some(log::Settings { format: format?, level: level?, queue_bytes: queue_bytes?, repeats: repeats? })
     }
 
     /// `None` if something is wrong, `Some(None)` if nobody wants them.

@@ -116,11 +116,12 @@ mod tests {
 
     #[test]
     fn addresses_the_store_where_requests_go_traces_and_the_form_of_logs_need_a_restart_and_nothing_else_does() {
+        const OTHERS: [&str; 4] = ["log.format", "log.queue_bytes", "log.repeats", "handover"];
         let needs = |setting: &&Setting| setting.needs_restart;
         let names = super::super::SETTINGS.iter().filter(needs).map(|setting| setting.name);
         for name in names {
             let is_such = ["store.", "traces.", "gateway."].iter().any(|section| name.starts_with(section));
-            assert!(name.ends_with(".listen") || is_such || ["log.format", "handover"].contains(&name), "{name}");
+            assert!(name.ends_with(".listen") || is_such || OTHERS.contains(&name), "{name}");
         }
     }
 }

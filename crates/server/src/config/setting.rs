@@ -320,7 +320,7 @@ fn gateway() -> Vec<Setting> {
     gateway
 }
 
-fn others() -> [Setting; 39] {
+fn others() -> [Setting; 41] {
     [
         Setting::new("auth.user_header", &[], "The header that says which user it is.").such_as("X-User"),
         Setting::new("auth.api_key_header", &[], "The header that says which API key it is.").such_as("X-Api-Key"),
@@ -370,9 +370,21 @@ fn others() -> [Setting; 39] {
         Setting::new(
             "log.level",
             &["info"],
-            "error, warn, info, debug or trace; or by part: info,tidegate_redis=debug.",
+            "error, warn, info, debug or trace; or by part: info,tidegate_redis=debug. Libraries log errors only unless named.",
         )
         .common(),
+        Setting::new(
+            "log.queue_bytes",
+            &["1048576"],
+            "The most bytes that wait to be written to the log; further lines are dropped and counted.",
+        )
+        .at_start(),
+        Setting::new(
+            "log.repeats",
+            &["10"],
+            "How many lines a second one place in the program may log, after a burst of ten times as many.",
+        )
+        .at_start(),
         Setting::new(
             "traces.endpoint",
             &[],

@@ -19,6 +19,7 @@ use super::histogram::Shown;
 use super::tally::Said;
 use super::{Door, Metrics};
 use crate::engine::Engine;
+use crate::log;
 use crate::store::AnyStore;
 
 /// The type of what [`exposition`] writes.
@@ -51,6 +52,7 @@ impl Collector for Everything {
         page.gauge("build_info", "Always 1, with the version", &[(&[("version", env!("CARGO_PKG_VERSION"))], 1)])?;
         metrics.write_decisions(&mut page)?;
         metrics.write_doors(&mut page)?;
+        write_log(&mut page)?;
         write_rules(engine, &mut page)?;
         write_health(&engine.limiter().health(), &mut page)?;
         match engine.limiter().store() {
@@ -185,6 +187,13 @@ impl Metrics {
             connections().map(|(labels, door)| (&labels[..], door.accepted.load(Ordering::Relaxed))).collect();
         page.counter("connections_accepted", "Connections that were accepted", &accepted)
     }
+}
+
+fn write_log(page: &mut Page<'_>) -> fmt::Result {
+    let log::Dropped { queue_full, repeated } = log::dropped();
+    let reasons: [(Labels<'_>, u64); 2] =
+        [(&[("reason", "queue_full")], queue_full), (&[("reason", "repeated")], repeated)];
+    page.counter("log_lines_dropped", "Log lines that were not written, by why", &reasons)
 }
 
 fn write_rules(engine: &Engine, page: &mut Page<'_>) -> fmt::Result {

@@ -31,7 +31,7 @@ use crate::engine::Engine;
 use crate::listen::{HandoverError, ListenError, Listening, Tls};
 use crate::traces::{Traces, TracesError};
 use crate::watch::{Watch, WatchError};
-use crate::{api, gateway, resp, rls};
+use crate::{api, gateway, log, resp, rls};
 
 /// The rules of a server that was given none.
 pub const EXAMPLE_RULES: &str = include_str!("../example/rules.yaml");
@@ -275,6 +275,7 @@ impl Server {
     }
 
     async fn keep_house(&self) {
+        log::refill();
         self.engine.limiter().report_local().await;
         self.reload_certificates();
         self.operators.beat();

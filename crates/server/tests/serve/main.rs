@@ -14,6 +14,7 @@ mod auth;
 mod config;
 mod decisions;
 mod life;
+mod logging;
 mod openapi;
 mod proxies;
 mod receipts;

@@ -71,6 +71,13 @@ impl Server {
         Server::start_by(&format!("ulimit -n {most} && exec"), &[], args)
     }
 
+    /// The same, with a standard error that nobody reads until [`Server::read_log`].
+    pub fn start_unread(files: &[(&str, &str)], args: &[&str]) -> Server {
+        let folder = folder(files);
+        let command = tidegate(folder.path());
+        Server::run_unread(command, folder, args, &[])
+    }
+
     /// The same, on one core of those that the tests may use.
     pub fn start_on_one_core(files: &[(&str, &str)], args: &[&str]) -> Server {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -89,7 +96,24 @@ impl Server {
         Server::run(command, folder, args, &[])
     }
 
-    fn run(mut command: Command, folder: TempDir, args: &[&str], variables: &[(&str, &str)]) -> Server {
+    fn run(command: Command, folder: TempDir, args: &[&str], variables: &[(&str, &str)]) -> Server {
+        let mut server = Server::run_unread(command, folder, args, variables);
+        server.read_log();
+        server
+    }
+
+    /// Reads from now on what the server writes to its log.
+    pub fn read_log(&mut self) {
+        let (mut stderr, written) = (self.process.0.stderr.take().unwrap(), Arc::clone(&self.log));
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4_096];
+            while let Ok(read @ 1..) = stderr.read(&mut bytes) {
+                written.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..read]));
+            }
+        });
+    }
+
+    fn run_unread(mut command: Command, folder: TempDir, args: &[&str], variables: &[(&str, &str)]) -> Server {
         // A test that wants it elsewhere says so with a flag, which counts before a variable.
         command.env("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:0");
         command
@@ -105,24 +129,20 @@ impl Server {
             .args(args)
             .envs(variables.iter().copied());
         let mut process = Process(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-        let log = Arc::new(Mutex::new(String::new()));
-        let (mut stderr, written) = (process.0.stderr.take().unwrap(), Arc::clone(&log));
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4_096];
-            while let Ok(read @ 1..) = stderr.read(&mut bytes) {
-                written.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..read]));
-            }
-        });
         let mut stdout = BufReader::new(process.0.stdout.take().unwrap());
         let mut banner = String::new();
         while !banner.contains("\nStop with") {
             let read = stdout.read_line(&mut banner).unwrap();
-            assert!(read > 0, "it ended early: {banner}{}", log.lock().unwrap());
+            if read == 0 {
+                let mut said = String::new();
+                let _ = process.0.stderr.take().unwrap().read_to_string(&mut said);
+                panic!("it ended early: {banner}{said}");
+            }
         }
         let (_, http) = banner.split_once("\n  HTTP ").unwrap();
         let (_, url) = http.split_once("://").unwrap();
         let address = url.lines().next().unwrap().trim().parse().unwrap();
-        Server { process, folder, banner, address, log }
+        Server { process, folder, banner, address, log: Arc::default() }
     }
 
     /// Where the banner says that a door is: `Envoy`, `Redis` or `Admin`.

@@ -1,0 +1,209 @@
+//! The log of the server, on standard error.
+//!
+//! Logging never waits: a line goes into a bounded queue (`queue.rs`), which a thread empties. Lines that find the queue full
+//! are dropped, counted, and reported once the log flows again. Clients cannot flood it either (`repeats.rs`): each place in
+//! the program has a budget of lines, and libraries log errors only unless `log.level` names them.
+
+mod queue;
+mod repeats;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io;
+use std::num::NonZero;
+use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Registry;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload::{self, Handle};
+use tracing_subscriber::util::SubscriberInitExt;
+
+use self::queue::Queue;
+use self::repeats::{RepeatLimit, Repeats};
+
+/// How long a process that ends waits for its last lines to be written.
+const FLUSH_TIME: Duration = Duration::from_secs(2);
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for programs.
+    Json,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How lines look.
+    pub format: LogFormat,
+    /// From which level on, part by part.
+    pub level: Targets,
+    /// The most bytes that wait to be written.
+    pub queue_bytes: usize,
+    /// Lines a second that one place in the program may log, after a burst of ten times as many.
+    pub repeats: NonZero<u32>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            format: LogFormat::Text,
+            level: libraries_at_error(Targets::new().with_default(LevelFilter::INFO)),
+            queue_bytes: 1 << 20,
+            repeats: const { NonZero::new(10).unwrap() },
+        }
+    }
+}
+
+/// `info`, or `info,tidegate_redis=debug`.
+pub(crate) fn level(text: &str) -> Result<Targets, ParseError> {
+    text.parse().map(libraries_at_error)
+}
+
+/// Applies the default level to our own crates only. Libraries that are not named log errors: what they warn of is mostly what
+/// a client did, and one may do it as often as it likes. Traces that cannot be sent are the exception.
+fn libraries_at_error(asked: Targets) -> Targets {
+    let default = asked.default_level().unwrap_or(LevelFilter::OFF);
+    let mut all = Targets::new().with_default(default.min(LevelFilter::ERROR));
+    for own in ["tidegate", "opentelemetry"] {
+        all = all.with_target(own, default);
+    }
+    all.with_targets(asked.iter())
+}
+
+/// The log of this process, once it has begun.
+static LOG: OnceLock<Log> = OnceLock::new();
+
+struct Log {
+    level: Handle<Targets, Registry>,
+    queue: Arc<Queue>,
+    repeats: Arc<Repeats>,
+}
+
+/// Lines that were not written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Because too many waited to be written, or could not be.
+    pub queue_full: u64,
+    /// Because the same place in the program logged too many.
+    pub repeated: u64,
+}
+
+/// Writes what waits to be written when it is dropped, but not for longer than two seconds.
+#[must_use = "the last lines are lost if it is dropped early"]
+pub struct Flush(Option<Arc<Queue>>);
+
+impl Flush {
+    /// Waits until all that was logged is written, but not for longer than two seconds.
+    pub fn wait(&self) {
+        if let Some(queue) = &self.0 {
+            queue.flush(FLUSH_TIME);
+        }
+    }
+}
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        self.wait();
+    }
+}
+
+/// Logs from now on, panics too. Only the first call counts. To be dropped when the process ends.
+///
+/// # Errors
+/// If no thread can be had.
+pub fn begin(settings: &Settings) -> io::Result<Flush> {
+    let (level, handle) = reload::Layer::new(settings.level.clone());
+    let queue = Arc::new(Queue::new(settings.queue_bytes));
+    let repeats = Arc::new(Repeats::new(settings.repeats));
+    let registry = tracing_subscriber::registry().with(level).with(RepeatLimit(Arc::clone(&repeats)));
+    let lines = Arc::clone(&queue);
+    let to_queue = tracing_subscriber::fmt::layer().with_writer(move || queue::Line(Arc::clone(&lines)));
+    let begun = match settings.format {
+        LogFormat::Text => {
+            let colours = io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none();
+            registry.with(to_queue.with_ansi(colours)).try_init()
+        }
+        LogFormat::Json => registry.with(to_queue.json().flatten_event(true)).try_init(),
+    };
+    // Somebody else may have begun already, as tests do.
+    if begun.is_err() {
+        return Ok(Flush(None));
+    }
+    // Not by `io::stderr`, whose lock would be held for as long as a write stalls.
+    let out = std::fs::File::from(io::stderr().as_fd().try_clone_to_owned()?);
+    let written = Arc::clone(&queue);
+    std::thread::Builder::new().name("tidegate-log".to_owned()).spawn(move || written.write_to(out, report_missing))?;
+    std::panic::set_hook(Box::new(|info| {
+        let backtrace = Backtrace::capture();
+        let backtrace = (backtrace.status() == BacktraceStatus::Captured).then_some(backtrace);
+        let thread = std::thread::current();
+        let thread = thread.name().unwrap_or("unnamed");
+        tracing::error!(target: "tidegate::panic", thread, backtrace = backtrace.map(tracing::field::display), "{info}");
+    }));
+    let _ = LOG.set(Log { level: handle, queue: Arc::clone(&queue), repeats });
+    Ok(Flush(Some(queue)))
+}
+
+fn report_missing(lines: u64) {
+    tracing::warn!(target: repeats::UNLIMITED, lines, "log lines were dropped here: they were not read in time");
+}
+
+/// Logs from this level on, from now on.
+pub fn change_level(level: &Targets) {
+    if let Some(log) = LOG.get() {
+        // Nobody drops what was begun.
+        let _ = log.level.reload(level.clone());
+    }
+}
+
+/// Refills the budgets of places that log, and reports lines that went past them. To be called about once a second.
+pub fn refill() {
+    if let Some(log) = LOG.get() {
+        log.repeats.refill();
+    }
+}
+
+/// Lines that were not written since the process started.
+#[must_use]
+pub fn dropped() -> Dropped {
+    LOG.get().map_or_else(Dropped::default, |log| Dropped {
+        queue_full: log.queue.dropped(),
+        repeated: log.repeats.dropped(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn libraries_log_errors_only_unless_they_are_named() {
+        for (text, target, at, is_logged) in [
+            ("info", "tidegate::serve", Level::INFO, true),
+            ("info", "tidegate_redis::link", Level::INFO, true),
+            ("info", "tidegate", Level::DEBUG, false),
+            ("info", "h2::proto", Level::WARN, false),
+            ("info", "h2::proto", Level::ERROR, true),
+            ("trace", "h2::proto", Level::WARN, false),
+            ("trace", "tidegate_core", Level::TRACE, true),
+            ("info,h2=debug", "h2::proto", Level::DEBUG, true),
+            ("info,tidegate::denials=warn", "tidegate::denials", Level::INFO, false),
+            ("warn,tidegate=debug", "tidegate::serve", Level::DEBUG, true),
+            ("info", "opentelemetry-otlp", Level::WARN, true),
+            ("off", "h2", Level::ERROR, false),
+            ("h2=warn", "h2", Level::WARN, true),
+            ("h2=warn", "tidegate", Level::ERROR, false),
+        ] {
+            assert_eq!(level(text).unwrap().would_enable(target, &at), is_logged, "{text}: {target} at {at}");
+        }
+    }
+}

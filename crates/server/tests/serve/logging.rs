@@ -1,0 +1,146 @@
+//! The log: nobody waits for it, nobody floods it, and its end is not lost.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::support::{Server, until};
+
+const ADMIN_TOKEN: &str = "0123456789abcdef";
+const CONNECTIONS: usize = 2_000;
+
+/// HTTP/2's greeting, and then acknowledgements of pings that the server never sent, of which `h2` warns one by one.
+fn unasked_acknowledgements(number: usize) -> Vec<u8> {
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    for _ in 0..number {
+        bytes.extend_from_slice(b"\0\0\x08\x06\x01\0\0\0\0abcdefgh");
+    }
+    bytes
+}
+
+/// Connects often, and has the server log something each time.
+fn annoy(server: &Server) {
+    let bytes = unasked_acknowledgements(20);
+    for listener in [server.address, server.door("Envoy")] {
+        for _ in 0..CONNECTIONS / 2 {
+            let mut stream = TcpStream::connect(listener).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            stream.write_all(&bytes).unwrap();
+            // The server's own greeting: it reads what was sent.
+            assert!(stream.read(&mut [0; 64]).unwrap() > 0);
+        }
+    }
+}
+
+fn asked(listener: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(listener).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = [0; 8_192];
+    let read = stream.read(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer[..read]).into_owned()
+}
+
+fn metrics(server: &Server) -> String {
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n\r\n");
+    let mut stream = TcpStream::connect(server.door("Admin")).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut answer = String::new();
+    while !answer.ends_with("# EOF\n") && !answer.ends_with("# EOF\n\r\n0\r\n\r\n") {
+        let mut bytes = [0; 8_192];
+        let read = stream.read(&mut bytes).unwrap();
+        assert!(read > 0, "{answer}");
+        answer.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    }
+    answer
+}
+
+fn dropped(server: &Server, reason: &str) -> u64 {
+    let series = format!("tidegate_log_lines_dropped_total{{reason=\"{reason}\"}} ");
+    let metrics = metrics(server);
+    let (_, value) = metrics.split_once(&series).unwrap_or_else(|| panic!("{metrics}"));
+    value.lines().next().unwrap().parse().unwrap()
+}
+
+fn all_listeners_answer(server: &Server) {
+    assert_eq!(server.check(r#"{"path":"/"}"#)["allowed"], true);
+    let body = r#"{"domain":"tidegate","descriptors":[{"entries":[{"key":"path","value":"/"}]}]}"#;
+    let envoy =
+        format!("POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    assert!(asked(server.door("Envoy"), &envoy).starts_with("HTTP/1.1 200"));
+    assert_eq!(asked(server.door("Redis"), "PING\r\n"), "+PONG\r\n");
+    assert!(metrics(server).starts_with("HTTP/1.1 200"));
+}
+
+fn unread(level: &[&str]) -> Server {
+    Server::start_unread(&[], &[level, &["--admin-token", ADMIN_TOKEN]].concat())
+}
+
+#[test]
+fn a_log_that_nobody_reads_stops_nobody() {
+    let mut server = unread(&[]);
+    annoy(&server);
+    all_listeners_answer(&server);
+    server.read_log();
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended().code(), Some(0));
+    until("the last line", || server.log().contains("stopping").then_some(()));
+    assert!(!server.log().contains("h2"), "{}", server.log());
+}
+
+#[test]
+fn lines_that_are_not_read_in_time_are_dropped_counted_and_reported() {
+    let mut server = unread(&["--log-level", "debug,h2=debug", "--log-queue-bytes", "10000"]);
+    annoy(&server);
+    all_listeners_answer(&server);
+    assert!(dropped(&server, "queue_full") > 0);
+    server.read_log();
+    until("the report", || server.log().contains("log lines were dropped here").then_some(()));
+}
+
+#[test]
+fn a_server_whose_log_is_not_read_still_stops() {
+    let mut server = unread(&["--log-level", "debug,h2=debug"]);
+    annoy(&server);
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended().code(), Some(0));
+}
+
+#[test]
+fn what_a_client_does_over_and_over_is_logged_a_few_times() {
+    let server = Server::start(&[], &["--log-level", "info,h2=warn", "--admin-token", ADMIN_TOKEN]);
+    annoy(&server);
+    assert!(dropped(&server, "repeated") > 10_000, "{}", metrics(&server));
+    until("the report", || server.log().contains("log lines were left out").then_some(()));
+    all_listeners_answer(&server);
+}
+
+#[test]
+#[ignore = "run by the next test, in a process of its own"]
+fn a_process_that_panics() {
+    let _flush = tidegate::log::begin(&tidegate::log::Settings::default()).unwrap();
+    tracing::info!(target: "tidegate", "before");
+    let other = std::thread::Builder::new().name("other".to_owned()).spawn(|| panic!("of another thread"));
+    assert!(other.unwrap().join().is_err());
+    panic!("the last words");
+}
+
+#[test]
+fn panics_are_logged_and_written_before_the_process_ends() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "logging::a_process_that_panics"])
+        .env_remove("RUST_BACKTRACE")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let log = String::from_utf8_lossy(&output.stderr);
+    let position = |text: &str| log.find(text).unwrap_or_else(|| panic!("{text}: {log}"));
+    let [before, other, last] = ["before", "of another thread", "the last words"].map(position);
+    assert!(before < other && other < last, "{log}");
+    assert!(log.contains("ERROR") && log.contains("thread=\"other\"") && log.contains("panicked at"), "{log}");
+}
