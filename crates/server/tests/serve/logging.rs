@@ -5,9 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Server, until};
+use crate::support::{Process, Server, folder, free_port, tidegate, until};
 
 const ADMIN_TOKEN: &str = "0123456789abcdef";
 const CONNECTIONS: usize = 2_000;
@@ -117,6 +117,23 @@ fn what_a_client_does_over_and_over_is_logged_a_few_times() {
     assert!(dropped(&server, "repeated") > 10_000, "{}", metrics(&server));
     until("the report", || server.log().contains("log lines were left out").then_some(()));
     all_listeners_answer(&server);
+}
+
+#[test]
+fn a_banner_that_nobody_reads_stops_nobody() {
+    let (_unread, mut full) = std::io::pipe().unwrap();
+    // As much as a pipe holds.
+    full.write_all(&[b' '; 65_536]).unwrap();
+    let folder = folder(&[]);
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut command = tidegate(folder.path());
+    command.args(["serve", "--api-listen", &address, "--rls-listen", "off", "--resp-listen", "off"]);
+    command.args(["--admin-listen", "off"]).stdout(full).stderr(Stdio::piped());
+    let mut process = Process(command.spawn().unwrap());
+    until("an answer", || TcpStream::connect(&address).ok());
+    assert!(asked(address.parse().unwrap(), "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").starts_with("HTTP/1.1 200"));
+    kill_process(Pid::from_child(&process.0), Signal::TERM).unwrap();
+    assert_eq!(until("the end", || process.0.try_wait().unwrap()).code(), Some(0));
 }
 
 #[test]
