@@ -66,18 +66,20 @@ impl Composer {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use tidegate_core::{ManualClock, Timestamp};
     use tokio::time::Instant;
 
-    use super::super::call::Berth;
+    use super::super::call::{Berth, Deadline};
     use super::super::resp::Reply;
     use super::*;
     use crate::frame::Frame;
 
     fn call(slot: u16, moving: bool, key: &str) -> Call {
         let frame = Frame { keys: vec![key.into()], body: format!("body of {key}").into() };
-        Call::new(frame, Berth { slot, asking: moving, alone: moving }, Instant::now()).0
+        let deadline = Deadline::after(Duration::from_secs(1), Instant::now());
+        Call::new(frame, Berth { slot, asking: moving, alone: moving }, deadline).0
     }
 
     /// The commands as lists of words, and how many calls each stands for.

@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -33,12 +34,26 @@ pub(super) struct Berth {
     pub(super) alone: bool,
 }
 
+/// When a call must be answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    pub(super) at: Instant,
+    /// How much time its caller gave it in all.
+    pub(super) allowed: Duration,
+}
+
+impl Deadline {
+    pub(super) fn after(allowed: Duration, now: Instant) -> Deadline {
+        Deadline { at: now + allowed, allowed }
+    }
+}
+
 /// A call as the sending side sees it.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) frame: Frame,
     pub(super) berth: Berth,
-    pub(super) deadline: Instant,
+    pub(super) deadline: Deadline,
     /// Whether it was sent before, and certainly did not run then.
     pub(super) resent: bool,
     /// About how many bytes it takes.
@@ -73,11 +88,16 @@ impl Wait {
 }
 
 impl Call {
-    pub(super) fn new(frame: Frame, berth: Berth, deadline: Instant) -> (Call, Waiting) {
+    pub(super) fn new(frame: Frame, berth: Berth, deadline: Deadline) -> (Call, Waiting) {
         // Each word costs a handful of bytes more for its length.
         let size = frame.body.len() + frame.keys.iter().map(|key| key.len() + 12).sum::<usize>() + 12;
         let wait = Arc::new(Wait { state: Mutex::new(State::Queued(None)) });
         (Call { frame, berth, deadline, resent: false, size, wait: wait.clone() }, Waiting { wait })
+    }
+
+    /// Whether somebody still waits for it and may do so past that moment.
+    pub(super) fn is_wanted_after(&self, now: Instant) -> bool {
+        self.deadline.at > now && matches!(*self.wait.state(), State::Queued(_) | State::Sent(_))
     }
 
     /// Marks it as sent, unless it was given up: then it must not be.
@@ -209,7 +229,7 @@ mod tests {
     use super::*;
 
     fn call() -> (Call, Waiting) {
-        Call::new(Frame::default(), Berth::default(), Instant::now())
+        Call::new(Frame::default(), Berth::default(), Deadline::after(Duration::from_secs(1), Instant::now()))
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::address::Address;
-use super::call::{Berth, Outcome};
+use super::call::{Berth, Deadline, Outcome};
 use super::dialogue::{Asked, Question, ask_all};
 use super::error::{Cause, LinkError, Unreachable};
 use super::fault::{Fault, Redirection};
@@ -92,10 +92,10 @@ impl Cluster {
         Cluster { map, lines, _task: Task(task.abort_handle()) }
     }
 
-    pub(super) async fn call(&self, mut frame: Frame, deadline: Instant) -> Result<Vec<u8>, LinkError> {
+    pub(super) async fn call(&self, mut frame: Frame, deadline: Deadline) -> Result<Vec<u8>, LinkError> {
         let slot = slot_of_all(&frame.keys).ok_or(LinkError::NotRun(Cause::CrossSlot))?;
         let mut berth = Berth { slot, ..Berth::default() };
-        let mut line = self.line(slot, deadline).await?;
+        let mut line = self.line(slot, deadline.at).await?;
         let mut hops = 1;
         loop {
             let fault = match line.call(frame, berth, deadline).await {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::batch::Part;
+use super::breaker::Evidence;
 use super::call::Call;
 use super::error::{Cause, LinkError};
 use super::fault::{Code, Fault};
@@ -35,10 +36,10 @@ struct Sent {
     /// Where in all that was ever written it ends.
     end: u64,
     at: Instant,
+    /// When the next of its callers stops waiting; `None` if all have, and were counted.
+    due: Option<Instant>,
     /// When the last of its callers stops waiting.
     overdue: Instant,
-    /// Whether that moment has passed and was counted.
-    late: bool,
     /// Whether it is the last of its batch.
     last: bool,
 }
@@ -96,19 +97,38 @@ impl Flight {
         self.heard
     }
 
-    /// Whether the oldest is late, and since when it is or when it will be.
-    pub(super) fn oldest(&self) -> Option<(bool, Instant)> {
-        self.sent.front().map(|sent| (sent.late, sent.overdue))
+    /// When the oldest was sent.
+    pub(super) fn owed_since(&self) -> Option<Instant> {
+        self.sent.front().map(|sent| sent.at)
+    }
+
+    /// Whether the oldest batch has taken unusually long, so that all of its callers have gone. A probe holds nobody up.
+    pub(super) fn is_stuck(&self, now: Instant) -> bool {
+        self.sent.front().is_some_and(|oldest| {
+            let is_batch = matches!(oldest.what, What::Part(_));
+            is_batch && oldest.due.is_none() && now.duration_since(oldest.at) > 2 * self.usual
+        })
+    }
+
+    /// When the next caller stops waiting; `None` if nobody waits.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.sent.iter().filter_map(|sent| sent.due).min()
+    }
+
+    /// When the last caller of all that is on its way stops waiting, or stopped.
+    pub(super) fn overdue(&self) -> Option<Instant> {
+        self.sent.iter().map(|sent| sent.overdue).max()
     }
 
     pub(super) fn batch(&mut self, parts: Vec<(Part, u64)>, at: Instant) {
-        let deadlines = parts.iter().flat_map(|(part, _)| part.calls()).map(|call| call.deadline);
+        let deadlines = parts.iter().flat_map(|(part, _)| part.calls()).map(|call| call.deadline.at);
         let overdue = deadlines.max().unwrap_or(at);
         let count = parts.len();
         self.batches += 1;
         for (place, (part, end)) in parts.into_iter().enumerate() {
             let last = place + 1 == count;
-            self.sent.push_back(Sent { what: What::Part(part), end, at, overdue, late: false, last });
+            let due = part.next_due(at).or(Some(overdue));
+            self.sent.push_back(Sent { what: What::Part(part), end, at, due, overdue, last });
         }
     }
 
@@ -116,19 +136,25 @@ impl Flight {
         self.batches += 1;
         for last in [false, true] {
             let what = What::Probe { failed: None };
-            self.sent.push_back(Sent { what, end, at, overdue, late: false, last });
+            self.sent.push_back(Sent { what, end, at, due: Some(overdue), overdue, last });
         }
     }
 
-    /// Counts what has become late.
+    /// Counts calls that have become late.
     pub(super) fn keep_time(&mut self, now: Instant, shared: &Shared) {
         for sent in &mut self.sent {
-            if sent.late || sent.overdue > now {
-                continue;
-            }
-            sent.late = true;
+            let Some(due) = sent.due.filter(|&due| due <= now) else { continue };
+            sent.due = None;
             match &sent.what {
-                What::Part(part) => shared.failed(part.calls().len(), Cause::Deadline, now),
+                What::Part(part) => {
+                    sent.due = part.next_due(now);
+                    let late = part.calls().iter().map(|call| call.deadline);
+                    let late = late.filter(|deadline| deadline.at >= due && deadline.at <= now);
+                    let count = late.clone().count();
+                    if let Some(allowed) = late.map(|deadline| deadline.allowed).min() {
+                        shared.failed(count, Evidence::Slow(allowed), Cause::Deadline, now);
+                    }
+                }
                 // Its two commands are late together, and count once.
                 What::Probe { .. } if sent.last => shared.probe_failed(Cause::Deadline, now),
                 What::Probe { .. } => {}
@@ -146,9 +172,9 @@ impl Flight {
         }
         match sent.what {
             What::Part(Part::Load | Part::Asking) => Ok(()),
-            What::Part(Part::Calls(calls)) => self.land_calls(calls, sent.late, reply, now, shared),
+            What::Part(Part::Calls(calls)) => self.land_calls(calls, sent.at, reply, now, shared),
             What::Probe { failed } => {
-                self.land_probe(failed, sent.last, sent.late, reply, now, shared);
+                self.land_probe(failed, sent.last, sent.at, reply, now, shared);
                 Ok(())
             }
         }
@@ -158,7 +184,7 @@ impl Flight {
         &mut self,
         failed: Option<Fault>,
         last: bool,
-        late: bool,
+        sent_at: Instant,
         reply: &Reply<'_>,
         now: Instant,
         shared: &Shared,
@@ -171,10 +197,9 @@ impl Flight {
         let failed = failed.or(fault.filter(|fault| !fault.code.means_alive()));
         match self.sent.front_mut() {
             Some(Sent { what: What::Probe { failed: second }, .. }) if !last => *second = failed,
-            _ if late => {}
             _ => match failed {
                 Some(fault) => shared.probe_failed(Cause::Refused(fault), now),
-                None => shared.answers(now),
+                None => shared.answers_probe(now.duration_since(sent_at), now),
             },
         }
     }
@@ -182,7 +207,7 @@ impl Flight {
     fn land_calls(
         &mut self,
         calls: Vec<Call>,
-        late: bool,
+        sent_at: Instant,
         reply: &Reply<'_>,
         now: Instant,
         shared: &Shared,
@@ -192,11 +217,11 @@ impl Flight {
                 let faults = calls.into_iter().zip(items).filter_map(|(call, item)| land_call(call, item));
                 // Whatever the server says of itself it says to all, so the last one will do.
                 let fault = faults.filter(|fault| fault.code.means_down() || fault.code.means_elsewhere()).last();
-                self.heed(fault.as_ref(), items.len(), late, now, shared);
+                self.heed(fault.as_ref(), items.len(), sent_at, now, shared);
                 Ok(())
             }
             Reply::Error(text) => {
-                self.refused(calls, late, &Fault::of(text), now, shared);
+                self.refused(calls, sent_at, &Fault::of(text), now, shared);
                 Ok(())
             }
             _ => {
@@ -209,11 +234,12 @@ impl Flight {
     }
 
     /// Draws the conclusions from an answer about the server that gave it.
-    fn heed(&mut self, fault: Option<&Fault>, calls: usize, late: bool, now: Instant, shared: &Shared) {
+    fn heed(&mut self, fault: Option<&Fault>, calls: usize, sent_at: Instant, now: Instant, shared: &Shared) {
         match fault {
-            Some(fault) if fault.code.means_down() => shared.failed(calls, Cause::Refused(fault.clone()), now),
-            _ if late => {}
-            _ => shared.succeeded(now),
+            Some(fault) if fault.code.means_down() => {
+                shared.failed(calls, Evidence::Down, Cause::Refused(fault.clone()), now);
+            }
+            _ => shared.succeeded(now.duration_since(sent_at), now),
         }
         if fault.is_some_and(|fault| fault.code.means_elsewhere()) {
             shared.look_around();
@@ -222,11 +248,11 @@ impl Flight {
     }
 
     /// The server did not run the script, or did not run it to its end.
-    fn refused(&mut self, calls: Vec<Call>, late: bool, fault: &Fault, now: Instant, shared: &Shared) {
-        self.heed(Some(fault), calls.len(), late, now, shared);
+    fn refused(&mut self, calls: Vec<Call>, sent_at: Instant, fault: &Fault, now: Instant, shared: &Shared) {
+        self.heed(Some(fault), calls.len(), sent_at, now, shared);
         if fault.code == Code::NoScript {
             self.script_lost = true;
-            shared.send_again(calls, &Cause::Refused(fault.clone()));
+            shared.send_again(calls, &Cause::Refused(fault.clone()), now);
             return;
         }
         let redirected = shared.in_cluster() && fault.redirection().is_some();
@@ -241,12 +267,12 @@ impl Flight {
     }
 
     /// The connection is gone, and of all that was ever written, the system had taken so much.
-    pub(super) fn end(self, taken: u64, shared: &Shared) {
+    pub(super) fn end(self, taken: u64, now: Instant, shared: &Shared) {
         for sent in self.sent {
             let What::Part(Part::Calls(calls)) = sent.what else { continue };
             if sent.end > taken {
                 // A server does nothing before it has seen the whole of a command.
-                shared.send_again(calls, &Cause::ConnectionLost);
+                shared.send_again(calls, &Cause::ConnectionLost, now);
                 continue;
             }
             for call in calls {
@@ -278,6 +304,11 @@ fn land_call(call: Call, item: &Reply<'_>) -> Option<Fault> {
 }
 
 impl Part {
+    /// When the next of its callers stops waiting.
+    fn next_due(&self, now: Instant) -> Option<Instant> {
+        self.calls().iter().map(|call| call.deadline.at).filter(|&at| at > now).min()
+    }
+
     fn calls(&self) -> &[Call] {
         match self {
             Part::Load | Part::Asking => &[],

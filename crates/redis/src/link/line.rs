@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -10,8 +11,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::address::Address;
 use super::batch::Composer;
-use super::breaker::{Breaker, BreakerSettings, BreakerState, Draw, Transition, spread};
-use super::call::{Berth, Call, GivenUp, Outcome};
+use super::breaker::{Breaker, BreakerSettings, BreakerState, Draw, Evidence, Refusal, Transition, spread};
+use super::call::{Berth, Call, Deadline, GivenUp, Outcome};
 use super::dialogue::{Connector, Dialogue};
 use super::error::{Cause, LinkError, Unreachable};
 use super::queue::Queue;
@@ -88,18 +89,18 @@ impl Line {
     }
 
     /// Sends a call and waits for what becomes of it, but not past its deadline.
-    pub(super) async fn call(&self, frame: Frame, berth: Berth, deadline: Instant) -> Outcome {
+    pub(super) async fn call(&self, frame: Frame, berth: Berth, deadline: Deadline) -> Outcome {
         let (call, waiting) = Call::new(frame, berth, deadline);
-        if let Err(cause) = self.shared.queue.push(call) {
+        if let Err(cause) = self.shared.queue.push(call, Instant::now()) {
             self.shared.counts.not_run();
             return Outcome::Failed(LinkError::NotRun(cause));
         }
-        let answered = timeout_at(deadline, poll_fn(|cx| waiting.poll(cx))).await;
+        let answered = timeout_at(deadline.at, poll_fn(|cx| waiting.poll(cx))).await;
         let outcome = answered.unwrap_or_else(|_| match waiting.give_up() {
             GivenUp::Done(outcome) => outcome,
             GivenUp::Sent => Outcome::Failed(LinkError::Unknown(Cause::Deadline)),
             GivenUp::NotSent => {
-                self.shared.failed(1, Cause::Deadline, Instant::now());
+                self.shared.failed(1, Evidence::Slow(deadline.allowed), Cause::Deadline, Instant::now());
                 Outcome::Failed(LinkError::NotRun(Cause::Deadline))
             }
         });
@@ -117,11 +118,12 @@ impl Line {
     }
 
     pub(super) fn stats(&self) -> ServerStats {
-        let health = self.shared.health();
+        let (health, now) = (self.shared.health(), Instant::now());
         ServerStats {
             address: health.address.clone(),
             breaker: health.breaker.state(),
-            lasting: Instant::now().duration_since(health.breaker.turned()),
+            refuses_up_to: health.breaker.refusal().map(|refusal| refusal.up_to(now)),
+            lasting: now.duration_since(health.breaker.turned()),
             opened: health.breaker.opened(),
             connected: health.connected,
             last_trouble: health.trouble.as_ref().map(Cause::to_string),
@@ -150,42 +152,54 @@ impl Shared {
         (health.breaker.state(), health.breaker.probe_at())
     }
 
-    /// A batch was answered in time.
-    pub(super) fn succeeded(&self, now: Instant) {
-        self.health().breaker.succeeded(now);
+    /// A batch was answered after this long.
+    pub(super) fn succeeded(&self, round_trip: Duration, now: Instant) {
+        let mut health = self.health();
+        let transition = health.breaker.succeeded(round_trip, now);
+        self.follow(&health, transition, now);
+    }
+
+    /// Since when the server owes its oldest answer.
+    pub(super) fn owes(&self, since: Option<Instant>, now: Instant) {
+        let mut health = self.health();
+        health.breaker.owes(since);
+        self.adjust(&health, now);
     }
 
     /// Calls were not answered in time, or the server says that it cannot serve anybody.
-    pub(super) fn failed(&self, calls: usize, why: Cause, now: Instant) {
+    pub(super) fn failed(&self, calls: usize, evidence: Evidence, why: Cause, now: Instant) {
         let mut health = self.health();
-        let transition = health.breaker.failed(u32::try_from(calls).unwrap_or(u32::MAX), now, draw());
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        let transition = health.breaker.failed(calls, evidence, now, draw());
         health.trouble = Some(why);
-        self.follow(&health, transition);
+        self.follow(&health, transition, now);
     }
 
     pub(super) fn probing(&self, now: Instant) {
         let mut health = self.health();
         let transition = health.breaker.probe(now);
-        self.follow(&health, transition);
+        self.follow(&health, transition, now);
     }
 
+    /// The server did not answer a probe in time, or with an error. One that is late may still be answered.
     pub(super) fn probe_failed(&self, why: Cause, now: Instant) {
         let mut health = self.health();
+        let transition = match &why {
+            Cause::Refused(_) => health.breaker.probe_refused(now, draw()),
+            _ => health.breaker.probe_failed(now, draw()),
+        };
         health.trouble = Some(why);
-        let transition = health.breaker.probe_failed(now, draw());
-        // While all seems well, a heartbeat that goes unanswered is a failure like any other.
-        let transition = transition.or_else(|| health.breaker.failed(1, now, draw()));
-        self.follow(&health, transition);
+        self.follow(&health, transition, now);
         drop(health);
         self.look_around();
     }
 
-    /// The server answers a probe.
-    pub(super) fn answers(&self, now: Instant) {
+    /// The server answers a probe after this long.
+    pub(super) fn answers_probe(&self, round_trip: Duration, now: Instant) {
+        let refused = self.queue.last_refused();
         let mut health = self.health();
-        health.breaker.succeeded(now);
-        let transition = health.breaker.recovered(now);
-        self.follow(&health, transition);
+        let transition = health.breaker.probe_answered(round_trip, refused, now, draw());
+        self.follow(&health, transition, now);
     }
 
     /// It may be time to ask another server.
@@ -196,7 +210,7 @@ impl Shared {
     }
 
     /// Lets calls that certainly did not run wait for another turn, if this was their first.
-    pub(super) fn send_again(&self, calls: Vec<Call>, cause: &Cause) {
+    pub(super) fn send_again(&self, calls: Vec<Call>, cause: &Cause, now: Instant) {
         let mut again = Vec::with_capacity(calls.len());
         for mut call in calls {
             if call.resent {
@@ -207,7 +221,7 @@ impl Shared {
                 again.push(call);
             }
         }
-        self.queue.put_back(again);
+        self.queue.put_back(again, now);
     }
 
     fn connected(&self, address: Address, now: Instant) {
@@ -216,55 +230,89 @@ impl Shared {
         health.connected = true;
         health.address = Some(address);
         let transition = health.breaker.recovered(now);
-        self.follow(&health, transition);
+        self.follow(&health, transition, now);
     }
 
     fn disconnected(&self, end: End, now: Instant) {
         let mut health = self.health();
         health.connected = false;
+        health.breaker.disconnected(now);
         let transition = match end {
             End::Lost | End::Stalled | End::Malformed => {
                 health.trouble = Some(if end == End::Malformed { Cause::Malformed } else { Cause::ConnectionLost });
                 let transition = health.breaker.probe_failed(now, draw());
-                transition.or_else(|| health.breaker.failed(1, now, draw()))
+                transition.or_else(|| health.breaker.failed(1, Evidence::Down, now, draw()))
             }
             End::Elsewhere => None,
         };
-        self.follow(&health, transition);
+        self.follow(&health, transition, now);
         drop(health);
         self.look_around();
     }
 
     fn unreachable(&self, why: Unreachable, now: Instant) {
         let mut health = self.health();
+        let transition = match why {
+            Unreachable::Silent(_) => health.breaker.connecting_timed_out(now, draw()),
+            _ => health.breaker.trip(now, draw()),
+        };
         health.trouble = Some(Cause::Unreachable(Arc::new(why)));
-        let transition = health.breaker.trip(now, draw());
-        self.follow(&health, transition);
+        self.follow(&health, transition, now);
         drop(health);
         self.look_around();
     }
 
     /// Does what a change of the breaker's state asks for, while nobody else can change it, and says so once.
-    fn follow(&self, health: &Health, transition: Option<Transition>) {
-        let Some(Transition { from, to, after }) = transition else { return };
+    fn follow(&self, health: &Health, transition: Option<Transition>, now: Instant) {
+        let Some(Transition { from, to, after }) = transition else {
+            self.adjust(health, now);
+            return;
+        };
         let address = health.address.as_ref().map_or_else(|| "the primary".to_owned(), Address::to_string);
         let trouble = health.trouble.clone().unwrap_or(Cause::ConnectionLost);
+        let Some(refusal) = health.breaker.refusal() else {
+            self.queue.admit();
+            tracing::info!(%address, ?after, "breaker closes: calls are sent again");
+            return;
+        };
         match (from, to) {
             (BreakerState::Closed, _) => {
-                tracing::warn!(%address, %trouble, ?after, "breaker opens: calls fail at once");
-                self.queue.refuse(Cause::BreakerOpen(Arc::new(trouble)));
+                match refusal {
+                    Refusal::Everybody => {
+                        tracing::warn!(%address, %trouble, ?after, "breaker opens: calls fail at once");
+                    }
+                    Refusal::Hasty { .. } => {
+                        let deadline = refusal.up_to(now);
+                        tracing::warn!(
+                            %address, %trouble, ?after, ?deadline,
+                            "breaker opens: the server is slow, calls with no longer a deadline fail at once"
+                        );
+                    }
+                }
+                self.queue.refuse(refusal, Cause::BreakerOpen(Arc::new(trouble)), now);
                 // Whoever sends must know that it is time to probe.
                 self.queue.nudge();
             }
-            (_, BreakerState::Closed) => {
-                self.queue.admit();
-                tracing::info!(%address, ?after, "breaker closes: calls are sent again");
-            }
             (BreakerState::HalfOpen, _) => {
                 tracing::debug!(%address, %trouble, "breaker open: the probe failed");
-                self.queue.refuse(Cause::BreakerOpen(Arc::new(trouble)));
+                self.queue.refuse(refusal, Cause::BreakerOpen(Arc::new(trouble)), now);
             }
-            (BreakerState::Open, _) => tracing::debug!(%address, "breaker half open: probing"),
+            (BreakerState::Open, _) => {
+                tracing::debug!(%address, "breaker half open: probing");
+                self.queue.adjust(refusal);
+            }
+        }
+    }
+
+    /// While the breaker is not closed, whom it refuses changes with every answer.
+    fn adjust(&self, health: &Health, now: Instant) {
+        match health.breaker.refusal() {
+            None => {}
+            Some(refusal @ Refusal::Hasty { .. }) => self.queue.adjust(refusal),
+            Some(refusal @ Refusal::Everybody) => {
+                let trouble = health.trouble.clone().unwrap_or(Cause::ConnectionLost);
+                self.queue.refuse(refusal, Cause::BreakerOpen(Arc::new(trouble)), now);
+            }
         }
     }
 }
@@ -348,6 +396,6 @@ impl Sender {
 impl Drop for Sender {
     /// Nobody sends what is left: the link was dropped, or its runtime was.
     fn drop(&mut self) {
-        self.shared.queue.refuse(Cause::Closed);
+        self.shared.queue.refuse(Refusal::Everybody, Cause::Closed, Instant::now());
     }
 }

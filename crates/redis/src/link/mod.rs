@@ -53,7 +53,7 @@ pub use self::times::CallTimes;
 pub use self::tls::Tls;
 
 use self::batch::Composer;
-use self::call::{Berth, Outcome};
+use self::call::{Berth, Deadline, Outcome};
 use self::cluster::Cluster;
 use self::dialogue::Connector;
 use self::line::{Line, Plan, Way};
@@ -124,12 +124,12 @@ impl Link {
     /// If it was not answered. The error says whether it may have run.
     pub async fn call(&self, frame: Frame, deadline: Duration) -> Result<Vec<u8>, LinkError> {
         let begun = Instant::now();
-        let result = self.run(frame, begun + deadline.min(FOREVER)).await;
+        let result = self.run(frame, Deadline::after(deadline.min(FOREVER), begun)).await;
         self.times.note(begun.elapsed(), &result);
         result
     }
 
-    async fn run(&self, frame: Frame, deadline: Instant) -> Result<Vec<u8>, LinkError> {
+    async fn run(&self, frame: Frame, deadline: Deadline) -> Result<Vec<u8>, LinkError> {
         match &self.route {
             Route::Cluster(cluster) => cluster.call(frame, deadline).await,
             Route::One(line) => match line.call(frame, Berth::default(), deadline).await {

@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
+use tokio::time::Instant;
+
+use super::breaker::Refusal;
 use super::call::Call;
 use super::error::Cause;
 
@@ -19,8 +22,12 @@ pub(super) struct Queue {
 #[derive(Debug)]
 struct Row {
     calls: VecDeque<Call>,
-    /// Why no calls are taken, if none are.
-    refusing: Option<Cause>,
+    /// Which calls are not taken, and why.
+    refusing: Option<(Refusal, Cause)>,
+    /// When a call was last refused for that reason.
+    refused: Option<Instant>,
+    /// No call in the line ends before this moment.
+    next_end: Option<Instant>,
     waker: Option<Waker>,
     /// Whether a call is to wake the one who empties the row.
     hungry: bool,
@@ -35,7 +42,8 @@ pub(super) struct Room {
 
 impl Queue {
     pub(super) const fn new(bound: usize) -> Queue {
-        let row = Row { calls: VecDeque::new(), refusing: None, waker: None, hungry: false };
+        let row =
+            Row { calls: VecDeque::new(), refusing: None, refused: None, next_end: None, waker: None, hungry: false };
         Queue { bound, row: Mutex::new(row) }
     }
 
@@ -47,18 +55,28 @@ impl Queue {
         self.row().calls.len()
     }
 
+    /// When a call was last refused, but for a full line.
+    pub(super) fn last_refused(&self) -> Option<Instant> {
+        self.row().refused
+    }
+
     /// Puts a call in the line, or says why not.
-    pub(super) fn push(&self, call: Call) -> Result<(), Cause> {
+    pub(super) fn push(&self, call: Call, now: Instant) -> Result<(), Cause> {
         let mut row = self.row();
-        if let Some(cause) = &row.refusing {
-            return Err(cause.clone());
+        if let Some(cause) = row.refuses(&call, now) {
+            row.refused = Some(now);
+            return Err(cause);
         }
-        if row.calls.len() >= self.bound {
+        let unwanted = if row.calls.len() >= self.bound { row.take_unwanted(now) } else { Vec::new() };
+        let is_full = row.calls.len() >= self.bound;
+        if is_full {
             return Err(Cause::QueueFull);
         }
+        row.next_end = row.next_end.map(|end| end.min(call.deadline.at));
         row.calls.push_back(call);
         let waker = if std::mem::take(&mut row.hungry) { row.waker.take() } else { None };
         drop(row);
+        fail(unwanted, &Cause::Deadline);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -66,15 +84,19 @@ impl Queue {
     }
 
     /// Puts calls back that were taken too early, in front of the others.
-    pub(super) fn put_back(&self, calls: Vec<Call>) {
+    pub(super) fn put_back(&self, calls: Vec<Call>, now: Instant) {
         let mut row = self.row();
-        if let Some(cause) = row.refusing.clone() {
-            drop(row);
-            fail(calls, &cause);
-            return;
-        }
+        let mut refused = Vec::new();
         for call in calls.into_iter().rev() {
-            row.calls.push_front(call);
+            match row.refuses(&call, now) {
+                Some(cause) => refused.push((call, cause)),
+                None => row.calls.push_front(call),
+            }
+        }
+        row.next_end = None;
+        drop(row);
+        for (call, cause) in refused {
+            call.not_run(cause);
         }
     }
 
@@ -104,25 +126,71 @@ impl Queue {
         }
     }
 
-    /// Takes no calls from now on, and fails those that wait.
-    pub(super) fn refuse(&self, why: Cause) {
+    /// Takes none of these calls from now on, and fails those of them that wait.
+    pub(super) fn refuse(&self, whom: Refusal, why: Cause, now: Instant) {
         let mut row = self.row();
-        row.refusing = Some(why.clone());
-        let calls = std::mem::take(&mut row.calls);
+        if !matches!(row.refusing, Some((_, Cause::Closed))) {
+            row.refusing = Some((whom, why));
+        }
+        let mut refused = Vec::new();
+        for _ in 0..row.calls.len() {
+            let Some(call) = row.calls.pop_front() else { break };
+            match row.refuses(&call, now) {
+                Some(cause) => refused.push((call, cause)),
+                None => row.calls.push_back(call),
+            }
+        }
         drop(row);
-        fail(calls, &why);
+        for (call, cause) in refused {
+            call.not_run(cause);
+        }
+    }
+
+    /// Refuses the calls of `whom` from now on, if any are refused. Those that wait are left to their deadlines.
+    pub(super) fn adjust(&self, whom: Refusal) {
+        if let Some((refusal, cause)) = &mut self.row().refusing
+            && *cause != Cause::Closed
+        {
+            *refusal = whom;
+        }
     }
 
     /// Takes calls again, unless the link has ended.
     pub(super) fn admit(&self) {
         let mut row = self.row();
-        if row.refusing != Some(Cause::Closed) {
+        if !matches!(row.refusing, Some((_, Cause::Closed))) {
             row.refusing = None;
         }
     }
 }
 
 impl Row {
+    /// Why a call cannot be taken, if it cannot.
+    fn refuses(&self, call: &Call, now: Instant) -> Option<Cause> {
+        let (refusal, cause) = self.refusing.as_ref()?;
+        let remaining = call.deadline.at.saturating_duration_since(now);
+        refusal.covers(remaining, now).then(|| cause.clone())
+    }
+
+    /// Takes out the calls that nobody waits for any more. Costs a look at every call, so it is done only if one of them
+    /// has ended since the last time.
+    fn take_unwanted(&mut self, now: Instant) -> Vec<Call> {
+        if self.next_end.is_some_and(|end| end > now) {
+            return Vec::new();
+        }
+        let mut unwanted = Vec::new();
+        for _ in 0..self.calls.len() {
+            let Some(call) = self.calls.pop_front() else { break };
+            if call.is_wanted_after(now) {
+                self.calls.push_back(call);
+            } else {
+                unwanted.push(call);
+            }
+        }
+        self.next_end = self.calls.iter().map(|call| call.deadline.at).min();
+        unwanted
+    }
+
     fn listen(&mut self, cx: &Context<'_>) {
         match &mut self.waker {
             Some(waker) => waker.clone_from(cx.waker()),
@@ -131,7 +199,7 @@ impl Row {
     }
 }
 
-fn fail(calls: impl IntoIterator<Item = Call>, cause: &Cause) {
+fn fail(calls: Vec<Call>, cause: &Cause) {
     for call in calls {
         call.not_run(cause.clone());
     }
@@ -143,9 +211,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
-    use tokio::time::Instant;
+    use std::time::Duration;
 
-    use super::super::call::{Berth, GivenUp, Outcome, Waiting};
+    use super::super::call::{Berth, Deadline, GivenUp, Outcome, Waiting};
     use super::super::error::LinkError;
     use super::*;
     use crate::frame::Frame;
@@ -165,15 +233,21 @@ mod tests {
         }
     }
 
+    const LONG: Duration = Duration::from_secs(60);
     const ROOM: Room = Room { calls: 3, bytes: 1_000 };
 
     fn call(bytes: usize) -> (Call, Waiting) {
-        Call::new(Frame { keys: Vec::new(), body: vec![0; bytes] }, Berth::default(), Instant::now())
+        call_for(bytes, LONG, Instant::now())
+    }
+
+    fn call_for(bytes: usize, allowed: Duration, now: Instant) -> (Call, Waiting) {
+        let frame = Frame { keys: Vec::new(), body: vec![0; bytes] };
+        Call::new(frame, Berth::default(), Deadline::after(allowed, now))
     }
 
     fn push(queue: &Queue, bytes: usize) -> Waiting {
         let (call, waiting) = call(bytes);
-        queue.push(call).unwrap();
+        queue.push(call, Instant::now()).unwrap();
         waiting
     }
 
@@ -214,22 +288,65 @@ mod tests {
 
     #[test]
     fn past_the_bound_and_while_it_refuses_calls_fail_at_once() {
-        let queue = Queue::new(1);
+        let (queue, now) = (Queue::new(1), Instant::now());
         let first = push(&queue, 1);
-        assert_eq!(queue.push(call(1).0), Err(Cause::QueueFull));
+        assert_eq!(queue.push(call(1).0, now), Err(Cause::QueueFull));
         let why = Cause::BreakerOpen(Arc::new(Cause::ConnectionLost));
-        queue.refuse(why.clone());
+        queue.refuse(Refusal::Everybody, why.clone(), now);
         let GivenUp::Done(Outcome::Failed(error)) = first.give_up() else { panic!("it has failed") };
         assert_eq!(error, LinkError::NotRun(why.clone()));
-        assert_eq!(queue.push(call(1).0), Err(why.clone()));
+        assert_eq!(queue.push(call(1).0, now), Err(why.clone()));
         let (late, waiting) = call(1);
-        queue.put_back(vec![late]);
+        queue.put_back(vec![late], now);
         let GivenUp::Done(Outcome::Failed(error)) = waiting.give_up() else { panic!("it has failed") };
         assert_eq!(error, LinkError::NotRun(why));
         queue.admit();
-        assert_eq!(queue.push(call(1).0), Ok(()));
-        queue.refuse(Cause::Closed);
+        assert_eq!(queue.push(call(1).0, now), Ok(()));
+        queue.refuse(Refusal::Everybody, Cause::Closed, now);
         queue.admit();
-        assert_eq!(queue.push(call(1).0), Err(Cause::Closed));
+        assert_eq!(queue.push(call(1).0, now), Err(Cause::Closed));
+    }
+
+    #[test]
+    fn only_calls_with_too_little_time_are_refused_while_the_server_is_slow() {
+        let (queue, now) = (Queue::new(10), Instant::now());
+        let ms = Duration::from_millis;
+        let why = Cause::BreakerOpen(Arc::new(Cause::Deadline));
+        let (hasty, hasty_waits) = call_for(1, ms(20), now);
+        let (patient, patient_waits) = call_for(2, ms(200), now);
+        queue.push(hasty, now).unwrap();
+        queue.push(patient, now).unwrap();
+        queue.refuse(Refusal::Hasty { round_trip: ms(60), owed_since: Some(now) }, why.clone(), now);
+        assert!(matches!(hasty_waits.give_up(), GivenUp::Done(Outcome::Failed(LinkError::NotRun(_)))));
+        assert_eq!(queue.push(call_for(3, ms(60), now).0, now), Err(why.clone()));
+        assert_eq!(queue.last_refused(), Some(now));
+        assert_eq!(queue.push(call_for(4, ms(61), now).0, now), Ok(()));
+        let later = now + ms(100);
+        assert_eq!(queue.push(call_for(5, ms(100), later).0, later), Err(why), "an answer is owed for as long");
+        let bell = Arc::new(Bell::default()).into();
+        assert_eq!(taken(&queue, &Context::from_waker(&bell)), [2, 4]);
+        assert!(matches!(patient_waits.give_up(), GivenUp::Done(_)), "it was dropped by the test");
+    }
+
+    #[test]
+    fn calls_that_have_expired_take_no_room_from_others() {
+        let (queue, now) = (Queue::new(3), Instant::now());
+        let ms = Duration::from_millis;
+        let (hasty, hasty_waits) = call_for(1, ms(20), now);
+        let (gone, gone_waits) = call_for(2, ms(20), now);
+        let (patient, _patient_waits) = call_for(3, ms(200), now);
+        for call in [hasty, gone, patient] {
+            queue.push(call, now).unwrap();
+        }
+        drop(gone_waits);
+        let (fourth, _fourth_waits) = call_for(4, ms(200), now);
+        assert_eq!(queue.push(fourth, now), Ok(()), "nobody waits for one of them");
+        let before = now + ms(19);
+        assert_eq!(queue.push(call_for(5, ms(200), before).0, before), Err(Cause::QueueFull));
+        let later = now + ms(20);
+        assert_eq!(queue.push(call_for(6, ms(200), later).0, later), Ok(()));
+        let GivenUp::Done(Outcome::Failed(error)) = hasty_waits.give_up() else { panic!("it has failed") };
+        assert_eq!(error, LinkError::NotRun(Cause::Deadline));
+        assert_eq!(queue.len(), 3);
     }
 }

@@ -21,6 +21,9 @@ pub struct ServerStats {
     pub address: Option<Address>,
     /// Whether calls are sent.
     pub breaker: BreakerState,
+    /// Calls with no longer a deadline than this fail at once: none while the breaker is closed, those that would probably
+    /// be answered too late while the server is slow, and all ([`Duration::MAX`]) while it is out of reach.
+    pub refuses_up_to: Option<Duration>,
     /// For how long they have been, or have not been. Probes in between do not count.
     pub lasting: Duration,
     /// How many times the breaker has opened.

@@ -45,6 +45,8 @@ pub(super) struct Wire<'l> {
     /// How much was ever written, without what the outbox holds.
     before: u64,
     flight: Flight,
+    /// Since when the breaker believes that an answer is owed.
+    owed_since: Option<Instant>,
     timer: Pin<Box<Sleep>>,
     /// Nothing more is to be sent.
     retiring: bool,
@@ -68,6 +70,7 @@ impl<'l> Wire<'l> {
             taken: 0,
             before: 0,
             flight: Flight::new(now),
+            owed_since: None,
             timer: Box::pin(sleep_until(now + settings.heartbeat)),
             retiring: false,
         }
@@ -91,11 +94,13 @@ impl<'l> Wire<'l> {
                 Err(end) => return Poll::Ready(end),
             };
             let now = Instant::now();
+            self.tell_owed(now);
             self.flight.keep_time(now, self.shared);
             if let Some(end) = self.due_end(now) {
                 return Poll::Ready(end);
             }
             let composed = self.compose(cx, now);
+            self.tell_owed(now);
             if self.write(cx).is_err() {
                 return Poll::Ready(End::Lost);
             }
@@ -123,9 +128,19 @@ impl<'l> Wire<'l> {
         }
     }
 
+    /// Keeps the breaker informed of how long the oldest answer is owed.
+    fn tell_owed(&mut self, now: Instant) {
+        let owed_since = self.flight.owed_since();
+        if owed_since != self.owed_since {
+            self.owed_since = owed_since;
+            self.shared.owes(owed_since, now);
+        }
+    }
+
     fn due_end(&self, now: Instant) -> Option<End> {
-        match self.flight.oldest() {
-            Some((true, overdue)) if now >= overdue + self.settings.connect_timeout => Some(End::Stalled),
+        match self.flight.overdue() {
+            // Nobody waits for any of it any more: the patient are not cut off on behalf of the others.
+            Some(overdue) if now >= overdue + self.settings.connect_timeout => Some(End::Stalled),
             Some(_) => None,
             None => (self.retiring || self.flight.is_elsewhere()).then_some(End::Elsewhere),
         }
@@ -141,9 +156,8 @@ impl<'l> Wire<'l> {
             self.probe(now);
             return true;
         }
-        // What is sent behind a late batch would be late too, and might run all the same.
-        let late = self.flight.oldest().is_some_and(|(late, _)| late);
-        if late || self.flight.batches() >= self.settings.batch.in_flight {
+        // What is sent behind a batch that is stuck would be late too, and might run all the same.
+        if self.flight.is_stuck(now) || self.flight.batches() >= self.settings.batch.in_flight {
             self.shared.queue.listen(cx);
             return false;
         }
@@ -166,7 +180,7 @@ impl<'l> Wire<'l> {
     /// Takes calls whose turn it is. Those that would be answered too late are not sent at all.
     fn take(&self, cx: &Context<'_>, now: Instant) -> Vec<Call> {
         let room = Room { calls: self.settings.batch.calls, bytes: self.settings.batch.bytes };
-        let soonest = now + self.flight.usual().min(self.settings.deadline / 2);
+        let usual = self.flight.usual();
         let mut calls = Vec::new();
         loop {
             self.shared.queue.take(room, cx, &mut calls);
@@ -175,7 +189,8 @@ impl<'l> Wire<'l> {
             }
             let mut sent = Vec::with_capacity(calls.len());
             for call in calls.drain(..) {
-                if call.deadline <= soonest {
+                // A call is tried while it has most of its time, whatever was usual before.
+                if call.deadline.at <= now + usual.min(call.deadline.allowed / 2) {
                     call.not_run(Cause::Deadline);
                 } else if call.send() {
                     sent.push(call);
@@ -225,10 +240,10 @@ impl<'l> Wire<'l> {
 
     /// Sets the alarm for whatever is due next. Says whether there is time until then.
     fn rest(&mut self, cx: &mut Context<'_>) -> bool {
-        let next = match self.flight.oldest() {
-            Some((true, overdue)) => overdue + self.settings.connect_timeout,
-            Some((false, overdue)) => overdue,
-            None => self.probe_at().unwrap_or_else(|| Instant::now() + IDLE),
+        let next = match (self.flight.next_due(), self.flight.overdue()) {
+            (Some(due), _) => due,
+            (None, Some(overdue)) => overdue + self.settings.connect_timeout,
+            (None, None) => self.probe_at().unwrap_or_else(|| Instant::now() + IDLE),
         };
         // An alarm that rings too early does no harm, and setting it costs more than ignoring it.
         if self.timer.is_elapsed() || next < self.timer.deadline() {
@@ -240,7 +255,7 @@ impl<'l> Wire<'l> {
     /// Says of all that is still owed what is known of it, and whether the connection was of any use.
     pub(super) fn end(self) -> bool {
         let was_of_use = self.flight.was_of_use();
-        self.flight.end(self.before + self.taken as u64, self.shared);
+        self.flight.end(self.before + self.taken as u64, Instant::now(), self.shared);
         was_of_use
     }
 }
