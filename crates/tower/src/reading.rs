@@ -4,15 +4,19 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE};
 use http::request::Parts;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tidegate_core::rules::FieldPath;
 use tidegate_core::{Clock, MemoryStore, Store, SystemClock};
-use tidegate_http::{BodyFields, FieldFinder};
+use tidegate_http::{BodyFields, FieldFinder, is_grpc};
+use tokio::runtime::Handle;
+use tokio::time::Sleep;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -24,6 +28,8 @@ use crate::settings::Settings;
 
 /// How much of a body is looked at unless told otherwise.
 const MOST: usize = 64 * 1024;
+/// How long that may take unless told otherwise.
+const INSPECTION_TIME: Duration = Duration::from_secs(20);
 
 /// A [`RateLimitLayer`](crate::RateLimitLayer) that looks into the bodies of requests where rules say that their cost stands
 /// there (`cost: body:max_tokens`). Made by [`RateLimitLayer::reading_bodies`](crate::RateLimitLayer::reading_bodies).
@@ -32,12 +38,19 @@ const MOST: usize = 64 * 1024;
 /// that no rule asks for pass untouched.
 pub struct BodyReadingLayer<S = MemoryStore, C = SystemClock> {
     settings: Settings<S, C>,
+    bounds: Bounds,
+}
+
+/// How much of a body is looked at, and for how long it is waited for.
+#[derive(Clone, Copy)]
+struct Bounds {
     most: usize,
+    time: Duration,
 }
 
 impl<S, C> BodyReadingLayer<S, C> {
     pub(crate) const fn new(settings: Settings<S, C>) -> BodyReadingLayer<S, C> {
-        BodyReadingLayer { settings, most: MOST }
+        BodyReadingLayer { settings, bounds: Bounds { most: MOST, time: INSPECTION_TIME } }
     }
 
     /// Looks at this many bytes of a body at most. 64 KiB, unless told otherwise.
@@ -46,14 +59,24 @@ impl<S, C> BodyReadingLayer<S, C> {
     /// is then what the rule says `otherwise`.
     #[must_use]
     pub const fn up_to(mut self, bytes: usize) -> BodyReadingLayer<S, C> {
-        self.most = bytes;
+        self.bounds.most = bytes;
+        self
+    }
+
+    /// Waits this long for what is looked at, all of it together. 20 seconds, unless told otherwise.
+    ///
+    /// A request whose body takes longer is answered with 408, or `CANCELLED` if it is gRPC. Nothing was charged for it by
+    /// then. The timer is Tokio's: outside a Tokio runtime there is none, and bodies are waited for without end.
+    #[must_use]
+    pub const fn within(mut self, time: Duration) -> BodyReadingLayer<S, C> {
+        self.bounds.time = time;
         self
     }
 }
 
 impl<S, C> Clone for BodyReadingLayer<S, C> {
     fn clone(&self) -> BodyReadingLayer<S, C> {
-        BodyReadingLayer { settings: self.settings.clone(), most: self.most }
+        BodyReadingLayer { settings: self.settings.clone(), bounds: self.bounds }
     }
 }
 
@@ -62,19 +85,19 @@ impl<Svc, S, C> Layer<Svc> for BodyReadingLayer<S, C> {
 
     fn layer(&self, inner: Svc) -> BodyReading<Svc, S, C> {
         let limited = RateLimit { inner, settings: Arc::new(self.settings.clone()) };
-        BodyReading { limited, most: self.most }
+        BodyReading { limited, bounds: self.bounds }
     }
 }
 
 /// A service behind rate limits that go by what stands in the bodies of requests. Made by a [`BodyReadingLayer`].
 pub struct BodyReading<Svc, S = MemoryStore, C = SystemClock> {
     limited: RateLimit<Svc, S, C>,
-    most: usize,
+    bounds: Bounds,
 }
 
 impl<Svc: Clone, S, C> Clone for BodyReading<Svc, S, C> {
     fn clone(&self) -> BodyReading<Svc, S, C> {
-        BodyReading { limited: self.limited.clone(), most: self.most }
+        BodyReading { limited: self.limited.clone(), bounds: self.bounds }
     }
 }
 
@@ -104,8 +127,9 @@ where
             // The one that said it was ready goes along, and a clone takes its place.
             let clone = self.limited.clone();
             let limited = std::mem::replace(&mut self.limited, clone);
-            let looking =
-                Looking { finder: FieldFinder::new(&wanted), wanted, beginning: Beginning::new(body, self.most) };
+            let Bounds { most, time } = self.bounds;
+            let (beginning, finder) = (Beginning::new(body, most), FieldFinder::new(&wanted));
+            let looking = Looking { beginning, wanted, finder, time, timer: None };
             State::Reading { looking: Box::new(looking), next: Some(Box::new((limited, head))) }
         };
         BodyReadingFuture { state }
@@ -151,18 +175,32 @@ struct Looking<B: Body> {
     beginning: Beginning<B>,
     wanted: Vec<FieldPath>,
     finder: FieldFinder,
+    time: Duration,
+    /// Runs from the first wait on: most bodies come with their head, and need none.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
+/// The part of a body that is looked at did not come in time.
+struct TooSlow;
+
 impl<B: Body<Data = Bytes>> Looking<B> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(RequestBody<B>, BodyFields)> {
-        let Looking { beginning, wanted, finder } = self;
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(RequestBody<B>, BodyFields), TooSlow>> {
+        let Looking { beginning, wanted, finder, time, timer } = self;
         let look = |piece: &[u8]| {
             finder.feed(piece);
             if finder.is_lost() || finder.is_over() { Enough::Yes } else { Enough::No }
         };
-        let body = ready!(beginning.poll(cx, look));
+        let Poll::Ready(body) = beginning.poll(cx, look) else {
+            if timer.is_none() && Handle::try_current().is_ok() {
+                *timer = Some(Box::pin(tokio::time::sleep(*time)));
+            }
+            return match timer {
+                Some(timer) => timer.as_mut().poll(cx).map(|()| Err(TooSlow)),
+                None => Poll::Pending,
+            };
+        };
         let fields = wanted.drain(..).enumerate().filter_map(|(field, path)| Some((path, finder.found(field)?.into())));
-        Poll::Ready((body, fields.collect()))
+        Poll::Ready(Ok((body, fields.collect())))
     }
 }
 
@@ -182,14 +220,48 @@ where
             let next = match state.as_mut().project() {
                 Now::Limited { limited } => return limited.poll(cx),
                 Now::Reading { looking, next } => {
-                    let (body, fields) = ready!(looking.poll(cx));
+                    let looked = ready!(looking.poll(cx));
                     let Some(next) = next.take() else { return Poll::Pending };
                     let (mut limited, mut head) = *next;
-                    head.extensions.insert(fields);
-                    State::Limited { limited: limited.call(Request::from_parts(head, body)) }
+                    let limited = match looked {
+                        Ok((body, fields)) => {
+                            head.extensions.insert(fields);
+                            limited.call(Request::from_parts(head, body))
+                        }
+                        Err(TooSlow) => ResponseFuture::refused(timeout_response(&head)),
+                    };
+                    State::Limited { limited }
                 }
             };
             state.set(next);
         }
     }
+}
+
+const TIMEOUT_DETAIL: &str = "The request's body took too long to come.";
+const TIMEOUT_PROBLEM: &str = concat!(
+    r#"{"type":"about:blank","title":"Request Timeout","status":408,"#,
+    r#""detail":"The request's body took too long to come."}"#
+);
+
+/// The answer to a request whose body did not come in time.
+#[cold]
+fn timeout_response(head: &Parts) -> Response<Bytes> {
+    if is_grpc(&head.headers) {
+        let mut response = Response::new(Bytes::new());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert("grpc-status", HeaderValue::from_static("1"));
+        headers.insert("grpc-message", HeaderValue::from_static(TIMEOUT_DETAIL));
+        return response;
+    }
+    let mut response = Response::new(Bytes::from_static(TIMEOUT_PROBLEM.as_bytes()));
+    *response.status_mut() = StatusCode::REQUEST_TIMEOUT;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    if head.version <= Version::HTTP_11 {
+        // The rest of the body would be taken for the next request.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }

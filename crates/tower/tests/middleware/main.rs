@@ -8,6 +8,7 @@ mod deciding;
 mod distant;
 mod giving_back;
 mod hyper;
+mod inspection;
 mod priorities;
 mod redis;
 mod shaping;
