@@ -2,14 +2,17 @@
 
 pub mod admin;
 pub mod api;
+mod auth_throttle;
 mod body;
 pub mod cli;
 pub mod config;
 pub mod engine;
 pub mod gateway;
+mod keepalive;
 pub mod lab;
 pub mod listen;
 pub mod log;
+mod log_throttle;
 pub mod metrics;
 mod mode_choice;
 mod pieces;

@@ -1,15 +1,13 @@
 //! What requests say.
 
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, Request};
-use axum::response::IntoResponse;
-use http::header::CONTENT_LENGTH;
 use http::{StatusCode, Uri};
 use serde::de::DeserializeOwned;
 
-use super::MOST_BYTES;
 use super::problem::Problem;
+use super::{BODY_TIME, MOST_BYTES};
+use crate::body::{BodyError, WholeBody};
 
 /// The bytes of a body.
 pub(super) struct Whole(pub(super) Bytes);
@@ -17,22 +15,19 @@ pub(super) struct Whole(pub(super) Bytes);
 impl<S: Send + Sync> FromRequest<S> for Whole {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Whole, Problem> {
-        let said = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        if said.is_some_and(|length| length > MOST_BYTES as u64) {
-            let detail = format!("The body is larger than the {MOST_BYTES} bytes that are read.");
-            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
-        }
-        match Bytes::from_request(request, state).await {
+    async fn from_request(request: Request, _: &S) -> Result<Whole, Problem> {
+        match WholeBody::new(request.into_body(), MOST_BYTES, BODY_TIME).await {
             Ok(bytes) => Ok(Whole(bytes)),
-            Err(rejection) => Err(unread(rejection)),
+            Err(error) => {
+                let status = match error {
+                    BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                    BodyError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+                    BodyError::Broken => StatusCode::BAD_REQUEST,
+                };
+                Err(Problem::new(status, format!("The body cannot be read: {error}.")))
+            }
         }
     }
-}
-
-fn unread(rejection: BytesRejection) -> Problem {
-    let detail = format!("The body cannot be read: {}.", rejection.body_text());
-    Problem::new(rejection.into_response().status(), detail)
 }
 
 /// A body in JSON. What its type says does not matter: a command line seldom gets that right.

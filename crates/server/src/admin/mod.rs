@@ -25,19 +25,21 @@ mod stream;
 mod switchboard;
 mod token;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, http::StatusCode};
 use http::HeaderValue;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use serde::Serialize;
 use tidegate_core::yaml::closest;
 use tidegate_core::{Clock, SystemClock};
@@ -48,12 +50,16 @@ pub use self::connection::serve_connection;
 use self::problem::Problem;
 use self::switchboard::Switchboard;
 pub use self::token::{Token, TokenError};
+use crate::auth_throttle::AuthThrottle;
 use crate::engine::Engine;
 use crate::lab::{self, LabState};
-use crate::metrics;
+use crate::listen::Peer;
+use crate::metrics::{self, Door};
 
 /// The largest body that is read: a rules file to be validated.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
+/// How long a body may take to come.
+const BODY_TIME: Duration = Duration::from_secs(30);
 /// How many may follow what happens at once.
 const MOST_STREAMS: usize = 32;
 
@@ -101,6 +107,7 @@ struct Inside {
     settings: ArcSwap<Settings>,
     switchboard: Switchboard,
     streams: Arc<Semaphore>,
+    guesses: AuthThrottle,
 }
 
 impl AdminState {
@@ -109,7 +116,8 @@ impl AdminState {
     pub fn new(engine: Arc<Engine>, settings: Settings) -> AdminState {
         let streams = Arc::new(Semaphore::new(MOST_STREAMS));
         let settings = ArcSwap::from_pointee(settings);
-        AdminState(Arc::new(Inside { engine, settings, switchboard: Switchboard::default(), streams }))
+        let (switchboard, guesses) = (Switchboard::default(), AuthThrottle::new());
+        AdminState(Arc::new(Inside { engine, settings, switchboard, streams, guesses }))
     }
 
     /// Changes what the door needs to know, from the next request on. `change` is called again if another change was
@@ -166,25 +174,51 @@ pub fn router(state: AdminState) -> Router {
         .merge(lab::router(lab))
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_this_way)
-        .layer(DefaultBodyLimit::max(MOST_BYTES))
         .layer(from_fn_with_state(state, guard))
 }
 
 /// Lets in who knows the token.
 async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
-    let may_pass = {
-        let settings = state.0.settings.load();
-        let is_known = settings.token.is_in(request.headers().get(AUTHORIZATION));
+    let is_open = {
         let path = request.uri().path();
-        is_known || (settings.open_metrics && path == "/metrics") || lab::is_open(path)
+        (state.0.settings.load().open_metrics && path == "/metrics") || lab::is_open(path)
     };
-    if may_pass {
+    let shown = request.headers().get(AUTHORIZATION).cloned();
+    let client = request.extensions().get::<Peer>().map(|peer| peer.address.ip());
+    let is_a_guess = shown.is_some();
+    if is_open || state.knows_token(shown, client).await {
         return next.run(request).await;
     }
     let detail = "Send the token: `Authorization: Bearer …`.";
     let mut response = Problem::new(StatusCode::UNAUTHORIZED, detail).into_response();
-    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate admin\""));
+    let headers = response.headers_mut();
+    headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate admin\""));
+    if is_a_guess {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     response
+}
+
+impl AdminState {
+    /// Whether this client has shown the token. Those who guess have to wait.
+    async fn knows_token(&self, shown: Option<HeaderValue>, client: Option<IpAddr>) -> bool {
+        let Inside { engine, settings, guesses, .. } = &*self.0;
+        let Some(shown) = shown else { return false };
+        if let Some(client) = client {
+            let delay = guesses.delay(client);
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+        }
+        let is_known = settings.load().token.is_in(Some(&shown));
+        if !is_known {
+            engine.metrics().auth_failed(Door::Admin);
+            if let Some(client) = client {
+                guesses.failed(client, Door::Admin.name());
+            }
+        }
+        is_known
+    }
 }
 
 async fn index() -> Response {

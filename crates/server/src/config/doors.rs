@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_http::TrustedProxies;
 
-use super::values::{address, choice, count, flag, span};
+use super::values::{address, choice, count, count_or_off, flag, span};
 use super::{HOUR, MS, Reading};
 use crate::listen::{self, Tls, TlsFiles};
 
@@ -20,19 +20,24 @@ impl Reading<'_> {
         let address = self.value(&format!("{door}.listen"), address);
         let proxy_protocol = self.value(&format!("{door}.proxy_protocol"), flag);
         let connections = self.value(&format!("{door}.connections"), count(1, 10_000_000));
+        let per_address = self.value("limits.connections_per_address", count_or_off(1, 10_000_000));
         let tls = self.door_tls(&format!("{door}.tls"), protocols, address != Some(None));
         let grace = self.value("limits.stop_time", span(Duration::ZERO, HOUR));
         let handshake_time = self.value("limits.handshake_time", span(100 * MS, HOUR));
         let write_time = self.value("limits.write_time", span(100 * MS, HOUR));
+        let keepalive_time = self.value("limits.keepalive_time", span(Duration::ZERO, HOUR));
         let settings = |address| {
             Some(listen::Settings {
                 address,
                 most_connections: connections,
+                connections_per_address: per_address.map(|most| most.unwrap_or(usize::MAX)),
+                trusted: proxies.clone()?,
                 grace: grace?,
                 handshake_time: handshake_time?,
                 write_time: write_time?,
+                keepalive_time: keepalive_time?,
                 tls: tls?,
-                proxies: proxies.filter(|_| proxy_protocol == Some(true)),
+                proxies: proxies.clone().filter(|_| proxy_protocol == Some(true)),
             })
         };
         match address? {

@@ -20,6 +20,13 @@ impl Reading<'_> {
         let priority_header = self.header("gateway.priority_header");
         let keep_host = self.value("gateway.keep_host", flag);
         let via = self.value("gateway.via", flag);
+        let write_time = self.value("limits.write_time", span(100 * MS, HOUR));
+        let inspection_time = self.value("gateway.inspection_time", span(MS, HOUR));
+        let body_time = self.value("gateway.body_time", span(MS, 30 * 24 * HOUR));
+        let body_rate = self.value("gateway.body_rate", count(0, 1 << 30));
+        let body_grace = self.value("gateway.body_grace", span(MS, HOUR));
+        let tunnel_idle_time = self.value("gateway.tunnel_idle_time", span(MS, 30 * 24 * HOUR));
+        let keepalive_time = self.value("limits.keepalive_time", span(Duration::ZERO, HOUR));
         let connect_time = self.value("gateway.connect_time", span(MS, HOUR));
         let response_time = self.value("gateway.response_time", span(MS, 24 * HOUR));
         let stall_time = self.value("gateway.stall_time", span(MS, 24 * HOUR));
@@ -49,6 +56,13 @@ impl Reading<'_> {
             streams: http.streams,
             keep_host: keep_host?,
             via: via?,
+            write_time: write_time?,
+            inspection_time: inspection_time?,
+            body_time: body_time?,
+            body_rate: body_rate? as u64,
+            body_grace: body_grace?,
+            tunnel_idle_time: tunnel_idle_time?,
+            keepalive_time: keepalive_time?,
             connect_time: connect_time?,
             response_time: response_time?,
             stall_time: stall_time?,

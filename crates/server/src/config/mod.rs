@@ -289,6 +289,7 @@ impl Reading<'_> {
             ("always", MetadataStyle::Always),
         ];
         let metadata = self.value("rls.metadata", choice(&styles));
+        let idle = self.value("rls.idle_time", span(100 * MS, 24 * HOUR));
         let always = self.texts("rls.always_charge");
         let terms = DomainTerms { on_store_failure: on_store_failure?, ..DomainTerms::default() };
         let domains = always.into_iter().map(|domain| (domain, DomainTerms { charging: Charging::Always, ..terms }));
@@ -298,6 +299,7 @@ impl Reading<'_> {
             domains: domains.collect(),
             headers: HeaderStyle { on_allowed: false, ..*style },
             metadata: metadata?,
+            idle: idle?,
             ..rls::Settings::default()
         })
     }

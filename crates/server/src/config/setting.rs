@@ -218,6 +218,11 @@ fn doors() -> Vec<Setting> {
         &["needed"],
         "When answers have dynamic metadata: never, needed or always.",
     ));
+    doors.push(Setting::new(
+        "rls.idle_time",
+        &["1h"],
+        "How long a gRPC connection may be without a request before it is told to end.",
+    ));
     doors.extend(door!("resp", "127.0.0.1:6380"));
     doors.push(
         Setting::new("resp.password", &[], "The password that clients have to show.")
@@ -293,6 +298,27 @@ fn gateway() -> Vec<Setting> {
         .such_as("X-Priority"),
         Setting::new("gateway.keep_host", &["true"], "Whether upstreams see the Host that the client asked for."),
         Setting::new("gateway.via", &["false"], "Whether Via is added to requests and responses."),
+        Setting::new(
+            "gateway.inspection_time",
+            &["20s"],
+            "How long the part of a request's body that rules look into may take to come.",
+        ),
+        Setting::new(
+            "gateway.body_time",
+            &["24h"],
+            "How long a request's body may take to come. Only time spent waiting for the client counts.",
+        ),
+        Setting::new(
+            "gateway.body_rate",
+            &["500"],
+            "The least bytes of a body a second, on average, while the client is waited for; 0 for none. Not for gRPC.",
+        ),
+        Setting::new("gateway.body_grace", &["20s"], "How long a body may be slower than that at first."),
+        Setting::new(
+            "gateway.tunnel_idle_time",
+            &["1h"],
+            "How long an upgraded connection (WebSocket) may be silent before it is closed.",
+        ),
         Setting::new("gateway.connect_time", &["2s"], "How long connecting to an upstream may take."),
         Setting::new("gateway.response_time", &["60s"], "How long an upstream may take to begin its response."),
         Setting::new("gateway.stall_time", &["60s"], "How long a response may stand still in the middle."),
@@ -320,8 +346,8 @@ fn gateway() -> Vec<Setting> {
     gateway
 }
 
-fn others() -> [Setting; 41] {
-    [
+fn others() -> Vec<Setting> {
+    vec![
         Setting::new("auth.user_header", &[], "The header that says which user it is.").such_as("X-User"),
         Setting::new("auth.api_key_header", &[], "The header that says which API key it is.").such_as("X-Api-Key"),
         Setting::new("auth.tier_header", &[], "The header that says which tier it belongs to.").such_as("X-Tier"),
@@ -406,7 +432,19 @@ fn others() -> [Setting; 41] {
             "How long a request's body may take to come, and its answer to be found.",
         ),
         Setting::new("limits.write_time", &["30s"], "How long a client may leave its answer unread."),
+        Setting::new(
+            "limits.connections_per_address",
+            &[],
+            "The most connections of one address (IPv6: /64) at a listener, or off; trusted proxies have any number. \
+             Otherwise a quarter of the listener's, but 64 at least and half at most.",
+        )
+        .such_as("2500"),
         Setting::new("limits.handshake_time", &["10s"], "How long TLS and the PROXY protocol may take."),
+        Setting::new(
+            "limits.keepalive_time",
+            &["60s"],
+            "How long a connection may be silent before TCP keepalive probes it; 0s for never.",
+        ),
         Setting::new("limits.streams", &["128"], "The most requests at once on one HTTP/2 connection."),
         Setting::new(
             "limits.stop_time",

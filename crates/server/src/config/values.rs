@@ -67,6 +67,14 @@ pub(super) fn count(least: usize, most: usize) -> impl Fn(&str) -> Result<usize,
     }
 }
 
+/// A whole number between these, or `None` if it is off.
+pub(super) fn count_or_off(least: usize, most: usize) -> impl Fn(&str) -> Result<Option<usize>, Wrong> {
+    move |value| match value {
+        "off" | "false" | "no" => Ok(None),
+        value => count(least, most)(value).map(Some),
+    }
+}
+
 /// A share of all, from none to all.
 pub(super) fn share(value: &str) -> Result<f64, Wrong> {
     match value.parse() {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -12,6 +13,7 @@ use tokio_rustls::TlsConnector;
 
 use super::address::{Address, Scheme};
 use super::wire::Wire;
+use crate::keepalive;
 
 /// Who may vouch for upstreams that show a certificate.
 #[derive(Clone)]
@@ -69,10 +71,11 @@ pub(super) enum Protocol {
 }
 
 /// A new connection, and what is spoken on it.
-pub(super) async fn dial(address: &Address, trust: &Trust) -> io::Result<(Wire, Protocol)> {
+pub(super) async fn dial(address: &Address, trust: &Trust, keepalive: Duration) -> io::Result<(Wire, Protocol)> {
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
     // Requests are written whole: there is nothing to wait for.
     let _ = stream.set_nodelay(true);
+    keepalive::set(&stream, keepalive);
     match (address.scheme, &address.server_name) {
         (Scheme::Https, Some(name)) => {
             let stream = TlsConnector::from(Arc::clone(&trust.0)).connect(name.clone(), stream).await?;

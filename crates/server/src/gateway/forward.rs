@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Versio
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use tidegate_core::{Clock, SystemClock};
+use tidegate_http::is_grpc;
 use tidegate_tower::{Unserved, UpgradeHold};
 
 use super::Settings;
@@ -148,6 +149,8 @@ impl Forward {
         let Some(group) = forwarding.group(&head, &host) else {
             return Err(Box::new(told(Failure::NoRoute, speaks)));
         };
+        // A gRPC stream is as slow as what it tells of: the timers of responses end it when neither end says anything.
+        let pace = (!is_grpc(&head.headers)).then(|| forwarding.settings.body_pace());
         let wanted = head::request(&mut head, &host, downstream, &forwarding.settings);
         let hold = head.extensions.remove::<UpgradeHold>();
         let client = wanted.and_then(|protocol| {
@@ -157,7 +160,7 @@ impl Forward {
             Some((client, hold))
         });
         let passage = Arc::clone(&self.0);
-        Ok(Errand { passage, group, head, body: RequestBody::new(body), host, speaks, client })
+        Ok(Errand { passage, group, head, body: RequestBody::new(body, pace), host, speaks, client })
     }
 }
 
@@ -273,11 +276,12 @@ impl Forwarding {
                 Err(error) => {
                     let why = match error {
                         SendError::TooSlow(why) => why,
-                        SendError::Broken(_) | SendError::Unsent(_) => Failure::Broken,
+                        SendError::Broken(_) | SendError::Unsent(_) => match upload.as_deref().map(Upload::look) {
+                            Some(Progress::Broken) => return Err(Stopped::Gone(ClientGone)),
+                            Some(Progress::TooSlow) => Failure::ClientStalls,
+                            _ => Failure::Broken,
+                        },
                     };
-                    if why == Failure::Broken && upload.is_some_and(|upload| upload.look() == Progress::Broken) {
-                        return Err(Stopped::Gone(ClientGone));
-                    }
                     is_unseen = false;
                     // That an idle connection is closed just when it is used is nobody's fault.
                     if is_new && why != Failure::ClientStalls {
@@ -348,7 +352,7 @@ impl Forwarding {
             return Err(Failure::Unasked);
         };
         downstream.become_tunnel();
-        downstream.tunnels.open(client, line, lease, hold);
+        downstream.tunnels.open(client, line, self.settings.tunnel_idle_time, (lease, hold));
         let (mut head, _) = response.into_parts();
         head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         head.headers.insert(UPGRADE, protocol);

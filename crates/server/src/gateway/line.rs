@@ -166,7 +166,7 @@ impl Line {
 pub(super) fn whose_delay(upload: Option<&Upload>) -> Option<Failure> {
     match upload.map(Upload::look) {
         Some(Progress::Moved) => None,
-        Some(Progress::ClientStalls | Progress::Broken) => Some(Failure::ClientStalls),
+        Some(Progress::ClientStalls | Progress::Broken | Progress::TooSlow) => Some(Failure::ClientStalls),
         Some(Progress::Still) | None => Some(Failure::SlowToRespond),
     }
 }

@@ -9,6 +9,7 @@
 
 mod address;
 mod bell;
+mod body_pace;
 mod budget;
 mod dial;
 mod failure;
@@ -26,6 +27,7 @@ mod route;
 mod serving;
 mod spare;
 mod tunnel;
+mod unread;
 mod upstream;
 mod watched;
 mod wire;
@@ -40,6 +42,7 @@ use tidegate_http::{HeaderStyle, TrustedProxies};
 use tokio_util::sync::CancellationToken;
 
 pub use self::address::{Address, AddressError};
+use self::body_pace::BodyPace;
 pub use self::dial::Trust;
 pub use self::route::Route;
 use self::serving::Serving;
@@ -72,6 +75,21 @@ pub struct Settings {
     pub keep_host: bool,
     /// Whether `Via` is added.
     pub via: bool,
+    /// How long a client may leave a response unread.
+    pub write_time: Duration,
+    /// How long the part of a body that rules look into may take to come.
+    pub inspection_time: Duration,
+    /// How long a request's body may take to come.
+    pub body_time: Duration,
+    /// The least bytes of a body a second, on average; 0 if any speed will do.
+    pub body_rate: u64,
+    /// How long a body may be slower than that at first.
+    pub body_grace: Duration,
+    /// How long an upgraded connection may be silent.
+    pub tunnel_idle_time: Duration,
+    /// How long a connection to an upstream may be silent before TCP asks whether the other end is there; zero if it never
+    /// asks.
+    pub keepalive_time: Duration,
     /// How long connecting may take.
     pub connect_time: Duration,
     /// How long an upstream may take to begin its response.
@@ -114,6 +132,13 @@ impl Settings {
             streams: 128,
             keep_host: true,
             via: false,
+            write_time: Duration::from_secs(30),
+            inspection_time: Duration::from_secs(20),
+            body_time: Duration::from_secs(24 * 60 * 60),
+            body_rate: 500,
+            body_grace: Duration::from_secs(20),
+            tunnel_idle_time: Duration::from_secs(60 * 60),
+            keepalive_time: Duration::from_secs(60),
             connect_time: Duration::from_secs(2),
             response_time: Duration::from_secs(60),
             stall_time: Duration::from_secs(60),
@@ -127,6 +152,11 @@ impl Settings {
             give_back: true,
             trust: Trust::web(),
         }
+    }
+
+    /// What bodies of requests are held to.
+    const fn body_pace(&self) -> BodyPace {
+        BodyPace { time: self.body_time, rate: self.body_rate, grace: self.body_grace }
     }
 
     /// Whether there is any upstream.

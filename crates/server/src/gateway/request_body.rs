@@ -10,16 +10,41 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::body_pace::{BodyPace, BodyTimer};
+
 /// What the client sends, passed on as it comes.
 #[derive(Default)]
-pub(super) struct RequestBody(Option<(Sent, Arc<Upload>)>);
+pub(super) struct RequestBody(Option<Passed>);
+
+/// A body that is not empty.
+struct Passed {
+    body: Sent,
+    upload: Arc<Upload>,
+    /// How many bytes have come.
+    bytes: u64,
+    /// From the first wait in the middle on. Most bodies come whole, and need none.
+    timer: Option<Box<BodyTimer>>,
+}
 
 /// A body of which the middleware may have seen the beginning.
 pub(super) type Sent = tidegate_tower::RequestBody<Incoming>;
 
 /// How far a body has come, for those who wait for what follows it.
 #[derive(Debug, Default)]
-pub(super) struct Upload(AtomicU8);
+pub(super) struct Upload {
+    state: AtomicU8,
+    /// What the client is held to; `None` if it may take its time.
+    pace: Option<BodyPace>,
+}
+
+/// Why a body does not go on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UploadError {
+    #[error("the client broke off: {0}")]
+    Broken(#[from] hyper::Error),
+    #[error("the client sends too slowly")]
+    TooSlow,
+}
 
 /// What has become of a body since one last looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +57,14 @@ pub(super) enum Progress {
     Still,
     /// The client has gone away, or sends nonsense.
     Broken,
+    /// The client sends too slowly.
+    TooSlow,
 }
 
 const MOVED: u8 = 1;
 const WAITING: u8 = 2;
 const BROKEN: u8 = 4;
+const TOO_SLOW: u8 = 8;
 
 impl fmt::Debug for RequestBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,8 +73,12 @@ impl fmt::Debug for RequestBody {
 }
 
 impl RequestBody {
-    pub(super) fn new(body: Sent) -> RequestBody {
-        RequestBody((!body.is_end_stream()).then(|| (body, Arc::default())))
+    /// A body whose client is held to `pace`, if to any.
+    pub(super) fn new(body: Sent, pace: Option<BodyPace>) -> RequestBody {
+        RequestBody((!body.is_end_stream()).then(|| {
+            let upload = Arc::new(Upload { state: AtomicU8::default(), pace });
+            Passed { body, upload, bytes: 0, timer: None }
+        }))
     }
 
     /// Whether there is none.
@@ -56,15 +88,16 @@ impl RequestBody {
 
     /// Where to see how it gets on; `None` if there is nothing to see.
     pub(super) fn upload(&self) -> Option<Arc<Upload>> {
-        self.0.as_ref().map(|(_, upload)| Arc::clone(upload))
+        self.0.as_ref().map(|passed| Arc::clone(&passed.upload))
     }
 }
 
 impl Upload {
     pub(super) fn look(&self) -> Progress {
-        let seen = self.0.fetch_and(!MOVED, Ordering::Relaxed);
+        let seen = self.state.fetch_and(!MOVED, Ordering::Relaxed);
         match seen {
             seen if seen & BROKEN > 0 => Progress::Broken,
+            seen if seen & TOO_SLOW > 0 => Progress::TooSlow,
             seen if seen & MOVED > 0 => Progress::Moved,
             seen if seen & WAITING > 0 => Progress::ClientStalls,
             _ => Progress::Still,
@@ -72,26 +105,42 @@ impl Upload {
     }
 }
 
+impl Passed {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        let Passed { body, upload, bytes, timer } = self;
+        let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) else {
+            upload.state.fetch_or(WAITING, Ordering::Relaxed);
+            // Whoever waits for the response notices a body that does not begin.
+            let Some(pace) = upload.pace.filter(|_| *bytes > 0) else { return Poll::Pending };
+            let timer = timer.get_or_insert_with(|| Box::new(BodyTimer::new(pace)));
+            ready!(timer.poll_too_slow(*bytes, cx));
+            upload.state.store(TOO_SLOW, Ordering::Relaxed);
+            return Poll::Ready(Some(Err(UploadError::TooSlow)));
+        };
+        if let Some(timer) = timer {
+            timer.end_wait();
+        }
+        if let Some(Ok(frame)) = &frame {
+            *bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
+        }
+        upload.state.store(if matches!(frame, Some(Err(_))) { BROKEN } else { MOVED }, Ordering::Relaxed);
+        Poll::Ready(frame.map(|frame| frame.map_err(UploadError::from)))
+    }
+}
+
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = UploadError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Some((body, upload)) = &mut self.0 else { return Poll::Ready(None) };
-        let polled = Pin::new(body).poll_frame(cx);
-        if polled.is_pending() {
-            upload.0.fetch_or(WAITING, Ordering::Relaxed);
-        }
-        let frame = ready!(polled);
-        upload.0.store(if matches!(frame, Some(Err(_))) { BROKEN } else { MOVED }, Ordering::Relaxed);
-        Poll::Ready(frame)
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        self.0.as_mut().map_or(Poll::Ready(None), |passed| passed.poll(cx))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|(body, _)| body.is_end_stream())
+        self.0.as_ref().is_none_or(|passed| passed.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), |(body, _)| body.size_hint())
+        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), |passed| passed.body.size_hint())
     }
 }

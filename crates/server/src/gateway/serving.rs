@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -31,6 +31,7 @@ use super::passing::{Passing, PassingError};
 use super::patience::Patience;
 use super::probing::look_after;
 use super::tunnel::Tunnels;
+use super::unread::{Droppable, Responses, UnreadError};
 use super::watched::Watched;
 use super::witness::Counting;
 use crate::api::AuthHeaders;
@@ -44,6 +45,8 @@ pub(super) struct Serving {
     /// For what may also be HTTP/2.
     either: Builder<TokioExecutor>,
     header_time: Duration,
+    inspection_time: Duration,
+    write_time: Duration,
     layer: RateLimitLayer<AnyStore>,
     vouching: Arc<Vouching>,
     priority_header: Option<HeaderName>,
@@ -96,10 +99,21 @@ impl Serving {
         if let Some(name) = &priority_header {
             layer = layer.priority_header(name.clone());
         }
-        let (header_time, vouching) = (settings.header_time, Arc::new(vouching));
+        let (header_time, inspection_time) = (settings.header_time, settings.inspection_time);
+        let (write_time, vouching) = (settings.write_time, Arc::new(vouching));
         let forwarding = Arc::new(Forwarding::new(settings.clone()));
         look_after(forwarding.upstreams(), &settings, stop);
-        Serving { http1, either, header_time, layer, vouching, priority_header, forwarding }
+        Serving {
+            http1,
+            either,
+            header_time,
+            inspection_time,
+            write_time,
+            layer,
+            vouching,
+            priority_header,
+            forwarding,
+        }
     }
 
     /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server stops. What it
@@ -117,6 +131,7 @@ impl Serving {
             ended: AtomicU64::new(0),
             believed: AtomicU64::new(u64::MAX),
             is_tunnel: AtomicBool::new(false),
+            responses: Responses::default(),
         });
         let service = Asked {
             limited: self.service_for(&downstream),
@@ -170,6 +185,7 @@ impl Serving {
             }
         };
         let (mut patience, mut seen, mut stage) = (Patience::new(self.header_time), 0, Stage::Open);
+        let mut unread = Patience::new(self.write_time);
         poll_fn(|cx| {
             loop {
                 if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
@@ -177,6 +193,13 @@ impl Serving {
                 }
                 if stage == Stage::Open && has_stopped(cx) {
                     (stage, patience) = (Stage::Stopping, Patience::new(LAST_CHANCE));
+                }
+                while downstream.responses.are_any() && unread.poll_end(cx).is_ready() {
+                    let dropped = downstream.responses.drop_unread();
+                    if dropped > 0 {
+                        tracing::debug!(client = %downstream.address, dropped, "a client leaves responses unread");
+                    }
+                    unread.begin();
                 }
                 // From the end of one request on, the client has so long until it has sent the head of the next.
                 let now_ended = downstream.ended.load(Ordering::Relaxed);
@@ -207,7 +230,8 @@ impl Serving {
     /// The middleware for one connection: whom requests come from is known by that.
     fn service_for(&self, downstream: &Arc<Downstream>) -> Limited {
         let whose = Whose { downstream: Arc::clone(downstream), vouching: Arc::clone(&self.vouching) };
-        self.layer.clone().identify(whose).reading_bodies().layer(Forward::new(&self.forwarding, downstream))
+        let layer = self.layer.clone().identify(whose).reading_bodies().within(self.inspection_time);
+        layer.layer(Forward::new(&self.forwarding, downstream))
     }
 }
 
@@ -226,6 +250,8 @@ pub(super) struct Downstream {
     /// How many of its requests can be read in one way only.
     believed: AtomicU64,
     is_tunnel: AtomicBool,
+    /// Those that an HTTP/2 client may leave unread.
+    responses: Responses<Held>,
 }
 
 impl Downstream {
@@ -317,8 +343,9 @@ impl Service<Request<Incoming>> for Asked {
         if let Some(name) = &self.unheard {
             request.headers_mut().remove(name);
         }
+        let is_http2 = request.version() == Version::HTTP_2;
         let answering = tower_service::Service::call(&mut self.limited.clone(), request);
-        Answering { answering, busy: Some(busy) }
+        Answering { answering, busy: Some(busy), is_http2 }
     }
 }
 
@@ -328,6 +355,7 @@ pin_project! {
         #[pin]
         answering: BodyReadingFuture<Forward, Incoming, AnyStore, tidegate_core::SystemClock>,
         busy: Option<Busy>,
+        is_http2: bool,
     }
 }
 
@@ -338,25 +366,29 @@ impl Future for Answering {
         let this = self.project();
         let response = ready!(this.answering.poll(cx))?;
         let busy = this.busy.take();
-        Poll::Ready(Ok(response.map(|body| Answered { body, busy })))
+        let downstream = busy.as_ref().filter(|_| *this.is_http2).map(|busy| Arc::clone(&busy.0));
+        Poll::Ready(Ok(response.map(|body| {
+            let held = Held { body, _busy: busy };
+            match downstream {
+                Some(downstream) if !held.body.is_end_stream() => Answered::Watched(downstream.responses.watch(held)),
+                _ => Answered::Own(held),
+            }
+        })))
     }
 }
 
-pin_project! {
-    /// The body of an answer. The connection is busy until it has ended.
-    struct Answered {
-        #[pin]
-        body: ResponseBody<Passing>,
-        busy: Option<Busy>,
-    }
+/// The body of an answer. The connection is busy until it has ended.
+struct Held {
+    body: ResponseBody<Passing>,
+    _busy: Option<Busy>,
 }
 
-impl Body for Answered {
+impl Body for Held {
     type Data = Bytes;
     type Error = PassingError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, PassingError>>> {
-        self.project().body.poll_frame(cx)
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, PassingError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -365,6 +397,38 @@ impl Body for Answered {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+/// The body of an answer, as hyper gets it.
+enum Answered {
+    Own(Held),
+    Watched(Droppable<Held>),
+}
+
+impl Body for Answered {
+    type Data = Bytes;
+    type Error = UnreadError<PassingError>;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.get_mut() {
+            Answered::Own(body) => Pin::new(body).poll_frame(cx).map_err(UnreadError::from),
+            Answered::Watched(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Answered::Own(body) => body.is_end_stream(),
+            Answered::Watched(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Answered::Own(body) => body.size_hint(),
+            Answered::Watched(body) => body.size_hint(),
+        }
     }
 }
 

@@ -1,14 +1,17 @@
 //! Connections that have changed to another protocol: WebSocket, mostly.
 
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tidegate_tower::UpgradeHold;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::line::Line;
@@ -22,13 +25,20 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 pub(super) struct Tunnels(Mutex<Vec<AbortOnDropHandle<()>>>);
 
 impl Tunnels {
-    /// Passes on whatever either end says, until one of them has ended. Until then the request keeps what it holds.
-    pub(super) fn open(&self, client: OnUpgrade, line: Box<Line>, lease: Lease, hold: Option<UpgradeHold>) {
+    /// Passes on whatever either end says, until one of them has ended or both were silent for `idle_time`. Until then the
+    /// request keeps what it holds.
+    pub(super) fn open(
+        &self,
+        client: OnUpgrade,
+        line: Box<Line>,
+        idle_time: Duration,
+        held: (Lease, Option<UpgradeHold>),
+    ) {
         let tunnel = tokio::spawn(async move {
-            if let Err(error) = pass(client, line).await {
+            if let Err(error) = pass(client, line, idle_time).await {
                 tracing::debug!(%error, "an upgraded connection broke");
             }
-            drop((hold, lease));
+            drop(held);
         });
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|tunnel| !tunnel.is_finished());
@@ -51,16 +61,21 @@ enum TunnelError {
     Upgrade(#[from] hyper::Error),
     #[error(transparent)]
     Io(#[from] io::Error),
+    #[error("neither end has said anything for {0:?}")]
+    Idle(Duration),
 }
 
-async fn pass(client: OnUpgrade, line: Box<Line>) -> Result<(), TunnelError> {
+async fn pass(client: OnUpgrade, line: Box<Line>, idle_time: Duration) -> Result<(), TunnelError> {
     let Some((upstream, ahead)) = line.upgraded().await else { return Ok(()) };
     let mut client = TokioIo::new(client.await?);
     client.write_all(&ahead).await?;
     let (client_says, client_hears) = tokio::io::split(client);
     let (upstream_says, upstream_hears) = tokio::io::split(upstream);
-    let (mut up, mut down) = (pin!(copy(client_says, upstream_hears)), pin!(copy(upstream_says, client_hears)));
+    let activity = Activity::new();
+    let mut up = pin!(copy(Noted { says: client_says, activity: &activity }, upstream_hears));
+    let mut down = pin!(copy(Noted { says: upstream_says, activity: &activity }, client_hears));
     tokio::select! {
+        () = activity.idle(idle_time) => return Err(TunnelError::Idle(idle_time)),
         ended = &mut up => {
             ended?;
             let _ = tokio::time::timeout(LAST_WORDS, down).await;
@@ -77,4 +92,65 @@ async fn pass(client: OnUpgrade, line: Box<Line>) -> Result<(), TunnelError> {
 async fn copy(mut says: impl AsyncRead + Unpin, mut hears: impl AsyncWrite + Unpin) -> io::Result<()> {
     tokio::io::copy(&mut says, &mut hears).await?;
     hears.shutdown().await
+}
+
+/// When anything last passed.
+struct Activity {
+    begun: Instant,
+    /// In milliseconds since then.
+    last: AtomicU64,
+}
+
+impl Activity {
+    fn new() -> Activity {
+        Activity { begun: Instant::now(), last: AtomicU64::new(0) }
+    }
+
+    fn note(&self) {
+        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(now, Ordering::Relaxed);
+    }
+
+    /// Returns when nothing has passed for `time`.
+    async fn idle(&self, time: Duration) {
+        loop {
+            let silent = self.begun.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)));
+            match time.checked_sub(silent) {
+                Some(left) if !left.is_zero() => sleep(left).await,
+                _ => return,
+            }
+        }
+    }
+}
+
+/// One end, of which it is noted when it says anything.
+struct Noted<'a, R> {
+    says: R,
+    activity: &'a Activity,
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Noted<'_, R> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.says).poll_read(cx, buf))?;
+        self.activity.note();
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tunnel_is_idle_when_nothing_has_passed_for_long_enough() {
+        let (begun, activity) = (Instant::now(), Activity::new());
+        let talk = async {
+            for _ in 0..3 {
+                sleep(Duration::from_secs(7)).await;
+                activity.note();
+            }
+        };
+        tokio::join!(talk, activity.idle(Duration::from_secs(10)));
+        assert_eq!(begun.elapsed(), Duration::from_secs(31));
+    }
 }

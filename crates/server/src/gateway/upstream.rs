@@ -32,6 +32,7 @@ pub(super) struct Upstream {
     shared: Mutex<Option<Shared>>,
     trust: Trust,
     connect_time: Duration,
+    keepalive_time: Duration,
     keep_time: Micros,
     most_idle: usize,
     header_bytes: usize,
@@ -68,6 +69,7 @@ impl Upstream {
             shared: Mutex::default(),
             trust: settings.trust.clone(),
             connect_time: settings.connect_time,
+            keepalive_time: settings.keepalive_time,
             keep_time: settings.keep_time.into(),
             most_idle: settings.keep_connections,
             header_bytes: settings.header_bytes,
@@ -106,7 +108,7 @@ impl Upstream {
     }
 
     async fn new_way(&self) -> Result<Way, ConnectError> {
-        let (wire, protocol) = dial(&self.address, &self.trust).await?;
+        let (wire, protocol) = dial(&self.address, &self.trust, self.keepalive_time).await?;
         match protocol {
             Protocol::Http1 => {
                 let line = Box::new(Line::new(wire, self.header_bytes, self.response_time).await?);

@@ -31,7 +31,7 @@ impl Door {
         let routes: Router =
             router(lab).route("/", get(|| async { Redirect::temporary("/lab/") })).fallback(nothing_here);
         let ending = stop.clone();
-        let serve = move |stream, _| serve_connection(stream, routes.clone(), ending.clone());
+        let serve = move |stream, peer| serve_connection(stream, peer, routes.clone(), ending.clone());
         let serving = tokio::spawn(listener.serve(stop.clone(), serve));
         Ok(Door { address, serving, stop })
     }

@@ -5,7 +5,9 @@
 //! dealt with here, in bounded time. When the server is told to stop it accepts no more, and waits for a bounded time until
 //! those that are open have ended.
 
+mod address_share;
 mod handover;
+mod http2_flood;
 mod proxy;
 mod room;
 mod stream;
@@ -14,7 +16,7 @@ mod vigil;
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +27,15 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::address_share::client_network;
+use self::address_share::{AddressShares, Counted, ShareExceeded, usual_share};
 pub use self::handover::{Estate, HandoverError, Inheritance, hand_over};
 use self::room::{Place, Room};
 pub use self::stream::Stream;
 pub use self::tls::{Tls, TlsError, TlsFiles};
 pub(crate) use self::vigil::{Sign, Vigil};
+use crate::keepalive;
+use crate::log_throttle::LogThrottle;
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 4_096;
@@ -44,12 +50,19 @@ pub struct Settings {
     /// The most connections that are open at once. Further ones wait, unaccepted, until one of them ends. `None` leaves it to
     /// the system, which lets a process have so many files and no more.
     pub most_connections: Option<usize>,
+    /// The most connections of one client: an address, or a /64 of IPv6. Further ones are closed at once. `None` is a quarter
+    /// of all connections, but 64 at least, and never more than half.
+    pub connections_per_address: Option<usize>,
+    /// Those who may have any number of connections: proxies, who stand for many clients.
+    pub trusted: TrustedProxies,
     /// How long connections that are open may take to end once the server stops.
     pub grace: Duration,
     /// How long a connection may take until the door's own protocol begins.
     pub handshake_time: Duration,
     /// How long the other end may leave what is written to it unread.
     pub write_time: Duration,
+    /// How long a connection may be silent before TCP asks whether the other end is there; zero if it never asks.
+    pub keepalive_time: Duration,
     /// The certificates to show and to ask for; `None` if connections are not encrypted.
     pub tls: Option<Arc<Tls>>,
     /// The proxies that begin connections with a PROXY header; those of others are closed. `None` if nobody does.
@@ -63,12 +76,25 @@ impl Settings {
         Settings {
             address,
             most_connections: Some(10_000),
+            connections_per_address: None,
+            trusted: TrustedProxies::none(),
             grace: Duration::from_secs(10),
             handshake_time: Duration::from_secs(10),
             write_time: Duration::from_secs(30),
+            keepalive_time: Duration::from_secs(60),
             tls: None,
             proxies: None,
         }
+    }
+
+    /// The most connections of this client; `None` if it may have any number.
+    fn share_of(&self, address: IpAddr) -> Option<usize> {
+        let share = || match (self.connections_per_address, self.most_connections) {
+            (Some(most), _) => Some(most),
+            (None, Some(all)) => Some(usual_share(all)),
+            (None, None) => None,
+        };
+        if self.trusted.trusts(address) { None } else { share() }
     }
 }
 
@@ -99,6 +125,7 @@ pub struct Listening {
     address: SocketAddr,
     settings: Arc<ArcSwap<Settings>>,
     room: Arc<Room>,
+    shares: Arc<AddressShares>,
 }
 
 impl Listening {
@@ -106,6 +133,24 @@ impl Listening {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The most connections at once.
+    #[must_use]
+    pub fn most_connections(&self) -> usize {
+        self.room.most()
+    }
+
+    /// How often there was no room for a further connection.
+    #[must_use]
+    pub fn times_full(&self) -> u64 {
+        self.room.times_full()
+    }
+
+    /// How many connections were closed because their client had its share already.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.shares.refused()
     }
 
     /// Treats connections that come from now on as `settings` say. The address stays what it is, and so does what is open
@@ -140,7 +185,7 @@ impl Listener {
     fn at(socket: TcpListener, address: SocketAddr, settings: Settings) -> Listener {
         let room = Arc::new(Room::new(settings.most_connections.unwrap_or(usize::MAX)));
         let settings = Arc::new(ArcSwap::from_pointee(settings));
-        Listener { socket, listening: Listening { address, settings, room } }
+        Listener { socket, listening: Listening { address, settings, room, shares: Arc::default() } }
     }
 
     /// Listens at a socket that somebody else has opened.
@@ -179,8 +224,8 @@ impl Listener {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let Listener { socket, listening: Listening { settings, room, .. } } = self;
-        let door = Arc::new(door);
+        let Listener { socket, listening: Listening { settings, room, shares, .. } } = self;
+        let (door, shares) = (Arc::new(door), Arc::new(Refusing { shares, log: LogThrottle::default() }));
         let mut open = JoinSet::new();
         loop {
             let (stream, address, place) = tokio::select! {
@@ -190,17 +235,28 @@ impl Listener {
                 next = accept(&socket, &room) => next,
             };
             let (settings, door, stop) = (settings.load_full(), Arc::clone(&door), stop.clone());
+            // With the PROXY protocol, it is known later whose it is.
+            let counted = match &settings.proxies {
+                None => shares.count(address, &settings),
+                Some(_) => Ok(None),
+            };
+            let Ok(counted) = counted else { continue };
+            let shares = Arc::clone(&shares);
+            keepalive::set_with_timeout(&stream, settings.keepalive_time, settings.write_time);
             open.spawn(async move {
                 let greeted = tokio::select! {
                     biased;
-                    greeted = greet(stream, address, &settings) => greeted,
+                    greeted = greet(stream, address, &settings, &shares) => greeted,
                     () = stop.cancelled() => return,
                 };
                 match greeted {
-                    Ok((stream, peer)) => door(stream, peer).await,
+                    Ok((stream, peer, behind_proxy)) => {
+                        door(stream, peer).await;
+                        drop(behind_proxy);
+                    }
                     Err(error) => tracing::debug!(%address, %error, "a connection did not get as far as the door"),
                 }
-                drop(place);
+                drop((counted, place));
             });
         }
         // Whoever connects from now on is refused, rather than left to wait for an answer.
@@ -214,13 +270,44 @@ impl Listener {
     }
 }
 
-/// What comes before the door's own protocol.
-async fn greet(mut stream: TcpStream, address: SocketAddr, settings: &Settings) -> io::Result<(Stream, Peer)> {
+/// Holds each client to its share, and tells the log of those who want more.
+struct Refusing {
+    shares: Arc<AddressShares>,
+    log: LogThrottle,
+}
+
+impl Refusing {
+    /// Counts a connection, unless its client may have any number.
+    fn count(&self, client: SocketAddr, settings: &Settings) -> Result<Option<Counted>, ShareExceeded> {
+        let Some(most) = settings.share_of(client.ip()) else { return Ok(None) };
+        let counted = self.shares.enter(client.ip(), most);
+        if let Err(ShareExceeded { address, open }) = &counted
+            && let Some(suppressed) = self.log.pass()
+        {
+            tracing::warn!(
+                %address,
+                open,
+                suppressed,
+                listener = %settings.address,
+                "a client has as many connections as one address may: further ones are closed"
+            );
+        }
+        counted.map(Some)
+    }
+}
+
+/// What comes before the door's own protocol. The connection is counted as its client's, if a proxy says who that is.
+async fn greet(
+    mut stream: TcpStream,
+    address: SocketAddr,
+    settings: &Settings,
+    shares: &Refusing,
+) -> io::Result<(Stream, Peer, Option<Counted>)> {
     if settings.proxies.is_none() && settings.tls.is_none() {
-        return Ok((Stream::plain(stream, settings.write_time), Peer { address }));
+        return Ok((Stream::plain(stream, settings.write_time), Peer { address }, None));
     }
     let greeting = async {
-        let mut peer = Peer { address };
+        let (mut peer, mut counted) = (Peer { address }, None);
         if let Some(proxies) = &settings.proxies {
             if !proxies.trusts(address.ip()) {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not one of the trusted proxies"));
@@ -228,12 +315,13 @@ async fn greet(mut stream: TcpStream, address: SocketAddr, settings: &Settings) 
             if let Some(source) = proxy::read(&mut stream).await? {
                 peer.address = source;
             }
+            counted = shares.count(peer.address, settings).map_err(io::Error::other)?;
         }
         let stream = match &settings.tls {
             Some(tls) => Stream::tls(tls.accept(stream).await?, settings.write_time),
             None => Stream::plain(stream, settings.write_time),
         };
-        Ok((stream, peer))
+        Ok((stream, peer, counted))
     };
     // In a box that is gone when it is done: the task keeps room for all that it ever waits for.
     Box::pin(tokio::time::timeout(settings.handshake_time, greeting)).await?

@@ -1,9 +1,11 @@
 //! How many connections a door has room for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
+
+use crate::log_throttle::LogThrottle;
 
 /// Room for so many connections at once, which may change while some are open.
 #[derive(Debug)]
@@ -12,6 +14,9 @@ pub(super) struct Room {
     open: AtomicUsize,
     /// Told when there may be room again. Only one waits for it, the socket that accepts.
     changed: Notify,
+    /// How often there was no room.
+    full: AtomicU64,
+    full_log: LogThrottle,
 }
 
 /// The place of one connection, given back when it is dropped.
@@ -20,16 +25,48 @@ pub(super) struct Place(Arc<Room>);
 
 impl Room {
     pub(super) fn new(most: usize) -> Room {
-        Room { most: AtomicUsize::new(most), open: AtomicUsize::new(0), changed: Notify::new() }
+        Room {
+            most: AtomicUsize::new(most),
+            open: AtomicUsize::new(0),
+            changed: Notify::new(),
+            full: AtomicU64::new(0),
+            full_log: LogThrottle::default(),
+        }
     }
 
     /// A place, once there is one.
     pub(super) async fn enter(self: &Arc<Room>) -> Place {
-        while self.open.load(Ordering::Acquire) >= self.most.load(Ordering::Acquire) {
+        let mut is_full = false;
+        while self.open.load(Ordering::Acquire) >= self.most() {
+            if !std::mem::replace(&mut is_full, true) {
+                self.note_full();
+            }
             self.changed.notified().await;
         }
         self.open.fetch_add(1, Ordering::AcqRel);
         Place(Arc::clone(self))
+    }
+
+    #[cold]
+    fn note_full(&self) {
+        self.full.fetch_add(1, Ordering::Relaxed);
+        if let Some(suppressed) = self.full_log.pass() {
+            tracing::warn!(
+                connections = self.most(),
+                suppressed,
+                "a listener has as many connections as it may: further ones wait until one ends"
+            );
+        }
+    }
+
+    /// The most connections at once.
+    pub(super) fn most(&self) -> usize {
+        self.most.load(Ordering::Acquire)
+    }
+
+    /// How often there was no room for a further connection.
+    pub(super) fn times_full(&self) -> u64 {
+        self.full.load(Ordering::Relaxed)
     }
 
     /// Has room for so many from now on. Nobody who is inside has to leave.
@@ -76,6 +113,7 @@ mod tests {
         room.resize(1);
         drop(three);
         assert!(enter(&room).is_some());
+        assert_eq!((room.most(), room.times_full()), (1, 2));
     }
 
     #[tokio::test]

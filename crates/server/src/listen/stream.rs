@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 
+use super::http2_flood::FrameMeter;
 use crate::pieces;
 
 /// A connection that was accepted. Whoever does not read what is written to it for too long is cut off.
@@ -20,6 +21,7 @@ pub struct Stream {
     write_time: Duration,
     /// Runs while the other end does not take what is written.
     stalled: Option<Pin<Box<Sleep>>>,
+    frames: FrameMeter,
 }
 
 /// No other protocol's request begins like this.
@@ -32,12 +34,12 @@ enum Kind {
 }
 
 impl Stream {
-    pub(super) const fn plain(stream: TcpStream, write_time: Duration) -> Stream {
-        Stream { kind: Kind::Plain(stream), write_time, stalled: None }
+    pub(super) fn plain(stream: TcpStream, write_time: Duration) -> Stream {
+        Stream { kind: Kind::Plain(stream), write_time, stalled: None, frames: FrameMeter::default() }
     }
 
     pub(super) fn tls(stream: TlsStream<TcpStream>, write_time: Duration) -> Stream {
-        Stream { kind: Kind::Tls(Box::new(stream)), write_time, stalled: None }
+        Stream { kind: Kind::Tls(Box::new(stream)), write_time, stalled: None, frames: FrameMeter::default() }
     }
 
     /// Whether nobody on the way can read it.
@@ -82,11 +84,14 @@ impl Stream {
 
 impl AsyncRead for Stream {
     #[inline]
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match &mut self.kind {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let (this, before) = (self.get_mut(), buf.filled().len());
+        ready!(match &mut this.kind {
             Kind::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Kind::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
+        })?;
+        this.frames.follow(&buf.filled()[before..]).map_err(io::Error::other)?;
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -19,6 +19,7 @@ use super::histogram::Shown;
 use super::tally::Said;
 use super::{Door, Metrics};
 use crate::engine::Engine;
+use crate::listen::Listening;
 use crate::log;
 use crate::store::AnyStore;
 
@@ -185,7 +186,28 @@ impl Metrics {
         page.gauge("connections", "Connections that are open", &open)?;
         let accepted: Vec<(Labels<'_>, u64)> =
             connections().map(|(labels, door)| (&labels[..], door.accepted.load(Ordering::Relaxed))).collect();
-        page.counter("connections_accepted", "Connections that were accepted", &accepted)
+        page.counter("connections_accepted", "Connections that were accepted", &accepted)?;
+        let of_listener = |value: fn(&Listening) -> u64| -> Vec<(Labels<'_>, u64)> {
+            connections().map(|(labels, door)| (&labels[..], door.listener.get().map_or(0, value))).collect()
+        };
+        page.gauge(
+            "connections_max",
+            "The most connections at once; 0 if the listener is off",
+            &of_listener(|listening| listening.most_connections() as u64),
+        )?;
+        page.counter(
+            "connections_full",
+            "Times that a listener had no room for a further connection",
+            &of_listener(Listening::times_full),
+        )?;
+        page.counter(
+            "connections_refused",
+            "Connections closed because their address had its share already",
+            &of_listener(Listening::refused),
+        )?;
+        let failures: Vec<(Labels<'_>, u64)> =
+            connections().map(|(labels, door)| (&labels[..], door.auth_failures.load(Ordering::Relaxed))).collect();
+        page.counter("auth_failures", "Wrong passwords and tokens", &failures)
     }
 }
 

@@ -19,7 +19,7 @@ mod view;
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use smallvec::SmallVec;
 use tidegate_core::rules::{MatchedRule, RuleSet};
@@ -36,6 +36,7 @@ use self::tally::{Said, Tallies};
 use self::top::Top;
 pub use self::top::{Ranking, TopKey, TopKeys};
 pub use self::view::{Reload, Requests, RuleView, StoreView, View};
+use crate::listen::Listening;
 
 /// A way in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +91,9 @@ pub struct Metrics {
 struct Connections {
     open: AtomicI64,
     accepted: AtomicU64,
+    auth_failures: AtomicU64,
+    /// The listener itself, which counts what it does not accept.
+    listener: OnceLock<Listening>,
 }
 
 #[derive(Debug, Default)]
@@ -301,6 +305,16 @@ impl Metrics {
         connections.open.fetch_add(1, Ordering::Relaxed);
         connections.accepted.fetch_add(1, Ordering::Relaxed);
         OpenConnection { metrics: Arc::clone(self), door }
+    }
+
+    /// Shows what this listener counts, as that of `door`. The first one stays.
+    pub fn watch_listener(&self, door: Door, listening: Listening) {
+        let _ = self.connections[door as usize].listener.set(listening);
+    }
+
+    /// Counts a wrong password or token.
+    pub fn auth_failed(&self, door: Door) {
+        self.connections[door as usize].auth_failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes that rules were read again, and what is wrong with them if they cannot be used.

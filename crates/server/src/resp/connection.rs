@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Door;
@@ -43,6 +43,9 @@ pub(super) struct Connection<'d, S> {
     /// Commands that wait for the store, and those behind them.
     waiting: FuturesOrdered<Later<'d>>,
     quiet: Quiet,
+    /// The length of a command that was read and has to wait, and how long it has to.
+    unanswered: Option<usize>,
+    pause: Option<Duration>,
     /// Nothing more is to be read: the client has said all that it had to say, or something that ends it.
     ending: bool,
 }
@@ -66,6 +69,8 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             output: Output::default(),
             waiting: FuturesOrdered::new(),
             quiet: Quiet::new(session.settings.idle),
+            unanswered: None,
+            pause: None,
             ending: false,
             door,
             session,
@@ -109,13 +114,16 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
     async fn answer_all(&mut self) {
         loop {
             let room = self.answer_some();
-            if self.waiting.is_empty() {
+            let pause = self.pause.take();
+            if self.waiting.is_empty() && pause.is_none() {
                 return;
             }
             while let Some(reply) = self.waiting.next().await {
                 self.output.bytes.extend_from_slice(&reply);
             }
-            if room {
+            if let Some(pause) = pause {
+                sleep(pause).await;
+            } else if room {
                 return;
             }
         }
@@ -135,7 +143,12 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
                 break false;
             }
             let bytes = self.input.held();
-            let length = match self.reader.read(bytes) {
+            let read = match self.unanswered.take() {
+                // Its words are where they were: reading it again would find others.
+                Some(length) => Ok(Some(length)),
+                None => self.reader.read(bytes),
+            };
+            let length = match read {
                 Ok(Some(length)) => length,
                 Ok(None) => break true,
                 Err(error) => {
@@ -159,6 +172,10 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
                         alone = !self.waiting.is_empty();
                     }
                     Answer::Close => self.ending = true,
+                    Answer::Wait(pause) => {
+                        (self.unanswered, self.pause) = (Some(length), Some(pause));
+                        break false;
+                    }
                 }
                 if !aside.is_empty() {
                     self.waiting.push_back(Box::pin(ready(aside)));

@@ -31,6 +31,7 @@ pub use self::settings::{Settings, Users};
 
 use self::connection::Connection;
 use self::session::Session;
+use crate::auth_throttle::AuthThrottle;
 use crate::engine::Engine;
 
 /// The rule that what `CL.THROTTLE` counts belongs to. No rule of a file can have this name.
@@ -45,6 +46,7 @@ pub struct Door {
     ids: AtomicU64,
     open: AtomicUsize,
     commands: AtomicU64,
+    guesses: AuthThrottle,
 }
 
 impl Door {
@@ -59,6 +61,7 @@ impl Door {
             ids: AtomicU64::new(1),
             open: AtomicUsize::new(0),
             commands: AtomicU64::new(0),
+            guesses: AuthThrottle::new(),
         }
     }
 

@@ -17,6 +17,10 @@ pub(super) struct Session {
     pub(super) protocol: Protocol,
     /// As whom it has come in; `None` if it has yet to show a password.
     pub(super) user: Option<Box<[u8]>>,
+    /// How many wrong passwords it has shown.
+    pub(super) auth_failures: u32,
+    /// Whether it has waited for the password to be looked at that it shows next.
+    pub(super) has_waited: bool,
     /// What it calls itself, and what library it uses.
     pub(super) name: Box<[u8]>,
     pub(super) lib_name: Box<[u8]>,
@@ -34,6 +38,8 @@ impl Session {
             peer,
             protocol: Protocol::default(),
             user: user_at_first(&settings),
+            auth_failures: 0,
+            has_waited: false,
             name: Box::default(),
             lib_name: Box::default(),
             lib_version: Box::default(),

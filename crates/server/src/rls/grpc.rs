@@ -1,5 +1,7 @@
 //! `ShouldRateLimit` over gRPC.
 
+use std::time::Duration;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use http::header::CONTENT_TYPE;
@@ -34,6 +36,11 @@ async fn answer<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Request<B>)
     let message = RateLimitRequest::decode(unframed(&body)?)
         .map_err(|error| Status::invalid_argument(format!("not a RateLimitRequest: {error}")))?;
     Ok(door.decide(&message).await?)
+}
+
+/// The answer to a call whose message did not come in time.
+pub(super) fn too_slow(within: Duration) -> Response<AnswerBody> {
+    Status::from(BodyError::TooSlow { within }).into_http().map(AnswerBody::Tonic)
 }
 
 fn respond(body: AnswerBody) -> Response<AnswerBody> {

@@ -3,16 +3,23 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::service::Service;
+use tokio::time::timeout;
 
 use super::body::AnswerBody;
 use super::{Door, grpc, json};
 
 /// The requests of one connection.
-pub(super) struct Calls(pub(super) Door);
+pub(super) struct Calls {
+    pub(super) door: Door,
+    /// How many have begun.
+    pub(super) begun: Arc<AtomicU64>,
+}
 
 impl Service<Request<Incoming>> for Calls {
     type Response = Response<AnswerBody>;
@@ -20,7 +27,8 @@ impl Service<Request<Incoming>> for Calls {
     type Future = Pin<Box<dyn Future<Output = Result<Response<AnswerBody>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let door = self.0.clone();
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        let door = self.door.clone();
         if door.0.engine.traces().is_on() {
             let headers = request.headers().clone();
             return Box::pin(async move { Ok(door.0.engine.traces().within(&headers, answer(&door, request)).await) });
@@ -34,7 +42,14 @@ async fn answer(door: &Door, request: Request<Incoming>) -> Response<AnswerBody>
         (&Method::POST, grpc::METHOD) if grpc::is_spoken(&request) => grpc::call(door, request).await,
         (&Method::POST, json::PATH) => json::call(door, request).await,
         (_, json::PATH) => json::refused(StatusCode::METHOD_NOT_ALLOWED, "send a POST"),
-        _ if grpc::is_spoken(&request) => Box::pin(door.0.beside.call(request)).await,
+        // Streams are only ended together with their connection, and HTTP/1 has no other way to ask whether it is alive.
+        _ if grpc::is_spoken(&request) && request.version() == Version::HTTP_2 => {
+            let arrival = door.0.settings.load().arrival;
+            match timeout(arrival, Box::pin(door.0.beside.call(request))).await {
+                Ok(response) => response,
+                Err(_) => grpc::too_slow(arrival),
+            }
+        }
         _ => json::refused(StatusCode::NOT_FOUND, "there is gRPC here, and POST /json"),
     }
 }

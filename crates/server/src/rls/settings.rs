@@ -32,6 +32,9 @@ pub struct Settings {
     pub arrival: Duration,
     /// How long a connection may be silent before it is asked whether it is still there.
     pub silence: Duration,
+    /// An HTTP/2 connection on which no request has come for so long is told to end. What is still in flight then has as long
+    /// again.
+    pub idle: Duration,
 }
 
 impl Default for Settings {
@@ -49,6 +52,7 @@ impl Default for Settings {
             most_in_flight: 1024,
             arrival: Duration::from_secs(10),
             silence: Duration::from_secs(30),
+            idle: Duration::from_secs(60 * 60),
         }
     }
 }

@@ -133,8 +133,8 @@ impl Doors {
     /// Opens the door for operators.
     pub(super) fn open_admin(&mut self, settings: Settings, state: &AdminState) -> Result<Listening, ListenError> {
         let router = Arc::new(admin::router(state.clone()));
-        let opened = self.open_as(Door::Admin, settings, router, |router, stream, _, stop| {
-            admin::serve_connection(stream, axum::Router::clone(&router), stop)
+        let opened = self.open_as(Door::Admin, settings, router, |router, stream, peer, stop| {
+            admin::serve_connection(stream, peer, axum::Router::clone(&router), stop)
         });
         Ok(opened?.listening)
     }
@@ -152,7 +152,9 @@ impl Doors {
     {
         let shared = Arc::clone(&door);
         let serve = move |stream, peer, _, stop| serve(Arc::clone(&shared), stream, peer, stop);
-        Ok(Opened { listening: self.open(settings, counted(name, serve))?, door })
+        let listening = self.open(settings, counted(name, serve))?;
+        self.engine.metrics().watch_listener(name, listening.clone());
+        Ok(Opened { listening, door })
     }
 }
 

@@ -1,5 +1,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::support::{Server, TOKEN};
 
@@ -93,4 +96,20 @@ fn a_body_that_is_too_large_is_not_waited_for() {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).unwrap();
     assert_eq!(line, "HTTP/1.1 413 Payload Too Large\r\n");
+}
+
+#[test]
+fn those_who_guess_the_token_are_slowed_down_and_counted_and_operators_get_in() {
+    let server = Server::start();
+    let begun = Instant::now();
+    for _ in 0..21 {
+        server.ask("GET", "/v1/rules", Some("not-the-operators-token"), "").problem(401);
+    }
+    // Each but the first has waited for the one before, a twentieth of a second.
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
+    let metrics = server.get("/metrics").text;
+    assert!(metrics.contains("tidegate_auth_failures_total{door=\"admin\"} 21\n"), "{metrics}");
+    // Nobody has guessed anything who shows no token.
+    server.ask("GET", "/v1/rules", None, "").problem(401);
+    assert!(server.get("/metrics").text.contains("tidegate_auth_failures_total{door=\"admin\"} 21\n"));
 }

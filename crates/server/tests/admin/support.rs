@@ -66,7 +66,7 @@ impl Server {
         let mut doors = Doors::new(Arc::clone(&engine), stop.clone());
         let at = listen::Settings::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let address = doors
-            .open(at, move |stream, _, _, stop| admin::serve_connection(stream, router.clone(), stop))
+            .open(at, move |stream, peer, _, stop| admin::serve_connection(stream, peer, router.clone(), stop))
             .unwrap()
             .address();
         drop(inside);

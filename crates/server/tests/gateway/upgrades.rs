@@ -89,3 +89,23 @@ fn an_upstream_that_vanishes_frees_the_slot() {
     std::io::Read::read_to_end(&mut stream, &mut Vec::new()).unwrap();
     gateway.until_left("slots", "/", 2);
 }
+
+#[test]
+fn a_tunnel_through_which_nothing_passes_is_closed_and_frees_its_slot() {
+    let (_server, port) = python_server(SERVER);
+    let upstream = format!("http://127.0.0.1:{port}");
+    let gateway = Gateway::start(RULES, &[&upstream], &["--gateway-tunnel-idle-time", "300ms"]);
+    let script = "
+import sys
+from websockets.sync.client import connect
+socket = connect(sys.argv[1], ping_interval=None)
+socket.send('hello'); print(socket.recv())
+try:
+    socket.recv()
+except Exception as closed:
+    print(type(closed).__name__)
+";
+    let said = python(script, &[&format!("ws://{}/", gateway.address)]);
+    assert_eq!(said.lines().collect::<Vec<_>>(), ["hello", "ConnectionClosedError"]);
+    gateway.until_left("slots", "/", 2);
+}

@@ -1,10 +1,11 @@
 //! How long clients are waited for.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc;
 
 use crate::peers::{Gateway, NO_RULES, Upstream};
+use crate::support::until;
 
 const SOON: &[&str] = &["--limits-header-time", "200ms"];
 
@@ -47,4 +48,150 @@ fn a_request_that_is_under_way_has_all_the_time_that_its_upstream_has() {
     go_on.send(()).unwrap();
     let answer = until_closed(patient);
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("at last"), "{answer}");
+}
+
+const BY_BODY: &str =
+    "rules: [{ id: tokens, key: address, limit: fixed 1000/h, cost: { from: body:n, otherwise: 100 } }]";
+
+#[test]
+fn a_body_that_does_not_come_is_not_waited_for_while_rules_look_into_it() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(BY_BODY, &[&upstream.url()], &["--gateway-inspection-time", "300ms"]);
+    for begun in ["", "{", "{\"n\": "] {
+        let mut silent = gateway.connect();
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{begun}");
+        silent.write_all(head.as_bytes()).unwrap();
+        let answer = until_closed(silent);
+        assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    }
+    assert_eq!(gateway.left("tokens", "/"), 1_000);
+    assert_eq!(upstream.heads().len(), 0);
+    let served = gateway.curl("/", &["-d", "{\"n\": 3}"]);
+    assert_eq!((served.status, served.body.as_str()), (200, "{\"n\": 3}"));
+}
+
+/// Sends a byte of a body now and then until the gateway says something, and all that it says until it closes.
+fn trickled(gateway: &Gateway, head: &str) -> String {
+    let mut stream = gateway.connect();
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_millis(20))).unwrap();
+    let mut answer = Vec::new();
+    until("an answer", || {
+        let _ = stream.write_all(b"x");
+        let mut some = [0; 4_096];
+        match stream.read(&mut some) {
+            Ok(read) => {
+                answer.extend_from_slice(&some[..read]);
+                (read == 0).then_some(())
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => None,
+            Err(_) => Some(()),
+        }
+    });
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+const LARGE: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n";
+
+#[test]
+fn a_body_that_comes_a_byte_at_a_time_is_cut_off() {
+    let upstream = Upstream::echo();
+    for bounds in [["--gateway-body-grace", "300ms"], ["--gateway-body-time", "300ms"]] {
+        let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &bounds);
+        let answer = trickled(&gateway, LARGE);
+        // A reset may overtake the answer.
+        assert!(answer.starts_with("HTTP/1.1 408") || answer.is_empty(), "{answer}");
+        assert_eq!(gateway.curl("/", &["-d", "quick"]).body, "quick");
+    }
+}
+
+#[test]
+fn a_body_that_comes_a_byte_at_a_time_behind_its_response_is_cut_off() {
+    let upstream = Upstream::start(|taken| {
+        taken.head()?;
+        taken.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")?;
+        taken.until_closed();
+        Err(ErrorKind::UnexpectedEof.into())
+    });
+    let bounds = ["--gateway-body-grace", "300ms", "--gateway-stall-time", "1h"];
+    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &bounds);
+    let answer = trickled(&gateway, LARGE);
+    assert!(!answer.ends_with("0\r\n\r\n"), "it is not taken for whole: {answer}");
+}
+
+#[test]
+fn a_grpc_stream_may_be_as_slow_as_it_likes() {
+    let upstream = Upstream::echo();
+    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-body-grace", "1ms"]);
+    let mut stream = gateway.connect();
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\nContent-Length: 3\r\n\r\na";
+    stream.write_all(head.as_bytes()).unwrap();
+    until("the head", || (upstream.heads().len() == 1).then_some(()));
+    // Others are cut off meanwhile.
+    trickled(&gateway, LARGE);
+    stream.write_all(b"bc").unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+}
+
+/// Whether TCP keepalive runs on every connection from this port or to it, as the system tells.
+fn keepalive_runs(port: u16, count: usize) -> bool {
+    const TIMER_IS_KEEPALIVE: &str = "02:";
+    let port = format!(":{port:04X}");
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let lines = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    // Local and remote address, the state (01 is established), the queues, the timer.
+    let open = lines.filter(|line| line[3] == "01" && (line[1].ends_with(&port) || line[2].ends_with(&port)));
+    open.filter(|line| line[5].starts_with(TIMER_IS_KEEPALIVE)).count() == count
+}
+
+#[test]
+fn clients_and_upstreams_that_vanish_are_noticed_by_keepalive() {
+    let upstream = Upstream::echo();
+    for (args, count) in [(&[][..], 1), (&["--limits-keepalive-time", "0s"], 0)] {
+        let gateway = Gateway::start(NO_RULES, &[&upstream.url()], args);
+        let mut client = gateway.connect();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        client.read_exact(&mut [0; 12]).unwrap();
+        for (who, port) in [("the client", gateway.address.port()), ("the upstream", upstream.address.port())] {
+            until(who, || keepalive_runs(port, count).then_some(()));
+        }
+        let mut idle = TcpStream::connect(gateway.server.door("Redis")).unwrap();
+        idle.write_all(b"PING\r\n").unwrap();
+        idle.read_exact(&mut [0; 7]).unwrap();
+        until("the Redis listener", || keepalive_runs(gateway.server.door("Redis").port(), count).then_some(()));
+    }
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
+}
+
+#[test]
+fn a_response_that_an_http2_client_leaves_unread_is_dropped_and_frees_its_slot() {
+    let rules = "rules: [{ id: slots, key: address, limit: concurrent 2 ttl 1min }]";
+    let upstream = Upstream::saying("ok");
+    let args = ["--limits-write-time", "300ms", "--limits-header-time", "1h"];
+    let gateway = Gateway::start(rules, &[&upstream.url()], &args);
+    let mut stream = gateway.connect();
+    // No window for any stream: 4 is SETTINGS_INITIAL_WINDOW_SIZE.
+    let settings = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    // `:method: GET`, `:scheme: http`, `:path: /`, `:authority: a`.
+    let request = frame(1, 5, 1, &[0x82, 0x86, 0x84, 0x41, 1, b'a']);
+    stream.write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..], &request].concat()).unwrap();
+    until("the request", || (upstream.heads().len() == 1).then_some(()));
+    gateway.until_left("slots", "/", 2);
+    // The connection is as good as before: the same client with a window is served.
+    let window = frame(8, 0, 3, &[0, 0, 255, 255]);
+    let again = frame(1, 5, 3, &[0x82, 0x86, 0x84, 0x41, 1, b'a']);
+    stream.write_all(&[again, window].concat()).unwrap();
+    let (mut came, mut some) = (Vec::new(), [0; 4_096]);
+    until("the second response", || {
+        let read = stream.read(&mut some).unwrap();
+        came.extend_from_slice(&some[..read]);
+        came.windows(2).any(|pair| pair == b"ok").then_some(())
+    });
 }

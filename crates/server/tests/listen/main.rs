@@ -16,7 +16,8 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 fn settings() -> Settings {
-    Settings::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    let at = Settings::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    Settings { connections_per_address: Some(usize::MAX), ..at }
 }
 
 fn doors(stop: &CancellationToken) -> Doors {

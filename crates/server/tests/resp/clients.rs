@@ -2,8 +2,10 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use tidegate::resp::{Settings, Users};
+use tokio::time::Instant;
 
 use crate::support::{Server, error, run};
 
@@ -153,6 +155,25 @@ fn strangers_are_told_to_show_a_password() {
     assert_eq!(raw.rest(), "");
     let open = Server::start();
     assert!(error(&mut open.client(), "AUTH s3cret").contains("no password is set here"));
+}
+
+#[test]
+fn those_who_guess_passwords_are_slowed_down_and_cut_off() {
+    let server = Server::with(Settings { users: Users::password("s3cret"), ..Settings::default() });
+    let begun = Instant::now();
+    for _ in 0..4 {
+        let mut raw = server.raw();
+        raw.send(&"AUTH wrong\r\n".repeat(1_000));
+        let said = raw.rest();
+        assert_eq!(said.matches("-WRONGPASS ").count(), 8, "{said}");
+        assert_eq!(said.lines().count(), 8, "nothing else is answered");
+    }
+    // Each but the first has waited for the one before, a twentieth of a second.
+    assert!(begun.elapsed() >= Duration::from_millis(31 * 50), "{:?}", begun.elapsed());
+    // Whoever knows the password gets in from the same address, also by words in quotes, which are read only once.
+    let mut raw = server.raw();
+    assert_eq!(raw.ask("AUTH \"s3cret\""), "+OK");
+    assert_eq!(raw.ask("PING"), "+PONG");
 }
 
 #[test]

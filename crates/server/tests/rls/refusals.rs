@@ -177,3 +177,29 @@ async fn what_is_in_flight_is_answered_before_the_door_closes() {
     }
     (&mut served.closed).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_connection_without_requests_is_told_to_end() {
+    let idle = Duration::from_millis(300);
+    let served = Served::with(ONE, Settings { idle, ..Settings::default() }).await;
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    // The preface, and empty settings.
+    let greeting = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[0, 0, 0, 4, 0, 0, 0, 0, 0][..]].concat();
+    stream.write_all(&greeting).await.unwrap();
+    let mut said = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut said)).await;
+    assert!(ended.is_ok(), "it is kept: {said:?}");
+    assert_eq!(told(&served.ask(request("d", &["k=1"])).await), "OK: OK 999999");
+}
+
+#[tokio::test]
+async fn health_is_not_asked_for_over_http_1_where_a_silent_body_would_be_waited_for() {
+    let served = Served::new(ONE).await;
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    let head = "POST /grpc.health.v1.Health/Check HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\n\
+                Content-Length: 5\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut status = [0; 12];
+    tokio::time::timeout(Duration::from_secs(60), stream.read_exact(&mut status)).await.unwrap().unwrap();
+    assert_eq!(&status, b"HTTP/1.1 404");
+}

@@ -245,3 +245,18 @@ fn malformed_http2_is_refused() {
     rest_of(&mut sent(&server, &[PREFACE, &settings, &resets.collect::<Vec<u8>>()].concat()));
     serves_on(&server);
 }
+
+#[test]
+fn a_flood_of_pings_or_settings_is_cut_off() {
+    let server = Server::start(&[], &["--limits-header-time", "1h"]);
+    for (flood, what) in [(frame(6, 0, 0, &[0; 8]), "pings"), (frame(4, 0, 0, &[]), "settings")] {
+        let mut stream = sent(&server, &[PREFACE, &frame(4, 0, 0, &[])].concat());
+        // So that its answers do not hold up the flood.
+        let mut answers = stream.try_clone().unwrap();
+        let reading = std::thread::spawn(move || rest_of(&mut answers));
+        let many = flood.repeat(20_000);
+        until(what, || stream.write_all(&many).is_err().then_some(()));
+        reading.join().unwrap();
+    }
+    serves_on(&server);
+}

@@ -12,6 +12,7 @@ mod redis_server;
 mod abuse;
 mod auth;
 mod config;
+mod connections;
 mod decisions;
 mod life;
 mod logging;

@@ -1,33 +1,58 @@
 //! `AUTH [user] password`.
 
+use super::Answer;
+use crate::metrics;
+use crate::resp::Door;
 use crate::resp::reply::Reply;
 use crate::resp::request::Words;
 use crate::resp::session::Session;
 use crate::resp::settings::DEFAULT_USER;
 
-pub(super) fn answer(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
+/// A connection is closed after so many wrong passwords.
+const MOST_FAILURES: u32 = 8;
+
+pub(super) fn answer<'d>(door: &Door, session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
     let (user, password) = match (words.get(1), words.get(2)) {
         (Some(user), Some(password)) => (user, password),
         (password, _) => (DEFAULT_USER.as_bytes(), password.unwrap_or_default()),
     };
     if session.settings.users.is_empty() {
         reply.error("ERR", "AUTH was sent, but no password is set here: is this the server that was meant?");
-    } else if come_in(session, user, password) {
-        reply.ok();
-    } else {
-        wrong_password(reply);
+        return Answer::Now;
+    }
+    match come_in(door, session, user, password, reply) {
+        Ok(()) => {
+            reply.ok();
+            Answer::Now
+        }
+        Err(answer) => answer,
     }
 }
 
-/// Lets a client in that knows the password. One that does not stays as it was.
-pub(super) fn come_in(session: &mut Session, user: &[u8], password: &[u8]) -> bool {
-    let known = session.settings.users.know(user, password);
-    if known {
+/// Lets a client in that knows the password. One that does not stays as it was, and is told so; `Err` is then how the command
+/// was answered. Those who guess have to wait.
+pub(super) fn come_in<'d>(
+    door: &Door,
+    session: &mut Session,
+    user: &[u8],
+    password: &[u8],
+    reply: &mut Reply<'_>,
+) -> Result<(), Answer<'d>> {
+    let address = session.peer.ip();
+    if !std::mem::take(&mut session.has_waited) {
+        let delay = door.guesses.delay(address);
+        if !delay.is_zero() {
+            session.has_waited = true;
+            return Err(Answer::Wait(delay));
+        }
+    }
+    if session.settings.users.know(user, password) {
         session.user = Some(user.into());
+        return Ok(());
     }
-    known
-}
-
-pub(super) fn wrong_password(reply: &mut Reply<'_>) {
+    door.engine.metrics().auth_failed(metrics::Door::Resp);
+    door.guesses.failed(address, metrics::Door::Resp.name());
+    session.auth_failures += 1;
     reply.error("WRONGPASS", "there is no such user with such a password");
+    Err(if session.auth_failures < MOST_FAILURES { Answer::Now } else { Answer::Close })
 }

@@ -1,6 +1,7 @@
 //! `HELLO [2|3 [AUTH user password] [SETNAME name]]`: which version to speak, and who is speaking.
 
-use super::{auth, client};
+use super::{Answer, auth, client};
+use crate::resp::Door;
 use crate::resp::reply::{Protocol, Reply, echo};
 use crate::resp::request::Words;
 use crate::resp::session::Session;
@@ -45,26 +46,39 @@ impl<'a> Asked<'a> {
     }
 }
 
-pub(super) fn answer(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
+pub(super) fn answer<'d>(door: &Door, session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
     let asked = match Asked::decode(words) {
         Ok(asked) => asked,
-        Err(wrong @ Wrong::Version) => return reply.error("NOPROTO", wrong),
-        Err(wrong @ Wrong::Option(_)) => return reply.error("ERR", wrong),
+        Err(wrong) => {
+            let code = match wrong {
+                Wrong::Version => "NOPROTO",
+                Wrong::Option(_) => "ERR",
+            };
+            reply.error(code, wrong);
+            return Answer::Now;
+        }
     };
     // All of it, or nothing of it.
     if let Some(name) = asked.name
         && !client::is_name(name)
     {
-        return client::not_a_name(reply);
+        client::not_a_name(reply);
+        return Answer::Now;
     }
     if let Some((user, password)) = asked.user
-        && !auth::come_in(session, user, password)
+        && let Err(answer) = auth::come_in(door, session, user, password, reply)
     {
-        return auth::wrong_password(reply);
+        return answer;
     }
     if session.user.is_none() {
-        return reply.error("NOAUTH", "Authentication required: send HELLO 3 AUTH user password, or AUTH first");
+        reply.error("NOAUTH", "Authentication required: send HELLO 3 AUTH user password, or AUTH first");
+        return Answer::Now;
     }
+    greet(session, &asked, reply);
+    Answer::Now
+}
+
+fn greet(session: &mut Session, asked: &Asked<'_>, reply: &mut Reply<'_>) {
     if let Some(name) = asked.name {
         session.name = name.into();
     }

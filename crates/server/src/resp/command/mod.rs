@@ -15,6 +15,7 @@ mod throttle;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use self::catalogue::Entry;
 use super::Door;
@@ -35,6 +36,8 @@ pub(super) enum Answer<'d> {
     Alone(Later<'d>),
     /// The reply is written, and nothing more is to be read.
     Close,
+    /// Nothing was done. The command is to be answered again after this time.
+    Wait(Duration),
 }
 
 /// The commands.
@@ -101,8 +104,8 @@ fn answer_as<'d>(
         Command::Forgive => return reset::answer(door, words, reply),
         Command::Ping => plain::ping(words, reply),
         Command::Echo => plain::echo(words, reply),
-        Command::Hello => hello::answer(session, words, reply),
-        Command::Auth => auth::answer(session, words, reply),
+        Command::Hello => return hello::answer(door, session, words, reply),
+        Command::Auth => return auth::answer(door, session, words, reply),
         Command::Client => client::answer(session, words, reply),
         Command::Catalogue => catalogue::answer(words, reply),
         Command::Info => info::answer(door, session, words, reply),

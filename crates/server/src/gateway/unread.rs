@@ -1,0 +1,160 @@
+//! Responses that an HTTP/2 client does not read.
+//!
+//! An HTTP/1 client that does not read its response holds up its connection, which is noticed there. An HTTP/2 client can leave
+//! one response unread by not opening the window of its stream: nothing is written then, nothing waits, and nobody asks
+//! for the rest. So each response of such a connection is looked at from outside. One that stays unread is dropped with all that it
+//! holds: the connection to the upstream, slots, reserved costs.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+/// Why the rest of a response does not come.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UnreadError<E> {
+    #[error(transparent)]
+    Body(#[from] E),
+    #[error("the client has left it unread for too long")]
+    Unread,
+}
+
+/// A response's body that can be dropped while it is unread.
+pub(super) struct Droppable<B>(Arc<Mutex<State<B>>>);
+
+struct State<B> {
+    /// `None` once it was dropped.
+    body: Option<B>,
+    /// Whether a part of it was handed over, and nobody has asked for the next.
+    is_unread: bool,
+    /// Whether that was so at the last look already.
+    is_stale: bool,
+}
+
+/// The responses of one connection.
+pub(super) struct Responses<B>(Mutex<Vec<Weak<Mutex<State<B>>>>>);
+
+impl<B> Default for Responses<B> {
+    fn default() -> Responses<B> {
+        Responses(Mutex::new(Vec::new()))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that runs under these locks leaves anything half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<B> Responses<B> {
+    /// Looks after a body from now on.
+    pub(super) fn watch(&self, body: B) -> Droppable<B> {
+        let state = Arc::new(Mutex::new(State { body: Some(body), is_unread: true, is_stale: false }));
+        let mut all = lock(&self.0);
+        if all.len() == all.capacity() {
+            all.retain(|body| body.strong_count() > 0);
+        }
+        all.push(Arc::downgrade(&state));
+        Droppable(state)
+    }
+
+    /// Whether there may be any to look at.
+    pub(super) fn are_any(&self) -> bool {
+        !lock(&self.0).is_empty()
+    }
+
+    /// Drops those that are unread as they were at the last look. Says how many these are.
+    pub(super) fn drop_unread(&self) -> usize {
+        let mut dropped = Vec::new();
+        lock(&self.0).retain(|body| {
+            let Some(body) = body.upgrade() else { return false };
+            let mut state = lock(&body);
+            if state.is_unread && state.is_stale {
+                dropped.extend(state.body.take());
+                return false;
+            }
+            state.is_stale = state.is_unread;
+            true
+        });
+        dropped.len()
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Droppable<B> {
+    type Data = Bytes;
+    type Error = UnreadError<B::Error>;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let mut state = lock(&self.0);
+        let Some(body) = &mut state.body else { return Poll::Ready(Some(Err(UnreadError::Unread))) };
+        let polled = Pin::new(body).poll_frame(cx);
+        state.is_unread = polled.is_ready();
+        state.is_stale = false;
+        polled.map_err(UnreadError::from)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        lock(&self.0).body.as_ref().is_some_and(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        lock(&self.0).body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use http_body_util::{BodyExt, Full};
+
+    use super::*;
+
+    fn text(text: &'static str) -> Full<Bytes> {
+        Full::new(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[tokio::test]
+    async fn what_stays_unread_from_one_look_to_the_next_is_dropped() {
+        let responses = Responses::default();
+        let (mut read, unread) = (responses.watch(text("a")), responses.watch(text("b")));
+        assert_eq!(responses.drop_unread(), 0);
+        read.frame().await.unwrap().unwrap();
+        assert_eq!(responses.drop_unread(), 1, "the other one");
+        assert!(matches!(unread.collect().await, Err(UnreadError::Unread)));
+        assert!(read.frame().await.is_none());
+    }
+
+    /// A body of which nothing comes.
+    struct Silent;
+
+    impl Body for Silent {
+        type Data = Bytes;
+        type Error = std::io::Error;
+
+        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+            Poll::Pending
+        }
+    }
+
+    #[test]
+    fn who_waits_for_the_upstream_is_not_to_blame() {
+        let responses = Responses::default();
+        let mut body = responses.watch(Silent);
+        assert!(Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!([responses.drop_unread(), responses.drop_unread(), responses.drop_unread()], [0; 3]);
+        assert!(Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
+    #[test]
+    fn responses_that_have_ended_are_forgotten() {
+        let responses = Responses::default();
+        for _ in 0..1_000 {
+            drop(responses.watch(text("")));
+        }
+        assert!(lock(&responses.0).capacity() < 16);
+        responses.drop_unread();
+        assert!(!responses.are_any());
+    }
+}

@@ -1,0 +1,189 @@
+//! Notices clients that keep an HTTP/2 connection busy with frames that ask for nothing.
+//!
+//! Each PING and each SETTINGS has to be answered, and costs about as much as a small request, but no rule counts it and no
+//! timeout ends it while a request is in flight. Frames are followed by their heads: nothing else is looked at.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What every connection of HTTP/2 begins with.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The bytes of a frame's head.
+const HEAD: usize = 9;
+/// So many idle frames, if they come within a second and outnumber those of requests, are a flood.
+const MOST: u32 = 10_000;
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// Follows what a client sends, in whatever pieces it comes.
+#[derive(Debug, Default)]
+pub(super) enum FrameMeter {
+    /// Nothing has come.
+    #[default]
+    Unknown,
+    /// It may be HTTP/2: so many bytes of the preface have come.
+    Preface(usize),
+    /// It is HTTP/2.
+    Http2(Frames),
+    /// It is something else.
+    Other,
+}
+
+#[derive(Debug)]
+pub(super) struct Frames {
+    /// The head of a frame, as far as it has come.
+    head: [u8; HEAD],
+    came: usize,
+    /// How many bytes of the present frame are to come.
+    left: usize,
+    since: Instant,
+    idle: u32,
+    busy: u32,
+}
+
+/// A client that sends far more frames that ask for nothing than frames of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a client floods its HTTP/2 connection with frames that ask for nothing")]
+pub(super) struct Flood;
+
+impl FrameMeter {
+    /// Takes in the next bytes.
+    #[inline]
+    pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<(), Flood> {
+        match self {
+            FrameMeter::Other => Ok(()),
+            FrameMeter::Http2(frames) => frames.follow(bytes),
+            FrameMeter::Unknown | FrameMeter::Preface(_) => self.begin(bytes),
+        }
+    }
+
+    fn begin(&mut self, bytes: &[u8]) -> Result<(), Flood> {
+        let came = if let FrameMeter::Preface(came) = self { *came } else { 0 };
+        let expected = &PREFACE[came..];
+        let length = expected.len().min(bytes.len());
+        if bytes[..length] != expected[..length] {
+            *self = FrameMeter::Other;
+            return Ok(());
+        }
+        if length < expected.len() {
+            *self = FrameMeter::Preface(came + length);
+            return Ok(());
+        }
+        let frames = Frames { head: [0; HEAD], came: 0, left: 0, since: Instant::now(), idle: 0, busy: 0 };
+        *self = FrameMeter::Http2(frames);
+        self.follow(&bytes[length..])
+    }
+}
+
+impl Frames {
+    fn follow(&mut self, mut bytes: &[u8]) -> Result<(), Flood> {
+        loop {
+            let skipped = self.left.min(bytes.len());
+            self.left -= skipped;
+            bytes = &bytes[skipped..];
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            let taken = (HEAD - self.came).min(bytes.len());
+            self.head[self.came..self.came + taken].copy_from_slice(&bytes[..taken]);
+            self.came += taken;
+            bytes = &bytes[taken..];
+            if self.came == HEAD {
+                self.came = 0;
+                self.count()?;
+            }
+        }
+    }
+
+    /// Counts the frame that begins.
+    fn count(&mut self) -> Result<(), Flood> {
+        const DATA: u8 = 0;
+        const HEADERS: u8 = 1;
+        const RST_STREAM: u8 = 3;
+        const WINDOW_UPDATE: u8 = 8;
+        const CONTINUATION: u8 = 9;
+        const END_STREAM: u8 = 1;
+        let [a, b, c, kind, flags, ..] = self.head;
+        self.left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+        match kind {
+            DATA if self.left == 0 && flags & END_STREAM == 0 => {}
+            DATA | HEADERS => {
+                self.busy = self.busy.saturating_add(1);
+                return Ok(());
+            }
+            // They belong to requests and responses, or are bounded where they are read.
+            RST_STREAM | WINDOW_UPDATE | CONTINUATION => return Ok(()),
+            // SETTINGS, PING, PRIORITY, and what nobody knows.
+            _ => {}
+        }
+        self.idle += 1;
+        if self.idle < MOST {
+            return Ok(());
+        }
+        let now = Instant::now();
+        if now.duration_since(self.since) < WITHIN && self.busy < self.idle {
+            return Err(Flood);
+        }
+        (self.since, self.idle, self.busy) = (now, 0, 0);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags, 0, 0, 0, 1], body].concat()
+    }
+
+    fn ping() -> Vec<u8> {
+        frame(6, 0, &[0; 8])
+    }
+
+    /// What becomes of a connection that sends this so many times, in pieces of this size.
+    fn sent(what: &[u8], times: usize, piece: usize) -> Result<(), Flood> {
+        let mut meter = FrameMeter::default();
+        let all = [&PREFACE[..], &what.repeat(times)].concat();
+        all.chunks(piece).try_for_each(|piece| meter.follow(piece))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_frames_that_ask_for_nothing_is_noticed_in_whatever_pieces_it_comes() {
+        let most = MOST as usize;
+        for what in [ping(), frame(4, 0, &[]), frame(2, 0, &[0; 5]), frame(0, 0, &[]), frame(77, 0, &[1, 2, 3])] {
+            for piece in [1, 7, 9, 4_096, usize::MAX] {
+                assert_eq!(sent(&what, most - 1, piece), Ok(()), "{what:?} by {piece}");
+                assert_eq!(sent(&what, most, piece), Err(Flood), "{what:?} by {piece}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_no_flood_even_with_a_ping_for_each() {
+        let request = [frame(1, 4, &[0x82]), frame(0, 1, b"hello"), ping()].concat();
+        assert_eq!(sent(&request, 50_000, 4_096), Ok(()));
+        assert_eq!(sent(&frame(8, 0, &[0, 0, 0, 1]), 50_000, 4_096), Ok(()));
+        // What lies in a body is not taken for frames.
+        assert_eq!(sent(&frame(0, 0, &ping().repeat(900)), 50, 1_000), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pings_that_take_their_time_are_no_flood() {
+        let mut meter = FrameMeter::default();
+        meter.follow(PREFACE).unwrap();
+        for _ in 0..20 {
+            tokio::time::advance(Duration::from_millis(600)).await;
+            meter.follow(&ping().repeat(MOST as usize / 2)).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_not_http2_is_left_alone() {
+        let mut meter = FrameMeter::default();
+        assert_eq!(meter.follow(b"PRI * HTTP/1.1\r\n"), Ok(()));
+        assert_eq!(meter.follow(&ping().repeat(20_000)), Ok(()));
+        assert!(matches!(meter, FrameMeter::Other));
+    }
+}

@@ -1,0 +1,46 @@
+//! Log lines that whoever connects can cause.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Lets one line of a kind through a second, so that nobody can fill the log.
+#[derive(Debug, Default)]
+pub(crate) struct LogThrottle(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    last: Option<Instant>,
+    suppressed: u64,
+}
+
+const EVERY: Duration = Duration::from_secs(1);
+
+impl LogThrottle {
+    /// Whether to write a line now: with how many were left out since the last one, `None` if this one is left out too.
+    pub(crate) fn pass(&self) -> Option<u64> {
+        // Nothing that runs under the lock leaves it half changed.
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if state.last.is_some_and(|last| now.duration_since(last) < EVERY) {
+            state.suppressed += 1;
+            return None;
+        }
+        state.last = Some(now);
+        Some(std::mem::take(&mut state.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_line_a_second_passes_and_says_how_many_did_not() {
+        let throttle = LogThrottle::default();
+        assert_eq!([throttle.pass(), throttle.pass(), throttle.pass()], [Some(0), None, None]);
+        tokio::time::advance(EVERY).await;
+        assert_eq!([throttle.pass(), throttle.pass()], [Some(2), None]);
+    }
+}
