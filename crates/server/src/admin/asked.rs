@@ -60,3 +60,22 @@ pub(super) fn most(uri: &Uri) -> Result<usize, Problem> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::response::IntoResponse;
+    use futures_util::stream;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_not_waited_for() {
+        let silent = stream::pending::<Result<Bytes, std::io::Error>>();
+        let (request, begun) = (Request::new(Body::from_stream(silent)), Instant::now());
+        let Err(problem) = Whole::from_request(request, &()).await else { panic!("nothing came") };
+        assert_eq!(problem.into_response().status(), StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(begun.elapsed(), BODY_TIME);
+    }
+}

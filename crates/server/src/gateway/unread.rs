@@ -6,6 +6,7 @@
 //! holds: the connection to the upstream, slots, reserved costs.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 
@@ -34,11 +35,15 @@ struct State<B> {
 }
 
 /// The responses of one connection.
-pub(super) struct Responses<B>(Mutex<Vec<Weak<Mutex<State<B>>>>>);
+pub(super) struct Responses<B> {
+    all: Mutex<Vec<Weak<Mutex<State<B>>>>>,
+    /// Spares connections that have none the lock.
+    are_any: AtomicBool,
+}
 
 impl<B> Default for Responses<B> {
     fn default() -> Responses<B> {
-        Responses(Mutex::new(Vec::new()))
+        Responses { all: Mutex::new(Vec::new()), are_any: AtomicBool::new(false) }
     }
 }
 
@@ -51,23 +56,25 @@ impl<B> Responses<B> {
     /// Looks after a body from now on.
     pub(super) fn watch(&self, body: B) -> Droppable<B> {
         let state = Arc::new(Mutex::new(State { body: Some(body), is_unread: true, is_stale: false }));
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.all);
         if all.len() == all.capacity() {
             all.retain(|body| body.strong_count() > 0);
         }
         all.push(Arc::downgrade(&state));
+        self.are_any.store(true, Ordering::Relaxed);
         Droppable(state)
     }
 
     /// Whether there may be any to look at.
     pub(super) fn are_any(&self) -> bool {
-        !lock(&self.0).is_empty()
+        self.are_any.load(Ordering::Relaxed)
     }
 
     /// Drops those that are unread as they were at the last look. Says how many these are.
     pub(super) fn drop_unread(&self) -> usize {
         let mut dropped = Vec::new();
-        lock(&self.0).retain(|body| {
+        let mut all = lock(&self.all);
+        all.retain(|body| {
             let Some(body) = body.upgrade() else { return false };
             let mut state = lock(&body);
             if state.is_unread && state.is_stale {
@@ -77,6 +84,9 @@ impl<B> Responses<B> {
             state.is_stale = state.is_unread;
             true
         });
+        self.are_any.store(!all.is_empty(), Ordering::Relaxed);
+        // Others may have something to say while they are dropped.
+        drop(all);
         dropped.len()
     }
 }
@@ -153,7 +163,7 @@ mod tests {
         for _ in 0..1_000 {
             drop(responses.watch(text("")));
         }
-        assert!(lock(&responses.0).capacity() < 16);
+        assert!(lock(&responses.all).capacity() < 16);
         responses.drop_unread();
         assert!(!responses.are_any());
     }

@@ -96,13 +96,34 @@ const LARGE: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r
 #[test]
 fn a_body_that_comes_a_byte_at_a_time_is_cut_off() {
     let upstream = Upstream::echo();
-    for bounds in [["--gateway-body-grace", "300ms"], ["--gateway-body-time", "300ms"]] {
+    for bound in ["--gateway-body-grace", "--gateway-body-time"] {
+        let bounds = [bound, "300ms", "--gateway-response-time", "1h"];
         let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &bounds);
         let answer = trickled(&gateway, LARGE);
         // A reset may overtake the answer.
         assert!(answer.starts_with("HTTP/1.1 408") || answer.is_empty(), "{answer}");
         assert_eq!(gateway.curl("/", &["-d", "quick"]).body, "quick");
     }
+}
+
+#[test]
+fn a_body_that_comes_a_byte_at_a_time_is_cut_off_on_its_way_to_http2_too() {
+    let (up, address) = mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let echo = axum::Router::new().fallback(|body: axum::body::Bytes| async { body });
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            up.send(listener.local_addr().unwrap()).unwrap();
+            axum::serve(listener, echo).await.unwrap();
+        });
+    });
+    let upstream = format!("h2c://{}", address.recv().unwrap());
+    let gateway =
+        Gateway::start(NO_RULES, &[&upstream], &["--gateway-body-grace", "300ms", "--gateway-response-time", "1h"]);
+    let answer = trickled(&gateway, LARGE);
+    assert!(answer.starts_with("HTTP/1.1 408") || answer.is_empty(), "{answer}");
+    assert_eq!(gateway.curl("/", &["-d", "quick"]).body, "quick");
 }
 
 #[test]

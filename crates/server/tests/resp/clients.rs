@@ -163,7 +163,7 @@ fn those_who_guess_passwords_are_slowed_down_and_cut_off() {
     let begun = Instant::now();
     for _ in 0..4 {
         let mut raw = server.raw();
-        raw.send(&"AUTH wrong\r\n".repeat(1_000));
+        raw.send("AUTH wrong\r\n".repeat(1_000));
         let said = raw.rest();
         assert_eq!(said.matches("-WRONGPASS ").count(), 8, "{said}");
         assert_eq!(said.lines().count(), 8, "nothing else is answered");
