@@ -1,8 +1,12 @@
 //! What is known of a request.
 
+pub mod syntax;
+mod values;
+
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+pub use self::values::Values;
 use crate::rules::FieldPath;
 
 /// Something that may be known of a request.
@@ -22,7 +26,7 @@ pub enum Fact<'n> {
     Tier,
     /// A header, by its name in any case.
     Header(&'n str),
-    /// The first query parameter of this name.
+    /// A query parameter, by its decoded name in any case.
     Query(&'n str),
     /// A cookie.
     Cookie(&'n str),
@@ -34,8 +38,13 @@ pub enum Fact<'n> {
 
 /// What is known of one request. Rules ask only for what they need.
 pub trait Facts {
-    /// A fact, or `None` if it is not known.
-    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>>;
+    /// The values of a fact: every one of them if the request says it more than once.
+    fn values(&self, fact: Fact<'_>) -> Values<'_>;
+
+    /// The first value of a fact, or `None` if it is not known.
+    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>> {
+        self.values(fact).first()
+    }
 
     /// The address of the client, as far as it can be believed.
     fn address(&self) -> Option<IpAddr> {
@@ -67,7 +76,7 @@ pub trait Facts {
 pub struct Request {
     method: String,
     path: String,
-    query: Vec<(String, String)>,
+    query: String,
     host: Option<String>,
     address: Option<IpAddr>,
     api_key: Option<String>,
@@ -108,12 +117,7 @@ impl Request {
     #[must_use]
     pub fn new(method: &str, target: &str) -> Request {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let pair = |pair: &str| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (name.to_owned(), value.to_owned())
-        };
-        let query = query.split('&').filter(|pair| !pair.is_empty()).map(pair).collect();
-        Request { method: method.to_owned(), path: path.to_owned(), query, ..Request::default() }
+        Request { method: method.to_owned(), path: path.to_owned(), query: query.to_owned(), ..Request::default() }
     }
 
     setters! {
@@ -155,29 +159,25 @@ impl Request {
     }
 }
 
-fn first<'a>(list: &'a [(String, String)], name: &str) -> Option<&'a String> {
-    list.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+fn named<'a>(list: &'a [(String, String)], is: impl Fn(&str) -> bool) -> Values<'a> {
+    list.iter().filter(|(known, _)| is(known)).map(|(_, value)| value.as_str()).collect()
 }
 
 impl Facts for Request {
-    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>> {
-        let value = match fact {
-            Fact::Method => Some(&self.method).filter(|method| !method.is_empty()),
-            Fact::Path => Some(&self.path).filter(|path| !path.is_empty()),
-            Fact::Host => self.host.as_ref(),
-            Fact::ApiKey => self.api_key.as_ref(),
-            Fact::User => self.user.as_ref(),
-            Fact::Tier => self.tier.as_ref(),
-            Fact::Header(name) => {
-                let named = |(known, _): &&(String, String)| known.eq_ignore_ascii_case(name);
-                self.headers.iter().find(named).map(|(_, value)| value)
-            }
-            Fact::Query(name) => first(&self.query, name),
-            Fact::Cookie(name) => first(&self.cookies, name),
-            Fact::Claim(name) => first(&self.claims, name),
-            Fact::Descriptor(name) => first(&self.descriptor, name),
-        };
-        value.map(|value| Cow::Borrowed(value.as_str()))
+    fn values(&self, fact: Fact<'_>) -> Values<'_> {
+        match fact {
+            Fact::Method => Some(self.method.as_str()).filter(|method| !method.is_empty()).into(),
+            Fact::Path => Some(self.path.as_str()).filter(|path| !path.is_empty()).into(),
+            Fact::Host => self.host.as_deref().into(),
+            Fact::ApiKey => self.api_key.as_deref().into(),
+            Fact::User => self.user.as_deref().into(),
+            Fact::Tier => self.tier.as_deref().into(),
+            Fact::Header(name) => named(&self.headers, |known| known.eq_ignore_ascii_case(name)),
+            Fact::Query(name) => syntax::parameters(&self.query, name).collect(),
+            Fact::Cookie(name) => named(&self.cookies, |known| known == name),
+            Fact::Claim(name) => named(&self.claims, |known| known == name),
+            Fact::Descriptor(name) => named(&self.descriptor, |known| known == name),
+        }
     }
 
     fn address(&self) -> Option<IpAddr> {
@@ -189,6 +189,6 @@ impl Facts for Request {
     }
 
     fn body(&self, path: &FieldPath) -> Option<Cow<'_, str>> {
-        first(&self.body, path.as_str()).map(|value| Cow::Borrowed(value.as_str()))
+        named(&self.body, |known| known == path.as_str()).first()
     }
 }

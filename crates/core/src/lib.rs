@@ -64,13 +64,13 @@ pub mod yaml;
 pub use charge::{Charge, groups};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Outcome};
-pub use facts::{Fact, Facts, Request};
+pub use facts::{Fact, Facts, Request, Values, syntax};
 pub use gate::{Gate, Refusal};
 pub use key::{Key, RuleId};
 pub use limit::{Algorithm, Limit, LimitError, State};
 pub use limiter::{
     Asked, BroughtLimit, Charging, Condition, DecidedBy, DescriptorRuling, DescriptorsRuling, DomainTerms, Generation,
-    Health, Hits, Limiter, Reports, ResetError, Ruled, Ruling, Spent, WithoutStore,
+    Health, Hits, KeyRefusal, Limiter, Reports, ResetError, Ruled, Ruling, Spent, WithoutStore,
 };
 pub use memory::{DEFAULT_MAX_KEYS, MemoryStats, MemoryStore};
 pub use notation::NotationError;

@@ -7,7 +7,8 @@ use std::ops::Range;
 use http::header::{COOKIE, HOST};
 use http::{HeaderMap, Method, Uri};
 use tidegate_core::rules::FieldPath;
-use tidegate_core::{Fact, Facts};
+use tidegate_core::syntax::{self, text};
+use tidegate_core::{Fact, Facts, Values};
 
 use crate::body_fields::BodyFields;
 
@@ -20,10 +21,12 @@ use crate::body_fields::BodyFields;
 /// |---|---|
 /// | method, path | the request line; the path as it came, rules normalise it |
 /// | host | the target's authority (`:authority` of HTTP/2), else `Host`; without a port |
-/// | header | the first of its name; bytes that are not UTF-8 become U+FFFD |
-/// | cookie | the first of its name in all `Cookie` lines, as it is written |
-/// | query | the first parameter of its name; names and values are decoded (`%61` and `+`) |
+/// | header | every line of its name; bytes that are not UTF-8 become U+FFFD |
+/// | cookie | every one of its name in all `Cookie` lines, as it is written |
+/// | query | every parameter of its name in any case; names and values are decoded (`%61` and `+`) |
 /// | body | what somebody has found there ([`BodyFields`]) |
+///
+/// What comes more than once has several [values](Facts::values), and rules say what becomes of such a request.
 #[derive(Clone, Debug)]
 pub struct HttpFacts<'a> {
     method: &'a str,
@@ -32,9 +35,9 @@ pub struct HttpFacts<'a> {
     authority: Option<&'a str>,
     headers: &'a HeaderMap,
     address: Option<IpAddr>,
-    user: Option<Cow<'a, str>>,
-    api_key: Option<Cow<'a, str>>,
-    tier: Option<Cow<'a, str>>,
+    user: Values<'a>,
+    api_key: Values<'a>,
+    tier: Values<'a>,
     claims: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     hits: Option<u64>,
     body: Option<&'a BodyFields>,
@@ -44,8 +47,8 @@ macro_rules! verified {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
         #[must_use]
-        pub fn $name(mut self, value: impl Into<Cow<'a, str>>) -> HttpFacts<'a> {
-            self.$name = Some(value.into());
+        pub fn $name(mut self, value: impl Into<Values<'a>>) -> HttpFacts<'a> {
+            self.$name = value.into();
             self
         }
     )*};
@@ -62,9 +65,9 @@ impl<'a> HttpFacts<'a> {
             authority: uri.host(),
             headers,
             address: None,
-            user: None,
-            api_key: None,
-            tier: None,
+            user: Values::None,
+            api_key: Values::None,
+            tier: Values::None,
             claims: Vec::new(),
             hits: None,
             body: None,
@@ -148,44 +151,25 @@ impl<'a> HttpFacts<'a> {
     /// Whether anybody has said who made the request: a user, an API key or a claim.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
-        self.user.is_some() || self.api_key.is_some() || !self.claims.is_empty()
+        !self.user.is_none() || !self.api_key.is_none() || !self.claims.is_empty()
     }
 
-    fn header(&self, name: &str) -> Option<Cow<'a, str>> {
-        self.headers.get(name).map(|value| text(value.as_bytes()))
+    /// Every line of a header.
+    fn header(&self, name: &str) -> Values<'a> {
+        self.headers.get_all(name).iter().map(|value| text(value.as_bytes())).collect()
     }
 
-    fn host_name(&self) -> Option<Cow<'a, str>> {
+    fn host_name(&self) -> Values<'a> {
         if let Some(authority) = self.authority {
-            return Some(Cow::Borrowed(&authority[host_of(authority.as_bytes())]));
+            return Values::One(Cow::Borrowed(&authority[host_of(authority.as_bytes())]));
         }
-        let value = self.headers.get(HOST)?;
-        let host = host_of(value.as_bytes());
-        Some(match value.to_str() {
-            Ok(value) => Cow::Borrowed(&value[host]),
-            Err(_) => text(&value.as_bytes()[host]),
-        })
+        let lines = self.headers.get_all(HOST).iter().map(|line| line.as_bytes());
+        lines.map(|line| text(&line[host_of(line)])).collect()
     }
 
-    fn cookie(&self, name: &str) -> Option<Cow<'a, str>> {
-        let lines = self.headers.get_all(COOKIE).iter().map(http::HeaderValue::as_bytes);
-        let pairs = lines.flat_map(|line| line.split(|&byte| byte == b';'));
-        let value = pairs.map(<[u8]>::trim_ascii).find_map(|pair| {
-            let equals = pair.iter().position(|&byte| byte == b'=')?;
-            let (known, value) = pair.split_at(equals);
-            (known.trim_ascii_end() == name.as_bytes()).then(|| value[1..].trim_ascii_start())
-        });
-        value.map(text)
+    fn cookie(&self, name: &str) -> Values<'a> {
+        self.headers.get_all(COOKIE).iter().flat_map(|line| syntax::cookies(line.as_bytes(), name)).collect()
     }
-
-    fn parameter(&self, name: &str) -> Option<Cow<'a, str>> {
-        form_urlencoded::parse(self.query.as_bytes()).find(|(known, _)| known == name).map(|(_, value)| value)
-    }
-}
-
-/// As [`String::from_utf8_lossy`], which is in less of a hurry over what is text, as nearly all is.
-fn text(bytes: &[u8]) -> Cow<'_, str> {
-    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 /// Where in an authority its host stands. The colons inside brackets are no port's.
@@ -201,22 +185,22 @@ fn host_of(authority: &[u8]) -> Range<usize> {
 }
 
 impl Facts for HttpFacts<'_> {
-    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>> {
+    #[inline]
+    fn values(&self, fact: Fact<'_>) -> Values<'_> {
         match fact {
-            Fact::Method => Some(Cow::Borrowed(self.method)),
-            Fact::Path => Some(self.path).filter(|path| !path.is_empty()).map(Cow::Borrowed),
+            Fact::Method => self.method.into(),
+            Fact::Path => Some(self.path).filter(|path| !path.is_empty()).into(),
             Fact::Host => self.host_name(),
-            Fact::ApiKey => self.api_key.as_deref().map(Cow::Borrowed),
-            Fact::User => self.user.as_deref().map(Cow::Borrowed),
-            Fact::Tier => self.tier.as_deref().map(Cow::Borrowed),
+            Fact::ApiKey => self.api_key.borrowed(),
+            Fact::User => self.user.borrowed(),
+            Fact::Tier => self.tier.borrowed(),
             Fact::Header(name) => self.header(name),
-            Fact::Query(name) => self.parameter(name),
+            Fact::Query(name) => syntax::parameters(self.query, name).collect(),
             Fact::Cookie(name) => self.cookie(name),
             Fact::Claim(name) => {
-                let claim = self.claims.iter().find(|(known, _)| known == name);
-                claim.map(|(_, value)| Cow::Borrowed(value.as_ref()))
+                self.claims.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_ref()).collect()
             }
-            Fact::Descriptor(_) => None,
+            Fact::Descriptor(_) => Values::None,
         }
     }
 
@@ -319,6 +303,23 @@ mod tests {
         for (name, value) in [("a", Some("1")), ("b", Some("two words")), ("c", None), ("d", Some("=x"))] {
             assert_eq!(get(&request, Fact::Cookie(name)).as_deref(), value, "{name}");
         }
+    }
+
+    #[test]
+    fn what_comes_twice_has_two_values() {
+        let lines = [("X-Api-Key", "k1"), ("x-api-key", "k2"), ("Cookie", "sid=1; a=2"), ("Cookie", "b=3; sid=4")];
+        let mut request = request("/?k=1&%6b=2&K=3&once=4", &lines);
+        request.headers_mut().append(HOST, "a:1".parse().unwrap());
+        request.headers_mut().append(HOST, "b".parse().unwrap());
+        let facts = HttpFacts::of(&request).claim("org", "x").claim("org", "y").user("alice").user("bob");
+        let all = |fact| facts.values(fact).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(all(Fact::Header("x-api-key")), ["k1", "k2"]);
+        assert_eq!(all(Fact::Cookie("sid")), ["1", "4"]);
+        assert_eq!(all(Fact::Query("k")), ["1", "2", "3"]);
+        assert_eq!(all(Fact::Host), ["a", "b"]);
+        assert_eq!(all(Fact::Claim("org")), ["x", "y"]);
+        assert_eq!((all(Fact::Cookie("a")), all(Fact::Query("once"))), (vec!["2".to_owned()], vec!["4".to_owned()]));
+        assert_eq!(all(Fact::User), ["bob"], "whoever verifies has the last word");
     }
 
     #[test]

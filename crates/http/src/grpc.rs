@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_core::Micros;
+use tidegate_core::rules::KeyFault;
 
 use crate::problem::Detail;
 use crate::reply::{Refused, Reply};
@@ -17,6 +18,7 @@ const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
+const INVALID_ARGUMENT: u8 = 3;
 const PERMISSION_DENIED: u8 = 7;
 const RESOURCE_EXHAUSTED: u8 = 8;
 const UNAVAILABLE: u8 = 14;
@@ -33,11 +35,12 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
         .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-pub(crate) fn write(reply: &Reply<'_, '_>, refused: Refused<'_>, headers: &mut HeaderMap) {
+pub(crate) fn write(reply: &Reply<'_, '_>, refused: Refused, headers: &mut HeaderMap) {
     let code = match refused {
         Refused::Denied(_) | Refused::TooLarge(_) => RESOURCE_EXHAUSTED,
         Refused::Unavailable(_) => UNAVAILABLE,
-        Refused::Unkeyed(_) => PERMISSION_DENIED,
+        Refused::Unkeyed(KeyFault::Missing) => PERMISSION_DENIED,
+        Refused::Unkeyed(KeyFault::Repeated) => INVALID_ARGUMENT,
     };
     let message = Detail { reply, refused }.to_string();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));

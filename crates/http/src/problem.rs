@@ -5,6 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use tidegate_core::Micros;
+use tidegate_core::rules::KeyFault;
 
 use crate::reply::{Refused, Reply};
 
@@ -27,11 +28,12 @@ fn in_words<S: Serializer>(detail: &Detail<'_, '_>, serializer: S) -> Result<S::
     serializer.collect_str(detail)
 }
 
-pub(crate) fn json(reply: &Reply<'_, '_>, refused: Refused<'_>) -> Bytes {
+pub(crate) fn json(reply: &Reply<'_, '_>, refused: Refused) -> Bytes {
     let (kind, title) = match refused {
         Refused::Denied(_) | Refused::TooLarge(_) => (QUOTA_EXCEEDED, "The assigned quota has been exceeded"),
         Refused::Unavailable(_) => (REDUCED_CAPACITY, "Too little capacity for the moment"),
-        Refused::Unkeyed(_) => ("about:blank", "Forbidden"),
+        Refused::Unkeyed(KeyFault::Missing) => ("about:blank", "Forbidden"),
+        Refused::Unkeyed(KeyFault::Repeated) => ("about:blank", "Bad Request"),
     };
     let (status, violated) = (reply.status().as_u16(), reply.violated().collect());
     let problem = Problem { kind, title, status, detail: Detail { reply, refused }, violated };
@@ -45,7 +47,7 @@ pub(crate) fn json(reply: &Reply<'_, '_>, refused: Refused<'_>) -> Bytes {
 /// The same in a sentence or two.
 pub(crate) struct Detail<'a, 'r> {
     pub(crate) reply: &'a Reply<'a, 'r>,
-    pub(crate) refused: Refused<'a>,
+    pub(crate) refused: Refused,
 }
 
 impl fmt::Display for Detail<'_, '_> {
@@ -62,9 +64,12 @@ impl fmt::Display for Detail<'_, '_> {
             Refused::TooLarge(_) => {
                 f.write_str("This request costs more than can ever pass at once. Trying again is no use.")
             }
-            Refused::Unkeyed(_) => {
+            Refused::Unkeyed(KeyFault::Missing) => {
                 f.write_str("This request does not say whom it is for, and is refused without that.")
             }
+            Refused::Unkeyed(KeyFault::Repeated) => f.write_str(
+                "A header, cookie or query parameter that requests are limited by comes more than once. Send it once.",
+            ),
         }
     }
 }

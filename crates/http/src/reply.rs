@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use tidegate_core::rules::KeyFault;
 use tidegate_core::{DecidedBy, Micros, Outcome, Ruling, Timestamp};
 
 use crate::headers::HeaderStyle;
@@ -47,9 +48,9 @@ pub struct Reply<'a, 'r> {
 
 /// Why a request does not go ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused<'a> {
-    /// It lacks a part of this rule's key.
-    Unkeyed(&'a str),
+pub(crate) enum Refused {
+    /// A rule cannot make its key of it.
+    Unkeyed(KeyFault),
     /// It may later.
     Denied(Micros),
     /// It may later, and no limit says so: the store is away.
@@ -65,9 +66,9 @@ impl<'a, 'r> Reply<'a, 'r> {
         Reply { ruling, style, asked }
     }
 
-    pub(crate) fn refused(&self) -> Option<Refused<'a>> {
-        if let Some(rule) = &self.ruling.refused {
-            return Some(Refused::Unkeyed(rule));
+    pub(crate) fn refused(&self) -> Option<Refused> {
+        if let Some(refused) = &self.ruling.refused {
+            return Some(Refused::Unkeyed(refused.fault));
         }
         match self.ruling.verdict.outcome {
             Outcome::Allow { .. } => None,
@@ -103,13 +104,15 @@ impl<'a, 'r> Reply<'a, 'r> {
     /// | 429 | was denied by a limit, or costs more than a limit can ever hold |
     /// | 503 | was denied only because the store is away and a rule says `on_store_failure: deny` |
     /// | 403 | lacks a part of a rule's key, and the rule says `on_missing_key: refuse` |
+    /// | 400 | says a part of a rule's key more than once, and the rule does not say `on_repeated_key: join` |
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self.refused() {
             None => StatusCode::OK,
             Some(Refused::Denied(_) | Refused::TooLarge(_)) => StatusCode::TOO_MANY_REQUESTS,
             Some(Refused::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
-            Some(Refused::Unkeyed(_)) => StatusCode::FORBIDDEN,
+            Some(Refused::Unkeyed(KeyFault::Missing)) => StatusCode::FORBIDDEN,
+            Some(Refused::Unkeyed(KeyFault::Repeated)) => StatusCode::BAD_REQUEST,
         }
     }
 
@@ -135,8 +138,8 @@ impl<'a, 'r> Reply<'a, 'r> {
     }
 
     /// The headers that make a whole gRPC response to a request that does not go ahead (with HTTP's status 200 and
-    /// nothing in its body): `RESOURCE_EXHAUSTED` with `RetryInfo`, `UNAVAILABLE` while the store is away, or
-    /// `PERMISSION_DENIED` if it lacks a part of a rule's key.
+    /// nothing in its body): `RESOURCE_EXHAUSTED` with `RetryInfo`, `UNAVAILABLE` while the store is away,
+    /// `PERMISSION_DENIED` if it lacks a part of a rule's key, or `INVALID_ARGUMENT` if it says one more than once.
     #[must_use]
     pub fn grpc_headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();

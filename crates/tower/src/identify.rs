@@ -1,8 +1,10 @@
 //! Who makes a request.
 
-use http::HeaderName;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
+use http::{HeaderName, HeaderValue};
+use tidegate_core::Values;
+use tidegate_core::syntax::text;
 use tidegate_http::HttpFacts;
 
 /// Adds what is known of whoever makes a request to its facts, for rules to key and match by.
@@ -46,6 +48,8 @@ where
 
 /// Takes the API key from a header; of `Authorization`, what stands behind `Bearer`.
 ///
+/// If the header comes more than once, the request has several API keys, and rules refuse it unless they say otherwise.
+///
 /// Whoever can make up keys that nobody refuses has as many limits as he likes. Use it where unknown keys are refused, or
 /// beside a rule that is keyed by `address`.
 #[derive(Clone, Debug)]
@@ -53,10 +57,15 @@ pub struct ApiKeyHeader(pub HeaderName);
 
 impl Identify for ApiKeyHeader {
     fn identify<'a>(&self, head: &'a Parts, facts: HttpFacts<'a>) -> HttpFacts<'a> {
-        let Some(value) = head.headers.get(&self.0) else { return facts };
-        let key = if self.0 == AUTHORIZATION { bearer(value.as_bytes()) } else { Some(value.as_bytes()) };
-        match key {
-            Some(key) => facts.api_key(String::from_utf8_lossy(key)),
+        let mut lines = head.headers.get_all(&self.0).iter().map(HeaderValue::as_bytes);
+        let Some(line) = lines.next() else { return facts };
+        if lines.next().is_some() {
+            // Whichever of them an upstream believes, it is one of several.
+            let all = head.headers.get_all(&self.0).iter().map(|line| text(line.as_bytes()));
+            return facts.api_key(all.collect::<Values<'a>>());
+        }
+        match if self.0 == AUTHORIZATION { bearer(line) } else { Some(line) } {
+            Some(key) => facts.api_key(text(key)),
             None => facts,
         }
     }
@@ -90,6 +99,19 @@ mod tests {
                 let expected = key.filter(|_| header == name);
                 assert_eq!(facts.get(Fact::ApiKey).as_deref(), expected, "{name}: {header}: {value}");
             }
+        }
+    }
+
+    #[test]
+    fn api_keys_that_come_twice_are_several() {
+        for (header, first, second) in
+            [("x-api-key", "made-up", "real"), ("authorization", "Basic x", "Bearer real"), ("x-api-key", "k", "k")]
+        {
+            let request = Request::get("/").header(header, first).header(header, second);
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            let by = ApiKeyHeader(HeaderName::from_static(header));
+            let facts = by.identify(&head, HttpFacts::new(&head.method, &head.uri, &head.headers));
+            assert_eq!(facts.values(Fact::ApiKey), [first, second].into_iter().collect(), "{header}");
         }
     }
 }

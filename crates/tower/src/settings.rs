@@ -171,7 +171,9 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
 
     /// What the request says of itself, if anybody listens.
     fn priority_said(&self, head: &Parts) -> Option<Priority> {
-        head.headers.get(self.priority_header.as_ref()?)?.to_str().ok()?.parse().ok()
+        let said = head.headers.get_all(self.priority_header.as_ref()?).iter();
+        // Of several, the least: nobody gains by saying it twice.
+        said.filter_map(|value| value.to_str().ok()?.parse().ok()).min()
     }
 
     /// What rules look for in the body of this request; nothing if nobody can look into it.

@@ -199,7 +199,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let matched: SmallVec<[Matched<'_, '_>; 2]> =
             facts.iter().map(|facts| generation.rules.matching(facts)).collect();
         let mut ruling = Ruling::of_nothing(generation);
-        ruling.refused = matched.iter().find_map(|matched| matched.refused).map(|rule| rule.id().into());
+        ruling.refused = matched.iter().find_map(|matched| matched.refused).map(Into::into);
         let (mut claims, mut of): (SmallVec<[Claim<'_>; 4]>, SmallVec<[usize; 4]>) = Default::default();
         for (index, (matched, asked)) in matched.iter().zip(asked).enumerate() {
             for rule in &matched.rules {

@@ -18,7 +18,7 @@ pub use descriptors::{Asked, DescriptorRuling, DescriptorsRuling, DomainTerms, H
 pub use health::{Condition, Health, Reports, WithoutStore};
 pub use peeking::ResetError;
 pub use returning::Spent;
-pub use ruling::{DecidedBy, Ruled, Ruling};
+pub use ruling::{DecidedBy, KeyRefusal, Ruled, Ruling};
 pub use single::BroughtLimit;
 
 use std::future::Future;

@@ -10,7 +10,7 @@ use crate::charge::Charge;
 use crate::decision::Decision;
 use crate::key::RuleId;
 use crate::receipt::Receipt;
-use crate::rules::{Matched, Mode};
+use crate::rules::{KeyFault, Matched, Mode, RefusingRule};
 use crate::store::{Answer, Decisions};
 use crate::time::Micros;
 use crate::verdict::Verdict;
@@ -25,13 +25,28 @@ pub struct Ruling<'r> {
     pub generation: u64,
     /// Whether it may go ahead, as far as the rules that are enforced say.
     pub verdict: Verdict,
-    /// The rule that refused it because it lacks a part of its key, whatever the limits say.
-    pub refused: Option<Arc<str>>,
+    /// The rule that refused it because it could not make its key of it, whatever the limits say.
+    pub refused: Option<KeyRefusal>,
     /// What the limits of the rules that govern it say: first those that are enforced, in the order that
     /// [`Verdict::telling`] counts in, then those in the shadow.
     pub ruled: SmallVec<[Ruled<'r>; 4]>,
     /// What is to be given back when the request is over, to [`Limiter::settle`](super::Limiter::settle).
     pub receipts: SmallVec<[Receipt; 1]>,
+}
+
+/// Which rule refused a request, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRefusal {
+    /// The rule's id.
+    pub rule: Arc<str>,
+    /// What is wrong with the key that the rule would charge.
+    pub fault: KeyFault,
+}
+
+impl From<RefusingRule<'_>> for KeyRefusal {
+    fn from(RefusingRule { rule, fault }: RefusingRule<'_>) -> KeyRefusal {
+        KeyRefusal { rule: rule.id().into(), fault }
+    }
 }
 
 /// What one limit of a rule says.
@@ -115,11 +130,11 @@ impl<'r> Ruling<'r> {
 
     #[inline]
     pub(super) fn begin(generation: &Generation, matched: &Matched<'_, '_>) -> Self {
-        Ruling::blank(generation, matched.refused.map(|rule| rule.id().into()))
+        Ruling::blank(generation, matched.refused.map(KeyRefusal::from))
     }
 
     #[inline]
-    fn blank(generation: &Generation, refused: Option<Arc<str>>) -> Self {
+    fn blank(generation: &Generation, refused: Option<KeyRefusal>) -> Self {
         Ruling {
             generation: generation.number,
             verdict: Verdict::NONE,

@@ -8,9 +8,9 @@ use super::RuleSet;
 use super::fact_name::FactName;
 use super::index::Lookup;
 use super::keying::part_of;
-use super::matching::{Application, Granted, MatchedRule, Mismatch, Seen};
+use super::matching::{Application, Governing, Granted, MatchedRule, Mismatch, Seen};
 use super::pattern::Pattern;
-use super::rule::{KeyPart, Mode, Priority, Rule};
+use super::rule::{KeyFault, KeyPart, Mode, Priority, Rule};
 use super::secret::Secret;
 use crate::facts::Facts;
 use crate::notation::write_span;
@@ -39,10 +39,11 @@ impl Explanation {
         self.rules.iter().filter(|rule| matches!(rule.outcome, RuleOutcome::Matched(_)))
     }
 
-    /// The rule that refuses the request because it lacks a part of its key, if one does.
+    /// The rule that refuses the request because it cannot make its key of it, if one does.
     #[must_use]
     pub fn refused_by(&self) -> Option<&ExplainedRule> {
-        let refuses = |rule: &&ExplainedRule| matches!(rule.outcome, RuleOutcome::Refused { .. });
+        let refuses =
+            |rule: &&ExplainedRule| matches!(rule.outcome, RuleOutcome::Refused { .. } | RuleOutcome::Repeated { .. });
         self.rules.iter().filter(|rule| rule.mode == Mode::Enforce).find(refuses)
     }
 }
@@ -101,6 +102,11 @@ pub enum RuleOutcome {
         /// The part.
         missing: String,
     },
+    /// The request says a part of the key, or its tier, more than once, and the rule refuses such requests.
+    Repeated {
+        /// The part.
+        repeated: String,
+    },
 }
 
 /// Whom a rule charges for a request, and how much.
@@ -155,15 +161,14 @@ impl RuleSet {
     ///
     /// Slower than [`RuleSet::matching`], which looks only at rules that may match: for people, not for traffic.
     #[must_use]
-    pub fn explain(&self, facts: &(impl Facts + ?Sized)) -> Explanation {
+    pub fn explain<'r>(&'r self, facts: &(impl Facts + ?Sized)) -> Explanation {
         let request = Seen::new(facts, &self.written.tiers);
-        let all: Vec<(&Rule, Mode)> = self.in_force().collect();
-        let takes_part = |rule: &Rule, mode: Mode| rule.takes_part(mode, &request, &self.secret);
-        let stops = |&(rule, mode): &(&Rule, Mode)| rule.stops && mode == Mode::Enforce && takes_part(rule, mode);
+        let all: Vec<(&'r Rule, Mode)> = self.in_force().collect();
+        let taking_part = |&(rule, mode): &(&'r Rule, Mode)| rule.taking_part(mode, &request, &self.secret);
+        let stops = |rule: &(&'r Rule, Mode)| rule.0.stops && taking_part(rule).is_some_and(|rule| rule.may_displace());
         let last = all.iter().position(stops);
         let (reached, beyond) = all.split_at(last.map_or(all.len(), |last| last + 1));
-        let governing: Vec<(&Rule, Mode)> =
-            reached.iter().copied().filter(|&(rule, mode)| takes_part(rule, mode)).collect();
+        let governing: Vec<Governing<'_>> = reached.iter().filter_map(taking_part).collect();
 
         let mut rules = Vec::with_capacity(all.len());
         let explained =
@@ -182,10 +187,10 @@ impl RuleSet {
             }));
         }
         Explanation {
-            method: request.fact(&FactName::Method).map(Into::into),
-            host: request.fact(&FactName::Host).map(Into::into),
+            method: request.values(&FactName::Method).shown(str::to_owned),
+            host: request.values(&FactName::Host).shown(str::to_owned),
             path: request.path().to_owned(),
-            tier: request.tier().map(str::to_owned),
+            tier: request.tier().shown(str::to_owned),
             address: request.address(),
             rules,
         }
@@ -196,23 +201,27 @@ impl RuleSet {
         rule: &Rule,
         mode: Mode,
         request: &Seen<'_, F>,
-        governing: &[(&Rule, Mode)],
+        governing: &[Governing<'_>],
     ) -> RuleOutcome {
-        match rule.governs(mode, request) {
+        let extent = match rule.governs(mode, request) {
             Err(Mismatch::Off) => return RuleOutcome::Off,
             Err(mismatch) => return mismatch.explained(request, &self.secret),
-            Ok(()) => {}
-        }
+            Ok(extent) => extent,
+        };
         if let Some(by) = rule.replaced_by(governing) {
             return RuleOutcome::Replaced { by: by.id().to_owned() };
         }
-        let missing = rule.key.iter().find(|part| part_of(part, rule, request).is_none()).map(ToString::to_string);
-        let mut matched = MatchedRule::begin(rule, mode);
+        let faulty = rule.key.iter().find(|part| part_of(part, rule, request).is_err()).map(ToString::to_string);
+        let mut matched = MatchedRule::begin(rule, mode, extent);
         match rule.apply(&mut matched, request, &self.secret) {
-            Application::Limited => RuleOutcome::Matched(matched.explained(request, missing, &self.secret)),
+            Application::Limited => RuleOutcome::Matched(matched.explained(request, faulty, &self.secret)),
             Application::NoLimit => RuleOutcome::NoLimit,
-            Application::Skipped => RuleOutcome::Skipped { missing: missing.unwrap_or_default() },
-            Application::Refused => RuleOutcome::Refused { missing: missing.unwrap_or_default() },
+            Application::Skipped => RuleOutcome::Skipped { missing: faulty.unwrap_or_default() },
+            Application::Refused(KeyFault::Missing) => RuleOutcome::Refused { missing: faulty.unwrap_or_default() },
+            Application::Refused(KeyFault::Repeated) => {
+                // A sound key leaves the tier, by which the rule's limits are found.
+                RuleOutcome::Repeated { repeated: faulty.unwrap_or_else(|| FactName::Tier.to_string()) }
+            }
         }
     }
 }
@@ -226,7 +235,7 @@ impl Rule {
 impl MatchedRule<'_, '_> {
     fn explained<F: Facts + ?Sized>(&self, request: &Seen<'_, F>, missing: Option<String>, secret: &Secret) -> Charged {
         let shown = |part: &KeyPart| {
-            let value = part_of(part, self.rule, request)?;
+            let value = part_of(part, self.rule, request).ok()?;
             let value = if part.is_secret() { secret.display(&value) } else { value.to_string() };
             Some(ShownPart { part: part.to_string(), value })
         };
@@ -273,7 +282,7 @@ impl Mismatch<'_> {
                     false => value.to_owned(),
                 };
                 let wanted = pattern.describe(&|value| format!("`{}`", show(value)));
-                (fact.to_string(), wanted, request.fact(fact).map(|value| show(&value)))
+                (fact.to_string(), wanted, request.values(fact).shown(show))
             }
         };
         RuleOutcome::Mismatch { condition, wanted, actual }

@@ -4,7 +4,6 @@
 //! path that all tenants use is filed under the tenant, a rule for a path of its own under the path. A request looks in
 //! every file drawer once, and holds what it finds against all the conditions of those rules alone.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
@@ -16,6 +15,7 @@ use super::fact_name::FactName;
 use super::pattern::Pattern;
 use super::route::{PathPattern, Routes};
 use super::rule::{Conditions, Rule};
+use crate::facts::Values;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -52,7 +52,7 @@ enum Heading<'r> {
 /// What a request offers to look up.
 pub(super) trait Lookup {
     fn path(&self) -> &str;
-    fn value(&self, fact: &FactName) -> Option<Cow<'_, str>>;
+    fn values(&self, fact: &FactName) -> Values<'_>;
     fn address(&self) -> Option<IpAddr>;
 }
 
@@ -111,17 +111,17 @@ impl Index {
             self.routes.find(request.path(), &mut |number| numbers.push(number));
         }
         for (fact, values) in &self.values {
-            if let Some(value) = request.value(fact)
-                && let Some(found) = values.get(value.as_ref())
-            {
-                numbers.extend_from_slice(found);
+            for value in &request.values(fact) {
+                if let Some(found) = values.get(value.as_ref()) {
+                    numbers.extend_from_slice(found);
+                }
             }
         }
-        if !self.domains.is_empty()
-            && let Some(host) = request.value(&FactName::Host)
-        {
-            for (at, _) in host.match_indices('.') {
-                numbers.extend_from_slice(self.domains.get(&host[at..]).map_or(&[][..], Vec::as_slice));
+        if !self.domains.is_empty() {
+            for host in &request.values(&FactName::Host) {
+                for (at, _) in host.match_indices('.') {
+                    numbers.extend_from_slice(self.domains.get(&host[at..]).map_or(&[][..], Vec::as_slice));
+                }
             }
         }
         if !self.networks.is_empty()

@@ -7,10 +7,11 @@ use std::ops::Deref;
 
 use smallvec::SmallVec;
 
+use super::fact_name::FactName;
 use super::matching::Seen;
-use super::rule::{KeyPart, Rule};
+use super::rule::{KeyFault, KeyPart, OnRepeatedKey, Rule};
 use super::secret::Secret;
-use crate::facts::Facts;
+use crate::facts::{Facts, Values};
 use crate::key::Key;
 
 /// The value of a part of a key. Made without allocating unless the request itself had to.
@@ -103,19 +104,19 @@ fn write_ipv4(address: Ipv4Addr, into: &mut [u8]) -> u8 {
     length
 }
 
-/// Makes `key` that of a request, and says by which name overrides know it if the rule has any. `None` if a part is missing.
+/// Makes `key` that of a request, and says by which name overrides know it if the rule has any.
 pub(super) fn write_key<'a, 'f: 'a, F: Facts + ?Sized>(
     key: &mut Key<'a>,
     rule: &'a Rule,
     request: &Seen<'f, F>,
     secret: &Secret,
-) -> Option<Option<String>> {
+) -> Result<Option<String>, KeyFault> {
     // Most keys have one part or none, and go without a detour.
     if rule.limits.overrides.is_empty() {
         match &rule.key[..] {
             [] => {
                 *key = Key::GLOBAL;
-                return Some(None);
+                return Ok(None);
             }
             [only] if !only.is_secret() => return write_only(key, only, rule, request).map(|()| None),
             _ => {}
@@ -135,7 +136,7 @@ pub(super) fn write_key<'a, 'f: 'a, F: Facts + ?Sized>(
         [Piece::Text(Cow::Borrowed(only))] => Key::from(*only),
         pieces => Key::of(pieces.iter().map(|piece| piece.as_bytes())),
     };
-    Some(named)
+    Ok(named)
 }
 
 /// Makes `key` that of the only part.
@@ -144,18 +145,38 @@ fn write_only<'a, 'f: 'a, F: Facts + ?Sized>(
     part: &KeyPart,
     rule: &'a Rule,
     request: &Seen<'f, F>,
-) -> Option<()> {
+) -> Result<(), KeyFault> {
     match (part, request.known_address()) {
         (KeyPart::Address { ipv4: 32, .. }, Some(IpAddr::V4(address))) => {
             key.write_one(|room| write_ipv4(address, room));
         }
-        (KeyPart::Fact(fact), _) => set_text(key, request.fact(fact)?),
+        (KeyPart::Fact(fact), _) => set_text(key, value_of(fact, rule, request)?),
         _ => match part_of(part, rule, request)? {
             Piece::Text(text) => set_text(key, text),
             Piece::Short(short) => key.set_one(short.as_bytes()),
         },
     }
-    Some(())
+    Ok(())
+}
+
+/// The value of a fact as a part of a rule's key.
+fn value_of<'f, F: Facts + ?Sized>(
+    fact: &FactName,
+    rule: &Rule,
+    request: &Seen<'f, F>,
+) -> Result<Cow<'f, str>, KeyFault> {
+    match (request.values(fact), rule.on_repeated_key) {
+        (Values::One(value), _) => Ok(value),
+        (Values::None, _) => Err(KeyFault::Missing),
+        (Values::Several(_), OnRepeatedKey::Refuse) => Err(KeyFault::Repeated),
+        (Values::Several(values), OnRepeatedKey::Join) => Ok(joined(&values).into()),
+    }
+}
+
+/// All values as one, each with its length, so that no two lists make the same key: `1:a2:bc`.
+#[cold]
+fn joined(values: &[Cow<'_, str>]) -> String {
+    override_name(values.iter().map(|value| &**value))
 }
 
 fn set_text<'a>(key: &mut Key<'a>, text: Cow<'a, str>) {
@@ -178,17 +199,18 @@ pub(super) fn override_name<'p>(parts: impl ExactSizeIterator<Item = &'p str>) -
     name
 }
 
-/// The value of a part of a rule's key, in clear. `None` if the request lacks it.
+/// The value of a part of a rule's key, in clear.
 pub(super) fn part_of<'a, 'f: 'a, F: Facts + ?Sized>(
     part: &KeyPart,
     rule: &'a Rule,
     request: &Seen<'f, F>,
-) -> Option<Piece<'a>> {
+) -> Result<Piece<'a>, KeyFault> {
     let mut paths = rule.conditions.path.iter().flat_map(|paths| &paths.any);
     match part {
-        KeyPart::Fact(fact) | KeyPart::Secret(fact) => request.fact(fact).map(Piece::Text),
+        KeyPart::Fact(fact) | KeyPart::Secret(fact) => value_of(fact, rule, request).map(Piece::Text),
         KeyPart::Address { ipv4, ipv6 } => {
-            request.known_address().map(|address| Piece::Short(network_of(address, *ipv4, *ipv6)))
+            let address = request.known_address().ok_or(KeyFault::Missing)?;
+            Ok(Piece::Short(network_of(address, *ipv4, *ipv6)))
         }
         KeyPart::Segment(name) => {
             let segment = match request.normal_path() {
@@ -197,11 +219,11 @@ pub(super) fn part_of<'a, 'f: 'a, F: Facts + ?Sized>(
                     paths.find_map(|pattern| pattern.named(name, path)).map(|segment| Cow::Owned(segment.to_owned()))
                 }
             };
-            segment.map(Piece::Text)
+            segment.map(Piece::Text).ok_or(KeyFault::Missing)
         }
         KeyPart::Route => {
             let route = paths.find(|pattern| pattern.matches(request.normal_path()));
-            Some(Piece::Text(route.map_or("/**", |pattern| pattern.as_str()).into()))
+            Ok(Piece::Text(route.map_or("/**", |pattern| pattern.as_str()).into()))
         }
     }
 }

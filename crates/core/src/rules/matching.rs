@@ -17,13 +17,13 @@ use super::keying::write_key;
 use super::path::normalize;
 use super::pattern::Pattern;
 use super::rule::{
-    Addresses, Conditions, Cost, CostSource, Limits, Mode, OnMissingKey, Paths, Priority, Rule, RuleLimit,
+    Addresses, Conditions, Cost, CostSource, KeyFault, Limits, Mode, OnMissingKey, Paths, Priority, Rule, RuleLimit,
 };
 use super::secret::Secret;
 use super::settle::Settle;
 use super::tiers::Tiers;
 use crate::charge::Charge;
-use crate::facts::{Fact, Facts};
+use crate::facts::{Fact, Facts, Values};
 use crate::key::{Key, RuleId};
 use crate::limit::Limit;
 use crate::time::Micros;
@@ -34,7 +34,7 @@ pub(super) struct Seen<'f, F: ?Sized> {
     tiers: &'f Tiers,
     /// Found out if a rule asks, as the tier is.
     path: OnceCell<Cow<'f, str>>,
-    tier: OnceCell<Option<Cow<'f, str>>>,
+    tier: OnceCell<Values<'f>>,
     address: Option<IpAddr>,
 }
 
@@ -44,8 +44,8 @@ impl<'f, F: Facts + ?Sized> Seen<'f, F> {
         Seen { facts, tiers, path: OnceCell::new(), tier: OnceCell::new(), address }
     }
 
-    pub(super) fn tier(&self) -> Option<&str> {
-        self.tier.get_or_init(|| self.tiers.of(self.facts)).as_deref()
+    pub(super) fn tier(&self) -> &Values<'f> {
+        self.tier.get_or_init(|| self.tiers.of(self.facts))
     }
 
     pub(super) const fn known_address(&self) -> Option<IpAddr> {
@@ -60,26 +60,30 @@ impl<'f, F: Facts + ?Sized> Seen<'f, F> {
         })
     }
 
-    /// The value of a fact, in the case in which rules are written.
-    pub(super) fn fact(&self, name: &FactName) -> Option<Cow<'f, str>> {
-        if matches!(name, FactName::Tier) {
-            return self.tier.get_or_init(|| self.tiers.of(self.facts)).clone();
+    /// The values of a fact, in the case in which rules are written.
+    pub(super) fn values(&self, name: &FactName) -> Values<'f> {
+        match name {
+            FactName::Tier => self.tier().clone(),
+            FactName::Host => self.facts.values(Fact::Host).map(in_small_letters),
+            FactName::Method => self.facts.values(Fact::Method).map(in_capitals),
+            _ => self.facts.values(name.as_fact()),
         }
-        // Seldom in another case, and handed on as it is otherwise.
-        let mut value = self.facts.get(name.as_fact());
-        match (name, &value) {
-            (FactName::Host, Some(host))
-                if host.bytes().any(|byte| byte.is_ascii_uppercase()) || host.ends_with('.') =>
-            {
-                value = Some(host.trim_end_matches('.').to_ascii_lowercase().into());
-            }
-            (FactName::Method, Some(method)) if method.bytes().any(|byte| byte.is_ascii_lowercase()) => {
-                value = Some(method.to_ascii_uppercase().into());
-            }
-            _ => {}
-        }
-        value
     }
+}
+
+/// A host without the dot that may end it. Seldom in another case, and handed on as it is otherwise.
+fn in_small_letters(host: Cow<'_, str>) -> Cow<'_, str> {
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) || host.ends_with('.') {
+        return host.trim_end_matches('.').to_ascii_lowercase().into();
+    }
+    host
+}
+
+fn in_capitals(method: Cow<'_, str>) -> Cow<'_, str> {
+    if method.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return method.to_ascii_uppercase().into();
+    }
+    method
 }
 
 impl<F: Facts + ?Sized> Lookup for Seen<'_, F> {
@@ -87,8 +91,8 @@ impl<F: Facts + ?Sized> Lookup for Seen<'_, F> {
         self.normal_path()
     }
 
-    fn value(&self, fact: &FactName) -> Option<Cow<'_, str>> {
-        self.fact(fact)
+    fn values(&self, fact: &FactName) -> Values<'_> {
+        self.values(fact)
     }
 
     fn address(&self) -> Option<IpAddr> {
@@ -105,34 +109,76 @@ pub(super) enum Mismatch<'r> {
     Value(&'r FactName, &'r Pattern),
 }
 
+/// How much of what a request says makes a rule govern it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Whichever of several values is believed, the rule governs it.
+    Whole,
+    /// The rule governs it by some of several values, and not by others.
+    Part,
+}
+
+/// A rule that has a say in what becomes of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Governing<'r> {
+    pub(super) rule: &'r Rule,
+    pub(super) mode: Mode,
+    pub(super) extent: Extent,
+}
+
+impl Governing<'_> {
+    /// Whether it may keep other rules from limiting the request, as those that stop and replace do. A rule in shadow may
+    /// not: it must not change what is enforced. Nor may one that governs the request by only some of several values:
+    /// nobody escapes a rule by adding a value that another rule looks for.
+    pub(super) fn may_displace(&self) -> bool {
+        self.mode == Mode::Enforce && self.extent == Extent::Whole
+    }
+}
+
 impl Rule {
     /// Whether the rule is on and its conditions hold.
-    pub(super) fn governs<F: Facts + ?Sized>(&self, mode: Mode, request: &Seen<'_, F>) -> Result<(), Mismatch<'_>> {
+    pub(super) fn governs<F: Facts + ?Sized>(&self, mode: Mode, request: &Seen<'_, F>) -> Result<Extent, Mismatch<'_>> {
         if mode == Mode::Off { Err(Mismatch::Off) } else { self.conditions.hold(request) }
     }
 
-    /// Whether the rule has a say in what becomes of the request. One that only limits others does not, nor one that
+    /// The rule, if it has a say in what becomes of the request. One that only limits others does not, nor one that
     /// lets requests without its key pass: such a rule must not keep other rules from limiting the request.
-    pub(super) fn takes_part<F: Facts + ?Sized>(&self, mode: Mode, request: &Seen<'_, F>, secret: &Secret) -> bool {
-        self.governs(mode, request).is_ok()
-            && match self.apply(&mut MatchedRule::begin(self, mode), request, secret) {
-                Application::Limited | Application::Refused => true,
-                Application::NoLimit | Application::Skipped => false,
-            }
+    pub(super) fn taking_part<F: Facts + ?Sized>(
+        &self,
+        mode: Mode,
+        request: &Seen<'_, F>,
+        secret: &Secret,
+    ) -> Option<Governing<'_>> {
+        let extent = self.governs(mode, request).ok()?;
+        match self.apply(&mut MatchedRule::begin(self, mode, extent), request, secret) {
+            Application::Limited | Application::Refused(_) => Some(Governing { rule: self, mode, extent }),
+            Application::NoLimit | Application::Skipped => None,
+        }
     }
 
-    /// The first of the rules that take part in the same request which replaces this one. A rule in shadow replaces
-    /// nothing: it must not change what is enforced.
-    pub(super) fn replaced_by<'r>(&self, taking_part: &[(&'r Rule, Mode)]) -> Option<&'r Rule> {
-        let replaces = |(rule, mode): &(&Rule, Mode)| *mode == Mode::Enforce && rule.replaces.contains(&self.id);
-        taking_part.iter().copied().find(replaces).map(|(rule, _)| rule)
+    /// The first of the rules that take part in the same request which replaces this one.
+    pub(super) fn replaced_by<'r>(&self, taking_part: &[Governing<'r>]) -> Option<&'r Rule> {
+        let replaces = |other: &&Governing<'_>| other.may_displace() && other.rule.replaces.contains(&self.id);
+        taking_part.iter().find(replaces).map(|other| other.rule)
     }
 }
 
 impl Conditions {
-    fn hold<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> Result<(), Mismatch<'_>> {
+    fn hold<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> Result<Extent, Mismatch<'_>> {
+        let mut extent = Extent::Whole;
         for (fact, pattern) in &self.values {
-            if !pattern.matches(request.fact(fact).as_deref()) {
+            let holds = match &request.values(fact) {
+                Values::None => pattern.matches(None),
+                Values::One(value) => pattern.matches(Some(value)),
+                Values::Several(values) => {
+                    let matching = values.iter().filter(|value| pattern.matches(Some(value))).count();
+                    if matching < values.len() {
+                        extent = Extent::Part;
+                    }
+                    matching > 0
+                }
+            };
+            if !holds {
                 return Err(Mismatch::Value(fact, pattern));
             }
         }
@@ -146,7 +192,7 @@ impl Conditions {
         {
             return Err(Mismatch::Address(addresses));
         }
-        Ok(())
+        Ok(extent)
     }
 }
 
@@ -155,8 +201,17 @@ impl Conditions {
 pub struct Matched<'r, 'f> {
     /// In the order of the files.
     pub rules: SmallVec<[MatchedRule<'r, 'f>; 4]>,
-    /// A rule that refuses the request because it lacks a part of its key.
-    pub refused: Option<&'r Rule>,
+    /// A rule that refuses the request because it cannot make its key of it.
+    pub refused: Option<RefusingRule<'r>>,
+}
+
+/// A rule that refuses a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RefusingRule<'r> {
+    /// The rule.
+    pub rule: &'r Rule,
+    /// Why.
+    pub fault: KeyFault,
 }
 
 /// One of the rules that govern a request.
@@ -168,6 +223,7 @@ pub struct MatchedRule<'r, 'f> {
     pub mode: Mode,
     /// Whom it charges.
     pub key: Key<'f>,
+    pub(super) extent: Extent,
     pub(super) granted: Granted,
     /// `None` if nothing is known of them yet.
     pub(super) limits: Option<&'r Arc<[RuleLimit]>>,
@@ -188,9 +244,13 @@ pub enum Granted {
 
 impl<'r> MatchedRule<'r, '_> {
     /// Charges nobody.
-    pub(super) fn begin(rule: &'r Rule, mode: Mode) -> Self {
+    pub(super) fn begin(rule: &'r Rule, mode: Mode, extent: Extent) -> Self {
         let granted = Granted::Everyone;
-        MatchedRule { rule, mode, key: Key::GLOBAL, granted, limits: None, costs: SmallVec::new() }
+        MatchedRule { rule, mode, key: Key::GLOBAL, extent, granted, limits: None, costs: SmallVec::new() }
+    }
+
+    const fn governing(&self) -> Governing<'r> {
+        Governing { rule: self.rule, mode: self.mode, extent: self.extent }
     }
 
     /// What it charges: one for each of its limits.
@@ -236,13 +296,17 @@ impl<'r> Matched<'r, '_> {
 
     /// Leaves out the rules that are replaced by others which take part, as those that refuse the request do.
     #[cold]
-    fn leave_out_replaced(&mut self, refusing: &mut SmallVec<[(&'r Rule, Mode); 2]>) {
-        let limiting = self.rules.iter().map(|matched| (matched.rule, matched.mode));
-        let taking_part: SmallVec<[(&Rule, Mode); 8]> = limiting.chain(refusing.iter().copied()).collect();
+    fn leave_out_replaced(&mut self, refusing: &mut Refusing<'r>) {
+        let limiting = self.rules.iter().map(MatchedRule::governing);
+        let refused = refusing.iter().map(|(governing, _)| *governing);
+        let taking_part: SmallVec<[Governing<'r>; 8]> = limiting.chain(refused).collect();
         self.rules.retain(|matched| matched.rule.replaced_by(&taking_part).is_none());
-        refusing.retain(|(rule, _)| rule.replaced_by(&taking_part).is_none());
+        refusing.retain(|(refused, _)| refused.rule.replaced_by(&taking_part).is_none());
     }
 }
+
+/// Rules that refuse a request, and why.
+type Refusing<'r> = SmallVec<[(Governing<'r>, KeyFault); 2]>;
 
 impl Matched<'_, '_> {
     /// What the rules that are enforced charge.
@@ -295,40 +359,38 @@ impl RuleSet {
     {
         let written = &*self.written;
         let request = Seen::new(facts, &written.tiers);
-        let mut refusing: SmallVec<[(&Rule, Mode); 2]> = SmallVec::new();
+        let mut refusing: Refusing<'r> = SmallVec::new();
         let mut numbers = Numbers::new();
         for &number in written.index.find(&request, &mut numbers) {
             let (rule, mode) = (&written.rules[number as usize], self.modes[number as usize]);
-            if rule.governs(mode, &request).is_err() {
-                continue;
-            }
+            let Ok(extent) = rule.governs(mode, &request) else { continue };
             // Made where it will stay.
-            matched.rules.extend(iter::once_with(|| MatchedRule::begin(rule, mode)));
+            matched.rules.extend(iter::once_with(|| MatchedRule::begin(rule, mode, extent)));
             let Some(limiting) = matched.rules.last_mut() else { continue };
             match rule.apply(limiting, &request, &self.secret) {
                 Application::Limited => {}
-                Application::Refused => {
+                Application::Refused(fault) => {
                     matched.rules.pop();
-                    refusing.push((rule, mode));
+                    refusing.push((Governing { rule, mode, extent }, fault));
                 }
                 Application::NoLimit | Application::Skipped => {
                     matched.rules.pop();
                     continue;
                 }
             }
-            if rule.stops && mode == Mode::Enforce {
+            if rule.stops && (Governing { rule, mode, extent }).may_displace() {
                 break;
             }
         }
         let replaces = |rule: &Rule| !rule.replaces.is_empty();
         if written.replaces
             && (matched.rules.iter().any(|limiting| replaces(limiting.rule))
-                || refusing.iter().any(|(rule, _)| replaces(rule)))
+                || refusing.iter().any(|(refused, _)| replaces(refused.rule)))
         {
             matched.leave_out_replaced(&mut refusing);
         }
-        let refusal = refusing.into_iter().find(|(_, mode)| *mode == Mode::Enforce);
-        matched.refused = refusal.map(|(rule, _)| rule);
+        let refusal = refusing.into_iter().find(|(refused, _)| refused.mode == Mode::Enforce);
+        matched.refused = refusal.map(|(refused, fault)| RefusingRule { rule: refused.rule, fault });
     }
 }
 
@@ -339,8 +401,8 @@ pub(super) enum Application {
     NoLimit,
     /// A part of the key is missing, and the rule lets such requests pass.
     Skipped,
-    /// A part of the key is missing, and the rule refuses such requests.
-    Refused,
+    /// A part of the key is missing or comes more than once, and the rule refuses such requests.
+    Refused(KeyFault),
 }
 
 impl Rule {
@@ -352,13 +414,15 @@ impl Rule {
         secret: &Secret,
     ) -> Application {
         let named = match (write_key(&mut into.key, self, request, secret), self.on_missing_key) {
-            (Some(named), _) => named,
-            (None, OnMissingKey::Share) => None,
-            (None, OnMissingKey::Skip) => return Application::Skipped,
-            (None, OnMissingKey::Refuse) => return Application::Refused,
+            (Ok(named), _) => named,
+            (Err(KeyFault::Missing), OnMissingKey::Share) => None,
+            (Err(KeyFault::Missing), OnMissingKey::Skip) => return Application::Skipped,
+            (Err(fault @ (KeyFault::Missing | KeyFault::Repeated)), _) => return Application::Refused(fault),
         };
-        let Some((granted, limits)) = self.limits.of(named.as_deref(), || request.tier()) else {
-            return Application::NoLimit;
+        let (granted, limits) = match self.limits.of(named.as_deref(), || request.tier()) {
+            Ok(Some(limits)) => limits,
+            Ok(None) => return Application::NoLimit,
+            Err(fault) => return Application::Refused(fault),
         };
         (into.granted, into.limits) = (granted, Some(limits));
         limits.iter().for_each(|limit| into.costs.push(limit.cost.of(request)));
@@ -367,23 +431,29 @@ impl Rule {
 }
 
 impl Limits {
+    /// The limits of a key or a tier; `None` if there is none for it. Of several tiers none is believed.
     pub(super) fn of<'t>(
         &self,
         named: Option<&str>,
-        tier: impl FnOnce() -> Option<&'t str>,
-    ) -> Option<(Granted, &Arc<[RuleLimit]>)> {
+        tier: impl FnOnce() -> &'t Values<'t>,
+    ) -> Result<Option<(Granted, &Arc<[RuleLimit]>)>, KeyFault> {
         if !self.overrides.is_empty()
             && let Some(limits) = named.and_then(|name| self.overrides.get(name))
         {
-            return Some((Granted::Override, limits));
+            return Ok(Some((Granted::Override, limits)));
         }
-        if !self.tiers.is_empty()
-            && let Some(tier) = tier()
-            && let Some((_, limits)) = self.tiers.iter().find(|(known, _)| known == tier)
-        {
-            return Some((Granted::Tier, limits));
+        if !self.tiers.is_empty() {
+            match tier() {
+                Values::None => {}
+                Values::One(tier) => {
+                    if let Some((_, limits)) = self.tiers.iter().find(|(known, _)| known == tier) {
+                        return Ok(Some((Granted::Tier, limits)));
+                    }
+                }
+                Values::Several(_) => return Err(KeyFault::Repeated),
+            }
         }
-        Some((Granted::Everyone, self.default.as_ref()?))
+        Ok(self.default.as_ref().map(|limits| (Granted::Everyone, limits)))
     }
 }
 
@@ -394,13 +464,17 @@ impl Cost {
             Cost::Hits => request.facts.hits().unwrap_or(1),
             Cost::Said { by, times, otherwise } => {
                 let said = match by {
-                    CostSource::Fact(fact) => request.fact(fact),
-                    CostSource::Body(path) => request.facts.body(path),
+                    CostSource::Fact(fact) => request.values(fact),
+                    CostSource::Body(path) => request.facts.body(path).into(),
                 };
-                let said = said.and_then(|text| text.trim().parse::<u64>().ok());
                 // Whoever sends a request cannot make it free.
                 let least = if by.is_unverified() { 1 } else { 0 };
-                said.map_or(*otherwise, |number| number.saturating_mul(*times).max(least))
+                let cost = |text: &Cow<'_, str>| {
+                    let number = text.trim().parse::<u64>().ok();
+                    number.map_or(*otherwise, |number| number.saturating_mul(*times).max(least))
+                };
+                // Whichever of several an upstream believes, it is paid for.
+                said.iter().map(cost).max().unwrap_or(*otherwise)
             }
             Cost::ByPath { paths, otherwise } => {
                 let found = paths.iter().find(|(path, _)| path.matches(request.normal_path()));

@@ -51,12 +51,12 @@ pub use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
 pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart};
 pub use field::{FieldPath, FieldPathError};
 pub use load::{Loaded, load, rules_files};
-pub use matching::{Granted, Matched, MatchedRule};
+pub use matching::{Granted, Matched, MatchedRule, RefusingRule};
 pub use named::NoSuchKey;
 pub use one::Whom;
 pub use path::normalize;
 pub(crate) use rule::RuleLimit;
-pub use rule::{Mode, OnMissingKey, OnStoreFailure, Priority, PriorityError, Rule};
+pub use rule::{KeyFault, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Priority, PriorityError, Rule};
 #[cfg(feature = "schema")]
 pub use schema::schema;
 pub use secret::Secret;

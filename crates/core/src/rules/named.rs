@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 
 use super::RuleSet;
 use super::keying::{network_of, override_name};
-use super::matching::MatchedRule;
+use super::matching::{Extent, MatchedRule};
 use super::rule::{KeyPart, Rule};
+use crate::facts::Values;
 use crate::key::{Key, RuleId};
 use crate::notation::closest;
 
@@ -66,11 +67,13 @@ impl RuleSet {
     ) -> Result<MatchedRule<'_, 'static>, NoSuchKey> {
         let rule = self.rule(rule)?;
         let (key, named) = self.named(rule, parts)?;
-        let Some((granted, limits)) = rule.limits.of(Some(&named), || tier) else {
+        let tier = Values::from(tier);
+        let Ok(Some((granted, limits))) = rule.limits.of(Some(&named), || &tier) else {
             return Err(NoSuchKey::NoLimit { rule: rule.id().to_owned() });
         };
         let mode = self.mode_of(rule.id()).unwrap_or_else(|| rule.mode());
-        Ok(MatchedRule { rule, mode, key, granted, limits: Some(limits), costs: limits.iter().map(|_| 1).collect() })
+        let costs = limits.iter().map(|_| 1).collect();
+        Ok(MatchedRule { rule, mode, key, extent: Extent::Whole, granted, limits: Some(limits), costs })
     }
 
     /// The ids that state belongs to under a rule, whatever the tier, and the key whose parts have these values.

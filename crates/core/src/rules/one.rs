@@ -7,7 +7,9 @@ use smallvec::smallvec;
 use super::RuleSet;
 use super::envoy::Domains;
 use super::fact_name::FactName;
-use super::rule::{Conditions, Cost, KeyPart, Limits, Mode, OnMissingKey, OnStoreFailure, Priority, Rule, RuleLimit};
+use super::rule::{
+    Conditions, Cost, KeyPart, Limits, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Priority, Rule, RuleLimit,
+};
 use super::tiers::Tiers;
 use crate::key::RuleId;
 use crate::limit::Limit;
@@ -56,6 +58,7 @@ impl RuleSet {
             conditions: Conditions::default(),
             key,
             on_missing_key: OnMissingKey::default(),
+            on_repeated_key: OnRepeatedKey::default(),
             limits: Limits { default: Some(Arc::new([limit])), ..Limits::default() },
             mode: Mode::default(),
             on_store_failure: OnStoreFailure::default(),

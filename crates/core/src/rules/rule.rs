@@ -31,6 +31,7 @@ use crate::yaml::Place;
 pub struct Rule {
     pub(super) stops: bool,
     pub(super) on_missing_key: OnMissingKey,
+    pub(super) on_repeated_key: OnRepeatedKey,
     pub(super) priority: Priority,
     pub(super) mode: Mode,
     pub(super) limits: Limits,
@@ -264,6 +265,36 @@ pub enum OnMissingKey {
     Skip,
     /// Refuse the request.
     Refuse,
+}
+
+/// What to do with a request that says a part of the key more than once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnRepeatedKey {
+    /// Refuse the request: whichever value is charged, an upstream may believe another.
+    #[default]
+    Refuse,
+    /// Make one key of all values, in their order.
+    Join,
+}
+
+/// What keeps a rule from making its key of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyFault {
+    /// The request lacks a part of it.
+    Missing,
+    /// The request says a part of it more than once.
+    Repeated,
+}
+
+impl KeyFault {
+    /// The word for it, as all listeners say it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            KeyFault::Missing => "missing_key",
+            KeyFault::Repeated => "repeated_key",
+        }
+    }
 }
 
 /// What a rule allows, and to whom.

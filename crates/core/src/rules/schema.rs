@@ -81,6 +81,8 @@ struct Rule {
     key: Key,
     /// What to do with a request that lacks a part of the key.
     on_missing_key: OnMissingKey,
+    /// What to do with a request that says a part of the key more than once, as two headers of one name do.
+    on_repeated_key: OnRepeatedKey,
     /// What is allowed, such as `20/s burst 50`.
     limit: Limits,
     /// Several limits, all of which must admit.
@@ -127,6 +129,15 @@ enum OnMissingKey {
     Skip,
     /// Refuse the request.
     Refuse,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum OnRepeatedKey {
+    /// Refuse the request. The default.
+    Refuse,
+    /// Make one key of all values, in their order.
+    Join,
 }
 
 #[derive(JsonSchema)]

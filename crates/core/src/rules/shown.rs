@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::envoy::Domain;
 use super::rule::{KeyPart, Mode, Priority, Rule};
-use super::{OnMissingKey, RuleSet};
+use super::{OnMissingKey, OnRepeatedKey, RuleSet};
 use crate::key::{Key, RuleId};
 use crate::yaml::Place;
 
@@ -28,6 +28,8 @@ pub struct ShownRule<'r> {
     pub limits: Vec<LimitName<'r>>,
     /// What happens to requests that lack a part of the key.
     pub on_missing_key: &'static str,
+    /// What happens to requests that say a part of the key more than once.
+    pub on_repeated_key: &'static str,
     /// What happens when the store cannot decide.
     pub on_store_failure: String,
     /// How much its requests matter when not all can be served.
@@ -84,6 +86,10 @@ impl Rule {
                 OnMissingKey::Share => "share",
                 OnMissingKey::Skip => "skip",
                 OnMissingKey::Refuse => "refuse",
+            },
+            on_repeated_key: match self.on_repeated_key {
+                OnRepeatedKey::Refuse => "refuse",
+                OnRepeatedKey::Join => "join",
             },
             on_store_failure: self.on_store_failure.to_string(),
             priority: self.priority,

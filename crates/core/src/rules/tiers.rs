@@ -1,12 +1,12 @@
 //! Which tier a request belongs to.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::fact_name::FactName;
 use super::pattern::Pattern;
 use super::rule::Rule;
-use crate::facts::{Fact, Facts};
+use crate::facts::{Fact, Facts, Values};
 use crate::yaml::{Node, Reader, Value};
 
 /// How tiers are told: by the caller, who has verified it; by the API key; by what the request says, if that is a tier
@@ -49,24 +49,41 @@ impl Tiers {
         self.known = std::iter::once(Pattern::Exact(names)).chain(matched.cloned()).collect();
     }
 
-    pub(super) fn of<'a>(&'a self, facts: &'a (impl Facts + ?Sized)) -> Option<Cow<'a, str>> {
-        if let Some(tier) = facts.get(Fact::Tier) {
-            return Some(tier);
+    /// The tier of a request: several if it is told more than once, or comes with several API keys of different tiers.
+    pub(super) fn of<'a>(&'a self, facts: &'a (impl Facts + ?Sized)) -> Values<'a> {
+        facts
+            .values(Fact::Tier)
+            .or_else(|| self.of_api_key(facts))
+            .or_else(|| self.said(facts))
+            .or_else(|| self.otherwise())
+    }
+
+    fn of_api_key<'a>(&'a self, facts: &'a (impl Facts + ?Sized)) -> Values<'a> {
+        if self.api_keys.is_empty() {
+            return Values::None;
         }
-        if !self.api_keys.is_empty()
-            && let Some(key) = facts.get(Fact::ApiKey)
-            && let Some(tier) = self.api_keys.get(key.as_ref())
-        {
-            return Some(Cow::Borrowed(tier));
+        let tier = |key: &Cow<'_, str>| self.api_keys.get(key.as_ref()).map(String::as_str);
+        match facts.values(Fact::ApiKey) {
+            Values::None => Values::None,
+            Values::One(key) => tier(&key).into(),
+            Values::Several(keys) => {
+                let tiers: BTreeSet<Option<&str>> = keys.iter().map(tier).collect();
+                tiers.into_iter().filter_map(|tier| tier.or(self.default.as_deref())).collect()
+            }
         }
-        // Whoever makes up a tier must not escape the limits of those that there are.
-        if let Some(from) = &self.from
-            && let Some(tier) = facts.get(from.as_fact())
-            && self.known.iter().any(|known| known.matches(Some(&tier)))
-        {
-            return Some(tier);
+    }
+
+    /// The tier that the request says, if rules know it: a made-up one must not escape the limits of those that there are.
+    fn said<'a>(&'a self, facts: &'a (impl Facts + ?Sized)) -> Values<'a> {
+        let Some(from) = &self.from else { return Values::None };
+        match facts.values(from.as_fact()) {
+            Values::One(tier) if !self.known.iter().any(|known| known.matches(Some(&tier))) => Values::None,
+            said => said,
         }
-        self.default.as_deref().map(Cow::Borrowed)
+    }
+
+    fn otherwise(&self) -> Values<'_> {
+        self.default.as_deref().into()
     }
 }
 

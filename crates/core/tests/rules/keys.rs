@@ -1,9 +1,9 @@
-//! `key` and `on_missing_key`: whom a rule charges.
+//! `key`, `on_missing_key` and `on_repeated_key`: whom a rule charges.
 
 use std::net::IpAddr;
 
 use tidegate_core::Request;
-use tidegate_core::rules::Secret;
+use tidegate_core::rules::{KeyFault, RuleSet, Secret};
 
 use crate::support::{get, governs, key, rule, rules};
 
@@ -135,7 +135,7 @@ fn a_missing_part_is_shared_skipped_or_refused() {
         let rules = rule(", on_missing_key: refuse");
         let refused = rules.matching(&nobody);
         assert!(refused.rules.is_empty(), "{key}");
-        assert_eq!(refused.refused.map(tidegate_core::rules::Rule::id), Some("r"), "{key}");
+        assert_eq!(refused.refused.map(|refused| refused.rule.id()), Some("r"), "{key}");
         if key == "user" {
             assert!(rules.matching(&request).refused.is_none());
         }
@@ -210,4 +210,56 @@ fn the_same_key_under_two_rules_is_two_states() {
     let charges: Vec<_> = matched.charges().map(|charge| (charge.rule.to_string(), charge.key.clone())).collect();
     assert_eq!(charges[0].1, charges[1].1);
     assert_ne!(charges[0].0, charges[1].0);
+}
+
+/// Why the rules refuse a request.
+fn refused(rules: &RuleSet, request: &Request) -> Option<KeyFault> {
+    rules.matching(request).refused.map(|refused| refused.fault)
+}
+
+#[test]
+fn a_part_that_comes_more_than_once_is_refused() {
+    let twice = Request::new("GET", "/?q=1&%71=2&Q=3&one=1")
+        .header("X-Key", "made-up")
+        .header("x-key", "real")
+        .cookie("sid", "1")
+        .cookie("sid", "2")
+        .claim("org", "a")
+        .claim("org", "b")
+        .descriptor("d", "1")
+        .descriptor("d", "2")
+        .user("alice");
+    for part in ["header:X-Key", "cookie:sid", "query:q", "claim:org", "descriptor:d"] {
+        for part in [part.to_owned(), format!("[user, '{part}']"), format!("['{part}', user]")] {
+            for more in ["", ", on_missing_key: skip", ", on_repeated_key: refuse"] {
+                let rules = rule(&format!("{}{more}", by(&part)));
+                assert_eq!(refused(&rules, &twice), Some(KeyFault::Repeated), "{part}{more}");
+                assert_eq!(key(&rules, &twice), None, "{part}{more}");
+            }
+        }
+    }
+    let overridden = rule(&format!("{}, overrides: {{ real: unlimited, made-up: unlimited }}", by("header:X-Key")));
+    assert_eq!(refused(&overridden, &twice), Some(KeyFault::Repeated));
+    assert_eq!(refused(&rule(&by("query:one")), &twice), None);
+    let missing = rule(&format!("{}, on_missing_key: refuse", by("query:other")));
+    assert_eq!(refused(&missing, &twice), Some(KeyFault::Missing));
+    // In shadow, and where the rule does not apply, nothing is refused.
+    assert_eq!(refused(&rule(&format!("{}, mode: shadow", by("header:X-Key"))), &twice), None);
+    assert_eq!(refused(&rule(&format!("{}, match: {{ path: /other }}", by("header:X-Key"))), &twice), None);
+}
+
+#[test]
+fn joined_values_make_one_key_and_keep_their_bounds() {
+    let rules = rule(&format!("{}, on_repeated_key: join", by("[user, 'header:X']")));
+    let of = |values: &[&str]| {
+        let request = values.iter().fold(get("/").user("alice"), |request, value| request.header("X", value));
+        assert_eq!(refused(&rules, &request), None);
+        rules.matching(&request).rules[0].key.owned()
+    };
+    assert_eq!(of(&["a", "b"]), of(&["a", "b"]));
+    assert_eq!(of(&["a", "b"]).parts().count(), 2);
+    let different = [of(&["a", "b"]), of(&["b", "a"]), of(&["ab", ""]), of(&["a", "b", ""]), of(&["a"]), of(&["b"])];
+    for (number, one) in different.iter().enumerate() {
+        assert!(different[..number].iter().all(|other| other != one), "{one:?}");
+    }
 }

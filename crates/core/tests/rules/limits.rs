@@ -38,6 +38,21 @@ fn a_cost_is_a_number() {
 }
 
 #[test]
+fn of_several_costs_the_largest_is_taken() {
+    let cost = |cost: &str, request: &Request| {
+        charges(&rule(&format!("limit: 100/s, cost: {cost}")), request).first().cloned().unwrap_or_default()
+    };
+    let costs = |costs: &[&str]| costs.iter().fold(get("/"), |request, cost| request.header("X-Cost", cost));
+    for (said, taken) in
+        [(&["1", "7"][..], 7), (&["7", "1"], 7), (&["0", "0"], 1), (&["2", "many"], 5), (&["9", "many"], 9)]
+    {
+        let expected = format!("r: {taken} of 100/s");
+        assert_eq!(cost("{ from: 'header:X-Cost', otherwise: 5 }", &costs(said)), expected, "{said:?}");
+    }
+    assert_eq!(cost("query:n", &get("/?n=1&N=8&%6e=3")), "r: 8 of 100/s");
+}
+
+#[test]
 fn a_cost_is_what_the_request_says() {
     let cost =
         |cost: &str, request: &Request| charges(&rule(&format!("limit: 100/s, cost: {cost}")), request)[0].clone();

@@ -2,7 +2,7 @@
 
 use tidegate_core::Request;
 
-use crate::support::{get, governs, when};
+use crate::support::{get, governs, ids, rules, when};
 
 type Say = fn(&str) -> String;
 type Have = fn(Request, &str) -> Request;
@@ -82,9 +82,9 @@ fn numbers_and_booleans_are_compared_as_they_are_written() {
 }
 
 #[test]
-fn names_of_headers_have_no_case_but_other_names_do() {
+fn names_of_headers_and_parameters_have_no_case_but_other_names_do() {
     assert!(governs(&when("header: { X-ENV: a }"), &get("/").header("x-Env", "a")));
-    assert!(!governs(&when("query: { Env: a }"), &get("/?env=a")));
+    assert!(governs(&when("query: { Env: a }"), &get("/?env=a")));
     assert!(!governs(&when("cookie: { Env: a }"), &get("/").cookie("env", "a")));
     assert!(!governs(&when("claim: { Env: a }"), &get("/").claim("env", "a")));
     assert!(!governs(&when("descriptor: { Env: a }"), &get("/").descriptor("env", "a")));
@@ -201,4 +201,47 @@ fn all_conditions_must_hold() {
 #[test]
 fn no_condition_is_every_request() {
     assert!(governs(&when(""), &get("/whatever")));
+}
+
+#[test]
+fn any_of_several_values_makes_a_rule_apply() {
+    for (kind, say, have) in VALUES.into_iter().filter(|(kind, ..)| !["tier", "user", "api_key"].contains(kind)) {
+        for (pattern, yes, no, _) in PATTERNS {
+            let rules = when(&say(pattern));
+            for (first, second, expected) in [(yes, no, true), (no, yes, true), (yes, yes, true), (no, no, false)] {
+                if let ([first, ..], [second, ..]) = (first, second) {
+                    let twice = match kind {
+                        "query" => get(&format!("/?env={first}&%65nv={second}")),
+                        _ => have(have(get("/"), first), second),
+                    };
+                    assert_eq!(governs(&rules, &twice), expected, "{kind}: {pattern}, {first:?} and {second:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_one_of_several_values_makes_apply_keeps_no_other_out() {
+    let rules = rules(
+        "
+rules:
+  - { id: replacing, match: { header: { X-Plan: paid } }, limit: 100/s, replaces: free }
+  - { id: stopping, match: { header: { X-Plan: paid } }, limit: 100/s, stop: true }
+  - { id: free, limit: 1/s }
+",
+    );
+    let plans = |plans: &[&str]| plans.iter().fold(get("/"), |request, plan| request.header("X-Plan", plan));
+    for (said, expected) in [
+        (&["paid"][..], &["replacing", "stopping"][..]),
+        (&["paid", "paid"], &["replacing", "stopping"]),
+        (&["free"], &["free"]),
+        (&["paid", "free"], &["replacing", "stopping", "free"]),
+        (&["free", "paid"], &["replacing", "stopping", "free"]),
+    ] {
+        let request = plans(said);
+        assert_eq!(ids(&rules.matching(&request)), expected, "{said:?}");
+        let explained = rules.explain(&request);
+        assert_eq!(explained.matched().map(|rule| rule.id.as_str()).collect::<Vec<_>>(), expected, "{said:?}");
+    }
 }

@@ -1,5 +1,7 @@
 //! Tiers and overrides: who is allowed what.
 
+use tidegate_core::rules::KeyFault;
+
 use crate::support::{charges, compare, doubts, get, governs, mistakes, rules};
 
 const BY_TIER: &str = "
@@ -43,6 +45,26 @@ fn a_tier_that_is_made_up_is_none() {
     let rules = rules(text);
     assert_eq!(charges(&rules, &get("/").header("X-Tier", "made up")), ["r: 1 of 10/s"]);
     assert_eq!(charges(&rules, &get("/").header("X-Tier", "paid")), ["r: 1 of 100/s"]);
+}
+
+#[test]
+fn a_tier_that_is_told_more_than_once_is_none_to_go_by() {
+    let limited = rules(BY_TIER);
+    let fault = |request| limited.matching(&request).refused.map(|refused| refused.fault);
+    let twice = get("/").header("X-Tier", "free").header("X-Tier", "paid");
+    assert_eq!(fault(twice.clone()), Some(KeyFault::Repeated));
+    assert_eq!(fault(get("/").header("X-Tier", "made up").header("X-Tier", "paid")), Some(KeyFault::Repeated));
+    // What was verified comes first, and then nothing else is asked.
+    assert_eq!(fault(twice.clone().tier("free")), None);
+    let conditions = |wanted: &str| {
+        rules(&format!(
+            "{{ tiers: {{ from: 'header:X-Tier' }}, rules: [{{ id: r, match: {{ tier: {wanted} }}, limit: 1/s }}] }}"
+        ))
+    };
+    for wanted in ["free", "paid", "{ not: free }"] {
+        assert!(governs(&conditions(wanted), &twice), "{wanted}");
+    }
+    assert!(!governs(&conditions("gold"), &twice));
 }
 
 #[test]

@@ -250,8 +250,8 @@ impl Tally {
         self.first.get_or_insert(at);
         self.last = at;
         self.timeline.add(at, admitted);
-        if let Some(rule) = &ruling.refused {
-            *self.refused.entry(Arc::clone(rule)).or_default() += 1;
+        if let Some(refused) = &ruling.refused {
+            *self.refused.entry(Arc::clone(&refused.rule)).or_default() += 1;
         } else if matched.rules.is_empty() {
             self.ungoverned += 1;
         }

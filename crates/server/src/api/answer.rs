@@ -23,9 +23,9 @@ pub(super) fn write(out: &mut Vec<u8>, ruling: &Ruling<'_>, reply: Option<&Reply
             // More than this can never pass.
             Outcome::TooLarge { max } => answer.number(member!("most_ever"), max),
         }
-        // It lacks a part of the key of this rule.
-        if let Some(rule) = &ruling.refused {
-            answer.text(member!("refused_by"), rule);
+        if let Some(refused) = &ruling.refused {
+            answer.text(member!("refused_by"), &refused.rule);
+            answer.word(member!("refused_for"), refused.fault.as_str());
         }
         answer.number(member!("generation"), ruling.generation);
         answer.list(member!("limits"), &ruling.ruled, write_limit);

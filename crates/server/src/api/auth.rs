@@ -84,23 +84,11 @@ impl Api {
             .method(&method)
             .target(&target)
             .address(settings.proxies.client(peer, headers));
-        if let Some(host) = form.host.as_ref().and_then(|name| headers.get(name)?.to_str().ok()) {
+        let host = form.host.as_ref().map(|name| once(headers, name)).transpose()?.flatten();
+        if let Some(host) = host.and_then(|host| host.to_str().ok()) {
             facts = facts.host(host);
         }
-        let value = |name: &Option<HeaderName>| {
-            let value = headers.get(name.as_ref()?)?;
-            Some(String::from_utf8_lossy(value.as_bytes())).filter(|value| !value.is_empty())
-        };
-        let names = &settings.auth_headers;
-        if let Some(user) = value(&names.user) {
-            facts = facts.user(user);
-        }
-        if let Some(api_key) = value(&names.api_key) {
-            facts = facts.api_key(api_key);
-        }
-        if let Some(tier) = value(&names.tier) {
-            facts = facts.tier(tier);
-        }
+        facts = settings.auth_headers.identify(headers, facts);
         let asked = Asked { at: self.clock.now(), caller: Caller::of(&facts), random: fastrand::u64(..) };
         let ruling = self.engine.check(&facts).await;
         Ok(Reply::new(&ruling, &settings.style, asked).response().map(Body::from))
@@ -109,9 +97,22 @@ impl Api {
 
 /// What the proxy says in a header that it always has to set.
 fn said<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Cow<'h, str>, Problem> {
-    let value = headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let value = once(headers, name)?.map(|value| String::from_utf8_lossy(value.as_bytes()));
     value.filter(|value| !value.is_empty()).ok_or_else(|| {
         let detail = format!("The proxy does not say what it asks about: let it set the header {name}.");
         Problem::new(StatusCode::BAD_REQUEST, detail)
     })
+}
+
+/// A header of which a proxy sends one. A proxy that adds its own to the client's does not say which to believe.
+fn once<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, Problem> {
+    let mut lines = headers.get_all(name).iter();
+    match (lines.next(), lines.next()) {
+        (_, Some(_)) => {
+            let detail =
+                format!("The header {name} comes more than once: let the proxy replace what clients send there.");
+            Err(Problem::new(StatusCode::BAD_REQUEST, detail))
+        }
+        (line, None) => Ok(line),
+    }
 }

@@ -37,11 +37,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body::Body as HttpBody;
-use tidegate_core::SystemClock;
+use tidegate_core::syntax::text;
 use tidegate_core::yaml::closest;
-use tidegate_http::{HeaderStyle, TrustedProxies};
+use tidegate_core::{SystemClock, Values};
+use tidegate_http::{HeaderStyle, HttpFacts, TrustedProxies};
 use tokio_util::sync::CancellationToken;
 
 use self::connection::{Asked, Connections};
@@ -81,6 +82,31 @@ pub struct AuthHeaders {
     pub api_key: Option<HeaderName>,
     /// The tier.
     pub tier: Option<HeaderName>,
+}
+
+impl AuthHeaders {
+    /// Adds what a trusted proxy says in these headers. An empty one says nothing.
+    pub(crate) fn identify<'h>(&self, headers: &'h HeaderMap, mut facts: HttpFacts<'h>) -> HttpFacts<'h> {
+        let said = |name: &Option<HeaderName>| {
+            let lines = headers.get_all(name.as_ref()?).iter().map(|line| text(line.as_bytes()));
+            Some(lines.collect::<Values<'h>>()).filter(|said| said.iter().any(|value| !value.is_empty()))
+        };
+        if let Some(user) = said(&self.user) {
+            facts = facts.user(user);
+        }
+        if let Some(api_key) = said(&self.api_key) {
+            facts = facts.api_key(api_key);
+        }
+        if let Some(tier) = said(&self.tier) {
+            facts = facts.tier(tier);
+        }
+        facts
+    }
+
+    /// The names of these headers.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &HeaderName> {
+        [&self.user, &self.api_key, &self.tier].into_iter().flatten()
+    }
 }
 
 impl Default for Settings {

@@ -5,11 +5,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::slice;
 
-use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use tidegate_core::rules::FieldPath;
 use tidegate_core::yaml::closest;
-use tidegate_core::{Fact, Facts, Micros};
+use tidegate_core::{Fact, Facts, Micros, Values, syntax};
 use tidegate_http::FieldFinder;
 
 use super::problem::{At, Problem};
@@ -204,8 +204,21 @@ fn meant(said: &str) -> Option<(&str, &str)> {
 }
 
 impl Question<'_> {
-    fn header(&self, name: &str) -> Option<&str> {
-        self.headers.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_ref())
+    fn header(&self, name: &str) -> Values<'_> {
+        self.headers.get(|known| known.eq_ignore_ascii_case(name))
+    }
+
+    fn in_path(&self, name: &str) -> Values<'_> {
+        let Some((_, query)) = self.path.as_ref().and_then(|path| path.0.split_once('?')) else {
+            return Values::None;
+        };
+        let query = query.split_once('#').map_or(query, |(query, _)| query);
+        syntax::parameters(query, name).collect()
+    }
+
+    fn in_cookie_header(&self, name: &str) -> Values<'_> {
+        let lines = self.headers.0.iter().filter(|(known, _)| known.eq_ignore_ascii_case("cookie"));
+        lines.flat_map(|(_, line)| syntax::cookies(line.as_bytes(), name)).collect()
     }
 
     /// Whether whoever asks has said who makes the request.
@@ -214,39 +227,32 @@ impl Question<'_> {
     }
 }
 
-fn plain<'q>(text: &'q Option<Text<'_>>) -> Option<Cow<'q, str>> {
-    text.as_ref().map(|text| Cow::Borrowed(text.0.as_ref()))
+fn plain<'q>(text: &'q Option<Text<'_>>) -> Option<&'q str> {
+    text.as_ref().map(|text| text.0.as_ref())
 }
 
 impl Facts for Question<'_> {
-    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>> {
+    fn values(&self, fact: Fact<'_>) -> Values<'_> {
         match fact {
-            Fact::Method => plain(&self.method).filter(|method| !method.is_empty()),
+            Fact::Method => plain(&self.method).filter(|method| !method.is_empty()).into(),
             Fact::Path => {
-                let path = self.path.as_ref()?.0.as_ref();
-                Some(Cow::Borrowed(path.split_once(['?', '#']).map_or(path, |(path, _)| path)))
+                let path = plain(&self.path);
+                path.map(|path| path.split_once(['?', '#']).map_or(path, |(path, _)| path)).into()
             }
-            Fact::Host => {
-                let host = self.host.as_ref().map(|host| host.0.as_ref()).or_else(|| self.header("host"))?;
-                Some(Cow::Borrowed(without_port(host)))
+            Fact::Host => match plain(&self.host) {
+                Some(host) => without_port(host).into(),
+                None => self.headers.all(|known| known.eq_ignore_ascii_case("host")).map(without_port).collect(),
+            },
+            Fact::ApiKey => plain(&self.api_key).into(),
+            Fact::User => plain(&self.user).into(),
+            Fact::Tier => plain(&self.tier).into(),
+            Fact::Header(name) => self.header(name),
+            Fact::Query(name) => {
+                self.query.get(|known| known.eq_ignore_ascii_case(name)).or_else(|| self.in_path(name))
             }
-            Fact::ApiKey => plain(&self.api_key),
-            Fact::User => plain(&self.user),
-            Fact::Tier => plain(&self.tier),
-            Fact::Header(name) => self.header(name).map(Cow::Borrowed),
-            Fact::Query(name) => self.query.get(name).or_else(|| {
-                let (_, query) = self.path.as_ref()?.0.split_once('?')?;
-                let query = query.split_once('#').map_or(query, |(query, _)| query);
-                let found = form_urlencoded::parse(query.as_bytes()).find(|(known, _)| known == name);
-                found.map(|(_, value)| Cow::Owned(value.into_owned()))
-            }),
-            Fact::Cookie(name) => self.cookies.get(name).or_else(|| {
-                let pairs = self.header("cookie")?.split(';').filter_map(|pair| pair.split_once('='));
-                let found = pairs.map(|(known, value)| (known.trim(), value.trim())).find(|(known, _)| *known == name);
-                found.map(|(_, value)| Cow::Borrowed(value))
-            }),
-            Fact::Claim(name) => self.claims.get(name),
-            Fact::Descriptor(name) => self.descriptor.get(name),
+            Fact::Cookie(name) => self.cookies.get(|known| known == name).or_else(|| self.in_cookie_header(name)),
+            Fact::Claim(name) => self.claims.get(|known| known == name),
+            Fact::Descriptor(name) => self.descriptor.get(|known| known == name),
         }
     }
 
@@ -306,13 +312,50 @@ impl<'de> Visitor<'de> for TextVisitor {
     }
 }
 
-/// Names and values, in their order.
+/// Names and values, in their order. A name may come several times.
 #[derive(Debug, Default)]
 struct Pairs<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl Pairs<'_> {
-    fn get(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| Cow::Borrowed(value.as_ref()))
+    fn all(&self, is: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(known, _)| is(known)).map(|(_, value)| value.as_ref())
+    }
+
+    fn get(&self, is: impl Fn(&str) -> bool) -> Values<'_> {
+        self.all(is).collect()
+    }
+}
+
+/// Text, or a list of texts where what is said comes more than once.
+struct Texts<'a>(Values<'a>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Texts<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Texts<'a>, D::Error> {
+        struct TextsVisitor;
+        impl<'de> Visitor<'de> for TextsVisitor {
+            type Value = Values<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text or a list of texts")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Values<'de>, E> {
+                Ok(text.into())
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Values<'de>, E> {
+                Ok(text.to_owned().into())
+            }
+
+            fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<Values<'de>, S::Error> {
+                let mut texts = Vec::new();
+                while let Some(Text(text)) = list.next_element()? {
+                    texts.push(text);
+                }
+                Ok(texts.into_iter().collect())
+            }
+        }
+        from.deserialize_any(TextsVisitor).map(Texts)
     }
 }
 
@@ -323,13 +366,17 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
             type Value = Vec<(Cow<'de, str>, Cow<'de, str>)>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of text")
+                f.write_str("a map of texts")
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
                 let mut pairs = Vec::new();
-                while let Some((name, value)) = map.next_entry::<Text<'de>, Text<'de>>()? {
-                    pairs.push((name.0, value.0));
+                while let Some((Text(name), Texts(values))) = map.next_entry::<Text<'de>, Texts<'de>>()? {
+                    match values {
+                        Values::None => {}
+                        Values::One(value) => pairs.push((name, value)),
+                        Values::Several(values) => pairs.extend(values.into_iter().map(|value| (name.clone(), value))),
+                    }
                 }
                 Ok(pairs)
             }
@@ -382,6 +429,22 @@ impl<'de> Deserialize<'de> for Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_said_twice_has_two_values() {
+        let text = br#"{"path": "/?k=1&%6b=2", "headers": {"X-Key": ["a", "b"], "x-key": "c", "Cookie": ["d=1", "d=2"],
+            "Host": ["h:1", "i"], "one": ["e"], "none": []}, "query": {"Q": ["1", "2"]}}"#;
+        let question: Question<'_> = read(text).unwrap();
+        let all = |fact| question.values(fact).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(all(Fact::Header("x-key")), ["a", "b", "c"]);
+        assert_eq!(all(Fact::Cookie("d")), ["1", "2"]);
+        assert_eq!(all(Fact::Query("k")), ["1", "2"]);
+        assert_eq!(all(Fact::Query("q")), ["1", "2"]);
+        assert_eq!(all(Fact::Host), ["h", "i"]);
+        assert_eq!(question.values(Fact::Header("one")), Values::from("e"));
+        assert_eq!(question.values(Fact::Header("none")), Values::None);
+        assert!(read::<Question<'_>>(br#"{"headers": {"x": [1]}}"#).is_err());
+    }
 
     #[test]
     fn names_are_listed_in_their_order() {

@@ -128,6 +128,14 @@ fn told(rule: &ExplainedRule) -> (Style, &'static str, Vec<String>) {
         RuleOutcome::Refused { missing } => {
             (ERROR, "refused", vec![format!("the request has no {missing}, and the rule refuses such requests")])
         }
+        RuleOutcome::Repeated { repeated } if rule.mode == Mode::Shadow => {
+            let line = format!("the request has {repeated} more than once; in shadow, that is only reported");
+            (WARNING, "refused", vec![line])
+        }
+        RuleOutcome::Repeated { repeated } => {
+            let line = format!("the request has {repeated} more than once, and the rule refuses such requests");
+            (ERROR, "refused", vec![line])
+        }
     }
 }
 

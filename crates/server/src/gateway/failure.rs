@@ -65,8 +65,8 @@ impl Failure {
                 (StatusCode::BAD_REQUEST, Fault::Client, "The request does not say in one Host which host it is for.")
             }
             Failure::Ambiguous => {
-                let detail = "The request can be read in two ways: it says more than once how long it is, or has lines that \
-                              end without a carriage return.";
+                let detail = "The request can be read in two ways: it says more than once how long it is, has a transfer \
+                              coding other than chunked, or lines that end without a carriage return.";
                 (StatusCode::BAD_REQUEST, Fault::Client, detail)
             }
             Failure::ClientStalls => {

@@ -137,15 +137,15 @@ impl Forward {
         let Passage { forwarding, downstream } = &*self.0;
         let (mut head, body) = request.into_parts();
         let speaks = head.headers.get(CONTENT_TYPE).cloned();
-        if downstream.is_in_doubt() {
-            let mut response = Failure::Ambiguous.response(&HeaderMap::new());
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            return Err(Box::new(response));
+        if downstream.is_in_doubt() || head::has_two_lengths(&head) {
+            return Err(Box::new(last(Failure::Ambiguous.response(&HeaderMap::new()), head.version)));
         }
         if head.method == Method::CONNECT {
             return Err(Box::new(told(Failure::Connect, speaks)));
         }
-        let Some(host) = head::host(&head) else { return Err(Box::new(told(Failure::NoHost, speaks))) };
+        let Some(host) = head::host(&head) else {
+            return Err(Box::new(last(told(Failure::NoHost, speaks), head.version)));
+        };
         let Some(group) = forwarding.group(&head, &host) else {
             return Err(Box::new(told(Failure::NoRoute, speaks)));
         };
@@ -190,6 +190,15 @@ impl Errand {
 #[cold]
 fn told(why: Failure, speaks: Option<HeaderValue>) -> Response<Passing> {
     why.response(&speaks.into_iter().map(|speaks| (CONTENT_TYPE, speaks)).collect())
+}
+
+/// A response after which the connection is closed: who sent the request may have meant another by it. A connection of
+/// HTTP/2 goes on, because there no request can be taken for a part of another.
+fn last(mut response: Response<Passing>, version: Version) -> Response<Passing> {
+    if version != Version::HTTP_2 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 impl Forwarding {

@@ -3,7 +3,7 @@
 //! Who reads a request decides where the next one begins, and a proxy in front of us may have decided otherwise. So what can
 //! be read in two ways is refused. Most of that hyper refuses itself. Some of it hyper reads one way and forgets the other, and
 //! nobody can tell afterwards: a request that says how long it is more than once, by `Content-Length`, `Transfer-Encoding` or
-//! both, and lines that end with a bare line feed. Those are found here, where the bytes pass on their way to hyper.
+//! both, codings other than `chunked`, and lines that end with a bare line feed. Those are found here, where the bytes pass on their way to hyper.
 
 use std::mem;
 
@@ -151,8 +151,8 @@ impl Head {
             self.lengths += 1;
             self.length = std::str::from_utf8(value).ok().and_then(|length| length.parse().ok());
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            self.lengths += 1;
-            // Any other coding is refused.
+            // Whoever knows another coding, alone or beside this one, reads another body.
+            self.lengths += if value.eq_ignore_ascii_case(b"chunked") { 1 } else { 2 };
             self.is_chunked = true;
         }
     }
@@ -212,6 +212,14 @@ mod tests {
         assert_eq!(found(BOTH), Some(0));
         assert_eq!(found("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\ncontent-length: x\r\n\r\n"), Some(0));
         assert_eq!(found("POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n"), Some(0));
+        for codings in ["gzip, chunked", ",chunked", "chunked, chunked", "chunked,", "gzip", "x", ""] {
+            assert_eq!(
+                found(&format!("POST / HTTP/1.1\r\nTransfer-Encoding: {codings}\r\n\r\n")),
+                Some(0),
+                "{codings}"
+            );
+        }
+        assert_eq!(found("POST / HTTP/1.1\r\nTransfer-Encoding: \tChunked \r\n\r\n0\r\n\r\n"), None);
         assert_eq!(found("GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n"), Some(0));
         assert_eq!(found("GET / HTTP/1.1\nHost: a\n\n"), Some(0));
     }

@@ -41,6 +41,11 @@ pub(super) fn host(head: &Parts) -> Option<HeaderValue> {
     host.cloned()
 }
 
+/// Whether a request says more than once how long it is. HTTP/1's are found where its bytes pass.
+pub(super) fn has_two_lengths(head: &Parts) -> bool {
+    head.version == Version::HTTP_2 && head.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some()
+}
+
 /// The host without its port, as routes know it.
 pub(super) fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
@@ -111,13 +116,13 @@ fn remove_those_of_one_connection(headers: &mut HeaderMap, has: Has) -> Option<H
 }
 
 /// Whether a line of `Connection` says only whether the connection is kept.
-fn is_about_keeping(line: &HeaderValue) -> bool {
+pub(super) fn is_about_keeping(line: &HeaderValue) -> bool {
     let line = line.as_bytes();
     line.eq_ignore_ascii_case(b"keep-alive") || line.eq_ignore_ascii_case(b"close")
 }
 
 /// What a line of `Connection` names.
-fn named(line: &HeaderValue) -> impl Iterator<Item = HeaderName> + use<'_> {
+pub(super) fn named(line: &HeaderValue) -> impl Iterator<Item = HeaderName> + use<'_> {
     line.as_bytes().split(|&byte| byte == b',').filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
 }
 

@@ -18,6 +18,7 @@ mod framing;
 mod group;
 mod head;
 mod health;
+mod incoming;
 mod line;
 mod passing;
 mod patience;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Request, Response, Version};
+use http::{HeaderValue, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -27,6 +27,7 @@ use tower::Layer;
 
 use super::Settings;
 use super::forward::{ClientGone, Forward, Forwarding};
+use super::incoming::IncomingHeaders;
 use super::passing::{Passing, PassingError};
 use super::patience::Patience;
 use super::probing::look_after;
@@ -49,7 +50,7 @@ pub(super) struct Serving {
     write_time: Duration,
     layer: RateLimitLayer<AnyStore>,
     vouching: Arc<Vouching>,
-    priority_header: Option<HeaderName>,
+    incoming: Arc<IncomingHeaders>,
     forwarding: Arc<Forwarding>,
 }
 
@@ -95,10 +96,10 @@ impl Serving {
         if settings.give_back {
             layer = layer.give_back_unserved();
         }
-        let priority_header = settings.priority_header.clone();
-        if let Some(name) = &priority_header {
+        if let Some(name) = &settings.priority_header {
             layer = layer.priority_header(name.clone());
         }
+        let incoming = Arc::new(IncomingHeaders::new(&settings));
         let (header_time, inspection_time) = (settings.header_time, settings.inspection_time);
         let (write_time, vouching) = (settings.write_time, Arc::new(vouching));
         let forwarding = Arc::new(Forwarding::new(settings.clone()));
@@ -111,7 +112,7 @@ impl Serving {
             write_time,
             layer,
             vouching,
-            priority_header,
+            incoming,
             forwarding,
         }
     }
@@ -135,7 +136,7 @@ impl Serving {
         });
         let service = Asked {
             limited: self.service_for(&downstream),
-            unheard: self.priority_header.clone().filter(|_| !downstream.is_trusted),
+            incoming: Arc::clone(&self.incoming),
             downstream: Arc::clone(&downstream),
         };
         let may_be_http2 = tokio::select! {
@@ -307,20 +308,7 @@ impl Identify for Whose {
         if !downstream.is_trusted {
             return facts;
         }
-        let said = |name: &Option<HeaderName>| {
-            let value = head.headers.get(name.as_ref()?)?;
-            Some(String::from_utf8_lossy(value.as_bytes()))
-        };
-        if let Some(user) = said(&headers.user) {
-            facts = facts.user(user);
-        }
-        if let Some(api_key) = said(&headers.api_key) {
-            facts = facts.api_key(api_key);
-        }
-        if let Some(tier) = said(&headers.tier) {
-            facts = facts.tier(tier);
-        }
-        facts
+        headers.identify(&head.headers, facts)
     }
 }
 
@@ -329,8 +317,7 @@ impl Identify for Whose {
 struct Asked {
     limited: Limited,
     downstream: Arc<Downstream>,
-    /// A header in which this client has no say.
-    unheard: Option<HeaderName>,
+    incoming: Arc<IncomingHeaders>,
 }
 
 impl Service<Request<Incoming>> for Asked {
@@ -340,9 +327,7 @@ impl Service<Request<Incoming>> for Asked {
 
     fn call(&self, mut request: Request<Incoming>) -> Answering {
         let busy = Busy::begin(&self.downstream);
-        if let Some(name) = &self.unheard {
-            request.headers_mut().remove(name);
-        }
+        self.incoming.clean(request.headers_mut(), self.downstream.is_trusted);
         let is_http2 = request.version() == Version::HTTP_2;
         let answering = tower_service::Service::call(&mut self.limited.clone(), request);
         Answering { answering, busy: Some(busy), is_http2 }

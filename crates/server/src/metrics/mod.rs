@@ -168,8 +168,8 @@ impl Metrics {
             (None, true) => Said::Allowed,
             (None, false) => Said::Denied,
         });
-        if let Some(rule) = &ruling.refused {
-            self.tallies.with(&RuleId::new(rule), |tally| tally.add(Said::Refused));
+        if let Some(refused) = &ruling.refused {
+            self.tallies.with(&RuleId::new(&refused.rule), |tally| tally.add(Said::Refused));
         }
         let beat = self.pulse.now();
         let denials = self.tallies.with_all(|tallies| {

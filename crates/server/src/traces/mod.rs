@@ -59,7 +59,7 @@ pub(crate) struct Told {
 impl Told {
     pub(crate) fn of(ruling: &Ruling<'_>) -> Told {
         let telling = ruling.verdict.telling.and_then(|index| ruling.ruled.get(index));
-        let rule = ruling.refused.as_deref().or(telling.map(|ruled| ruled.id.as_str()));
+        let rule = ruling.refused.as_ref().map(|refused| &*refused.rule).or(telling.map(|ruled| ruled.id.as_str()));
         Told {
             outcome: if ruling.refused.is_some() { "refused" } else { word(ruling.verdict.outcome) },
             rule: rule.map(str::to_owned),

@@ -109,11 +109,12 @@ fn getting(name: &[u8], value: &'static [u8]) -> Fields<'static> {
 #[test]
 fn what_would_be_read_otherwise_in_http1_is_refused() {
     let between = Between::start();
-    let shapes: [(&str, Fields<'_>, Data<'_>); 26] = [
+    let shapes: [(&str, Fields<'_>, Data<'_>); 27] = [
         ("chunks", posting(&[(b"transfer-encoding", b"chunked")]), Some(b"0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n")),
         ("chunks in capitals", posting(&[(b"Transfer-Encoding", b"chunked")]), Some(b"0\r\n\r\n")),
         ("chunks with a space", posting(&[(b"transfer-encoding ", b"chunked")]), Some(b"0\r\n\r\n")),
         ("two lengths", posting(&[(b"content-length", b"5"), (b"content-length", b"6")]), Some(b"hello")),
+        ("one length twice", posting(&[(b"content-length", b"5"), (b"content-length", b"5")]), Some(b"hello")),
         ("a length with a sign", posting(&[(b"content-length", b"+5")]), Some(b"hello")),
         ("two lengths in one", posting(&[(b"content-length", b"5, 5")]), Some(b"hello")),
         ("lines in a value", posting(&[(b"x", b"1\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")]), None),

@@ -63,6 +63,36 @@ fn whom_a_request_comes_from_is_said_by_the_rules_by_which_it_is_believed() {
 }
 
 #[test]
+fn what_only_a_trusted_proxy_can_say_is_not_passed_on_from_others() {
+    let upstream = Upstream::saying("ok");
+    let named = ["--auth-user-header", "X-User", "--auth-tier-header", "X-Tier", "--auth-api-key-header", "X-Key"];
+    let claims = [
+        "X-User: admin",
+        "X_User: admin",
+        "X-Tier: gold",
+        "X-Key: k",
+        "X-Real-IP: 192.0.2.60",
+        "X_Forwarded_For: 192.0.2.60",
+        "X-Forwarded-Port: 1",
+        "X-Original-URL: /admin",
+    ];
+    let args: Vec<&str> = claims.iter().flat_map(|claim| ["-H", claim]).collect();
+    let told = |more: &[&str]| {
+        let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &[&named[..], more].concat());
+        assert_eq!(gateway.curl("/", &args).status, 200);
+        let head = upstream.last();
+        let names = claims.map(|claim| claim.split(':').next().unwrap());
+        names.into_iter().filter(|name| !values(&head, name).is_empty()).collect::<Vec<_>>()
+    };
+    let trusted = told(&[]);
+    assert_eq!(trusted.len(), claims.len(), "{trusted:?}");
+    let strangers = ["--trusted-proxies", "192.0.2.1"];
+    assert_eq!(told(&strangers), [""; 0]);
+    // A client's own key is its own to show.
+    assert_eq!(told(&[&strangers[..], &["--gateway-api-key-header", "X-Key"]].concat()), ["X-Key"]);
+}
+
+#[test]
 fn the_host_may_be_the_upstreams_own_and_via_may_be_said() {
     let upstream = Upstream::saying("ok");
     let gateway =

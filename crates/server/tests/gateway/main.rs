@@ -10,6 +10,7 @@ mod leaving;
 mod load;
 mod priorities;
 mod redis_store;
+mod repeated;
 mod restarting;
 mod settings;
 mod smuggling;

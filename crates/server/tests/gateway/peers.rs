@@ -152,6 +152,37 @@ impl Nginx {
     }
 }
 
+/// The real HAProxy as an upstream that answers by itself, with this in its frontend.
+pub(crate) struct HaProxy {
+    address: SocketAddr,
+    _process: Process,
+    _folder: TempDir,
+}
+
+impl HaProxy {
+    pub(crate) fn start(frontend: &str) -> HaProxy {
+        let port = free_port();
+        let text = format!(
+            "defaults\n  mode http\n  timeout client 60s\n  timeout connect 60s\n  timeout server 60s\nfrontend f\n  bind 127.0.0.1:{port}{frontend}\n"
+        );
+        let folder = crate::support::folder(&[("haproxy.cfg", &text)]);
+        let mut command = Command::new("haproxy");
+        command.args(["-db", "-f", "haproxy.cfg"]).current_dir(folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut process = Process(command.spawn().unwrap());
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        until("HAProxy", || {
+            assert!(process.0.try_wait().unwrap().is_none(), "HAProxy ended");
+            TcpStream::connect(address).ok()
+        });
+        HaProxy { address, _process: process, _folder: folder }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
 /// An upstream that does as it is told with each connection, and remembers the heads of requests.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,

@@ -38,3 +38,22 @@ fn rules_come_before_what_trusted_proxies_say_and_clients_have_no_say() {
         }
     }
 }
+
+#[test]
+fn nobody_names_away_what_a_rule_says() {
+    let upstream = Upstream::saying("hello");
+    for trusted in [&[][..], &["--trusted-proxies", "192.0.2.1"]] {
+        let args = [&["--gateway-priority-header", "X-Priority"], trusted].concat();
+        let gateway = Gateway::start(RULES, &[&upstream.url()], &args);
+        for names in ["X-Priority", "close, x-priority", "X-Priority, X-Forwarded-For, X-Forwarded-Host"] {
+            let connection = format!("Connection: {names}");
+            assert_eq!(gateway.curl("/batch", &["-H", &connection]).status, 200);
+            let head = upstream.last().to_ascii_lowercase();
+            for line in
+                ["x-priority: low", "x-forwarded-for: 127.0.0.1", "x-forwarded-proto: http", "x-forwarded-host: "]
+            {
+                assert_eq!(head.lines().filter(|known| known.starts_with(line)).count(), 1, "{names}: {head}");
+            }
+        }
+    }
+}

@@ -19,7 +19,7 @@ const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 #[test]
 fn what_can_be_read_in_two_ways_is_refused() {
     let between = Between::start();
-    let shapes: [(&str, &[u8]); 24] = [
+    let shapes: [(&str, &[u8]); 29] = [
         ("two lengths", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!"),
         ("one length twice", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello"),
         ("two lengths in one", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 6\r\n\r\nhello!"),
@@ -45,6 +45,11 @@ fn what_can_be_read_in_two_ways_is_refused() {
             "a coding that is not the last",
             b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
         ),
+        ("a coding before chunks", b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
+        ("a coding of no name", b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: ,chunked\r\n\r\n0\r\n\r\n"),
+        ("chunks of chunks", b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n"),
+        ("two hosts, to be kept open", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"),
+        ("no host, to be kept open", b"GET / HTTP/1.1\r\n\r\n"),
         ("an unknown coding", b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"),
         ("a coding in HTTP/1.0", b"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
         ("a folded line", b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: one\r\n two\r\n\r\n"),

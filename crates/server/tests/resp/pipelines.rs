@@ -88,7 +88,7 @@ fn commands_that_change_the_connection_take_effect_in_order() {
     raw.send("TG.RESET RULE api alice\r\nHELLO 3 SETNAME me\r\nCLIENT GETNAME\r\nTG.PEEK RULE api alice\r\nRESET\r\nCLIENT GETNAME\r\nQUIT\r\nPING\r\n");
     raw.expect(":0\r\n%7\r\n");
     let rest = raw.rest();
-    assert!(rest.contains("$2\r\nme\r\n%10\r\n$7\r\nallowed\r\n#t\r\n"), "{rest}");
+    assert!(rest.contains("$2\r\nme\r\n%11\r\n$7\r\nallowed\r\n#t\r\n"), "{rest}");
     assert!(rest.ends_with("+RESET\r\n$-1\r\n+OK\r\n"), "{rest}");
 }
 

@@ -1,10 +1,9 @@
 //! A descriptor's entries as facts, for our own rules.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::Entries;
-use crate::facts::{Fact, Facts};
+use crate::facts::{Fact, Facts, Values, syntax};
 
 /// What a descriptor says of a request, to be held against our own rules.
 ///
@@ -42,39 +41,50 @@ impl<'e> EntryFacts<'e> {
         EntryFacts { hits, ..self }
     }
 
+    fn entries(&self, key: &str) -> impl Iterator<Item = &'e str> {
+        self.entries.iter().filter(move |(known, _)| *known == key).map(|(_, value)| *value)
+    }
+
     fn entry(&self, key: &str) -> Option<&'e str> {
-        self.entries.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
+        self.entries(key).next()
     }
 
-    /// The entry whose key is `kind`, a colon and a name that passes.
-    fn named(&self, kind: &str, passes: impl Fn(&str) -> bool) -> Option<&'e str> {
+    /// The entries whose key is `kind`, a colon and a name that passes.
+    fn named(&self, kind: &str, passes: impl Fn(&str) -> bool) -> Values<'e> {
         let name = |key: &'e str| key.strip_prefix(kind)?.strip_prefix(':').map(str::trim_start);
-        self.entries.iter().find(|(key, _)| name(key).is_some_and(&passes)).map(|(_, value)| *value)
+        let found = self.entries.iter().filter(|(key, _)| name(key).is_some_and(&passes));
+        found.map(|(_, value)| *value).collect()
     }
 
-    fn in_query(&self, name: &str) -> Option<&'e str> {
-        let (_, query) = self.entry("path")?.split_once('?')?;
-        let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        pairs.into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    fn in_query(&self, name: &str) -> Values<'e> {
+        let query = self.entry("path").and_then(|path| path.split_once('?'));
+        query.map_or(Values::None, |(_, query)| syntax::parameters(query, name).collect())
+    }
+
+    fn in_cookie_header(&self, name: &str) -> Values<'e> {
+        let key = |key: &str| key.strip_prefix("header:").is_some_and(|key| key.trim().eq_ignore_ascii_case("cookie"));
+        let lines = self.entries.iter().filter(|(known, _)| key(known));
+        lines.flat_map(|(_, line)| syntax::cookies(line.as_bytes(), name)).collect()
     }
 }
 
 impl Facts for EntryFacts<'_> {
-    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>> {
-        let value = match fact {
-            Fact::Method => self.entry("method"),
-            Fact::Path => self.entry("path").map(|path| path.split_once('?').map_or(path, |(path, _)| path)),
-            Fact::Host => self.entry("host").map(without_port),
-            Fact::ApiKey => self.entry("api_key"),
-            Fact::User => self.entry("user"),
-            Fact::Tier => self.entry("tier"),
+    fn values(&self, fact: Fact<'_>) -> Values<'_> {
+        match fact {
+            Fact::Method => self.entry("method").into(),
+            Fact::Path => self.entry("path").map(|path| path.split_once('?').map_or(path, |(path, _)| path)).into(),
+            Fact::Host => self.entries("host").map(without_port).collect(),
+            Fact::ApiKey => self.entries("api_key").collect(),
+            Fact::User => self.entries("user").collect(),
+            Fact::Tier => self.entries("tier").collect(),
             Fact::Header(name) => self.named("header", |known| known.eq_ignore_ascii_case(name)),
-            Fact::Query(name) => self.named("query", |known| known == name).or_else(|| self.in_query(name)),
-            Fact::Cookie(name) => self.named("cookie", |known| known == name),
+            Fact::Query(name) => {
+                self.named("query", |known| known.eq_ignore_ascii_case(name)).or_else(|| self.in_query(name))
+            }
+            Fact::Cookie(name) => self.named("cookie", |known| known == name).or_else(|| self.in_cookie_header(name)),
             Fact::Claim(name) => self.named("claim", |known| known == name),
-            Fact::Descriptor(name) => self.entry(name),
-        };
-        value.map(Cow::Borrowed)
+            Fact::Descriptor(name) => self.entries(name).collect(),
+        }
     }
 
     fn address(&self) -> Option<IpAddr> {

@@ -92,6 +92,30 @@ rules:
 }
 
 #[test]
+fn what_comes_more_than_once_is_named_and_hidden_where_it_is_secret() {
+    let rules = rules(
+        "
+tiers: { from: 'header:X-Tier' }
+rules:
+  - { id: keyed, key: [address, 'header:X-Key'], limit: 1/s }
+  - { id: tiered, limit: 1/s, tiers: { paid: 9/s } }
+  - { id: other, match: { header: { X-Key: hush-3 } }, limit: 1/s }
+",
+    );
+    let request = Request::new("GET", "/").address("192.0.2.7".parse().unwrap());
+    let request = request.header("X-Key", "hush-1").header("X-Key", "hush-2");
+    let request = request.header("X-Tier", "paid").header("X-Tier", "free");
+    let explanation = rules.explain(&request);
+    let outcomes: Vec<_> = explanation.rules.iter().map(|rule| rule.outcome.clone()).collect();
+    assert_eq!(outcomes[0], RuleOutcome::Repeated { repeated: "header:x-key".to_owned() });
+    assert_eq!(outcomes[1], RuleOutcome::Repeated { repeated: "tier".to_owned() });
+    assert_eq!(explanation.refused_by().map(|rule| rule.id.as_str()), Some("keyed"));
+    assert_eq!(explanation.tier.as_deref(), Some("paid, free"));
+    let shown = format!("{explanation:?} {}", serde_json::to_string(&explanation).unwrap());
+    assert!(!shown.contains("hush"), "{shown}");
+}
+
+#[test]
 fn a_match_shows_key_limits_costs_and_policy() {
     let rules = rules(
         "
@@ -214,7 +238,7 @@ proptest! {
             }).collect();
             prop_assert_eq!(happens, explained);
             let refused = explanation.refused_by().map(|rule| rule.id.as_str());
-            prop_assert_eq!(matching.refused.map(Rule::id), refused);
+            prop_assert_eq!(matching.refused.map(|refused| refused.rule.id()), refused);
             prop_assert_eq!(explanation.rules.len(), rules.rules().len());
         }
     }

@@ -115,3 +115,14 @@ pub(super) fn warn_if_unverified(reader: &mut Reader<'_>, fields: &Fields<'_>, k
         reader.warning(node.at, problem, help);
     }
 }
+
+/// An upstream that checks a credential believes one value of it, and a made-up one beside it would be a new key.
+pub(super) fn warn_if_secret_is_joined(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &[KeyPart]) {
+    if let Some(node) = fields.get("on_repeated_key")
+        && key.iter().any(KeyPart::is_secret)
+    {
+        let problem = "a made-up value beside a real one makes a new key, with a full limit";
+        let help = "write `on_repeated_key: refuse`, or leave it out, unless the upstream refuses such requests itself";
+        reader.warning(node.at, problem, help);
+    }
+}

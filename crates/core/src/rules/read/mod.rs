@@ -12,7 +12,7 @@ mod settle;
 use std::sync::Arc;
 
 use super::presets::{PRESETS, Preset};
-use super::rule::{Mode, OnMissingKey, Priority, Rule};
+use super::rule::{Mode, OnMissingKey, OnRepeatedKey, Priority, Rule};
 use super::tiers::Tiers;
 use crate::time::Micros;
 use crate::yaml::{Fields, Node, Position, Reader, Value};
@@ -42,12 +42,13 @@ pub(super) struct Mention {
 }
 
 pub(in crate::rules) const FILE: [&str; 3] = ["include", "tiers", "rules"];
-pub(in crate::rules) const RULE: [&str; 16] = [
+pub(in crate::rules) const RULE: [&str; 17] = [
     "id",
     "preset",
     "match",
     "key",
     "on_missing_key",
+    "on_repeated_key",
     "limit",
     "limits",
     "tiers",
@@ -63,6 +64,8 @@ pub(in crate::rules) const RULE: [&str; 16] = [
 
 pub(in crate::rules) const ON_MISSING_KEY: [(&str, OnMissingKey); 3] =
     [("share", OnMissingKey::Share), ("skip", OnMissingKey::Skip), ("refuse", OnMissingKey::Refuse)];
+pub(in crate::rules) const ON_REPEATED_KEY: [(&str, OnRepeatedKey); 2] =
+    [("refuse", OnRepeatedKey::Refuse), ("join", OnRepeatedKey::Join)];
 pub(in crate::rules) const MODES: [(&str, Mode); 3] =
     [("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
 pub(in crate::rules) const PRIORITIES: [(&str, Priority); 4] =
@@ -120,6 +123,8 @@ fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut File) -> Option<Rule> {
     let mut limits = limits::read(reader, &fields, id.as_deref().unwrap_or(""), &key, preset);
     let on_missing_key =
         fields.get("on_missing_key").and_then(|node| reader.choice(node, "`on_missing_key`", &ON_MISSING_KEY));
+    let on_repeated_key =
+        fields.get("on_repeated_key").and_then(|node| reader.choice(node, "`on_repeated_key`", &ON_REPEATED_KEY));
     let mode = fields.get("mode").and_then(|node| reader.choice(node, "`mode`", &MODES));
     let on_store_failure = match fields.get("on_store_failure") {
         Some(node) => {
@@ -135,6 +140,9 @@ fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut File) -> Option<Rule> {
     let stops = fields.get("stop").and_then(|node| reader.flag(node, "`stop`")).unwrap_or(false);
     if mode != Some(Mode::Off) {
         keys::warn_if_unverified(reader, &fields, &key);
+        if on_repeated_key == Some(OnRepeatedKey::Join) {
+            keys::warn_if_secret_is_joined(reader, &fields, &key);
+        }
     }
     let id = id?;
     (reader.errors() == errors_before).then(|| Rule {
@@ -143,6 +151,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut File) -> Option<Rule> {
         conditions,
         key: key.into_iter().collect(),
         on_missing_key: on_missing_key.unwrap_or_default(),
+        on_repeated_key: on_repeated_key.unwrap_or_default(),
         limits,
         mode: mode.unwrap_or_default(),
         on_store_failure,

@@ -70,6 +70,7 @@ fn the_schema_has_the_words_that_the_reader_knows() {
     assert_eq!(words("Mode"), set(read::MODES.map(|(name, _)| name)));
     assert_eq!(words("Priority"), set(read::PRIORITIES.map(|(name, _)| name)));
     assert_eq!(words("OnMissingKey"), set(read::ON_MISSING_KEY.map(|(name, _)| name)));
+    assert_eq!(words("OnRepeatedKey"), set(read::ON_REPEATED_KEY.map(|(name, _)| name)));
     assert_eq!(words("FailurePolicy"), set(failure::FAILURE_POLICIES.map(|(name, _)| name)));
     assert_eq!(words("Preset"), set(presets::PRESETS.map(|(name, _)| name)));
     assert_eq!(words("KeyWord"), set(keys::PARTS.into_iter().filter(|part| !part.contains(':'))));
@@ -164,6 +165,7 @@ rules:
       - { name: streams, algorithm: concurrent, slots: 10, ttl: 30s }
     on_store_failure: { local_percent: 20 }
     on_missing_key: refuse
+    on_repeated_key: join
     priority: critical
     mode: shadow
   - id: two

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
-use tidegate_core::{Fact, Facts, Micros, Timestamp};
+use tidegate_core::{Fact, Facts, Micros, Timestamp, Values, syntax};
 
 use super::columns::Row;
 use super::json::{Members, Value};
@@ -77,53 +77,51 @@ impl<'l> Entry<'l> {
             Some(if path == target.len() { Cow::Borrowed("/") } else { Cow::Owned(target[path..].to_owned()) });
     }
 
-    fn query(&self, name: &str) -> Option<&str> {
-        let (_, query) = self.target.as_deref()?.split_once('?')?;
+    fn query(&self, name: &str) -> Values<'_> {
+        let Some((_, query)) = self.target.as_deref().and_then(|target| target.split_once('?')) else {
+            return Values::None;
+        };
         let query = query.split_once('#').map_or(query, |(query, _)| query);
-        query.split('&').find_map(|pair| {
-            let (known, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (known == name).then_some(value)
-        })
+        syntax::parameters(query, name).collect()
     }
 
-    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
+    fn header(&self, name: &str) -> Values<'_> {
         let known = match name {
             _ if name.eq_ignore_ascii_case("user-agent") => self.agent.as_deref(),
             _ if name.eq_ignore_ascii_case("referer") => self.referer.as_deref(),
             _ if name.eq_ignore_ascii_case("host") => self.host.as_deref(),
             _ => None,
         };
-        known.map(Cow::Borrowed).or_else(|| match self.more {
-            More::Nothing => None,
-            More::Variables(line) => variable(line, "http_", name),
+        Values::from(known).or_else(|| match self.more {
+            More::Nothing => Values::None,
+            More::Variables(line) => variable(line, "http_", name).into(),
             More::Objects { headers, .. } => {
-                let (_, value) = Members::of(headers).find(|(known, _)| known.eq_ignore_ascii_case(name))?;
-                value.first()?.text()
+                let lines = Members::of(headers).filter(|(known, _)| known.eq_ignore_ascii_case(name));
+                lines.flat_map(|(_, value)| value.items()).filter_map(|item| item.text()).collect()
             }
-            More::Row(row) => row.header(name),
+            More::Row(row) => row.header(name).into(),
         })
     }
 
-    fn cookie(&self, name: &str) -> Option<Cow<'_, str>> {
+    fn cookie(&self, name: &str) -> Values<'_> {
         if let More::Variables(line) = self.more
             && let Some(value) = variable(line, "cookie_", name)
         {
-            return Some(value);
+            return value.into();
         }
-        let cookies = self.header("cookie")?;
-        let of = |pair: &str| {
-            pair.trim().split_once('=').filter(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
-        };
-        cookies.split(';').find_map(of).map(Cow::Owned)
+        let lines = self.header("cookie");
+        let values = lines.iter().flat_map(|line| syntax::cookies(line.as_bytes(), name));
+        values.map(Cow::into_owned).collect()
     }
 
-    fn claim(&self, name: &str) -> Option<Cow<'_, str>> {
+    fn claim(&self, name: &str) -> Values<'_> {
         match self.more {
             More::Objects { claims, .. } => {
-                Members::of(claims).find(|(known, _)| *known == name).and_then(|(_, value)| value.text())
+                let claims = Members::of(claims).filter(|(known, _)| *known == name);
+                claims.filter_map(|(_, value)| value.text()).collect()
             }
-            More::Row(row) => row.claim(name),
-            More::Nothing | More::Variables(_) => None,
+            More::Row(row) => row.claim(name).into(),
+            More::Nothing | More::Variables(_) => Values::None,
         }
     }
 }
@@ -143,24 +141,26 @@ fn variable<'l>(line: &'l str, prefix: &str, name: &str) -> Option<Cow<'l, str>>
 }
 
 impl Facts for Entry<'_> {
-    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>> {
-        let known = match fact {
-            Fact::Method => self.method.as_deref(),
-            Fact::Path => self.target.as_deref().map(|target| {
-                let end = memchr::memchr(b'?', target.as_bytes()).unwrap_or(target.len());
-                &target[..end]
-            }),
-            Fact::Host => self.host.as_deref().map(without_port),
-            Fact::ApiKey => self.api_key.as_deref(),
-            Fact::User => self.user.as_deref(),
-            Fact::Tier => self.tier.as_deref(),
+    fn values(&self, fact: Fact<'_>) -> Values<'_> {
+        match fact {
+            Fact::Method => self.method.as_deref().into(),
+            Fact::Path => {
+                let path = self.target.as_deref().map(|target| {
+                    let end = memchr::memchr(b'?', target.as_bytes()).unwrap_or(target.len());
+                    &target[..end]
+                });
+                path.into()
+            }
+            Fact::Host => self.host.as_deref().map(without_port).into(),
+            Fact::ApiKey => self.api_key.as_deref().into(),
+            Fact::User => self.user.as_deref().into(),
+            Fact::Tier => self.tier.as_deref().into(),
             Fact::Query(name) => self.query(name),
-            Fact::Header(name) => return self.header(name),
-            Fact::Cookie(name) => return self.cookie(name),
-            Fact::Claim(name) => return self.claim(name),
-            Fact::Descriptor(_) => None,
-        };
-        known.map(Cow::Borrowed)
+            Fact::Header(name) => self.header(name),
+            Fact::Cookie(name) => self.cookie(name),
+            Fact::Claim(name) => self.claim(name),
+            Fact::Descriptor(_) => Values::None,
+        }
     }
 
     fn address(&self) -> Option<IpAddr> {

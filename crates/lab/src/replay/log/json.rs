@@ -5,6 +5,7 @@
 //! milliseconds.
 
 use std::borrow::Cow;
+use std::iter;
 
 use tidegate_core::Micros;
 
@@ -47,12 +48,18 @@ impl<'l> Value<'l> {
         }
     }
 
-    /// The first of a list, or the value itself.
-    pub(super) fn first(self) -> Option<Value<'l>> {
-        match self {
-            Value::List(list) => value(list.get(1..)?.trim_start()).map(|(value, _)| value),
-            other => Some(other),
-        }
+    /// The items of a list, or the value itself.
+    pub(super) fn items(self) -> impl Iterator<Item = Value<'l>> {
+        let (alone, mut rest) = match self {
+            Value::List(list) => (None, list.get(1..).unwrap_or_default()),
+            other => (Some(other), ""),
+        };
+        let listed = iter::from_fn(move || {
+            let (item, after) = value(rest.trim_start_matches([' ', '\t', ',']))?;
+            rest = after;
+            Some(item)
+        });
+        alone.into_iter().chain(listed)
     }
 
     fn raw(&self) -> &'l str {

@@ -120,7 +120,7 @@ fn nginx_json() {
     let reader = LineReader::new(LogFormat::NginxJson);
     let entry = reader.read(line).unwrap();
     assert_eq!(entry.get(Fact::Cookie("session")).as_deref(), Some("s1"));
-    assert_eq!(entry.get(Fact::Query("x")).as_deref(), Some("%22"));
+    assert_eq!(entry.get(Fact::Query("x")).as_deref(), Some("\""));
     assert!(!entry.whole_second, "the finest of the times counts");
 }
 

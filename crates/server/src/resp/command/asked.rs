@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 use tidegate_core::rules::FieldPath;
-use tidegate_core::{Fact, Facts};
+use tidegate_core::{Fact, Facts, Values, syntax};
 
 use super::most_like;
 use crate::resp::reply::echo;
@@ -139,14 +139,14 @@ impl<'a> Asked<'a> {
         Ok(())
     }
 
-    fn find(&self, kind: Kind, is: impl Fn(&str) -> bool) -> Option<&'a str> {
-        self.told.iter().find(|told| told.kind == kind && is(told.name)).map(|told| told.value)
+    fn find(&self, kind: Kind, is: impl Fn(&str) -> bool) -> Values<'a> {
+        self.told.iter().filter(|told| told.kind == kind && is(told.name)).map(|told| told.value).collect()
     }
 
-    fn in_path(&self, name: &str) -> Option<&'a str> {
-        let pairs = self.query.split('&').filter(|pair| !pair.is_empty());
-        let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        pairs.find(|(known, _)| *known == name).map(|(_, value)| value)
+    fn in_cookie_header(&self, name: &str) -> Values<'a> {
+        let is_line = |told: &&Told<'_>| told.kind == Kind::Header && told.name.eq_ignore_ascii_case("cookie");
+        let lines = self.told.iter().filter(is_line);
+        lines.flat_map(|told| syntax::cookies(told.value.as_bytes(), name)).collect()
     }
 }
 
@@ -169,9 +169,9 @@ fn suggestion(word: &[u8]) -> String {
 }
 
 impl Facts for Asked<'_> {
-    fn get(&self, fact: Fact<'_>) -> Option<Cow<'_, str>> {
+    fn values(&self, fact: Fact<'_>) -> Values<'_> {
         let any = |_: &str| true;
-        let value = match fact {
+        match fact {
             Fact::Method => self.find(Kind::Method, any),
             Fact::Path => self.find(Kind::Path, any),
             Fact::Host => self.find(Kind::Host, any),
@@ -179,12 +179,15 @@ impl Facts for Asked<'_> {
             Fact::User => self.find(Kind::User, any),
             Fact::Tier => self.find(Kind::Tier, any),
             Fact::Header(name) => self.find(Kind::Header, |known| known.eq_ignore_ascii_case(name)),
-            Fact::Query(name) => self.find(Kind::Query, |known| known == name).or_else(|| self.in_path(name)),
-            Fact::Cookie(name) => self.find(Kind::Cookie, |known| known == name),
+            Fact::Query(name) => self
+                .find(Kind::Query, |known| known.eq_ignore_ascii_case(name))
+                .or_else(|| syntax::parameters(self.query, name).collect()),
+            Fact::Cookie(name) => {
+                self.find(Kind::Cookie, |known| known == name).or_else(|| self.in_cookie_header(name))
+            }
             Fact::Claim(name) => self.find(Kind::Claim, |known| known == name),
             Fact::Descriptor(name) => self.find(Kind::Descriptor, |known| known == name),
-        };
-        value.map(Cow::Borrowed)
+        }
     }
 
     fn address(&self) -> Option<IpAddr> {
@@ -196,7 +199,7 @@ impl Facts for Asked<'_> {
     }
 
     fn body(&self, path: &FieldPath) -> Option<Cow<'_, str>> {
-        self.find(Kind::Body, |known| known == path.as_str()).map(Cow::Borrowed)
+        self.find(Kind::Body, |known| known == path.as_str()).first()
     }
 }
 
@@ -241,6 +244,17 @@ mod tests {
         let body = |path: &str| asked.body(&path.parse().unwrap()).map(Cow::into_owned);
         assert_eq!((body("options.max").as_deref(), body("max")), (Some("500"), None));
         assert_eq!((asked.address(), asked.hits()), (Some("192.0.2.7".parse().unwrap()), Some(5)));
+    }
+
+    #[test]
+    fn what_is_told_twice_has_two_values() {
+        let words = owned("path /?k=1&%6B=2 header X-Key a header:x-key b cookie c 1 cookie c 2 header cookie d=3;d=4");
+        let asked = Asked::decode(words.words()).unwrap();
+        let all = |fact| asked.values(fact).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(all(Fact::Header("x-key")), ["a", "b"]);
+        assert_eq!(all(Fact::Query("k")), ["1", "2"]);
+        assert_eq!(all(Fact::Cookie("c")), ["1", "2"]);
+        assert_eq!(all(Fact::Cookie("d")), ["3", "4"]);
     }
 
     #[test]

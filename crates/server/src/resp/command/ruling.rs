@@ -7,7 +7,7 @@ use crate::resp::reply::Reply;
 /// Writes what was decided on a request. Times are in milliseconds, rounded up.
 pub(super) fn write(ruling: &Ruling<'_>, receipt: Option<&str>, reply: &mut Reply<'_>) {
     let telling = ruling.verdict.telling.and_then(|index| ruling.ruled.get(index)).map(|ruled| &ruled.decision);
-    reply.map(10);
+    reply.map(11);
     reply.bulk("allowed");
     reply.boolean(ruling.is_allowed());
     outcome(ruling.verdict.outcome, reply);
@@ -18,7 +18,9 @@ pub(super) fn write(ruling: &Ruling<'_>, receipt: Option<&str>, reply: &mut Repl
     reply.bulk("reset_after_ms");
     count_or_null(telling.map(|decision| decision.reset_after.as_millis_ceil()), reply);
     reply.bulk("refused_by");
-    text_or_null(ruling.refused.as_deref(), reply);
+    text_or_null(ruling.refused.as_ref().map(|refused| &*refused.rule), reply);
+    reply.bulk("refused_for");
+    text_or_null(ruling.refused.as_ref().map(|refused| refused.fault.as_str()), reply);
     reply.bulk("receipt");
     text_or_null(receipt, reply);
     reply.bulk("generation");
