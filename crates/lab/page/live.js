@@ -219,7 +219,7 @@ export class Live {
     this.operating.peek(traffic);
     const row = ({ key, rule, count: times }, last) => h("tr", {},
       h("td", {}, h("code", {}, shown(key))), h("td", {}, rule), h("td", { class: "number" }, count(times)), h("td", {}, last));
-    const busy = traffic.map((top) => row(top, headroom(this.operating.room(top.rule, top.key))));
+    const busy = traffic.map((top) => row(top, headroom(this.operating.room(top))));
     const refused = denied.map((top) => row(top, meter(top.count / Math.max(1, view.denied.total), true)));
     this.traffic.replaceChildren(...(busy.length > 0 ? busy : [noRows(4, "Nobody has asked for anything lately.")]));
     this.denied.replaceChildren(...(refused.length > 0 ? refused : [noRows(4, "Nobody was denied lately.")]));

@@ -112,7 +112,7 @@ export class Operating {
   peek(keys) {
     this.turn += 1;
     if (this.turn % PEEK_EVERY !== 1) return;
-    for (const { rule, key } of keys.slice(0, 8)) this.#look(rule, key);
+    for (const { rule, in_full: key } of keys.slice(0, 8)) if (key) this.#look(rule, key);
   }
 
   async #look(rule, key) {
@@ -123,14 +123,14 @@ export class Operating {
       const [tightest] = limits.sort((one, other) => share(one) - share(other));
       this.rooms.set(name, tightest ?? null);
     } catch {
-      // A key that is hidden or belongs to no rule cannot be asked for.
+      // A key that belongs to one of several limits of a rule cannot be asked for.
       this.rooms.set(name, null);
     }
     if (this.rooms.size > 200) this.rooms.clear();
   }
 
-  /** What a key has left, as far as it is known. */
-  room(rule, key) {
-    return this.rooms.get(JSON.stringify([rule, key])) ?? null;
+  /** What a key has left, as far as it is known. One that is hidden, or too long to be kept, cannot be asked for. */
+  room({ rule, in_full: key }) {
+    return (key && this.rooms.get(JSON.stringify([rule, key]))) ?? null;
   }
 }

@@ -12,7 +12,7 @@ use tidegate_core::{
     Limiter, Micros, Ruling,
 };
 
-use crate::metrics::{Metrics, Sample, Wanted};
+use crate::metrics::{KeyName, Metrics, Sample, Wanted};
 use crate::store::AnyStore;
 use crate::traces::{Told, Traces};
 
@@ -159,7 +159,8 @@ impl Engine {
             if wanted.is_any()
                 && let Some(ruled) = decided.told(descriptor)
             {
-                self.metrics.look_at(wanted, ruled, &found.key, || found.key.readable());
+                let named = || KeyName { readable: found.key.readable(), in_full: None };
+                self.metrics.look_at(wanted, ruled, &found.key, named);
             }
         }
         decided

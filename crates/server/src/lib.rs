@@ -4,6 +4,7 @@ pub mod admin;
 pub mod api;
 mod auth_throttle;
 mod body;
+pub mod browsers;
 pub mod cli;
 pub mod config;
 pub mod engine;

@@ -80,7 +80,7 @@ fn peek(api: SocketAddr) -> String {
     let body = r#"{"method":"GET","path":"/","address":"127.0.0.1"}"#;
     let mut stream = TcpStream::connect(api).expect("the API");
     let request = format!(
-        "POST /v1/peek HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        "POST /v1/peek HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes()).expect("the API reads");

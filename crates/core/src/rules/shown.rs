@@ -56,6 +56,8 @@ pub struct LimitName<'r> {
 
 /// The longest part of a key that is shown, in characters.
 const LONGEST_PART: usize = 80;
+/// The longest key that is kept in full to be asked for again, in bytes.
+const LONGEST_IN_FULL: usize = 1024;
 
 impl Rule {
     /// What the parts of the rule's key are.
@@ -68,6 +70,16 @@ impl Rule {
     #[must_use]
     pub fn readable(&self, key: &Key<'_>) -> Vec<String> {
         key.parts().zip(self.key.iter().map(KeyPart::is_secret)).map(|(part, secret)| readable(part, secret)).collect()
+    }
+
+    /// The parts of a key of this rule in full, by which [`Limiter::peek_key`](crate::Limiter::peek_key) knows it. `None` if
+    /// one of them is secret, if they are longer than 1 KiB together, or if the key lacks a part.
+    #[must_use]
+    pub fn in_full(&self, key: &Key<'_>) -> Option<Vec<String>> {
+        let parts: Vec<&[u8]> = key.parts().collect();
+        let is_short = parts.iter().map(|part| part.len()).sum::<usize>() <= LONGEST_IN_FULL;
+        let is_known = is_short && parts.len() == self.key.len() && !self.key.iter().any(KeyPart::is_secret);
+        is_known.then(|| parts.into_iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect())
     }
 
     fn shown(&self, mode: Mode) -> ShownRule<'_> {
@@ -160,6 +172,21 @@ rules:
     }
 
     #[test]
+    fn a_key_that_is_shown_cut_is_known_in_full_unless_it_is_huge() {
+        let text = "rules: [{ id: r, key: [user, tier], limit: 5/h }]";
+        let rules = RuleSet::parse("test", text).unwrap_or_else(|findings| panic!("{findings}")).rules;
+        for (length, is_kept) in [(5, true), (200, true), (2_000, false)] {
+            let user = "u".repeat(length);
+            let request = Request::new("GET", "/").user(&user).tier("free");
+            let matched = rules.matching(&request);
+            let in_full = matched.rules[0].rule.in_full(&matched.rules[0].key);
+            assert_eq!(in_full, is_kept.then(|| vec![user.clone(), "free".to_owned()]), "{length}");
+        }
+        let shared = rules.matching(&Request::new("GET", "/")).rules[0].key.owned();
+        assert_eq!(rules.rules()[0].in_full(&shared), None);
+    }
+
+    #[test]
     fn secrets_are_shown_by_a_few_digits_and_long_parts_are_cut() {
         let rules = rules();
         let user = "u".repeat(200);
@@ -169,6 +196,7 @@ rules:
         assert_eq!(readable[0].chars().count(), LONGEST_PART + 1);
         assert!(readable[1].starts_with('#') && readable[1].len() == 9, "{readable:?}");
         assert!(!readable.concat().contains("hunter2"));
+        assert_eq!(matched.rules[1].rule.in_full(&matched.rules[1].key), None);
         assert!(matched.rules[0].rule.readable(&matched.rules[0].key).is_empty());
     }
 }

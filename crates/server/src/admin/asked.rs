@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use super::problem::Problem;
 use super::{BODY_TIME, MOST_BYTES};
 use crate::body::{BodyError, WholeBody};
+use crate::browsers;
 
 /// The bytes of a body.
 pub(super) struct Whole(pub(super) Bytes);
@@ -30,13 +31,16 @@ impl<S: Send + Sync> FromRequest<S> for Whole {
     }
 }
 
-/// A body in JSON. What its type says does not matter: a command line seldom gets that right.
+/// A body in JSON that says so.
 pub(super) struct Json<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Json<T>, Problem> {
+        if let Err(not_json) = browsers::check_json(request.headers()) {
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, not_json.to_string()));
+        }
         let Whole(body) = Whole::from_request(request, state).await?;
         Ok(Json(serde_json::from_slice(&body)?))
     }

@@ -51,6 +51,7 @@ use self::problem::Problem;
 use self::switchboard::Switchboard;
 pub use self::token::{Token, TokenError};
 use crate::auth_throttle::AuthThrottle;
+use crate::browsers::Hosts;
 use crate::engine::Engine;
 use crate::lab::{self, LabState};
 use crate::listen::Peer;
@@ -80,6 +81,8 @@ pub struct Settings {
     pub clock: Arc<dyn Clock>,
     /// Ends what is followed.
     pub stop: CancellationToken,
+    /// The hosts that requests may be for.
+    pub hosts: Hosts,
 }
 
 impl Settings {
@@ -94,6 +97,7 @@ impl Settings {
             configuration: serde_json::Value::Null,
             clock: Arc::new(SystemClock::new()),
             stop: CancellationToken::new(),
+            hosts: Hosts::any(),
         }
     }
 }
@@ -177,8 +181,11 @@ pub fn router(state: AdminState) -> Router {
         .layer(from_fn_with_state(state, guard))
 }
 
-/// Lets in who knows the token.
+/// Lets in who knows the token, and asks for a host that is answered for.
 async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
+    if let Err(misdirected) = state.0.settings.load().hosts.check(request.uri(), request.headers()) {
+        return Problem::new(StatusCode::MISDIRECTED_REQUEST, misdirected.to_string()).into_response();
+    }
     let is_open = {
         let path = request.uri().path();
         (state.0.settings.load().open_metrics && path == "/metrics") || lab::is_open(path)

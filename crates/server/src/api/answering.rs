@@ -1,7 +1,7 @@
 //! An answer in the making.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -47,6 +47,12 @@ impl Answering {
         let mut body = client.api.whole(body);
         body.want();
         Answering { client: Arc::clone(client), stage: Stage::Check { body, headers } }
+    }
+
+    /// Why there is no answer.
+    #[cold]
+    pub(super) fn refused(client: &Arc<Client>, problem: Problem) -> Answering {
+        Answering::routed(client, ready(Ok(problem.into_response())))
     }
 
     /// What the router answers.

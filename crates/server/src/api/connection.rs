@@ -20,6 +20,7 @@ use super::answer_body::AnswerBody;
 use super::answering::Answering;
 use super::ear::Ears;
 use super::{Api, CHECK, Settings};
+use crate::browsers::check_json;
 use crate::listen::{Peer, Sign, Stream, Vigil};
 
 /// A connection that asks for nothing is looked at so many times before it is told to end.
@@ -136,10 +137,16 @@ impl Service<Request<Incoming>> for Asked {
     fn call(&self, mut request: Request<Incoming>) -> Answering {
         let Asked(client) = self;
         client.begun.fetch_add(1, Ordering::Relaxed);
+        if let Err(problem) = client.api.check_host(request.uri(), request.headers()) {
+            return Answering::refused(client, problem);
+        }
         let is_check = request.uri().path() == CHECK && request.method() == Method::POST;
         if is_check && !client.api.engine.traces().is_on() {
             let (head, body) = request.into_parts();
-            return Answering::check(client, head.headers, body);
+            return match check_json(&head.headers) {
+                Ok(()) => Answering::check(client, head.headers, body),
+                Err(not_json) => Answering::refused(client, not_json.into()),
+            };
         }
         request.extensions_mut().insert(client.peer);
         Answering::routed(client, tower_service::Service::call(&mut client.router.clone(), request))

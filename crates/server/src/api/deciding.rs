@@ -66,7 +66,7 @@ impl Api {
     async fn decide(&self, request: Request, doing: Doing) -> Response {
         let answered = match self.body(request).await {
             Ok(body) => self.decide_all(&body, doing).await,
-            Err(error) => Err(error.into()),
+            Err(problem) => Err(problem),
         };
         answered.map_or_else(IntoResponse::into_response, in_json)
     }

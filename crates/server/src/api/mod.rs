@@ -37,7 +37,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use http_body::Body as HttpBody;
 use tidegate_core::syntax::text;
 use tidegate_core::yaml::closest;
@@ -47,7 +47,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::connection::{Asked, Connections};
 use self::problem::Problem;
-use crate::body::{BodyError, WholeBody};
+use crate::body::WholeBody;
+use crate::browsers::{self, Hosts};
 use crate::engine::Engine;
 use crate::listen::{Peer, Stream};
 use crate::traces::Traces;
@@ -71,6 +72,8 @@ pub struct Settings {
     pub style: HeaderStyle,
     /// What says who a client is, in forward-auth.
     pub auth_headers: AuthHeaders,
+    /// The hosts that requests may be for, but for forward-auth: there a proxy may say the client's.
+    pub hosts: Hosts,
 }
 
 /// The headers in which a proxy says who a client is; `None` for what it does not say.
@@ -120,6 +123,7 @@ impl Default for Settings {
             proxies: TrustedProxies::none(),
             style: HeaderStyle::default(),
             auth_headers: AuthHeaders::default(),
+            hosts: Hosts::any(),
         }
     }
 }
@@ -165,6 +169,8 @@ impl Door {
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 const CHECK: &str = "/v1/check";
+const AUTH: &str = "/v1/auth";
+const NGINX_AUTH: &str = "/v1/auth/nginx";
 const PATHS: [&str; 11] = [
     CHECK,
     "/v1/peek",
@@ -172,8 +178,8 @@ const PATHS: [&str; 11] = [
     "/v1/settle",
     "/v1/release",
     "/v1/renew",
-    "/v1/auth",
-    "/v1/auth/nginx",
+    AUTH,
+    NGINX_AUTH,
     "/healthz",
     "/readyz",
     "/openapi.json",
@@ -188,8 +194,8 @@ fn router(api: Arc<Api>) -> Router {
         .route("/v1/settle", post(receipts::settle))
         .route("/v1/release", post(receipts::release))
         .route("/v1/renew", post(receipts::renew))
-        .route("/v1/auth", any(auth::forwarded))
-        .route("/v1/auth/nginx", any(auth::nginx))
+        .route(AUTH, any(auth::forwarded))
+        .route(NGINX_AUTH, any(auth::nginx))
         .route("/healthz", get(health::live))
         .route("/readyz", get(health::ready))
         .route("/openapi.json", get(openapi))
@@ -234,8 +240,18 @@ impl Api {
         WholeBody::new(body, settings.body_bytes, settings.request_time)
     }
 
-    async fn body(&self, request: Request) -> Result<Bytes, BodyError> {
-        self.whole(request.into_body()).await
+    /// A request's body, if it says that it is JSON.
+    async fn body(&self, request: Request) -> Result<Bytes, Problem> {
+        browsers::check_json(request.headers())?;
+        Ok(self.whole(request.into_body()).await?)
+    }
+
+    /// Whether the request is for a host that is answered for.
+    fn check_host(&self, target: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+        if target.path() == AUTH || target.path() == NGINX_AUTH {
+            return Ok(());
+        }
+        Ok(self.settings.load().hosts.check(target, headers)?)
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use tidegate_core::StoreError;
 
 use crate::body::BodyError;
+use crate::browsers::{Misdirected, NotJson};
 use crate::problem::Said;
 
 /// A request that cannot be answered, and why.
@@ -52,6 +53,18 @@ impl From<BodyError> for Problem {
             BodyError::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, "The body took too long to come.".to_owned()),
         };
         Problem::new(status, detail)
+    }
+}
+
+impl From<Misdirected> for Problem {
+    fn from(misdirected: Misdirected) -> Problem {
+        Problem::new(StatusCode::MISDIRECTED_REQUEST, misdirected.to_string())
+    }
+}
+
+impl From<NotJson> for Problem {
+    fn from(not_json: NotJson) -> Problem {
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, not_json.to_string())
     }
 }
 

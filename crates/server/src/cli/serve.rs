@@ -138,7 +138,7 @@ impl Banner<'_> {
             let url = format!("{}://{address}", if encrypted { "https" } else { "http" });
             writeln!(out, "\n  {STRONG}HTTP{STRONG:#}   {url}")?;
             let body = r#"{"method":"POST","path":"/login","address":"203.0.113.7"}"#;
-            writeln!(out, "         {FAINT}try{FAINT:#}  curl -s {url}/v1/check -d '{body}'")?;
+            writeln!(out, "         {FAINT}try{FAINT:#}  curl -s {url}/v1/check --json '{body}'")?;
         }
         if let Some((address, encrypted)) = self.rls {
             let (scheme, plaintext) = if encrypted { ("https", "") } else { ("http", " -plaintext") };
@@ -146,7 +146,7 @@ impl Banner<'_> {
             let entries = r#"[{"key":"path","value":"/search"},{"key":"user","value":"alice"}]"#;
             let body = format!(r#"{{"domain":"tidegate","descriptors":[{{"entries":{entries}}}]}}"#);
             let service = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-            writeln!(out, "         {FAINT}try{FAINT:#}  curl -s {scheme}://{address}/json -d '{body}'")?;
+            writeln!(out, "         {FAINT}try{FAINT:#}  curl -s {scheme}://{address}/json --json '{body}'")?;
             writeln!(out, "         {FAINT}or{FAINT:#}   grpcurl{plaintext} -d '{body}' {address} {service}")?;
         }
         if let Some((address, encrypted)) = self.resp {

@@ -34,6 +34,7 @@ pub(crate) use self::setting::SETTINGS;
 pub use self::store::StoreSettings;
 use self::values::{choice, count, flag, header, login, share, span, text, token};
 use crate::admin::Token;
+use crate::browsers::Hosts;
 use crate::listen::{self, Tls};
 use crate::log::{self, LogFormat};
 use crate::rls::MetadataStyle;
@@ -70,6 +71,8 @@ pub struct Configuration {
     pub admin_token: Option<Token>,
     /// Whether metrics are for everyone who can reach that door.
     pub open_metrics: bool,
+    /// The host names that listeners answer for besides those of this machine.
+    pub hosts: HostNames,
     /// Where all this was read from.
     pub origin: Origin,
     /// What is logged.
@@ -80,6 +83,17 @@ pub struct Configuration {
     pub certificates: Vec<Arc<Tls>>,
     /// What is doubtful.
     pub warnings: Vec<String>,
+}
+
+/// Host names that listeners answer for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostNames {
+    /// The HTTP listener.
+    pub api: Vec<String>,
+    /// The listener for Envoy, as far as it speaks JSON.
+    pub rls: Vec<String>,
+    /// The operators' listener.
+    pub admin: Vec<String>,
 }
 
 impl Configuration {
@@ -149,6 +163,11 @@ impl Reading<'_> {
             admin: admin?,
             admin_token,
             open_metrics: open_metrics?,
+            hosts: HostNames {
+                api: self.texts("api.hosts"),
+                rls: self.texts("rls.hosts"),
+                admin: self.texts("admin.hosts"),
+            },
             origin,
             rls: rls?,
             envoy: envoy?,
@@ -277,6 +296,7 @@ impl Reading<'_> {
             proxies,
             style: style?,
             auth_headers: names,
+            hosts: Hosts::any(),
         })
     }
 

@@ -192,10 +192,26 @@ macro_rules! door {
     };
 }
 
+/// For which hosts a listener that a browser can speak to answers.
+macro_rules! hosts {
+    ($name:literal) => {
+        Setting::new(
+            concat!($name, ".hosts"),
+            &[],
+            "Host names that requests may be for, besides localhost and loopback addresses. If none is given, any will do \
+             unless the listener has a loopback address.",
+        )
+        .of(Kind::Many)
+        .such_as("tidegate.internal")
+    };
+}
+
 fn doors() -> Vec<Setting> {
     let mut doors = gateway();
     doors.extend(door!("api", "127.0.0.1:8080"));
+    doors.push(hosts!("api"));
     doors.extend(door!("rls", "127.0.0.1:8081"));
+    doors.push(hosts!("rls"));
     doors.push(
         Setting::new("rls.domain", &["tidegate"], "The domain whose descriptors meet your own rules, or off.").common(),
     );
@@ -253,6 +269,7 @@ fn doors() -> Vec<Setting> {
     );
     doors.push(Setting::new("resp.idle_time", &["5min"], "How long a connection may be idle."));
     doors.extend(door!("admin", "127.0.0.1:9600"));
+    doors.push(hosts!("admin"));
     doors.push(
         Setting::new(
             "admin.token",

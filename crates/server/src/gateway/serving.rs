@@ -104,17 +104,7 @@ impl Serving {
         let (write_time, vouching) = (settings.write_time, Arc::new(vouching));
         let forwarding = Arc::new(Forwarding::new(settings.clone()));
         look_after(forwarding.upstreams(), &settings, stop);
-        Serving {
-            http1,
-            either,
-            header_time,
-            inspection_time,
-            write_time,
-            layer,
-            vouching,
-            incoming,
-            forwarding,
-        }
+        Serving { http1, either, header_time, inspection_time, write_time, layer, vouching, incoming, forwarding }
     }
 
     /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server stops. What it

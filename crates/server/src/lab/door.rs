@@ -1,16 +1,29 @@
 //! The door of `tidegate lab`.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
-use axum::response::Redirect;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
+use http::StatusCode;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::problem::Problem;
 use super::{LabState, nothing_here, router};
 pub use crate::admin::serve_connection;
+use crate::browsers::Hosts;
 use crate::listen::{ListenError, Listener, Settings};
+
+async fn for_this_machine(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
+    match hosts.check(request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(misdirected) => Problem::new(StatusCode::MISDIRECTED_REQUEST, misdirected.to_string()).into_response(),
+    }
+}
 
 /// A lab with an address of its own.
 pub struct Door {
@@ -28,8 +41,11 @@ impl Door {
         let listener = Listener::bind(settings)?;
         let address = listener.listening().address();
         let stop = lab.0.settings.stop.clone();
-        let routes: Router =
-            router(lab).route("/", get(|| async { Redirect::temporary("/lab/") })).fallback(nothing_here);
+        let hosts = Arc::new(Hosts::of(address.ip(), Vec::new()));
+        let routes: Router = router(lab)
+            .route("/", get(|| async { Redirect::temporary("/lab/") }))
+            .fallback(nothing_here)
+            .layer(from_fn_with_state(hosts, for_this_machine));
         let ending = stop.clone();
         let serve = move |stream, peer| serve_connection(stream, peer, routes.clone(), ending.clone());
         let serving = tokio::spawn(listener.serve(stop.clone(), serve));

@@ -33,6 +33,7 @@ use self::sampling::{Pulse, Weight};
 use self::spread::Spread;
 pub use self::tally::{MOST_LIMITS, OTHER};
 use self::tally::{Said, Tallies};
+pub(crate) use self::top::KeyName;
 use self::top::Top;
 pub use self::top::{Ranking, TopKey, TopKeys};
 pub use self::view::{Reload, Requests, RuleView, StoreView, View};
@@ -202,7 +203,7 @@ impl Metrics {
         let wanted = Wanted { weight: sample.map(|sample| sample.weight), denials };
         if wanted.is_any() {
             let ruled = Ruled { id: Cow::Borrowed(rule), mode, decision: *decision, window: None, by: *by };
-            self.look_at(wanted, &ruled, key, || key.readable());
+            self.look_at(wanted, &ruled, key, || KeyName { readable: key.readable(), in_full: None });
         }
     }
 
@@ -233,7 +234,11 @@ impl Metrics {
             for charge in matched.charges() {
                 if let Some(place) = left.iter().position(|ruled| *ruled.id == *charge.rule) {
                     let ruled = left.remove(place);
-                    self.look_at(wanted, ruled, charge.key, || matched.rule.readable(charge.key));
+                    let named = || KeyName {
+                        readable: matched.rule.readable(charge.key),
+                        in_full: matched.rule.in_full(charge.key),
+                    };
+                    self.look_at(wanted, ruled, charge.key, named);
                 }
             }
         }
@@ -241,13 +246,13 @@ impl Metrics {
 
     /// Looks at whom one limit charged.
     #[cold]
-    pub(crate) fn look_at(&self, wanted: Wanted, ruled: &Ruled<'_>, key: &Key<'_>, readable: impl Fn() -> Vec<String>) {
+    pub(crate) fn look_at(&self, wanted: Wanted, ruled: &Ruled<'_>, key: &Key<'_>, named: impl Fn() -> KeyName) {
         let denied = !ruled.decision.is_allowed();
         if let Some(weight) = wanted.weight {
-            self.top.note(&ruled.id, key, weight.get(), denied, &readable);
+            self.top.note(&ruled.id, key, weight.get(), denied, &named);
         }
         if denied && wanted.denials {
-            let denial = self.recent.push(ruled, readable(), self.clock.now());
+            let denial = self.recent.push(ruled, named().readable, self.clock.now());
             self.tallies.with(&ruled.id, |tally| tally.keep_first(Arc::clone(&denial)));
         }
     }

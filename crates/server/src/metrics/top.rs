@@ -31,6 +31,9 @@ pub struct TopKey {
     pub rule: String,
     /// Its parts; secrets are hidden, long ones cut. None if all share the key.
     pub key: Vec<String>,
+    /// Its parts in full, by which it can be asked for; left out if it cannot be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_full: Option<Vec<String>>,
     /// How often it came in the time looked back at: this often at most.
     pub count: u64,
     /// By how much the count may be too large.
@@ -51,7 +54,16 @@ pub struct TopKeys {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Name {
     rule: RuleId,
-    key: Vec<String>,
+    key: KeyName,
+}
+
+/// A key as people are told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyName {
+    /// Its parts; secrets are hidden, long ones cut.
+    pub(crate) readable: Vec<String>,
+    /// Its parts in full, if it can be asked for by them.
+    pub(crate) in_full: Option<Vec<String>>,
 }
 
 /// Follows keys.
@@ -91,16 +103,9 @@ impl Top {
     }
 
     /// Counts a key that was asked about, `weight` times.
-    pub(super) fn note(
-        &self,
-        rule: &RuleId,
-        key: &Key<'_>,
-        weight: u32,
-        denied: bool,
-        readable: impl Fn() -> Vec<String>,
-    ) {
+    pub(super) fn note(&self, rule: &RuleId, key: &Key<'_>, weight: u32, denied: bool, named: impl Fn() -> KeyName) {
         let hash = self.hasher.hash_one((rule.stable_hash(), key));
-        let name = || Name { rule: rule.clone(), key: readable() };
+        let name = || Name { rule: rule.clone(), key: named() };
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         windows.present.traffic.add(hash, weight.into(), name);
         if denied {
@@ -130,10 +135,13 @@ impl Top {
         }
         let total = present.total() + past.total();
         drop(windows);
-        all.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.name.key.cmp(&other.name.key)));
+        all.sort_by(|one, other| {
+            other.count.cmp(&one.count).then_with(|| one.name.key.readable.cmp(&other.name.key.readable))
+        });
         let shown = |Entry { name, count, error, .. }: Entry<Name>| TopKey {
             rule: name.rule.as_str().to_owned(),
-            key: name.key,
+            key: name.key.readable,
+            in_full: name.key.in_full,
             count,
             error,
         };

@@ -23,12 +23,22 @@ use serde_json::{Map, Number, Value as Json, json};
 use super::body::AnswerBody;
 use super::{Door, Settings};
 use crate::body::{BodyError, WholeBody};
+use crate::browsers::check_json;
 
 pub(super) const PATH: &str = "/json";
 
-/// Answers a request: 200 within the limit, 429 over it, 400 if there is nothing to answer.
+/// Answers a request: 200 within the limit, 429 over it, 400, 415 or 421 if there is nothing to answer.
 pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Request<B>) -> Response<AnswerBody> {
-    let Settings { most_bytes, arrival, .. } = **door.0.settings.load();
+    let (most_bytes, arrival) = {
+        let Settings { most_bytes, arrival, hosts, .. } = &**door.0.settings.load();
+        if let Err(misdirected) = hosts.check(request.uri(), request.headers()) {
+            return refused(StatusCode::MISDIRECTED_REQUEST, &misdirected.to_string());
+        }
+        (*most_bytes, *arrival)
+    };
+    if let Err(not_json) = check_json(request.headers()) {
+        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, &not_json.to_string());
+    }
     let body = match WholeBody::new(request.into_body(), most_bytes, arrival).await {
         Ok(body) => body,
         Err(error @ BodyError::TooLarge { .. }) => return refused(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),

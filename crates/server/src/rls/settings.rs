@@ -6,6 +6,8 @@ use std::time::Duration;
 use tidegate_core::DomainTerms;
 use tidegate_http::HeaderStyle;
 
+use crate::browsers::Hosts;
+
 /// How the door behaves.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -30,6 +32,8 @@ pub struct Settings {
     pub most_in_flight: u32,
     /// How long a request may take to arrive, from its first byte to its last, and a connection to say what it is.
     pub arrival: Duration,
+    /// The hosts that requests in JSON may be for. gRPC no web page can speak.
+    pub hosts: Hosts,
     /// How long a connection may be silent before it is asked whether it is still there.
     pub silence: Duration,
     /// An HTTP/2 connection on which no request has come for so long is told to end. What is still in flight then has as long
@@ -53,6 +57,7 @@ impl Default for Settings {
             arrival: Duration::from_secs(10),
             silence: Duration::from_secs(30),
             idle: Duration::from_secs(60 * 60),
+            hosts: Hosts::any(),
         }
     }
 }

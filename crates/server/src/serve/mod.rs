@@ -26,6 +26,7 @@ use self::following::{follow_files, follow_fleet, load_rules};
 pub use self::signals::Signals;
 use self::signals::Told;
 use crate::admin::{self, AdminState, Token, TokenError};
+use crate::browsers::Hosts;
 use crate::config::{Configuration, Origin};
 use crate::engine::Engine;
 use crate::listen::{HandoverError, ListenError, Listening, Tls};
@@ -128,12 +129,16 @@ impl Server {
         };
         let api = match configuration.api {
             Some(at) => {
+                configuration.http.hosts = Hosts::of(at.address.ip(), configuration.hosts.api);
                 Some(doors.open_api(at, api::Door::new(Arc::clone(&engine), configuration.http, stop.clone()))?)
             }
             None => None,
         };
         let rls = match configuration.rls {
-            Some(at) => Some(doors.open_rls(at, rls::Door::open(Arc::clone(&engine), configuration.envoy).await)?),
+            Some(at) => {
+                configuration.envoy.hosts = Hosts::of(at.address.ip(), configuration.hosts.rls);
+                Some(doors.open_rls(at, rls::Door::open(Arc::clone(&engine), configuration.envoy).await)?)
+            }
             None => None,
         };
         let resp = match configuration.resp {
@@ -151,6 +156,10 @@ impl Server {
                 (token.clone(), Some(token))
             }
         };
+        let admin_hosts = match &configuration.admin {
+            Some(at) => Hosts::of(at.address.ip(), configuration.hosts.admin),
+            None => Hosts::any(),
+        };
         let operators = AdminState::new(
             Arc::clone(&engine),
             admin::Settings {
@@ -159,6 +168,7 @@ impl Server {
                 are_published: Arc::clone(&are_published),
                 configuration: origin.shown(),
                 stop: stop.clone(),
+                hosts: admin_hosts,
                 ..admin::Settings::new(token)
             },
         );

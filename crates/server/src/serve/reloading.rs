@@ -7,6 +7,7 @@ use tidegate_core::rules::{Diagnostics, Loaded};
 use super::following::{follow_files, load_rules, put_in_force};
 use super::{Server, make_room_for_connections};
 use crate::admin::Token;
+use crate::browsers::Hosts;
 use crate::config::{Changes, Configuration, Faults, Origin};
 use crate::log;
 
@@ -60,9 +61,11 @@ impl Server {
             }
         }
         if let Some(api) = &self.api {
+            configuration.http.hosts = Hosts::of(api.address().ip(), configuration.hosts.api);
             api.door.apply(configuration.http);
         }
         if let Some(rls) = &self.rls {
+            configuration.envoy.hosts = Hosts::of(rls.address().ip(), configuration.hosts.rls);
             rls.door.apply(configuration.envoy);
         }
         if let Some(resp) = &self.resp {
@@ -71,6 +74,10 @@ impl Server {
         self.certificates = configuration.certificates;
         self.follow_rules(configuration.rules, rules).await;
         let changes = self.origin.take_over(configuration.origin);
+        if let Some(admin) = &self.admin {
+            let hosts = Hosts::of(admin.address().ip(), configuration.hosts.admin);
+            self.operators.change(|settings| settings.hosts.clone_from(&hosts));
+        }
         self.tell_operators(configuration.admin_token.as_ref(), configuration.open_metrics);
         say(&changes);
     }

@@ -96,7 +96,10 @@ impl Server {
         }
         let mut response = match body {
             "" => agent.run(request.body(()).unwrap()).unwrap(),
-            body => agent.run(request.body(body.to_owned()).unwrap()).unwrap(),
+            body => {
+                let request = request.header("Content-Type", "application/json");
+                agent.run(request.body(body.to_owned()).unwrap()).unwrap()
+            }
         };
         let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         let (kind, challenge) = (header("content-type").unwrap_or_default(), header("www-authenticate"));

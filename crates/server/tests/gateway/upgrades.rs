@@ -33,7 +33,8 @@ from websockets.sync.client import connect
 url, api = sys.argv[1], sys.argv[2]
 def left():
     question = json.dumps({"method": "GET", "path": "/", "address": "127.0.0.1"}).encode()
-    limits = json.load(urllib.request.urlopen(api, question))["limits"]
+    request = urllib.request.Request(api, question, {"Content-Type": "application/json"})
+    limits = json.load(urllib.request.urlopen(request))["limits"]
     return [limit["remaining"] for limit in limits]
 large = "x" * (1 << 20)
 with connect(url, max_size=None) as one:

@@ -127,3 +127,13 @@ fn the_page_asks_nobody_else() {
     let module = get(&lab.url("/lab/main.js"), &[]);
     assert_eq!(module.headers()["content-type"], "text/javascript; charset=utf-8");
 }
+
+#[test]
+fn the_lab_answers_for_this_machine_alone() {
+    let lab = Lab::open();
+    for path in ["/", "/lab/", "/lab/about", RUN] {
+        let told = problem(&lab.url(path), &[("host", "rebound.example")], 421);
+        assert!(told["detail"].as_str().unwrap().contains("localhost"), "{told}");
+    }
+    assert_eq!(get(&lab.url("/lab/about"), &[("host", "localhost:1")]).status(), 200);
+}

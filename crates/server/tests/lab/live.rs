@@ -109,3 +109,34 @@ fn on_the_operators_door_runs_take_the_token() {
     browser.until_ended(40);
     assert_eq!(browser.shown(0), [40, 24, 16]);
 }
+
+#[test]
+fn the_headroom_of_a_key_is_its_own_however_it_is_shown() {
+    const RULES: &str = "\
+rules:
+  - { id: long, match: { path: /long }, key: user, limit: log 2/day }
+  - { id: hidden, match: { path: /hidden }, key: api_key, limit: log 2/day }
+";
+    let server =
+        Server::start_with(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"], &[("TIDEGATE_ADMIN_TOKEN", TOKEN)]);
+    let (_, rest) = server.banner.split_once("\n  Admin ").unwrap_or_else(|| panic!("{}", server.banner));
+    let admin = rest.lines().next().unwrap().trim().to_owned();
+    for _ in 0..9 {
+        server.check(&json!({ "path": "/long", "user": "u".repeat(200) }).to_string());
+        server.check(&json!({ "path": "/hidden", "api_key": "k_1" }).to_string());
+    }
+    let browser = Browser::open();
+    browser.go_to_lab(&format!("{admin}/lab/#live"));
+    browser.write("#token", TOKEN);
+    browser.click(".token button");
+    // What the last column says in the rows of a key: what is left among the busiest, nothing in words among the denied.
+    let said = |key: &str| {
+        format!(
+            "const rows = [...document.querySelectorAll('tr')].filter((row) => row.cells[0].textContent.startsWith('{key}')); \
+             const said = rows.map((row) => row.cells[3]?.textContent ?? '').filter((text) => text !== '');"
+        )
+    };
+    browser.until("what is left", &format!("{} return said.includes('0 of 2') || null", said("uuu")));
+    let hidden = browser.until("the hidden key", &format!("{} return said[0] ?? null", said("#")));
+    assert_eq!(hidden, "–", "a key that cannot be asked for has no headroom to show");
+}

@@ -141,8 +141,11 @@ async fn who_dawdles_is_sent_away() {
     };
     assert_eq!(ended(b"").await, b"");
     assert_eq!(ended(b"PRI * HT").await, b"");
-    assert!(ended(b"POST /json HTTP/1.1\r\nhost: x\r\n").await.is_empty());
-    let slow_body = ended(b"POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{").await;
+    assert!(ended(b"POST /json HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n").await.is_empty());
+    let slow_body = ended(
+        b"POST /json HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+    )
+    .await;
     assert!(slow_body.starts_with(b"HTTP/1.1 408"), "{}", String::from_utf8_lossy(&slow_body));
 }
 

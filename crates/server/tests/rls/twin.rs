@@ -19,7 +19,7 @@ async fn curl(served: &Served, method: &str, body: &str) -> (u16, String, String
     let (method, body) = (method.to_owned(), body.to_owned());
     let run = move || {
         let form = "\n%{http_code}\n%header{retry-after}";
-        let args = ["-sS", "-X", &method, "--data-binary", &body, "-w", form, &url];
+        let args = ["-sS", "-X", &method, "--json", &body, "-w", form, &url];
         let output = Command::new("curl").args(args).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
@@ -102,8 +102,10 @@ async fn what_cannot_be_answered_is_told_why() {
     }
     let large = format!(r#"{{"domain":"{}"}}"#, "x".repeat(300_000));
     let mut stream = std::net::TcpStream::connect(served.address).unwrap();
-    let head =
-        format!("POST /json HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", large.len());
+    let head = format!(
+        "POST /json HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        large.len()
+    );
     let answer = tokio::task::spawn_blocking(move || {
         use std::io::{Read, Write};
         // The door answers before it has read all.

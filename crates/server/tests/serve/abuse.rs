@@ -46,11 +46,11 @@ fn heads_and_bodies_that_do_not_come_are_not_waited_for() {
     for (bytes, answer) in [
         (&b""[..], ""),
         (b"G", ""),
-        (b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ", ""),
-        (b"POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{", "HTTP/1.1 408"),
-        (b"POST /v1/check HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "HTTP/1.1 408"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", ""),
+        (b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", "HTTP/1.1 408"),
+        (b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "HTTP/1.1 408"),
         // An answer, and then silence.
-        (b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200"),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200"),
         (b"PRI * HTTP/2.0\r\n\r\nSM", ""),
     ] {
         let said = rest_of(&mut sent(&server, bytes));
@@ -62,7 +62,7 @@ fn heads_and_bodies_that_do_not_come_are_not_waited_for() {
 #[test]
 fn a_head_that_comes_a_byte_at_a_time_is_cut_off() {
     let server = impatient();
-    let mut stream = sent(&server, b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ");
+    let mut stream = sent(&server, b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ");
     stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     until("the end", || match (stream.write_all(b"a"), stream.read(&mut [0; 100])) {
         (Ok(()), Err(error)) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => None,
@@ -96,9 +96,9 @@ fn connections_past_the_cap_wait_until_idle_ones_are_closed() {
 fn half_closed_connections_are_answered_and_closed() {
     let server = impatient();
     for (bytes, answer) in [
-        (&b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"[..], "HTTP/1.1 200"),
-        (b"POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}", "HTTP/1.1 200"),
-        (b"POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\n{}", ""),
+        (&b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], "HTTP/1.1 200"),
+        (b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", "HTTP/1.1 200"),
+        (b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n{}", ""),
         (b"GET /healthz HT", ""),
         (b"", ""),
     ] {
@@ -112,7 +112,7 @@ fn half_closed_connections_are_answered_and_closed() {
     }
     // The other way round: those who never read an answer.
     for _ in 0..20 {
-        let stream = sent(&server, b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n");
+        let stream = sent(&server, b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let _ = stream.shutdown(Shutdown::Read);
     }
     serves_on(&server);
@@ -122,7 +122,7 @@ fn half_closed_connections_are_answered_and_closed() {
 fn those_who_ask_and_never_read_are_cut_off() {
     let server = Server::start(&[], &["--limits-write-time", "300ms"]);
     let mut stream = server.connect();
-    let many = b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1_000);
+    let many = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1_000);
     stream.set_write_timeout(Some(Duration::from_millis(10))).unwrap();
     until("being cut off", || match stream.write(&many) {
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => Some(()),
@@ -138,20 +138,20 @@ fn everything_oversized_is_refused() {
     let many: String = (0..500).map(|number| format!("X-{number}: y\r\n")).collect();
     let huge = "9".repeat(40);
     for (request, answer) in [
-        (format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n"), "HTTP/1.1 4"),
-        (format!("{long} / HTTP/1.1\r\nHost: a\r\n\r\n"), "HTTP/1.1 4"),
-        (format!("GET / HTTP/1.1\r\nHost: a\r\nX-Long: {long}\r\n\r\n"), "HTTP/1.1 431"),
-        (format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n"), "HTTP/1.1 431"),
-        ("POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: 10001\r\n\r\n".to_owned(), "HTTP/1.1 413"),
-        (format!("POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: {huge}\r\n\r\n"), "HTTP/1.1 400"),
+        (format!("GET /{long} HTTP/1.1\r\nHost: localhost\r\n\r\n"), "HTTP/1.1 4"),
+        (format!("{long} / HTTP/1.1\r\nHost: localhost\r\n\r\n"), "HTTP/1.1 4"),
+        (format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: {long}\r\n\r\n"), "HTTP/1.1 431"),
+        (format!("GET / HTTP/1.1\r\nHost: localhost\r\n{many}\r\n"), "HTTP/1.1 431"),
+        ("POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10001\r\n\r\n".to_owned(), "HTTP/1.1 413"),
+        (format!("POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {huge}\r\n\r\n"), "HTTP/1.1 400"),
         (
             format!(
-                "POST /v1/check HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n186a0\r\n{long}\r\n0\r\n\r\n"
+                "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n186a0\r\n{long}\r\n0\r\n\r\n"
             ),
             "HTTP/1.1 413",
         ),
         (
-            "POST /v1/check HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n".to_owned(),
+            "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n".to_owned(),
             "HTTP/1.1 400",
         ),
     ] {
@@ -180,14 +180,15 @@ fn what_is_not_http_is_refused() {
         b"GET / HTTP/9.9\r\n\r\n",
         b"GET  HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost a\r\n\r\n",
-        b"POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
-        b"POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: -2\r\n\r\n",
-        b"POST /v1/check HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: -2\r\n\r\n",
+        b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ] {
         let said = rest_of(&mut sent(&server, bytes));
         assert!(said.is_empty() || said.starts_with("HTTP/1.1 400"), "{bytes:?}: {said}");
     }
-    let unknown = rest_of(&mut sent(&server, b"BREW /v1/check HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+    let unknown =
+        rest_of(&mut sent(&server, b"BREW /v1/check HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
     assert!(unknown.starts_with("HTTP/1.1 405"), "{unknown}");
     serves_on(&server);
 }

@@ -23,7 +23,7 @@ const GREEDY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 fn is_served(mut stream: &TcpStream) -> bool {
-    let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let mut answer = [0; 12];
     match stream.read_exact(&mut answer) {
         Ok(()) => {

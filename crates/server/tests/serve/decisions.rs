@@ -50,7 +50,7 @@ fn a_question_may_come_in_pieces_however_they_arrive() {
     let question = format!(r#"{{"path":"/api/x","user":"{}"}}"#, "a".repeat(40_000));
     for size in [1_usize, 7, 1_000, 39_000, 100_000] {
         let mut request =
-            b"POST /v1/check HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+            b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
         let (first, rest) = question.as_bytes().split_at(100);
         for piece in first.chunks(size).chain(rest.chunks(size.max(500))) {
             request.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
@@ -240,7 +240,12 @@ fn what_is_wrong_with_the_json_is_said_with_its_place() {
         ("/v1/check", "{\n \"usr\": \"a\"}", "unknown field `usr`. Did you mean `user`?", "usr"),
         ("/v1/check", "{\"colour\": \"a\"}", "unknown field `colour`, expected one of `method`", "colour"),
         ("/v1/check", "[{}, {\"user\": 7}]", "invalid type: integer `7`, expected text.", "[1].user"),
-        ("/v1/check", "{\"headers\": {\"a\": 1}}", "invalid type: integer `1`, expected text or a list of texts.", "headers.a"),
+        (
+            "/v1/check",
+            "{\"headers\": {\"a\": 1}}",
+            "invalid type: integer `1`, expected text or a list of texts.",
+            "headers.a",
+        ),
         ("/v1/check", "{\"headers\": {\"a\": [1]}}", "invalid type: integer `1`, expected text.", "headers.a[0]"),
         ("/v1/check", "{\"address\": \"here\"}", "`here` is no address: write one such as 203.0.113.7", "address"),
         ("/v1/check", "{\"hits\": -1}", "invalid value: integer `-1`, expected u64.", "hits"),
@@ -294,13 +299,16 @@ fn bodies_are_read_to_their_end_in_whatever_pieces_they_come() {
     // Nobody comes to look whether it reads on.
     let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml", "--limits-header-time", "1h"]);
     let question = format!(r#"{{"path":"/","user":"a","headers":{{"x-long":"{}"}}}}"#, "x".repeat(200_000));
-    let whole = format!("POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{question}", question.len());
-    let mut chunked = "POST /v1/check HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned();
+    let whole = format!(
+        "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{question}",
+        question.len()
+    );
+    let mut chunked = "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned();
     for piece in question.as_bytes().chunks(50_000) {
         chunked += &format!("{:x}\r\n{}\r\n", piece.len(), String::from_utf8_lossy(piece));
     }
     chunked += "0\r\n\r\n";
-    let small = "POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n{\"path\":\"/\"}";
+    let small = "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n{\"path\":\"/\"}";
     for (request, pieces) in
         [(whole.as_str(), 1), (&whole, 7), (&chunked, 1), (&chunked, 7), (small, 1), (small, 3), (small, small.len())]
     {

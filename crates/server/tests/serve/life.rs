@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::support::{Server, folder, tidegate, until};
 
-const HALF_A_REQUEST: &[u8] = b"POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: 13\r\n\r\n{\"path\"";
+const HALF_A_REQUEST: &[u8] = b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{\"path\"";
 const THE_OTHER_HALF: &[u8] = b":\"/\"} ";
 
 /// Has the server wait for the rest of a request.

@@ -45,7 +45,7 @@ fn asked(listener: SocketAddr, request: &str) -> String {
 }
 
 fn metrics(server: &Server) -> String {
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n\r\n");
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n\r\n");
     let mut stream = TcpStream::connect(server.door("Admin")).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -69,8 +69,10 @@ fn dropped(server: &Server, reason: &str) -> u64 {
 fn all_listeners_answer(server: &Server) {
     assert_eq!(server.check(r#"{"path":"/"}"#)["allowed"], true);
     let body = r#"{"domain":"tidegate","descriptors":[{"entries":[{"key":"path","value":"/"}]}]}"#;
-    let envoy =
-        format!("POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    let envoy = format!(
+        "POST /json HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
     assert!(asked(server.door("Envoy"), &envoy).starts_with("HTTP/1.1 200"));
     assert_eq!(asked(server.door("Redis"), "PING\r\n"), "+PONG\r\n");
     assert!(metrics(server).starts_with("HTTP/1.1 200"));
@@ -131,7 +133,9 @@ fn a_banner_that_nobody_reads_stops_nobody() {
     command.args(["--admin-listen", "off"]).stdout(full).stderr(Stdio::piped());
     let mut process = Process(command.spawn().unwrap());
     until("an answer", || TcpStream::connect(&address).ok());
-    assert!(asked(address.parse().unwrap(), "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").starts_with("HTTP/1.1 200"));
+    assert!(
+        asked(address.parse().unwrap(), "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").starts_with("HTTP/1.1 200")
+    );
     kill_process(Pid::from_child(&process.0), Signal::TERM).unwrap();
     assert_eq!(until("the end", || process.0.try_wait().unwrap()).code(), Some(0));
 }

@@ -11,6 +11,7 @@ mod redis_server;
 
 mod abuse;
 mod auth;
+mod browsers;
 mod config;
 mod connections;
 mod decisions;

@@ -94,6 +94,8 @@ fn the_description_is_true_and_complete() {
         json!({"path": "/chat", "user": "alice", "hits": 11, "response": true}),
         json!({"method": "GET", "host": "a", "address": "2001:db8::1", "api_key": "k", "tier": "t", "headers": {"a": "b"},
             "query": {"a": "b"}, "cookies": {"a": "b"}, "claims": {"a": "b"}, "descriptor": {"a": "b"}, "body": {"a": {"b": [1, null]}}}),
+        json!({"path": "/keyed", "headers": {"a": ["b", "c"]}, "query": {"a": []}, "response": true}),
+        json!({"headers": {"a": [1]}}),
         json!({"colour": "blue"}),
         json!({"hits": -1}),
         json!({"user": 7}),
@@ -152,8 +154,14 @@ fn the_description_is_true_and_complete() {
         held.post(path, &json!({"receipt": receipt}));
     }
     for path in ["/v1/check", "/v1/peek", "/v1/reserve", "/v1/settle", "/v1/release", "/v1/renew"] {
-        let answer = held.server.post(path, &" ".repeat(2_000));
-        held.answered(path, &answer);
+        for (headers, body) in [
+            (&[("content-type", "application/json")][..], " ".repeat(2_000)),
+            (&[("content-type", "text/plain")], "{}".to_owned()),
+            (&[("content-type", "application/json"), ("host", "elsewhere.example")], "{}".to_owned()),
+        ] {
+            let answer = held.server.post_with(path, headers, &body);
+            held.answered(path, &answer);
+        }
     }
 
     let mut described = BTreeSet::new();

@@ -169,7 +169,18 @@ impl Server {
     }
 
     pub fn post(&self, path: &str, body: &str) -> Answer {
-        Answer::of(agent().post(self.url(path)).send(body))
+        self.post_with(path, &[("content-type", "application/json")], body)
+    }
+
+    /// With these headers. Without a type among them, it is plain text.
+    pub fn post_with(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        self.post_to(&self.url(path), headers, body)
+    }
+
+    /// To a listener of its own, by its whole URL.
+    pub fn post_to(&self, url: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let request = agent().post(url);
+        Answer::of(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send(body))
     }
 
     pub fn check(&self, body: &str) -> Value {

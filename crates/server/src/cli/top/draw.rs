@@ -204,7 +204,13 @@ mod tests {
         let top = |key: &str| TopKeys {
             seconds: 60,
             total: 1_000,
-            keys: vec![TopKey { rule: "login".to_owned(), key: vec![key.to_owned()], count: 600, error: 0 }],
+            keys: vec![TopKey {
+                rule: "login".to_owned(),
+                key: vec![key.to_owned()],
+                in_full: None,
+                count: 600,
+                error: 0,
+            }],
         };
         View {
             at_ms,

@@ -1,0 +1,145 @@
+//! What keeps web pages from using a listener through the browser of somebody who looks at them.
+//!
+//! A page from anywhere may have a browser send requests to any address that the browser reaches, `127.0.0.1` included. It may
+//! not read the answers, and may send only what an HTML form could send; anything else the browser asks for first, in a
+//! preflight that these listeners refuse. So a body must say that it is JSON, which no form can. A page whose own host name
+//! suddenly leads to `127.0.0.1` (DNS rebinding) is not held to that, but still names its host: so a listener that only this
+//! machine can reach answers for names of this machine alone.
+
+use std::net::IpAddr;
+
+use http::header::{CONTENT_TYPE, HOST};
+use http::{HeaderMap, Uri};
+
+/// The hosts that requests to a listener may be for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hosts {
+    is_checked: bool,
+    names: Vec<String>,
+}
+
+/// A request for a host that the listener does not answer for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "This listener does not answer for that host. Ask for `localhost` or a loopback address, or add the host to the setting \
+     `hosts` of this listener."
+)]
+pub(crate) struct Misdirected;
+
+/// A body that does not say that it is JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "The body must be JSON and say so: send `Content-Type: application/json` (curl: `--json`, or `-H` with that line)."
+)]
+pub(crate) struct NotJson;
+
+impl Hosts {
+    /// Any host.
+    #[must_use]
+    pub const fn any() -> Hosts {
+        Hosts { is_checked: false, names: Vec::new() }
+    }
+
+    /// The hosts of a listener at this address. On a loopback address, and wherever there are `names`, a request must be for
+    /// this machine (`localhost` or a loopback address) or for one of the names.
+    #[must_use]
+    pub fn of(address: IpAddr, names: Vec<String>) -> Hosts {
+        Hosts { is_checked: address.to_canonical().is_loopback() || !names.is_empty(), names }
+    }
+
+    /// Checks a request. One that names no host was not sent by a browser.
+    pub(crate) fn check(&self, target: &Uri, headers: &HeaderMap) -> Result<(), Misdirected> {
+        if !self.is_checked {
+            return Ok(());
+        }
+        let mut said = headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or("?"));
+        let in_target = target.authority().is_none_or(|authority| self.knows(authority.as_str()));
+        if in_target && said.all(|host| self.knows(host)) { Ok(()) } else { Err(Misdirected) }
+    }
+
+    fn knows(&self, host: &str) -> bool {
+        let name = without_port(host);
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        name.eq_ignore_ascii_case("localhost")
+            || bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+            || self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+}
+
+/// A host without its port, and without the dot that may end its name.
+fn without_port(host: &str) -> &str {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') && port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    name.strip_suffix('.').unwrap_or(name)
+}
+
+/// Whether a body says that it is JSON: `application/json` or any type that ends with `+json`.
+pub(crate) fn check_json(headers: &HeaderMap) -> Result<(), NotJson> {
+    let said = headers.get(CONTENT_TYPE).map(http::HeaderValue::as_bytes).unwrap_or_default();
+    // As most say it.
+    if said == b"application/json" {
+        return Ok(());
+    }
+    let kind = said.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+    let is_json = kind == b"application/json" || (kind.starts_with(b"application/") && kind.ends_with(b"+json"));
+    if is_json { Ok(()) } else { Err(NotJson) }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, Request};
+
+    use super::*;
+
+    fn admits(hosts: &Hosts, target: &str, said: &[&str]) -> bool {
+        let request = said.iter().fold(Request::get(target), |request, host| request.header(HOST, *host));
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        hosts.check(&head.uri, &head.headers).is_ok()
+    }
+
+    #[test]
+    fn a_local_listener_answers_for_this_machine_and_for_names_that_it_is_given() {
+        let local = Hosts::of([127, 0, 0, 1].into(), vec!["Limits.internal".to_owned()]);
+        for host in ["localhost", "LOCALHOST:8080", "localhost.", "127.0.0.1", "127.9.9.9:80", "[::1]", "[::1]:8080"] {
+            assert!(admits(&local, "/", &[host]), "{host}");
+        }
+        assert!(admits(&local, "/", &["limits.internal:8080"]) && admits(&local, "/", &[]));
+        for host in
+            ["evil.example", "localhost.evil.example", "192.0.2.1", "127.0.0.1.evil.example", "", "a@localhost", "é"]
+        {
+            assert!(!admits(&local, "/", &[host]), "{host}");
+        }
+        assert!(!admits(&local, "http://evil.example/", &["localhost"]));
+        assert!(!admits(&local, "/", &["localhost", "evil.example"]));
+        assert!(admits(&local, "http://localhost:80/", &[]));
+    }
+
+    #[test]
+    fn other_listeners_answer_for_any_host_unless_they_are_given_names() {
+        assert!(admits(&Hosts::of([0, 0, 0, 0].into(), Vec::new()), "/", &["any.example"]));
+        assert!(admits(&Hosts::any(), "/", &["any.example"]));
+        let named = Hosts::of([0, 0, 0, 0].into(), vec!["a.example".to_owned()]);
+        assert!(admits(&named, "/", &["a.example"]) && !admits(&named, "/", &["b.example"]));
+        assert!(!admits(&Hosts::of("::1".parse().unwrap(), Vec::new()), "/", &["b.example"]));
+        assert!(!admits(&Hosts::of("::ffff:127.0.0.1".parse().unwrap(), Vec::new()), "/", &["b.example"]));
+    }
+
+    #[test]
+    fn json_says_that_it_is_json() {
+        let is_json = |kind: &str| {
+            let headers = [(CONTENT_TYPE, HeaderValue::from_str(kind).unwrap())].into_iter().collect();
+            check_json(&headers).is_ok()
+        };
+        for kind in ["application/json", "Application/JSON; charset=utf-8", "application/vnd.api+json"] {
+            assert!(is_json(kind), "{kind}");
+        }
+        for kind in
+            ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "text/plain+json", "json"]
+        {
+            assert!(!is_json(kind), "{kind}");
+        }
+        assert!(check_json(&HeaderMap::new()).is_err());
+    }
+}
