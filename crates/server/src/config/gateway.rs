@@ -6,10 +6,11 @@ use super::fault::Wrong;
 use super::values::{count, flag, span, text};
 use super::{HOUR, MS, Reading};
 use crate::api;
-use crate::gateway::{Address, Route, Settings, Trust};
+use crate::gateway::{Address, Route, Settings, Trust, Upgrades};
 
 const UPSTREAM: &str = "gateway.upstream";
 const ROUTES: &str = "gateway.routes";
+const UPGRADES: &str = "gateway.upgrades";
 
 impl Reading<'_> {
     /// What the gateway needs to know, beside what it has in common with the HTTP door.
@@ -19,6 +20,7 @@ impl Reading<'_> {
         let api_key_header = self.header("gateway.api_key_header");
         let priority_header = self.header("gateway.priority_header");
         let keep_host = self.value("gateway.keep_host", flag);
+        let upgrades = self.upgrades();
         let via = self.value("gateway.via", flag);
         let write_time = self.value("limits.write_time", span(100 * MS, HOUR));
         let inspection_time = self.value("gateway.inspection_time", span(MS, HOUR));
@@ -55,6 +57,7 @@ impl Reading<'_> {
             header_time: http.header_time,
             streams: http.streams,
             keep_host: keep_host?,
+            upgrades: upgrades?,
             via: via?,
             write_time: write_time?,
             inspection_time: inspection_time?,
@@ -76,6 +79,15 @@ impl Reading<'_> {
             give_back: give_back?,
             trust: trust?,
         })
+    }
+
+    fn upgrades(&mut self) -> Option<Upgrades> {
+        let all = self.each(UPGRADES, |text| text.parse::<Upgrades>().map_err(|e| Wrong::new(e.problem, e.help)))?;
+        if all.len() > 1 && all.contains(&Upgrades::none()) {
+            self.wrong(UPGRADES, "`off` stands beside protocols", "write `off` alone, or leave it out");
+            return None;
+        }
+        Some(all.into_iter().fold(Upgrades::none(), Upgrades::and))
     }
 
     /// `Some(None)` if it is not set.

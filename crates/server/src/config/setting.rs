@@ -301,7 +301,7 @@ fn gateway() -> Vec<Setting> {
         Setting::new(
             "gateway.routes",
             &[],
-            "Where some of them go instead: a host, a path or both, then one upstream or several, between spaces.",
+            "Where some of them go instead: a host, a path or both, then upstreams, and upgrades= if it differs there.",
         )
         .of(Kind::Many)
         .such_as("api.example.com/v2 http://10.0.0.5:3000 http://10.0.0.6:3000"),
@@ -314,6 +314,12 @@ fn gateway() -> Vec<Setting> {
         )
         .such_as("X-Priority"),
         Setting::new("gateway.keep_host", &["true"], "Whether upstreams see the Host that the client asked for."),
+        Setting::new(
+            "gateway.upgrades",
+            &["websocket"],
+            "The protocols that connections may be upgraded to, or off. What is not named is not passed on.",
+        )
+        .of(Kind::Many),
         Setting::new("gateway.via", &["false"], "Whether Via is added to requests and responses."),
         Setting::new(
             "gateway.inspection_time",

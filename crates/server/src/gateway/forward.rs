@@ -28,6 +28,7 @@ use super::request_body::{Progress, RequestBody, Sent, Upload};
 use super::route::{self, Route};
 use super::serving::Downstream;
 use super::spare::{Spare, empty_head};
+use super::upgrades::{self, Upgrades};
 use super::upstream::{ConnectError, Lease, Shared, Upstream, Way};
 
 /// Forwards the requests of one connection to upstreams. This is the service that the middleware stands in front of.
@@ -47,6 +48,8 @@ pub(super) struct Forwarding {
     routes: Vec<Route>,
     /// The addresses of each route.
     groups: Vec<Group>,
+    /// The protocols that the connections of each route may change to.
+    upgrades: Vec<Upgrades>,
     clock: SystemClock,
 }
 
@@ -60,7 +63,9 @@ impl Forwarding {
             Group::new(upstreams, RetryBudget::new(settings.retry_percent))
         };
         let groups = routes.iter().map(group).collect();
-        Forwarding { settings, routes, groups, clock: SystemClock::new() }
+        let upgrades = routes.iter().map(|route| route.upgrades.clone().unwrap_or_else(|| settings.upgrades.clone()));
+        let upgrades = upgrades.collect();
+        Forwarding { settings, routes, groups, upgrades, clock: SystemClock::new() }
     }
 
     /// Every address of every route.
@@ -122,8 +127,16 @@ struct Errand {
     host: HeaderValue,
     /// A gRPC call wants to hear what went wrong in its own words.
     speaks: Option<HeaderValue>,
-    /// The client's connection, if it is to speak another protocol.
-    client: Option<(OnUpgrade, Option<UpgradeHold>)>,
+    /// The client's connection, if it is to speak another protocol. In a box, because most are not.
+    client: Option<Box<Upgrading>>,
+}
+
+/// A client's connection that may change to another protocol.
+struct Upgrading {
+    connection: OnUpgrade,
+    hold: Option<UpgradeHold>,
+    /// The protocols that the upstream is asked for.
+    asked: HeaderValue,
 }
 
 impl Forward {
@@ -153,11 +166,13 @@ impl Forward {
         let pace = (!is_grpc(&head.headers)).then(|| forwarding.settings.body_pace());
         let wanted = head::request(&mut head, &host, downstream, &forwarding.settings);
         let hold = head.extensions.remove::<UpgradeHold>();
-        let client = wanted.and_then(|protocol| {
-            let client = head.extensions.remove::<OnUpgrade>()?;
+        let client = wanted.and_then(|wanted| {
+            // Without the others, which the client can do without: an upgrade is an offer (RFC 9110, 7.8).
+            let asked = forwarding.upgrades[group].allowed(&wanted)?;
+            let connection = head.extensions.remove::<OnUpgrade>()?;
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-            head.headers.insert(UPGRADE, protocol);
-            Some((client, hold))
+            head.headers.insert(UPGRADE, asked.clone());
+            Some(Box::new(Upgrading { connection, hold, asked }))
         });
         let passage = Arc::clone(&self.0);
         Ok(Errand { passage, group, head, body: RequestBody::new(body, pace), host, speaks, client })
@@ -344,7 +359,7 @@ impl Forwarding {
     fn respond(
         &self,
         Answer { mut response, line, lease }: Answer,
-        client: Option<(OnUpgrade, Option<UpgradeHold>)>,
+        client: Option<Box<Upgrading>>,
         downstream: &Downstream,
     ) -> Result<Response<Passing>, Failure> {
         let came_as = mem::replace(response.version_mut(), Version::HTTP_11);
@@ -357,11 +372,15 @@ impl Forwarding {
             let body = Passing::from_upstream(body, line, lease, self.settings.stall_time);
             return Ok(Response::from_parts(head, body));
         }
-        let (Some((client, hold)), Some(protocol), Some(line)) = (client, protocol, line) else {
+        let (Some(client), Some(protocol), Some(line)) = (client, protocol, line) else {
             return Err(Failure::Unasked);
         };
+        let Upgrading { connection, hold, asked } = *client;
+        if !upgrades::is_among(&protocol, &asked) {
+            return Err(Failure::Unasked);
+        }
         downstream.become_tunnel();
-        downstream.tunnels.open(client, line, self.settings.tunnel_idle_time, (lease, hold));
+        downstream.tunnels.open(connection, line, self.settings.tunnel_idle_time, (lease, hold));
         let (mut head, _) = response.into_parts();
         head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         head.headers.insert(UPGRADE, protocol);

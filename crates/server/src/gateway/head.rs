@@ -20,6 +20,7 @@ use super::address::{Address, Scheme};
 use super::dial::Protocol;
 use super::serving::Downstream;
 
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -64,6 +65,7 @@ struct Has {
     te: bool,
     expect: bool,
     forwarded: bool,
+    http2_settings: bool,
 }
 
 impl Has {
@@ -76,6 +78,7 @@ impl Has {
                 "te" => has.te = true,
                 "expect" => has.expect = true,
                 "forwarded" => has.forwarded = true,
+                "http2-settings" => has.http2_settings = true,
                 _ => {}
             }
         }
@@ -83,7 +86,7 @@ impl Has {
     }
 }
 
-/// Removes what is about one connection. Says which protocol the other end would like to change to.
+/// Removes what is about one connection. Says which protocols the other end would like to change to.
 pub(super) fn end_to_end(headers: &mut HeaderMap) -> Option<HeaderValue> {
     remove_those_of_one_connection(headers, Has::of(headers))
 }
@@ -95,7 +98,7 @@ fn remove_those_of_one_connection(headers: &mut HeaderMap, has: Has) -> Option<H
         if !headers.get_all(CONNECTION).iter().all(is_about_keeping) {
             let named: SmallVec<[HeaderName; 4]> = headers.get_all(CONNECTION).iter().flat_map(named).collect();
             if named.contains(&UPGRADE) {
-                upgrade = headers.get(UPGRADE).cloned();
+                upgrade = in_one_line(headers, &UPGRADE);
             }
             for name in named {
                 // What a message needs to be understood at all cannot be named away.
@@ -106,6 +109,10 @@ fn remove_those_of_one_connection(headers: &mut HeaderMap, has: Has) -> Option<H
         }
         headers.remove(CONNECTION);
     }
+    if has.http2_settings {
+        // It is for a connection that is to become HTTP/2, which none does, whether `Connection` names it or not.
+        headers.remove(HTTP2_SETTINGS);
+    }
     if has.of_one_connection {
         headers.remove(UPGRADE);
         headers.remove(KEEP_ALIVE);
@@ -113,6 +120,16 @@ fn remove_those_of_one_connection(headers: &mut HeaderMap, has: Has) -> Option<H
         headers.remove(TRANSFER_ENCODING);
     }
     upgrade
+}
+
+/// All values of a field that is a list.
+fn in_one_line(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
+    let lines: SmallVec<[&[u8]; 2]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    match lines[..] {
+        [] => None,
+        [_] => headers.get(name).cloned(),
+        _ => HeaderValue::from_bytes(&lines.join(&b", "[..])).ok(),
+    }
 }
 
 /// Whether a line of `Connection` says only whether the connection is kept.
@@ -126,7 +143,7 @@ pub(super) fn named(line: &HeaderValue) -> impl Iterator<Item = HeaderName> + us
     line.as_bytes().split(|&byte| byte == b',').filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
 }
 
-/// Makes the head of a request what upstreams are to see, whichever of them it goes to. Says which protocol the client would
+/// Makes the head of a request what upstreams are to see, whichever of them it goes to. Says which protocols the client would
 /// like to change to.
 pub(super) fn request(
     head: &mut Parts,
@@ -137,7 +154,11 @@ pub(super) fn request(
     let headers = &mut head.headers;
     let has = Has::of(headers);
     let takes_trailers = has.te && headers.get(TE).is_some_and(says_trailers);
-    let upgrade = remove_those_of_one_connection(headers, has);
+    let mut upgrade = remove_those_of_one_connection(headers, has);
+    if head.version == Version::HTTP_10 {
+        // Which knows no upgrades (RFC 9110, 7.8).
+        upgrade = None;
+    }
     if has.te {
         headers.remove(TE);
     }
@@ -268,6 +289,10 @@ pub(super) fn address_to(head: &mut Parts, host: &HeaderValue, to: &Address, pro
         }
         Protocol::Http2 => {
             head.headers.remove(HOST);
+            // HTTP/2 knows no upgrades.
+            if head.headers.remove(UPGRADE).is_some() {
+                head.headers.remove(CONNECTION);
+            }
             head.version = Version::HTTP_2;
             let scheme = if to.scheme == Scheme::Https { "https" } else { "http" };
             let path = head.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -308,6 +333,8 @@ mod tests {
             ("connection", "close, X-Private ,,"),
             ("connection", "upgrade, host, content-length"),
             ("upgrade", "websocket"),
+            ("upgrade", "x"),
+            ("http2-settings", "AAMAAABkAAQAAP__"),
             ("x-private", "1"),
             ("keep-alive", "timeout=5"),
             ("proxy-connection", "x"),
@@ -316,7 +343,7 @@ mod tests {
             ("content-length", "3"),
             ("x-public", "2"),
         ]);
-        assert_eq!(end_to_end(&mut map).as_ref().map(HeaderValue::as_bytes), Some(&b"websocket"[..]));
+        assert_eq!(end_to_end(&mut map).as_ref().map(HeaderValue::as_bytes), Some(&b"websocket, x"[..]));
         assert_eq!(names(&map), ["content-length", "host", "x-public"]);
         // Without `Connection: upgrade` nobody asks for it.
         assert_eq!(end_to_end(&mut headers(&[("upgrade", "h2c")])), None);

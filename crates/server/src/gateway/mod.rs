@@ -4,7 +4,7 @@
 //! `framing.rs`). Each goes through `tidegate-tower`'s layer, which answers what the rules deny, and on to `forward.rs`: it finds
 //! the route (`route.rs`), chooses an address (`group.rs`, `health.rs`), takes a connection to it (`upstream.rs`, `dial.rs`,
 //! `line.rs`), says what upstreams are told (`head.rs`), tries again where that is safe (`budget.rs`), and passes on the response
-//! with its body as it comes (`passing.rs`), or a connection that now speaks something else (`tunnel.rs`). What goes wrong on
+//! with its body as it comes (`passing.rs`), or a connection that now speaks something else (`upgrades.rs`, `tunnel.rs`). What goes wrong on
 //! the way is told by `failure.rs`, with whose fault it was.
 
 mod address;
@@ -29,6 +29,7 @@ mod serving;
 mod spare;
 mod tunnel;
 mod unread;
+mod upgrades;
 mod upstream;
 mod watched;
 mod wire;
@@ -47,6 +48,7 @@ use self::body_pace::BodyPace;
 pub use self::dial::Trust;
 pub use self::route::Route;
 use self::serving::Serving;
+pub use self::upgrades::Upgrades;
 use crate::api::AuthHeaders;
 use crate::engine::Engine;
 use crate::listen::{Peer, Stream};
@@ -74,6 +76,8 @@ pub struct Settings {
     pub streams: u32,
     /// Whether upstreams see the `Host` that the client asked for.
     pub keep_host: bool,
+    /// The protocols that connections may change to, where a route does not say otherwise.
+    pub upgrades: Upgrades,
     /// Whether `Via` is added.
     pub via: bool,
     /// How long a client may leave a response unread.
@@ -132,6 +136,7 @@ impl Settings {
             header_time: Duration::from_secs(20),
             streams: 128,
             keep_host: true,
+            upgrades: Upgrades::default(),
             via: false,
             write_time: Duration::from_secs(30),
             inspection_time: Duration::from_secs(20),

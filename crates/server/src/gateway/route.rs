@@ -4,8 +4,10 @@ use std::cmp::Reverse;
 use std::str::FromStr;
 
 use tidegate_core::rules::normalize;
+use tidegate_core::yaml::closest;
 
 use super::address::{Address, AddressError};
+use super::upgrades::Upgrades;
 
 /// Requests of a kind, and where they go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub struct Route {
     /// Without a slash at its end; empty for every path.
     pub(super) prefix: String,
     pub(super) upstreams: Vec<Address>,
+    /// What its connections may change to; `None` for what holds everywhere.
+    pub(super) upgrades: Option<Upgrades>,
 }
 
 /// The hosts of a route.
@@ -30,7 +34,7 @@ impl Route {
     /// Everything that no other route takes goes to these.
     #[must_use]
     pub const fn of_everything(upstreams: Vec<Address>) -> Route {
-        Route { host: Host::Any, prefix: String::new(), upstreams }
+        Route { host: Host::Any, prefix: String::new(), upstreams, upgrades: None }
     }
 
     /// Those that say more come first: an exact host, then the longer one, then the longer path.
@@ -59,7 +63,7 @@ impl Route {
     }
 }
 
-/// `api.example.com/v2 http://10.0.0.5:3000 http://10.0.0.6:3000`
+/// `api.example.com/v2 http://10.0.0.5:3000 http://10.0.0.6:3000 upgrades=off`
 impl FromStr for Route {
     type Err = AddressError;
 
@@ -71,7 +75,13 @@ impl FromStr for Route {
             let help = format!("write `/ {which}` for all paths, or set `gateway.upstream`");
             return Err(AddressError::new(format!("`{text}` does not say which requests"), help));
         }
-        let upstreams: Vec<Address> = words.map(str::parse).collect::<Result<_, _>>()?;
+        let (mut upstreams, mut options) = (Vec::<Address>::new(), Options::default());
+        for word in words {
+            match word.split_once('=') {
+                Some((name, value)) if !name.contains("://") => options.set(name, value)?,
+                _ => upstreams.push(word.parse()?),
+            }
+        }
         if upstreams.is_empty() {
             return Err(AddressError::new(format!("`{text}` leads nowhere"), EXAMPLE));
         }
@@ -92,7 +102,35 @@ impl FromStr for Route {
             return Err(AddressError::new(format!("`{path}` is not the beginning of a path"), help));
         }
         let prefix = if path.is_empty() { "" } else { prefix.strip_suffix('/').unwrap_or(&prefix) };
-        Ok(Route { host, prefix: prefix.to_owned(), upstreams })
+        let Options { upgrades } = options;
+        Ok(Route { host, prefix: prefix.to_owned(), upstreams, upgrades })
+    }
+}
+
+/// What a route says besides where it leads.
+#[derive(Default)]
+struct Options {
+    upgrades: Option<Upgrades>,
+}
+
+impl Options {
+    /// Takes in `name=value`.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), AddressError> {
+        const NAMES: [&str; 1] = ["upgrades"];
+        let is_set_twice = match name {
+            "upgrades" => self.upgrades.replace(value.parse()?).is_some(),
+            _ => {
+                let help = match closest(name, NAMES) {
+                    Some(meant) => format!("did you mean `{meant}={value}`?"),
+                    None => format!("write one of `{}=`, or the address of an upstream", NAMES.join("=`, `")),
+                };
+                return Err(AddressError::new(format!("`{name}` cannot be set for a route"), help));
+            }
+        };
+        if is_set_twice {
+            return Err(AddressError::new(format!("`{name}=` stands here twice"), "write it once"));
+        }
+        Ok(())
     }
 }
 
@@ -159,6 +197,10 @@ mod tests {
             ("/images a:1", "write `http://a:1`"),
             ("a*b/ http://a", "write a name such as `api.example.com` without a port, or `*.example.com`"),
             ("a:80/ http://a", "write a name such as `api.example.com` without a port, or `*.example.com`"),
+            ("/x http://a upgrade=off", "did you mean `upgrades=off`?"),
+            ("/x http://a colour=red", "write one of `upgrades=`, or the address of an upstream"),
+            ("/x http://a upgrades=off upgrades=off", "write it once"),
+            ("/x upgrades=off", "write one such as `api.example.com/v2 http://10.0.0.5:3000`"),
             ("/x/* http://a", "write how paths begin, such as `/images`: what follows may be anything"),
         ] {
             assert_eq!(text.parse::<Route>().unwrap_err().help, help, "{text}");

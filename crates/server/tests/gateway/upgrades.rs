@@ -1,6 +1,6 @@
-//! Connections that change to another protocol: WebSocket, by a client and a server that we did not write.
+//! Connections that change to another protocol: WebSocket, and those that may not, by clients and servers that we did not write.
 
-use crate::peers::{Gateway, python, python_server};
+use crate::peers::{Gateway, NO_RULES, Upstream, python, python_server};
 use crate::support::until;
 
 const RULES: &str = "
@@ -109,4 +109,198 @@ except Exception as closed:
     let said = python(script, &[&format!("ws://{}/", gateway.address)]);
     assert_eq!(said.lines().collect::<Vec<_>>(), ["hello", "ConnectionClosedError"]);
     gateway.until_left("slots", "/", 2);
+}
+
+/// hypercorn with its defaults, which include the upgrade to HTTP/2. Says how often `/login` was served, and which headers came.
+const HYPERCORN: &str = r#"
+import asyncio, json, socket
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+logins = 0
+async def app(scope, receive, send):
+    global logins
+    if scope["type"] != "http":
+        return
+    logins += scope["path"] == "/login"
+    names = [name.decode() for name, _ in scope["headers"]]
+    said = {"logins": logins, "http": scope["http_version"], "names": names}
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": json.dumps(said).encode()})
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+config = Config()
+config.bind = [f"fd://{listener.fileno()}"]
+config.errorlog = None
+asyncio.run(serve(app, config))
+"#;
+
+/// Asks for an upgrade to HTTP/2 and, if it is granted, sends a thousand logins through it. Prints the status of the first
+/// request, its body, and how many logins were answered with 200.
+const H2C_CLIENT: &str = r#"
+import base64, socket, sys
+import h2.config, h2.connection, h2.events
+connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+settings = connection.initiate_upgrade_connection()
+host, port = sys.argv[1].split(":")
+wire = socket.create_connection((host, int(port)))
+wire.settimeout(60)
+upgrade = sys.argv[2].replace("SETTINGS", settings.decode())
+wire.sendall(f"GET / HTTP/1.1\r\nHost: a\r\n{upgrade}\r\n".encode())
+got = b""
+while b"\r\n\r\n" not in got:
+    more = wire.recv(65536)
+    assert more, got
+    got += more
+head, rest = got.split(b"\r\n\r\n", 1)
+print(head.split()[1].decode())
+served = 0
+if head.split()[1] == b"101":
+    wire.sendall(connection.data_to_send())
+    todo, open_streams, stream = 1000, 0, 3
+    events = connection.receive_data(rest)
+    while served < 1000:
+        while todo and open_streams < 50:
+            fields = [(":method", "POST"), (":path", "/login"), (":authority", "a"), (":scheme", "http")]
+            connection.send_headers(stream, fields, end_stream=True)
+            stream, todo, open_streams = stream + 2, todo - 1, open_streams + 1
+        wire.sendall(connection.data_to_send())
+        data = wire.recv(65536)
+        if not data:
+            break
+        for event in connection.receive_data(data):
+            if isinstance(event, h2.events.ResponseReceived):
+                served += dict(event.headers).get(b":status") == b"200"
+            elif isinstance(event, h2.events.DataReceived):
+                connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            elif isinstance(event, h2.events.StreamEnded):
+                open_streams -= 1
+else:
+    while b"}" not in rest:
+        more = wire.recv(65536)
+        assert more, rest
+        rest += more
+    print(rest.split(b"\r\n")[0 if rest.startswith(b"{") else 1].decode())
+print(served)
+"#;
+
+#[test]
+fn an_upgrade_to_http_2_is_no_tunnel_past_the_rules() {
+    let (_server, port) = python_server(HYPERCORN);
+    let upstream = format!("http://127.0.0.1:{port}");
+    let rules = "rules: [{ id: login, match: { path: /login }, limit: log 2/h }]";
+    for args in [&[][..], &["--gateway-upgrades", "foo"], &["--gateway-upgrades", "off"]] {
+        let gateway = Gateway::start(rules, &[&upstream], args);
+        let address = gateway.address.to_string();
+        for upgrade in [
+            "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: SETTINGS\r\n",
+            "Connection: Upgrade\r\nUpgrade: h2c\r\nHTTP2-Settings: SETTINGS\r\n",
+            "Connection: upgrade\r\nUpgrade: H2C, bar\r\nHTTP2-Settings: SETTINGS\r\n",
+            "Connection: upgrade\r\nUpgrade: foo\r\nUpgrade: h2c\r\nHTTP2-Settings: SETTINGS\r\n",
+            "HTTP2-Settings: SETTINGS\r\n",
+        ] {
+            let said = python(H2C_CLIENT, &[&address, upgrade]);
+            let [status, body, served] = said.lines().collect::<Vec<_>>()[..] else { panic!("{upgrade}: {said}") };
+            assert_eq!((status, served), ("200", "0"), "{upgrade}: {said}");
+            let body: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert_eq!((&body["http"], &body["logins"]), (&"1.1".into(), &0.into()), "{upgrade}: {said}");
+            let names = body["names"].as_array().unwrap();
+            assert!(!names.contains(&"http2-settings".into()), "{upgrade}: {said}");
+        }
+    }
+}
+
+/// The status that a request with these lines gets, and the head that the upstream saw.
+fn asked(gateway: &Gateway, upstream: &Upstream, target: &str, lines: &str) -> (String, String) {
+    let got = gateway.raw(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes());
+    (got.split(' ').nth(1).unwrap_or_default().to_owned(), upstream.last().to_ascii_lowercase())
+}
+
+/// Answers every request with 101 and this field, and ends.
+fn switching_to(upgrade: &'static str) -> Upstream {
+    Upstream::start(move |taken| {
+        taken.request()?;
+        taken.write(&format!("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n{upgrade}\r\n"))?;
+        taken.close()
+    })
+}
+
+#[test]
+fn only_what_is_on_the_allow_list_is_asked_for() {
+    let upstream = Upstream::start(|taken| {
+        taken.request()?;
+        taken.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")?;
+        taken.close()
+    });
+    let routes =
+        [format!("/foo {} upgrades=foo+WebSocket", upstream.url()), format!("/none {} upgrades=off", upstream.url())];
+    let gateway =
+        Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-routes", &routes[0], "--gateway-routes", &routes[1]]);
+    for (target, asked_for, passed_on) in [
+        ("/", "websocket", Some("websocket")),
+        ("/", "WebSocket", Some("websocket")),
+        ("/", "foo", None),
+        ("/", "foo, websocket, h2c", Some("websocket")),
+        ("/", "", None),
+        ("/", "websocket/13", Some("websocket/13")),
+        ("/", "h2c", None),
+        ("/", "TLS/1.0", None),
+        ("/foo/x", "foo/2, bar, websocket", Some("foo/2, websocket")),
+        ("/none", "websocket", None),
+    ] {
+        let lines = format!("Connection: close, Upgrade\r\nUpgrade: {asked_for}\r\n");
+        let (status, head) = asked(&gateway, &upstream, target, &lines);
+        let found = head.lines().find_map(|line| line.strip_prefix("upgrade: "));
+        assert_eq!((status.as_str(), found), ("200", passed_on), "{asked_for}: {head}");
+        assert_eq!(head.contains("\r\nconnection: upgrade\r\n"), passed_on.is_some(), "{asked_for}: {head}");
+    }
+    // HTTP/1.0 knows no upgrades, and a field that is not named in `Connection` asks for nothing.
+    let lines = "Connection: close\r\nUpgrade: websocket\r\n";
+    assert!(!asked(&gateway, &upstream, "/", lines).1.contains("\r\nupgrade:"));
+    gateway.raw(b"GET / HTTP/1.0\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+    assert!(!upstream.last().to_ascii_lowercase().contains("\r\nupgrade:"), "{}", upstream.last());
+}
+
+#[test]
+fn an_upstream_switches_to_nothing_that_was_not_asked_for() {
+    let websocket = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+    for (answer, lines, status) in [
+        ("Upgrade: websocket\r\n", websocket, "101"),
+        ("Upgrade: WebSocket\r\n", websocket, "101"),
+        ("Upgrade: h2c\r\n", websocket, "502"),
+        ("Upgrade: websocket, h2c\r\n", websocket, "502"),
+        ("Upgrade: websocket\r\nUpgrade: h2c\r\n", websocket, "502"),
+        ("Upgrade: foo\r\n", websocket, "502"),
+        ("", websocket, "502"),
+        ("Upgrade: ,\r\n", websocket, "502"),
+        ("Upgrade: websocket\r\n", "Connection: close\r\n", "502"),
+        ("Upgrade: h2c\r\n", "Connection: Upgrade, close\r\nUpgrade: h2c\r\n", "502"),
+        ("Upgrade: foo\r\n", "Connection: Upgrade, close\r\nUpgrade: foo\r\n", "502"),
+    ] {
+        let upstream = switching_to(answer);
+        let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-retries", "0"]);
+        let mut lines = lines.to_owned();
+        if status == "502" && !lines.contains("close") {
+            lines = lines.replace("Connection: ", "Connection: close, ");
+        }
+        assert_eq!(asked(&gateway, &upstream, "/", &lines).0, status, "{answer} for {lines}");
+    }
+}
+
+#[test]
+fn what_carries_requests_of_its_own_cannot_be_allowed() {
+    let upstream = Upstream::saying("ok");
+    let route = format!("/x {} upgrades=websocket+h2c", upstream.url());
+    for (args, told) in [
+        (["--gateway-upgrades", "h2c"], "`h2c` would carry requests past the rules"),
+        (["--gateway-upgrades", "HTTP/2.0"], "`HTTP/2.0` would carry requests past the rules"),
+        (["--gateway-upgrades", "tls/1.0"], "`tls/1.0` would carry requests past the rules"),
+        (["--gateway-upgrades", "*"], "`*` is no protocol"),
+        (["--gateway-upgrades", "web socket"], "`web socket` is no protocol"),
+        (["--gateway-routes", &route], "`h2c` would carry requests past the rules"),
+    ] {
+        let folder = crate::support::folder(&[]);
+        let mut command = crate::support::tidegate(folder.path());
+        let ran = crate::ran::Ran(command.args(["config", "--upstream", &upstream.url()]).args(args).output().unwrap());
+        assert!(ran.bad().contains(told), "{told}: {}", ran.bad());
+    }
 }
