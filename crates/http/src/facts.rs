@@ -11,6 +11,7 @@ use tidegate_core::syntax::{self, text};
 use tidegate_core::{Fact, Facts, Values};
 
 use crate::body_fields::BodyFields;
+use crate::target::Target;
 
 /// The facts of an HTTP request, read from it when a rule asks for them.
 ///
@@ -92,15 +93,9 @@ impl<'a> HttpFacts<'a> {
     #[must_use]
     pub fn target(mut self, target: &'a str) -> HttpFacts<'a> {
         let target = target.split_once('#').map_or(target, |(before, _)| before);
-        let rest = match target.split_once("://") {
-            Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
-                let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-                self.authority = Some(authority.rsplit_once('@').map_or(authority, |(_, host)| host));
-                rest
-            }
-            _ => target,
-        };
-        (self.path, self.query) = rest.split_once('?').unwrap_or((rest, ""));
+        let Target { authority, path, query } = Target::of(target);
+        (self.path, self.query) = (path, query);
+        self.authority = authority.or(self.authority);
         self
     }
 

@@ -35,6 +35,7 @@ mod json;
 mod passing;
 mod problem;
 mod reply;
+mod target;
 mod written;
 
 pub use body_fields::BodyFields;
@@ -45,3 +46,4 @@ pub use headers::{Audience, HeaderStyle, ReplyHeaders, ResetForm};
 pub use json::{EventFinder, FieldFinder};
 pub use passing::{PassingBody, is_encoded};
 pub use reply::{Asked, Caller, Reply};
+pub use target::{apply_path_policy, path_of_target, path_refused};

@@ -49,6 +49,13 @@ impl<B> ResponseBody<B> {
     }
 }
 
+/// A body for which nothing is held.
+impl<B> From<B> for ResponseBody<B> {
+    fn from(body: B) -> ResponseBody<B> {
+        ResponseBody::holding(body, Holding::default())
+    }
+}
+
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     type Data = Bytes;
     type Error = B::Error;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use http::request::Parts;
-use tidegate_core::rules::{RuleSet, Whom};
+use tidegate_core::rules::{PathPolicy, RuleSet, Whom};
 use tidegate_core::{Clock, Limit, Limiter, MemoryStore, Ruling, Store, SystemClock};
 use tidegate_http::{HeaderStyle, HttpFacts, TrustedProxies};
 use tower_layer::Layer;
@@ -75,6 +75,7 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
             proxies: Arc::new(TrustedProxies::none()),
             identify: None,
             style: HeaderStyle::default(),
+            paths: PathPolicy::AsIs,
             cost_header: None,
             gives_back_unserved: false,
             reads_bodies: false,
@@ -112,6 +113,18 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
     #[must_use]
     pub fn headers(mut self, style: HeaderStyle) -> RateLimitLayer<S, C> {
         self.settings.style = style;
+        self
+    }
+
+    /// Does this with paths that have several spellings. They stay as they came, unless told otherwise.
+    ///
+    /// Rules see a path [normalised](tidegate_core::rules::normalize). A service that compares paths as they came, as axum's
+    /// router does, serves no handler by a spelling that its rule does not know. One that decodes first (a proxy, a server of
+    /// files) may, and should get [`PathPolicy::Canonical`]: what has several readings is then refused with 400, and the
+    /// service sees the rest in the form in which the rules have judged it.
+    #[must_use]
+    pub fn paths(mut self, policy: PathPolicy) -> RateLimitLayer<S, C> {
+        self.settings.paths = policy;
         self
     }
 

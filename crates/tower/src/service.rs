@@ -44,7 +44,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<Svc, B, S, C> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        if let Err(refusal) = self.settings.settle_path(&mut head) {
+            return ResponseFuture::refused(*refusal);
+        }
         if let Some(admission) = self.settings.ask_at_once(&head) {
             let mut request = Request::from_parts(head, body);
             return match admission {

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response};
-use tidegate_core::rules::{FieldPath, Matched, Priority};
+use tidegate_core::rules::{FieldPath, Matched, PathPolicy, Priority};
 use tidegate_core::{Clock, Facts, Limiter, Micros, Outcome, Ruling, Spent, Store};
 use tidegate_http::{
-    Asked, BodyFields, Caller, HeaderStyle, HttpFacts, Reply, ReplyHeaders, TrustedProxies, is_encoded, is_grpc,
+    Asked, BodyFields, Caller, HeaderStyle, HttpFacts, Reply, ReplyHeaders, TrustedProxies, apply_path_policy,
+    is_encoded, is_grpc, path_refused,
 };
 
 use crate::aside::Aside;
@@ -28,6 +29,7 @@ pub(crate) struct Settings<S, C> {
     pub(crate) proxies: Arc<TrustedProxies>,
     pub(crate) identify: Option<Arc<dyn Identify>>,
     pub(crate) style: HeaderStyle,
+    pub(crate) paths: PathPolicy,
     pub(crate) cost_header: Option<HeaderName>,
     /// Whether what was charged for good is given back if nothing was done for it.
     pub(crate) gives_back_unserved: bool,
@@ -46,6 +48,7 @@ impl<S, C> Clone for Settings<S, C> {
             proxies: Arc::clone(&self.proxies),
             identify: self.identify.clone(),
             style: self.style,
+            paths: self.paths,
             cost_header: self.cost_header.clone(),
             gives_back_unserved: self.gives_back_unserved,
             reads_bodies: self.reads_bodies,
@@ -96,6 +99,16 @@ struct Returnable<S, C> {
 pub(crate) struct Served<S: Store + 'static, C: Clock + 'static> {
     held: Option<Box<Held<S, C>>>,
     along: Along<S, C>,
+}
+
+impl<S, C> Settings<S, C> {
+    /// Makes the path of a request what rules and the service are to see; the response, if it is refused.
+    pub(crate) fn settle_path(&self, head: &mut Parts) -> Result<(), Box<Response<Bytes>>> {
+        if self.paths == PathPolicy::AsIs {
+            return Ok(());
+        }
+        apply_path_policy(self.paths, &mut head.uri).map_err(|why| Box::new(path_refused(why, &head.headers)))
+    }
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {

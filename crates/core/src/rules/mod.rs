@@ -44,6 +44,7 @@ mod schema;
 mod secret;
 mod settle;
 mod shown;
+mod spelling;
 mod switches;
 mod tiers;
 
@@ -62,6 +63,7 @@ pub use schema::schema;
 pub use secret::Secret;
 pub use settle::{Settle, SettleSource, SettleTerm};
 pub use shown::{KeyPartName, LimitName, ShownRule};
+pub use spelling::{PathPolicy, PathRefusal};
 pub use switches::Switches;
 
 use std::sync::Arc;

@@ -1,19 +1,24 @@
-//! Paths, normalised, so that no spelling of a path dodges its rule.
+//! Paths, normalised: the one form in which rules see all spellings of a path.
+//!
+//! Which spellings reach a server at all, and in which form, is decided before (`spelling.rs`).
 //!
 //! | in the request | becomes | why |
 //! |---|---|---|
 //! | `//`, `///` | `/` | servers behind us join empty segments |
 //! | `/./`, `/../`, and their encoded forms | resolved; never above the root | as servers do |
 //! | `%41`, `%7e` (letters, digits, `-._~`) | the character itself | RFC 3986: the same path |
+//! | `%3a`, `%21` (delimiters that may stand in a path) | the character itself | nearly all servers decode them |
+//! | `*` | its escape | in patterns it means something else |
 //! | `%c3%A9` (anything else encoded) | upper-case escapes: `%C3%A9` | RFC 3986: the same path |
 //! | a byte that should have been encoded | its escape | the same path |
+//! | `a.`, `a%20` (dots and spaces at the end of a segment) | `a` | Windows, and Caddy everywhere, do not tell them apart |
 //! | `%2f`, `%5c`, `\` | kept as `%2F`, `%5C` | whether these separate segments depends on the server behind: they never match a separator here |
 //! | `%00`, and other encoded controls | kept as `%00` | kept apart from the path without them |
 //! | `%`, not followed by two digits | `%25` | it stands for itself |
 //! | a `/` at the end | dropped, unless it is the whole path | most servers answer both alike |
 //! | anything from `?` or `#` | dropped | not part of the path |
 //!
-//! Case is kept: paths are case-sensitive, and a server that folds case should be given rules that do (a `regex` with `(?i)`).
+//! Case is kept: to most servers paths are case-sensitive.
 
 use std::borrow::Cow;
 
@@ -23,14 +28,19 @@ pub fn normalize(path: &str) -> Cow<'_, str> {
     if is_normal(path.as_bytes()) { Cow::Borrowed(path) } else { Cow::Owned(rewrite(path)) }
 }
 
-const fn is_unreserved(byte: u8) -> bool {
+pub(super) const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Bytes that stand for themselves in a path.
-const fn is_plain(byte: u8) -> bool {
+/// Bytes that may stand in a path without an escape.
+pub(super) const fn is_plain(byte: u8) -> bool {
     is_unreserved(byte)
         || matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@')
+}
+
+/// Bytes that stand for themselves in a normal path, and never have an escape there.
+const fn is_normal_byte(byte: u8) -> bool {
+    is_plain(byte) && byte != b'*'
 }
 
 fn is_normal(path: &[u8]) -> bool {
@@ -42,14 +52,14 @@ fn is_normal(path: &[u8]) -> bool {
 }
 
 fn is_normal_segment(segment: &[u8]) -> bool {
-    if matches!(segment, b"" | b"." | b"..") {
+    if segment.is_empty() || segment.ends_with(b".") || segment.ends_with(SPACE.as_bytes()) {
         return false;
     }
     let mut rest = segment;
     loop {
         match rest {
             [] => return true,
-            [byte, after @ ..] if is_plain(*byte) => rest = after,
+            [byte, after @ ..] if is_normal_byte(*byte) => rest = after,
             [b'%', digits @ ..] if is_normal_escape(digits) => rest = &digits[2..],
             _ => return false,
         }
@@ -59,19 +69,25 @@ fn is_normal_segment(segment: &[u8]) -> bool {
 /// Two digits that stand for something which needs an escape, in upper case.
 fn is_normal_escape(digits: &[u8]) -> bool {
     let upper = |byte: &u8| byte.is_ascii_digit() || (b'A'..=b'F').contains(byte);
-    digits.len() >= 2 && digits[..2].iter().all(upper) && escape(digits).is_some_and(|byte| !is_unreserved(byte))
+    digits.len() >= 2 && digits[..2].iter().all(upper) && escape(digits).is_some_and(|byte| !is_normal_byte(byte))
 }
+
+/// A space, as it stands in a normal path.
+const SPACE: &str = "%20";
 
 fn rewrite(path: &str) -> String {
     let path = &path[..path.find(['?', '#']).unwrap_or(path.len())];
     let mut segments: Vec<String> = Vec::new();
-    for segment in path.split('/').map(segment) {
-        match segment.as_str() {
-            "" | "." => {}
-            ".." => {
-                segments.pop();
-            }
-            _ => segments.push(segment),
+    for mut segment in path.split('/').map(segment) {
+        if segment == ".." {
+            segments.pop();
+            continue;
+        }
+        while let Some(shorter) = segment.strip_suffix('.').or_else(|| segment.strip_suffix(SPACE)) {
+            segment.truncate(shorter.len());
+        }
+        if !segment.is_empty() {
+            segments.push(segment);
         }
     }
     format!("/{}", segments.join("/"))
@@ -85,15 +101,15 @@ fn segment(raw: &str) -> String {
         match escape(after).filter(|_| *byte == b'%') {
             Some(decoded) => {
                 rest = &after[2..];
-                push(&mut out, decoded, is_unreserved(decoded));
+                push(&mut out, decoded, is_normal_byte(decoded));
             }
-            None => push(&mut out, *byte, is_plain(*byte)),
+            None => push(&mut out, *byte, is_normal_byte(*byte)),
         }
     }
     out
 }
 
-fn push(out: &mut String, byte: u8, stands_for_itself: bool) {
+pub(super) fn push(out: &mut String, byte: u8, stands_for_itself: bool) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     if stands_for_itself {
         out.push(char::from(byte));
@@ -105,7 +121,7 @@ fn push(out: &mut String, byte: u8, stands_for_itself: bool) {
 }
 
 /// The byte that two hexadecimal digits stand for.
-fn escape(digits: &[u8]) -> Option<u8> {
+pub(super) fn escape(digits: &[u8]) -> Option<u8> {
     let digit = |index: usize| char::from(*digits.get(index)?).to_digit(16);
     u8::try_from(digit(0)? << 4 | digit(1)?).ok()
 }
@@ -166,10 +182,16 @@ mod tests {
             ("/a b", "/a%20b"),
             ("/a%20b", "/a%20b"),
             ("/A", "/A"),
-            ("/...", "/..."),
+            ("/...", "/"),
+            ("/a./b%20/c. .%20", "/a/b/c"),
+            ("/.%20./a", "/a"),
+            ("/.a/b.c/..d", "/.a/b.c/..d"),
             ("/a;v=1", "/a;v=1"),
             ("/a:b@c", "/a:b@c"),
             ("/%3F", "/%3F"),
+            ("/a%3bv%3d1%21", "/a;v=1!"),
+            ("/a*b", "/a%2Ab"),
+            ("/a%2ab", "/a%2Ab"),
             ("/%2f%2e%2e%2f", "/%2F..%2F"),
         ] {
             assert_eq!(normalize(path), normal, "{path}");
@@ -178,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_normal_path_is_not_copied() {
-        for path in ["/", "/api/v1/users/42", "/a%20b/%C3%A9", "/%2F", "/.well-known/x", "/..."] {
+        for path in ["/", "/api/v1/users/42", "/a%20b/%C3%A9", "/%2F", "/.well-known/x", "/a.b/..c"] {
             assert!(matches!(normalize(path), Cow::Borrowed(_)), "{path}");
         }
     }

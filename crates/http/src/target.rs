@@ -1,0 +1,158 @@
+//! Targets of requests: which of them go on, and how.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
+use serde::Serialize;
+use tidegate_core::rules::{PathPolicy, PathRefusal};
+
+use crate::grpc::is_grpc;
+
+/// Gives a target the path that `policy` makes of it. The rest stays as it is.
+///
+/// ```
+/// use http::Uri;
+/// use tidegate_core::rules::{PathPolicy, PathRefusal};
+/// use tidegate_http::apply_path_policy;
+///
+/// let mut target = Uri::from_static("/a//b/../%7euser?x=//y");
+/// assert_eq!(apply_path_policy(PathPolicy::Canonical, &mut target), Ok(()));
+/// assert_eq!(target, "/a/~user?x=//y");
+///
+/// let mut target = Uri::from_static("/x/..%2flogin");
+/// assert_eq!(apply_path_policy(PathPolicy::Canonical, &mut target), Err(PathRefusal::EncodedSlash));
+/// ```
+///
+/// # Errors
+/// The request is to be refused.
+#[inline]
+pub fn apply_path_policy(policy: PathPolicy, target: &mut Uri) -> Result<(), PathRefusal> {
+    match policy.apply(target.path())? {
+        Cow::Borrowed(_) => Ok(()),
+        Cow::Owned(path) => with_path(target, path),
+    }
+}
+
+#[cold]
+fn with_path(target: &mut Uri, mut path: String) -> Result<(), PathRefusal> {
+    if let Some(query) = target.query() {
+        path.push('?');
+        path.push_str(query);
+    }
+    let mut parts = std::mem::take(target).into_parts();
+    // A canonical path is made of what may stand in a target, and the query stood in one.
+    parts.path_and_query = Some(PathAndQuery::try_from(path).map_err(|_| PathRefusal::NotCanonical)?);
+    *target = Uri::from_parts(parts).map_err(|_| PathRefusal::NotCanonical)?;
+    Ok(())
+}
+
+/// A target as it stands in a request line, in its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target<'t> {
+    /// With its port and without who asks, if it is a whole URI.
+    pub(crate) authority: Option<&'t str>,
+    /// With a fragment, if there is one.
+    pub(crate) path: &'t str,
+    pub(crate) query: &'t str,
+}
+
+impl Target<'_> {
+    pub(crate) fn of(target: &str) -> Target<'_> {
+        let (mut authority, mut rest) = (None, target);
+        if let Some((scheme, behind)) = target.split_once("://")
+            && !scheme.contains(['/', '?', '#'])
+        {
+            let (who, path) = behind.split_at(behind.find(['/', '?', '#']).unwrap_or(behind.len()));
+            authority = Some(who.rsplit_once('@').map_or(who, |(_, host)| host));
+            rest = path;
+        }
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        Target { authority, path, query }
+    }
+}
+
+/// The path in a target as it stands in a request line, with a fragment if there is one: what [`PathPolicy::check`] is to see.
+#[must_use]
+pub fn path_of_target(target: &str) -> &str {
+    Target::of(target).path
+}
+
+#[derive(Serialize)]
+struct Problem {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: &'static str,
+}
+
+/// What a client is answered whose path is refused: 400 with a problem body (RFC 9457), or gRPC's own `INVALID_ARGUMENT` if
+/// the request, whose headers these are, speaks gRPC.
+#[must_use]
+pub fn path_refused(why: PathRefusal, headers: &HeaderMap) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    if is_grpc(headers) {
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert("grpc-status", HeaderValue::from_static("3"));
+        headers.insert("grpc-message", HeaderValue::from_static(why.reason()));
+        return response;
+    }
+    let problem = Problem { kind: "about:blank", title: "Bad Request", status: 400, detail: why.reason() };
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    // Text and numbers can always be written.
+    *response.body_mut() = Bytes::from(serde_json::to_vec(&problem).unwrap_or_default());
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_path_changes() {
+        for (target, becomes) in [
+            ("http://me@a.example:81//x/../y?//z/%2f#f", "http://me@a.example:81/y?//z/%2f"),
+            ("/%61?", "/a?"),
+            ("/%61", "/a"),
+            ("//a", "/a"),
+        ] {
+            let mut uri: Uri = target.parse().unwrap();
+            apply_path_policy(PathPolicy::Canonical, &mut uri).unwrap();
+            assert_eq!(uri.to_string(), becomes, "{target}");
+        }
+        for target in ["*", "/", "/a/?x", "http://a.example", "http://a.example?x", "a.example:80"] {
+            let mut uri: Uri = target.parse().unwrap();
+            let before = uri.to_string();
+            apply_path_policy(PathPolicy::Strict, &mut uri).unwrap();
+            assert_eq!(uri.to_string(), before, "{target}");
+        }
+    }
+
+    #[test]
+    fn a_target_has_its_parts() {
+        let parts = |target| {
+            let Target { authority, path, query } = Target::of(target);
+            (authority.unwrap_or("-"), path, query)
+        };
+        assert_eq!(parts("/a?b?c"), ("-", "/a", "b?c"));
+        assert_eq!(parts("/a#b?c"), ("-", "/a#b", "c"));
+        assert_eq!(parts("http://me@h:1/a?b"), ("h:1", "/a", "b"));
+        assert_eq!(parts("http://h?b"), ("h", "", "b"));
+        assert_eq!(parts("/to?http://h/x"), ("-", "/to", "http://h/x"));
+        assert_eq!(parts("/to#://h/x"), ("-", "/to#://h/x", ""));
+    }
+
+    #[test]
+    fn a_refusal_says_why() {
+        let told = path_refused(PathRefusal::EncodedSlash, &HeaderMap::new());
+        assert_eq!(told.status(), StatusCode::BAD_REQUEST);
+        assert!(String::from_utf8_lossy(told.body()).contains("encoded slash"));
+        let grpc = [(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))].into_iter().collect();
+        assert_eq!(path_refused(PathRefusal::Control, &grpc).headers()["grpc-status"], "3");
+    }
+}
