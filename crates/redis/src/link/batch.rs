@@ -72,7 +72,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::super::call::{Berth, Deadline};
-    use super::super::resp::Reply;
+    use super::super::resp::{Bound, Reply};
     use super::*;
     use crate::frame::Frame;
 
@@ -89,7 +89,7 @@ mod tests {
         Composer { script: script.clone(), by_slot }.compose(calls, &mut out, |part, end| parts.push((part, end)));
         let mut begin = 0;
         let text = |(part, end): (Part, usize)| {
-            let (command, taken) = Reply::read(&out[begin..]).unwrap().unwrap();
+            let (command, taken) = Reply::read(&out[begin..], Bound::SMALL).unwrap().unwrap();
             begin += taken;
             assert_eq!(begin, end, "a part ends where its command does");
             let words = command.items().unwrap().iter().filter_map(Reply::text);

@@ -17,7 +17,7 @@ use super::dialogue::{Asked, Question, ask_all};
 use super::error::{Cause, LinkError, Unreachable};
 use super::fault::{Fault, Redirection};
 use super::line::{Line, Plan, Task, Way};
-use super::resp::{self, Reply};
+use super::resp::{self, Bound, Reply};
 use super::slots::{SLOTS, slot_of};
 use super::stats::ServerStats;
 use crate::frame::Frame;
@@ -220,7 +220,7 @@ fn whose() -> Question<View> {
     let mut commands = Vec::new();
     resp::command(&mut commands, &[b"CLUSTER", b"INFO"]);
     resp::command(&mut commands, &[b"CLUSTER", b"SLOTS"]);
-    Question { commands, replies: 2, read: view }
+    Question { commands, bounds: &[Bound::SMALL, Bound::TOPOLOGY], read: view }
 }
 
 fn view(asked: &Address, replies: &[Reply<'_>]) -> Result<View, Unreachable> {
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Option<Range> {
-        let (reply, _) = Reply::read(bytes).unwrap().unwrap();
+        let (reply, _) = Reply::read(bytes, Bound::SMALL).unwrap().unwrap();
         range(&Address::tcp("asked", 1), &reply)
     }
 

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::error::Unreachable;
 use super::fault::{Code, Fault};
-use super::resp::{self, Malformed, Reply};
+use super::resp::{self, Bound, Malformed, Reply};
 use super::script::Script;
 use super::settings::{Login, Settings, SettingsError};
 use super::stream::{Inbox, Stream};
@@ -54,23 +54,26 @@ impl Connector {
 }
 
 impl From<Malformed> for Unreachable {
-    fn from(_: Malformed) -> Unreachable {
-        Unreachable::Malformed
+    fn from(why: Malformed) -> Unreachable {
+        match why {
+            Malformed::Protocol => Unreachable::Malformed,
+            Malformed::TooLarge => Unreachable::TooLarge,
+        }
     }
 }
 
 impl Dialogue {
-    /// Sends commands and hands over their replies, when all have come.
+    /// Sends commands, one for each bound, and hands over their replies, when all have come.
     pub(super) async fn exchange<T>(
         &mut self,
         commands: &[u8],
-        count: usize,
+        bounds: &[Bound],
         read: impl FnOnce(&[Reply<'_>]) -> T,
     ) -> Result<T, Unreachable> {
         // A server that does not want us says why and hangs up, perhaps before it has heard anything.
         let written = self.write(commands).await;
         loop {
-            if let Some((replies, taken)) = first_replies(self.inbox.unread(), count)? {
+            if let Some((replies, taken)) = first_replies(self.inbox.unread(), bounds)? {
                 let answer = read(&replies);
                 drop(replies);
                 self.inbox.consume(taken);
@@ -93,10 +96,10 @@ impl Dialogue {
     }
 }
 
-fn first_replies(bytes: &[u8], count: usize) -> Result<Option<(Vec<Reply<'_>>, usize)>, Malformed> {
-    let (mut replies, mut taken) = (Vec::with_capacity(count), 0);
-    while replies.len() < count {
-        let Some((reply, length)) = Reply::read(&bytes[taken..])? else { return Ok(None) };
+fn first_replies<'a>(bytes: &'a [u8], bounds: &[Bound]) -> Result<Option<(Vec<Reply<'a>>, usize)>, Malformed> {
+    let (mut replies, mut taken) = (Vec::with_capacity(bounds.len()), 0);
+    for &bound in bounds {
+        let Some((reply, length)) = Reply::read(&bytes[taken..], bound)? else { return Ok(None) };
         replies.push(reply);
         taken += length;
     }
@@ -104,7 +107,7 @@ fn first_replies(bytes: &[u8], count: usize) -> Result<Option<(Vec<Reply<'_>>, u
 }
 
 fn refusal(bytes: &[u8]) -> Option<Unreachable> {
-    match Reply::read(bytes) {
+    match Reply::read(bytes, Bound::SMALL) {
         Ok(Some((Reply::Error(text), _))) => Some(Unreachable::Refused(Fault::of(text))),
         _ => None,
     }
@@ -210,7 +213,8 @@ impl Dialogue {
     }
 
     async fn greet(&mut self, greeting: &Greeting) -> Result<(), Unreachable> {
-        self.exchange(&greeting.commands, greeting.topics.len(), |replies| greeting.judge(replies)).await?
+        let bounds = vec![Bound::SMALL; greeting.topics.len()];
+        self.exchange(&greeting.commands, &bounds, |replies| greeting.judge(replies)).await?
     }
 }
 
@@ -236,7 +240,7 @@ impl Asked {
             }
         };
         let read = |replies: &[Reply<'_>]| (question.read)(&self.address, replies);
-        let answer = dialogue.exchange(&question.commands, question.replies, read).await?;
+        let answer = dialogue.exchange(&question.commands, question.bounds, read).await?;
         self.dialogue = Some(dialogue);
         answer
     }
@@ -245,7 +249,8 @@ impl Asked {
 /// Something to ask of several servers.
 pub(super) struct Question<T> {
     pub(super) commands: Vec<u8>,
-    pub(super) replies: usize,
+    /// How large the reply to each command can be.
+    pub(super) bounds: &'static [Bound],
     /// Makes sense of the replies of the server at that address.
     pub(super) read: fn(&Address, &[Reply<'_>]) -> Result<T, Unreachable>,
 }

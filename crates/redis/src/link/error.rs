@@ -60,6 +60,9 @@ pub enum Cause {
     /// The server's answer is not one to this call.
     #[error("the server's answer makes no sense")]
     Malformed,
+    /// The server's answer is larger than any answer to what was asked.
+    #[error("the server's answer is larger than it can be")]
+    TooLarge,
     /// The keys of one call lie in several slots of the cluster.
     #[error("its keys lie in several of the cluster's slots")]
     CrossSlot,
@@ -95,6 +98,9 @@ pub enum Unreachable {
     /// What answered is not a Redis server.
     #[error("what answered is not a Redis server")]
     Malformed,
+    /// What answered sent more than any answer to what was asked.
+    #[error("what answered sent more than was asked for")]
+    TooLarge,
     /// A replica answered where the primary should be.
     #[error("the server is not the primary")]
     NotPrimary,

@@ -11,7 +11,7 @@ use super::call::Call;
 use super::error::{Cause, LinkError};
 use super::fault::{Code, Fault};
 use super::line::Shared;
-use super::resp::{Malformed, Reply};
+use super::resp::{Bound, Malformed, Reply};
 
 /// After a server has said that it is not the one to ask, the connection is kept for so long at least: where there is no
 /// other server to find, connecting in a circle helps nobody.
@@ -21,6 +21,8 @@ const KEEP: Duration = Duration::from_secs(1);
 pub(super) struct Flight {
     sent: VecDeque<Sent>,
     batches: usize,
+    /// How many bytes an answer may have beside what follows from the size of its call.
+    spare: usize,
     /// How long a batch takes, smoothed.
     usual: Duration,
     /// Whether the server has said that it does not know the script.
@@ -33,6 +35,8 @@ pub(super) struct Flight {
 
 struct Sent {
     what: What,
+    /// How large the reply can be.
+    bound: Bound,
     /// Where in all that was ever written it ends.
     end: u64,
     at: Instant,
@@ -53,10 +57,11 @@ enum What {
 }
 
 impl Flight {
-    pub(super) const fn new(now: Instant) -> Flight {
+    pub(super) const fn new(spare: usize, now: Instant) -> Flight {
         Flight {
             sent: VecDeque::new(),
             batches: 0,
+            spare,
             usual: Duration::ZERO,
             script_lost: false,
             elsewhere: false,
@@ -127,8 +132,8 @@ impl Flight {
         self.batches += 1;
         for (place, (part, end)) in parts.into_iter().enumerate() {
             let last = place + 1 == count;
-            let due = part.next_due(at).or(Some(overdue));
-            self.sent.push_back(Sent { what: What::Part(part), end, at, due, overdue, last });
+            let (due, bound) = (part.next_due(at).or(Some(overdue)), part.bound(self.spare));
+            self.sent.push_back(Sent { what: What::Part(part), bound, end, at, due, overdue, last });
         }
     }
 
@@ -136,7 +141,7 @@ impl Flight {
         self.batches += 1;
         for last in [false, true] {
             let what = What::Probe { failed: None };
-            self.sent.push_back(Sent { what, end, at, due: Some(overdue), overdue, last });
+            self.sent.push_back(Sent { what, bound: Bound::SMALL, end, at, due: Some(overdue), overdue, last });
         }
     }
 
@@ -162,9 +167,14 @@ impl Flight {
         }
     }
 
+    /// How large the next reply can be.
+    pub(super) fn bound(&self) -> Bound {
+        self.sent.front().map_or(Bound::SMALL, |sent| sent.bound)
+    }
+
     /// Gives the reply to what it answers.
     pub(super) fn land(&mut self, reply: &Reply<'_>, now: Instant, shared: &Shared) -> Result<(), Malformed> {
-        let Some(sent) = self.sent.pop_front() else { return Err(Malformed) };
+        let Some(sent) = self.sent.pop_front() else { return Err(Malformed::Protocol) };
         self.heard = now;
         if sent.last {
             self.batches -= 1;
@@ -228,7 +238,7 @@ impl Flight {
                 for call in calls {
                     call.fail(LinkError::Unknown(Cause::Malformed));
                 }
-                Err(Malformed)
+                Err(Malformed::Protocol)
             }
         }
     }
@@ -267,16 +277,16 @@ impl Flight {
     }
 
     /// The connection is gone, and of all that was ever written, the system had taken so much.
-    pub(super) fn end(self, taken: u64, now: Instant, shared: &Shared) {
+    pub(super) fn end(self, taken: u64, why: &Cause, now: Instant, shared: &Shared) {
         for sent in self.sent {
             let What::Part(Part::Calls(calls)) = sent.what else { continue };
             if sent.end > taken {
                 // A server does nothing before it has seen the whole of a command.
-                shared.send_again(calls, &Cause::ConnectionLost, now);
+                shared.send_again(calls, why, now);
                 continue;
             }
             for call in calls {
-                call.fail(LinkError::Unknown(Cause::ConnectionLost));
+                call.fail(LinkError::Unknown(why.clone()));
             }
         }
     }
@@ -304,6 +314,13 @@ fn land_call(call: Call, item: &Reply<'_>) -> Option<Fault> {
 }
 
 impl Part {
+    fn bound(&self, spare: usize) -> Bound {
+        match self {
+            Part::Load | Part::Asking => Bound::SMALL,
+            Part::Calls(calls) => Bound::of_calls(calls.len(), calls.iter().map(|call| call.size).sum(), spare),
+        }
+    }
+
     /// When the next of its callers stops waiting.
     fn next_due(&self, now: Instant) -> Option<Instant> {
         self.calls().iter().map(|call| call.deadline.at).filter(|&at| at > now).min()

@@ -238,8 +238,13 @@ impl Shared {
         health.connected = false;
         health.breaker.disconnected(now);
         let transition = match end {
-            End::Lost | End::Stalled | End::Malformed => {
-                health.trouble = Some(if end == End::Malformed { Cause::Malformed } else { Cause::ConnectionLost });
+            // Who answers like that is not to be trusted with the next call either.
+            End::Malformed | End::TooLarge => {
+                health.trouble = Some(end.cause());
+                health.breaker.trip(now, draw())
+            }
+            End::Lost | End::Stalled => {
+                health.trouble = Some(end.cause());
                 let transition = health.breaker.probe_failed(now, draw());
                 transition.or_else(|| health.breaker.failed(1, Evidence::Down, now, draw()))
             }
@@ -389,7 +394,7 @@ impl Sender {
                 }
             }
         };
-        (end, wire.end())
+        (end, wire.end(end))
     }
 }
 

@@ -42,6 +42,7 @@ use tokio::time::Instant;
 
 pub use self::address::Address;
 pub(crate) use self::door::Door;
+pub(crate) use self::stream::Stream;
 
 pub use self::breaker::{BreakerSettings, BreakerState};
 pub use self::error::{Cause, LinkError, Unreachable};

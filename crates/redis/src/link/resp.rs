@@ -2,8 +2,30 @@
 
 /// Replies nest no deeper than this; the deepest that we ask for is a cluster's slots.
 const DEEPEST: usize = 8;
-/// The longest string or array that a server may announce.
-const LONGEST: usize = 512 * 1024 * 1024;
+/// A line has no more bytes than this: statuses, errors, numbers and lengths.
+const LONGEST_LINE: usize = 16 * 1024;
+
+/// How large the reply to a command can be. A server that sends more is not answering it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bound {
+    /// In all, lengths and line ends included.
+    pub(super) bytes: usize,
+    /// Of all arrays together.
+    pub(super) items: usize,
+}
+
+impl Bound {
+    /// A status, a role with its replicas, what a sentinel knows of a primary.
+    pub(super) const SMALL: Bound = Bound { bytes: 64 * 1024, items: 8 * 1024 };
+    /// The slots of a cluster, each of them a range of its own at worst.
+    pub(super) const TOPOLOGY: Bound = Bound { bytes: 16 * 1024 * 1024, items: 1024 * 1024 };
+
+    /// Answers to `calls` requests that take `bytes` together, with `spare` bytes for each beside what follows from its
+    /// size; or one error in place of all.
+    pub(super) const fn of_calls(calls: usize, bytes: usize, spare: usize) -> Bound {
+        Bound { bytes: LONGEST_LINE + spare.saturating_mul(calls).saturating_add(4 * bytes), items: calls }
+    }
+}
 
 /// One reply, borrowed from the bytes that it came in.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,16 +38,26 @@ pub(super) enum Reply<'a> {
     Array(Vec<Reply<'a>>),
 }
 
-/// What came in is not the Redis protocol.
+/// What came in cannot be the reply to what was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("what the server sent is not the Redis protocol")]
-pub(super) struct Malformed;
+pub(super) enum Malformed {
+    #[error("what the server sent is not the Redis protocol")]
+    Protocol,
+    #[error("what the server sent is larger than any reply to what was asked")]
+    TooLarge,
+}
 
 impl<'a> Reply<'a> {
-    /// Reads the reply that `bytes` begins with, and says how many of them it takes. `None` if more must come first.
-    pub(super) fn read(bytes: &'a [u8]) -> Result<Option<(Reply<'a>, usize)>, Malformed> {
-        let mut reader = Reader { bytes, at: 0 };
-        Ok(reader.reply(DEEPEST)?.map(|reply| (reply, reader.at)))
+    /// Reads the reply that `bytes` begins with, and says how many of them it takes. `None` if more must come first, which
+    /// is never the case for more bytes than `bound` allows.
+    pub(super) fn read(bytes: &'a [u8], bound: Bound) -> Result<Option<(Reply<'a>, usize)>, Malformed> {
+        let mut reader = Reader { bytes, at: 0, bound };
+        let reply = reader.reply(DEEPEST)?;
+        let taken = if reply.is_some() { reader.at } else { bytes.len() };
+        if taken > bound.bytes {
+            return Err(Malformed::TooLarge);
+        }
+        Ok(reply.map(|reply| (reply, taken)))
     }
 
     /// The text of a string, whichever of its two forms it has.
@@ -47,43 +79,50 @@ impl<'a> Reply<'a> {
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Its items are those that may still come.
+    bound: Bound,
 }
 
 impl<'a> Reader<'a> {
     fn reply(&mut self, depth: usize) -> Result<Option<Reply<'a>>, Malformed> {
         let Some(line) = self.line()? else { return Ok(None) };
-        let (&kind, rest) = line.split_first().ok_or(Malformed)?;
+        let (&kind, rest) = line.split_first().ok_or(Malformed::Protocol)?;
         match kind {
             b'+' => Ok(Some(Reply::Simple(rest))),
             b'-' => Ok(Some(Reply::Error(rest))),
             b':' => Ok(Some(Reply::Integer(integer(rest)?))),
             b'$' => self.bulk(length(rest)?),
-            b'*' => self.array(length(rest)?, depth.checked_sub(1).ok_or(Malformed)?),
-            _ => Err(Malformed),
+            b'*' => self.array(length(rest)?, depth.checked_sub(1).ok_or(Malformed::Protocol)?),
+            _ => Err(Malformed::Protocol),
         }
     }
 
     fn line(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         let rest = &self.bytes[self.at..];
-        let Some(end) = rest.iter().position(|&byte| byte == b'\r') else { return Ok(None) };
+        let Some(end) = rest.iter().take(LONGEST_LINE).position(|&byte| byte == b'\r') else {
+            return if rest.len() < LONGEST_LINE { Ok(None) } else { Err(Malformed::TooLarge) };
+        };
         match rest.get(end + 1) {
             None => Ok(None),
             Some(b'\n') => {
                 self.at += end + 2;
                 Ok(Some(&rest[..end]))
             }
-            Some(_) => Err(Malformed),
+            Some(_) => Err(Malformed::Protocol),
         }
     }
 
     fn bulk(&mut self, length: Option<usize>) -> Result<Option<Reply<'a>>, Malformed> {
         let Some(length) = length else { return Ok(Some(Reply::Nil)) };
+        if length > self.bound.bytes {
+            return Err(Malformed::TooLarge);
+        }
         let rest = &self.bytes[self.at..];
         if rest.len() < length + 2 {
             return Ok(None);
         }
         if &rest[length..length + 2] != b"\r\n" {
-            return Err(Malformed);
+            return Err(Malformed::Protocol);
         }
         self.at += length + 2;
         Ok(Some(Reply::Bulk(&rest[..length])))
@@ -91,6 +130,7 @@ impl<'a> Reader<'a> {
 
     fn array(&mut self, length: Option<usize>, depth: usize) -> Result<Option<Reply<'a>>, Malformed> {
         let Some(length) = length else { return Ok(Some(Reply::Nil)) };
+        self.bound.items = self.bound.items.checked_sub(length).ok_or(Malformed::TooLarge)?;
         // Every item takes four bytes at least: what was announced is not yet a reason to make room for it.
         let mut items = Vec::with_capacity(length.min((self.bytes.len() - self.at) / 4 + 1));
         for _ in 0..length {
@@ -102,14 +142,14 @@ impl<'a> Reader<'a> {
 }
 
 fn integer(digits: &[u8]) -> Result<i64, Malformed> {
-    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(Malformed)
+    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(Malformed::Protocol)
 }
 
 /// `None` stands for nothing at all, which is announced as a length of -1.
 fn length(digits: &[u8]) -> Result<Option<usize>, Malformed> {
     match integer(digits)? {
         -1 => Ok(None),
-        length => usize::try_from(length).ok().filter(|&length| length <= LONGEST).map(Some).ok_or(Malformed),
+        length => usize::try_from(length).map(Some).map_err(|_| Malformed::Protocol),
     }
 }
 
@@ -162,10 +202,12 @@ mod tests {
 
     use super::*;
 
+    const BOUND: Bound = Bound::SMALL;
+
     #[test]
     fn every_kind_of_reply_is_read() {
         let bytes = b"*6\r\n+OK\r\n-ERR no\r\n:-12\r\n$3\r\na\r\n\r\n$-1\r\n*2\r\n*-1\r\n*0\r\n:7\r\n";
-        let (reply, taken) = Reply::read(bytes).unwrap().unwrap();
+        let (reply, taken) = Reply::read(bytes, BOUND).unwrap().unwrap();
         assert_eq!(taken, bytes.len() - 4, "what follows is left alone");
         let expected = Reply::Array(vec![
             Reply::Simple(b"OK"),
@@ -182,27 +224,43 @@ mod tests {
     fn part_of_a_reply_is_not_yet_a_reply() {
         let bytes = b"*2\r\n$4\r\nwait\r\n*1\r\n:1\r\n";
         for end in 0..bytes.len() {
-            assert_eq!(Reply::read(&bytes[..end]), Ok(None), "{end} bytes");
+            assert_eq!(Reply::read(&bytes[..end], BOUND), Ok(None), "{end} bytes");
         }
     }
 
     #[test]
     fn what_is_not_the_protocol_is_refused() {
         let deep = b"*1\r\n".repeat(9);
-        let cases: [&[u8]; 9] = [
-            b"HTTP/1.1 400\r\n",
-            b"\r\n",
-            b":x\r\n",
-            b":\r\n",
-            b"$-2\r\n",
+        let cases: [&[u8]; 8] =
+            [b"HTTP/1.1 400\r\n", b"\r\n", b":x\r\n", b":\r\n", b"$-2\r\n", b"$1\r\nabc", b"+a\rb\r\n", &deep];
+        for bytes in cases {
+            assert_eq!(Reply::read(bytes, BOUND), Err(Malformed::Protocol), "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[test]
+    fn what_is_larger_than_the_answer_can_be_is_refused_as_soon_as_that_is_known() {
+        let bound = Bound { bytes: 100, items: 3 };
+        let endless = [&b"+"[..], &[b'x'; LONGEST_LINE]].concat();
+        let cases: [&[u8]; 7] = [
+            b"$101\r\n",
             b"$99999999999\r\n",
-            b"$1\r\nabc",
-            b"+a\rb\r\n",
-            &deep,
+            b"*4\r\n",
+            b"*999999999\r\n",
+            b"*2\r\n*1\r\n*1\r\n",
+            &[b"*3\r\n$93\r\n", &[b'x'; 93][..]].concat(),
+            &endless,
         ];
         for bytes in cases {
-            assert_eq!(Reply::read(bytes), Err(Malformed), "{:?}", String::from_utf8_lossy(bytes));
+            let text = String::from_utf8_lossy(bytes);
+            assert_eq!(Reply::read(bytes, bound), Err(Malformed::TooLarge), "{text:.40}");
         }
+        assert!(matches!(Reply::read(b"*3\r\n:1\r\n:2\r\n:3\r\n", bound), Ok(Some((Reply::Array(_), 16)))));
+        let exactly = [&b"$92\r\n"[..], &[b'x'; 92], b"\r\n$200\r\n"].concat();
+        assert!(
+            matches!(Reply::read(&exactly, bound), Ok(Some((Reply::Bulk(_), 99)))),
+            "what follows is another reply"
+        );
     }
 
     #[test]
@@ -214,13 +272,52 @@ mod tests {
         assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$3\r\na\r\n\r\n$0\r\n\r\n*1\r\n$4\r\n1000\r\n");
     }
 
+    fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![Just(b'*'), Just(b'$'), Just(b'\r'), Just(b'\n'), b'0'..=b'9', any::<u8>()];
+        let line = prop_oneof![
+            (0_usize..300).prop_map(|length| format!("*{length}\r\n").into_bytes()),
+            (0_usize..300).prop_map(|length| format!("${length}\r\n").into_bytes()),
+            Just(b":1\r\n".to_vec()),
+            Just(b"$1\r\na\r\n".to_vec()),
+            proptest::collection::vec(byte, 0..30),
+        ];
+        proptest::collection::vec(line, 0..60).prop_map(|lines| lines.concat())
+    }
+
+    fn items(reply: &Reply<'_>) -> usize {
+        reply.items().map_or(0, |of| of.len() + of.iter().map(items).sum::<usize>())
+    }
+
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(
-            prop_oneof![Just(b'*'), Just(b'$'), Just(b'\r'), Just(b'\n'), b'0'..=b'9', any::<u8>()], 0..200,
-        )) {
-            if let Ok(Some((_, taken))) = Reply::read(&bytes) {
-                prop_assert!(taken <= bytes.len());
+        fn any_bytes_are_read_or_refused_within_the_bound(bytes in any_bytes(), most in 1_usize..300, many in 0_usize..50) {
+            let bound = Bound { bytes: most, items: many };
+            match Reply::read(&bytes, bound) {
+                Ok(Some((reply, taken))) => {
+                    prop_assert!(taken <= bytes.len() && taken <= most);
+                    prop_assert!(items(&reply) <= many);
+                }
+                Ok(None) => prop_assert!(bytes.len() <= most, "nothing grows past the bound"),
+                Err(_) => {}
+            }
+        }
+
+        #[test]
+        fn how_the_bytes_arrive_does_not_matter(bytes in any_bytes(), most in 1_usize..300, many in 0_usize..50) {
+            let bound = Bound { bytes: most, items: many };
+            let whole = Reply::read(&bytes, bound);
+            for end in 0..bytes.len() {
+                match Reply::read(&bytes[..end], bound) {
+                    Ok(None) => {}
+                    Ok(early) => {
+                        prop_assert_eq!(&Ok(early), &whole);
+                        break;
+                    }
+                    Err(_) => {
+                        prop_assert!(whole.is_err());
+                        break;
+                    }
+                }
             }
         }
     }

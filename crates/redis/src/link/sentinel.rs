@@ -16,7 +16,7 @@ use super::dialogue::{Asked, Connector, Question, ask_all};
 use super::error::Unreachable;
 use super::fault::Fault;
 use super::line::Task;
-use super::resp::{self, Reply};
+use super::resp::{self, Bound, Reply};
 use super::settings::Login;
 
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -103,7 +103,7 @@ fn who(name: &str) -> Question<Named> {
     let mut commands = Vec::new();
     resp::command(&mut commands, &[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", name.as_bytes()]);
     resp::command(&mut commands, &[b"SENTINEL", b"MASTER", name.as_bytes()]);
-    Question { commands, replies: 2, read: |_, replies| named(replies) }
+    Question { commands, bounds: &[Bound::SMALL; 2], read: |_, replies| named(replies) }
 }
 
 fn named(replies: &[Reply<'_>]) -> Result<Named, Unreachable> {

@@ -34,6 +34,9 @@ pub struct Settings {
     pub heartbeat: Duration,
     /// How many calls may wait for their turn, for each server. 8 192.
     pub queue: usize,
+    /// How many bytes the answer to a call may have, beside four times those of the call itself. A server that sends more
+    /// is hung up on. 1 kB; Tidegate's own script needs less.
+    pub answer_bytes: usize,
     /// How calls are sent together.
     pub batch: Batch,
     /// When calls fail at once.
@@ -191,6 +194,7 @@ impl Settings {
             connect_timeout: Duration::from_millis(250),
             heartbeat: Duration::from_secs(1),
             queue: 8_192,
+            answer_bytes: 1_024,
             batch: Batch::default(),
             breaker: BreakerSettings::default(),
         }
@@ -216,6 +220,7 @@ impl Settings {
         time("the breaker's longest wait", self.breaker.longest_wait, self.breaker.first_wait, minute)?;
         count("the breaker's failures", self.breaker.failures as usize, 1_000_000)?;
         count("the queue", self.queue, 10_000_000)?;
+        count("the bytes of an answer", self.answer_bytes, 64 * 1024 * 1024)?;
         count("the calls of a batch", self.batch.calls, 4_096)?;
         count("the bytes of a batch", self.batch.bytes, 64 * 1024 * 1024)?;
         count("the batches in flight", self.batch.in_flight, 64)

@@ -29,7 +29,7 @@ pub(super) struct Times {
 }
 
 /// What calls fail of. Those that Redis itself names come first.
-const CAUSES: [&str; 28] = [
+const CAUSES: [&str; 29] = [
     "NOSCRIPT",
     "READONLY",
     "LOADING",
@@ -55,6 +55,7 @@ const CAUSES: [&str; 28] = [
     "unreachable",
     "connection_lost",
     "malformed",
+    "too_large",
     "cross_slot",
     "unserved",
     "closed",
@@ -69,6 +70,7 @@ const fn name(cause: &Cause) -> &'static str {
         Cause::Unreachable(_) => "unreachable",
         Cause::ConnectionLost => "connection_lost",
         Cause::Malformed => "malformed",
+        Cause::TooLarge => "too_large",
         Cause::CrossSlot => "cross_slot",
         Cause::Unserved => "unserved",
         Cause::Closed => "closed",

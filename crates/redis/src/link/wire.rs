@@ -16,7 +16,7 @@ use super::error::Cause;
 use super::flight::Flight;
 use super::line::Shared;
 use super::queue::Room;
-use super::resp::{self, Reply};
+use super::resp::{self, Malformed, Reply};
 use super::settings::Settings;
 use super::stream::{Inbox, Stream};
 
@@ -29,8 +29,29 @@ pub(super) enum End {
     Stalled,
     /// What came in made no sense.
     Malformed,
+    /// More came in than any answer to what was sent.
+    TooLarge,
     /// Another server is the one to ask.
     Elsewhere,
+}
+
+impl End {
+    pub(super) const fn cause(self) -> Cause {
+        match self {
+            End::Lost | End::Stalled | End::Elsewhere => Cause::ConnectionLost,
+            End::Malformed => Cause::Malformed,
+            End::TooLarge => Cause::TooLarge,
+        }
+    }
+}
+
+impl From<Malformed> for End {
+    fn from(why: Malformed) -> End {
+        match why {
+            Malformed::Protocol => End::Malformed,
+            Malformed::TooLarge => End::TooLarge,
+        }
+    }
 }
 
 pub(super) struct Wire<'l> {
@@ -69,7 +90,7 @@ impl<'l> Wire<'l> {
             outbox: Vec::with_capacity(16 * 1024),
             taken: 0,
             before: 0,
-            flight: Flight::new(now),
+            flight: Flight::new(settings.answer_bytes, now),
             owed_since: None,
             timer: Box::pin(sleep_until(now + settings.heartbeat)),
             retiring: false,
@@ -119,10 +140,10 @@ impl<'l> Wire<'l> {
         }
         let now = Instant::now();
         loop {
-            let Some((reply, taken)) = Reply::read(self.inbox.unread()).map_err(|_| End::Malformed)? else {
+            let Some((reply, taken)) = Reply::read(self.inbox.unread(), self.flight.bound())? else {
                 return Ok(true);
             };
-            self.flight.land(&reply, now, self.shared).map_err(|_| End::Malformed)?;
+            self.flight.land(&reply, now, self.shared)?;
             drop(reply);
             self.inbox.consume(taken);
         }
@@ -253,9 +274,9 @@ impl<'l> Wire<'l> {
     }
 
     /// Says of all that is still owed what is known of it, and whether the connection was of any use.
-    pub(super) fn end(self) -> bool {
+    pub(super) fn end(self, end: End) -> bool {
         let was_of_use = self.flight.was_of_use();
-        self.flight.end(self.before + self.taken as u64, Instant::now(), self.shared);
+        self.flight.end(self.before + self.taken as u64, &end.cause(), Instant::now(), self.shared);
         was_of_use
     }
 }

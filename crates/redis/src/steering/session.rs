@@ -1,6 +1,9 @@
 //! A connection to the server that keeps what is published.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -9,6 +12,7 @@ use redis::{
     RedisConnectionInfo, RedisError, RedisResult, cmd, pipe,
 };
 use tidegate_core::Timestamp;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -18,10 +22,52 @@ use super::keys::Keys;
 use super::published::{
     Head, LARGEST_HEAD, LARGEST_MODES, LARGEST_RULES, Published, PublishedModes, PublishedRules, read_text,
 };
-use crate::link::{Address, Door, Login};
+use crate::link::{Address, Door, Login, Stream};
 
 /// How often a cluster may say that what we look for is elsewhere.
 const MOST_REDIRECTIONS: usize = 3;
+
+/// What a server may send between two commands: all that is published, and what is announced meanwhile.
+const MOST_BYTES: usize = LARGEST_RULES + LARGEST_MODES + LARGEST_HEAD + 256 * 1024;
+
+/// A stream on which a server may answer commands, but not send without end.
+struct BoundedStream {
+    stream: Stream,
+    /// How much may still come until something is written.
+    left: usize,
+}
+
+impl AsyncRead for BoundedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        let count = buffer.filled().len() - before;
+        let Some(left) = self.left.checked_sub(count) else {
+            buffer.set_filled(before);
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the server sends more than it was asked for",
+            )));
+        };
+        self.left = left;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for BoundedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.left = MOST_BYTES;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
 
 /// A connection, used for one thing after the other. It is given up at the first failure.
 pub(super) struct Session {
@@ -104,8 +150,9 @@ async fn open(
     patience: Duration,
     wake: Option<&Arc<Notify>>,
 ) -> RedisResult<MultiplexedConnection> {
-    let unreachable = |text: String| RedisError::from(std::io::Error::new(std::io::ErrorKind::NotConnected, text));
+    let unreachable = |text: String| RedisError::from(io::Error::new(io::ErrorKind::NotConnected, text));
     let stream = door.knock(address).await.map_err(|error| unreachable(format!("{address}: {error}")))?;
+    let stream = BoundedStream { stream, left: MOST_BYTES };
     let mut login = login(door.login());
     let mut config = AsyncConnectionConfig::new().set_response_timeout(Some(patience));
     if let Some(wake) = wake {

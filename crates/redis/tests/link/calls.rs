@@ -92,9 +92,11 @@ async fn a_batch_has_bounds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_of_any_size_come_whole() {
+async fn answers_as_large_as_they_may_be_come_whole() {
     let server = Server::start();
-    let link = open_url(&server.url());
+    let mut settings = Settings::standalone(&server.url()).unwrap();
+    settings.answer_bytes = 1_000_100;
+    let link = open(settings);
     let large = "x".repeat(1_000_000);
     server.run::<()>(&["SET", "large", &large]);
     let answers = tokio::join!(peek(&link, "large", AMPLE), peek(&link, "none", AMPLE), peek(&link, "large", AMPLE));

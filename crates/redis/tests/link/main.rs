@@ -9,6 +9,7 @@ mod clusters;
 mod events;
 mod load;
 mod outages;
+mod oversized;
 mod patience;
 mod refusals;
 mod sentinels;

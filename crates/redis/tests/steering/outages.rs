@@ -113,3 +113,25 @@ async fn a_redis_that_is_away_is_told_of() {
     assert!(steering.fleet().await.is_err());
     assert!(steering.publish_mode(&Target::All, None, "ann", None).await.is_err());
 }
+
+/// What the system keeps on both ends of a connection, and all that may be published.
+const BUFFERED: usize = 64 * 1024 * 1024;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_sends_without_end_is_left() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let direct = steering(&server.url());
+    let follower = Follower::start(&steering(&proxy.url()), "far");
+    direct.publish_rules("r.yaml", &one_rule("v1"), "ann", None).await.unwrap();
+    follower.applied(1).await;
+    for flood in [&b"$536870912\r\n"[..], b"*100000000\r\n", b">3\r\n$536870912\r\n", b"+"] {
+        let text = String::from_utf8_lossy(flood);
+        proxy.set(Break::Flood(flood));
+        follower.lost().await;
+        assert_eq!(follower.rules(), ["v1"], "{text:?}: what it had stays");
+        assert!(proxy.largest_flood() < BUFFERED, "{text:?}: {} bytes were taken", proxy.largest_flood());
+        proxy.set(Break::Nothing);
+        follower.found().await;
+    }
+}

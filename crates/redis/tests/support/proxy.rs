@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,6 +11,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+/// A flood ends after so many bytes, so that a test that fails does not take all memory.
+pub(crate) const FLOOD: usize = 256 * 1024 * 1024;
 
 /// What the proxy does with what passes through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +30,8 @@ pub(crate) enum Break {
     MidReply,
     /// Holds every reply back for so long.
     Delay(Duration),
+    /// Says this instead of a reply and goes on with zeros until the client hangs up, or [`FLOOD`] bytes were sent.
+    Flood(&'static [u8]),
     /// Lets nothing through and says nothing. What has come in by the end of it is passed on then.
     BlackHole,
     /// Hangs up at once and takes no connections.
@@ -42,6 +49,7 @@ struct Order {
 pub(crate) struct Proxy {
     address: SocketAddr,
     orders: watch::Sender<Order>,
+    largest_flood: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -50,8 +58,9 @@ impl Proxy {
         let (orders, _) = watch::channel(Order { breaks: Break::Nothing, once: false });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port for a proxy");
         let address = listener.local_addr().expect("a proxy's address");
-        let task = tokio::spawn(accept(listener, address, port, orders.clone()));
-        Proxy { address, orders, task }
+        let largest_flood = Arc::new(AtomicUsize::new(0));
+        let task = tokio::spawn(accept(listener, address, port, orders.clone(), largest_flood.clone()));
+        Proxy { address, orders, largest_flood, task }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -72,6 +81,12 @@ impl Proxy {
         self.orders.send_replace(Order { breaks, once: true });
     }
 
+    /// How many bytes of a flood a client has taken at most.
+    #[allow(dead_code, reason = "not every test program floods")]
+    pub(crate) fn largest_flood(&self) -> usize {
+        self.largest_flood.load(Ordering::Relaxed)
+    }
+
     /// Whether what was to happen once has happened.
     pub(crate) fn is_idle(&self) -> bool {
         self.orders.borrow().breaks == Break::Nothing
@@ -84,7 +99,13 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, address: SocketAddr, port: u16, orders: watch::Sender<Order>) {
+async fn accept(
+    listener: TcpListener,
+    address: SocketAddr,
+    port: u16,
+    orders: watch::Sender<Order>,
+    largest_flood: Arc<AtomicUsize>,
+) {
     let mut listener = Some(listener);
     let mut news = orders.subscribe();
     let mut connections = tokio::task::JoinSet::new();
@@ -104,7 +125,7 @@ async fn accept(listener: TcpListener, address: SocketAddr, port: u16, orders: w
         tokio::select! {
             accepted = open.accept() => {
                 let Ok((client, _)) = accepted else { continue };
-                connections.spawn(carry(client, port, orders.clone()));
+                connections.spawn(carry(client, port, orders.clone(), largest_flood.clone()));
             }
             changed = news.changed() => if changed.is_err() { return },
         }
@@ -120,14 +141,14 @@ fn listen_again(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Carries one connection until either side, or an order, ends it.
-async fn carry(client: TcpStream, port: u16, orders: watch::Sender<Order>) {
+async fn carry(client: TcpStream, port: u16, orders: watch::Sender<Order>, largest_flood: Arc<AtomicUsize>) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::select! {
         _ = requests(from_client, to_server, orders.clone()) => {}
-        _ = replies(from_server, to_client, orders) => {}
+        _ = replies(from_server, to_client, orders, &largest_flood) => {}
     }
 }
 
@@ -146,7 +167,12 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, orders: watch
     }
 }
 
-async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, orders: watch::Sender<Order>) -> io::Result<()> {
+async fn replies(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    orders: watch::Sender<Order>,
+    largest_flood: &AtomicUsize,
+) -> io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let count = from.read(&mut buffer).await?;
@@ -157,6 +183,15 @@ async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, orders: watch:
         match breaks {
             Break::BeforeReply => return Ok(()),
             Break::MidReply => return to.write_all(&buffer[..count / 2]).await,
+            Break::Flood(first) => {
+                let mut sent = first.len();
+                to.write_all(first).await?;
+                while sent < FLOOD {
+                    sent += to.write(&[0; 64 * 1024]).await?;
+                    largest_flood.fetch_max(sent, Ordering::Relaxed);
+                }
+                return Ok(());
+            }
             Break::Delay(by) => {
                 tokio::time::sleep(by).await;
                 to.write_all(&buffer[..count]).await?;
