@@ -8,6 +8,9 @@
 //! |---|---|---|
 //! | `/v1/auth` (Caddy, Traefik, HAProxy) | `X-Forwarded-Method`, `-Uri` and `-Host` | the status, headers and body that the client is to see |
 //! | `/v1/auth/nginx` | `X-Original-Method` and `X-Original-URI`, and `Host` | 403, or 401 if it lacks a key: nginx takes no other |
+//!
+//! A path that servers read in several ways is denied too, with 400 where statuses travel: what the rules say of one reading says
+//! nothing of the others.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +22,7 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tidegate_core::Clock;
-use tidegate_http::{Asked, Caller, HttpFacts, Reply};
+use tidegate_http::{Asked, Caller, HttpFacts, Reply, path_of_target};
 
 use super::Api;
 use super::problem::Problem;
@@ -80,6 +83,10 @@ impl Api {
         }
         let headers = &request.headers;
         let (method, target) = (said(headers, &form.method)?, said(headers, &form.target)?);
+        // The proxy passes the path on as it came, whatever is answered here.
+        if let Err(why) = settings.paths.check(path_of_target(&target)) {
+            return Ok(Problem::new(StatusCode::BAD_REQUEST, why.reason().to_owned()).into_response());
+        }
         let mut facts = HttpFacts::new(&request.method, &request.uri, headers)
             .method(&method)
             .target(&target)

@@ -39,6 +39,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use http_body::Body as HttpBody;
+use tidegate_core::rules::PathPolicy;
 use tidegate_core::syntax::text;
 use tidegate_core::yaml::closest;
 use tidegate_core::{SystemClock, Values};
@@ -74,6 +75,8 @@ pub struct Settings {
     pub auth_headers: AuthHeaders,
     /// The hosts that requests may be for, but for forward-auth: there a proxy may say the client's.
     pub hosts: Hosts,
+    /// What becomes of paths that servers read in several ways, in forward-auth.
+    pub paths: PathPolicy,
 }
 
 /// The headers in which a proxy says who a client is; `None` for what it does not say.
@@ -124,6 +127,7 @@ impl Default for Settings {
             style: HeaderStyle::default(),
             auth_headers: AuthHeaders::default(),
             hosts: Hosts::any(),
+            paths: PathPolicy::Canonical,
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::fault::Wrong;
-use super::values::{count, flag, span, text};
+use super::values::{choice, count, flag, span, text};
 use super::{HOUR, MS, Reading};
 use crate::api;
-use crate::gateway::{Address, Route, Settings, Trust, Upgrades};
+use crate::gateway::{Address, PATH_POLICIES, Route, Settings, Trust, Upgrades};
 
 const UPSTREAM: &str = "gateway.upstream";
 const ROUTES: &str = "gateway.routes";
@@ -21,6 +21,7 @@ impl Reading<'_> {
         let priority_header = self.header("gateway.priority_header");
         let keep_host = self.value("gateway.keep_host", flag);
         let upgrades = self.upgrades();
+        let paths = self.value("gateway.paths", choice(&PATH_POLICIES));
         let via = self.value("gateway.via", flag);
         let write_time = self.value("limits.write_time", span(100 * MS, HOUR));
         let inspection_time = self.value("gateway.inspection_time", span(MS, HOUR));
@@ -58,6 +59,7 @@ impl Reading<'_> {
             streams: http.streams,
             keep_host: keep_host?,
             upgrades: upgrades?,
+            paths: paths?,
             via: via?,
             write_time: write_time?,
             inspection_time: inspection_time?,

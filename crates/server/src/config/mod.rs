@@ -287,6 +287,7 @@ impl Reading<'_> {
             api_key: self.header("auth.api_key_header"),
             tier: self.header("auth.tier_header"),
         };
+        let paths = self.value("auth.paths", choice(&door::PATH_POLICIES));
         Some(api::Settings {
             header_bytes: header_bytes?,
             header_time: header_time?,
@@ -297,6 +298,7 @@ impl Reading<'_> {
             style: style?,
             auth_headers: names,
             hosts: Hosts::any(),
+            paths: paths?,
         })
     }
 

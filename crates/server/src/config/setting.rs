@@ -301,7 +301,7 @@ fn gateway() -> Vec<Setting> {
         Setting::new(
             "gateway.routes",
             &[],
-            "Where some of them go instead: a host, a path or both, then upstreams, and upgrades= if it differs there.",
+            "Where some of them go instead: a host, a path or both, then upstreams, and paths= or upgrades= where they differ.",
         )
         .of(Kind::Many)
         .such_as("api.example.com/v2 http://10.0.0.5:3000 http://10.0.0.6:3000"),
@@ -314,6 +314,11 @@ fn gateway() -> Vec<Setting> {
         )
         .such_as("X-Priority"),
         Setting::new("gateway.keep_host", &["true"], "Whether upstreams see the Host that the client asked for."),
+        Setting::new(
+            "gateway.paths",
+            &["canonical"],
+            "Paths with several spellings: canonical (one form, and 400 for what has none), strict (400) or as-is.",
+        ),
         Setting::new(
             "gateway.upgrades",
             &["websocket"],
@@ -374,6 +379,11 @@ fn others() -> Vec<Setting> {
         Setting::new("auth.user_header", &[], "The header that says which user it is.").such_as("X-User"),
         Setting::new("auth.api_key_header", &[], "The header that says which API key it is.").such_as("X-Api-Key"),
         Setting::new("auth.tier_header", &[], "The header that says which tier it belongs to.").such_as("X-Tier"),
+        Setting::new(
+            "auth.paths",
+            &["canonical"],
+            "Paths that servers read in several ways: canonical (denied), strict (whatever is not canonical) or as-is.",
+        ),
         Setting::new("tls.certificate", &[], "The certificate, as PEM.").such_as("server.pem"),
         Setting::new("tls.key", &[], "Its private key, as PEM.").such_as("server-key.pem"),
         Setting::new("tls.client_ca", &[], "Who may vouch for clients, as PEM.").such_as("clients.pem"),

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
+use tidegate_core::rules::PathRefusal;
 use tidegate_http::is_grpc;
 
 use super::passing::Passing;
@@ -19,6 +20,8 @@ pub(super) enum Failure {
     NoHost,
     /// It can be read in two ways.
     Ambiguous,
+    /// Its path is refused.
+    Path(PathRefusal),
     /// The client stopped in the middle of its request.
     ClientStalls,
     /// No connection to the upstream could be made.
@@ -69,6 +72,7 @@ impl Failure {
                               coding other than chunked, or lines that end without a carriage return.";
                 (StatusCode::BAD_REQUEST, Fault::Client, detail)
             }
+            Failure::Path(why) => (StatusCode::BAD_REQUEST, Fault::Client, why.reason()),
             Failure::ClientStalls => {
                 (StatusCode::REQUEST_TIMEOUT, Fault::Client, "The request's body took too long to come.")
             }
@@ -125,7 +129,7 @@ impl Failure {
         let (_, _, detail) = self.told();
         let status = match self {
             Failure::NoRoute | Failure::Connect => "12",
-            Failure::NoHost | Failure::Ambiguous => "3",
+            Failure::NoHost | Failure::Ambiguous | Failure::Path(_) => "3",
             Failure::ClientStalls => "1",
             Failure::SlowToConnect | Failure::SlowToRespond => "4",
             Failure::Unreachable | Failure::NoneWell | Failure::Broken | Failure::Unasked => "14",

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_TYPE, UPGRADE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use tidegate_core::rules::PathPolicy;
 use tidegate_core::{Clock, SystemClock};
-use tidegate_http::is_grpc;
+use tidegate_http::{apply_path_policy, is_grpc};
 use tidegate_tower::{Unserved, UpgradeHold};
 
 use super::Settings;
@@ -50,6 +51,8 @@ pub(super) struct Forwarding {
     groups: Vec<Group>,
     /// The protocols that the connections of each route may change to.
     upgrades: Vec<Upgrades>,
+    /// How each route takes paths with several spellings.
+    paths: Vec<PathPolicy>,
     clock: SystemClock,
 }
 
@@ -65,7 +68,26 @@ impl Forwarding {
         let groups = routes.iter().map(group).collect();
         let upgrades = routes.iter().map(|route| route.upgrades.clone().unwrap_or_else(|| settings.upgrades.clone()));
         let upgrades = upgrades.collect();
-        Forwarding { settings, routes, groups, upgrades, clock: SystemClock::new() }
+        let paths = routes.iter().map(|route| route.paths.unwrap_or(settings.paths)).collect();
+        Forwarding { settings, routes, groups, upgrades, paths, clock: SystemClock::new() }
+    }
+
+    /// Makes the path of a request the one that rules, routes and upstreams are to see.
+    #[inline]
+    pub(super) fn settle_path<B>(&self, request: &mut Request<B>) -> Result<(), Failure> {
+        // A canonical path, as nearly all are, is what every policy leaves as it is.
+        match PathPolicy::Strict.apply(request.uri().path()) {
+            Ok(_) => Ok(()),
+            Err(_) => self.settle_odd_path(request),
+        }
+    }
+
+    #[cold]
+    fn settle_odd_path<B>(&self, request: &mut Request<B>) -> Result<(), Failure> {
+        let host = head::host(request.uri(), request.headers());
+        let route = host.and_then(|host| self.group(request.uri(), &host));
+        let policy = route.map_or(self.settings.paths, |route| self.paths[route]);
+        apply_path_policy(policy, request.uri_mut()).map_err(Failure::Path)
     }
 
     /// Every address of every route.
@@ -156,10 +178,10 @@ impl Forward {
         if head.method == Method::CONNECT {
             return Err(Box::new(told(Failure::Connect, speaks)));
         }
-        let Some(host) = head::host(&head) else {
+        let Some(host) = head::host(&head.uri, &head.headers) else {
             return Err(Box::new(last(told(Failure::NoHost, speaks), head.version)));
         };
-        let Some(group) = forwarding.group(&head, &host) else {
+        let Some(group) = forwarding.group(&head.uri, &host) else {
             return Err(Box::new(told(Failure::NoRoute, speaks)));
         };
         // A gRPC stream is as slow as what it tells of: the timers of responses end it when neither end says anything.
@@ -218,9 +240,9 @@ fn last(mut response: Response<Passing>, version: Version) -> Response<Passing> 
 
 impl Forwarding {
     /// The number of the group that takes a request.
-    fn group(&self, head: &Parts, host: &HeaderValue) -> Option<usize> {
+    fn group(&self, target: &Uri, host: &HeaderValue) -> Option<usize> {
         let host = head::without_port(host.to_str().ok()?);
-        route::find(&self.routes, host, head.uri.path())
+        route::find(&self.routes, host, target.path())
     }
 
     /// Sends the request, again if need be, until there is an answer. Takes head and body.

@@ -1,8 +1,7 @@
 //! What stands in the heads of requests and responses that are passed on.
 //!
 //! Fields that are about one connection end with it: those that HTTP knows, and those that `Connection` names. Whom a request
-//! comes from, and how, is said anew, by the same rules by which it is believed. The rest goes on as it came, the target to
-//! the byte.
+//! comes from, and how, is said anew, by the same rules by which it is believed. The rest goes on as it came.
 
 use std::net::IpAddr;
 
@@ -28,13 +27,13 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// What a request says of which host it is for: in its target, else in `Host`. `None` if it says nothing, or two things.
-pub(super) fn host(head: &Parts) -> Option<HeaderValue> {
-    let mut hosts = head.headers.get_all(HOST).iter();
+pub(super) fn host(target: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut hosts = headers.get_all(HOST).iter();
     let (host, another) = (hosts.next(), hosts.next());
     if another.is_some() {
         return None;
     }
-    if let Some(authority) = head.uri.authority() {
+    if let Some(authority) = target.authority() {
         let text = authority.as_str();
         let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
         return HeaderValue::from_str(host).ok();
@@ -356,7 +355,10 @@ mod tests {
             let request = hosts.iter().fold(request, |request, host| request.header(HOST, *host));
             request.body(()).unwrap().into_parts().0
         };
-        let host = |uri: &str, hosts: &[&str]| host(&parts(uri, hosts)).map(|host| host.to_str().unwrap().to_owned());
+        let host = |uri: &str, hosts: &[&str]| {
+            let parts = parts(uri, hosts);
+            host(&parts.uri, &parts.headers).map(|host| host.to_str().unwrap().to_owned())
+        };
         assert_eq!(host("/", &["a:1"]).as_deref(), Some("a:1"));
         assert_eq!(host("http://me@b:2/x", &["a"]).as_deref(), Some("b:2"));
         assert_eq!((host("/", &[]), host("/", &["a", "a"]), host("http://b/", &["a", "b"])), (None, None, None));

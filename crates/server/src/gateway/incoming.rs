@@ -11,12 +11,15 @@ use smallvec::SmallVec;
 use super::{Settings, head};
 
 /// Headers in which proxies and CDNs say whom a request comes from or what it was for, besides `X-Forwarded-…`. Many upstreams
-/// believe one or another of them.
-const SAID_BY_PROXIES: [&str; 14] = [
+/// believe one or another of them: gunicorn takes the beginning of the path from `SCRIPT_NAME`, so that it serves a path that no
+/// rule has seen.
+const SAID_BY_PROXIES: [&str; 17] = [
     "cf-connecting-ip",
     "client-ip",
     "fastly-client-ip",
     "front-end-https",
+    "path-info",
+    "script-name",
     "true-client-ip",
     "x-client-ip",
     "x-cluster-client-ip",
@@ -27,6 +30,7 @@ const SAID_BY_PROXIES: [&str; 14] = [
     "x-original-uri",
     "x-original-url",
     "x-real-ip",
+    "x-rewrite-url",
 ];
 /// Of those that the gateway writes anew, what it writes itself replaces what clients say.
 const WRITTEN_ANEW: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
@@ -108,7 +112,7 @@ impl IncomingHeaders {
 
 fn is_said_by_proxies(name: &str) -> bool {
     // Few begin like these, and this looks at each header of each request.
-    matches!(name.as_bytes().first(), Some(b'x' | b'c' | b'f' | b't'))
+    matches!(name.as_bytes().first(), Some(b'x' | b'c' | b'f' | b'p' | b's' | b't'))
         && (name.starts_with("x-forwarded-") || SAID_BY_PROXIES.contains(&name))
 }
 
@@ -138,7 +142,7 @@ mod tests {
         left
     }
 
-    const CLAIMS: [(&str, &str); 14] = [
+    const CLAIMS: [(&str, &str); 17] = [
         ("x-user", "admin"),
         ("X_User", "admin"),
         ("x-tier", "gold"),
@@ -149,6 +153,9 @@ mod tests {
         ("x-forwarded-port", "443"),
         ("true-client-ip", "192.0.2.1"),
         ("x-original-url", "/admin"),
+        ("x-rewrite-url", "/admin"),
+        ("SCRIPT_NAME", "/x"),
+        ("Path_Info", "/admin"),
         ("host", "a"),
         ("x-under_score", "1"),
         ("cookie", "c"),

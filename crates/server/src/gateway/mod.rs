@@ -1,7 +1,7 @@
 //! The gateway: a reverse proxy in which the middleware decides what goes on.
 //!
 //! A connection (`serving.rs`) brings requests; those that can be read in two ways are noticed as they come (`watched.rs`,
-//! `framing.rs`). Each goes through `tidegate-tower`'s layer, which answers what the rules deny, and on to `forward.rs`: it finds
+//! `framing.rs`), and paths that can be are refused before anything is decided. Each goes through `tidegate-tower`'s layer, which answers what the rules deny, and on to `forward.rs`: it finds
 //! the route (`route.rs`), chooses an address (`group.rs`, `health.rs`), takes a connection to it (`upstream.rs`, `dial.rs`,
 //! `line.rs`), says what upstreams are told (`head.rs`), tries again where that is safe (`budget.rs`), and passes on the response
 //! with its body as it comes (`passing.rs`), or a connection that now speaks something else (`upgrades.rs`, `tunnel.rs`). What goes wrong on
@@ -40,12 +40,14 @@ use std::time::Duration;
 
 use http::HeaderName;
 use http::uri::PathAndQuery;
+use tidegate_core::rules::PathPolicy;
 use tidegate_http::{HeaderStyle, TrustedProxies};
 use tokio_util::sync::CancellationToken;
 
 pub use self::address::{Address, AddressError};
 use self::body_pace::BodyPace;
 pub use self::dial::Trust;
+pub(crate) use self::route::PATH_POLICIES;
 pub use self::route::Route;
 use self::serving::Serving;
 pub use self::upgrades::Upgrades;
@@ -78,6 +80,8 @@ pub struct Settings {
     pub keep_host: bool,
     /// The protocols that connections may change to, where a route does not say otherwise.
     pub upgrades: Upgrades,
+    /// What becomes of paths with several spellings, where a route does not say otherwise.
+    pub paths: PathPolicy,
     /// Whether `Via` is added.
     pub via: bool,
     /// How long a client may leave a response unread.
@@ -137,6 +141,7 @@ impl Settings {
             streams: 128,
             keep_host: true,
             upgrades: Upgrades::default(),
+            paths: PathPolicy::Canonical,
             via: false,
             write_time: Duration::from_secs(30),
             inspection_time: Duration::from_secs(20),

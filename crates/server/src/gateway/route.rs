@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::str::FromStr;
 
-use tidegate_core::rules::normalize;
+use tidegate_core::rules::{PathPolicy, normalize};
 use tidegate_core::yaml::closest;
 
 use super::address::{Address, AddressError};
@@ -18,6 +18,8 @@ pub struct Route {
     pub(super) upstreams: Vec<Address>,
     /// What its connections may change to; `None` for what holds everywhere.
     pub(super) upgrades: Option<Upgrades>,
+    /// How it takes paths with several spellings; `None` for what holds everywhere.
+    pub(super) paths: Option<PathPolicy>,
 }
 
 /// The hosts of a route.
@@ -34,7 +36,7 @@ impl Route {
     /// Everything that no other route takes goes to these.
     #[must_use]
     pub const fn of_everything(upstreams: Vec<Address>) -> Route {
-        Route { host: Host::Any, prefix: String::new(), upstreams, upgrades: None }
+        Route { host: Host::Any, prefix: String::new(), upstreams, upgrades: None, paths: None }
     }
 
     /// Those that say more come first: an exact host, then the longer one, then the longer path.
@@ -102,8 +104,8 @@ impl FromStr for Route {
             return Err(AddressError::new(format!("`{path}` is not the beginning of a path"), help));
         }
         let prefix = if path.is_empty() { "" } else { prefix.strip_suffix('/').unwrap_or(&prefix) };
-        let Options { upgrades } = options;
-        Ok(Route { host, prefix: prefix.to_owned(), upstreams, upgrades })
+        let Options { upgrades, paths } = options;
+        Ok(Route { host, prefix: prefix.to_owned(), upstreams, upgrades, paths })
     }
 }
 
@@ -111,13 +113,15 @@ impl FromStr for Route {
 #[derive(Default)]
 struct Options {
     upgrades: Option<Upgrades>,
+    paths: Option<PathPolicy>,
 }
 
 impl Options {
     /// Takes in `name=value`.
     fn set(&mut self, name: &str, value: &str) -> Result<(), AddressError> {
-        const NAMES: [&str; 1] = ["upgrades"];
+        const NAMES: [&str; 2] = ["paths", "upgrades"];
         let is_set_twice = match name {
+            "paths" => self.paths.replace(path_policy(value)?).is_some(),
             "upgrades" => self.upgrades.replace(value.parse()?).is_some(),
             _ => {
                 let help = match closest(name, NAMES) {
@@ -132,6 +136,22 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// What `gateway.paths` and `auth.paths` may be.
+pub(crate) const PATH_POLICIES: [(&str, PathPolicy); 3] =
+    [("strict", PathPolicy::Strict), ("canonical", PathPolicy::Canonical), ("as-is", PathPolicy::AsIs)];
+
+fn path_policy(value: &str) -> Result<PathPolicy, AddressError> {
+    let found = PATH_POLICIES.iter().find(|(name, _)| *name == value).map(|(_, policy)| *policy);
+    found.ok_or_else(|| {
+        let names = PATH_POLICIES.map(|(name, _)| name);
+        let help = match closest(value, names) {
+            Some(meant) => format!("did you mean `paths={meant}`?"),
+            None => format!("write one of `paths={}`", names.join("`, `paths=")),
+        };
+        AddressError::new(format!("`{value}` is no way to take paths"), help)
+    })
 }
 
 /// Which of `routes`, sorted by their precedence, takes a request. Paths are normalised as the rules do it, so that no
@@ -198,8 +218,10 @@ mod tests {
             ("a*b/ http://a", "write a name such as `api.example.com` without a port, or `*.example.com`"),
             ("a:80/ http://a", "write a name such as `api.example.com` without a port, or `*.example.com`"),
             ("/x http://a upgrade=off", "did you mean `upgrades=off`?"),
-            ("/x http://a colour=red", "write one of `upgrades=`, or the address of an upstream"),
+            ("/x http://a colour=red", "write one of `paths=`, `upgrades=`, or the address of an upstream"),
             ("/x http://a upgrades=off upgrades=off", "write it once"),
+            ("/x http://a paths=strikt", "did you mean `paths=strict`?"),
+            ("/x http://a paths=", "write one of `paths=strict`, `paths=canonical`, `paths=as-is`"),
             ("/x upgrades=off", "write one such as `api.example.com/v2 http://10.0.0.5:3000`"),
             ("/x/* http://a", "write how paths begin, such as `/images`: what follows may be anything"),
         ] {

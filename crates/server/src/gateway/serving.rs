@@ -127,6 +127,7 @@ impl Serving {
         let service = Asked {
             limited: self.service_for(&downstream),
             incoming: Arc::clone(&self.incoming),
+            forwarding: Arc::clone(&self.forwarding),
             downstream: Arc::clone(&downstream),
         };
         let may_be_http2 = tokio::select! {
@@ -308,6 +309,7 @@ struct Asked {
     limited: Limited,
     downstream: Arc<Downstream>,
     incoming: Arc<IncomingHeaders>,
+    forwarding: Arc<Forwarding>,
 }
 
 impl Service<Request<Incoming>> for Asked {
@@ -319,8 +321,11 @@ impl Service<Request<Incoming>> for Asked {
         let busy = Busy::begin(&self.downstream);
         self.incoming.clean(request.headers_mut(), self.downstream.is_trusted);
         let is_http2 = request.version() == Version::HTTP_2;
-        let answering = tower_service::Service::call(&mut self.limited.clone(), request);
-        Answering { answering, busy: Some(busy), is_http2 }
+        let way = match self.forwarding.settle_path(&mut request) {
+            Ok(()) => Way::Limited { answering: tower_service::Service::call(&mut self.limited.clone(), request) },
+            Err(why) => Way::Refused { response: Some(Box::new(why.response(request.headers()))) },
+        };
+        Answering { way, busy: Some(busy), is_http2 }
     }
 }
 
@@ -328,9 +333,19 @@ pin_project! {
     /// An answer in the making.
     struct Answering {
         #[pin]
-        answering: BodyReadingFuture<Forward, Incoming, AnyStore, tidegate_core::SystemClock>,
+        way: Way,
         busy: Option<Busy>,
         is_http2: bool,
+    }
+}
+
+pin_project! {
+    #[project = WayNow]
+    enum Way {
+        /// The middleware has it.
+        Limited { #[pin] answering: BodyReadingFuture<Forward, Incoming, AnyStore, tidegate_core::SystemClock> },
+        /// It goes no further. `None` once that was told.
+        Refused { response: Option<Box<Response<Passing>>> },
     }
 }
 
@@ -339,7 +354,13 @@ impl Future for Answering {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let response = ready!(this.answering.poll(cx))?;
+        let response = match this.way.project() {
+            WayNow::Limited { answering } => ready!(answering.poll(cx))?,
+            WayNow::Refused { response } => {
+                let Some(response) = response.take() else { return Poll::Pending };
+                response.map(ResponseBody::from)
+            }
+        };
         let busy = this.busy.take();
         let downstream = busy.as_ref().filter(|_| *this.is_http2).map(|busy| Arc::clone(&busy.0));
         Poll::Ready(Ok(response.map(|body| {

@@ -109,7 +109,7 @@ fn getting(name: &[u8], value: &'static [u8]) -> Fields<'static> {
 #[test]
 fn what_would_be_read_otherwise_in_http1_is_refused() {
     let between = Between::start();
-    let shapes: [(&str, Fields<'_>, Data<'_>); 27] = [
+    let shapes: [(&str, Fields<'_>, Data<'_>); 29] = [
         ("chunks", posting(&[(b"transfer-encoding", b"chunked")]), Some(b"0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n")),
         ("chunks in capitals", posting(&[(b"Transfer-Encoding", b"chunked")]), Some(b"0\r\n\r\n")),
         ("chunks with a space", posting(&[(b"transfer-encoding ", b"chunked")]), Some(b"0\r\n\r\n")),
@@ -135,6 +135,8 @@ fn what_would_be_read_otherwise_in_http1_is_refused() {
         ("fields of one connection", posting(&[(b"connection", b"content-length")]), None),
         ("another protocol", posting(&[(b"upgrade", b"websocket"), (b"connection", b"upgrade")]), None),
         ("codings that are taken", posting(&[(b"te", b"chunked")]), None),
+        ("an extended CONNECT", [asking(b"CONNECT", &[]), vec![(b":protocol", b"websocket")]].concat(), None),
+        ("an extended GET", [asking(b"GET", &[]), vec![(b":protocol", b"h2c")]].concat(), None),
         ("two paths", [asking(b"GET", &[]), vec![(b":path", b"/smuggled")]].concat(), None),
         ("two hosts", asking(b"GET", &[(b"host", b"a.example"), (b"host", b"b.example")]), None),
     ];

@@ -122,7 +122,7 @@ fn a_client_behind_nginx_is_the_one_that_is_limited() {
 }
 
 #[test]
-fn no_spelling_of_a_path_dodges_its_rule_and_each_is_forwarded_to_the_byte() {
+fn no_spelling_of_a_path_dodges_its_rule() {
     let upstream = Upstream::saying("ok");
     let rules = "rules: [{ id: login, match: { path: /login }, limit: log 1/h }]";
     let gateway = Gateway::start(rules, &[&upstream.url()], &[]);
@@ -131,7 +131,7 @@ fn no_spelling_of_a_path_dodges_its_rule_and_each_is_forwarded_to_the_byte() {
         got.split(' ').nth(1).unwrap_or_default().to_owned()
     };
     assert_eq!(ask("//login?x=%2e"), "200");
-    assert!(upstream.last().starts_with("GET //login?x=%2e HTTP/1.1\r\n"), "{}", upstream.last());
+    assert!(upstream.last().starts_with("GET /login?x=%2e HTTP/1.1\r\n"), "{}", upstream.last());
     let dodges = [
         "/login",
         "/./login",
@@ -148,9 +148,12 @@ fn no_spelling_of_a_path_dodges_its_rule_and_each_is_forwarded_to_the_byte() {
     }
     // A whole target is the same target.
     assert_eq!(ask("http://a/login"), "429");
-    for other in ["/login%2f", "/%2flogin", "/Login", "/login;x", "/a//b/./c?d=e//f"] {
+    for ambiguous in ["/login%2f", "/%2flogin", "/login;x", "/x/..%5clogin", "/login%00"] {
+        assert_eq!(ask(ambiguous), "400", "{ambiguous}");
+    }
+    for (other, forwarded) in [("/Login", "/Login"), ("/a//b/./c?d=e//f", "/a/b/c?d=e//f")] {
         assert_eq!(ask(other), "200", "{other}");
-        assert!(upstream.last().starts_with(&format!("GET {other} HTTP/1.1\r\n")), "{}", upstream.last());
+        assert!(upstream.last().starts_with(&format!("GET {forwarded} HTTP/1.1\r\n")), "{}", upstream.last());
     }
     assert_eq!(ask("http://a/whole?x"), "200");
     assert!(upstream.last().starts_with("GET /whole?x HTTP/1.1\r\n"), "{}", upstream.last());

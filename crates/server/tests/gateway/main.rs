@@ -14,6 +14,7 @@ mod repeated;
 mod restarting;
 mod settings;
 mod smuggling;
+mod spelling;
 mod upgrades;
 mod upstreams;
 mod waiting;
@@ -24,6 +25,8 @@ mod certificates;
 mod ran;
 #[path = "../support/redis.rs"]
 mod redis_server;
+#[path = "../support/spellings.rs"]
+mod spellings;
 #[path = "../support/mod.rs"]
 mod support;
 

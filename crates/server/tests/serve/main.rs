@@ -1,6 +1,8 @@
 //! The server, as those who run it and those who ask it meet it.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+#[path = "../support/spellings.rs"]
+mod spellings;
 #[path = "../support/mod.rs"]
 mod support;
 

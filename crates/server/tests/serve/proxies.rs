@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
 
+use crate::spellings::{RULES as LOGIN, node, served_as_login, spellings};
 use crate::support::{Process, Server, free_port, until};
 
 const RULES: &str = "rules: [{ id: limited, match: { path: /limited }, key: address, limit: log 3/h }]";
@@ -221,4 +222,50 @@ fn haproxy_limits_as_its_guide_says() {
     limits_by_address(&proxy, &upstream, true);
     drop(server);
     assert_eq!(proxy.ask("/limited", &[]).0, 503, "{}", proxy.log());
+}
+
+/// Two logins pass and no spelling brings a third; taken as they are, spellings dodge the rule. `start` starts the proxy in
+/// front of an upstream that decodes paths.
+fn is_not_dodged(start: impl Fn(SocketAddr, SocketAddr) -> Proxy) {
+    let ((_node, upstream), targets) = (node(), spellings());
+    for policy in ["canonical", "strict", "as-is"] {
+        let server = Server::start(&[("rules.yaml", LOGIN)], &["--rules", "rules.yaml", "--auth-paths", policy]);
+        let proxy = start(server.address, upstream);
+        let address = proxy.address.parse().unwrap();
+        let served = served_as_login(address, &targets);
+        if policy == "as-is" {
+            assert!(served.len() > 2, "{served:#?}");
+            continue;
+        }
+        assert!(served.len() <= 2, "{policy}: {served:#?}");
+        // The rule is what has stopped them.
+        let plain = vec!["/login".to_owned(); 3];
+        assert_eq!(served.len() + served_as_login(address, &plain).len(), 2, "{policy}: {served:#?}");
+        let (status, head, body) = proxy.ask("/x/..%2flogin", &["--path-as-is"]);
+        assert_eq!(status, 400, "{head}");
+        let problem: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(problem["status"], 400, "{problem}");
+        assert!(head.contains("application/problem+json"), "{head}");
+    }
+}
+
+#[test]
+fn no_spelling_dodges_a_rule_behind_nginx() {
+    let [block] = &blocks("nginx.md", "nginx")[..] else { panic!("one configuration") };
+    is_not_dodged(|tidegate, upstream| Proxy::nginx(block, tidegate, upstream));
+}
+
+#[test]
+fn no_spelling_dodges_a_rule_behind_caddy() {
+    for block in blocks("caddy.md", "caddyfile") {
+        is_not_dodged(|tidegate, upstream| Proxy::caddy(&block, tidegate, upstream));
+    }
+}
+
+#[test]
+fn no_spelling_dodges_a_rule_behind_haproxy() {
+    let ([script], [configuration]) = (&blocks("haproxy.md", "lua")[..], &blocks("haproxy.md", "haproxy")[..]) else {
+        panic!("one script and one configuration")
+    };
+    is_not_dodged(|tidegate, upstream| Proxy::haproxy(script, configuration, tidegate, upstream));
 }
