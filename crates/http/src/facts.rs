@@ -158,7 +158,7 @@ impl<'a> HttpFacts<'a> {
         if let Some(authority) = self.authority {
             return Values::One(Cow::Borrowed(&authority[host_of(authority.as_bytes())]));
         }
-        let lines = self.headers.get_all(HOST).iter().map(|line| line.as_bytes());
+        let lines = self.headers.get_all(HOST).iter().map(http::HeaderValue::as_bytes);
         lines.map(|line| text(&line[host_of(line)])).collect()
     }
 

@@ -430,13 +430,16 @@ impl Rule {
     }
 }
 
+/// Limits, and whose they are.
+type GrantedLimits<'r> = (Granted, &'r Arc<[RuleLimit]>);
+
 impl Limits {
     /// The limits of a key or a tier; `None` if there is none for it. Of several tiers none is believed.
     pub(super) fn of<'t>(
         &self,
         named: Option<&str>,
         tier: impl FnOnce() -> &'t Values<'t>,
-    ) -> Result<Option<(Granted, &Arc<[RuleLimit]>)>, KeyFault> {
+    ) -> Result<Option<GrantedLimits<'_>>, KeyFault> {
         if !self.overrides.is_empty()
             && let Some(limits) = named.and_then(|name| self.overrides.get(name))
         {

@@ -138,11 +138,11 @@ fn naive(written: &[Written], alone: &[RuleSet], sent: &Sent) -> Vec<String> {
         written[number].mode == Mode::Enforce && sent.with_one.iter().all(|request| matches(number, request))
     };
     let mut found: Vec<usize> = Vec::new();
-    for number in 0..alone.len() {
+    for (number, rule) in written.iter().enumerate() {
         let any = sent.with_one.iter().any(|request| matches(number, request));
         if any || (sent.with_one.is_empty() && matches(number, &sent.request)) {
             found.push(number);
-            if written[number].stop && keeps_others_out(number) {
+            if rule.stop && keeps_others_out(number) {
                 break;
             }
         }
