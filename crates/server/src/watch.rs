@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
-use tidegate_core::rules::{Diagnostics, Loaded, load, rules_files};
+use tidegate_core::rules::{Diagnostics, Loaded, file_contents, load, rules_files};
 
 /// How often the contents are looked at when nothing is said to have changed.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -116,7 +116,7 @@ impl Following {
         files.extend(self.files.iter().cloned());
         files.sort();
         files.dedup();
-        let contents: Vec<_> = files.into_iter().map(|file| (std::fs::read(&file).ok(), file)).collect();
+        let contents: Vec<_> = files.into_iter().map(|file| (file_contents(&file).ok(), file)).collect();
         self.hasher.hash_one(contents)
     }
 

@@ -10,6 +10,13 @@ use super::{RuleSet, checks};
 use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
 use crate::yaml::{LARGEST_FILE, Node, Reader, Source, Value};
 
+/// How many includes may lead from a file that was given to another one.
+const LONGEST_CHAIN: usize = 32;
+/// How many files are read.
+const MOST_FILES: usize = 1_024;
+/// How many bytes of them.
+const MOST_BYTES: usize = 4 * LARGEST_FILE;
+
 /// Rules that can be used, and what is doubtful about them.
 #[derive(Debug)]
 pub struct Loaded {
@@ -49,7 +56,7 @@ impl RuleSet {
     /// Everything that is wrong with it, if anything is an error.
     pub fn parse(name: &str, text: &str) -> Result<Loaded, Diagnostics> {
         let mut loading = Loading::default();
-        loading.bytes(name, text.as_bytes().to_vec(), None);
+        loading.bytes(name, text.as_bytes().to_vec(), None, 0);
         loading.finish()
     }
 }
@@ -60,6 +67,17 @@ struct Loading {
     domains: Domains,
     findings: Vec<Diagnostic>,
     seen: BTreeSet<PathBuf>,
+    bytes_read: usize,
+    /// More files were found than are read: the others are left aside.
+    is_full: bool,
+}
+
+/// Where a file was asked for.
+struct Included<'i> {
+    by: &'i Source,
+    node: &'i Node,
+    /// How many includes lead to it.
+    depth: usize,
 }
 
 impl Loading {
@@ -76,28 +94,51 @@ impl Loading {
         }
     }
 
-    /// Reads a file, unless it was read already. `included_by` says where it was asked for.
-    fn file(&mut self, path: &Path, included_by: Option<(&Source, &Node)>) {
-        match std::fs::canonicalize(path).and_then(|whole| Ok((contents(&whole)?, whole))) {
-            Ok((bytes, whole)) => {
-                if self.seen.insert(whole) {
-                    self.bytes(&path.display().to_string(), bytes, path.parent());
-                }
+    /// Reads a file, unless it was read already.
+    fn file(&mut self, path: &Path, included: Option<Included<'_>>) {
+        if self.is_full {
+            return;
+        }
+        let depth = included.as_ref().map_or(0, |included| included.depth);
+        let wrong = match std::fs::canonicalize(path) {
+            Ok(whole) if self.seen.contains(&whole) => return,
+            Ok(_) if depth > LONGEST_CHAIN => (
+                format!("`{}` is included at the end of a chain of more than {LONGEST_CHAIN} files", path.display()),
+                "include it further up, or put the files into one folder",
+            ),
+            Ok(_) if self.seen.len() >= MOST_FILES => {
+                self.is_full = true;
+                let problem = format!("this is file {}, and {MOST_FILES} are read", MOST_FILES + 1);
+                return self.fault(path, &problem, "put several rules into one file");
             }
-            Err(error) => {
-                let problem = format!("`{}` cannot be read: {error}", path.display());
-                match included_by {
-                    Some((source, node)) => {
-                        let help = Some("paths are taken from the folder of the file that includes".to_owned());
-                        self.findings.push(source.finding(Severity::Error, node.at, problem, help));
+            Ok(whole) => match file_contents(&whole) {
+                Ok(bytes) => {
+                    self.seen.insert(whole);
+                    self.bytes_read = self.bytes_read.saturating_add(bytes.len());
+                    if self.bytes_read > MOST_BYTES {
+                        self.is_full = true;
+                        let problem = format!("the files are larger than {MOST_BYTES} bytes together");
+                        return self.fault(
+                            path,
+                            &problem,
+                            "write fewer rules: some may be one with a key or a pattern",
+                        );
                     }
-                    None => self.fault(path, &problem, ""),
+                    return self.bytes(&path.display().to_string(), bytes, path.parent(), depth);
                 }
+                Err(error) => unreadable(path, &error),
+            },
+            Err(error) => unreadable(path, &error),
+        };
+        match (included, wrong) {
+            (Some(Included { by, node, .. }), (problem, help)) => {
+                self.findings.push(by.finding(Severity::Error, node.at, problem, Some(help.to_owned())));
             }
+            (None, (problem, _)) => self.fault(path, &problem, ""),
         }
     }
 
-    fn bytes(&mut self, name: &str, bytes: Vec<u8>, folder: Option<&Path>) {
+    fn bytes(&mut self, name: &str, bytes: Vec<u8>, folder: Option<&Path>, depth: usize) {
         let source = match Source::new(name, bytes) {
             Ok(source) => source,
             Err(finding) => return self.findings.push(*finding),
@@ -116,7 +157,9 @@ impl Loading {
         self.findings.append(&mut reader.findings);
         for node in &file.include {
             match (node.as_text(), folder) {
-                (Some(text), Some(folder)) => self.file(&folder.join(text), Some((&source, node))),
+                (Some(text), Some(folder)) => {
+                    self.file(&folder.join(text), Some(Included { by: &source, node, depth: depth + 1 }));
+                }
                 (Some(_), None) => {
                     let problem = "text that is not in a file can include none";
                     self.findings.push(source.finding(Severity::Error, node.at, problem, None));
@@ -153,8 +196,16 @@ impl Loading {
     }
 }
 
-/// A file's bytes, one more than are read if it has more. What is not a plain file may have no end.
-fn contents(path: &Path) -> io::Result<Vec<u8>> {
+fn unreadable(path: &Path, error: &io::Error) -> (String, &'static str) {
+    let problem = format!("`{}` cannot be read: {error}", path.display());
+    (problem, "paths are taken from the folder of the file that includes")
+}
+
+/// The bytes of a rules file; of a file that is too large, one byte more than is ever read.
+///
+/// # Errors
+/// If it cannot be read, or is not a plain file: a device or a pipe may have no end.
+pub fn file_contents(path: &Path) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }

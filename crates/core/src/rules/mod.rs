@@ -51,7 +51,7 @@ mod tiers;
 pub use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
 pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart};
 pub use field::{FieldPath, FieldPathError};
-pub use load::{Loaded, load, rules_files};
+pub use load::{Loaded, file_contents, load, rules_files};
 pub use matching::{Granted, Matched, MatchedRule, RefusingRule};
 pub use named::NoSuchKey;
 pub use one::Whom;

@@ -144,3 +144,56 @@ fn text_without_a_file_includes_nothing() {
     let expected = "1:10 [a.yaml] text that is not in a file can include none";
     assert_eq!(crate::support::mistakes("include: a.yaml\nrules: []"), [expected]);
 }
+
+/// Files of which each includes the next.
+fn chain(files: usize) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    for number in 1..=files {
+        let include = if number < files { format!("include: {}.yaml\n", number + 1) } else { String::new() };
+        let text = format!("{include}{}", one(&format!("r{number}")));
+        std::fs::write(folder.path().join(format!("{number}.yaml")), text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_chain_of_includes_has_an_end() {
+    let longest = chain(33);
+    let loaded = loaded(longest.path().join("1.yaml"));
+    assert_eq!((loaded.files.len(), found(&loaded)[0]), (33, "r33"));
+    for files in [34, 5_000] {
+        let folder = chain(files);
+        let expected = "33.yaml:1:10: `34.yaml` is included at the end of a chain of more than 32 files; include it \
+                        further up, or put the files into one folder";
+        assert_eq!(wrong(folder.path(), load(&[folder.path().join("1.yaml")])), [expected]);
+    }
+}
+
+#[test]
+fn files_that_are_given_may_include_each_other_however_many_they_are() {
+    let folder = chain(100);
+    // By their names, so that 10 comes before 2: what is read already is no longer part of a chain.
+    let mut paths: Vec<PathBuf> = (1..=100).rev().map(|number| folder.path().join(format!("{number}.yaml"))).collect();
+    assert_eq!(load(&paths).unwrap().files.len(), 100);
+    paths.reverse();
+    assert!(wrong(folder.path(), load(&paths))[0].contains("chain of more than 32 files"));
+}
+
+#[test]
+fn there_are_so_many_files_and_no_more() {
+    let folder = TempDir::new().unwrap();
+    for number in 0..1_025 {
+        std::fs::write(folder.path().join(format!("{number:04}.yaml")), one(&format!("r{number}"))).unwrap();
+    }
+    let expected = "1024.yaml:1:1: this is file 1025, and 1024 are read; put several rules into one file";
+    assert_eq!(wrong(folder.path(), load(&[folder.path().into()])), [expected]);
+    std::fs::remove_file(folder.path().join("0000.yaml")).unwrap();
+    assert_eq!(loaded(folder.path()).files.len(), 1_024);
+    // A few large ones.
+    let comment = format!("# {}\n", "x".repeat(15 << 20));
+    for number in 0..5 {
+        std::fs::write(folder.path().join(format!("{number:04}.yaml")), format!("{comment}rules: []\n")).unwrap();
+    }
+    let lines = wrong(folder.path(), load(&[folder.path().into()]));
+    assert!(lines[0].starts_with("0004.yaml:1:1: the files are larger than 67108864 bytes together"), "{lines:?}");
+}

@@ -231,6 +231,28 @@ fn regular_expressions_have_a_most() {
 }
 
 #[test]
+fn a_regular_expression_is_neither_deep_nor_large() {
+    for regex in [
+        format!("{}a{}", "(".repeat(8_000), ")".repeat(8_000)),
+        "(?:".repeat(5_000),
+        "[".repeat(16_000),
+        "a{1000}{1000}".to_owned(),
+        "(a{1,100}){1,100}{1,100}".to_owned(),
+    ] {
+        let lines = mistakes(&format!("rules: [{{ id: r, limit: 1/s, match: {{ user: {{ regex: '{regex}' }} }} }}]"));
+        assert_eq!(lines.len(), 1, "{lines:?}");
+    }
+}
+
+#[test]
+fn descriptors_of_envoy_are_not_deep() {
+    let levels = 1_000;
+    let nested = "{ key: a, descriptors: [".repeat(levels) + &"] }".repeat(levels);
+    let lines = mistakes(&format!("domain: d\ndescriptors: [{nested}]\n"));
+    assert!(lines.len() == 1 && lines[0].contains("more than 24 deep"), "{lines:?}");
+}
+
+#[test]
 fn a_path_pattern_has_an_end() {
     let pattern =
         |segments: usize| format!("rules: [{{ id: r, limit: 1/s, match: {{ path: '{}' }} }}]", "/*".repeat(segments));
