@@ -4,27 +4,34 @@
 //! listen at, and serves from them: whoever connects finds one of the two. When it is up it says so, and the first one stops as
 //! if it were told to: it accepts no more, and finishes what is in flight. Sharing an address by `SO_REUSEPORT` would not do:
 //! what waits in the queue of a socket that is closed is lost.
+//!
+//! The path of that Unix socket may be mistaken or somebody else's, so only a socket at which nobody listens is ever removed, and both
+//! sides deal only with processes of the same user, or of root.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
+use rustix::process::geteuid;
 use tokio_util::sync::CancellationToken;
 
 /// The most doors there are.
 const MOST: usize = 16;
-/// How long the other one may take to answer. A successor that takes longer to start has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a predecessor may take to send its sockets, which it does at once unless it is busy with another successor.
+const SEND_TIME: Duration = Duration::from_secs(10);
+/// How long a successor may take to start.
+const START_TIME: Duration = Duration::from_secs(60);
 
 /// What a predecessor has handed over.
 pub struct Inheritance {
@@ -37,7 +44,39 @@ pub struct Inheritance {
 #[error("`{}` cannot be used to hand over: {reason}", path.display())]
 pub struct HandoverError {
     path: PathBuf,
-    reason: io::Error,
+    reason: Reason,
+}
+
+impl HandoverError {
+    fn at(path: &Path) -> impl Fn(Reason) -> HandoverError {
+        move |reason| HandoverError { path: path.to_owned(), reason }
+    }
+}
+
+/// Why nothing can be handed over.
+#[derive(Debug, thiserror::Error)]
+enum Reason {
+    #[error("it is {0}, not a Unix socket: name a path at which there is nothing yet")]
+    NotASocket(&'static str),
+    #[error("a process of another user (uid {0}) listens there")]
+    AnotherUser(u32),
+    #[error(
+        "the process that listens there hands over nothing within {:?}: is it another program's socket?",
+        SEND_TIME
+    )]
+    Silent,
+    #[error("the process that listens there hands over no listeners: is it another program's socket?")]
+    Nothing,
+    #[error("another process listens there")]
+    InUse,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<rustix::io::Errno> for Reason {
+    fn from(error: rustix::io::Errno) -> Reason {
+        Reason::Io(error.into())
+    }
 }
 
 impl Inheritance {
@@ -53,18 +92,17 @@ impl Inheritance {
     /// If there is one that hands over nothing.
     pub fn take(path: &Path) -> Result<Inheritance, HandoverError> {
         let take = || {
-            let predecessor = match UnixStream::connect(path) {
-                Ok(stream) => stream,
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-                    return Ok(Inheritance::none());
-                }
-                Err(error) => return Err(error),
-            };
-            predecessor.set_read_timeout(Some(PATIENCE))?;
+            let Some(predecessor) = listener_at(path)? else { return Ok(Inheritance::none()) };
+            if let Some(uid) = another_user(&predecessor)? {
+                return Err(Reason::AnotherUser(uid));
+            }
+            predecessor.set_read_timeout(Some(SEND_TIME))?;
             let listeners = receive(&predecessor)?.into_iter().map(TcpListener::from).collect();
+            // It answers once more, when it has accepted its last connection.
+            predecessor.set_read_timeout(Some(START_TIME))?;
             Ok(Inheritance { predecessor: Some(predecessor), listeners })
         };
-        take().map_err(|reason| HandoverError { path: path.to_owned(), reason })
+        take().map_err(HandoverError::at(path))
     }
 
     /// The socket that listens at `address`, if it was handed over.
@@ -88,6 +126,8 @@ impl Inheritance {
 #[derive(Clone)]
 pub struct Estate {
     path: Arc<Path>,
+    /// The socket at `path`, by device and inode.
+    file: (u64, u64),
     /// `None` once they are handed over or withdrawn.
     sockets: Arc<Mutex<Option<Vec<OwnedFd>>>>,
 }
@@ -98,7 +138,9 @@ impl Estate {
     pub fn withdraw(&self) {
         // Under the lock, for the path is a successor's as soon as it is not ours.
         let mut sockets = self.lock();
-        if sockets.take().is_some() {
+        let is_ours =
+            || std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.file);
+        if sockets.take().is_some() && is_ours() {
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -114,18 +156,21 @@ impl Estate {
 /// If it cannot listen there.
 pub fn hand_over(path: &Path, sockets: Vec<OwnedFd>, succeeded: CancellationToken) -> Result<Estate, HandoverError> {
     let listen = || {
-        // Nobody listens there any more: whoever did was asked first.
+        // Nobody listens there any more: a predecessor was asked first.
+        if listener_at(path)?.is_some() {
+            return Err(Reason::InUse);
+        }
         match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }
         let listener = UnixListener::bind(path)?;
-        // Whoever has the sockets can answer in our name.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        Ok(listener)
+        let file = std::fs::symlink_metadata(path)?;
+        Ok((listener, (file.dev(), file.ino())))
     };
-    let listener = listen().map_err(|reason| HandoverError { path: path.to_owned(), reason })?;
-    let estate = Estate { path: path.into(), sockets: Arc::new(Mutex::new(Some(sockets))) };
+    let (listener, file) = listen().map_err(HandoverError::at(path))?;
+    let estate = Estate { path: path.into(), file, sockets: Arc::new(Mutex::new(Some(sockets))) };
     let offered = estate.clone();
     // It waits for somebody who may never come, and nobody waits for it.
     std::thread::spawn(move || {
@@ -147,9 +192,46 @@ pub fn hand_over(path: &Path, sockets: Vec<OwnedFd>, succeeded: CancellationToke
     Ok(estate)
 }
 
+/// Connects to the process that listens at the Unix socket `path`, if there is one.
+fn listener_at(path: &Path) -> Result<Option<UnixStream>, Reason> {
+    let kind = match std::fs::symlink_metadata(path) {
+        Ok(found) => found.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let other = if kind.is_socket() {
+        None
+    } else if kind.is_file() {
+        Some("a regular file")
+    } else if kind.is_dir() {
+        Some("a directory")
+    } else if kind.is_symlink() {
+        Some("a symbolic link")
+    } else {
+        Some("a device or a pipe")
+    };
+    if let Some(other) = other {
+        return Err(Reason::NotASocket(other));
+    }
+    match UnixStream::connect(path) {
+        Ok(stream) => Ok(Some(stream)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The user at the other end, unless it is this process' own or root: listeners that others share could be theirs to answer.
+fn another_user(stream: &UnixStream) -> Result<Option<u32>, Reason> {
+    let user = socket_peercred(stream)?.uid;
+    Ok((user != geteuid() && !user.is_root()).then(|| user.as_raw()))
+}
+
 /// Sends the sockets, and waits until the other one says that it is up.
-fn offer(mut stream: UnixStream, estate: &Estate) -> io::Result<UnixStream> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn offer(mut stream: UnixStream, estate: &Estate) -> Result<UnixStream, Reason> {
+    if let Some(uid) = another_user(&stream)? {
+        return Err(Reason::AnotherUser(uid));
+    }
+    stream.set_read_timeout(Some(START_TIME))?;
     send(&stream, estate.lock().as_deref().unwrap_or_default())?;
     stream.read_exact(&mut [0])?;
     Ok(stream)
@@ -166,11 +248,15 @@ fn send(stream: &UnixStream, sockets: &[OwnedFd]) -> io::Result<()> {
     Ok(())
 }
 
-fn receive(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
+fn receive(stream: &UnixStream) -> Result<Vec<OwnedFd>, Reason> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    let received = recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let received = recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+    let received = received.map_err(|error| match error {
+        rustix::io::Errno::AGAIN => Reason::Silent,
+        error => error.into(),
+    })?;
     let mut sockets = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(handed) = message {
@@ -178,7 +264,7 @@ fn receive(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
         }
     }
     if received.bytes == 0 || sockets.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "whoever listens there hands over nothing"));
+        return Err(Reason::Nothing);
     }
     Ok(sockets)
 }

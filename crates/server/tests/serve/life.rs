@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -159,6 +161,55 @@ fn what_stands_in_the_way_of_starting_is_said() {
         refused(&[], &["--api-listen", "off", "--rls-listen", "off", "--resp-listen", "off"])
             .contains("all doors are off")
     );
+}
+
+#[test]
+fn a_handover_path_that_is_no_socket_of_ours_is_refused_and_left_alone() {
+    let folder = folder(&[("notes.txt", "mine")]);
+    let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir(path("directory")).unwrap();
+    std::os::unix::fs::symlink("notes.txt", path("link")).unwrap();
+    std::os::unix::fs::symlink("wrong.sock", path("link.sock")).unwrap();
+    // Programs that answer something else, or nothing.
+    for (name, answer) in [("wrong.sock", &b"hello"[..]), ("closes.sock", b"")] {
+        let listener = UnixListener::bind(path(name)).unwrap();
+        std::thread::spawn(move || listener.incoming().for_each(|stream| drop(stream.unwrap().write_all(answer))));
+    }
+    for (name, reason) in [
+        ("notes.txt", "it is a regular file, not a Unix socket"),
+        ("directory", "it is a directory, not a Unix socket"),
+        ("link", "it is a symbolic link, not a Unix socket"),
+        ("link.sock", "it is a symbolic link, not a Unix socket"),
+        ("wrong.sock", "the process that listens there hands over no listeners"),
+        ("closes.sock", "the process that listens there hands over no listeners"),
+    ] {
+        let found = || std::fs::symlink_metadata(path(name)).unwrap().ino();
+        let before = found();
+        let output = tidegate(folder.path()).args(["serve", "--handover", name]).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && error.contains(reason) && error.contains(name), "{name}: {error}");
+        assert_eq!(found(), before, "{name}");
+    }
+    assert_eq!(std::fs::read_to_string(path("notes.txt")).unwrap(), "mine");
+}
+
+#[test]
+fn a_handover_socket_that_nobody_listens_at_is_replaced_and_only_it_is_removed() {
+    let folder = folder(&[]);
+    let path = folder.path().join("handover.sock");
+    let args = ["--handover", path.to_str().unwrap()];
+    drop(UnixListener::bind(&path).unwrap());
+    let mut server = Server::start(&[], &args);
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended().code(), Some(0), "{}", server.log());
+    assert!(!path.exists());
+
+    let mut server = Server::start(&[], &args);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "mine").unwrap();
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended().code(), Some(0), "{}", server.log());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
 }
 
 #[test]
