@@ -1,6 +1,6 @@
 # The entries to this repository: `make run`, `make test`, `make bench`.
 
-.PHONY: run tour test setup lint unit bench
+.PHONY: run tour test setup lint audit unit bench
 
 # The server, with state in memory, example rules, and all doors on this machine only.
 run:
@@ -20,7 +20,12 @@ lint:
 	cargo fmt --all --check
 	cargo fmt --manifest-path bench/Cargo.toml --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	./tools/deny licenses bans sources
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features --quiet
+
+# Known vulnerabilities of dependencies. The database of advisories is cloned from GitHub, so this is no part of `make test`.
+audit: setup
+	@./tools/deny advisories
 
 # Unit, property, contract, example and documentation tests.
 unit:
