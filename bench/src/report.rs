@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// One comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
+    /// A name for programs, which stays when the words change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// What was measured.
     pub what: String,
     /// Our number.
@@ -25,12 +28,17 @@ pub struct Row {
 impl Row {
     /// A row of numbers of which the smaller is the better.
     pub fn smaller_is_better(what: impl Into<String>, ours: f64, peer: &str, theirs: f64, unit: &str) -> Row {
-        Row { what: what.into(), ours, peer: peer.into(), theirs, unit: unit.into(), ratio: theirs / ours }
+        Row { id: None, what: what.into(), ours, peer: peer.into(), theirs, unit: unit.into(), ratio: theirs / ours }
     }
 
     /// A row of numbers of which the larger is the better.
     pub fn larger_is_better(what: impl Into<String>, ours: f64, peer: &str, theirs: f64, unit: &str) -> Row {
-        Row { what: what.into(), ours, peer: peer.into(), theirs, unit: unit.into(), ratio: ours / theirs }
+        Row { id: None, what: what.into(), ours, peer: peer.into(), theirs, unit: unit.into(), ratio: ours / theirs }
+    }
+
+    /// The same row, under a name that stays.
+    pub fn with_id(self, id: &str) -> Row {
+        Row { id: Some(id.to_owned()), ..self }
     }
 
     fn cells(&self) -> [String; 6] {
