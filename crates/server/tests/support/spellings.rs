@@ -136,7 +136,7 @@ pub(crate) fn spellings() -> Vec<String> {
             target.push_str(chance.of(&DECOYS));
             target.push_str(chance.of(&SEPARATORS));
         }
-        if chance.next() % 2 == 0 {
+        if chance.next().is_multiple_of(2) {
             target.push_str(chance.of(&SEPARATORS));
         }
         target.push_str(chance.of(&WORDS));

@@ -9,6 +9,7 @@ mod distant;
 mod giving_back;
 mod hyper;
 mod inspection;
+mod paths;
 mod priorities;
 mod redis;
 mod shaping;
