@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 pub use self::values::Values;
+use crate::body_number::BodyNumber;
 use crate::rules::FieldPath;
 
 /// Something that may be known of a request.
@@ -56,8 +57,8 @@ pub trait Facts {
         None
     }
 
-    /// What stands in a field of the request's JSON body, as far as somebody has looked into it.
-    fn body(&self, _: &FieldPath) -> Option<Cow<'_, str>> {
+    /// The number in a field of the request's JSON body, as far as somebody has looked into it.
+    fn body(&self, _: &FieldPath) -> Option<BodyNumber> {
         None
     }
 }
@@ -188,7 +189,7 @@ impl Facts for Request {
         self.hits
     }
 
-    fn body(&self, path: &FieldPath) -> Option<Cow<'_, str>> {
-        named(&self.body, |known| known == path.as_str()).first()
+    fn body(&self, path: &FieldPath) -> Option<BodyNumber> {
+        named(&self.body, |known| known == path.as_str()).first().and_then(|number| BodyNumber::parse(&number))
     }
 }

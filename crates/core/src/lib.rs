@@ -39,10 +39,12 @@
 //! Nothing here knows of sockets, HTTP or an async runtime. Only [`SystemClock`] reads a clock; tests pass a
 //! [`ManualClock`] and never wait.
 
+mod body_number;
 mod charge;
 mod clock;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+mod decimal;
 mod decision;
 mod divisor;
 mod facts;
@@ -61,6 +63,7 @@ mod time;
 mod verdict;
 pub mod yaml;
 
+pub use body_number::BodyNumber;
 pub use charge::{Charge, groups};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Outcome};

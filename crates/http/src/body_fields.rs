@@ -1,30 +1,32 @@
 //! What was found in the body of a request.
 
+use tidegate_core::BodyNumber;
 use tidegate_core::rules::FieldPath;
 
 /// The numbers that stand in a few fields of a request's JSON body, found before the request is decided.
 ///
 /// ```
+/// use tidegate_core::BodyNumber;
 /// use tidegate_http::BodyFields;
 ///
 /// let path = "max_tokens".parse()?;
-/// let fields: BodyFields = [(path, "500".into())].into_iter().collect();
-/// assert_eq!(fields.get(&"max_tokens".parse()?), Some("500"));
+/// let fields: BodyFields = [(path, BodyNumber::Exact(500))].into_iter().collect();
+/// assert_eq!(fields.get(&"max_tokens".parse()?), Some(BodyNumber::Exact(500)));
 /// # Ok::<(), tidegate_core::rules::FieldPathError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BodyFields(Vec<(FieldPath, Box<str>)>);
+pub struct BodyFields(Vec<(FieldPath, BodyNumber)>);
 
 impl BodyFields {
-    /// The number in a field, as it is written.
+    /// The number in a field.
     #[must_use]
-    pub fn get(&self, path: &FieldPath) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == path).map(|(_, number)| &**number)
+    pub fn get(&self, path: &FieldPath) -> Option<BodyNumber> {
+        self.0.iter().find(|(known, _)| known == path).map(|(_, number)| *number)
     }
 }
 
-impl FromIterator<(FieldPath, Box<str>)> for BodyFields {
-    fn from_iter<I: IntoIterator<Item = (FieldPath, Box<str>)>>(fields: I) -> BodyFields {
+impl FromIterator<(FieldPath, BodyNumber)> for BodyFields {
+    fn from_iter<I: IntoIterator<Item = (FieldPath, BodyNumber)>>(fields: I) -> BodyFields {
         BodyFields(fields.into_iter().collect())
     }
 }

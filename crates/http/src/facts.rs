@@ -8,7 +8,7 @@ use http::header::{COOKIE, HOST};
 use http::{HeaderMap, Method, Uri};
 use tidegate_core::rules::FieldPath;
 use tidegate_core::syntax::{self, text};
-use tidegate_core::{Fact, Facts, Values};
+use tidegate_core::{BodyNumber, Fact, Facts, Values};
 
 use crate::body_fields::BodyFields;
 use crate::target::Target;
@@ -207,8 +207,8 @@ impl Facts for HttpFacts<'_> {
         self.hits
     }
 
-    fn body(&self, path: &FieldPath) -> Option<Cow<'_, str>> {
-        self.body?.get(path).map(Cow::Borrowed)
+    fn body(&self, path: &FieldPath) -> Option<BodyNumber> {
+        self.body?.get(path)
     }
 }
 

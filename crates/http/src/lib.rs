@@ -43,7 +43,7 @@ pub use client::{ForwardingHeader, NetworkError, TrustedProxies};
 pub use facts::HttpFacts;
 pub use grpc::is_grpc;
 pub use headers::{Audience, HeaderStyle, ReplyHeaders, ResetForm};
-pub use json::{EventFinder, FieldFinder};
+pub use json::{CostFinder, EventFinder, FieldFinder};
 pub use passing::{PassingBody, is_encoded};
 pub use reply::{Asked, Caller, Reply};
 pub use target::{apply_path_policy, path_of_target, path_refused};

@@ -4,8 +4,9 @@
 
 use proptest::prelude::*;
 use serde_json::{Map, Value};
+use tidegate_core::BodyNumber;
 use tidegate_core::rules::FieldPath;
-use tidegate_http::{EventFinder, FieldFinder};
+use tidegate_http::{CostFinder, EventFinder, FieldFinder};
 
 fn paths() -> Vec<FieldPath> {
     ["n", "a.n", "a.b.n", "a.b", "usage.total_tokens", "é"].map(|path| path.parse().unwrap()).to_vec()
@@ -168,60 +169,49 @@ fn a_number_without_end_is_no_number() {
     assert_eq!((finder.found(0), finder.found(1)), (None, Some("1")));
 }
 
-/// Whatever the bytes and wherever they are cut, the answer is the same, and what serde can read is found as serde finds it.
-#[test]
-fn any_bytes_in_any_pieces() {
-    bolero::check!().with_type::<(Vec<u8>, Vec<u16>)>().for_each(|(bytes, cuts)| {
-        let cuts: Vec<usize> = cuts.iter().map(|cut| usize::from(*cut)).collect();
-        let whole = by_finder(bytes, &[]);
-        assert_eq!(by_finder(bytes, &cuts), whole);
-        let mut events = EventFinder::new(&paths());
-        let mut pieced = EventFinder::new(&paths());
-        events.feed(bytes);
-        pieces(bytes, &cuts).for_each(|piece| pieced.feed(piece));
-        assert_eq!((events.found(0), events.is_done()), (pieced.found(0), pieced.is_done()));
-        if let Ok(object @ Value::Object(_)) = serde_json::from_slice(bytes) {
-            assert_eq!(
-                by_serde(&object).iter().map(Option::is_some).collect::<Vec<_>>(),
-                whole.iter().map(Option::is_some).collect::<Vec<_>>()
-            );
-        }
-    });
+/// What requests say in `n` and `a.n`.
+fn costs(text: &[u8]) -> [Option<BodyNumber>; 2] {
+    let mut finder = CostFinder::new(&["n", "a.n"].map(|path| path.parse().unwrap()));
+    finder.feed(text);
+    [finder.found(0), finder.found(1)]
 }
 
-/// The same over bytes that are nearly JSON, which chance alone seldom makes.
 #[test]
-fn any_pieces_of_what_is_nearly_json() {
-    const WORDS: [&str; 20] = [
-        "{",
-        "}",
-        "[",
-        "]",
-        ":",
-        ",",
-        "\"n\"",
-        "\"a\"",
-        "\"b\"",
-        "\"usage\"",
-        "\"total_tokens\"",
-        "12",
-        "-0.5e3",
-        "null",
-        "true",
-        "\"",
-        "\\",
-        "data: ",
-        "\n",
-        "\n\n",
-    ];
-    bolero::check!().with_type::<(Vec<u8>, Vec<u16>)>().for_each(|(words, cuts)| {
-        let text: String = words.iter().map(|word| WORDS[usize::from(*word) % WORDS.len()]).collect();
-        let cuts: Vec<usize> = cuts.iter().map(|cut| usize::from(*cut)).collect();
-        let whole = by_finder(text.as_bytes(), &[]);
-        assert_eq!(by_finder(text.as_bytes(), &cuts), whole, "{text}");
-        if let Ok(object @ Value::Object(_)) = serde_json::from_str(&text) {
-            let by_serde: Vec<bool> = by_serde(&object).iter().map(Option::is_some).collect();
-            assert_eq!(by_serde, whole.iter().map(Option::is_some).collect::<Vec<_>>(), "{text}");
-        }
-    });
+fn of_what_a_request_says_twice_the_largest_counts() {
+    use BodyNumber::{AtMost, Exact};
+    for (text, found) in [
+        (&br#"{"n": 5}"#[..], [Some(Exact(5)), None]),
+        (br#"{"n": 5, "n": 1, "n": 3}"#, [Some(Exact(5)), None]),
+        (br#"{"n": 5}{"n": 1}"#, [Some(AtMost(5)), None]),
+        (br#"{"n": 5} trailing"#, [Some(AtMost(5)), None]),
+        (br#"{"n": 5, "x": "#, [Some(AtMost(5)), None]),
+        (br#"{"n": 5, "n": null}"#, [Some(AtMost(5)), None]),
+        (br#"{"N": 5}"#, [Some(AtMost(5)), None]),
+        (br#"{"\u004e": 5}"#, [Some(AtMost(5)), None]),
+        (br#"{"a": {"n": 5}}"#, [None, Some(Exact(5))]),
+        (br#"{"a": {"n": 5, "n": 6}}"#, [None, Some(Exact(6))]),
+        (br#"{"a": {"n": 5}, "a": {"n": 1}}"#, [None, Some(AtMost(5))]),
+        (br#"{"a": {"n": 5}, "a": {}}"#, [None, Some(AtMost(5))]),
+        (br#"{"a": {"n": 5}, "a": 7}"#, [None, Some(AtMost(5))]),
+        (br#"{"A": {"n": 5}}"#, [None, Some(AtMost(5))]),
+        (br#"{"n": "5"}"#, [Some(AtMost(5)), None]),
+        (br#"{"n": "\u0035"}"#, [Some(AtMost(5)), None]),
+        (br#"{"n": "+1_000.5 tokens"}"#, [Some(AtMost(1_001)), None]),
+        (br#"{"n": "0x1F4"}"#, [Some(AtMost(500)), None]),
+        (br#"{"n": 0x10}"#, [Some(AtMost(16)), None]),
+        (br#"{"n": -5}"#, [None; 2]),
+        (br#"{"n": -5, "n": 2}"#, [Some(AtMost(2)), None]),
+        (br#"{"n": 1.5e3}"#, [Some(Exact(1_500)), None]),
+        (br#"{"n": NaN, "a": {"n": 1}}"#, [None, Some(Exact(1))]),
+        (br#"{"n": "five"}"#, [None; 2]),
+        (b"", [None; 2]),
+        (b"[{\"n\": 5}]", [None; 2]),
+    ] {
+        assert_eq!(costs(text), found, "{}", String::from_utf8_lossy(text));
+    }
+    let digits = "1".repeat(500);
+    for text in [format!("{{\"n\": {digits}}}"), format!("{{\"n\": \"{digits}\"}}")] {
+        assert_eq!(costs(text.as_bytes())[0].map(BodyNumber::largest), Some(u64::MAX), "{text}");
+    }
+    assert_eq!(costs(format!("{{\"n\": \"{}\"}}", "x".repeat(500)).as_bytes()), [None; 2]);
 }

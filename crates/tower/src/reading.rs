@@ -14,7 +14,7 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tidegate_core::rules::FieldPath;
 use tidegate_core::{Clock, MemoryStore, Store, SystemClock};
-use tidegate_http::{BodyFields, FieldFinder, is_grpc};
+use tidegate_http::{BodyFields, CostFinder, is_grpc};
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 use tower_layer::Layer;
@@ -22,7 +22,7 @@ use tower_service::Service;
 
 use crate::body::ResponseBody;
 use crate::future::ResponseFuture;
-use crate::request_body::{Beginning, Enough, RequestBody};
+use crate::request_body::{Beginning, Enough, RequestBody, Seen};
 use crate::service::RateLimit;
 use crate::settings::Settings;
 
@@ -66,7 +66,8 @@ impl<S, C> BodyReadingLayer<S, C> {
     /// Waits this long for what is looked at, all of it together. 20 seconds, unless told otherwise.
     ///
     /// A request whose body takes longer is answered with 408, or `CANCELLED` if it is gRPC. Nothing was charged for it by
-    /// then. The timer is Tokio's: outside a Tokio runtime there is none, and bodies are waited for without end.
+    /// then. If a whole JSON object has come by then, the request goes on, and costs what the rule says `otherwise` if that is
+    /// more than what the object says. The timer is Tokio's: outside a Tokio runtime there is none, and bodies are waited for without end.
     #[must_use]
     pub const fn within(mut self, time: Duration) -> BodyReadingLayer<S, C> {
         self.bounds.time = time;
@@ -128,7 +129,7 @@ where
             let clone = self.limited.clone();
             let limited = std::mem::replace(&mut self.limited, clone);
             let Bounds { most, time } = self.bounds;
-            let (beginning, finder) = (Beginning::new(body, most), FieldFinder::new(&wanted));
+            let (beginning, finder) = (Beginning::new(body, most), CostFinder::new(&wanted));
             let looking = Looking { beginning, wanted, finder, time, timer: None };
             State::Reading { looking: Box::new(looking), next: Some(Box::new((limited, head))) }
         };
@@ -174,7 +175,7 @@ pin_project! {
 struct Looking<B: Body> {
     beginning: Beginning<B>,
     wanted: Vec<FieldPath>,
-    finder: FieldFinder,
+    finder: CostFinder,
     time: Duration,
     /// Runs from the first wait on: most bodies come with their head, and need none.
     timer: Option<Pin<Box<Sleep>>>,
@@ -188,18 +189,28 @@ impl<B: Body<Data = Bytes>> Looking<B> {
         let Looking { beginning, wanted, finder, time, timer } = self;
         let look = |piece: &[u8]| {
             finder.feed(piece);
-            if finder.is_lost() || finder.is_over() { Enough::Yes } else { Enough::No }
+            // Another object behind the first one may say otherwise.
+            if finder.is_lost() { Enough::Yes } else { Enough::No }
         };
-        let Poll::Ready(body) = beginning.poll(cx, look) else {
-            if timer.is_none() && Handle::try_current().is_ok() {
-                *timer = Some(Box::pin(tokio::time::sleep(*time)));
+        let (body, seen) = match beginning.poll(cx, look) {
+            Poll::Ready(looked) => looked,
+            Poll::Pending => {
+                if timer.is_none() && Handle::try_current().is_ok() {
+                    *timer = Some(Box::pin(tokio::time::sleep(*time)));
+                }
+                let Some(timer) = timer else { return Poll::Pending };
+                ready!(timer.as_mut().poll(cx));
+                // An object that came whole is enough to go on with.
+                match beginning.stop().filter(|_| finder.is_over()) {
+                    Some(body) => (body, Seen::Beginning),
+                    None => return Poll::Ready(Err(TooSlow)),
+                }
             }
-            return match timer {
-                Some(timer) => timer.as_mut().poll(cx).map(|()| Err(TooSlow)),
-                None => Poll::Pending,
-            };
         };
-        let fields = wanted.drain(..).enumerate().filter_map(|(field, path)| Some((path, finder.found(field)?.into())));
+        if seen == Seen::Beginning {
+            finder.cut_off();
+        }
+        let fields = wanted.drain(..).enumerate().filter_map(|(field, path)| Some((path, finder.found(field)?)));
         Poll::Ready(Ok((body, fields.collect())))
     }
 }

@@ -125,10 +125,19 @@ impl<B: Body<Data = Bytes>> Beginning<B> {
 
     /// Shows the body to `look` piece by piece, until that has seen enough, the body ends, or no more may be looked at.
     /// Nothing is read beyond the frame in which that happens. Then the whole body is handed on.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, mut look: impl FnMut(&[u8]) -> Enough) -> Poll<RequestBody<B>> {
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut look: impl FnMut(&[u8]) -> Enough,
+    ) -> Poll<(RequestBody<B>, Seen)> {
+        let mut seen = Seen::Beginning;
         let rest = loop {
             let Some(mut body) = self.body.take() else { return Poll::Pending };
-            if self.left == 0 || body.is_end_stream() {
+            if body.is_end_stream() {
+                seen = Seen::All;
+                break Rest::Body(body);
+            }
+            if self.left == 0 {
                 break Rest::Body(body);
             }
             let frame = match body.as_mut().poll_frame(cx) {
@@ -136,7 +145,10 @@ impl<B: Body<Data = Bytes>> Beginning<B> {
                     self.body = Some(body);
                     return Poll::Pending;
                 }
-                Poll::Ready(None) => break Rest::End,
+                Poll::Ready(None) => {
+                    seen = Seen::All;
+                    break Rest::End;
+                }
                 Poll::Ready(Some(Err(error))) => break Rest::Error(error),
                 Poll::Ready(Some(Ok(frame))) => frame,
             };
@@ -150,8 +162,23 @@ impl<B: Body<Data = Bytes>> Beginning<B> {
             }
             self.body = Some(body);
         };
-        Poll::Ready(RequestBody::begun(std::mem::take(&mut self.seen), rest))
+        Poll::Ready((RequestBody::begun(std::mem::take(&mut self.seen), rest), seen))
     }
+
+    /// Hands the whole body on without waiting for more of it. `None` if that has happened already.
+    pub(crate) fn stop(&mut self) -> Option<RequestBody<B>> {
+        let body = self.body.take()?;
+        Some(RequestBody::begun(std::mem::take(&mut self.seen), Rest::Body(body)))
+    }
+}
+
+/// How much was seen of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// All of it.
+    All,
+    /// Its beginning. More may come.
+    Beginning,
 }
 
 /// Whether enough was seen of a body.

@@ -22,6 +22,7 @@ use super::rule::{
 use super::secret::Secret;
 use super::settle::Settle;
 use super::tiers::Tiers;
+use crate::body_number::BodyNumber;
 use crate::charge::Charge;
 use crate::facts::{Fact, Facts, Values};
 use crate::key::{Key, RuleId};
@@ -466,18 +467,22 @@ impl Cost {
             Cost::Fixed(cost) => *cost,
             Cost::Hits => request.facts.hits().unwrap_or(1),
             Cost::Said { by, times, otherwise } => {
-                let said = match by {
-                    CostSource::Fact(fact) => request.values(fact),
-                    CostSource::Body(path) => request.facts.body(path).into(),
-                };
                 // Whoever sends a request cannot make it free.
                 let least = if by.is_unverified() { 1 } else { 0 };
-                let cost = |text: &Cow<'_, str>| {
-                    let number = text.trim().parse::<u64>().ok();
-                    number.map_or(*otherwise, |number| number.saturating_mul(*times).max(least))
-                };
-                // Whichever of several an upstream believes, it is paid for.
-                said.iter().map(cost).max().unwrap_or(*otherwise)
+                let cost = |number: u64| number.saturating_mul(*times).max(least);
+                match by {
+                    CostSource::Fact(fact) => {
+                        let number = |text: &Cow<'_, str>| text.trim().parse().ok();
+                        // Whichever of several an upstream believes, it is paid for.
+                        let costs = request.values(fact).iter().map(|text| number(text).map_or(*otherwise, cost)).max();
+                        costs.unwrap_or(*otherwise)
+                    }
+                    CostSource::Body(path) => match request.facts.body(path) {
+                        Some(BodyNumber::Exact(number)) => cost(number),
+                        Some(BodyNumber::AtMost(number)) => cost(number).max(*otherwise),
+                        None => *otherwise,
+                    },
+                }
             }
             Cost::ByPath { paths, otherwise } => {
                 let found = paths.iter().find(|(path, _)| path.matches(request.normal_path()));

@@ -1,7 +1,7 @@
 //! `limit`, `limits`, `cost` and `reserve`: what a rule takes, and from what.
 
 use tidegate_core::rules::SettleSource;
-use tidegate_core::{Micros, Request};
+use tidegate_core::{MAX_EXACT, Micros, Request};
 
 use crate::support::{charges, get, rule};
 
@@ -119,9 +119,11 @@ fn a_cost_may_stand_in_the_body_and_have_a_price() {
     };
     assert_eq!(of(&get("/").body("max_tokens", "1200")), ["1200", "18000"]);
     assert_eq!(of(&get("/").body("max_tokens", "0")), ["1", "1"], "nobody makes his own request free");
-    assert_eq!(of(&get("/").body("max_tokens", &u64::MAX.to_string()))[1], u64::MAX.to_string());
+    assert_eq!(of(&get("/").body("max_tokens", &u64::MAX.to_string()))[1], (15 * MAX_EXACT).to_string());
+    assert_eq!(of(&get("/").body("max_tokens", "1.5")), ["2", "30"], "rounded up");
+    assert_eq!(of(&get("/").body("max_tokens", "1e3")), ["1000", "15000"]);
     for none in
-        [get("/"), get("/").body("max_tokens", "-1"), get("/").body("max_tokens", "1.5"), get("/").body("max", "7")]
+        [get("/"), get("/").body("max_tokens", "-1"), get("/").body("max_tokens", "x"), get("/").body("max", "7")]
     {
         assert_eq!(of(&none), ["500", "700"]);
     }

@@ -1,8 +1,12 @@
 //! Numbers in JSON that comes in pieces, without keeping it.
 
+mod cost;
+mod encoding;
 mod events;
 mod finder;
 mod tree;
+mod walker;
 
+pub use cost::CostFinder;
 pub use events::EventFinder;
 pub use finder::FieldFinder;

@@ -49,6 +49,19 @@ impl Tree {
         self.nodes[of].children.iter().copied().find(|&child| *self.nodes[child].key == *key)
     }
 
+    /// The child whose key is this one, or would be if case did not matter.
+    pub(super) fn child_in_any_case(&self, of: usize, key: &[u8]) -> Option<usize> {
+        let children = &self.nodes[of].children;
+        let key = std::str::from_utf8(key).ok()?;
+        let is_key = |node: &Node| std::str::from_utf8(&node.key).is_ok_and(|known| folded(known).eq(folded(key)));
+        children.iter().copied().find(|&child| is_key(&self.nodes[child]))
+    }
+
+    /// How many nodes there are.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// The object around this one; `None` if there is none.
     pub(super) fn parent(&self, of: usize) -> Option<usize> {
         (of != 0).then(|| self.nodes[of].parent)
@@ -70,4 +83,9 @@ impl Tree {
     pub(super) const fn longest_written_key(&self) -> usize {
         6 * self.longest_key
     }
+}
+
+/// A key without its case, so that those with the same upper or lower case letters are equal.
+fn folded(key: &str) -> impl Iterator<Item = char> {
+    key.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }

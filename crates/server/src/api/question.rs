@@ -9,8 +9,8 @@ use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Seq
 use serde_json::value::RawValue;
 use tidegate_core::rules::FieldPath;
 use tidegate_core::yaml::closest;
-use tidegate_core::{Fact, Facts, Micros, Values, syntax};
-use tidegate_http::FieldFinder;
+use tidegate_core::{BodyNumber, Fact, Facts, Micros, Values, syntax};
+use tidegate_http::CostFinder;
 
 use super::problem::{At, Problem};
 
@@ -265,10 +265,10 @@ impl Facts for Question<'_> {
     }
 
     /// Read as the gateway reads it.
-    fn body(&self, path: &FieldPath) -> Option<Cow<'_, str>> {
-        let mut finder = FieldFinder::new(slice::from_ref(path));
+    fn body(&self, path: &FieldPath) -> Option<BodyNumber> {
+        let mut finder = CostFinder::new(slice::from_ref(path));
         finder.feed(self.body.as_ref()?.0.get().as_bytes());
-        finder.found(0).map(|number| Cow::Owned(number.to_owned()))
+        finder.found(0)
     }
 }
 

@@ -73,7 +73,8 @@ async fn what_comes_after_the_inspection_may_take_its_time() {
     let response = layer.layer(service_fn(serve)).oneshot(Request::post("/").body(body).unwrap()).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{\"n\": 7} the rest");
-    assert_eq!(spent(&limiter), 7);
+    // What was still to come might have said something else.
+    assert_eq!(spent(&limiter), 100);
 }
 
 #[tokio::test(start_paused = true)]

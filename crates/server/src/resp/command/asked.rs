@@ -1,11 +1,10 @@
 //! What is known of a request, as `TG.CHECK` and its kin are told: `method GET path /search user alice header x-tier gold`.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
 use tidegate_core::rules::FieldPath;
-use tidegate_core::{Fact, Facts, Values, syntax};
+use tidegate_core::{BodyNumber, Fact, Facts, Values, syntax};
 
 use super::most_like;
 use crate::resp::reply::echo;
@@ -198,8 +197,8 @@ impl Facts for Asked<'_> {
         self.cost
     }
 
-    fn body(&self, path: &FieldPath) -> Option<Cow<'_, str>> {
-        self.find(Kind::Body, |known| known == path.as_str()).first()
+    fn body(&self, path: &FieldPath) -> Option<BodyNumber> {
+        self.find(Kind::Body, |known| known == path.as_str()).first().and_then(|number| BodyNumber::parse(&number))
     }
 }
 
@@ -241,8 +240,8 @@ mod tests {
         ] {
             assert_eq!(asked.get(fact).as_deref(), value, "{fact:?}");
         }
-        let body = |path: &str| asked.body(&path.parse().unwrap()).map(Cow::into_owned);
-        assert_eq!((body("options.max").as_deref(), body("max")), (Some("500"), None));
+        let body = |path: &str| asked.body(&path.parse().unwrap());
+        assert_eq!((body("options.max"), body("max")), (Some(BodyNumber::Exact(500)), None));
         assert_eq!((asked.address(), asked.hits()), (Some("192.0.2.7".parse().unwrap()), Some(5)));
     }
 

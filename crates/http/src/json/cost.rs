@@ -1,0 +1,192 @@
+//! Finding what a request says it costs.
+
+use tidegate_core::BodyNumber;
+use tidegate_core::rules::FieldPath;
+
+use super::encoding::Decoder;
+use super::tree::Tree;
+use super::walker::{Collect, Kind, LONGEST_TEXT, Walker, unescaped};
+
+/// Finds the numbers that stand in a few fields of a request's JSON body, which comes in pieces of any size and is not kept.
+///
+/// A client chooses every byte of its request, and readers of JSON differ: of a key that comes twice some take the first and
+/// some the last, some stop after the first object, some take `"500"` or `Max_Tokens` for what was meant. So of all numbers
+/// that a reader may find in a field the largest counts, and where a reader may find none it is
+/// [known](BodyNumber::AtMost) that one may. Bodies in UTF-16 and UTF-32 are read too, and a byte order mark is skipped.
+///
+/// ```
+/// use tidegate_core::BodyNumber;
+/// use tidegate_http::CostFinder;
+///
+/// let found = |body: &str| {
+///     let mut finder = CostFinder::new(&["max_tokens".parse()?]);
+///     finder.feed(body.as_bytes());
+///     Ok::<_, tidegate_core::rules::FieldPathError>(finder.found(0))
+/// };
+/// assert_eq!(found(r#"{"max_tokens": 500}"#)?, Some(BodyNumber::Exact(500)));
+/// assert_eq!(found(r#"{"max_tokens": 500, "max_tokens": 1}"#)?, Some(BodyNumber::Exact(500)));
+/// assert_eq!(found(r#"{"max_tokens": 500}{"max_tokens": 1}"#)?, Some(BodyNumber::AtMost(500)));
+/// assert_eq!(found(r#"{"max_tokens": "500"}"#)?, Some(BodyNumber::AtMost(500)));
+/// assert_eq!(found("{}")?, None);
+/// # Ok::<(), tidegate_core::rules::FieldPathError>(())
+/// ```
+#[derive(Debug)]
+pub struct CostFinder {
+    decoder: Decoder,
+    walker: Walker<Largest>,
+}
+
+impl CostFinder {
+    /// Looks for these fields.
+    #[must_use]
+    pub fn new(paths: &[FieldPath]) -> CostFinder {
+        let collector = |tree: &Tree| Largest {
+            fields: vec![Candidates::default(); paths.len()],
+            seen: vec![false; tree.len()],
+            has_begun: false,
+        };
+        CostFinder { decoder: Decoder::default(), walker: Walker::new(paths, collector) }
+    }
+
+    /// The next piece.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        let CostFinder { decoder, walker } = self;
+        decoder.feed(bytes, &mut |text| walker.feed(text));
+    }
+
+    /// The largest number in the field of this number, counted from 0 in the order in which they were given.
+    ///
+    /// While the object has not ended it is only known what it is at most, as far as one has come.
+    #[must_use]
+    pub fn found(&self, field: usize) -> Option<BodyNumber> {
+        let Candidates { largest, may_be_missing } = *self.walker.collector.fields.get(field)?;
+        let largest = largest?;
+        let is_exact = self.walker.is_over() && !may_be_missing;
+        Some(if is_exact { BodyNumber::Exact(largest) } else { BodyNumber::AtMost(largest) })
+    }
+
+    /// Whether an object has ended and no other has begun.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.walker.is_over()
+    }
+
+    /// Says that the body goes on, and is not looked at any more: readers may find something else there.
+    pub fn cut_off(&mut self) {
+        self.walker.collector.all_may_be_missing();
+    }
+
+    /// Whether what was fed is not JSON, so that nothing more will be found.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.walker.is_lost()
+    }
+}
+
+/// The numbers that readers may find in one field.
+#[derive(Clone, Copy, Debug, Default)]
+struct Candidates {
+    largest: Option<u64>,
+    /// Whether a reader may find none.
+    may_be_missing: bool,
+}
+
+#[derive(Debug)]
+struct Largest {
+    fields: Vec<Candidates>,
+    /// By node of the tree: whether a value stood there.
+    seen: Vec<bool>,
+    /// Whether an outermost object has begun.
+    has_begun: bool,
+}
+
+impl Largest {
+    fn all_may_be_missing(&mut self) {
+        self.fields.iter_mut().for_each(|field| field.may_be_missing = true);
+    }
+
+    fn candidate(&mut self, field: usize, number: u64) {
+        let field = &mut self.fields[field];
+        field.largest = field.largest.max(Some(number));
+    }
+}
+
+impl Collect for Largest {
+    const LENIENT: bool = true;
+
+    fn value(&mut self, tree: &Tree, node: usize, kind: Kind, exact: bool) {
+        let own = tree.node(node).field;
+        // Two numbers in one field are two numbers; two objects around it may have one between them.
+        let is_repeated = std::mem::replace(&mut self.seen[node], true);
+        let fields = &mut self.fields;
+        tree.each_field(node, &mut |field| {
+            let is_number = own == Some(field) && kind == Kind::Number;
+            let is_within = own != Some(field) && kind == Kind::Object && !is_repeated;
+            fields[field].may_be_missing |= !exact || !(is_number || is_within);
+        });
+    }
+
+    fn number(&mut self, field: usize, written: Option<&str>) {
+        // A number that needs so many digits is larger than any limit.
+        let Some(written) = written else { return self.candidate(field, u64::MAX) };
+        match BodyNumber::parse(written) {
+            Some(number) => self.candidate(field, number.largest()),
+            None => {
+                self.fields[field].may_be_missing = true;
+                if let Some(number) = lenient(written) {
+                    self.candidate(field, number);
+                }
+            }
+        }
+    }
+
+    fn text(&mut self, field: usize, escaped: &[u8]) {
+        if escaped.len() == LONGEST_TEXT {
+            let is_numeric = |byte: &u8| byte.is_ascii_hexdigit() || b" \\_+-.uxX".contains(byte);
+            if escaped.iter().all(is_numeric) && escaped.iter().any(u8::is_ascii_digit) {
+                self.candidate(field, u64::MAX);
+            }
+            return;
+        }
+        if let Some(number) = unescaped(escaped).and_then(|text| lenient(&text)) {
+            self.candidate(field, number);
+        }
+    }
+
+    fn begin_document(&mut self) {
+        if std::mem::replace(&mut self.has_begun, true) {
+            self.all_may_be_missing();
+        }
+    }
+
+    fn end_document(&mut self) {}
+
+    fn lose(&mut self) {
+        self.all_may_be_missing();
+    }
+}
+
+/// The number that a lenient reader may find in a text: with a sign, with underscores, in hexadecimal, or with something
+/// behind it.
+fn lenient(text: &str) -> Option<u64> {
+    let text: String = text.trim().chars().filter(|char| *char != '_').collect();
+    let text = text.strip_prefix('+').unwrap_or(&text);
+    if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        let end = digits.find(|char: char| !char.is_ascii_hexdigit()).unwrap_or(digits.len());
+        let hexadecimal = u64::from_str_radix(&digits[..end], 16);
+        return (end > 0).then(|| hexadecimal.unwrap_or(u64::MAX));
+    }
+    // With its exponent if that makes sense, and without it if not.
+    let digits = |text: &str| text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
+    let whole = digits(text);
+    let fraction = text[whole..].strip_prefix('.').map_or(0, |rest| 1 + digits(rest));
+    let mantissa = whole + fraction;
+    let exponent = text[mantissa..].strip_prefix(['e', 'E']).map_or(0, |rest| {
+        let sign = usize::from(rest.starts_with(['+', '-']));
+        match digits(&rest[sign..]) {
+            0 => 0,
+            digits => 1 + sign + digits,
+        }
+    });
+    BodyNumber::parse(&text[..mantissa + exponent]).map(BodyNumber::largest)
+}
