@@ -1,23 +1,9 @@
-//! Whatever comes in: no panic, and an answer before long.
-//!
-//! These are bolero targets. Under `cargo test` each runs for a moment on random input; `cargo bolero test` runs one for
-//! as long as wanted under a coverage-guided fuzzer.
+//! Fuzz targets: whatever comes in, no panic, and an answer before long.
 
-use std::time::Duration;
-
-use bolero::check;
+use tidegate_core::rules::envoy::Unit;
 use tidegate_core::rules::{RuleSet, normalize};
 use tidegate_core::{Limit, Rate, Request};
-
-use crate::support::times;
-
-/// How long a target runs.
-fn moment() -> Duration {
-    Duration::from_secs(2) * times(1)
-}
-
-/// How many inputs a target is tried on at most.
-const MOST: usize = 10_000_000;
+use tidegate_fuzz::{target, text};
 
 /// A file that uses all that the language has.
 const VALID: &str = include_str!("valid.yaml");
@@ -42,102 +28,135 @@ fn read(text: &str) {
     }
 }
 
+const RULE_WORDS: [&str; 40] = [
+    "rules:\n",
+    "- id: a\n",
+    "  limit: ",
+    "1/s",
+    "\n",
+    "  match: ",
+    "{ ",
+    " }",
+    "[",
+    "]",
+    ", ",
+    "path: /a/**",
+    "not: ",
+    "regex: 'a+'",
+    "key: user",
+    "limits:\n",
+    "  - ",
+    "name: x",
+    "cost: ",
+    "&a ",
+    "*a",
+    "<<: ",
+    "overrides: ",
+    "tiers: ",
+    "'",
+    "\"",
+    "|\n",
+    "# x\n",
+    "mode: off",
+    "\t",
+    "body:max_tokens",
+    "settle: ",
+    "header:x-a",
+    "presets: ",
+    "use: ",
+    "include: ",
+    "otherwise: ",
+    "times: ",
+    "api_key",
+    "on_store_failure: ",
+];
+
 #[test]
-fn the_reader_takes_any_bytes() {
-    check!().with_test_time(moment()).with_iterations(MOST).for_each(|bytes: &[u8]| {
-        read(&String::from_utf8_lossy(bytes));
+fn the_reader_of_rules_takes_any_bytes() {
+    target!("rules").for_each(|bytes: &[u8]| read(&String::from_utf8_lossy(&text(bytes, &RULE_WORDS))));
+}
+
+/// The first bytes say what is changed in a file that is valid: where, how much is cut, and what is put there.
+#[test]
+fn the_reader_of_rules_takes_a_valid_file_with_parts_of_it_changed() {
+    target!("rules-changed").for_each(|changes: &[u8]| {
+        let mut file = VALID.as_bytes().to_vec();
+        for change in changes.chunks(8).take(4) {
+            let [high, low, cut, put @ ..] = change else { continue };
+            let at = usize::from(u16::from_be_bytes([*high, *low])) % file.len();
+            let end = (at + usize::from(*cut % 16)).min(file.len());
+            file.splice(at..end, text(put, &RULE_WORDS));
+            if file.is_empty() {
+                return;
+            }
+        }
+        read(&String::from_utf8_lossy(&file));
     });
 }
 
 #[test]
-fn the_reader_takes_a_valid_file_with_parts_of_it_changed() {
-    check!().with_type::<Vec<(u16, u8, Vec<u8>)>>().with_test_time(moment()).with_iterations(MOST).for_each(
-        |changes| {
-            let mut bytes = VALID.as_bytes().to_vec();
-            for (at, cut, put) in changes.iter().take(4) {
-                let at = usize::from(*at) % bytes.len();
-                let end = (at + usize::from(*cut % 16)).min(bytes.len());
-                bytes.splice(at..end, put.iter().copied().take(8));
-                if bytes.is_empty() {
-                    return;
+fn the_reader_of_envoys_files_takes_any_bytes() {
+    const WORDS: [&str; 22] = [
+        "domain: a\n",
+        "descriptors:\n",
+        "- key: k\n",
+        "  - key: ",
+        "  value: v*\n",
+        "    rate_limit:\n",
+        "      unit: ",
+        "second",
+        "month\n",
+        "      requests_per_unit: ",
+        "4294967295\n",
+        "      unlimited: true\n",
+        "shadow_mode: true\n",
+        "detailed_metric: true\n",
+        "value_to_metric: true\n",
+        "share_threshold: true\n",
+        "      replaces: [{ name: b }]\n",
+        "      name: b\n",
+        "    ",
+        "  descriptors:\n",
+        "\n",
+        "{ key: k, rate_limit: { unit: hour, requests_per_unit: 1 } }",
+    ];
+    target!("envoy").for_each(|bytes: &[u8]| {
+        let text = text(bytes, &WORDS);
+        let text = String::from_utf8_lossy(&text);
+        read(&text);
+        if let Ok(loaded) = RuleSet::parse("fuzz.yaml", &text) {
+            for domain in loaded.rules.domains() {
+                for entries in [&[("k", "v")][..], &[("k", "vw"), ("k", "")], &[]] {
+                    assert!(domain.find(entries).is_none() || !entries.is_empty(), "{text}");
                 }
             }
-            read(&String::from_utf8_lossy(&bytes));
-        },
-    );
-}
-
-#[test]
-fn the_reader_takes_a_valid_file_with_its_pieces_moved() {
-    const PIECES: [&str; 30] = [
-        "rules:\n",
-        "- id: a\n",
-        "  limit: ",
-        "1/s",
-        "\n",
-        "  match: ",
-        "{ ",
-        " }",
-        "[",
-        "]",
-        ", ",
-        "path: /a/**",
-        "not: ",
-        "regex: 'a+'",
-        "key: user",
-        "limits:\n",
-        "  - ",
-        "name: x",
-        "cost: ",
-        "&a ",
-        "*a",
-        "<<: ",
-        "overrides: ",
-        "tiers: ",
-        "'",
-        "\"",
-        "|\n",
-        "# x\n",
-        "mode: off",
-        "\t",
-    ];
-    check!().with_type::<Vec<u8>>().with_test_time(moment()).with_iterations(MOST).for_each(|picks| {
-        let text: String = picks.iter().map(|pick| PIECES[usize::from(*pick) % PIECES.len()]).collect();
-        read(&text);
+        }
+        let _ = Unit::named(&text);
     });
 }
 
 #[test]
-fn any_path_becomes_a_normal_one() {
-    check!().with_test_time(moment()).with_iterations(MOST).for_each(|bytes: &[u8]| {
-        let path = String::from_utf8_lossy(bytes);
+fn any_path_becomes_a_normal_one_and_is_matched_before_long() {
+    const WORDS: [&str; 16] =
+        ["/", "a", "users", "%2e", "..", "%2F", "//", "edit", "*", "{id}", "%5c", "%00", "%25", "?", "#", ";"];
+    let rules = crate::support::rules(VALID);
+    target!("path").for_each(|bytes: &[u8]| {
+        let path = text(bytes, &WORDS);
+        let path = String::from_utf8_lossy(&path);
         let normal = normalize(&path);
         assert!(normal.starts_with('/') && !normal.contains("//"), "{path} {normal}");
         assert!(normal.split('/').all(|segment| segment != "." && segment != ".."), "{path} {normal}");
         assert!(normal.bytes().all(|byte| byte.is_ascii_graphic()), "{path} {normal}");
         assert_eq!(normalize(&normal), normal);
+        let request = Request::new("GET", &path);
+        let matched = rules.matching(&request);
+        assert!(matched.rules.len() <= rules.rules().len());
     });
 }
 
 #[test]
-fn any_path_is_matched_before_long() {
-    let rules = crate::support::rules(VALID);
-    check!().with_type::<(String, Vec<u8>)>().with_test_time(moment()).with_iterations(MOST).for_each(
-        |(path, picks)| {
-            const PIECES: [&str; 10] = ["/", "a", "users", "%2e", "..", "%2F", "//", "edit", "*", "{id}"];
-            let target: String = picks.iter().map(|pick| PIECES[usize::from(*pick) % PIECES.len()]).collect();
-            for target in [path, &target] {
-                let request = Request::new("GET", target);
-                let matched = rules.matching(&request);
-                assert!(matched.rules.len() <= rules.rules().len());
-            }
-        },
-    );
-}
-
-#[test]
 fn any_text_is_a_limit_or_is_told_where_it_is_not() {
-    const PIECES: [&str; 24] = [
+    const WORDS: [&str; 24] = [
         "1",
         "0",
         "20",
@@ -163,21 +182,18 @@ fn any_text_is_a_limit_or_is_told_where_it_is_not() {
         "18446744073709551615",
         "x",
     ];
-    check!().with_type::<(String, Vec<u8>)>().with_test_time(moment()).with_iterations(MOST).for_each(
-        |(text, picks)| {
-            let pieced: String = picks.iter().map(|pick| PIECES[usize::from(*pick) % PIECES.len()]).collect();
-            for text in [text, &pieced] {
-                match text.parse::<Limit>() {
-                    Ok(limit) => assert_eq!(limit.to_string().parse(), Ok(limit), "{text}"),
-                    Err(error) => {
-                        assert!(error.column() >= 1 && !error.problem().is_empty());
-                        assert!(error.pointer().contains(error.culprit()));
-                    }
-                }
-                if let Ok(rate) = text.parse::<Rate>() {
-                    assert_eq!(rate.to_string().parse(), Ok(rate), "{text}");
-                }
+    target!("limit").for_each(|bytes: &[u8]| {
+        let text = text(bytes, &WORDS);
+        let text = String::from_utf8_lossy(&text);
+        match text.parse::<Limit>() {
+            Ok(limit) => assert_eq!(limit.to_string().parse(), Ok(limit), "{text}"),
+            Err(error) => {
+                assert!(error.column() >= 1 && !error.problem().is_empty());
+                assert!(error.pointer().contains(error.culprit()));
             }
-        },
-    );
+        }
+        if let Ok(rate) = text.parse::<Rate>() {
+            assert_eq!(rate.to_string().parse(), Ok(rate), "{text}");
+        }
+    });
 }

@@ -20,4 +20,5 @@ mod mistakes;
 mod order;
 mod paths;
 mod tiers;
+mod upstreams;
 mod warnings;

@@ -199,6 +199,7 @@ fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tidegate_fuzz::{target, text};
 
     use super::*;
 
@@ -320,5 +321,55 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Whether another reader of the protocol reads a reply as this one does.
+    fn is_same(reply: &Reply<'_>, other: &redis::Value) -> bool {
+        use redis::Value;
+        match (reply, other) {
+            (Reply::Simple(text), Value::Okay) => *text == b"OK",
+            (Reply::Simple(text), Value::SimpleString(other)) => *text == other.as_bytes(),
+            (Reply::Integer(number), Value::Int(other)) => number == other,
+            (Reply::Bulk(bytes), Value::BulkString(other)) => bytes == other,
+            (Reply::Array(items), Value::Array(others)) => {
+                items.len() == others.len() && items.iter().zip(others).all(|(item, other)| is_same(item, other))
+            }
+            (Reply::Error(_), Value::ServerError(_)) | (Reply::Nil, Value::Nil) => true,
+            _ => false,
+        }
+    }
+
+    /// A reply is whole or not, never both, and the client library reads it alike.
+    #[test]
+    fn any_bytes_are_read_or_refused() {
+        const WORDS: [&str; 16] = [
+            "*1\r\n",
+            "*2\r\n",
+            "*-1\r\n",
+            "$2\r\nhi\r\n",
+            "$-1\r\n",
+            "$0\r\n\r\n",
+            "+OK\r\n",
+            "-ERR no\r\n",
+            ":7\r\n",
+            "\r\n",
+            "*",
+            "$",
+            "999999999",
+            "-",
+            ":",
+            "+",
+        ];
+        target!("redis-reply").for_each(|bytes: &[u8]| {
+            let bytes = text(bytes, &WORDS);
+            let Ok(Some((reply, taken))) = Reply::read(&bytes, BOUND) else { return };
+            let whole = &bytes[..taken];
+            for end in (0..taken).rev().take(64) {
+                assert_eq!(Reply::read(&whole[..end], BOUND), Ok(None), "{}", whole.escape_ascii());
+            }
+            if let Ok(other) = redis::parse_redis_value(whole) {
+                assert!(is_same(&reply, &other), "{reply:?} {other:?}");
+            }
+        });
     }
 }

@@ -15,6 +15,8 @@ mod dial;
 mod failure;
 mod forward;
 mod framing;
+#[cfg(test)]
+mod fuzz;
 mod group;
 mod head;
 mod health;

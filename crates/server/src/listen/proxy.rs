@@ -42,14 +42,20 @@ fn parse_line(line: &str) -> Option<Option<SocketAddr>> {
     if family == "UNKNOWN" {
         return Some(None);
     }
-    let (source, _destination): (IpAddr, IpAddr) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let (port, _port): (u16, u16) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let (source, destination): (IpAddr, IpAddr) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let (port, _port) = (parse_port(words.next()?)?, parse_port(words.next()?)?);
     let fits = match family {
-        "TCP4" => source.is_ipv4(),
-        "TCP6" => source.is_ipv6(),
+        "TCP4" => source.is_ipv4() && destination.is_ipv4(),
+        "TCP6" => source.is_ipv6() && destination.is_ipv6(),
         _ => false,
     };
     (fits && words.next().is_none()).then_some(Some(SocketAddr::new(source, port)))
+}
+
+/// A port in its one spelling: without a sign and without zeros in front.
+fn parse_port(text: &str) -> Option<u16> {
+    let port: u16 = text.parse().ok()?;
+    (text.len() == 1 || text.starts_with(|char: char| ('1'..='9').contains(&char))).then_some(port)
 }
 
 async fn read_binary(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<SocketAddr>> {
@@ -95,6 +101,8 @@ fn malformed(what: &str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_fuzz::{target, text};
+
     use super::*;
 
     /// What is read, and what is left behind it.
@@ -134,7 +142,10 @@ mod tests {
             (b"GET / HTTP/1.1\r\n\r\n".to_vec(), InvalidData),
             (b"PROXY TCP4 203.0.113.7\r\n".to_vec(), InvalidData),
             (b"PROXY TCP4 2001:db8::7 192.0.2.1 1 2\r\n".to_vec(), InvalidData),
+            (b"PROXY TCP4 203.0.113.7 2001:db8::1 1 2\r\n".to_vec(), InvalidData),
             (b"PROXY TCP4 203.0.113.7 192.0.2.1 1 99999\r\n".to_vec(), InvalidData),
+            (b"PROXY TCP4 203.0.113.7 192.0.2.1 +1 2\r\n".to_vec(), InvalidData),
+            (b"PROXY TCP4 203.0.113.7 192.0.2.1 1 02\r\n".to_vec(), InvalidData),
             (b"PROXY TCP4 203.0.113.7 192.0.2.1 1 2 3\r\n".to_vec(), InvalidData),
             ([b"PROXY TCP4 ".as_slice(), &[b'1'; 200]].concat(), InvalidData),
             (b"PROXY TC".to_vec(), UnexpectedEof),
@@ -145,5 +156,84 @@ mod tests {
         ] {
             assert_eq!(reading(&bytes).await.0, Err(kind), "{bytes:?}");
         }
+    }
+
+    /// The source that the specification finds in a header, and how long the header is. It is read as a whole, and every byte
+    /// of it is accounted for.
+    fn by_the_book(bytes: &[u8]) -> Option<(Option<SocketAddr>, usize)> {
+        if let Some(rest) = bytes.strip_prefix(&SIGNATURE) {
+            let [command, family, high, low, rest @ ..] = rest else { return None };
+            let length = usize::from(*high) * 256 + usize::from(*low);
+            let body = rest.get(..length).filter(|_| length <= LONGEST_HEADER)?;
+            let addresses = match family {
+                0x11 | 0x12 => 4,
+                0x21 | 0x22 => 16,
+                _ => 0,
+            };
+            let port = |ports: &[u8]| u16::from_be_bytes([ports[0], ports[1]]);
+            let source = match (command, addresses) {
+                (0x20, _) | (0x21, 0) => None,
+                (0x21, size) if body.len() < 2 * size + 4 => return None,
+                (0x21, 4) => Some((<[u8; 4]>::try_from(&body[..4]).ok()?, port(&body[8..])).into()),
+                (0x21, _) => Some((<[u8; 16]>::try_from(&body[..16]).ok()?, port(&body[32..])).into()),
+                _ => return None,
+            };
+            return Some((source, 16 + length));
+        }
+        let end = bytes.windows(2).position(|pair| pair == b"\r\n").filter(|end| end + 2 <= LONGEST_LINE)?;
+        let line = std::str::from_utf8(&bytes[..end]).ok()?;
+        let words: Vec<&str> = line.split(' ').collect();
+        let source = match words[..] {
+            ["PROXY", "UNKNOWN", ..] => None,
+            ["PROXY", family @ ("TCP4" | "TCP6"), source, destination, port, other] => {
+                let number = |text: &str| text.parse::<u16>().ok().filter(|port| port.to_string() == text);
+                let (port, _) = (number(port)?, number(other)?);
+                let is_of_family = |address: &IpAddr| address.is_ipv4() == (family == "TCP4");
+                let _ = destination.parse::<IpAddr>().ok().filter(is_of_family)?;
+                Some(SocketAddr::new(source.parse().ok().filter(is_of_family)?, port))
+            }
+            _ => return None,
+        };
+        Some((source, end + 2))
+    }
+
+    #[test]
+    fn headers_are_read_as_the_specification_reads_them() {
+        const WORDS: [&[u8]; 20] = [
+            b"PROXY ",
+            b"TCP4 ",
+            b"TCP6 ",
+            b"UNKNOWN",
+            b"203.0.113.7 ",
+            b"2001:db8::7 ",
+            b"4711 ",
+            b"443",
+            b"\r\n",
+            b" ",
+            &SIGNATURE,
+            b"\x21\x11\x00\x0c",
+            b"\x21\x21\x00\x24",
+            b"\x20\x00\x00\x00",
+            b"\x21\x31\x00\xd8",
+            b"\xcb\x00\x71\x07\xc0\x00\x02\x01\x12\x67\x01\xbb",
+            &[0x20; 36],
+            &[0; 216],
+            b"PROXY TCP4 203.0.113.7 192.0.2.1 4711 443\r\n",
+            b"GET",
+        ];
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = std::panic::AssertUnwindSafe(runtime);
+        target!("proxy-header").for_each(|bytes: &[u8]| {
+            let bytes = text(bytes, &WORDS);
+            let mut rest = &bytes[..];
+            let runtime: &tokio::runtime::Runtime = &runtime;
+            match runtime.block_on(read(&mut rest)) {
+                Ok(source) => {
+                    let expected = by_the_book(&bytes);
+                    assert_eq!(Some((source, bytes.len() - rest.len())), expected, "{}", bytes.escape_ascii());
+                }
+                Err(_) => assert_eq!(by_the_book(&bytes), None, "{}", bytes.escape_ascii()),
+            }
+        });
     }
 }

@@ -1,22 +1,18 @@
-//! Whatever comes in: no panic, and an end before long.
-//!
-//! A bolero target: under `cargo test` it runs for a moment on random input; `cargo bolero test` runs it for as long as
-//! wanted under a coverage-guided fuzzer.
+//! A fuzz target: whatever comes in, no panic, and an end before long.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bolero::check;
 use tidegate::resp::{Bounds, Door, Settings};
 use tidegate_core::MemoryStore;
+use tidegate_fuzz::{target, text};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::engine;
 
-const PIECES: [&str; 30] = [
+const WORDS: [&str; 30] = [
     "*1\r\n",
     "*2\r\n",
     "*5\r\n",
@@ -86,10 +82,5 @@ impl Stage {
 fn the_door_takes_any_bytes() {
     let stage = AssertUnwindSafe(Stage::new());
     let send = |bytes: &[u8]| (&stage as &AssertUnwindSafe<Stage>).send(bytes);
-    let target = check!().with_type::<(Vec<u8>, Vec<u8>)>();
-    target.with_test_time(Duration::from_secs(2)).with_iterations(1_000_000).for_each(|(raw, picks)| {
-        let pieced: String = picks.iter().map(|pick| PIECES[usize::from(*pick) % PIECES.len()]).collect();
-        send(raw);
-        send(pieced.as_bytes());
-    });
+    target!("resp-connection").for_each(|bytes: &[u8]| send(&text(bytes, &WORDS)));
 }

@@ -1,4 +1,5 @@
 use tidegate_core::{Fact, Facts, Micros};
+use tidegate_fuzz::{target, text};
 
 use super::*;
 
@@ -219,9 +220,10 @@ fn broken_lines_say_why() {
     assert_eq!(own.read("{\"time\":1,\"cost\":\"many\"}").map(|entry| entry.at), Err(BadCost));
 }
 
+/// Any line is a request or is told why not, and a format that was detected reads the line that it was detected by.
 #[test]
-fn no_text_makes_a_reader_panic() {
-    let fragments = [
+fn any_line_is_a_request_or_not() {
+    const WORDS: [&str; 32] = [
         "[",
         "]",
         "\"",
@@ -242,22 +244,40 @@ fn no_text_makes_a_reader_panic() {
         "\u{1F980}",
         "\\x",
         "null",
+        "2026-11-15T09:52:55.123Z",
+        "\"ts\":",
+        "\"uri\":\"/\"",
+        "\"headers\":{",
+        "\"start_time\":",
+        "\"method\":\"GET\"",
+        "\"path\":",
+        "1794736375.123",
+        "http://a/b",
+        "\\u00e9",
+        "\"cost\":",
+        "\t",
     ];
-    let mut random = crate::random::Random::seeded(1);
-    let mut csv = LineReader::new(LogFormat::Csv);
-    csv.begin("time,address,path,header:X").unwrap();
-    let readers = LogFormat::ALL.map(LineReader::new);
-    for _ in 0..20_000 {
-        let count = random.below(12);
-        let line: String = (0..count).map(|_| fragments[usize::try_from(random.below(20)).unwrap()]).collect();
-        for reader in readers.iter().chain([&csv]) {
+    target!("access-log").for_each(|bytes: &[u8]| {
+        let text = text(bytes, &WORDS);
+        let line = String::from_utf8_lossy(&text);
+        let mut readers = LogFormat::ALL.map(LineReader::new);
+        for reader in &mut readers {
+            let _ = reader.begin("time,address,path,header:X");
             if let Ok(entry) = reader.read(&line) {
-                entry.get(Fact::Header("x"));
-                entry.get(Fact::Cookie("x"));
-                entry.get(Fact::Claim("x"));
-                entry.get(Fact::Query("x"));
+                for fact in
+                    [Fact::Path, Fact::Host, Fact::Header("x"), Fact::Cookie("x"), Fact::Claim("x"), Fact::Query("x")]
+                {
+                    let known = entry.get(fact).map_or(0, |value| value.len());
+                    assert!(known <= 4 * line.len() + 1, "{line}");
+                }
             }
         }
-        let _ = LogFormat::detect([line.as_str()]);
-    }
+        if let Some(format @ (LogFormat::Combined | LogFormat::Csv)) = LogFormat::detect([&*line]) {
+            let mut reader = LineReader::new(format);
+            assert!(
+                reader.begin(line.trim()).is_ok_and(|is_head| is_head || reader.read(line.trim()).is_ok()),
+                "{line}"
+            );
+        }
+    });
 }

@@ -1,0 +1,58 @@
+//! Fuzz targets: tests that take any bytes.
+//!
+//! A target is a test that calls [`target!`] with a name. Under `cargo test` it runs on its corpus in `fuzz/NAME/corpus`, and then
+//! for a [`MOMENT`] on random bytes. `make fuzz TARGET=NAME` runs it under libFuzzer, which is guided by coverage, and adds
+//! what it finds to the corpus.
+//!
+//! The bytes of a corpus are what they look like: a rules file is a rules file. Random bytes seldom look like anything, so a
+//! target gives [`text`] the words of its language, which bytes beyond ASCII then stand for.
+
+#[doc(hidden)]
+pub use bolero;
+
+use std::time::Duration;
+
+/// How long a target runs on random bytes under `cargo test`.
+pub const MOMENT: Duration = Duration::from_secs(1);
+
+/// Begins a fuzz target of this name: `target!("limit").for_each(|bytes: &[u8]| …)`.
+#[macro_export]
+macro_rules! target {
+    ($name:literal) => {
+        $crate::bolero::check!(name = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/", $name))
+            .with_test_time($crate::MOMENT)
+    };
+}
+
+/// Stands before a byte that means itself, although it is beyond ASCII.
+const ITSELF: u8 = 0xFF;
+
+/// The bytes, with words in place of those beyond ASCII. Behind `0xFF` a byte means itself.
+///
+/// ```
+/// let words = ["rules:", "limit: "];
+/// assert_eq!(tidegate_fuzz::text(b"\x80\n- \x811/s", &words), b"rules:\n- limit: 1/s");
+/// assert_eq!(tidegate_fuzz::text(b"\xff\xc3\xff\xa9", &words), "é".as_bytes());
+/// ```
+#[must_use]
+pub fn text(bytes: &[u8], words: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(bytes.len());
+    let mut bytes = bytes.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            ITSELF => text.extend(bytes.next()),
+            0x80.. if !words.is_empty() => {
+                text.extend_from_slice(words[usize::from(byte - 0x80) % words.len()].as_ref());
+            }
+            _ => text.push(byte),
+        }
+    }
+    text
+}
+
+/// The same bytes in pieces, in a few ways: whole, byte by byte, and in sizes that follow from what they are.
+pub fn in_pieces(bytes: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
+    let sum = bytes.iter().fold(7_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
+    let length = bytes.len().max(1);
+    [length, 1, 2 + sum % 7, 1 + sum % length].into_iter().map(|size| bytes.chunks(size).collect())
+}
