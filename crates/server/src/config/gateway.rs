@@ -20,6 +20,7 @@ impl Reading<'_> {
         let api_key_header = self.header("gateway.api_key_header");
         let priority_header = self.header("gateway.priority_header");
         let keep_host = self.value("gateway.keep_host", flag);
+        let underscores = self.value("gateway.underscores", flag);
         let upgrades = self.upgrades();
         let paths = self.value("gateway.paths", choice(&PATH_POLICIES));
         let via = self.value("gateway.via", flag);
@@ -58,6 +59,7 @@ impl Reading<'_> {
             header_time: http.header_time,
             streams: http.streams,
             keep_host: keep_host?,
+            underscores: underscores?,
             upgrades: upgrades?,
             paths: paths?,
             via: via?,

@@ -315,6 +315,11 @@ fn gateway() -> Vec<Setting> {
         .such_as("X-Priority"),
         Setting::new("gateway.keep_host", &["true"], "Whether upstreams see the Host that the client asked for."),
         Setting::new(
+            "gateway.underscores",
+            &["false"],
+            "Whether headers pass whose names have an underscore. Some upstreams take X_User for X-User.",
+        ),
+        Setting::new(
             "gateway.paths",
             &["canonical"],
             "Paths with several spellings: canonical (one form, and 400 for what has none), strict (400) or as-is.",

@@ -1,8 +1,9 @@
 //! What is removed from a request before rules and upstreams see it.
 //!
-//! First what `Connection` names: it ends with the client's connection, so rules see what upstreams will see. Then what only a
-//! trusted proxy can say: who a client is, where it is, and what it asked for. What the gateway says itself is written
-//! afterwards, so nothing that a client sends can remove it.
+//! First what `Connection` names: it ends with the client's connection, so rules see what upstreams will see. Then names with an
+//! underscore, which CGI, WSGI and PHP take for the same names with a dash: `X_Api_Key` would be believed where `X-Api-Key` was
+//! charged. Then what only a trusted proxy can say: who a client is, where it is, and what it asked for. What the gateway says
+//! itself is written afterwards, so nothing that a client sends can remove it.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -42,6 +43,8 @@ pub(super) struct IncomingHeaders {
     vouched: SmallVec<[HeaderName; 4]>,
     /// The header in which clients show their own API key.
     api_key: Option<HeaderName>,
+    /// Whether names with an underscore pass.
+    underscores: bool,
 }
 
 impl IncomingHeaders {
@@ -50,7 +53,7 @@ impl IncomingHeaders {
         let api_key = settings.api_key_header.clone();
         // What clients say themselves is theirs to say, even if proxies say it in the same place.
         let vouched = configured.filter(|name| Some(*name) != api_key.as_ref()).cloned().collect();
-        IncomingHeaders { vouched, api_key }
+        IncomingHeaders { vouched, api_key, underscores: settings.underscores }
     }
 
     /// Cleans the headers of a request from a trusted proxy, or from anybody else.
@@ -58,8 +61,10 @@ impl IncomingHeaders {
         if headers.contains_key(CONNECTION) {
             self.remove_named_by_connection(headers);
         }
-        if !is_trusted {
-            self.remove_unvouched(headers);
+        let refused: SmallVec<[HeaderName; 4]> =
+            headers.keys().filter(|name| self.is_refused(name, is_trusted)).cloned().collect();
+        for name in refused {
+            headers.remove(name);
         }
     }
 
@@ -89,12 +94,8 @@ impl IncomingHeaders {
             || is_said_by_proxies(name.as_str())
     }
 
-    fn remove_unvouched(&self, headers: &mut HeaderMap) {
-        let unvouched: SmallVec<[HeaderName; 4]> =
-            headers.keys().filter(|name| self.is_unvouched(name)).cloned().collect();
-        for name in unvouched {
-            headers.remove(name);
-        }
+    fn is_refused(&self, name: &HeaderName, is_trusted: bool) -> bool {
+        (!self.underscores && name.as_str().as_bytes().contains(&b'_')) || (!is_trusted && self.is_unvouched(name))
     }
 
     fn is_unvouched(&self, name: &HeaderName) -> bool {
@@ -122,6 +123,10 @@ mod tests {
     use crate::api::AuthHeaders;
 
     fn incoming(api_key: Option<&'static str>) -> IncomingHeaders {
+        IncomingHeaders { underscores: true, ..without_underscores(api_key) }
+    }
+
+    fn without_underscores(api_key: Option<&'static str>) -> IncomingHeaders {
         let name = |name| Some(HeaderName::from_static(name));
         IncomingHeaders::new(&Settings {
             priority_header: name("x-priority"),
@@ -169,6 +174,15 @@ mod tests {
         // A client's own key is its own to show.
         let own = left(&incoming(Some("x-key")), false, &CLAIMS);
         assert_eq!(own, ["cookie", "host", "x-key", "x-other", "x-under_score"]);
+    }
+
+    #[test]
+    fn a_name_with_an_underscore_stands_for_no_other() {
+        let lines = [("x-key", "made-up"), ("X_Key", "real"), ("x_other", "1"), ("x-other", "1")];
+        for is_trusted in [false, true] {
+            assert_eq!(left(&without_underscores(Some("x-key")), is_trusted, &lines), ["x-key", "x-other"]);
+        }
+        assert_eq!(left(&incoming(Some("x-key")), true, &lines).len(), lines.len());
     }
 
     #[test]

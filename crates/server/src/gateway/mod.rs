@@ -84,6 +84,8 @@ pub struct Settings {
     pub upgrades: Upgrades,
     /// What becomes of paths with several spellings, where a route does not say otherwise.
     pub paths: PathPolicy,
+    /// Whether headers pass whose names have an underscore.
+    pub underscores: bool,
     /// Whether `Via` is added.
     pub via: bool,
     /// How long a client may leave a response unread.
@@ -142,6 +144,7 @@ impl Settings {
             header_time: Duration::from_secs(20),
             streams: 128,
             keep_host: true,
+            underscores: false,
             upgrades: Upgrades::default(),
             paths: PathPolicy::Canonical,
             via: false,

@@ -84,8 +84,10 @@ fn what_only_a_trusted_proxy_can_say_is_not_passed_on_from_others() {
         let names = claims.map(|claim| claim.split(':').next().unwrap());
         names.into_iter().filter(|name| !values(&head, name).is_empty()).collect::<Vec<_>>()
     };
-    let trusted = told(&[]);
+    let trusted = told(&["--gateway-underscores", "true"]);
     assert_eq!(trusted.len(), claims.len(), "{trusted:?}");
+    let dashed: Vec<&str> = trusted.into_iter().filter(|name| !name.contains('_')).collect();
+    assert_eq!(told(&[]), dashed, "a name with an underscore could pass for another");
     let strangers = ["--trusted-proxies", "192.0.2.1"];
     assert_eq!(told(&strangers), [""; 0]);
     // A client's own key is its own to show.
