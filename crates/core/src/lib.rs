@@ -75,7 +75,7 @@ pub use limiter::{
     Asked, BroughtLimit, Charging, Condition, DecidedBy, DescriptorRuling, DescriptorsRuling, DomainTerms, Generation,
     Health, Hits, KeyRefusal, Limiter, Reports, ResetError, Ruled, Ruling, Spent, WithoutStore,
 };
-pub use memory::{DEFAULT_MAX_KEYS, MemoryStats, MemoryStore};
+pub use memory::{DEFAULT_MAX_KEYS, MemoryStats, MemoryStore, RuleUsage};
 pub use notation::NotationError;
 pub use permit::Permit;
 pub use rate::{LONGEST_PERIOD, Rate};

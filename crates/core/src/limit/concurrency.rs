@@ -42,7 +42,23 @@ fn after(now: Timestamp) -> (Timestamp, ReceiptId) {
     (now + Micros::new(1), ReceiptId::ANONYMOUS)
 }
 
+/// The standard library keeps up to eleven leases in a node, and at least five in each but the first.
+const LEASES_A_NODE: usize = 5;
+const NODE_BYTES: usize = 11 * size_of::<((Timestamp, ReceiptId), Lease)>() + 64;
+
+/// The bytes of so many leases, at most.
+const fn bytes_of(leases: usize) -> usize {
+    leases.div_ceil(LEASES_A_NODE) * NODE_BYTES
+}
+
 impl Slots {
+    /// Of the first leases.
+    pub(super) const LEAST_BYTES: usize = NODE_BYTES;
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        bytes_of(self.leases.len())
+    }
+
     /// The leases, the first to end first, as the instant at which they end and the slots they hold.
     pub fn leases(&self) -> impl Iterator<Item = (Timestamp, u64)> + '_ {
         self.leases.iter().map(|(&(ends, _), lease)| (ends, lease.slots))
@@ -128,6 +144,13 @@ impl Concurrency {
         let spends = cost > 0 && matches!(outcome, Outcome::Allow { .. });
         let reset_after = if spends { last.max(self.ttl) } else { last };
         Decision { outcome, limit: self.slots, remaining, reset_after }
+    }
+
+    /// The bytes that the leases take once there is another one.
+    pub(super) fn heap_bytes_for_another(&self, slots: &Slots, now: Timestamp) -> usize {
+        // A charge drops those that have ended before it adds one.
+        let ended = slots.leases.range(..after(now)).count();
+        bytes_of(slots.leases.len() - ended + 1)
     }
 
     pub(super) fn charge(&self, slots: &mut Slots, cost: u64, now: Timestamp, id: ReceiptId) -> Mark {

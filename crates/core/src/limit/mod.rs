@@ -18,6 +18,7 @@ mod carry;
 mod concurrency;
 mod error;
 mod fixed_window;
+mod footprint;
 mod gcra;
 mod leaky_bucket;
 mod packed;
@@ -98,6 +99,9 @@ pub struct Mark(pub u64, pub u64);
 pub(crate) struct Shape(u64);
 
 impl Shape {
+    /// How many bits a shape has. A store keeps something else in the others of the word.
+    pub(crate) const BITS: u32 = 48;
+
     #[expect(clippy::cast_possible_truncation, reason = "a hash keeps some of the bits")]
     fn of(algorithm: &Algorithm) -> Shape {
         let line = |kind, bucket: &Bucket| (kind, bucket.rate().drops_per_token(), bucket.rate().drops_per_micro());
@@ -118,7 +122,7 @@ impl Shape {
             (product >> 64) as u64 ^ product as u64
         };
         let mixed = fold(fold(kind ^ a.rotate_left(7), 0x9e37_79b9_7f4a_7c15) ^ b, 0xd6e8_feb8_6659_fd93);
-        Shape(mixed)
+        Shape(mixed & ((1 << Shape::BITS) - 1))
     }
 
     pub(crate) const fn get(self) -> u64 {

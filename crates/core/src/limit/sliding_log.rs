@@ -14,6 +14,8 @@ use crate::time::{Micros, Timestamp};
 /// The largest limit of a log: each unit may need an entry of its own.
 pub const LONGEST_LOG: u64 = 1_000_000;
 
+const LEAST_ENTRIES: usize = 8;
+
 /// At most `limit` in any window, exactly: for every instant `t`, what was admitted in `(t − window, t]` is at most `limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
@@ -37,6 +39,35 @@ struct Entry {
 }
 
 impl Log {
+    /// With room for the fewest entries that a log has room for.
+    pub(super) const LEAST_BYTES: usize = LEAST_ENTRIES * size_of::<Entry>();
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+    }
+
+    /// Takes as much memory as it is told to, or as much as it needs.
+    pub(crate) fn resize(&mut self, heap_bytes: usize) {
+        let entries = heap_bytes / size_of::<Entry>();
+        if entries > self.entries.capacity() {
+            self.entries.reserve_exact(entries - self.entries.len());
+        } else if entries < self.entries.capacity() {
+            self.entries.shrink_to(entries);
+        }
+    }
+
+    /// Makes one entry of every two, dated as the later one. Half the entries are left, all that was spent still counts, and
+    /// none of it for less time than before: what the log admits from now on, it would have admitted anyway.
+    pub(crate) fn coarsen(&mut self) {
+        let last = self.entries.len().saturating_sub(1);
+        let mut index = 0;
+        // Entries carry running totals, so the later of two says what both have spent.
+        self.entries.retain(|_| {
+            index += 1;
+            index % 2 == 0 || index > last
+        });
+    }
+
     /// The entries, oldest first, as instants and costs.
     pub fn entries(&self) -> impl Iterator<Item = (Timestamp, u64)> + '_ {
         let before = std::iter::once(self.dropped).chain(self.entries.iter().map(|entry| entry.total));
@@ -128,6 +159,21 @@ impl SlidingLog {
         let held = self.first_held(log, now);
         log.dropped = log.total_before(held);
         log.entries.drain(..held);
+    }
+
+    /// The bytes that the log takes once there is room for another entry: half as many more if it is full, half as many if
+    /// nearly all are vacant.
+    pub(super) fn heap_bytes_for_another(&self, log: &Log, now: Timestamp) -> usize {
+        // A charge drops what has left before it adds an entry.
+        let (entries, room) = (log.entries.len() - self.first_held(log, now), log.entries.capacity());
+        let wanted = if entries == room {
+            room + room / 2
+        } else if entries < room / 4 {
+            room / 2
+        } else {
+            room
+        };
+        wanted.max(LEAST_ENTRIES) * size_of::<Entry>()
     }
 
     pub(super) fn charge(&self, log: &mut Log, cost: u64, now: Timestamp) -> Mark {

@@ -42,6 +42,12 @@ pub struct Sliding {
     pub spent: SmallVec<[u64; 2]>,
 }
 
+impl Sliding {
+    pub(super) fn heap_bytes(&self) -> usize {
+        if self.spent.spilled() { self.spent.capacity() * size_of::<u64>() } else { 0 }
+    }
+}
+
 /// A [`Sliding`] as it stands at some instant.
 struct View<'a> {
     sliding: &'a Sliding,
@@ -62,6 +68,11 @@ impl View<'_> {
 }
 
 impl SlidingWindow {
+    /// The bytes that a state takes on the heap: a counter for each part and for the one that is leaving.
+    pub(super) const fn heap_bytes(&self) -> usize {
+        if self.parts == 1 { 0 } else { (self.parts as usize + 1).next_power_of_two() * size_of::<u64>() }
+    }
+
     /// At most `limit` in a sliding `window`, with one counter for the previous window.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! What a shard keeps that most checks do not touch.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use super::holds::Holds;
 use crate::limit::{Limit, State};
@@ -13,7 +14,8 @@ pub(super) struct Beside {
     limits_before_tidying: usize,
     /// States that do not fit in a cell; their cell holds the index.
     large: Vec<Option<State>>,
-    vacant: Vec<usize>,
+    /// The lowest first, so that the list of states can become shorter.
+    vacant: BinaryHeap<Reverse<usize>>,
     pub(super) holds: Holds,
 }
 
@@ -45,11 +47,13 @@ impl Beside {
     /// Keeps a large state, and says under which index.
     pub(super) fn put(&mut self, state: State) -> usize {
         match self.vacant.pop() {
-            Some(index) => {
+            Some(Reverse(index)) if index < self.large.len() => {
                 self.large[index] = Some(state);
                 index
             }
-            None => {
+            _ => {
+                // The others lay behind the end too.
+                self.vacant.clear();
                 self.large.push(Some(state));
                 self.large.len() - 1
             }
@@ -72,7 +76,29 @@ impl Beside {
             && let Some(slot) = self.large.get_mut(index)
             && slot.take().is_some()
         {
-            self.vacant.push(index);
+            self.vacant.push(Reverse(index));
+            self.shrink();
         }
+    }
+
+    /// Gives back memory if most of it is empty.
+    fn shrink(&mut self) {
+        while let Some(None) = self.large.last() {
+            self.large.pop();
+        }
+        if self.large.capacity() > 64 && self.large.len() < self.large.capacity() / 4 {
+            self.large.shrink_to(2 * self.large.len());
+            let states = self.large.len();
+            self.vacant.retain(|&Reverse(index)| index < states);
+            self.vacant.shrink_to_fit();
+        }
+    }
+
+    /// Bytes on the heap, nearly.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let states: usize = self.large.iter().flatten().map(State::heap_bytes).sum();
+        let list = self.large.capacity() * size_of::<Option<State>>() + self.vacant.capacity() * size_of::<usize>();
+        let limits = self.limits.len() * 2 * size_of::<(u64, Limit)>();
+        size_of::<Beside>() + states + list + limits + self.holds.heap_bytes()
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::quota::Quota;
 use crate::limit::Limit;
 
-/// Limits that any shard may look up, and counts that every shard adds to.
-#[derive(Default)]
+/// Limits that any shard may look up, what the rules hold, and counts that every shard adds to.
 pub(super) struct Commons {
     pub(super) limits: CommonLimits,
+    quota: Quota,
     counts: [Counts; STRIPES],
 }
 
@@ -16,6 +17,15 @@ pub(super) struct Commons {
 const STRIPES: usize = 16;
 
 impl Commons {
+    /// For a store that holds up to so many keys.
+    pub(super) fn new(max_keys: usize) -> Commons {
+        Commons { limits: CommonLimits::default(), quota: Quota::new(max_keys), counts: Default::default() }
+    }
+
+    pub(super) const fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
     /// The counts that the shard with this number adds to.
     pub(super) const fn counts(&self, shard: usize) -> &Counts {
         &self.counts[shard % STRIPES]

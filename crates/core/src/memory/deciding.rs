@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use super::MemoryStore;
 use super::fingerprint::{Fingerprint, KeyHash, Rest};
 use super::holds::Hold;
-use super::shard::{Edit, Shard};
+use super::quota::Claim;
+use super::shard::{Edit, NoRoom, Shard};
 use crate::charge::{Charge, groups};
 use crate::clock::Clock;
 use crate::decision::Decision;
@@ -24,7 +25,11 @@ struct Place {
     of: Fingerprint,
     /// The key found no room, and this is the bucket that its rule's keys share then.
     is_shared: bool,
+    /// There is no room for another lease of the key: it is as if it held all of them.
+    is_cramped: bool,
 }
+
+type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
 
 /// The shards that a request's charges lie in, locked.
 struct Locked<'a> {
@@ -36,6 +41,15 @@ impl<'a> Locked<'a> {
         // Every shard that is asked for was locked for it.
         let index = self.shards.iter().position(|(locked, _)| *locked == number).unwrap_or_default();
         &mut self.shards[index].1
+    }
+
+    /// Keys that were forgotten to make room.
+    fn evicted(&self) -> u64 {
+        self.shards.iter().map(|(_, shard)| shard.evicted()).sum()
+    }
+
+    fn finish(&mut self, now: Timestamp) {
+        self.shards.iter_mut().for_each(|(_, shard)| shard.finish(now));
     }
 }
 
@@ -54,6 +68,8 @@ const TRIES: u32 = 16;
 enum Obstacle {
     /// For the key of this charge.
     NoRoomForKey(usize),
+    /// For the lease that this charge takes.
+    NoRoomForLease(usize),
     NoRoomForReservation,
 }
 
@@ -120,8 +136,10 @@ impl<C: Clock> MemoryStore<C> {
                     return Ok(());
                 }
                 Err(Obstacle::NoRoomForKey(index)) => {
-                    places[index] = Place { of: self.fingerprints.shared(charges[index].rule), is_shared: true };
+                    let of = self.fingerprints.shared(charges[index].rule);
+                    places[index] = Place { of, is_shared: true, is_cramped: false };
                 }
+                Err(Obstacle::NoRoomForLease(index)) => places[index].is_cramped = true,
                 Err(Obstacle::NoRoomForReservation) => return Err(StoreError::Full),
             }
         }
@@ -166,8 +184,10 @@ impl<C: Clock> MemoryStore<C> {
     // In an array, or else the compiler would have the usual way put its decision together in memory, where this one does.
     #[inline(never)]
     fn decide_locked(&self, of: Fingerprint, rule: &RuleId, limit: &Limit, cost: u64, now: Timestamp) -> [Decision; 1] {
-        let (of, mut shard) = self.lock_place(of, rule, now);
-        [shard.decide(of, limit, cost, now)]
+        let (of, mut shard, claim) = self.lock_place(of, rule, limit, cost, now);
+        let decision = shard.decide(of, limit, claim, cost, now);
+        shard.finish(now);
+        [decision]
     }
 
     /// Decides a few charges that hold nothing, to known keys with small states: the usual request. `false` if they are not
@@ -307,7 +327,8 @@ impl<C: Clock> MemoryStore<C> {
                 _ => (self.fingerprints.hash(charge.key.borrow()), self.fingerprints.rest(charge.key.borrow())),
             };
             last = Some((charge.key, hash, rest));
-            places.push(Place { of: hash.under(charge.rule).with(rest, charge.rule), is_shared: false });
+            let of = hash.under(charge.rule).with(rest, charge.rule);
+            places.push(Place { of, is_shared: false, is_cramped: false });
         }
         places
     }
@@ -315,27 +336,30 @@ impl<C: Clock> MemoryStore<C> {
     fn try_decide(&self, charges: &[Charge<'_>], places: &[Place]) -> Result<Answer, Obstacle> {
         let now = self.clock.now();
         let mut locked = self.lock_all(places);
-        self.find_room(places, &mut locked, now)?;
+        let claims = self.find_room(charges, places, &mut locked, now)?;
         let mut decisions = Decisions::new();
-        for (index, (charge, &Place { of, .. })) in charges.iter().zip(places).enumerate() {
-            let earlier = charges[..index].iter().zip(places).filter(|(_, other)| other.of == of);
+        for (index, (charge, place)) in charges.iter().zip(places).enumerate() {
+            let earlier = charges[..index].iter().zip(places).filter(|(_, other)| other.of == place.of);
             let cost = earlier.fold(charge.cost, |sum, (earlier, _)| sum.saturating_add(earlier.cost));
-            let shard = locked.shard(self.shard_number(of.shard));
-            decisions.push(shard.view(of, charge.limit, now, |state| charge.limit.evaluate(state, cost, now)));
+            let shard = locked.shard(self.shard_number(place.of.shard));
+            let evaluate =
+                |cost| shard.view(place.of, charge.limit, now, |state| charge.limit.evaluate(state, cost, now));
+            let mut decision = evaluate(cost);
+            if place.is_cramped && decision.is_allowed() {
+                decision = evaluate(cost.saturating_add(decision.remaining).saturating_add(1));
+            }
+            decisions.push(decision);
         }
         if decisions.iter().all(Decision::is_allowed) {
-            for (_, &Place { of, .. }) in charges.iter().zip(places).filter(|(charge, _)| charge.is_reserved()) {
-                let holds = &mut locked.shard(self.shard_number(of.shard)).beside().holds;
-                holds.forget_expired(now, charges.len());
-                if holds.len() + charges.len() > self.max_keys_a_shard.max(charges.len()) {
-                    return Err(Obstacle::NoRoomForReservation);
-                }
-            }
-            let receipt = self.make(charges, places, &mut locked, now);
+            let holds = self.find_room_for_holds(charges, places, &mut locked, now)?;
+            let receipt = self.make(charges, places, claims, holds, &mut locked, now);
+            locked.finish(now);
             return Ok(Answer::new(decisions, receipt));
         }
-        for ((charge, &Place { of, .. }), decision) in charges.iter().zip(places).zip(&mut decisions) {
-            let left = locked.shard(self.shard_number(of.shard)).edit(of, charge.limit, now, |state| {
+        for (((charge, &Place { of, .. }), decision), claim) in
+            charges.iter().zip(places).zip(&mut decisions).zip(claims)
+        {
+            let left = locked.shard(self.shard_number(of.shard)).edit(of, charge.limit, claim, now, |state| {
                 let moved = charge.limit.resync(state, now);
                 (charge.limit.evaluate(state, 0, now), if moved { Edit::Keep } else { Edit::Leave })
             });
@@ -343,27 +367,71 @@ impl<C: Clock> MemoryStore<C> {
                 *decision = left;
             }
         }
+        locked.finish(now);
         Ok(Answer::new(decisions, None))
     }
 
-    /// Makes sure that the keys that are new can be added, all of them.
-    fn find_room(&self, places: &[Place], locked: &mut Locked<'_>, now: Timestamp) -> Result<(), Obstacle> {
-        let mut new_keys: SmallVec<[Fingerprint; 4]> = SmallVec::new();
-        for (index, place) in places.iter().enumerate().filter(|(_, place)| !place.is_shared) {
-            let number = self.shard_number(place.of.shard);
-            let shard = locked.shard(number);
-            let plenty = shard.keys() + places.len() <= self.max_keys_a_shard;
-            if plenty || shard.knows(place.of) || new_keys.contains(&place.of) {
-                continue;
+    /// Makes sure that all charges can be recorded.
+    fn find_room<'a>(
+        &self,
+        charges: &[Charge<'_>],
+        places: &[Place],
+        locked: &mut Locked<'a>,
+        now: Timestamp,
+    ) -> Result<Claims<'a>, Obstacle> {
+        loop {
+            let evicted = locked.evicted();
+            let claims = self.claim_all(charges, places, locked, now)?;
+            // A key that made room may be one that was found to be known before.
+            if locked.evicted() == evicted {
+                return Ok(claims);
             }
-            let before = new_keys.iter().filter(|of| self.shard_number(of.shard) == number).count();
-            if !shard.has_room_for(place.of, self.max_keys_a_shard.saturating_sub(before), now) {
-                shard.counts().overflowed.add(1);
-                return Err(Obstacle::NoRoomForKey(index));
-            }
-            new_keys.push(place.of);
         }
-        Ok(())
+    }
+
+    fn claim_all<'a>(
+        &self,
+        charges: &[Charge<'_>],
+        places: &[Place],
+        locked: &mut Locked<'a>,
+        now: Timestamp,
+    ) -> Result<Claims<'a>, Obstacle> {
+        let mut claims = Claims::new();
+        for (index, (charge, place)) in charges.iter().zip(places).enumerate() {
+            let shard = locked.shard(self.shard_number(place.of.shard));
+            let is_repeated = places[..index].iter().any(|earlier| earlier.of == place.of);
+            let claim = if place.is_shared {
+                shard.prepare_shared(place.of, charge.limit, now)
+            } else if is_repeated || place.is_cramped {
+                shard.claim_nothing()
+            } else {
+                shard.prepare(place.of, charge.rule, charge.limit, charge.cost, now).map_err(|no_room| {
+                    shard.count_overflow(charge.rule);
+                    match no_room {
+                        NoRoom::ForLease => Obstacle::NoRoomForLease(index),
+                        NoRoom::ForKey | NoRoom::ForLogEntry => Obstacle::NoRoomForKey(index),
+                    }
+                })?
+            };
+            claims.push(claim);
+        }
+        Ok(claims)
+    }
+
+    /// Claims room for the reservations of charges that are about to be made.
+    fn find_room_for_holds<'a>(
+        &self,
+        charges: &[Charge<'_>],
+        places: &[Place],
+        locked: &mut Locked<'a>,
+        now: Timestamp,
+    ) -> Result<Claims<'a>, Obstacle> {
+        let mut claims = Claims::new();
+        for (charge, place) in charges.iter().zip(places).filter(|(charge, _)| charge.is_reserved()) {
+            let shard = locked.shard(self.shard_number(place.of.shard));
+            claims.push(shard.claim_hold(charge.rule, now).ok_or(Obstacle::NoRoomForReservation)?);
+        }
+        Ok(claims)
     }
 
     /// Makes charges that were found to be allowed.
@@ -371,17 +439,20 @@ impl<C: Clock> MemoryStore<C> {
         &self,
         charges: &[Charge<'_>],
         places: &[Place],
+        claims: Claims<'_>,
+        holds: Claims<'_>,
         locked: &mut Locked<'_>,
         now: Timestamp,
     ) -> Option<Receipt> {
         let holds_any = charges.iter().any(Charge::is_held);
         let id = if holds_any { self.next_receipt() } else { ReceiptId::ANONYMOUS };
         let mut held = Vec::new();
-        for (charge, &Place { of, .. }) in charges.iter().zip(places) {
+        let mut holds = holds.into_iter();
+        for ((charge, &Place { of, .. }), claim) in charges.iter().zip(places).zip(claims) {
             let shard = locked.shard(self.shard_number(of.shard));
             if charge.cost == 0 {
                 // It takes nothing, and still brings a key that is ahead of the clock back to the present.
-                shard.edit(of, charge.limit, now, |state| {
+                shard.edit(of, charge.limit, claim, now, |state| {
                     let moved = charge.limit.resync(state, now);
                     ((), if moved { Edit::Keep } else { Edit::Leave })
                 });
@@ -389,17 +460,20 @@ impl<C: Clock> MemoryStore<C> {
             }
             if !charge.is_held() {
                 // It was allowed a moment ago, under the same locks, so it is again: the quickest way to charge it.
-                shard.decide(of, charge.limit, charge.cost, now);
+                shard.decide(of, charge.limit, claim, charge.cost, now);
                 continue;
             }
-            let mark = shard.edit(of, charge.limit, now, |state| {
+            let mark = shard.edit(of, charge.limit, claim, now, |state| {
                 charge.limit.resync(state, now);
                 (charge.limit.charge(state, charge.cost, now, id), Edit::Keep)
             });
             let Charge { rule, key, limit, cost: taken, .. } = *charge;
-            if let Some(ttl) = charge.reserve.filter(|_| charge.is_reserved()) {
-                let hold = Hold { limit: *limit, taken, mark, ttl, expires: now + ttl };
-                shard.beside().holds.add((id, of, held.len()), hold);
+            if let Some(ttl) = charge.reserve.filter(|_| charge.is_reserved())
+                && let Some(claim) = holds.next()
+            {
+                let (account, _) = claim.keep();
+                let hold = Hold { limit: *limit, taken, mark, ttl, account, expires: now + ttl };
+                shard.add_hold((id, of, held.len()), hold);
             }
             held.push(Held { rule: rule.clone(), key: key.owned(), limit: *limit, taken, mark });
         }

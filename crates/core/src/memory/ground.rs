@@ -103,8 +103,8 @@ struct Field {
 }
 
 impl Ground {
-    /// Ground for so many tables.
-    pub(super) fn new(shards: usize) -> Ground {
+    /// Ground for so many tables, which hold up to so many keys together.
+    pub(super) fn new(shards: usize, max_keys: usize) -> Ground {
         Ground {
             shards,
             fields: array::from_fn(|_| OnceLock::new()),
@@ -112,7 +112,7 @@ impl Ground {
             wanted: AtomicUsize::new(0),
             prepared: AtomicUsize::new(0),
             is_tended: AtomicBool::new(false),
-            commons: Commons::default(),
+            commons: Commons::new(max_keys),
         }
     }
 
@@ -280,11 +280,11 @@ impl Field {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slots::{Entry, Slots};
+    use super::super::slots::{Entry, Slots, Tag};
     use super::*;
 
     fn entry(number: usize) -> Entry {
-        Entry { key: number as u64 + 1, shape: 7, cell: [number as u64, 9] }
+        Entry { key: number as u64 + 1, tag: Tag::NONE, cell: [number as u64, 9] }
     }
 
     fn large(ground: &Arc<Ground>, shard: usize) -> Slots<'_> {
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn every_slot_of_every_shard_is_its_own() {
         const SLOTS: usize = 1_000;
-        let ground = Arc::new(Ground::new(8));
+        let ground = Arc::new(Ground::new(8, 1 << 20));
         for shard in 0..8 {
             large(&ground, shard).resize(0, SLOTS);
             (0..SLOTS).for_each(|index| large(&ground, shard).set(index, entry(shard * SLOTS + index)));
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn rows_that_no_shard_reaches_any_more_are_given_back_and_can_be_had_again() {
-        let ground = Arc::new(Ground::new(2_048));
+        let ground = Arc::new(Ground::new(2_048, 1 << 20));
         let (one, other) = (large(&ground, 1), large(&ground, 2));
         one.resize(0, 1_000);
         other.resize(0, 300);
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn the_nursery_is_given_back_when_all_have_left_it_and_can_be_had_again() {
-        let ground = Arc::new(Ground::new(2_048));
+        let ground = Arc::new(Ground::new(2_048, 1 << 20));
         let (one, other) = (Slots::of(&ground, 1), Slots::of(&ground, 2));
         for slots in [one, other] {
             slots.resize(0, 64);
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn rows_are_made_ready_aside_while_tables_use_them() {
-        let ground = Arc::new(Ground::new(2_048));
+        let ground = Arc::new(Ground::new(2_048, 1 << 20));
         let slots = large(&ground, 5);
         slots.resize(0, 100);
         slots.foresee(640);
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn huge_rows_are_made_ready_when_half_of_the_shards_have_a_table() {
-        let ground = Arc::new(Ground::new(2_048));
+        let ground = Arc::new(Ground::new(2_048, 1 << 20));
         (0..1_023).for_each(|shard| Slots::of(&ground, shard).resize(0, 20));
         assert_eq!(ground.wanted.load(Ordering::SeqCst), 0);
         Slots::of(&ground, 1_023).resize(0, 20);

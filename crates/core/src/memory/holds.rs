@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use ahash::RandomState;
 
 use super::fingerprint::Fingerprint;
+use super::quota::{AccountId, UNIT_BYTES};
 use crate::limit::{Limit, Mark};
 use crate::receipt::ReceiptId;
 use crate::time::{Micros, Timestamp};
@@ -18,6 +19,8 @@ pub(super) struct Hold {
     /// Where in the key's state.
     pub(super) mark: Mark,
     pub(super) ttl: Micros,
+    /// What its [units](Holds::UNITS) count to.
+    pub(super) account: AccountId,
     pub(super) expires: Timestamp,
 }
 
@@ -31,9 +34,21 @@ pub(super) struct Holds {
     by_expiry: BTreeSet<(Timestamp, HoldId)>,
 }
 
+/// Both collections are up to half empty.
+const BYTES_A_HOLD: usize = 2 * (size_of::<(HoldId, Hold)>() + size_of::<(Timestamp, HoldId)>());
+
 impl Holds {
+    /// The units that one reservation takes.
+    pub(super) const UNITS: u64 = BYTES_A_HOLD.div_ceil(UNIT_BYTES) as u64;
+
     pub(super) fn len(&self) -> usize {
         self.holds.len()
+    }
+
+    /// Bytes on the heap, nearly.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let by_expiry = 2 * self.by_expiry.len() * size_of::<(Timestamp, HoldId)>();
+        self.holds.capacity() * 8 / 7 * (size_of::<(HoldId, Hold)>() + 1) + by_expiry
     }
 
     /// Remembers a reservation.
@@ -42,23 +57,42 @@ impl Holds {
         self.holds.insert(id, hold);
     }
 
-    /// Ends a reservation. `None` if there is none, or if it has expired.
-    pub(super) fn take(&mut self, id: HoldId, now: Timestamp) -> Option<Hold> {
+    /// Ends a reservation, which may have expired.
+    pub(super) fn take(&mut self, id: HoldId) -> Option<Hold> {
         let hold = self.holds.remove(&id)?;
         self.by_expiry.remove(&(hold.expires, id));
-        (hold.expires > now).then_some(hold)
+        self.shrink();
+        Some(hold)
     }
 
-    /// Forgets up to `most` reservations that have expired.
-    pub(super) fn forget_expired(&mut self, now: Timestamp, most: usize) {
-        for _ in 0..most {
-            match self.by_expiry.first() {
-                Some(&(expires, id)) if expires <= now => {
-                    self.by_expiry.pop_first();
-                    self.holds.remove(&id);
-                }
-                _ => return,
+    /// Lets a reservation run anew. `false` if there is none, or if it has expired.
+    pub(super) fn renew(&mut self, id: HoldId, now: Timestamp) -> bool {
+        match self.holds.get(&id) {
+            Some(&hold) if hold.expires > now => {
+                self.by_expiry.remove(&(hold.expires, id));
+                self.add(id, Hold { expires: now + hold.ttl, ..hold });
+                true
             }
+            _ => false,
+        }
+    }
+
+    /// Ends the reservation that expired first.
+    pub(super) fn pop_expired(&mut self, now: Timestamp) -> Option<Hold> {
+        let &(expires, id) = self.by_expiry.first()?;
+        if expires > now {
+            return None;
+        }
+        self.by_expiry.pop_first();
+        let hold = self.holds.remove(&id);
+        self.shrink();
+        hold
+    }
+
+    /// Gives back memory if most of it is empty.
+    fn shrink(&mut self) {
+        if self.holds.capacity() > 64 && self.holds.len() < self.holds.capacity() / 8 {
+            self.holds.shrink_to(2 * self.holds.len());
         }
     }
 }

@@ -11,6 +11,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -34,6 +35,9 @@ pub(super) struct Guard<'a, T> {
     lock: &'a Lock<T>,
     /// What the lock's version was before it was taken.
     before: Version,
+    /// A guard stands for an exclusive borrow of the value: threads may share it only if they may share the value. Without
+    /// this, the lock alone would decide, and it asks only for `T: Send`.
+    borrow: PhantomData<&'a mut T>,
 }
 
 impl<T> Lock<T> {
@@ -86,7 +90,7 @@ impl<T> Lock<T> {
         self.version.compare_exchange(version.0, version.0 + 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // Who sees anything that the holder writes from here on sees that the version is another.
         fence(Ordering::Release);
-        Some(Guard { lock: self, before: version })
+        Some(Guard { lock: self, before: version, borrow: PhantomData })
     }
 }
 
@@ -118,7 +122,29 @@ impl<T> Drop for Guard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    /// Whether a type is `Sync`, told at compile time: the inherent constant exists only for types that are, and comes before
+    /// the trait's.
+    struct Ask<T>(PhantomData<T>);
+
+    trait NotSync {
+        const IS_SYNC: bool = false;
+    }
+
+    impl<T> NotSync for Ask<T> {}
+
+    impl<T: Sync> Ask<T> {
+        const IS_SYNC: bool = true;
+    }
+
+    const _: () = {
+        assert!(Ask::<Lock<Cell<u64>>>::IS_SYNC, "a lock is shared so that one thread at a time has the value");
+        assert!(!Ask::<Guard<'static, Cell<u64>>>::IS_SYNC, "a guard that is shared shares the value");
+        assert!(Ask::<Guard<'static, u64>>::IS_SYNC);
+    };
 
     #[test]
     fn additions_by_several_threads_are_all_counted() {

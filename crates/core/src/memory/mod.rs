@@ -6,8 +6,9 @@
 //! evaluates every charge, and then makes all of them or none.
 //!
 //! Memory is bounded. A key that has recovered equals one that was never seen, so recovered keys are forgotten, a few at
-//! every write and never in one long pause. Where the cap is reached and no key has recovered, new keys share one bucket
-//! per rule: a key that owes something is never forgotten to make room, so flooding the store buys nobody anything.
+//! a time and never in one long pause. Each rule has a share of the memory (see [`quota`]). Where it is used up and
+//! no key has recovered, the rule's new keys share one bucket: a key that owes something is never forgotten to make room, so
+//! flooding the store buys nobody anything, and a flood under one rule leaves the others alone.
 
 mod beside;
 mod commons;
@@ -18,6 +19,7 @@ mod ground;
 mod holds;
 mod lock;
 mod pages;
+mod quota;
 mod settling;
 mod shard;
 mod slots;
@@ -31,12 +33,15 @@ use std::sync::atomic::AtomicU64;
 use self::fingerprint::{Fingerprint, Fingerprints, Whereabouts};
 use self::glance::Glance;
 use self::ground::Ground;
+use self::quota::Claim;
+pub use self::quota::RuleUsage;
 use self::shard::{Edit, Head, Shard};
 use self::slots::Slots;
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
-use crate::key::{Key, KeyRef, RuleId};
+use crate::key::{Key, RuleId};
+use crate::limit::Limit;
 use crate::receipt::{Receipt, ReceiptId, Settlement};
 use crate::store::{Adjustment, Answer, Decisions, Store, StoreError};
 use crate::time::Timestamp;
@@ -51,7 +56,6 @@ const KEYS_A_SHARD: usize = 8_192;
 pub struct MemoryStore<C = SystemClock> {
     heads: Box<[Head]>,
     ground: Arc<Ground>,
-    max_keys_a_shard: usize,
     fingerprints: Fingerprints,
     receipts: AtomicU64,
     clock: C,
@@ -59,15 +63,20 @@ pub struct MemoryStore<C = SystemClock> {
 
 /// How full a store is, and what it has done about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryStats {
-    /// Keys held.
+    /// Keys held, those that are shared for lack of room included.
     pub keys: usize,
-    /// The most keys held before new ones share a bucket.
+    /// How much of `max_keys` is taken: one for a key, and more for a log, leases and a reservation, by their memory.
+    pub used: usize,
+    /// The most that can be taken.
     pub max_keys: usize,
     /// Reservations that wait to be settled.
     pub reservations: usize,
     /// Bytes of the tables that hold the keys.
     pub table_bytes: usize,
+    /// Bytes of what does not fit in the tables, nearly: logs, leases, reservations, windows in many parts.
+    pub heap_bytes: usize,
     /// Keys that had recovered and were forgotten in passing.
     pub swept: u64,
     /// Keys that had recovered and were forgotten to make room for others.
@@ -96,14 +105,15 @@ impl<C: Clock> MemoryStore<C> {
         MemoryStore::with_clock_and_cap(clock, DEFAULT_MAX_KEYS)
     }
 
-    /// A store that follows `clock` and keeps about `max_keys` keys apart: never more than that, and one shared bucket
-    /// per rule. The cap is divided evenly among shards, so the fullest shard reaches it a little before the others.
+    /// A store that follows `clock` and takes memory for up to `max_keys` keys, and one shared bucket per rule.
+    ///
+    /// A log, leases and reservations count as the keys that their memory would hold. No rule can take all of it: one alone
+    /// can take two thirds, and a rule that comes when others have taken as much as they can still finds room.
     pub fn with_clock_and_cap(clock: C, max_keys: usize) -> MemoryStore<C> {
         let shards = (max_keys / KEYS_A_SHARD).next_power_of_two();
         MemoryStore {
-            max_keys_a_shard: max_keys / shards,
             heads: (0..shards).map(|_| Head::new()).collect(),
-            ground: Arc::new(Ground::new(shards)),
+            ground: Arc::new(Ground::new(shards, max_keys)),
             fingerprints: Fingerprints::new(),
             receipts: AtomicU64::new(1),
             clock,
@@ -138,24 +148,37 @@ impl<C: Clock> MemoryStore<C> {
         Glance::at(&self.heads[number], Slots::of(&self.ground, number), at.upper)
     }
 
-    /// Locks the shard of a key, or that of the rule's shared bucket if there is no room for the key.
+    /// Locks the shard of a charge's key and prepares it to be charged, or the rule's shared bucket if there is no room.
     #[inline]
-    fn lock_one(&self, rule: &RuleId, key: KeyRef<'_>) -> (Fingerprint, Timestamp, Shard<'_>) {
-        let (of, now) = (self.fingerprints.of(rule, key), self.clock.now());
-        let (of, shard) = self.lock_place(of, rule, now);
-        (of, now, shard)
+    fn lock_one(&self, charge: &Charge<'_>) -> (Fingerprint, Timestamp, Shard<'_>, Claim<'_>) {
+        let (of, now) = (self.fingerprints.of(charge.rule, charge.key.borrow()), self.clock.now());
+        let (of, shard, claim) = self.lock_place(of, charge.rule, charge.limit, charge.cost, now);
+        (of, now, shard, claim)
     }
 
     #[inline]
-    fn lock_place(&self, of: Fingerprint, rule: &RuleId, now: Timestamp) -> (Fingerprint, Shard<'_>) {
+    fn lock_place(
+        &self,
+        of: Fingerprint,
+        rule: &RuleId,
+        limit: &Limit,
+        cost: u64,
+        now: Timestamp,
+    ) -> (Fingerprint, Shard<'_>, Claim<'_>) {
         let mut shard = self.lock(of);
-        if shard.has_room_for(of, self.max_keys_a_shard, now) {
-            return (of, shard);
+        if let Ok(claim) = shard.prepare(of, rule, limit, cost, now) {
+            return (of, shard, claim);
         }
-        shard.counts().overflowed.add(1);
+        shard.count_overflow(rule);
         drop(shard);
+        self.lock_shared(rule, limit, now)
+    }
+
+    fn lock_shared(&self, rule: &RuleId, limit: &Limit, now: Timestamp) -> (Fingerprint, Shard<'_>, Claim<'_>) {
         let of = self.fingerprints.shared(rule);
-        (of, self.lock(of))
+        let mut shard = self.lock(of);
+        let claim = shard.prepare_shared(of, limit, now);
+        (of, shard, claim)
     }
 
     /// What [`MemoryStore::decide`] would answer for each charge by itself, spending nothing.
@@ -164,15 +187,16 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     pub(crate) fn peek_one(&self, charge: &Charge<'_>) -> Decision {
-        let (of, now, shard) = self.lock_one(charge.rule, charge.key.borrow());
+        // Room is claimed only to see whether there is any.
+        let (of, now, shard, _claim) = self.lock_one(&charge.cost(0));
         shard.view(of, charge.limit, now, |state| charge.limit.evaluate(state, charge.cost, now))
     }
 
     /// Makes the charge's cost a penalty or a credit, and says how the key stands then.
     pub fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Decision {
-        let (of, now, mut shard) = self.lock_one(charge.rule, charge.key.borrow());
+        let (of, now, mut shard, claim) = self.lock_one(charge);
         let limit = charge.limit;
-        shard.edit(of, limit, now, |state| {
+        let decision = shard.edit(of, limit, claim, now, |state| {
             limit.resync(state, now);
             let edit = match adjustment {
                 Adjustment::Penalty => {
@@ -183,7 +207,9 @@ impl<C: Clock> MemoryStore<C> {
                 Adjustment::Credit => Edit::Leave,
             };
             (limit.evaluate(state, 0, now), edit)
-        })
+        });
+        shard.finish(now);
+        decision
     }
 
     /// Forgets all that a key has spent under a rule. Says whether there was anything.
@@ -194,8 +220,10 @@ impl<C: Clock> MemoryStore<C> {
 
     /// How full the store is. Looks at one shard after another, so a busy store's numbers are a little apart in time.
     pub fn stats(&self) -> MemoryStats {
+        let quota = self.ground.commons().quota();
         let mut stats = MemoryStats {
-            max_keys: self.max_keys_a_shard * self.heads.len(),
+            used: usize::try_from(quota.used()).unwrap_or(usize::MAX),
+            max_keys: usize::try_from(quota.cap()).unwrap_or(usize::MAX),
             swept: self.ground.commons().total(|counts| &counts.swept),
             evicted: self.ground.commons().total(|counts| &counts.evicted),
             overflowed: self.ground.commons().total(|counts| &counts.overflowed),
@@ -204,10 +232,28 @@ impl<C: Clock> MemoryStore<C> {
         for (number, _) in (0..).zip(&self.heads) {
             let shard = self.lock_number(number);
             stats.keys += shard.keys();
-            stats.table_bytes += shard.bytes();
-            stats.reservations += shard.peek_beside().map_or(0, |beside| beside.holds.len());
+            stats.table_bytes += shard.table_bytes();
+            stats.heap_bytes += shard.heap_bytes();
+            stats.reservations += shard.reservations();
         }
         stats
+    }
+
+    /// How much of the store's room is taken, and how much there is: [`MemoryStats::used`] and [`MemoryStats::max_keys`],
+    /// without a look at the shards.
+    pub fn used(&self) -> (u64, u64) {
+        let quota = self.ground.commons().quota();
+        (quota.used(), quota.cap())
+    }
+
+    /// Times that there was no room: [`MemoryStats::overflowed`], without a look at the shards.
+    pub fn overflowed(&self) -> u64 {
+        self.ground.commons().total(|counts| &counts.overflowed)
+    }
+
+    /// The rules that hold anything or found no room: up to a thousand, and one entry for all others together.
+    pub fn usage_by_rule(&self) -> Vec<RuleUsage> {
+        self.ground.commons().quota().by_rule()
     }
 }
 

@@ -2,10 +2,12 @@
 
 use super::MemoryStore;
 use super::fingerprint::Fingerprint;
-use super::holds::{Hold, HoldId};
+use super::holds::HoldId;
 use super::shard::Edit;
 use crate::clock::Clock;
-use crate::receipt::{Held, Receipt, Settlement};
+use crate::limit::Limit;
+use crate::receipt::{Held, Receipt, ReceiptId, Settlement};
+use crate::time::Timestamp;
 
 impl<C: Clock> MemoryStore<C> {
     /// Settles an admission at what it really cost: one number for each thing held, in the receipt's order; a missing
@@ -39,20 +41,34 @@ impl<C: Clock> MemoryStore<C> {
         let now = self.clock.now();
         let mut shard = self.lock(of);
         if held.limit.holds_slots() {
-            let freed = shard.edit(of, &held.limit, now, |state| {
+            let nothing = shard.claim_nothing();
+            let freed = shard.edit(of, &held.limit, nothing, now, |state| {
                 let freed = held.limit.refund(state, held.taken, held.mark, now, receipt);
                 (freed, if freed > 0 { Edit::Keep } else { Edit::Leave })
             });
+            shard.finish(now);
             return (freed > 0).then_some((freed, 0));
         }
-        let hold = shard.beside().holds.take(id, now)?;
+        let hold = shard.take_hold(id, now)?;
         let actual = actual.unwrap_or(hold.taken);
         // The key may be under another limit by now. If it is not, the one it was taken from knows its own capacity.
         let present = shard.limit_of(of).filter(|limit| limit.shape() != hold.limit.shape());
         let limit = present.unwrap_or(hold.limit);
-        Some(shard.edit(of, &limit, now, |state| {
-            let back = hold.taken.saturating_sub(actual);
-            let more = actual.saturating_sub(hold.taken);
+        let back = hold.taken.saturating_sub(actual);
+        let more = actual.saturating_sub(hold.taken);
+        let claim = if of == self.fingerprints.shared(&held.rule) {
+            shard.prepare_shared(of, &limit, now)
+        } else {
+            match shard.prepare(of, &held.rule, &limit, more, now) {
+                Ok(claim) => claim,
+                Err(_) => {
+                    // The key has recovered, so there is nothing to give back, and what is due has no room.
+                    drop(shard);
+                    return Some((0, self.charge_shared(held, &limit, more, now)));
+                }
+            }
+        };
+        let settled = shard.edit(of, &limit, claim, now, |state| {
             let given = match back {
                 0 => 0,
                 // A mark means nothing to a limit of another shape, to which all was carried over as spent just then.
@@ -63,7 +79,23 @@ impl<C: Clock> MemoryStore<C> {
                 limit.charge(state, more, now, receipt);
             }
             ((given, more), if given > 0 || more > 0 { Edit::Keep } else { Edit::Leave })
-        }))
+        });
+        shard.finish(now);
+        Some(settled)
+    }
+
+    /// Charges the bucket that the rule's keys share for lack of room.
+    fn charge_shared(&self, held: &Held, limit: &Limit, more: u64, now: Timestamp) -> u64 {
+        if more > 0 {
+            let (of, mut shard, claim) = self.lock_shared(&held.rule, limit, now);
+            shard.count_overflow(&held.rule);
+            shard.edit(of, limit, claim, now, |state| {
+                limit.resync(state, now);
+                (limit.charge(state, more, now, ReceiptId::ANONYMOUS), Edit::Keep)
+            });
+            shard.finish(now);
+        }
+        more
     }
 
     /// Lets the leases and reservations of a receipt run anew. `false` if any has already ended.
@@ -80,13 +112,14 @@ impl<C: Clock> MemoryStore<C> {
         let now = self.clock.now();
         let mut shard = self.lock(of);
         if held.limit.holds_slots() {
-            return shard.edit(of, &held.limit, now, |state| match held.limit.renew(state, held.mark, now, receipt) {
-                Some(_) => (true, Edit::Keep),
-                None => (false, Edit::Leave),
+            let nothing = shard.claim_nothing();
+            return shard.edit(of, &held.limit, nothing, now, |state| {
+                match held.limit.renew(state, held.mark, now, receipt) {
+                    Some(_) => (true, Edit::Keep),
+                    None => (false, Edit::Leave),
+                }
             });
         }
-        let Some(hold) = shard.beside().holds.take(id, now) else { return false };
-        shard.beside().holds.add(id, Hold { expires: now + hold.ttl, ..hold });
-        true
+        shard.renew_hold(id, now)
     }
 }

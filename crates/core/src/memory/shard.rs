@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::beside::Beside;
 use super::commons::Counts;
 use super::fingerprint::Fingerprint;
+use super::holds::{Hold, HoldId, Holds};
 use super::lock::{Guard, Lock, Version};
-use super::slots::{Entry, Slot, Slots, WORDS_A_SLOT};
+use super::quota::{AccountId, Claim, Quota, UNIT_BYTES};
+use super::slots::{Entry, Slot, Slots, Tag, WORDS_A_SLOT};
 use super::table::Table;
 use crate::decision::Decision;
+use crate::key::RuleId;
 use crate::limit::{Limit, State};
 use crate::time::Timestamp;
 
@@ -68,6 +71,21 @@ pub(super) struct Shard<'a> {
     head: &'a Head,
     rest: Guard<'a, Rest>,
     slots: Slots<'a>,
+    /// Slots to sweep before the shard is unlocked.
+    due: usize,
+    /// Keys that were forgotten to make room since the shard was locked.
+    evicted: u64,
+}
+
+/// What there is no room for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoRoom {
+    /// A key, or more state than it had under another limit.
+    ForKey,
+    /// One more lease of a known key.
+    ForLease,
+    /// One more entry of a known key's log.
+    ForLogEntry,
 }
 
 /// Whether a state was changed and is to be kept.
@@ -84,27 +102,61 @@ const SLOTS_A_SWEEP: usize = 32;
 const SLOTS_A_NEW_KEY: usize = 4;
 /// How far a new key may look for room in a full shard.
 const SLOTS_FOR_ROOM: usize = 128;
+/// How many expired reservations a new one may forget.
+const HOLDS_FOR_ROOM: usize = 8;
 
 const FIRST: usize = 0;
+
+/// A large state's place in the list of them, which may be half empty, and what the allocator adds.
+const LARGE_STATE_BYTES: usize = 2 * size_of::<Option<State>>() + 16;
+/// The most that the log of a shared bucket takes, which counts to nobody: a thousand entries.
+const SHARED_LOG_BYTES: usize = 16 << 10;
+
+/// The units of a key with a large state that takes so many bytes on the heap.
+const fn units_with(heap_bytes: usize) -> u64 {
+    1 + (LARGE_STATE_BYTES + heap_bytes).div_ceil(UNIT_BYTES) as u64
+}
+
+/// The bytes on the heap that so many units are for.
+fn heap_bytes_in(units: u64) -> usize {
+    let bytes = usize::try_from(units).unwrap_or(usize::MAX).saturating_mul(UNIT_BYTES);
+    bytes.saturating_sub(UNIT_BYTES + LARGE_STATE_BYTES)
+}
+
+/// The units of a new key.
+fn units_of_new(limit: &Limit) -> u64 {
+    if limit.packs() { 1 } else { units_with(limit.least_heap_bytes()) }
+}
 
 impl<'a> Shard<'a> {
     #[inline]
     pub(super) fn lock(head: &'a Head, slots: Slots<'a>) -> Shard<'a> {
-        Shard { head, rest: head.rest.lock(), slots }
+        Shard { head, rest: head.rest.lock(), slots, due: 0, evicted: 0 }
     }
 
     /// Locks a shard in which nobody has changed anything since then.
     #[inline]
     pub(super) fn lock_at(head: &'a Head, slots: Slots<'a>, version: Version) -> Option<Shard<'a>> {
-        Some(Shard { head, rest: head.rest.lock_at(version)?, slots })
+        Some(Shard { head, rest: head.rest.lock_at(version)?, slots, due: 0, evicted: 0 })
     }
 
     pub(super) fn keys(&self) -> usize {
         self.table().len() + usize::from(self.first().key() != 0)
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    /// Bytes of the table.
+    pub(super) fn table_bytes(&self) -> usize {
         (1 + self.table().slots()) * Entry::BYTES
+    }
+
+    /// Bytes of what does not fit in the table, nearly.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.rest.beside.as_deref().map_or(0, Beside::heap_bytes)
+    }
+
+    /// Reservations that wait to be settled.
+    pub(super) fn reservations(&self) -> usize {
+        self.rest.beside.as_deref().map_or(0, |beside| beside.holds.len())
     }
 
     #[cfg(test)]
@@ -112,12 +164,67 @@ impl<'a> Shard<'a> {
         self.rest.beside.as_ref().map_or(0, |beside| beside.limits())
     }
 
-    pub(super) fn beside(&mut self) -> &mut Beside {
+    fn beside(&mut self) -> &mut Beside {
         self.rest.beside.get_or_insert_default()
     }
 
-    pub(super) fn peek_beside(&self) -> Option<&Beside> {
-        self.rest.beside.as_deref()
+    fn quota(&self) -> &'a Quota {
+        self.slots.quota()
+    }
+
+    /// For changes that add nothing.
+    pub(super) fn claim_nothing(&self) -> Claim<'a> {
+        Claim::nothing(self.quota())
+    }
+
+    /// Counts that there was no room for something of this rule.
+    pub(super) fn count_overflow(&self, rule: &RuleId) {
+        self.counts().overflowed.add(1);
+        self.quota().count_overflow(self.quota().account(rule));
+    }
+
+    /// Keys that were forgotten to make room since the shard was locked.
+    pub(super) const fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// Remembers a reservation, for which there is [room](Shard::claim_hold).
+    pub(super) fn add_hold(&mut self, id: HoldId, hold: Hold) {
+        self.beside().holds.add(id, hold);
+    }
+
+    /// Ends a reservation. `None` if there is none, or if it has expired.
+    pub(super) fn take_hold(&mut self, id: HoldId, now: Timestamp) -> Option<Hold> {
+        let hold = self.rest.beside.as_deref_mut()?.holds.take(id)?;
+        self.quota().release(hold.account, Holds::UNITS);
+        (hold.expires > now).then_some(hold)
+    }
+
+    /// Lets a reservation run anew. `false` if there is none, or if it has expired.
+    pub(super) fn renew_hold(&mut self, id: HoldId, now: Timestamp) -> bool {
+        self.rest.beside.as_deref_mut().is_some_and(|beside| beside.holds.renew(id, now))
+    }
+
+    /// Claims room for a reservation of the rule. Some that have expired make room.
+    pub(super) fn claim_hold(&mut self, rule: &RuleId, now: Timestamp) -> Option<Claim<'a>> {
+        self.forget_expired_holds(HOLDS_FOR_ROOM, now);
+        let account = self.quota().account_of_reservations(rule);
+        let claim = self.quota().claim(account, Holds::UNITS);
+        if claim.is_none() {
+            self.counts().overflowed.add(1);
+            self.quota().count_overflow(account);
+        }
+        claim
+    }
+
+    fn forget_expired_holds(&mut self, most: usize, now: Timestamp) {
+        let quota = self.quota();
+        if let Some(beside) = self.rest.beside.as_deref_mut() {
+            for _ in 0..most {
+                let Some(hold) = beside.holds.pop_expired(now) else { return };
+                quota.release(hold.account, Holds::UNITS);
+            }
+        }
     }
 
     pub(super) fn counts(&self) -> &'a Counts {
@@ -152,7 +259,7 @@ impl<'a> Shard<'a> {
     pub(super) fn view<R>(&self, of: Fingerprint, limit: &Limit, now: Timestamp, look: impl FnOnce(&State) -> R) -> R {
         let Some(slot) = self.find(of) else { return look(&limit.fresh()) };
         let entry = slot.entry();
-        if entry.shape == limit.shape().get() {
+        if entry.tag.shape() == limit.shape().get() {
             match self.large_state(limit, entry.cell[0]) {
                 Some(state) => look(state),
                 None => look(&limit.unpack(entry.cell)),
@@ -162,20 +269,29 @@ impl<'a> Shard<'a> {
         }
     }
 
-    /// Decides a charge of `cost` by itself.
-    pub(super) fn decide(&mut self, of: Fingerprint, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
-        self.edit(of, limit, now, |state| {
+    /// Decides a charge of `cost` by itself, to a key that was [prepared](Shard::prepare).
+    pub(super) fn decide(
+        &mut self,
+        of: Fingerprint,
+        limit: &Limit,
+        claim: Claim<'_>,
+        cost: u64,
+        now: Timestamp,
+    ) -> Decision {
+        self.edit(of, limit, claim, now, |state| {
             let (decision, changed) = limit.decide_and_tell(state, cost, now);
             (decision, if changed { Edit::Keep } else { Edit::Leave })
         })
     }
 
     /// Lets `change` work on the state of a key under `limit`, and keeps what it made of it if it says so. A key that is
-    /// not there starts afresh, and a key whose limit has another shape carries over what it had spent.
+    /// not there starts afresh, and a key whose limit has another shape carries over what it had spent. The claim is what
+    /// the key was [prepared](Shard::prepare) with.
     pub(super) fn edit<R>(
         &mut self,
         of: Fingerprint,
         limit: &Limit,
+        claim: Claim<'_>,
         now: Timestamp,
         change: impl FnOnce(&mut State) -> (R, Edit),
     ) -> R {
@@ -185,18 +301,21 @@ impl<'a> Shard<'a> {
             let mut state = limit.fresh();
             let (answer, edit) = change(&mut state);
             if edit == Edit::Keep {
-                self.insert(of, limit, state);
-                self.sweep(SLOTS_A_NEW_KEY, now);
+                let (account, units) = claim.keep();
+                self.insert(of, limit, state, account, units);
+                self.due += SLOTS_A_NEW_KEY;
             }
             return answer;
         };
         let entry = slot.entry();
-        if entry.shape != limit.shape().get() {
+        if entry.tag.shape() != limit.shape().get() {
             let mut state = self.carried(&entry, limit, now);
             let (answer, edit) = change(&mut state);
             if edit == Edit::Keep {
-                self.forget(of);
-                self.insert(of, limit, state);
+                let (account, held) = (entry.tag.account(), self.units_of(&entry));
+                let (_, more) = claim.keep();
+                self.remove(of);
+                self.insert(of, limit, state, account, held + more);
             }
             return answer;
         }
@@ -215,26 +334,119 @@ impl<'a> Shard<'a> {
         };
         if edit == Edit::Keep {
             self.rest.writes += 1;
-            self.sweep_in_turn(now);
         }
         answer
     }
 
-    pub(super) fn knows(&self, of: Fingerprint) -> bool {
-        self.find(of).is_some()
+    /// Sweeps what the changes since the shard was locked have paid for.
+    // Not while they are made: a request may be about to change a key that has recovered.
+    pub(super) fn finish(&mut self, now: Timestamp) {
+        match std::mem::take(&mut self.due) {
+            0 => self.sweep_in_turn(now),
+            due => self.sweep(due, now),
+        }
     }
 
-    /// Whether the key is known, or can be added without passing `most`. Keys that have recovered make room.
-    #[inline]
-    pub(super) fn has_room_for(&mut self, of: Fingerprint, most: usize, now: Timestamp) -> bool {
-        self.keys() < most || self.knows(of) || self.make_room(most, now)
+    /// Makes sure that a charge to the key can be recorded, and claims what that takes. Keys that have recovered make room, and
+    /// a log that cannot grow [coarsens](crate::limit::Log::coarsen).
+    pub(super) fn prepare(
+        &mut self,
+        of: Fingerprint,
+        rule: &RuleId,
+        limit: &Limit,
+        cost: u64,
+        now: Timestamp,
+    ) -> Result<Claim<'a>, NoRoom> {
+        let mut prepared = self.try_to_prepare(of, rule, limit, cost, now);
+        if prepared.is_err() && self.make_room(now) > 0 {
+            prepared = self.try_to_prepare(of, rule, limit, cost, now);
+        }
+        if let Err(NoRoom::ForLogEntry) = prepared {
+            self.coarsen(of, limit);
+            return Ok(Claim::nothing(self.quota()));
+        }
+        prepared
+    }
+
+    fn try_to_prepare(
+        &mut self,
+        of: Fingerprint,
+        rule: &RuleId,
+        limit: &Limit,
+        cost: u64,
+        now: Timestamp,
+    ) -> Result<Claim<'a>, NoRoom> {
+        let quota = self.quota();
+        let Some(slot) = self.find(of) else {
+            return quota.claim(quota.account(rule), units_of_new(limit)).ok_or(NoRoom::ForKey);
+        };
+        let entry = slot.entry();
+        if entry.tag.shape() != limit.shape().get() {
+            let more = units_of_new(limit).saturating_sub(self.units_of(&entry));
+            return quota.claim(entry.tag.account(), more).ok_or(NoRoom::ForKey);
+        }
+        if cost > 0 && !limit.packs() {
+            self.fit_large(slot, limit, now)?;
+        }
+        Ok(Claim::nothing(quota))
+    }
+
+    /// The same for a bucket that keys share, for which there is always room.
+    pub(super) fn prepare_shared(&mut self, of: Fingerprint, limit: &Limit, now: Timestamp) -> Claim<'a> {
+        if let Some(slot) = self.find(of)
+            && slot.shape() == limit.shape().get()
+            && let Some(state) = self.large_state_mut(limit, slot.cell()[0])
+        {
+            let bytes = limit.heap_bytes_for_another(state, now);
+            if let State::Log(log) = state {
+                if bytes > SHARED_LOG_BYTES {
+                    log.coarsen();
+                }
+                log.resize(bytes.min(SHARED_LOG_BYTES));
+            }
+        }
+        Claim::nothing(self.quota())
+    }
+
+    /// Has a large state take as much memory as one more charge needs, and counts it.
+    fn fit_large(&mut self, slot: Slot<'a>, limit: &Limit, now: Timestamp) -> Result<(), NoRoom> {
+        let (quota, account, [index, held]) = (self.quota(), slot.entry().tag.account(), slot.cell());
+        let Some(state) = self.large_state_mut(limit, index) else { return Ok(()) };
+        let bytes = limit.heap_bytes_for_another(state, now);
+        let needed = units_with(bytes);
+        if needed > held {
+            let no_room = if limit.holds_slots() { NoRoom::ForLease } else { NoRoom::ForLogEntry };
+            quota.claim(account, needed - held).ok_or(no_room)?.keep();
+        } else {
+            quota.release(account, held - needed);
+        }
+        if needed != held {
+            slot.set_cell([index, needed]);
+        }
+        if let State::Log(log) = state {
+            log.resize(bytes);
+        }
+        Ok(())
+    }
+
+    /// Has the log of a key do with the memory that it has.
+    #[cold]
+    fn coarsen(&mut self, of: Fingerprint, limit: &Limit) {
+        if let Some(slot) = self.find(of) {
+            let [index, held] = slot.cell();
+            if let Some(State::Log(log)) = self.large_state_mut(limit, index) {
+                log.coarsen();
+                log.resize(heap_bytes_in(held));
+            }
+        }
     }
 
     #[cold]
-    fn make_room(&mut self, most: usize, now: Timestamp) -> bool {
+    fn make_room(&mut self, now: Timestamp) -> u64 {
         let evicted = self.forget_recovered(SLOTS_FOR_ROOM, now);
         self.counts().evicted.add(evicted);
-        self.keys() < most
+        self.evicted += evicted;
+        evicted
     }
 
     /// A limit of the shape under which a key's state was last written. Its capacity may be another one.
@@ -244,13 +456,20 @@ impl<'a> Shard<'a> {
 
     /// Forgets a key. Says whether it was there.
     pub(super) fn forget(&mut self, of: Fingerprint) -> bool {
-        let number = match self.table().search(self.slots, of.key) {
-            _ if self.first().key() == of.key => FIRST,
-            Ok(index) => index + 1,
-            Err(_) => return false,
-        };
-        self.remove(number);
+        let Some(slot) = self.find(of) else { return false };
+        let entry = slot.entry();
+        self.quota().release(entry.tag.account(), self.units_of(&entry));
+        self.remove(of);
         true
+    }
+
+    /// The units that an entry holds.
+    fn units_of(&self, entry: &Entry) -> u64 {
+        match self.limit_of_shape(entry.tag.shape()) {
+            _ if !entry.tag.account().is_counted() => 0,
+            Some(limit) if !limit.packs() => entry.cell[1],
+            _ => 1,
+        }
     }
 
     /// The entry with a number: that of the first is [`FIRST`], those in the table follow.
@@ -258,26 +477,39 @@ impl<'a> Shard<'a> {
         if number == FIRST { self.first().entry() } else { self.table().get(self.slots, number - 1) }
     }
 
-    fn insert(&mut self, of: Fingerprint, limit: &Limit, state: State) {
+    /// Adds a key that holds so many units, or gives back those that it does not need.
+    fn insert(&mut self, of: Fingerprint, limit: &Limit, state: State, account: AccountId, units: u64) {
         let cell = match limit.pack(&state) {
-            Some(cell) => cell,
-            None => [self.beside().put(state) as u64, 0],
+            Some(cell) => {
+                self.quota().release(account, units.saturating_sub(1));
+                cell
+            }
+            None => [self.beside().put(state) as u64, units],
         };
-        let entry = Entry { key: of.key, shape: limit.shape().get(), cell };
+        let entry = Entry { key: of.key, tag: Tag::new(limit, account), cell };
         if self.first().key() == 0 {
             self.first().set(entry);
         } else {
             self.change_table(|table, slots| table.insert(slots, entry));
         }
         if !self.slots.commons().limits.offer(limit) {
-            let used = self.table().iter(self.slots).map(|entry| entry.shape).chain([self.first().shape()]);
+            let used = self.table().iter(self.slots).map(|entry| entry.tag.shape()).chain([self.first().shape()]);
             self.rest.beside.get_or_insert_default().add_limit(limit, used);
         }
     }
 
-    fn remove(&mut self, number: usize) {
+    /// Takes a key out of the table. What it holds stays claimed.
+    fn remove(&mut self, of: Fingerprint) {
+        if self.first().key() == of.key {
+            self.remove_numbered(FIRST);
+        } else if let Ok(index) = self.table().search(self.slots, of.key) {
+            self.remove_numbered(index + 1);
+        }
+    }
+
+    fn remove_numbered(&mut self, number: usize) {
         let entry = self.numbered(number);
-        if self.limit_of_shape(entry.shape).is_some_and(|limit| !limit.packs()) {
+        if self.limit_of_shape(entry.tag.shape()).is_some_and(|limit| !limit.packs()) {
             self.beside().take(entry.cell[0]);
         }
         if number == FIRST {
@@ -290,7 +522,7 @@ impl<'a> Shard<'a> {
     /// The state of an entry as it stands under a limit of another shape.
     #[cold]
     fn carried(&self, entry: &Entry, limit: &Limit, now: Timestamp) -> State {
-        let Some(old) = self.limit_of_shape(entry.shape) else { return limit.fresh() };
+        let Some(old) = self.limit_of_shape(entry.tag.shape()) else { return limit.fresh() };
         match self.large_state(old, entry.cell[0]) {
             Some(state) => limit.carry(old, state, now),
             None => limit.carry(old, &old.unpack(entry.cell), now),
@@ -339,9 +571,7 @@ impl<'a> Shard<'a> {
         if swept > 0 {
             self.counts().swept.add(swept);
         }
-        if let Some(beside) = &mut self.rest.beside {
-            beside.holds.forget_expired(now, 1);
-        }
+        self.forget_expired_holds(1, now);
     }
 
     /// Looks at the next few slots and forgets the keys that have recovered: they equal keys that were never seen. Says how
@@ -350,11 +580,13 @@ impl<'a> Shard<'a> {
         let before = self.keys();
         for _ in 0..=slots.min(self.table().slots()) {
             let number = self.rest.cursor as usize;
+            let entry = self.numbered(number);
             if number > self.table().slots() {
                 self.rest.cursor = 0;
-            } else if self.is_recovered(&self.numbered(number), now) {
+            } else if self.is_recovered(&entry, now) {
+                self.quota().release(entry.tag.account(), self.units_of(&entry));
                 // The next entry may move into this slot, so the cursor stays.
-                self.remove(number);
+                self.remove_numbered(number);
             } else {
                 self.rest.cursor += 1;
             }
@@ -370,7 +602,7 @@ impl<'a> Shard<'a> {
         if entry.is_empty() {
             return false;
         }
-        let Some(limit) = self.limit_of_shape(entry.shape) else { return false };
+        let Some(limit) = self.limit_of_shape(entry.tag.shape()) else { return false };
         match self.large_state(limit, entry.cell[0]) {
             Some(state) => limit.is_recovered(state, now),
             None => limit.is_recovered(&limit.unpack(entry.cell), now),

@@ -7,21 +7,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::commons::{Commons, Counts};
 use super::ground::{Ground, LINES_A_ROW, NURSERY, Part, SLOTS_A_ROW};
 use super::pages;
-use crate::limit::{Cell, Limit};
+use super::quota::{AccountId, Quota};
+use crate::limit::{Cell, Limit, Shape};
 
 /// One key. Half a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Zero if there is no key here.
     pub(super) key: u64,
-    /// The shape of the limit that wrote the cell.
-    pub(super) shape: u64,
+    pub(super) tag: Tag,
     /// The key's state, or where to find it if it is a large one.
     pub(super) cell: Cell,
 }
 
+/// The shape of the limit that wrote an entry's cell, and the account that the entry counts to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag(u64);
+
+impl Tag {
+    pub(super) const NONE: Tag = Tag(0);
+
+    pub(super) fn new(limit: &Limit, account: AccountId) -> Tag {
+        Tag(u64::from(account.0) << Shape::BITS | limit.shape().get())
+    }
+
+    #[inline]
+    pub(super) const fn shape(self) -> u64 {
+        self.0 & ((1 << Shape::BITS) - 1)
+    }
+
+    pub(super) const fn account(self) -> AccountId {
+        AccountId((self.0 >> Shape::BITS) as u16)
+    }
+}
+
 impl Entry {
-    pub(super) const EMPTY: Entry = Entry { key: 0, shape: 0, cell: [0; 2] };
+    pub(super) const EMPTY: Entry = Entry { key: 0, tag: Tag::NONE, cell: [0; 2] };
     pub(super) const BYTES: usize = size_of::<Entry>();
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -77,6 +98,11 @@ impl<'a> Slots<'a> {
 
     pub(super) fn commons(self) -> &'a Commons {
         self.ground.commons()
+    }
+
+    /// What all rules of the store hold.
+    pub(super) fn quota(self) -> &'a Quota {
+        self.commons().quota()
     }
 
     /// What has happened in this shard, and in some others.
@@ -217,7 +243,7 @@ impl<'a> Slot<'a> {
 
     #[inline]
     pub(super) fn shape(self) -> u64 {
-        self.load(1)
+        Tag(self.load(1)).shape()
     }
 
     /// Whether its state is packed and was written under a limit of this shape.
@@ -233,13 +259,13 @@ impl<'a> Slot<'a> {
 
     #[inline]
     pub(super) fn entry(self) -> Entry {
-        Entry { key: self.load(0), shape: self.load(1), cell: [self.load(2), self.load(3)] }
+        Entry { key: self.load(0), tag: Tag(self.load(1)), cell: [self.load(2), self.load(3)] }
     }
 
     #[inline]
     pub(super) fn set(self, entry: Entry) {
         self.words[0].store(entry.key, Ordering::Relaxed);
-        self.words[1].store(entry.shape, Ordering::Relaxed);
+        self.words[1].store(entry.tag.0, Ordering::Relaxed);
         self.set_cell(entry.cell);
     }
 

@@ -268,10 +268,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::ground::Ground;
+    use super::super::slots::Tag;
     use super::*;
 
     fn entry(key: u64, number: u64) -> Entry {
-        Entry { key, shape: 0, cell: [number, 0] }
+        Entry { key, tag: Tag::NONE, cell: [number, 0] }
     }
 
     proptest! {
@@ -281,7 +282,7 @@ mod tests {
             shards in 2_usize..9,
             adding in 1_u8..8,
         ) {
-            let ground = Arc::new(Ground::new(shards));
+            let ground = Arc::new(Ground::new(shards, 1 << 20));
             // A neighbour whose slots must not change.
             let neighbour = Slots::of(&ground, 0);
             let mut other = Table::new(0, 0);
@@ -322,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_key_takes_about_forty_bytes_whatever_the_number() {
-        let ground = Arc::new(Ground::new(1));
+        let ground = Arc::new(Ground::new(1, 1 << 20));
         let slots = Slots::of(&ground, 0);
         let mut table = Table::new(0, 0);
         let mut key = 1_u64;

@@ -174,7 +174,8 @@ fn past_the_cap_recovered_keys_make_room_and_debtors_stay() {
 
 #[test]
 fn keys_that_found_no_room_share_one_bucket_per_rule() {
-    let (store, _clock) = small(10);
+    // The first rule takes ten, and the second three of those that are left.
+    let (store, _clock) = small(15);
     let (one, other, limit) = (RuleId::new("one"), RuleId::new("other"), "1/h burst 3".parse().unwrap());
     let admitted = |rule: &RuleId, name: &str, number: usize| {
         store.decide(&[Charge::new(rule, &Key::from(&format!("{name} {number}")), &limit)]).unwrap().is_allowed()
@@ -183,18 +184,48 @@ fn keys_that_found_no_room_share_one_bucket_per_rule() {
         assert!(admitted(&one, "known", number));
     }
     assert_eq!((0..100).filter(|&number| admitted(&one, "new", number)).count(), 3);
-    assert_eq!((0..100).filter(|&number| admitted(&other, "new", number)).count(), 3);
+    assert_eq!((0..100).filter(|&number| admitted(&other, "new", number)).count(), 3 + 3);
     assert!(admitted(&one, "known", 0), "a key that is known keeps its own bucket");
-    assert_eq!(store.stats().keys, 12);
+    assert_eq!(store.stats().keys, 10 + 3 + 2);
+    let usage: Vec<_> = store.usage_by_rule().into_iter().map(|usage| (usage.rule, usage.used)).collect();
+    assert!(usage.len() == 2 && usage.contains(&(Some(one), 10)) && usage.contains(&(Some(other), 3)), "{usage:?}");
+}
+
+#[test]
+fn a_flood_under_one_rule_leaves_the_keys_of_another_apart() {
+    let (store, _clock) = small(20_000);
+    let (flood, login) = (RuleId::new("by-api-key"), RuleId::new("login"));
+    let (long, limit) = ("1000/day".parse().unwrap(), "5/min".parse().unwrap());
+    for number in 0..30_000 {
+        let key = Key::from(&format!("random {number}")).owned();
+        assert!(number > 1_000 || store.decide(&[Charge::new(&flood, &key, &long)]).unwrap().is_allowed());
+        store.decide(&[Charge::new(&flood, &key, &long)]).unwrap();
+    }
+    assert!(store.stats().overflowed > 0);
+    for number in 0..3_000 {
+        let address = Key::from(&format!("address {number}")).owned();
+        assert!(store.decide(&[Charge::new(&login, &address, &limit)]).unwrap().is_allowed(), "address {number}");
+    }
+    let stats = store.stats();
+    assert!(stats.used <= stats.max_keys && stats.max_keys == 20_000, "{stats:?}");
 }
 
 #[test]
 fn what_was_held_in_a_shared_bucket_is_given_back_to_it() {
-    let (store, _clock) = small(1);
+    let (store, _clock) = small(600);
     let (rule, limit) = (RuleId::new("rule"), "1/h burst 3".parse().unwrap());
     let slots = "concurrent 2 ttl 1h".parse().unwrap();
     let slots_rule = RuleId::new("slots");
-    store.decide(&[Charge::new(&rule, &Key::from("known"), &limit)]).unwrap();
+    for rule in [&rule, &slots_rule] {
+        let overflowed = store.overflowed();
+        for number in (0..).take_while(|_| store.overflowed() == overflowed) {
+            let one_off = Key::from(&format!("one-off {number}")).owned();
+            store.peek(&[Charge::new(rule, &one_off, &limit)]);
+            if store.overflowed() == overflowed {
+                store.decide(&[Charge::new(rule, &one_off, &limit)]).unwrap();
+            }
+        }
+    }
     let key = Key::from("new");
     let charges = [
         Charge::new(&rule, &key, &limit).cost(3).reserve(Micros::from_secs(60)),
@@ -209,15 +240,19 @@ fn what_was_held_in_a_shared_bucket_is_given_back_to_it() {
 
 #[test]
 fn reservations_are_bounded_too() {
-    let (store, clock) = small(10);
+    let (store, clock) = small(300);
     let (rule, limit) = (RuleId::new("rule"), "1000/h".parse().unwrap());
     let key = Key::from("alice");
     let charge = Charge::new(&rule, &key, &limit).reserve(Micros::from_secs(60));
-    for _ in 0..10 {
-        assert!(store.decide(&[charge]).unwrap().is_allowed());
-    }
+    let held = (0..300).take_while(|_| store.decide(&[charge]).is_ok()).count();
     assert_eq!(store.decide(&[charge]), Err(StoreError::Full));
-    assert_eq!(store.stats().reservations, 10);
+    assert_eq!(store.stats().reservations, held);
+    let units = 1 + held * usize::try_from(holds::Holds::UNITS).unwrap();
+    assert_eq!(store.stats().used, units);
+    assert!((150..=201).contains(&units), "{units}");
+    let other = RuleId::new("other");
+    let other = Charge { rule: &other, ..charge };
+    assert!(store.decide(&[other]).unwrap().is_allowed(), "another rule has room");
     clock.advance(Micros::from_secs(60));
     assert!(store.decide(&[charge]).unwrap().is_allowed(), "expired ones make room");
 }

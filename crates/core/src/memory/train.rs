@@ -59,10 +59,11 @@ impl Train {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slots::Tag;
     use super::*;
 
     fn entry(key: u64) -> Entry {
-        Entry { key, shape: 0, cell: [0; 2] }
+        Entry { key, tag: Tag::NONE, cell: [0; 2] }
     }
 
     #[test]

@@ -167,7 +167,7 @@ proptest! {
         let limits: Vec<_> =
             limits.iter().flat_map(|limit| [*limit, with_capacity(limit, limit.capacity() / 2 + 1)]).collect();
         let clock = ManualClock::at(Timestamp::from_micros(start));
-        let store = MemoryStore::with_clock_and_cap(clock.clone(), 100);
+        let store = MemoryStore::with_clock_and_cap(clock.clone(), 10_000);
         let (rule, key) = (RuleId::new("rule"), Key::from("key"));
         let mut hands = Hands::at(start);
         let mut known: Option<(Limit, State)> = None;

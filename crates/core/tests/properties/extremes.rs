@@ -135,7 +135,7 @@ proptest! {
 
 #[test]
 fn the_largest_numbers_settle_without_overflow() {
-    let store = MemoryStore::with_clock_and_cap(ManualClock::at(Timestamp::MAX), 10);
+    let store = MemoryStore::with_clock_and_cap(ManualClock::at(Timestamp::MAX), 200);
     let (limit, rules, key) = ("fixed 10/day".parse().unwrap(), ["a", "b"].map(RuleId::new), Key::from("key"));
     let charges = [0, 1].map(|rule| Charge::new(&rules[rule], &key, &limit).reserve(Micros::new(u64::MAX)));
     // At the end of time nothing stays open, so this one is taken a little before.

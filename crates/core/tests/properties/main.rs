@@ -21,6 +21,7 @@ mod giving_back;
 mod memory;
 mod models;
 mod shaper;
+mod shares;
 mod together;
 mod traps;
 mod windows;

@@ -40,7 +40,7 @@ proptest! {
     fn a_flood_of_keys_never_makes_the_store_forgive_a_debtor(
         limits in prop::collection::vec(any_limit(), 1..6),
         flood in prop::collection::vec((any_limit(), 1_usize..40, 0_u64..80, costs()), 1..25),
-        max_keys in 8_usize..64,
+        max_keys in 300_usize..800,
     ) {
         let (store, clock) = store(max_keys);
         let rules = ["watched", "flood"].map(RuleId::new);
@@ -54,7 +54,8 @@ proptest! {
                 number += 1;
                 let name = format!("one-off {number}");
                 store.decide(&[Charge::new(&rules[1], &Key::from(&name), &limit)]).unwrap();
-                prop_assert!(store.stats().keys <= max_keys + rules.len());
+                let stats = store.stats();
+                prop_assert!(stats.keys <= max_keys + rules.len() && stats.used <= max_keys, "{stats:?}");
             }
             let span = span_of(&watched[number % watched.len()].limit);
             clock.advance(Micros::new(span / 64 * wait));
@@ -74,7 +75,7 @@ proptest! {
         limits in prop::collection::vec(any_limit(), 1..5),
         asks in prop::collection::vec((0_usize..40, costs(), 0_u64..20), 1..300),
     ) {
-        let (store, clock) = store(64);
+        let (store, clock) = store(20_000);
         let rule = RuleId::new("rule");
         let mut watched: Vec<_> = (0..40).map(|n| Watched::new(n, limits[n % limits.len()])).collect();
         for (index, cost, wait) in asks {
@@ -103,7 +104,7 @@ proptest! {
             let overflowed = store.stats().overflowed;
             store.decide(&charges).unwrap();
             let stats = store.stats();
-            prop_assert!(stats.keys <= max_keys + rules.len(), "{stats:?}");
+            prop_assert!(stats.keys <= max_keys + rules.len() && stats.used <= max_keys, "{stats:?}");
             if overflowed == 0 && stats.overflowed == 0 {
                 prop_assert!(stats.keys <= max_keys, "{stats:?}");
             }
@@ -137,7 +138,7 @@ fn new_keys_of_one_request_do_not_pass_the_cap_together() {
 
 #[test]
 fn a_log_is_swept_by_its_own_window() {
-    let (store, clock) = store(4);
+    let (store, clock) = store(20);
     let (long, short): (Limit, Limit) = ("log 1/day".parse().unwrap(), "log 1/s".parse().unwrap());
     let (rule, flood, key) = (RuleId::new("rule"), RuleId::new("flood"), Key::from("debtor"));
     assert!(store.decide(&[Charge::new(&rule, &key, &long)]).unwrap().is_allowed());

@@ -167,7 +167,7 @@ proptest! {
         limits in prop::collection::vec(any_limit(), 1..3),
         start in starts(),
         acts in acts(),
-        max_keys in prop_oneof![Just(100), Just(100_000)],
+        max_keys in prop_oneof![Just(10_000), Just(100_000)],
     ) {
         // Rules whose limits differ only in capacity are the ones that a store could mix up.
         let limits: Vec<_> =
@@ -243,7 +243,7 @@ proptest! {
         limit in any_limit(), start in starts(), steps in prop::collection::vec((moves(), costs()), 1..60),
     ) {
         let clock = ManualClock::at(Timestamp::from_micros(start));
-        let store = MemoryStore::with_clock_and_cap(clock.clone(), 100);
+        let store = MemoryStore::with_clock_and_cap(clock.clone(), 10_000);
         let (rule, key) = (RuleId::new("rule"), Key::from("key"));
         let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
         for (by, cost) in steps {

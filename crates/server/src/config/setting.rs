@@ -393,7 +393,11 @@ fn others() -> Vec<Setting> {
         Setting::new("tls.key", &[], "Its private key, as PEM.").such_as("server-key.pem"),
         Setting::new("tls.client_ca", &[], "Who may vouch for clients, as PEM.").such_as("clients.pem"),
         Setting::new("store.kind", &["memory"], "memory, redis, sentinel or cluster.").common(),
-        Setting::new("store.keys", &["16777216"], "In memory: the most keys that are kept apart, about 40 bytes each."),
+        Setting::new(
+            "store.keys",
+            &["16777216"],
+            "In memory: the most keys that are kept apart, about 45 bytes each. Logs, leases and reservations count by their size.",
+        ),
         Setting::new(
             "store.redis.urls",
             &["redis://127.0.0.1:6379"],

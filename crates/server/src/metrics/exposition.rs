@@ -10,13 +10,13 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use tidegate_core::rules::Mode;
-use tidegate_core::{Condition, Health, MemoryStats};
+use tidegate_core::{Condition, Health, MemoryStats, RuleId, RuleUsage};
 use tidegate_redis::RedisStore;
 use tidegate_redis::link::BreakerState;
 use tidegate_redis::tier::Tier;
 
 use super::histogram::Shown;
-use super::tally::Said;
+use super::tally::{OTHER, Said};
 use super::{Door, Metrics};
 use crate::engine::Engine;
 use crate::listen::Listening;
@@ -57,7 +57,7 @@ impl Collector for Everything {
         write_rules(engine, &mut page)?;
         write_health(&engine.limiter().health(), &mut page)?;
         match engine.limiter().store() {
-            AnyStore::Memory(store) => write_memory(&store.stats(), &mut page),
+            AnyStore::Memory(store) => write_memory(&store.stats(), &store.usage_by_rule(), &mut page),
             AnyStore::Redis(tier) => write_redis(tier, &mut page),
         }
     }
@@ -276,15 +276,28 @@ fn write_health(health: &Health, page: &mut Page<'_>) -> fmt::Result {
     page.counter("reports_lost", "Admissions that the store will not be told of", &[(&[], reports.lost)])
 }
 
-fn write_memory(stats: &MemoryStats, page: &mut Page<'_>) -> fmt::Result {
+fn write_memory(stats: &MemoryStats, usage: &[RuleUsage], page: &mut Page<'_>) -> fmt::Result {
     page.gauge("memory_keys", "Keys held in memory", &[(&[], stats.keys as u64)])?;
-    page.gauge("memory_keys_max", "The most keys that are kept apart", &[(&[], stats.max_keys as u64)])?;
-    page.gauge("memory_table_bytes", "Bytes of the tables that hold them", &[(&[], stats.table_bytes as u64)])?;
+    let help = "How much of the cap is taken: 1 for a key, more for logs, leases and reservations, by their memory";
+    page.gauge("memory_keys_used", help, &[(&[], stats.used as u64)])?;
+    page.gauge("memory_keys_max", "The cap: the most keys that are kept apart", &[(&[], stats.max_keys as u64)])?;
+    page.gauge("memory_table_bytes", "Bytes of the tables that hold keys", &[(&[], stats.table_bytes as u64)])?;
+    let help = "Bytes of what does not fit in the tables: logs, leases, reservations";
+    page.gauge("memory_heap_bytes", help, &[(&[], stats.heap_bytes as u64)])?;
     page.gauge("memory_reservations", "Reservations that wait to be settled", &[(&[], stats.reservations as u64)])?;
     page.counter("memory_swept", "Recovered keys that were forgotten in passing", &[(&[], stats.swept)])?;
     page.counter("memory_evicted", "Recovered keys that were forgotten to make room", &[(&[], stats.evicted)])?;
     let help = "Times that a new key found no room and shared its rule's bucket";
-    page.counter("memory_overflowed", help, &[(&[], stats.overflowed)])
+    page.counter("memory_overflowed", help, &[(&[], stats.overflowed)])?;
+    let name = |usage: &'_ RuleUsage| usage.rule.as_ref().map_or(OTHER, RuleId::as_str).to_owned();
+    let names: Vec<String> = usage.iter().map(name).collect();
+    let labels: Vec<_> = names.iter().map(|name| [("rule", name.as_str())]).collect();
+    let by_rule = |value: fn(&RuleUsage) -> u64| -> Vec<(Labels<'_>, u64)> {
+        labels.iter().zip(usage).map(|(labels, usage)| (&labels[..], value(usage))).collect()
+    };
+    page.gauge("memory_rule_keys_used", "How much of the cap each rule has taken", &by_rule(|usage| usage.used))?;
+    let help = "Times that a new key of the rule found no room";
+    page.counter("memory_rule_overflowed", help, &by_rule(|usage| usage.overflowed))
 }
 
 fn write_redis(tier: &Tier<RedisStore>, page: &mut Page<'_>) -> fmt::Result {

@@ -3,6 +3,7 @@
 mod doors;
 mod files;
 mod following;
+mod pressure;
 mod reloading;
 mod signals;
 
@@ -20,9 +21,10 @@ use tidegate_redis::steering::{Following, NoRuntime};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
-pub use self::doors::Doors;
+use self::doors::Doors;
 use self::doors::Opened;
 use self::following::{follow_files, follow_fleet, load_rules};
+pub use self::pressure::Pressure;
 pub use self::signals::Signals;
 use self::signals::Told;
 use crate::admin::{self, AdminState, Token, TokenError};
@@ -30,6 +32,7 @@ use crate::browsers::Hosts;
 use crate::config::{Configuration, Origin};
 use crate::engine::Engine;
 use crate::listen::{HandoverError, ListenError, Listening, Tls};
+use crate::store::AnyStore;
 use crate::traces::{Traces, TracesError};
 use crate::watch::{Watch, WatchError};
 use crate::{api, gateway, log, resp, rls};
@@ -104,6 +107,7 @@ pub struct Server {
     certificates: Vec<Arc<Tls>>,
     /// Another server has taken this one's place.
     succeeded: CancellationToken,
+    pressure: Pressure,
 }
 
 impl Server {
@@ -204,6 +208,7 @@ impl Server {
             following,
             certificates,
             succeeded,
+            pressure: Pressure::default(),
         })
     }
 
@@ -284,9 +289,12 @@ impl Server {
         let _ = tokio::task::spawn_blocking(move || traces.close()).await;
     }
 
-    async fn keep_house(&self) {
+    async fn keep_house(&mut self) {
         log::refill();
         self.engine.limiter().report_local().await;
+        if let AnyStore::Memory(store) = self.engine.limiter().store() {
+            self.pressure.look(store);
+        }
         self.reload_certificates();
         self.operators.beat();
     }

@@ -1,0 +1,41 @@
+//! How much memory a state takes, for stores that bound it.
+
+use super::{Algorithm, Limit, Log, Slots, State};
+use crate::time::Timestamp;
+
+impl State {
+    /// Bytes on the heap, nearly.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            State::Level(_) | State::Tat(_) | State::Window(_) => 0,
+            State::Sliding(sliding) => sliding.heap_bytes(),
+            State::Log(log) => log.heap_bytes(),
+            State::Slots(slots) => slots.heap_bytes(),
+        }
+    }
+}
+
+impl Limit {
+    /// The most bytes that a state takes on the heap when it is new.
+    pub(crate) fn least_heap_bytes(&self) -> usize {
+        match &self.algorithm {
+            Algorithm::TokenBucket(_)
+            | Algorithm::Meter(_)
+            | Algorithm::Gcra(_)
+            | Algorithm::Shaper(_)
+            | Algorithm::FixedWindow(_) => 0,
+            Algorithm::SlidingWindow(limit) => limit.heap_bytes(),
+            Algorithm::SlidingLog(_) => Log::LEAST_BYTES,
+            Algorithm::Concurrency(_) => Slots::LEAST_BYTES,
+        }
+    }
+
+    /// The bytes that a state takes on the heap once another admission is recorded in it.
+    pub(crate) fn heap_bytes_for_another(&self, state: &State, now: Timestamp) -> usize {
+        match (&self.algorithm, state) {
+            (Algorithm::SlidingLog(limit), State::Log(log)) => limit.heap_bytes_for_another(log, now),
+            (Algorithm::Concurrency(limit), State::Slots(slots)) => limit.heap_bytes_for_another(slots, now),
+            (_, state) => state.heap_bytes(),
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Each rule's share of the store.
+//!
+//! Memory is counted in units of about one key. A key that owes something is never forgotten to make room, so what a rule has
+//! taken cannot be taken back, and a rule that floods the store has to be stopped while there is still something left for the
+//! others. Each rule therefore has a threshold that sinks as the store fills up: a rule that holds `h` of `cap` units
+//! may take another one while `f` are free and
+//!
+//! ```text
+//! h · cap < 6 · f²
+//! ```
+//!
+//! A rule alone can take two thirds of the cap. Whatever one rule has taken, a second can take a sixth of the cap, a third one
+//! in sixteen, the tenth one in 320; rules that fill up at the same pace get equal shares. Nobody has to know how many
+//! rules there will be, a rule that comes late finds room, and one that is gone leaves nothing reserved. Network switches share
+//! their packet buffers in this way ("dynamic thresholds"). There the threshold is proportional to what is free, which
+//! would halve what is left with every further rule that is flooded; with the square, the n-th still gets about `cap / 6n²`.
+//!
+//! The counters belong to the whole store and not to each shard: shares of a shard would be a few keys for each rule, and
+//! chance would fill them unevenly. They change only where a key is added or forgotten.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::key::RuleId;
+
+/// What one key takes in the tables, at most and nearly.
+pub(super) const UNIT_BYTES: usize = 48;
+
+/// So many rules have accounts of their own. The others share one.
+const ACCOUNTS: usize = 1_024;
+/// So many accounts are looked at for a rule's.
+const WAYS: usize = 16;
+
+/// How the threshold depends on what is free.
+const STEEPNESS: u128 = 6;
+
+/// What the rules of a store hold, and the most that all of them may hold together.
+pub(super) struct Quota {
+    cap: u64,
+    accounts: Box<[Account]>,
+    opening: Mutex<()>,
+    used: Used,
+}
+
+/// In a cache line of its own: every new key changes it.
+#[repr(align(64))]
+struct Used(AtomicU64);
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Account {
+    /// Stands for the rule; zero if there is none.
+    tag: AtomicU64,
+    used: AtomicU64,
+    overflowed: AtomicU64,
+    rule: Mutex<Option<RuleId>>,
+}
+
+/// Names an account. Sixteen bits, to fit in an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AccountId(pub(super) u16);
+
+impl AccountId {
+    /// Of what does not count: the buckets that keys share when there is no room.
+    pub(super) const UNCOUNTED: AccountId = AccountId(u16::MAX);
+    /// Of all rules that have no account of their own.
+    const OTHERS: AccountId = AccountId(0);
+
+    pub(super) fn is_counted(self) -> bool {
+        self != AccountId::UNCOUNTED
+    }
+}
+
+/// What one rule takes of a store's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleUsage {
+    /// The rule, or the limit of a rule that has several. Its reservations come apart, as `<rule> (reservations)`. `None`
+    /// for all rules that are too many to be counted apart.
+    pub rule: Option<RuleId>,
+    /// How much of the cap it takes, in keys.
+    pub used: u64,
+    /// Times that one of its keys found no room.
+    pub overflowed: u64,
+}
+
+impl Quota {
+    pub(super) fn new(cap: usize) -> Quota {
+        Quota {
+            cap: cap as u64,
+            accounts: (0..ACCOUNTS).map(|_| Account::default()).collect(),
+            opening: Mutex::new(()),
+            used: Used(AtomicU64::new(0)),
+        }
+    }
+
+    pub(super) const fn cap(&self) -> u64 {
+        self.cap
+    }
+
+    /// Units that all rules hold together.
+    pub(super) fn used(&self) -> u64 {
+        self.used.0.load(Ordering::Relaxed)
+    }
+
+    /// The rules that hold anything, or have found no room.
+    pub(super) fn by_rule(&self) -> Vec<RuleUsage> {
+        let usage = |account: &Account| RuleUsage {
+            rule: account.rule.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            used: account.used.load(Ordering::Relaxed),
+            overflowed: account.overflowed.load(Ordering::Relaxed),
+        };
+        self.accounts.iter().map(usage).filter(|usage| usage.used > 0 || usage.overflowed > 0).collect()
+    }
+
+    /// The account of a rule. Opens one if there is none, in the place of a rule that holds nothing if need be.
+    pub(super) fn account(&self, rule: &RuleId) -> AccountId {
+        let tag = tag(rule);
+        self.find(tag).unwrap_or_else(|| self.open(tag, || rule.clone()))
+    }
+
+    /// The account of a rule's reservations. They have their own: without room for them the store can decide nothing, and
+    /// a flood of keys would bring the rule there.
+    pub(super) fn account_of_reservations(&self, rule: &RuleId) -> AccountId {
+        let tag = tag(rule).rotate_left(32).max(1);
+        self.find(tag).unwrap_or_else(|| self.open(tag, || RuleId::new(&format!("{rule} (reservations)"))))
+    }
+
+    fn find(&self, tag: u64) -> Option<AccountId> {
+        ways(tag).find(|&id| self.at(id).tag.load(Ordering::Relaxed) == tag)
+    }
+
+    #[cold]
+    fn open(&self, tag: u64, name: impl FnOnce() -> RuleId) -> AccountId {
+        if self.vacant(tag).is_none() {
+            return AccountId::OTHERS;
+        }
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = self.find(tag);
+        if let Some(id) = opened.or_else(|| self.vacant(tag)) {
+            let account = self.at(id);
+            if opened.is_none() {
+                // Who still counts to the rule before counts to this one instead: entries carry the account, so what is added
+                // to it is taken from it again.
+                *account.rule.lock().unwrap_or_else(PoisonError::into_inner) = Some(name());
+                account.overflowed.store(0, Ordering::Relaxed);
+                account.tag.store(tag, Ordering::Relaxed);
+            }
+            return id;
+        }
+        AccountId::OTHERS
+    }
+
+    /// An account that nobody has, or else one of a rule that holds nothing.
+    fn vacant(&self, tag: u64) -> Option<AccountId> {
+        let is_new = |id: &AccountId| self.at(*id).tag.load(Ordering::Relaxed) == 0;
+        let is_unused = |id: &AccountId| self.at(*id).used.load(Ordering::Relaxed) == 0;
+        ways(tag).find(is_new).or_else(|| ways(tag).find(is_unused))
+    }
+
+    fn at(&self, id: AccountId) -> &Account {
+        &self.accounts[usize::from(id.0)]
+    }
+
+    /// Takes units, if the rule may have so many more.
+    pub(super) fn claim(&self, account: AccountId, units: u64) -> Option<Claim<'_>> {
+        if units == 0 || !account.is_counted() || self.take(account, units) {
+            Some(Claim { quota: self, account, units })
+        } else {
+            None
+        }
+    }
+
+    fn take(&self, account: AccountId, units: u64) -> bool {
+        let own = &self.at(account).used;
+        if !self.admits(own.load(Ordering::Relaxed), self.used(), units) {
+            return false;
+        }
+        // Each of those who take at the same time sees another number here, so that together they do not pass the threshold.
+        let held = own.fetch_add(units, Ordering::Relaxed);
+        let taken = self.used.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            self.admits(held, used, units).then_some(used + units)
+        });
+        if taken.is_err() {
+            own.fetch_sub(units, Ordering::Relaxed);
+        }
+        taken.is_ok()
+    }
+
+    /// Whether a rule that holds `held` may take so many more, one after the other.
+    fn admits(&self, held: u64, used: u64, units: u64) -> bool {
+        let Some(free) = self.cap.saturating_sub(used).checked_sub(units - 1) else { return false };
+        u128::from(held + (units - 1)) * u128::from(self.cap) < STEEPNESS * u128::from(free).pow(2)
+    }
+
+    /// Gives units back.
+    pub(super) fn release(&self, account: AccountId, units: u64) {
+        if units > 0 && account.is_counted() {
+            self.at(account).used.fetch_sub(units, Ordering::Relaxed);
+            self.used.0.fetch_sub(units, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts that something found no room.
+    pub(super) fn count_overflow(&self, account: AccountId) {
+        self.at(account).overflowed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn tag(rule: &RuleId) -> u64 {
+    let salt = rule.stable_hash();
+    ((salt >> 64) as u64 ^ salt as u64).max(1)
+}
+
+/// The accounts that a rule may have.
+#[expect(clippy::cast_possible_truncation, reason = "there are far fewer accounts")]
+fn ways(tag: u64) -> impl Iterator<Item = AccountId> {
+    let first = tag % (ACCOUNTS as u64 - 1);
+    (first..first + WAYS as u64).map(|way| AccountId(1 + (way % (ACCOUNTS as u64 - 1)) as u16))
+}
+
+/// Units that were taken for something that is about to be kept. Given back if it is not.
+#[must_use]
+pub(super) struct Claim<'a> {
+    quota: &'a Quota,
+    account: AccountId,
+    units: u64,
+}
+
+impl<'a> Claim<'a> {
+    /// For what is already counted.
+    pub(super) const fn nothing(quota: &'a Quota) -> Claim<'a> {
+        Claim { quota, account: AccountId::UNCOUNTED, units: 0 }
+    }
+
+    /// Leaves the units with the account, as long as nobody [releases](Quota::release) them.
+    pub(super) fn keep(mut self) -> (AccountId, u64) {
+        (self.account, std::mem::take(&mut self.units))
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.quota.release(self.account, self.units);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fill(quota: &Quota, rule: &str) -> u64 {
+        let account = quota.account(&RuleId::new(rule));
+        let mut taken = 0;
+        while let Some(claim) = quota.claim(account, 1) {
+            claim.keep();
+            taken += 1;
+        }
+        taken
+    }
+
+    #[test]
+    fn rules_that_are_flooded_one_after_the_other_leave_room_for_the_next() {
+        let quota = Quota::new(1_000_000);
+        let got: Vec<u64> = (0..10).map(|number| fill(&quota, &format!("rule {number}"))).collect();
+        assert_eq!(got[..3], [666_667, 166_667, 63_661]);
+        assert!(got[9] > 1_000_000 / 320, "{got:?}");
+        assert!(got.is_sorted_by(|one, next| one > next), "{got:?}");
+    }
+
+    #[test]
+    fn rules_that_fill_up_at_the_same_pace_get_equal_shares() {
+        let quota = Quota::new(100_000);
+        let accounts: Vec<_> = (0..5).map(|number| quota.account(&RuleId::new(&format!("rule {number}")))).collect();
+        while accounts.iter().filter_map(|&account| quota.claim(account, 1).map(Claim::keep)).count() > 0 {}
+        let used: Vec<u64> = quota.by_rule().iter().map(|usage| usage.used).collect();
+        assert!(used.len() == 5 && used.iter().all(|used| (16_600..=16_700).contains(used)), "{used:?}");
+    }
+
+    #[test]
+    fn rules_that_hold_nothing_make_room_for_others_to_be_counted_apart() {
+        let quota = Quota::new(100_000);
+        for number in 0..20_000 {
+            let rule = RuleId::new(&format!("reloaded {number}"));
+            let claim = quota.claim(quota.account(&rule), 1).expect("room");
+            assert!(quota.by_rule().iter().any(|usage| usage.rule.as_ref() == Some(&rule)));
+            drop(claim);
+        }
+        assert_eq!(quota.used(), 0);
+    }
+
+    #[test]
+    fn rules_that_are_too_many_share_an_account_and_all_is_counted() {
+        let quota = Quota::new(100_000);
+        for number in 0..3_000 {
+            let rule = RuleId::new(&format!("rule {number}"));
+            quota.claim(quota.account(&rule), 1).expect("room").keep();
+        }
+        let usage = quota.by_rule();
+        assert!(usage.len() <= ACCOUNTS);
+        assert_eq!(usage.iter().map(|usage| usage.used).sum::<u64>(), 3_000);
+        assert!(usage.iter().any(|usage| usage.rule.is_none() && usage.used > 1_900), "{:?}", usage[0]);
+    }
+
+    #[test]
+    fn threads_that_claim_at_the_same_time_do_not_pass_the_threshold_together() {
+        let quota = Quota::new(30_000);
+        let account = quota.account(&RuleId::new("rule"));
+        std::thread::scope(|scope| {
+            for units in [1, 2, 3, 1] {
+                let quota = &quota;
+                scope.spawn(move || {
+                    for round in 0..60_000 {
+                        match quota.claim(account, units) {
+                            Some(claim) if round % 3 > 0 => drop(claim.keep()),
+                            other => drop(other),
+                        }
+                        assert!(quota.used() <= 20_000);
+                    }
+                });
+            }
+        });
+        assert!(quota.used() > 19_990, "{}", quota.used());
+        assert_eq!(quota.by_rule()[0].used, quota.used());
+    }
+
+    proptest! {
+        /// The slow way to say it: take units one by one, and look at all rules each time.
+        #[test]
+        fn claims_are_granted_as_the_threshold_says(
+            cap in 0_u64..5_000,
+            steps in prop::collection::vec((0_usize..6, 1_u64..400, any::<bool>()), 1..200),
+        ) {
+            let quota = Quota::new(usize::try_from(cap).unwrap());
+            let accounts: Vec<_> = (0..6).map(|rule| quota.account(&RuleId::new(&format!("rule {rule}")))).collect();
+            let mut held = [0_u64; 6];
+            for (rule, units, take) in steps {
+                if take {
+                    let mut after = held;
+                    let granted = (0..units).all(|_| {
+                        let free = cap - after.iter().sum::<u64>();
+                        let admits = after[rule] * cap < 6 * free * free;
+                        after[rule] += 1;
+                        admits
+                    });
+                    let claim = quota.claim(accounts[rule], units);
+                    prop_assert_eq!(claim.is_some(), granted);
+                    if let Some(claim) = claim {
+                        claim.keep();
+                        held = after;
+                    }
+                } else {
+                    let units = units.min(held[rule]);
+                    quota.release(accounts[rule], units);
+                    held[rule] -= units;
+                }
+                prop_assert!(quota.used() <= cap);
+                prop_assert_eq!(quota.used(), held.iter().sum::<u64>());
+            }
+        }
+    }
+}
