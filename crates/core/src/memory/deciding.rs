@@ -64,13 +64,13 @@ enum Missed {
 /// How often a request is tried before it waits for the locks of its keys.
 const TRIES: u32 = 16;
 
-/// Why charges could not be decided as they were placed.
+/// What charges found no room for as they were placed.
 enum Obstacle {
-    /// For the key of this charge.
-    NoRoomForKey(usize),
-    /// For the lease that this charge takes.
-    NoRoomForLease(usize),
-    NoRoomForReservation,
+    /// The key of this charge.
+    Key(usize),
+    /// The lease that this charge takes.
+    Lease(usize),
+    Reservation,
 }
 
 impl<C: Clock> MemoryStore<C> {
@@ -135,12 +135,12 @@ impl<C: Clock> MemoryStore<C> {
                     *answer = decided;
                     return Ok(());
                 }
-                Err(Obstacle::NoRoomForKey(index)) => {
+                Err(Obstacle::Key(index)) => {
                     let of = self.fingerprints.shared(charges[index].rule);
                     places[index] = Place { of, is_shared: true, is_cramped: false };
                 }
-                Err(Obstacle::NoRoomForLease(index)) => places[index].is_cramped = true,
-                Err(Obstacle::NoRoomForReservation) => return Err(StoreError::Full),
+                Err(Obstacle::Lease(index)) => places[index].is_cramped = true,
+                Err(Obstacle::Reservation) => return Err(StoreError::Full),
             }
         }
     }
@@ -408,8 +408,8 @@ impl<C: Clock> MemoryStore<C> {
                 shard.prepare(place.of, charge.rule, charge.limit, charge.cost, now).map_err(|no_room| {
                     shard.count_overflow(charge.rule);
                     match no_room {
-                        NoRoom::ForLease => Obstacle::NoRoomForLease(index),
-                        NoRoom::ForKey | NoRoom::ForLogEntry => Obstacle::NoRoomForKey(index),
+                        NoRoom::Lease => Obstacle::Lease(index),
+                        NoRoom::Key | NoRoom::LogEntry => Obstacle::Key(index),
                     }
                 })?
             };
@@ -429,7 +429,7 @@ impl<C: Clock> MemoryStore<C> {
         let mut claims = Claims::new();
         for (charge, place) in charges.iter().zip(places).filter(|(charge, _)| charge.is_reserved()) {
             let shard = locked.shard(self.shard_number(place.of.shard));
-            claims.push(shard.claim_hold(charge.rule, now).ok_or(Obstacle::NoRoomForReservation)?);
+            claims.push(shard.claim_hold(charge.rule, now).ok_or(Obstacle::Reservation)?);
         }
         Ok(claims)
     }

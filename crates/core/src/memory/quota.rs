@@ -206,6 +206,7 @@ impl Quota {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "both halves of a hash")]
 fn tag(rule: &RuleId) -> u64 {
     let salt = rule.stable_hash();
     ((salt >> 64) as u64 ^ salt as u64).max(1)

@@ -81,11 +81,11 @@ pub(super) struct Shard<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoRoom {
     /// A key, or more state than it had under another limit.
-    ForKey,
+    Key,
     /// One more lease of a known key.
-    ForLease,
+    Lease,
     /// One more entry of a known key's log.
-    ForLogEntry,
+    LogEntry,
 }
 
 /// Whether a state was changed and is to be kept.
@@ -361,7 +361,7 @@ impl<'a> Shard<'a> {
         if prepared.is_err() && self.make_room(now) > 0 {
             prepared = self.try_to_prepare(of, rule, limit, cost, now);
         }
-        if let Err(NoRoom::ForLogEntry) = prepared {
+        if let Err(NoRoom::LogEntry) = prepared {
             self.coarsen(of, limit);
             return Ok(Claim::nothing(self.quota()));
         }
@@ -378,12 +378,12 @@ impl<'a> Shard<'a> {
     ) -> Result<Claim<'a>, NoRoom> {
         let quota = self.quota();
         let Some(slot) = self.find(of) else {
-            return quota.claim(quota.account(rule), units_of_new(limit)).ok_or(NoRoom::ForKey);
+            return quota.claim(quota.account(rule), units_of_new(limit)).ok_or(NoRoom::Key);
         };
         let entry = slot.entry();
         if entry.tag.shape() != limit.shape().get() {
             let more = units_of_new(limit).saturating_sub(self.units_of(&entry));
-            return quota.claim(entry.tag.account(), more).ok_or(NoRoom::ForKey);
+            return quota.claim(entry.tag.account(), more).ok_or(NoRoom::Key);
         }
         if cost > 0 && !limit.packs() {
             self.fit_large(slot, limit, now)?;
@@ -415,7 +415,7 @@ impl<'a> Shard<'a> {
         let bytes = limit.heap_bytes_for_another(state, now);
         let needed = units_with(bytes);
         if needed > held {
-            let no_room = if limit.holds_slots() { NoRoom::ForLease } else { NoRoom::ForLogEntry };
+            let no_room = if limit.holds_slots() { NoRoom::Lease } else { NoRoom::LogEntry };
             quota.claim(account, needed - held).ok_or(no_room)?.keep();
         } else {
             quota.release(account, held - needed);

@@ -21,10 +21,10 @@ use tidegate_redis::steering::{Following, NoRuntime};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
-use self::doors::Doors;
+pub use self::doors::Doors;
 use self::doors::Opened;
 use self::following::{follow_files, follow_fleet, load_rules};
-pub use self::pressure::Pressure;
+use self::pressure::Pressure;
 pub use self::signals::Signals;
 use self::signals::Told;
 use crate::admin::{self, AdminState, Token, TokenError};
@@ -40,7 +40,8 @@ use crate::{api, gateway, log, resp, rls};
 /// The rules of a server that was given none.
 pub const EXAMPLE_RULES: &str = include_str!("../example/rules.yaml");
 
-/// How often the store is told of what was admitted without it, certificates are looked at, and denials are logged.
+/// How often the store is told of what was admitted without it, certificates and the room in the store are looked at, and denials
+/// are logged.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// Why a server does not start.

@@ -34,8 +34,8 @@ enum Warning {
 }
 
 /// A rule alone finds no more room at two thirds.
-const FILLING_PERCENT: u64 = 60;
-const RELIEVED_PERCENT: u64 = 50;
+const FILLING_PERCENT: u128 = 60;
+const RELIEVED_PERCENT: u128 = 50;
 /// With a look each second, a warning a minute.
 const LOOKS_BETWEEN_WARNINGS: u32 = 60;
 
@@ -72,9 +72,9 @@ impl Pressure {
     }
 
     fn fullness(&mut self, used: u64, cap: u64) -> Vec<Warning> {
-        let is_past = |percent| u128::from(used) * 100 >= u128::from(cap) * percent;
         let was_filling = self.is_filling;
-        self.is_filling = is_past(if was_filling { RELIEVED_PERCENT } else { FILLING_PERCENT }.into());
+        let percent = if was_filling { RELIEVED_PERCENT } else { FILLING_PERCENT };
+        self.is_filling = u128::from(used) * 100 >= u128::from(cap) * percent;
         match (was_filling, self.is_filling) {
             (false, true) => vec![Warning::Filling { used, cap }],
             (true, false) => vec![Warning::Relieved { used, cap }],

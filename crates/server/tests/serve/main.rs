@@ -19,6 +19,7 @@ mod connections;
 mod decisions;
 mod life;
 mod logging;
+mod memory;
 mod openapi;
 mod proxies;
 mod receipts;
