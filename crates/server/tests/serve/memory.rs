@@ -44,7 +44,7 @@ fn a_flood_of_keys_leaves_other_rules_exact_and_is_logged_and_counted() {
     let mut stream = TcpStream::connect(server.door("Admin")).unwrap();
     write!(
         stream,
-        "GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\nConnection: close\r\n\r\n"
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\nConnection: close\r\n\r\n"
     )
     .unwrap();
     let mut metrics = String::new();
