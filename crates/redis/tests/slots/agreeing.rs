@@ -70,7 +70,7 @@ impl Both {
     fn new(limits: Vec<Limit>, clock: ManualClock) -> Both {
         let named = |(index, limit)| (RuleId::new(&format!("rule {index}")), limit);
         Both {
-            memory: MemoryStore::with_clock_and_cap(clock.clone(), 1_000),
+            memory: MemoryStore::with_clock_and_cap(clock.clone(), 100_000),
             redis: shared::store(&shared::prefix(), clock.clone()),
             clock,
             rules: limits.into_iter().enumerate().map(named).collect(),

@@ -144,7 +144,7 @@ impl Both {
         let clock = ManualClock::at(now);
         let named = |(index, rule)| (RuleId::new(&format!("rule {index}")), rule);
         Both {
-            memory: MemoryStore::with_clock_and_cap(clock.clone(), 1_000),
+            memory: MemoryStore::with_clock_and_cap(clock.clone(), 100_000),
             redis: server::store(&server::prefix(), clock.clone()),
             clock,
             rules: rules.into_iter().enumerate().map(named).collect(),
