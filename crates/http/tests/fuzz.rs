@@ -260,8 +260,8 @@ impl Upstream {
         let mut values = fields.iter().filter(|(known, _)| is_key(known)).map(|(_, value)| value);
         match self.duplicates {
             Duplicates::First => self.number(values.next()?, rest),
-            Duplicates::Last => self.number(values.last()?, rest),
-            Duplicates::Merge => values.filter_map(|value| self.number(value, rest)).last(),
+            Duplicates::Last => self.number(values.next_back()?, rest),
+            Duplicates::Merge => values.rev().find_map(|value| self.number(value, rest)),
         }
     }
 }

@@ -72,13 +72,16 @@ const WORDS: [&str; 48] = [
     " folded\r\n",
 ];
 
+/// The name of a field in lower case, and its value.
+type Field = (String, Vec<u8>);
+
 /// A request as somebody reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Read {
     method: String,
     target: String,
     /// Names in small letters, in the order of the names.
-    fields: Vec<(String, Vec<u8>)>,
+    fields: Vec<Field>,
     body: Vec<u8>,
 }
 
@@ -117,8 +120,7 @@ async fn served(pieces: Vec<Vec<u8>>) -> Vec<Read> {
     });
     // It ends with an error as often as not.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(wire), service).await;
-    let served = requests.borrow_mut().drain(..).map_while(|request| request).collect();
-    served
+    requests.take().into_iter().map_while(|request| request).collect()
 }
 
 /// Bytes come in pieces, are followed, and what is answered goes nowhere.
@@ -216,7 +218,8 @@ fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (!line.contains(&b'\r') && !line.contains(&b'\n')).then_some((line, &bytes[end + 2..]))
 }
 
-fn fields(mut bytes: &[u8]) -> Option<(Vec<(String, Vec<u8>)>, &[u8])> {
+/// The fields of a head, and what follows it.
+fn fields(mut bytes: &[u8]) -> Option<(Vec<Field>, &[u8])> {
     let mut fields = Vec::new();
     loop {
         let (field, rest) = line(bytes)?;
