@@ -1,8 +1,7 @@
 //! Fuzz targets: tests that take any bytes.
 //!
 //! A target is a test that calls [`target!`] with a name. Under `cargo test` it runs on its corpus in `fuzz/NAME/corpus`, and then
-//! for a [`MOMENT`] on random bytes. `make fuzz TARGET=NAME` runs it under libFuzzer, which is guided by coverage, and adds
-//! what it finds to the corpus.
+//! for a [`MOMENT`] on random bytes. An input that fails is kept there, under a name that says what it is.
 //!
 //! The bytes of a corpus are what they look like: a rules file is a rules file. Random bytes seldom look like anything, so a
 //! target gives [`text`] the words of its language, which bytes beyond ASCII then stand for.
