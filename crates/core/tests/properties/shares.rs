@@ -8,8 +8,9 @@ use crate::traces::costs;
 
 const CAP: usize = 2_000;
 
-/// With three other rules flooded in any order, a rule finds room for at least one key in thirty-two of the cap.
-const SHARE: usize = CAP / 32;
+/// Room that a rule finds after three others were flooded. Keys and reservations are counted apart, so those three may hold six
+/// accounts, and the seventh gets one unit in 133 of the cap.
+const SHARE: usize = CAP / 150;
 
 fn store(max_keys: usize, clock: &ManualClock) -> MemoryStore<ManualClock> {
     MemoryStore::with_clock_and_cap(clock.clone(), max_keys)
