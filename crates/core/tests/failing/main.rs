@@ -6,6 +6,7 @@
 //! hears of it afterwards; [`together`] holds random rules, traffic and faults against a plain model.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
+mod log;
 mod support;
 
 mod brought;

@@ -1,58 +1,10 @@
 //! How an outage begins, ends and is told.
 
-use std::sync::{Arc, Mutex};
-
 use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{Condition, Timestamp};
-use tracing::field::{Field, Visit};
-use tracing::span;
-use tracing::{Event, Metadata, Subscriber};
 
+use crate::log::logged;
 use crate::support::Stage;
-
-/// Keeps the messages that are logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-struct Message(String);
-
-impl Visit for Message {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
-        }
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut message = Message(String::new());
-        event.record(&mut message);
-        self.0.lock().unwrap().push(format!("{}: {}", event.metadata().level(), message.0));
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
-fn logged(work: impl FnOnce()) -> Vec<String> {
-    let log = Log::default();
-    tracing::subscriber::with_default(log.clone(), work);
-    std::mem::take(&mut *log.0.lock().unwrap())
-}
 
 #[test]
 fn every_switch_is_logged_once() {

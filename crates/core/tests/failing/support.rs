@@ -28,6 +28,7 @@ pub(crate) fn finish<F: Future>(future: F) -> F::Output {
 impl Stage {
     #[track_caller]
     pub(crate) fn new(text: &str) -> Stage {
+        crate::log::listen();
         let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
         let store = Faulty::new(MemoryStore::with_clock(clock.clone()));
         Stage { limiter: Limiter::with_clock(rules(text), store, clock.clone()), clock }
