@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use crate::body::ResponseBody;
 use crate::settings::{Admission, Granted, Served};
-use crate::unserved::Unserved;
+use crate::unserved::{Arrival, Unserved};
 
 pin_project! {
     /// The response to come. Dropping it before it is there gives back all that was taken for the request.
@@ -162,9 +162,11 @@ where
                     State::serving(service, request, granted)
                 }
                 Now::Serving { serving, served } => {
-                    let (polled, has_arrived) = Unserved::watch(|| serving.poll(cx));
-                    if has_arrived && let Some(served) = served {
-                        served.arrive();
+                    let (polled, arrival) = Unserved::watch(|| serving.poll(cx));
+                    if arrival != Arrival::Unknown
+                        && let Some(served) = served
+                    {
+                        served.arrive(arrival);
                     }
                     let mut response = ready!(polled)?;
                     let holding = served.take().map(|served| served.respond(&mut response)).unwrap_or_default();

@@ -19,6 +19,7 @@ pub(crate) struct Hold<S: Store + 'static, C: Clock + 'static> {
     limiter: Arc<Limiter<S, C>>,
     receipts: Receipts,
     has_begun: AtomicBool,
+    may_have_arrived: AtomicBool,
     end: OnceLock<End>,
     aside: Aside,
     keeper: Option<AbortHandle>,
@@ -38,7 +39,10 @@ enum Stage<'a> {
     /// It waits in a queue.
     Waiting,
     /// The service has it.
-    Running,
+    Running {
+        /// Whether the service has said that somebody beyond it may have the request.
+        may_have_arrived: bool,
+    },
     /// The service has answered, and the body is on its way.
     Responding(&'a Costs),
     /// The service has not done anything for it.
@@ -50,8 +54,9 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
     pub(crate) fn of(limiter: &Arc<Limiter<S, C>>, receipts: Receipts, reserve: Option<Micros>) -> Arc<Hold<S, C>> {
         let aside = Aside::here();
         let keeper = aside.runtime().and_then(|runtime| keeper(runtime, limiter, &receipts, reserve));
-        let (has_begun, end) = (AtomicBool::new(false), OnceLock::new());
-        Arc::new(Hold { limiter: Arc::clone(limiter), receipts, has_begun, end, aside, keeper })
+        let (has_begun, may_have_arrived) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (limiter, end) = (Arc::clone(limiter), OnceLock::new());
+        Arc::new(Hold { limiter, receipts, has_begun, may_have_arrived, end, aside, keeper })
     }
 
     /// The request leaves the queue and goes to the service. `None` if there is nothing more to give back.
@@ -68,6 +73,11 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
             own.receipts.clear();
         }
         None
+    }
+
+    /// Somebody beyond the service may have the request.
+    pub(crate) fn arrive(&self) {
+        self.may_have_arrived.store(true, Ordering::Relaxed);
     }
 
     /// The service has answered, and says what the request really cost.
@@ -91,7 +101,9 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
         match self.end.get() {
             Some(End::Served(costs)) => Stage::Responding(costs),
             Some(End::Unserved) => Stage::Unserved,
-            None if self.has_begun.load(Ordering::Relaxed) => Stage::Running,
+            None if self.has_begun.load(Ordering::Relaxed) => {
+                Stage::Running { may_have_arrived: self.may_have_arrived.load(Ordering::Relaxed) }
+            }
             None => Stage::Waiting,
         }
     }
@@ -99,8 +111,9 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
     fn actual(&self, held: &Held) -> u64 {
         match (held.limit.algorithm(), self.stage()) {
             (Algorithm::Concurrency(_), _) | (_, Stage::Waiting) => 0,
-            (Algorithm::Shaper(_), Stage::Running | Stage::Responding(_) | Stage::Unserved) => held.taken,
-            (_, Stage::Running | Stage::Unserved) => 0,
+            (Algorithm::Shaper(_), Stage::Running { .. } | Stage::Responding(_) | Stage::Unserved)
+            | (_, Stage::Running { may_have_arrived: true }) => held.taken,
+            (_, Stage::Running { may_have_arrived: false } | Stage::Unserved) => 0,
             (_, Stage::Responding(costs)) => costs.of(held.rule.as_str()).unwrap_or(held.taken),
         }
     }

@@ -20,8 +20,9 @@
 //! leases are renewed until then. Reserved costs are settled at the same moment: at what the service [says](ActualCost), or at
 //! what its rule finds in the response as it passes (`settle: body:usage.total_tokens`), or else as they were taken. If there
 //! is no response, because the client has gone away or the service has failed, slots, reserved costs and places in queues
-//! are given back. A service that answers for somebody else can say that the request never got there ([`Unserved`]), and a
-//! connection that becomes something else keeps what it holds ([`UpgradeHold`]).
+//! are given back. A service that answers for somebody else can say that the request never got there ([`Unserved`]), or that it
+//! may have got there and was not answered ([`Unanswered`]), and a connection that becomes something else keeps what it holds
+//! ([`UpgradeHold`]).
 //!
 //! # What it needs
 //! With a store in memory a decision is made on the spot: nothing is awaited, spawned or put in a box. Rules that shape or
@@ -53,6 +54,6 @@ pub use peer::Peer;
 pub use reading::{BodyReading, BodyReadingFuture, BodyReadingLayer};
 pub use request_body::RequestBody;
 pub use service::RateLimit;
-pub use unserved::Unserved;
+pub use unserved::{Unanswered, Unserved};
 pub use upgrade::UpgradeHold;
 pub use witness::{Note, Witness};

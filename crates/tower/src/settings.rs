@@ -20,7 +20,7 @@ use crate::hold::{Hold, Receipts};
 use crate::identify::Identify;
 use crate::meter::{Meter, Settled};
 use crate::peer;
-use crate::unserved::Unserved;
+use crate::unserved::{Arrival, Unanswered, Unserved};
 use crate::upgrade::{self, UpgradeHold};
 use crate::witness::{Note, Witness};
 
@@ -266,9 +266,15 @@ impl<S: Store + 'static, C: Clock + 'static> Held<S, C> {
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Served<S, C> {
-    /// Somebody has it, so what it was charged for good it has spent.
-    pub(crate) fn arrive(&mut self) {
-        self.along.spent = None;
+    /// Somebody has it or may have it, so what it holds is not free any more; what it was charged for good it has spent if they
+    /// do.
+    pub(crate) fn arrive(&mut self, arrival: Arrival) {
+        if arrival == Arrival::Certain {
+            self.along.spent = None;
+        }
+        if let Some(held) = &self.held {
+            held.hold.arrive();
+        }
     }
 
     /// Tells the client how it stands, and hands over what is held until the body ends.
@@ -295,7 +301,8 @@ impl<S: Store + 'static, C: Clock + 'static> Held<S, C> {
         let Held { hold, settled, cost_header } = self;
         let mut costs = Costs::said_by(response, cost_header.as_ref());
         let mut meter = None;
-        if !settled.is_empty() {
+        // A response on somebody's behalf does not say what they did.
+        if !settled.is_empty() && response.extensions().get::<Unanswered>().is_none() {
             let metered = ActualCost::new();
             meter = Some(Box::new(Meter::new(settled, |limit| hold.taken(limit), response, metered.clone())));
             costs.metered = Some(metered);

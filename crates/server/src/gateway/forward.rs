@@ -1,6 +1,6 @@
 //! The way of a request to an upstream and back.
 
-use std::future::{Future, ready};
+use std::future::{Future, poll_fn, ready};
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use hyper::upgrade::OnUpgrade;
 use tidegate_core::rules::PathPolicy;
 use tidegate_core::{Clock, SystemClock};
 use tidegate_http::{apply_path_policy, is_grpc};
-use tidegate_tower::{Unserved, UpgradeHold};
+use tidegate_tower::{Unanswered, Unserved, UpgradeHold};
 
 use super::Settings;
 use super::budget::RetryBudget;
@@ -209,14 +209,15 @@ impl Errand {
         match forwarding.exchange(&forwarding.groups[*group], head, body, host).await {
             Ok(answer) => {
                 let responded = forwarding.respond(answer, client.take(), downstream);
-                Ok(responded.unwrap_or_else(|why| told(why, speaks.take())))
+                Ok(responded.unwrap_or_else(|why| told_of_upstream(why, speaks.take())))
             }
             Err(Stopped::Gone(gone)) => Err(gone),
             Err(Stopped::Failed { why, is_unseen }) => {
-                let mut response = told(why, speaks.take());
-                if is_unseen && forwarding.settings.give_back {
-                    response.extensions_mut().insert(Unserved);
+                if !is_unseen || !forwarding.settings.give_back {
+                    return Ok(told_of_upstream(why, speaks.take()));
                 }
+                let mut response = told(why, speaks.take());
+                response.extensions_mut().insert(Unserved);
                 Ok(response)
             }
         }
@@ -227,6 +228,14 @@ impl Errand {
 #[cold]
 fn told(why: Failure, speaks: Option<HeaderValue>) -> Response<Passing> {
     why.response(&speaks.into_iter().map(|speaks| (CONTENT_TYPE, speaks)).collect())
+}
+
+/// The same, of a failure after an upstream may have had the request.
+#[cold]
+fn told_of_upstream(why: Failure, speaks: Option<HeaderValue>) -> Response<Passing> {
+    let mut response = told(why, speaks);
+    response.extensions_mut().insert(Unanswered);
+    response
 }
 
 /// A response after which the connection is closed: who sent the request may have meant another by it. A connection of
@@ -370,10 +379,16 @@ impl Forwarding {
                 }
             }
         };
+        let in_flight = poll_fn(|_| {
+            // The connection may have sent it by now, or may still return it unsent.
+            Unserved::doubt();
+            Poll::Pending
+        });
         tokio::select! {
             biased;
             sent = shared.try_send_request(request) => sent.map_err(SendError::from),
             error = too_slow => Err(error),
+            never = in_flight => never,
         }
     }
 

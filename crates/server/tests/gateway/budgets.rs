@@ -217,22 +217,27 @@ fn whoever_hangs_up_in_the_middle_pays_the_estimate_or_what_was_said_by_then() {
 }
 
 #[test]
-fn a_call_without_an_answer_costs_nothing_but_itself() {
+fn a_call_that_its_client_abandons_costs_the_estimate() {
     let model = Model::start();
     let gateway = model.gateway();
     let asking = ask(&gateway, QUESTION);
     let call = model.called();
     assert_eq!(left(&gateway), [9, 99_600, 494_000, 3]);
     drop(asking);
-    until_left(&gateway, [9, 100_000, 500_000, 4]);
+    until_left(&gateway, [9, 99_600, 494_000, 4]);
     drop(call);
-    // Nor does one that failed, and says nothing of a cost.
+}
+
+#[test]
+fn an_error_of_the_model_that_says_nothing_of_a_cost_had_none() {
+    let model = Model::start();
+    let gateway = model.gateway();
     let asking = ask(&gateway, QUESTION);
     let said = model.called().answer(500, "application/json");
     said.say(r#"{"error": "overloaded"}"#);
     drop(said);
     assert!(rest(asking).starts_with("HTTP/1.1 500 "));
-    until_left(&gateway, [8, 100_000, 500_000, 4]);
+    until_left(&gateway, [9, 100_000, 500_000, 4]);
 }
 
 #[test]

@@ -12,7 +12,13 @@ rules:
   - { id: plain, key: address, limit: log 100/h }
   - { id: slots, key: address, limit: concurrent 10 ttl 1min }
   - { id: tokens, key: address, limits: [{ limit: fixed 1000/h, cost: 100, reserve: 1min }] }
+  - { id: model, key: address, limits: [{ limit: fixed 1000/h, cost: 100, settle: 'body:usage' }] }
 ";
+
+/// What is left of each.
+fn left(gateway: &Gateway) -> [u64; 4] {
+    ["plain", "slots", "tokens", "model"].map(|rule| gateway.left(rule, "/"))
+}
 
 fn told(got: &Curled) -> (u16, Option<String>) {
     let json = got.json();
@@ -85,10 +91,10 @@ fn an_upstream_that_is_down_is_told_as_such_and_costs_nothing() {
     for _ in 0..5 {
         assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
     }
-    assert_eq!([gateway.left("plain", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")], [100, 10, 1_000]);
+    assert_eq!(left(&gateway), [100, 10, 1_000, 1_000]);
     let gateway = Gateway::start(LIMITED, &[&nobody.url()], &["--gateway-give-back", "false"]);
     assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
-    assert_eq!([gateway.left("plain", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")], [99, 10, 900]);
+    assert_eq!(left(&gateway), [99, 10, 900, 900]);
 }
 
 #[test]
@@ -96,13 +102,12 @@ fn an_upstream_that_goes_down_costs_nothing_from_then_on() {
     let (url, leaving) = Upstream::that_leaves();
     let gateway = Gateway::start(LIMITED, &[&url], &[]);
     assert_eq!(gateway.curl("/", &[]).status, 200);
-    let left = || [gateway.left("plain", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")];
-    assert_eq!(left(), [99, 10, 900]);
+    assert_eq!(left(&gateway), [99, 10, 900, 900]);
     let _nobody = leaving.join().unwrap();
     for _ in 0..5 {
         // The first finds a connection that was closed, and then that there is none to be had.
         assert_eq!(told(&gateway.curl("/", &["-d", "x"])), upstreams_fault(502));
-        assert_eq!(left(), [99, 10, 900]);
+        assert_eq!(left(&gateway), [99, 10, 900, 900]);
     }
 }
 
@@ -114,7 +119,7 @@ fn a_request_that_the_upstream_may_have_seen_costs_what_it_costs() {
     });
     let gateway = Gateway::start(LIMITED, &[&upstream.url()], &["--gateway-retries", "0"]);
     assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
-    assert_eq!([gateway.left("plain", "/"), gateway.left("slots", "/"), gateway.left("tokens", "/")], [99, 10, 900]);
+    assert_eq!(left(&gateway), [99, 10, 900, 900]);
 }
 
 #[test]
@@ -127,7 +132,19 @@ fn an_upstream_that_does_not_answer_is_given_up() {
     let gateway = Gateway::start(LIMITED, &[&upstream.url()], &["--gateway-response-time", "300ms"]);
     assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(504));
     assert_eq!(upstream.heads().len(), 1, "it is not tried again");
-    gateway.until_left("slots", "/", 10);
+    until("the slot", || (left(&gateway) == [99, 10, 900, 900]).then_some(()));
+}
+
+#[test]
+fn an_upstream_that_switches_to_a_protocol_unasked_may_have_done_its_work() {
+    let upstream = Upstream::start(|taken| {
+        taken.request()?;
+        taken.write("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: other\r\n\r\n")?;
+        taken.close()
+    });
+    let gateway = Gateway::start(LIMITED, &[&upstream.url()], &[]);
+    assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
+    until("the slot", || (left(&gateway) == [99, 10, 900, 900]).then_some(()));
 }
 
 #[test]
