@@ -206,6 +206,14 @@ fn of_what_a_request_says_twice_the_largest_counts() {
         (br#"{"n": "five"}"#, [None; 2]),
         (b"", [None; 2]),
         (b"[{\"n\": 5}]", [None; 2]),
+        // Some read all values of a body, and take the last.
+        (br#"1{"n": 5}"#, [Some(AtMost(5)), None]),
+        (br#"null {"n": 5}"#, [Some(AtMost(5)), None]),
+        (br#""{\""{"n": 5}"#, [Some(AtMost(5)), None]),
+        (br#"[[{"n": 7}], "]"] {"a": {"n": 5}}"#, [None, Some(AtMost(5))]),
+        (br#"{"n": 5}[{}]{"n": 6}"#, [Some(AtMost(6)), None]),
+        (br#"{"n": 5} 1"#, [Some(AtMost(5)), None]),
+        (br#"]{"n": 5}"#, [None; 2]),
     ] {
         assert_eq!(costs(text), found, "{}", String::from_utf8_lossy(text));
     }

@@ -10,8 +10,8 @@ use super::walker::{Collect, Kind, LONGEST_TEXT, Walker, unescaped};
 /// Finds the numbers that stand in a few fields of a request's JSON body, which comes in pieces of any size and is not kept.
 ///
 /// A client chooses every byte of its request, and readers of JSON differ: of a key that comes twice some take the first and
-/// some the last, some stop after the first object, some take `"500"` or `Max_Tokens` for what was meant. So of all numbers
-/// that a reader may find in a field the largest counts, and where a reader may find none it is
+/// some the last, some stop after the first value and others take the last one, some take `"500"` or `Max_Tokens` for what was
+/// meant. So of all numbers that a reader may find in a field the largest counts, and where a reader may find none it is
 /// [known](BodyNumber::AtMost) that one may. Bodies in UTF-16 and UTF-32 are read too, and a byte order mark is skipped.
 ///
 /// ```
@@ -65,7 +65,7 @@ impl CostFinder {
         Some(if is_exact { BodyNumber::Exact(largest) } else { BodyNumber::AtMost(largest) })
     }
 
-    /// Whether an object has ended and no other has begun.
+    /// Whether an object or another outermost value has ended and no other has begun.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.walker.is_over()
@@ -96,7 +96,7 @@ struct Largest {
     fields: Vec<Candidates>,
     /// By node of the tree: whether a value stood there.
     seen: Vec<bool>,
-    /// Whether an outermost object has begun.
+    /// Whether an outermost value has begun.
     has_begun: bool,
 }
 

@@ -8,7 +8,8 @@ use super::tree::Tree;
 
 /// Collects what stands in the fields.
 pub(super) trait Collect {
-    /// Whether keys that differ in case alone are the same, and text in a field is of interest.
+    /// Whether keys that differ in case alone are the same, text in a field is of interest, and an object may come behind an
+    /// outermost value of another kind.
     const LENIENT: bool;
 
     /// A value begins at a place that leads to fields or is one. `exact` is whether the key is written as it is looked for.
@@ -20,7 +21,7 @@ pub(super) trait Collect {
     /// The text in a field, with its escapes, or the beginning of it. Only if [lenient](Collect::LENIENT).
     fn text(&mut self, field: usize, escaped: &[u8]);
 
-    /// An outermost object begins.
+    /// An outermost object begins, or, if [lenient](Collect::LENIENT), an outermost value of any kind.
     fn begin_document(&mut self);
 
     /// An outermost object has ended.
@@ -49,6 +50,8 @@ pub(super) const LONGEST_TEXT: usize = 6 * LONGEST_NUMBER + 1;
 pub(super) struct Walker<C> {
     tree: Tree,
     pub(super) collector: C,
+    /// Whether an outermost object is open.
+    within: bool,
     /// The innermost object that leads to a field.
     object: usize,
     /// How many brackets are open within it that lead nowhere.
@@ -62,7 +65,7 @@ pub(super) struct Walker<C> {
 enum State {
     /// Before an object.
     Before,
-    /// Behind one. Another may come.
+    /// Behind one, or behind another outermost value. An object may come.
     After,
     /// In an object, where a key or the end may come.
     Key,
@@ -108,7 +111,7 @@ impl<C: Collect> Walker<C> {
     pub(super) fn new(paths: &[FieldPath], collector: impl FnOnce(&Tree) -> C) -> Walker<C> {
         let tree = Tree::new(paths);
         let collector = collector(&tree);
-        Walker { tree, collector, object: 0, skipped: 0, state: State::Before, word: SmallVec::new() }
+        Walker { tree, collector, within: false, object: 0, skipped: 0, state: State::Before, word: SmallVec::new() }
     }
 
     /// The next piece.
@@ -131,7 +134,7 @@ impl<C: Collect> Walker<C> {
     /// Begins anew, before an object.
     pub(super) fn begin(&mut self) {
         self.word.clear();
-        (self.object, self.skipped, self.state) = (0, 0, State::Before);
+        (self.within, self.object, self.skipped, self.state) = (false, 0, 0, State::Before);
     }
 
     /// Goes on by at least one byte, and says by how many.
@@ -145,7 +148,7 @@ impl<C: Collect> Walker<C> {
             State::InWord => {
                 let end = bytes.iter().position(|byte| !is_of_word(*byte));
                 if end.is_some() {
-                    self.state = State::Behind;
+                    self.state = self.behind();
                 }
                 end.unwrap_or(bytes.len())
             }
@@ -162,9 +165,13 @@ impl<C: Collect> Walker<C> {
     fn meet(&mut self, byte: u8) -> usize {
         self.state = match (self.state, byte) {
             (State::Before | State::After, b'{') => {
-                self.object = 0;
+                (self.within, self.object) = (true, 0);
                 self.collector.begin_document();
                 State::Key
+            }
+            (State::Before | State::After, _) if C::LENIENT => {
+                self.collector.begin_document();
+                return self.begin_value(byte, None);
             }
             (State::Key, b'"') => State::InKey { escaped: false },
             (State::Colon { to }, b':') => State::Value { to },
@@ -213,8 +220,14 @@ impl<C: Collect> Walker<C> {
             self.object = parent;
             return State::Behind;
         }
+        self.within = false;
         self.collector.end_document();
         State::After
+    }
+
+    /// What comes behind a value that leads to no other.
+    const fn behind(&self) -> State {
+        if self.within { State::Behind } else { State::After }
     }
 
     fn lose(&mut self) -> State {
@@ -231,7 +244,7 @@ impl<C: Collect> Walker<C> {
         self.state = match bytes[at] {
             b'\\' => State::InString { escaped: true },
             _ if self.skipped > 0 => State::Skipping,
-            _ => State::Behind,
+            _ => self.behind(),
         };
         at + 1
     }
@@ -333,7 +346,7 @@ impl<C: Collect> Walker<C> {
                 b'}' | b']' => {
                     self.skipped -= 1;
                     if self.skipped == 0 {
-                        self.state = State::Behind;
+                        self.state = self.behind();
                         return at + 1;
                     }
                 }
