@@ -1,6 +1,6 @@
 # The entries to this repository: `make run`, `make test`, `make bench`.
 
-.PHONY: run tour test setup lint audit unit bench
+.PHONY: run tour test setup lint audit unit bench fuzz
 
 # The server, with state in memory, example rules, and all doors on this machine only.
 run:
@@ -34,3 +34,7 @@ unit:
 # One benchmark with ONLY=name, all of them without. Each prints a table and writes target/bench/name.json.
 bench:
 	@./bench/run $(ONLY)
+
+# One fuzz target for MINUTES (5 unless said), under libFuzzer: make fuzz TARGET=name. Lists them without TARGET.
+fuzz:
+	@./tools/fuzz "$(TARGET)" $(MINUTES)

@@ -1,7 +1,8 @@
 //! Fuzz targets: tests that take any bytes.
 //!
 //! A target is a test that calls [`target!`] with a name. Under `cargo test` it runs on its corpus in `fuzz/NAME/corpus`, and then
-//! for a [`MOMENT`] on random bytes. An input that fails is kept there, under a name that says what it is.
+//! for a [`MOMENT`] on random bytes. `make fuzz TARGET=NAME` runs it under libFuzzer, guided by coverage, for as long as one likes.
+//! An input that failed is kept in the corpus, under a name that says what it is.
 //!
 //! The bytes of a corpus are what they look like: a rules file is a rules file. Random bytes seldom look like anything, so a
 //! target gives [`text`] the words of its language, which bytes beyond ASCII then stand for.
