@@ -23,6 +23,9 @@ pub struct Charge<'a> {
     /// 0 if it counts. Any other number is one rule in the shadow: it tells the charges of one such rule from those of the
     /// next (see [`groups`]).
     pub group: u8,
+    /// Whether it repeats a charge of the same rule under another name of the same key, while the
+    /// [secret](crate::rules::Secret::with_previous) that names keys is rotated. Both are decided together, and told of as one.
+    pub alias: bool,
 }
 
 /// The charges of a request that count, which come first, and then those of each rule in the shadow, which stand together.
@@ -39,7 +42,7 @@ impl<'a> Charge<'a> {
     /// A charge of one, final at once.
     #[must_use]
     pub const fn new(rule: &'a RuleId, key: &'a Key<'a>, limit: &'a Limit) -> Charge<'a> {
-        Charge { rule, key, limit, cost: 1, reserve: None, deadline: None, group: 0 }
+        Charge { rule, key, limit, cost: 1, reserve: None, deadline: None, group: 0, alias: false }
     }
 
     /// The same charge at another cost.

@@ -73,7 +73,7 @@ pub use key::{Key, RuleId};
 pub use limit::{Algorithm, Limit, LimitError, State};
 pub use limiter::{
     Asked, BroughtLimit, Charging, Condition, DecidedBy, DescriptorRuling, DescriptorsRuling, DomainTerms, Generation,
-    Health, Hits, KeyRefusal, Limiter, Reports, ResetError, Ruled, Ruling, Spent, WithoutStore,
+    Health, Hits, KeyRefusal, Limiter, Reports, ResetError, Ruled, Ruling, SecondNames, Spent, WithoutStore,
 };
 pub use memory::{DEFAULT_MAX_KEYS, MemoryStats, MemoryStore, RuleUsage};
 pub use notation::NotationError;

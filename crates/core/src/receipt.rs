@@ -62,6 +62,23 @@ pub struct Receipt {
     pub held: Vec<Held>,
 }
 
+impl Receipt {
+    /// Whether the thing with this number is another one under a second name of its key, which stands for the same: both
+    /// were taken together while the [secret](crate::rules::Secret::with_previous) that names keys was rotated.
+    ///
+    /// Told by what receipts have always said, so that nodes of different versions settle each other's.
+    #[must_use]
+    pub fn is_alias(&self, number: usize) -> bool {
+        let Some((held, before)) = self.held.get(..=number).and_then(<[Held]>::split_last) else { return false };
+        before.iter().any(|other| held.is_alias_of(other))
+    }
+
+    /// The things that it holds, without aliases.
+    pub fn things(&self) -> impl Iterator<Item = &Held> {
+        self.held.iter().enumerate().filter(|(number, _)| !self.is_alias(*number)).map(|(_, held)| held)
+    }
+}
+
 /// One thing that an admission took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
@@ -77,14 +94,28 @@ pub struct Held {
     pub mark: Mark,
 }
 
+impl Held {
+    /// Whether both were taken of one key under two names, which differ in nothing but hashes of secrets.
+    fn is_alias_of(&self, other: &Held) -> bool {
+        let is_hash = |part: &[u8]| part.len() == 32 && part.iter().all(u8::is_ascii_hexdigit);
+        let is_same = |(one, other): (&[u8], &[u8])| one == other || is_hash(one) && is_hash(other);
+        self.rule == other.rule
+            && self.key != other.key
+            && (self.taken, self.limit) == (other.taken, other.limit)
+            && self.key.parts().count() == other.key.parts().count()
+            && self.key.parts().zip(other.key.parts()).all(is_same)
+    }
+}
+
 /// What settling a receipt did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
     /// It was open, and is settled now.
     Settled {
-        /// What went back to the keys, over all that was held. Slots count as what they held.
+        /// What went back to the keys, over all that was held but for [aliases](Receipt::is_alias). Slots count as what
+        /// they held.
         given_back: u64,
-        /// What was charged on top, over all that was held.
+        /// What was charged on top, over the same.
         charged: u64,
     },
     /// It was settled before, or has expired. Nothing changed.
@@ -94,6 +125,31 @@ pub enum Settlement {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_hashes_in_names_make_an_alias() {
+        let (one, other) = ("0".repeat(32), "f".repeat(32));
+        let held = |rule: &str, parts: &[&str], taken| Held {
+            rule: RuleId::new(rule),
+            key: Key::of(parts),
+            limit: "concurrent 5".parse().unwrap(),
+            taken,
+            mark: Mark::default(),
+        };
+        let held = vec![
+            held("a", &["GET", &one], 1),
+            held("b", &["GET", &one], 1),
+            held("a", &["GET", &other], 1),
+            held("a", &["PUT", &other], 1),
+            held("b", &["GET", &other], 2),
+            held("b", &["GET"], 1),
+            held("c", &["alice"], 1),
+            held("c", &["bob"], 1),
+        ];
+        let receipt = Receipt { id: ReceiptId::new(1), held };
+        let aliases: Vec<usize> = (0..receipt.held.len() + 2).filter(|&number| receipt.is_alias(number)).collect();
+        assert_eq!((aliases, receipt.things().count()), (vec![2], 7));
+    }
 
     #[test]
     fn ids_are_written_and_read_alike() {

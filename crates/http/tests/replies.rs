@@ -33,7 +33,14 @@ fn ruled(name: &str, outcome: Outcome) -> Ruled<'static> {
 fn ruling(ruled: impl IntoIterator<Item = Ruled<'static>>) -> Ruling<'static> {
     let ruled: SmallVec<[Ruled; 4]> = ruled.into_iter().collect();
     let decisions: Vec<_> = ruled.iter().map(|ruled| ruled.decision).collect();
-    Ruling { generation: 1, verdict: Verdict::of(&decisions), refused: None, ruled, receipts: SmallVec::new() }
+    Ruling {
+        generation: 1,
+        verdict: Verdict::of(&decisions),
+        refused: None,
+        ruled,
+        receipts: SmallVec::new(),
+        second_names: None,
+    }
 }
 
 fn deny(wait: u64) -> Outcome {

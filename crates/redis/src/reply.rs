@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use tidegate_core::limit::Mark;
-use tidegate_core::{Charge, Decision, Decisions, Held, Limit, Micros, Outcome, Settlement};
+use tidegate_core::{Charge, Decision, Decisions, Limit, Micros, Outcome, Receipt, Settlement};
 
 /// Why an answer cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,21 +52,24 @@ pub(crate) fn decisions(reply: &[u8], charges: &[Charge<'_>]) -> Result<Decision
     Ok(decisions)
 }
 
-/// What settling these things did, each by its number in its receipt.
-pub(crate) fn settlement<'a>(
+/// What settling things of a receipt did, which come by their numbers.
+pub(crate) fn settlement(
     reply: &[u8],
-    held: impl Iterator<Item = (usize, &'a Held)>,
+    receipt: &Receipt,
+    numbers: impl Iterator<Item = usize>,
     actual: &[u64],
 ) -> Result<Settlement, ReplyError> {
     let mut reader = Reader::of(reply)?;
     let mut settlement = Settlement::Gone;
-    for (number, held) in held {
+    for number in numbers {
         let (is_settled, given_back, taken) = (reader.number(1)? == 1, reader.number(7)?, reader.number(7)?);
         if is_settled {
-            let charged = match held.limit.holds_slots() {
+            let holds_slots = receipt.held.get(number).is_some_and(|held| held.limit.holds_slots());
+            let charged = match holds_slots {
                 true => 0,
                 false => actual.get(number).map_or(0, |actual| actual.saturating_sub(taken)),
             };
+            let (given_back, charged) = if receipt.is_alias(number) { (0, 0) } else { (given_back, charged) };
             settlement = together(settlement, Settlement::Settled { given_back, charged });
         }
     }

@@ -105,7 +105,9 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             };
             let (decided, apart) = self.ask(&deniers, &others, taking).await;
             refused |= !decided.is_allowed();
-            self.count(&decided);
+            if !decided.by.is_empty() {
+                self.count(&charges(&deniers, &[]), &decided);
+            }
             note(ruling, places, &deniers, decided);
             later.extend(others.into_iter().zip(apart).map(|((index, claim), decided)| (index, claim, decided)));
         }
@@ -132,7 +134,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             let (_, apart) = self.ask(&[], &picked, taking).await;
             for ((index, claim), decided) in picked.into_iter().zip(apart) {
                 if claim.mode == Mode::Enforce {
-                    self.count(&decided);
+                    self.count(&claim.charges, &decided);
                 }
                 if aim == Aim::Take && !decided.is_allowed() && decided.by.is_empty() {
                     self.charge_denied(claim).await;

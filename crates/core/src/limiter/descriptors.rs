@@ -203,7 +203,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let (mut claims, mut of): (SmallVec<[Claim<'_>; 4]>, SmallVec<[usize; 4]>) = Default::default();
         for (index, (matched, asked)) in matched.iter().zip(asked).enumerate() {
             for rule in &matched.rules {
-                let (charges, without_store) = (rule.charges().collect(), WithoutStore::Rule(rule));
+                let (charges, without_store) = (rule.charges_and_aliases().collect(), WithoutStore::Rule(rule));
                 claims.push(Claim { charges, mode: rule.mode, aim: asked.hits.aim(), without_store });
                 of.push(index);
             }

@@ -26,7 +26,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         if !counting.is_empty() {
             let terms = fallback::terms(enforced(matched));
             let decided = self.decide_group(error.among(0..counting.len()), counting, &terms, Taking::All).await;
-            self.count(&decided);
+            self.count(counting, &decided);
             ruling.add(Mode::Enforce, counting, (&decided.decisions, &decided.by), decided.receipts);
         }
         let mut first = counting.len();

@@ -1,5 +1,6 @@
 //! Rules and a store, put together.
 
+mod aliases;
 mod claims;
 mod deciding;
 mod descriptors;
@@ -18,7 +19,7 @@ pub use descriptors::{Asked, DescriptorRuling, DescriptorsRuling, DomainTerms, H
 pub use health::{Condition, Health, Reports, WithoutStore};
 pub use peeking::ResetError;
 pub use returning::Spent;
-pub use ruling::{DecidedBy, KeyRefusal, Ruled, Ruling};
+pub use ruling::{DecidedBy, KeyRefusal, Ruled, Ruling, SecondNames};
 pub use single::BroughtLimit;
 
 use std::future::Future;
@@ -39,7 +40,7 @@ use crate::facts::Facts;
 use crate::key::Key;
 use crate::memory::MemoryStore;
 use crate::receipt::{Receipt, Settlement};
-use crate::rules::{Matched, MatchedRule, Mode, RuleSet, Switches};
+use crate::rules::{Matched, MatchedRule, Mode, RuleSet, Secret, Switches};
 use crate::store::{Store, StoreError};
 use crate::time::Timestamp;
 
@@ -117,9 +118,18 @@ impl<S, C: Clock> Limiter<S, C> {
         look(&self.rules.load())
     }
 
-    /// Decides by other rules from now on. What is switched stays so, also for rules that are new. Says their generation.
+    /// Decides by other rules from now on. What is switched stays so, also for rules that are new, and so does the key that
+    /// [secrets](Secret) are hidden under: it belongs to the installation, and not to its rules. Says their generation.
     pub fn replace(&self, rules: RuleSet) -> u64 {
-        self.turn(|present| rules.clone().with_switches(present.switches().clone()))
+        self.turn(|present| {
+            rules.clone().with_switches(present.switches().clone()).with_secret(present.secret().clone())
+        })
+    }
+
+    /// Hides secrets under another key from now on. What was counted under another one is not found any more, unless it
+    /// is this one's [previous](Secret::with_previous). Says the generation of the rules that do so.
+    pub fn hide_under(&self, secret: Secret) -> u64 {
+        self.turn(|present| present.clone().with_secret(secret.clone()))
     }
 
     /// Decides by the same rules in other modes from now on. Says their generation. `change` is called again if another
@@ -149,10 +159,10 @@ impl<S, C: Clock> Limiter<S, C> {
         })
     }
 
-    /// Decides by other rules in modes of their own from now on: no request sees the one without the other. Says their
-    /// generation.
+    /// Decides by other rules in modes of their own from now on: no request sees the one without the other. The key that
+    /// secrets are hidden under stays. Says their generation.
     pub fn replace_switched(&self, rules: RuleSet) -> u64 {
-        self.turn(|_| rules.clone())
+        self.turn(|present| rules.clone().with_secret(present.secret().clone()))
     }
 
     /// Begins a generation. Of several at once, each builds on what the one before it has left.
@@ -271,8 +281,13 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.decide_charges(matched, &charges, ruling).await;
     }
 
-    fn count(&self, decided: &Decided) {
-        for (decision, by) in decided.decisions.iter().zip(&decided.by) {
+    /// Counts what was decided without the store, if anything was.
+    fn count(&self, charges: &[Charge<'_>], decided: &Decided) {
+        if decided.by.is_empty() {
+            return;
+        }
+        let folded = aliases::fold(charges, &decided.decisions, &decided.by);
+        for (decision, by) in folded.decisions.iter().zip(&folded.by) {
             self.watch.decided(decision, *by);
         }
     }
@@ -346,10 +361,10 @@ fn add_charges<'m>(
 ) {
     // One by one: extending such a list costs as much as deciding a charge.
     for rule in enforced(matched).filter(|_| !is_refused) {
-        rule.charges().for_each(|charge| charges.push(each(charge)));
+        rule.charges_and_aliases().for_each(|charge| charges.push(each(charge)));
     }
     for (rule, group) in shadows(matched).zip(group_numbers()) {
-        rule.charges().for_each(|charge| charges.push(each(charge.group(group))));
+        rule.charges_and_aliases().for_each(|charge| charges.push(each(charge.group(group))));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::facts::Facts;
 use crate::key::{Key, RuleId};
-use crate::rules::{MatchedRule, Mode, NoSuchKey};
+use crate::rules::{Mode, NoSuchKey};
 use crate::store::{Store, StoreError};
 
 /// A key was not reset.
@@ -66,7 +66,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     pub async fn peek_key(&self, rule: &str, parts: &[&str], tier: Option<&str>) -> Result<Ruling<'static>, NoSuchKey> {
         let generation = self.rules.load();
         let matched = generation.rules.key_of_rule(rule, parts, tier)?;
-        let charges: Charges<'_> = matched.charges().collect();
+        let charges: Charges<'_> = matched.charges_and_aliases().collect();
         let decided = self.standing(&charges, &fallback::terms(std::iter::once(&matched))).await;
         let mut ruling = Ruling::of_nothing(&generation);
         ruling.add(Mode::Enforce, &charges, (&decided.decisions, &decided.by), None);
@@ -98,9 +98,14 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     pub async fn reset(&self, facts: &(impl Facts + Sync + ?Sized)) -> Result<usize, StoreError> {
         let generation = self.rules.load();
         let matched = generation.rules.matching(facts);
-        let states: SmallVec<[(&RuleId, &Key<'_>); 4]> =
-            matched.rules.iter().flat_map(MatchedRule::charges).map(|charge| (charge.rule, charge.key)).collect();
-        self.forget(&states).await
+        let mut known = 0;
+        for rule in &matched.rules {
+            let names: Names<'_> = std::iter::once(&rule.key).chain(rule.previous()).collect();
+            for charge in rule.charges() {
+                known += usize::from(self.forget(charge.rule, &names).await?);
+            }
+        }
+        Ok(known)
     }
 
     /// Forgets what a key has spent under one rule, in every tier: the key by the values of its parts, in clear, in the
@@ -110,18 +115,25 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// If there is no such rule, if its key is made of something else, or if the store fails.
     pub async fn reset_key(&self, rule: &str, parts: &[&str]) -> Result<usize, ResetError> {
         let generation = self.rules.load();
-        let (ids, key) = generation.rules.states_of_key(rule, parts)?;
-        let states: SmallVec<[(&RuleId, &Key<'_>); 4]> = ids.into_iter().map(|id| (id, &key)).collect();
-        Ok(self.forget(&states).await?)
+        let (ids, keys) = generation.rules.states_of_key(rule, parts)?;
+        let names: Names<'_> = keys.iter().collect();
+        let mut known = 0;
+        for id in ids {
+            known += usize::from(self.forget(id, &names).await?);
+        }
+        Ok(known)
     }
 
-    async fn forget(&self, states: &[(&RuleId, &Key<'_>)]) -> Result<usize, StoreError> {
-        let mut known = 0;
-        for (rule, key) in states {
-            let here = self.fallback.reset(rule, key);
-            let there = self.noted(self.store.reset(rule, key).await)?;
-            known += usize::from(here || there);
+    /// Forgets what was spent under a limit by a key of these names. Says whether that was anything.
+    async fn forget(&self, limit: &RuleId, names: &[&Key<'_>]) -> Result<bool, StoreError> {
+        let mut known = false;
+        for key in names {
+            known |= self.fallback.reset(limit, key);
+            known |= self.noted(self.store.reset(limit, key).await)?;
         }
         Ok(known)
     }
 }
+
+/// The names of one key: the present one, and the previous one if it has another.
+type Names<'k> = SmallVec<[&'k Key<'k>; 2]>;

@@ -46,17 +46,23 @@ impl Spent {
             return Spent::default();
         }
         let mut spent = Spent { list: spare_list(), count: 0 };
-        let mut all_ruled = ruling.ruled.iter();
+        let mut all_ruled = ruling.ruled.iter().enumerate();
         for mode in [Mode::Enforce, Mode::Shadow] {
             for rule in matched.rules.iter().filter(|rule| rule.mode == mode) {
                 let Some(limits) = rule.shared_limits() else { continue };
-                for (number, (charge, ruled)) in rule.charges().zip(&mut all_ruled).enumerate() {
+                for (number, (charge, (place, ruled))) in rule.charges().zip(&mut all_ruled).enumerate() {
                     let is_final = charge.cost > 0 && !charge.is_held();
                     if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
-                        let taken = spent.next(limits);
-                        (taken.number, taken.cost) = (number, charge.cost);
-                        taken.gone = now + ruled.decision.reset_after;
-                        taken.key.set(charge.key);
+                        let gone = now + ruling.soonest_reset(place, ruled);
+                        let mut take_from = |key: &Key<'_>| {
+                            let taken = spent.next(limits);
+                            (taken.number, taken.cost, taken.gone) = (number, charge.cost, gone);
+                            taken.key.set(key);
+                        };
+                        take_from(charge.key);
+                        if let Some(previous) = rule.previous() {
+                            take_from(previous);
+                        }
                     }
                 }
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Generation;
+use super::aliases::{self, Folded};
 use crate::charge::Charge;
 use crate::decision::Decision;
 use crate::key::RuleId;
@@ -32,6 +33,16 @@ pub struct Ruling<'r> {
     pub ruled: SmallVec<[Ruled<'r>; 4]>,
     /// What is to be given back when the request is over, to [`Limiter::settle`](super::Limiter::settle).
     pub receipts: SmallVec<[Receipt; 1]>,
+    /// `None` unless keys can have two names, while the [secret](crate::rules::Secret::with_previous) that names them is
+    /// rotated. Each limit is told of once all the same.
+    pub second_names: Option<Box<SecondNames>>,
+}
+
+/// What rulings remember of keys that have two names.
+#[derive(Clone, Debug, Default)]
+pub struct SecondNames {
+    /// For each of [`Ruling::ruled`], when the first of the names has nothing to get back any more.
+    soonest_reset: SmallVec<[Micros; 4]>,
 }
 
 /// Which rule refused a request, and why.
@@ -117,9 +128,18 @@ impl<'r> Ruling<'r> {
     /// The same, borrowing nothing.
     #[must_use]
     pub fn into_owned(self) -> Ruling<'static> {
-        let Ruling { generation, verdict, refused, ruled, receipts } = self;
+        let Ruling { generation, verdict, refused, ruled, receipts, second_names } = self;
         let ruled = ruled.into_iter().map(|ruled| Ruled { id: Cow::Owned(ruled.id.into_owned()), ..ruled }).collect();
-        Ruling { generation, verdict, refused, ruled, receipts }
+        Ruling { generation, verdict, refused, ruled, receipts, second_names }
+    }
+
+    /// When nothing of what a limit took can be refunded any more, whichever name of the key it was taken from. `ruled` is at
+    /// `place` among all.
+    pub(super) fn soonest_reset(&self, place: usize, ruled: &Ruled<'_>) -> Micros {
+        match &self.second_names {
+            None => ruled.decision.reset_after,
+            Some(names) => names.soonest_reset.get(place).copied().unwrap_or_default(),
+        }
     }
 
     /// Of a question that no rule governs.
@@ -141,6 +161,7 @@ impl<'r> Ruling<'r> {
             refused,
             ruled: SmallVec::new(),
             receipts: SmallVec::new(),
+            second_names: generation.rules.secret().has_previous().then(Box::default),
         }
     }
 
@@ -152,10 +173,13 @@ impl<'r> Ruling<'r> {
         (decisions, by): (&[Decision], &[DecidedBy]),
         receipts: impl IntoIterator<Item = Receipt>,
     ) {
-        if mode == Mode::Enforce {
+        if mode == Mode::Enforce && self.second_names.is_none() {
             self.verdict = Verdict::of(decisions);
         }
         self.add_ruled(mode, charges, (decisions, by), Cow::Borrowed);
+        if mode == Mode::Enforce && self.second_names.is_some() {
+            self.conclude();
+        }
         receipts.into_iter().for_each(|receipt| self.receipts.push(receipt));
     }
 
@@ -167,11 +191,26 @@ impl<'r> Ruling<'r> {
         (decisions, by): (&[Decision], &[DecidedBy]),
         id: impl Fn(&'c RuleId) -> Cow<'r, RuleId>,
     ) {
+        if self.second_names.is_some() {
+            return self.add_folded(mode, &aliases::fold(charges, decisions, by), id);
+        }
         let decided = charges.iter().zip(decisions).enumerate();
         self.ruled.extend(decided.map(|(index, (charge, &decision))| {
             let by = by.get(index).copied().unwrap_or(DecidedBy::Store);
             Ruled { id: id(charge.rule), mode, decision, window: charge.limit.window(), by }
         }));
+    }
+
+    #[cold]
+    fn add_folded<'c>(&mut self, mode: Mode, folded: &Folded<'c>, id: impl Fn(&'c RuleId) -> Cow<'r, RuleId>) {
+        let decided = folded.charges.iter().zip(&folded.decisions).enumerate();
+        self.ruled.extend(decided.map(|(index, (charge, &decision))| {
+            let by = folded.by.get(index).copied().unwrap_or(DecidedBy::Store);
+            Ruled { id: id(charge.rule), mode, decision, window: charge.limit.window(), by }
+        }));
+        if let Some(names) = &mut self.second_names {
+            names.soonest_reset.extend(folded.soonest_reset.iter().copied());
+        }
     }
 
     /// Works out the verdict, once all is added, what can deny before what cannot.

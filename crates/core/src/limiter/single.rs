@@ -85,7 +85,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         };
         let terms = [Terms { rule: limit.rule.as_str(), policy: limit.on_store_failure, share: limit.share.as_ref() }];
         let decided = Box::pin(self.decide_after(error, &charge, &terms, Taking::All)).await;
-        self.count(&decided);
+        self.count(&charge, &decided);
         match (decided.decisions.first(), decided.by.first()) {
             (Some(decision), Some(by)) => (*decision, *by),
             _ => (Decision::NONE, DecidedBy::Store),

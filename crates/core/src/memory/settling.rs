@@ -17,6 +17,7 @@ impl<C: Clock> MemoryStore<C> {
         for (index, held) in receipt.held.iter().enumerate() {
             let settle = |of| self.settle_one((receipt.id, of, index), held, actual.get(index).copied());
             if let Some((given, more)) = self.where_held(held).into_iter().find_map(settle) {
+                let (given, more) = if receipt.is_alias(index) { (0, 0) } else { (given, more) };
                 let (given_back, charged) = match settlement {
                     Settlement::Settled { given_back, charged } => (given_back, charged),
                     Settlement::Gone => (0, 0),

@@ -104,9 +104,11 @@ fn write_ipv4(address: Ipv4Addr, into: &mut [u8]) -> u8 {
     length
 }
 
-/// Makes `key` that of a request, and says by which name overrides know it if the rule has any.
+/// Makes `key` that of a request, and `previous` its name under the previous key of `secret`, if it has another there. Says
+/// by which name overrides know it if the rule has any.
 pub(super) fn write_key<'a, 'f: 'a, F: Facts + ?Sized>(
     key: &mut Key<'a>,
+    previous: &mut Option<Box<Key<'static>>>,
     rule: &'a Rule,
     request: &Seen<'f, F>,
     secret: &Secret,
@@ -127,6 +129,9 @@ pub(super) fn write_key<'a, 'f: 'a, F: Facts + ?Sized>(
         pieces.push(part_of(part, rule, request)?);
     }
     let named = (!rule.limits.overrides.is_empty()).then(|| override_name(pieces.iter().map(|piece| &**piece)));
+    if secret.has_previous() {
+        *previous = previous_name(rule, pieces.iter().map(|piece| &**piece), secret);
+    }
     for (piece, part) in pieces.iter_mut().zip(&rule.key) {
         if part.is_secret() {
             *piece = Piece::Short(Short::of(secret.hidden(piece)));
@@ -137,6 +142,22 @@ pub(super) fn write_key<'a, 'f: 'a, F: Facts + ?Sized>(
         pieces => Key::of(pieces.iter().map(|piece| piece.as_bytes())),
     };
     Ok(named)
+}
+
+/// The name of the key whose parts have these values, in clear, under the previous key of `secret`; `None` if no part is
+/// secret, for then it has one name only.
+#[cold]
+pub(super) fn previous_name<'p>(
+    rule: &Rule,
+    values: impl Iterator<Item = &'p str>,
+    secret: &Secret,
+) -> Option<Box<Key<'static>>> {
+    let previous = secret.previous().filter(|_| rule.key.iter().any(KeyPart::is_secret))?;
+    let parts = values.zip(&rule.key).map(|(value, part)| match part.is_secret() {
+        true => previous.hide(value),
+        false => value.to_owned(),
+    });
+    Some(Box::new(Key::of(parts)))
 }
 
 /// Makes `key` that of the only part.

@@ -224,6 +224,8 @@ pub struct MatchedRule<'r, 'f> {
     pub mode: Mode,
     /// Whom it charges.
     pub key: Key<'f>,
+    /// The name of the same key under the previous [secret](Secret::with_previous), if it has another there.
+    pub(super) previous: Option<Box<Key<'static>>>,
     pub(super) extent: Extent,
     pub(super) granted: Granted,
     /// `None` if nothing is known of them yet.
@@ -247,7 +249,16 @@ impl<'r> MatchedRule<'r, '_> {
     /// Charges nobody.
     pub(super) fn begin(rule: &'r Rule, mode: Mode, extent: Extent) -> Self {
         let granted = Granted::Everyone;
-        MatchedRule { rule, mode, key: Key::GLOBAL, extent, granted, limits: None, costs: SmallVec::new() }
+        MatchedRule {
+            rule,
+            mode,
+            key: Key::GLOBAL,
+            previous: None,
+            extent,
+            granted,
+            limits: None,
+            costs: SmallVec::new(),
+        }
     }
 
     const fn governing(&self) -> Governing<'r> {
@@ -256,21 +267,45 @@ impl<'r> MatchedRule<'r, '_> {
 
     /// What it charges: one for each of its limits.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
-        self.each_limit().iter().zip(&self.costs).map(|(limit, &cost)| Charge {
+        self.charges_to(&self.key, false)
+    }
+
+    /// The same charges under the key's previous name, in the same order; none if it has one name only. They are
+    /// [aliases](Charge::alias) of [`MatchedRule::charges`]: a request goes ahead only if both can be made.
+    pub fn aliases(&self) -> impl Iterator<Item = Charge<'_>> {
+        self.previous.iter().flat_map(|previous| self.charges_to(previous, true))
+    }
+
+    /// All that is put to a store: the charges, then their aliases.
+    pub(crate) fn charges_and_aliases(&self) -> impl Iterator<Item = Charge<'_>> {
+        self.charges().chain(self.aliases())
+    }
+
+    fn charges_to<'k>(&'k self, key: &'k Key<'_>, alias: bool) -> impl Iterator<Item = Charge<'k>> {
+        self.each_limit().iter().zip(&self.costs).map(move |(limit, &cost)| Charge {
             rule: &limit.id,
-            key: &self.key,
+            key,
             limit: &limit.limit,
             cost,
             // Whoever gives up waiting in a queue can give back the place in it.
             reserve: limit.reserve.or_else(|| limit.limit.longest_delay()),
             deadline: self.rule.store_deadline,
             group: 0,
+            alias,
         })
     }
 
-    /// What each of its limits becomes while this process decides alone, in the order of the charges.
+    /// The name of the key under the previous secret, if it has another there.
+    pub(crate) fn previous(&self) -> Option<&Key<'static>> {
+        self.previous.as_deref()
+    }
+
+    /// What each of its limits becomes while this process decides alone, in the order of
+    /// [`MatchedRule::charges_and_aliases`].
     pub(crate) fn shares(&self) -> impl Iterator<Item = Option<&'r Limit>> + use<'r> {
-        self.each_limit().iter().map(|limit| limit.share.as_deref())
+        let times = 1 + usize::from(self.previous.is_some());
+        let limits = self.each_limit();
+        (0..times).flat_map(move |_| limits.iter().map(|limit| limit.share.as_deref()))
     }
 
     /// The limits that apply.
@@ -414,7 +449,7 @@ impl Rule {
         request: &Seen<'f, F>,
         secret: &Secret,
     ) -> Application {
-        let named = match (write_key(&mut into.key, self, request, secret), self.on_missing_key) {
+        let named = match (write_key(&mut into.key, &mut into.previous, self, request, secret), self.on_missing_key) {
             (Ok(named), _) => named,
             (Err(KeyFault::Missing), OnMissingKey::Share) => None,
             (Err(KeyFault::Missing), OnMissingKey::Skip) => return Application::Skipped,

@@ -60,7 +60,7 @@ pub(crate) use rule::RuleLimit;
 pub use rule::{KeyFault, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Priority, PriorityError, Rule};
 #[cfg(feature = "schema")]
 pub use schema::schema;
-pub use secret::Secret;
+pub use secret::{SamePrevious, Secret, SecretError};
 pub use settle::{Settle, SettleSource, SettleTerm};
 pub use shown::{KeyPartName, LimitName, ShownRule};
 pub use spelling::{PathPolicy, PathRefusal};
@@ -117,6 +117,11 @@ impl RuleSet {
     #[must_use]
     pub const fn secret(&self) -> &Secret {
         &self.secret
+    }
+
+    /// The rules whose keys have a secret part: what they count is named by hashes ([`Secret`]).
+    pub fn keyed_by_secrets(&self) -> impl Iterator<Item = &Rule> {
+        self.rules().iter().filter(|rule| rule.key.iter().any(rule::KeyPart::is_secret))
     }
 
     /// Whether any rule looks into the bodies of requests: [`Matched::fields`] says what for.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use smallvec::SmallVec;
 
 use super::RuleSet;
-use super::keying::{network_of, override_name};
+use super::keying::{network_of, override_name, previous_name};
 use super::matching::{Extent, MatchedRule};
 use super::rule::{KeyPart, Rule};
 use crate::facts::Values;
@@ -66,17 +66,18 @@ impl RuleSet {
         tier: Option<&str>,
     ) -> Result<MatchedRule<'_, 'static>, NoSuchKey> {
         let rule = self.rule(rule)?;
-        let (key, named) = self.named(rule, parts)?;
+        let Named { key, previous, named } = self.named(rule, parts)?;
         let tier = Values::from(tier);
         let Ok(Some((granted, limits))) = rule.limits.of(Some(&named), || &tier) else {
             return Err(NoSuchKey::NoLimit { rule: rule.id().to_owned() });
         };
         let mode = self.mode_of(rule.id()).unwrap_or_else(|| rule.mode());
         let costs = limits.iter().map(|_| 1).collect();
-        Ok(MatchedRule { rule, mode, key, extent: Extent::Whole, granted, limits: Some(limits), costs })
+        Ok(MatchedRule { rule, mode, key, previous, extent: Extent::Whole, granted, limits: Some(limits), costs })
     }
 
-    /// The ids that state belongs to under a rule, whatever the tier, and the key whose parts have these values.
+    /// The ids that state belongs to under a rule, whatever the tier, and the names of the key whose parts have these
+    /// values: the present one, and the previous one if it has another.
     ///
     /// # Errors
     /// As [`RuleSet::key_of_rule`].
@@ -84,13 +85,13 @@ impl RuleSet {
         &self,
         rule: &str,
         parts: &[&str],
-    ) -> Result<(SmallVec<[&RuleId; 4]>, Key<'static>), NoSuchKey> {
+    ) -> Result<(SmallVec<[&RuleId; 4]>, SmallVec<[Key<'static>; 2]>), NoSuchKey> {
         let rule = self.rule(rule)?;
-        let (key, _) = self.named(rule, parts)?;
+        let Named { key, previous, .. } = self.named(rule, parts)?;
         let mut ids: SmallVec<[&RuleId; 4]> = rule.limits.all().map(|limit| &limit.id).collect();
         ids.sort_by_key(|id| id.as_str());
         ids.dedup_by_key(|id| id.as_str());
-        Ok((ids, key))
+        Ok((ids, std::iter::once(key).chain(previous.map(|previous| *previous)).collect()))
     }
 
     fn rule(&self, id: &str) -> Result<&Rule, NoSuchKey> {
@@ -100,8 +101,7 @@ impl RuleSet {
         })
     }
 
-    /// The key, and the name that overrides know it by.
-    fn named(&self, rule: &Rule, values: &[&str]) -> Result<(Key<'static>, String), NoSuchKey> {
+    fn named(&self, rule: &Rule, values: &[&str]) -> Result<Named, NoSuchKey> {
         if values.len() != rule.key.len() {
             return Err(NoSuchKey::Parts {
                 rule: rule.id().to_owned(),
@@ -117,8 +117,18 @@ impl RuleSet {
             .iter()
             .zip(&rule.key)
             .map(|(value, part)| if part.is_secret() { self.secret.hidden(value).to_string() } else { value.clone() });
-        Ok((Key::of(hidden), named))
+        let previous = previous_name(rule, clear.iter().map(String::as_str), &self.secret);
+        Ok(Named { key: Key::of(hidden), previous, named })
     }
+}
+
+/// A key that was named by the values of its parts.
+struct Named {
+    key: Key<'static>,
+    /// Its name under the previous secret, if it has another there.
+    previous: Option<Box<Key<'static>>>,
+    /// The name that overrides know it by.
+    named: String,
 }
 
 /// The value of a part as requests have it.

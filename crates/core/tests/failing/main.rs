@@ -15,4 +15,5 @@ mod keys;
 mod outages;
 mod policies;
 mod reports;
+mod rotation;
 mod together;

@@ -19,6 +19,7 @@ mod matching;
 mod mistakes;
 mod order;
 mod paths;
+mod rotation;
 mod tiers;
 mod upstreams;
 mod warnings;

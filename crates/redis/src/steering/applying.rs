@@ -100,8 +100,7 @@ impl Standing {
             (Some(_) | None, _) => {}
         }
         if let Some((rules, edition)) = new {
-            let secret = limiter.rules().rules.secret().clone();
-            let rules = rules.with_secret(secret).with_switches(switches);
+            let rules = rules.with_switches(switches);
             limiter.replace_switched(rules.clone());
             self.rules = Some(InForce { edition, rules });
         } else if *limiter.rules().rules.switches() != switches {

@@ -324,6 +324,7 @@ impl Both {
         let charge = |(rule, key, limit, cost, reserve, group): &'a Resolved| Charge {
             reserve: *reserve,
             group: *group,
+            alias: false,
             ..Charge::new(&self.rules[*rule].0, &self.keys[*key], limit).cost(*cost)
         };
         resolved.iter().map(charge).collect()

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use serde::Serialize;
 use serde_json::Value;
 use tidegate_core::rules::Mode;
-use tidegate_core::{Outcome, Ruled, Ruling};
+use tidegate_core::{Outcome, Receipt, Ruled, Ruling};
 use tidegate_http::Reply;
 
 use super::writing::{Object, member};
@@ -32,7 +32,7 @@ pub(super) fn write(out: &mut Vec<u8>, ruling: &Ruling<'_>, reply: Option<&Reply
         if let Some(receipt) = receipts::write(&ruling.receipts) {
             answer.text(member!("receipt"), &receipt);
         }
-        let mut held = ruling.receipts.iter().flat_map(|receipt| &receipt.held).peekable();
+        let mut held = ruling.receipts.iter().flat_map(Receipt::things).peekable();
         if held.peek().is_some() {
             answer.list(member!("held"), held, |item, held| {
                 item.text(member!("id"), held.rule.as_str());

@@ -104,7 +104,7 @@ impl Api {
 }
 
 fn all_are_held(each: &BTreeMap<String, u64>, receipts: &[Receipt]) -> Result<(), Problem> {
-    let held: Vec<&str> = receipts.iter().flat_map(|receipt| &receipt.held).map(|held| held.rule.as_str()).collect();
+    let held: Vec<&str> = receipts.iter().flat_map(Receipt::things).map(|held| held.rule.as_str()).collect();
     let Some(stranger) = each.keys().find(|id| !held.contains(&id.as_str())) else { return Ok(()) };
     let meant = match closest(stranger, held.iter().copied()) {
         Some(meant) => format!("Did you mean `{meant}`?"),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tidegate_core::rules::{self, Diagnostic, Diagnostics, Loaded, Severity};
 
-use super::{ERROR, Format, GOOD, Rules, STRONG, WARNING, count, plain, print_json};
+use super::{ERROR, Format, GOOD, Rules, STRONG, WARNING, count, plain, print_json, secret};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,11 +29,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
-    let (findings, rules) = match rules::load(&args.rules.files) {
-        Ok(loaded) => (loaded.warnings, Some(loaded.rules.rules().len())),
-        Err(findings) => (findings, None),
-    };
-    let report = Report::of(&findings, rules);
+    let checked = Checked::of(rules::load(&args.rules.files));
+    let report = checked.report();
     match args.rules.format {
         Format::Json => print_json(&report)?,
         Format::Text => print_report(&mut anstream::stdout().lock(), &report)?,
@@ -43,17 +40,42 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
 
 /// Checks a text that is on its way elsewhere, and prints what is wrong with it. Says whether it can be used.
 pub(super) fn one(out: &mut impl Write, checked: Result<Loaded, Diagnostics>) -> io::Result<bool> {
-    let (findings, rules) = match checked {
-        Ok(loaded) => (loaded.warnings, Some(loaded.rules.rules().len())),
-        Err(findings) => (findings, None),
-    };
-    print_report(out, &Report::of(&findings, rules))?;
-    Ok(rules.is_some())
+    let checked = Checked::of(checked);
+    print_report(out, &checked.report())?;
+    Ok(checked.rules.is_some())
 }
 
 fn print_report(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
     print(out, report.findings)?;
+    if let Some(note) = report.note {
+        writeln!(out, "{STRONG}note{STRONG:#}: {}\n", plain(note))?;
+    }
     summarise(out, report)
+}
+
+/// Rules that were checked.
+struct Checked {
+    findings: Diagnostics,
+    rules: Option<usize>,
+    note: Option<String>,
+}
+
+impl Checked {
+    fn of(checked: Result<Loaded, Diagnostics>) -> Checked {
+        match checked {
+            Ok(loaded) => {
+                let (rules, note) = (Some(loaded.rules.rules().len()), secret::note(&loaded.rules));
+                Checked { findings: loaded.warnings, rules, note }
+            }
+            Err(findings) => Checked { findings, rules: None, note: None },
+        }
+    }
+
+    fn report(&self) -> Report<'_> {
+        let Checked { findings, rules, note } = self;
+        let (errors, warnings) = (findings.errors(), findings.warnings());
+        Report { usable: rules.is_some(), errors, warnings, rules: *rules, findings, note: note.as_deref() }
+    }
 }
 
 #[derive(Serialize)]
@@ -64,13 +86,9 @@ struct Report<'f> {
     /// How many rules there are; not known if there are errors.
     rules: Option<usize>,
     findings: &'f Diagnostics,
-}
-
-impl Report<'_> {
-    fn of(findings: &Diagnostics, rules: Option<usize>) -> Report<'_> {
-        let (errors, warnings) = (findings.errors(), findings.warnings());
-        Report { usable: rules.is_some(), errors, warnings, rules, findings }
-    }
+    /// What the rules need from those who run the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'f str>,
 }
 
 /// Every finding, with an empty line behind each.

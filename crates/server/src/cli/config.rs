@@ -3,10 +3,12 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use tidegate_core::rules;
+
 use super::given::{GivenArgs, variables};
 use super::serve::refuse;
-use super::{FAINT, Format, STRONG, print_json};
-use crate::config::{Configuration, ShownSetting, shown};
+use super::{FAINT, Format, STRONG, plain, print_json};
+use crate::config::{Configuration, ShownSetting, built_in_key_warning, shown};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,10 +46,19 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Ok(configuration) => {
             let mut out = anstream::stderr().lock();
             configuration.warnings.iter().try_for_each(|warning| writeln!(out, "warning: {warning}"))?;
+            if let Some(warning) = secrets_warning(&configuration) {
+                writeln!(out, "warning: {}", plain(&warning))?;
+            }
             Ok(ExitCode::SUCCESS)
         }
         Err(faults) => refuse(&faults),
     }
+}
+
+/// What is to be said of the key that secrets are hidden under. Rules that cannot be read are for `tidegate check`.
+fn secrets_warning(configuration: &Configuration) -> Option<String> {
+    let loaded = rules::load(&configuration.rules).ok()?;
+    built_in_key_warning(&loaded.rules.with_secret(configuration.secret()))
 }
 
 fn print(settings: &[ShownSetting]) -> io::Result<()> {

@@ -8,6 +8,8 @@ use serde::Serialize;
 use tidegate_core::rules::{self, Charged, ExplainedRule, Explanation, Granted, Mode, RuleOutcome, ShownLimit};
 
 use super::request::RequestArgs;
+use super::secret::SecretArgs;
+use super::serve::refuse;
 use super::{ERROR, FAINT, Format, GOOD, Rules, STRONG, WARNING, check, count, plain, print_json};
 
 const EXAMPLES: &str = "\
@@ -23,12 +25,14 @@ Nothing is counted: the request is made up, and no store is asked.";
 ///
 /// Shows every rule in the order of evaluation. For a rule that matches: whom it charges, by which limits and how much. For
 /// one that does not: the condition that failed, what it wants and what the request has. Secrets (API keys, cookies) are
-/// shown as a short hash.
+/// shown as a short hash: the one that `tidegate top` and the log show, if the command is given the server's `secrets.key`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(flatten)]
     rules: Rules,
+    #[command(flatten)]
+    secret: SecretArgs,
     #[command(flatten)]
     request: RequestArgs,
 }
@@ -46,7 +50,11 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         let warnings = count(warnings, "warning");
         writeln!(anstream::stderr(), "{WARNING}{warnings}{WARNING:#}: `tidegate check` shows them\n")?;
     }
-    let explanation = loaded.rules.explain(&args.request.request());
+    let secret = match args.secret.secret() {
+        Ok(secret) => secret.unwrap_or_default(),
+        Err(faults) => return refuse(&faults),
+    };
+    let explanation = loaded.rules.with_secret(secret).explain(&args.request.request());
     match args.rules.format {
         Format::Json => print_json(&Report::of(&explanation))?,
         Format::Text => print(&mut anstream::stdout().lock(), &explanation)?,

@@ -56,6 +56,7 @@ fn heading(section: &'static str) -> &'static str {
         "auth" => "Forward-auth",
         "tls" => "Certificates",
         "store" => "The store",
+        "secrets" => "Secrets",
         "headers" => "What clients see",
         "log" => "The log",
         "limits" => "Limits on clients",

@@ -14,6 +14,7 @@ mod replay;
 mod request;
 mod rules;
 mod schema;
+mod secret;
 mod serve;
 mod simulate;
 mod top;

@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_core::Micros;
-use tidegate_core::rules::{self, RuleSet};
+use tidegate_core::rules::{self, RuleSet, Secret};
 use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings, Suggesting};
 
+use super::secret::SecretArgs;
+use super::serve::refuse;
 use super::{ERROR, check, print_json};
 
 const EXAMPLES: &str = "\
@@ -33,6 +35,9 @@ Exit status: 0 if the logs were read, 1 if not, 2 if the command was not underst
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
+    #[command(flatten)]
+    secret: SecretArgs,
+
     /// Rules files, or folders of them. May be given several times: all are read together.
     #[arg(long = "rules", short, value_name = "FILE", conflicts_with = "compare")]
     rules: Vec<PathBuf>,
@@ -142,8 +147,13 @@ pub(super) fn span(text: &str) -> Result<Micros, String> {
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
+    // Reports are for others to see: without a key, nobody can test guesses against them.
+    let secret = match args.secret.secret() {
+        Ok(secret) => secret.unwrap_or_else(Secret::random),
+        Err(faults) => return refuse(&faults),
+    };
     let (old, new) = match read_rules(args)? {
-        Ok(rules) => rules,
+        Ok((old, new)) => (old.with_secret(secret.clone()), new.map(|new| new.with_secret(secret))),
         Err(code) => return Ok(code),
     };
     let settings = Settings {

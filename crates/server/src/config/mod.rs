@@ -10,6 +10,7 @@ mod gateway;
 mod layers;
 mod origin;
 mod print;
+mod secrets;
 mod setting;
 mod store;
 mod values;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
-use tidegate_core::rules::OnStoreFailure;
+use tidegate_core::rules::{OnStoreFailure, Secret};
 use tidegate_core::{Charging, DomainTerms, Micros};
 use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, NetworkError, ResetForm, TrustedProxies};
 
@@ -30,6 +31,7 @@ pub use self::layers::Given;
 use self::layers::{Found, Layers};
 pub use self::origin::{Changes, Origin};
 pub(crate) use self::print::{ShownSetting, commented_file, shown};
+pub(crate) use self::secrets::{built_in_key_warning, key_needed_note, secret_given};
 pub(crate) use self::setting::SETTINGS;
 pub use self::store::StoreSettings;
 use self::values::{choice, count, flag, header, login, share, span, text, token};
@@ -49,6 +51,8 @@ pub struct Configuration {
     pub handover: Option<PathBuf>,
     /// Where state lives.
     pub store: StoreSettings,
+    /// What secrets are hidden under; `None` if no key is set. [`Configuration::secret`] says what is used then.
+    pub secrets: Option<Secret>,
     /// How the gateway listens; `None` if it does not.
     pub gateway: Option<listen::Settings>,
     /// What the gateway needs to know besides.
@@ -140,6 +144,7 @@ impl Reading<'_> {
         let log = self.log();
         let traces = self.traces();
         let store = self.store();
+        let secrets = self.secrets();
         let http = self.http(proxies.clone().unwrap_or_default());
         let redis_protocol = self.redis_protocol();
         let gateway = self.door("gateway", HTTP_PROTOCOLS, proxies.clone());
@@ -156,6 +161,7 @@ impl Reading<'_> {
             rules,
             handover: self.path("handover"),
             store: store?,
+            secrets,
             gateway: gateway?.filter(|_| forwarding.as_ref().is_some_and(door::Settings::has_upstreams)),
             forwarding: forwarding?,
             api: api?,

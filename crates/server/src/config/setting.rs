@@ -128,6 +128,9 @@ pub(crate) fn about_section(section: &str) -> &'static str {
         }
         "store" => "Where state lives.",
         "store.redis" => "Redis or Valkey, for `kind: redis`, `sentinel` and `cluster`.",
+        "secrets" => {
+            "How API keys, cookies and other secrets are hidden in Redis, in the log and in metrics. The same on all nodes."
+        }
         "headers" => "Which headers tell clients how they stand. A denied request always has Retry-After.",
         "log" => "What is written to standard error.",
         "traces" => "OpenTelemetry: a span for each request that is decided. Only in builds with the feature `otel`.",
@@ -423,6 +426,22 @@ fn others() -> Vec<Setting> {
         ),
         Setting::new("store.redis.connect_time", &["250ms"], "How long connecting may take."),
         Setting::new("store.redis.follow", &["true"], "Whether rules and modes that are published there are followed."),
+        Setting::new(
+            "secrets.key",
+            &[],
+            "The key of the hashes that stand for secrets: 32 hexadecimal digits, as `openssl rand -hex 16` prints. Without \
+             one, state in memory has a key of its own, and state in Redis one that everyone knows.",
+        )
+        .of(Kind::Secret)
+        .such_as("<32 hexadecimal digits>"),
+        Setting::new(
+            "secrets.previous",
+            &[],
+            "The key before that one, until the longest window is over: requests are charged under both. built-in if there \
+             was none.",
+        )
+        .of(Kind::Secret)
+        .such_as("<32 hexadecimal digits>"),
         Setting::new(
             "headers.x_ratelimit",
             &["delta"],

@@ -8,6 +8,7 @@ use tidegate_core::rules::{Diagnostics, Loaded, RuleSet, load};
 use tidegate_redis::steering::{Event, Following, NoRuntime, Node, Steering};
 
 use super::EXAMPLE_RULES;
+use crate::config::built_in_key_warning;
 use crate::engine::Engine;
 use crate::watch::{Watch, WatchError};
 
@@ -27,9 +28,13 @@ pub(super) fn follow_fleet(
     are_published: &Arc<AtomicBool>,
 ) -> Result<Following, NoRuntime> {
     let are_published = Arc::clone(are_published);
+    let limiter = engine.shared_limiter();
     steering.follow(engine.shared_limiter(), Node::here(), move |event| match event {
         Event::Applied { version, rules, generation, unknown } => {
-            are_published.store(rules > 0, Ordering::Relaxed);
+            let were_published = are_published.swap(rules > 0, Ordering::Relaxed);
+            if rules > 0 && !were_published {
+                limiter.with_rules(|present| warn_of_built_in_key(&present.rules));
+            }
             tracing::info!(version, generation, "what is published for the fleet is in force");
             if !unknown.is_empty() {
                 tracing::warn!(rules = unknown.join(", "), "rules are switched that are not here");
@@ -78,4 +83,12 @@ pub(super) fn put_in_force(engine: &Engine, rules: RuleSet, are_published: &Atom
     let number = rules.rules().len();
     let generation = engine.limiter().replace(rules);
     tracing::info!(generation, rules = number, "new rules are in force");
+    engine.limiter().with_rules(|present| warn_of_built_in_key(&present.rules));
+}
+
+/// Warns of rules that name what they keep in Redis by hashes under a key that everyone knows.
+pub(super) fn warn_of_built_in_key(rules: &RuleSet) {
+    if let Some(warning) = built_in_key_warning(rules) {
+        tracing::warn!("{warning}");
+    }
 }

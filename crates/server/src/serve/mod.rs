@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::doors::Doors;
 use self::doors::Opened;
-use self::following::{follow_files, follow_fleet, load_rules};
+use self::following::{follow_files, follow_fleet, load_rules, warn_of_built_in_key};
 use self::pressure::Pressure;
 pub use self::signals::Signals;
 use self::signals::Told;
@@ -118,11 +118,14 @@ impl Server {
     /// If the rules, the store or an address cannot be used.
     pub async fn start(mut configuration: Configuration) -> Result<Server, ServeError> {
         make_room_for_connections(&mut configuration);
+        let secret = configuration.secret();
         let Configuration { rules: paths, handover, store, origin, .. } = configuration;
         let loaded = load_rules(&paths).map_err(ServeError::Rules)?;
+        let rules = loaded.rules.with_secret(secret);
+        warn_of_built_in_key(&rules);
         let (steering, store) = (store.steering()?, store.open()?);
         let traces = configuration.traces.as_ref().map(Traces::open).transpose()?.unwrap_or_default();
-        let engine = Arc::new(Engine::new(Limiter::new(loaded.rules, store)).with_traces(traces));
+        let engine = Arc::new(Engine::new(Limiter::new(rules, store)).with_traces(traces));
         let stop = CancellationToken::new();
         let mut doors = Doors::new(Arc::clone(&engine), stop.clone());
         if let Some(path) = &handover {

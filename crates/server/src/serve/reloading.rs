@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use tidegate_core::rules::{Diagnostics, Loaded};
+use tidegate_core::rules::{Diagnostics, Loaded, Secret};
 
-use super::following::{follow_files, load_rules, put_in_force};
+use super::following::{follow_files, load_rules, put_in_force, warn_of_built_in_key};
 use super::{Server, make_room_for_connections};
 use crate::admin::Token;
 use crate::browsers::Hosts;
@@ -72,6 +72,7 @@ impl Server {
             resp.door.apply(configuration.redis_protocol);
         }
         self.certificates = configuration.certificates;
+        self.hide_under(configuration.secrets);
         self.follow_rules(configuration.rules, rules).await;
         let changes = self.origin.take_over(configuration.origin);
         if let Some(admin) = &self.admin {
@@ -80,6 +81,21 @@ impl Server {
         }
         self.tell_operators(configuration.admin_token.as_ref(), configuration.open_metrics);
         say(&changes);
+    }
+
+    /// Without a key, state in memory keeps the one that it has: what was counted could not be found under another.
+    fn hide_under(&self, secret: Option<Secret>) {
+        let limiter = self.engine.limiter();
+        let present = limiter.rules().rules.secret().clone();
+        let next = match secret {
+            Some(secret) => secret,
+            None if limiter.store().is_in_memory() => return,
+            None => Secret::default(),
+        };
+        if next != present {
+            limiter.hide_under(next);
+            limiter.with_rules(|present| warn_of_built_in_key(&present.rules));
+        }
     }
 
     async fn follow_rules(&mut self, paths: Vec<PathBuf>, rules: Option<Loaded>) {

@@ -25,6 +25,7 @@ mod proxies;
 mod receipts;
 mod redis_door;
 mod reloading;
+mod secrets;
 mod store;
 mod tls;
 #[cfg(feature = "otel")]

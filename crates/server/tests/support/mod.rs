@@ -168,6 +168,12 @@ impl Server {
         Answer::of(request.call())
     }
 
+    /// From a listener of its own, by its whole URL.
+    pub fn get_from(&self, url: &str, headers: &[(&str, &str)]) -> Answer {
+        let request = headers.iter().fold(agent().get(url), |request, (name, value)| request.header(*name, *value));
+        Answer::of(request.call())
+    }
+
     pub fn post(&self, path: &str, body: &str) -> Answer {
         self.post_with(path, &[("content-type", "application/json")], body)
     }

@@ -42,6 +42,16 @@ impl Redis {
         format!("unix://{}", self.folder.path().join("socket").display())
     }
 
+    /// What it answers to a command.
+    pub fn run<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut connection = redis::Client::open(self.url()).unwrap().get_connection().unwrap();
+        let mut command = redis::cmd(words[0]);
+        words[1..].iter().for_each(|word| {
+            command.arg(*word);
+        });
+        command.query(&mut connection).unwrap()
+    }
+
     /// Has it stand still: it answers nothing, and its connections stay open.
     pub fn pause(&self) {
         kill_process(Pid::from_child(&self.process), Signal::STOP).unwrap();

@@ -1,6 +1,6 @@
 //! `TG.SETTLE receipt actual …`: what a request really cost.
 
-use tidegate_core::{Receipt, Settlement, StoreError};
+use tidegate_core::{Held, Receipt, RuleId, Settlement, StoreError};
 
 use super::Answer;
 use super::check::aside;
@@ -30,18 +30,33 @@ impl Asked {
         let actual =
             |word| integer(word).and_then(|cost| u64::try_from(cost).ok()).ok_or_else(|| Wrong::Actual(echo(word)));
         let actual: Vec<u64> = words.after(2).iter().map(actual).collect::<Result<_, _>>()?;
-        let held = receipts.iter().map(|receipt| receipt.held.len()).sum();
+        let held = receipts.iter().map(|receipt| receipt.things().count()).sum();
         let mut costs: Box<dyn Iterator<Item = u64>> = match actual[..] {
             [cost] => Box::new(std::iter::repeat(cost)),
             _ if actual.len() == held => Box::new(actual.into_iter()),
             _ => return Err(Wrong::Number { held, given: actual.len() }),
         };
         let of = |receipt: Receipt| {
-            let costs = costs.by_ref().take(receipt.held.len()).collect();
+            let costs: Vec<u64> = costs.by_ref().take(receipt.things().count()).collect();
+            let costs = costs_of_all(&receipt, &costs);
             (receipt, costs)
         };
         Ok(Asked(receipts.into_iter().map(of).collect()))
     }
+}
+
+/// A number for each thing held, aliases included, which cost what they are aliases of.
+fn costs_of_all(receipt: &Receipt, costs: &[u64]) -> Vec<u64> {
+    let named: Vec<(&RuleId, u64)> = receipt.things().map(|held| &held.rule).zip(costs.iter().copied()).collect();
+    let mut own = named.iter();
+    let cost = |(number, held): (usize, &Held)| {
+        let cost = match receipt.is_alias(number) {
+            true => named.iter().find(|(rule, _)| **rule == held.rule),
+            false => own.next(),
+        };
+        cost.map_or(held.taken, |(_, cost)| *cost)
+    };
+    receipt.held.iter().enumerate().map(cost).collect()
 }
 
 pub(super) fn answer<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
