@@ -85,7 +85,7 @@ impl RuleSet {
         &self,
         rule: &str,
         parts: &[&str],
-    ) -> Result<(SmallVec<[&RuleId; 4]>, SmallVec<[Key<'static>; 2]>), NoSuchKey> {
+    ) -> Result<(SmallVec<[&RuleId; 4]>, KeyNames), NoSuchKey> {
         let rule = self.rule(rule)?;
         let Named { key, previous, .. } = self.named(rule, parts)?;
         let mut ids: SmallVec<[&RuleId; 4]> = rule.limits.all().map(|limit| &limit.id).collect();
@@ -121,6 +121,9 @@ impl RuleSet {
         Ok(Named { key: Key::of(hidden), previous, named })
     }
 }
+
+/// The names of one key.
+type KeyNames = SmallVec<[Key<'static>; 2]>;
 
 /// A key that was named by the values of its parts.
 struct Named {

@@ -47,8 +47,9 @@ pub(super) fn one(out: &mut impl Write, checked: Result<Loaded, Diagnostics>) ->
 
 fn print_report(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
     print(out, report.findings)?;
+    // Beside what was found: nothing is wrong with the rules.
     if let Some(note) = report.note {
-        writeln!(out, "{STRONG}note{STRONG:#}: {}\n", plain(note))?;
+        writeln!(anstream::stderr(), "{STRONG}note{STRONG:#}: {}", plain(note))?;
     }
     summarise(out, report)
 }

@@ -83,10 +83,10 @@ impl Layers {
             let place = Place { file: name.as_str().into(), line: 1, column: 1 };
             let problem = format!("the configuration cannot be read: {error}");
             let help = "`tidegate init` writes one to start from";
-            Faults(vec![Fault::InFile(Box::new(Diagnostic::bare(place, problem, help)))])
+            Faults(vec![Fault::in_file(Diagnostic::bare(place, problem, help))])
         };
         let bytes = std::fs::read(path).map_err(unreadable)?;
-        let source = Source::new(&name, bytes).map_err(|finding| Faults(vec![Fault::InFile(finding)]))?;
+        let source = Source::new(&name, bytes).map_err(|finding| Faults(vec![Fault::in_file(*finding)]))?;
         let mut findings = Vec::new();
         let root = source.parse(&mut findings);
         let mut reader = Reader::new(&source);
@@ -96,7 +96,7 @@ impl Layers {
         }
         findings.append(&mut reader.findings);
         if findings.iter().any(|finding| finding.severity == Severity::Error) {
-            return Err(Faults(findings.into_iter().map(|finding| Fault::InFile(Box::new(finding))).collect()));
+            return Err(Faults(findings.into_iter().map(Fault::in_file).collect()));
         }
         for entry in file {
             if let Some(found) = self.found.iter_mut().find(|found| found.setting.name == entry.setting.name) {
@@ -158,7 +158,7 @@ impl Layers {
             (Origin::File(at), Some(source)) => {
                 let at = found.places.get(number).copied().unwrap_or(at);
                 let help = Some(help).filter(|help| !help.is_empty());
-                Fault::InFile(Box::new(source.finding(Severity::Error, at, problem, help)))
+                Fault::in_file(source.finding(Severity::Error, at, problem, help))
             }
             _ => Fault::Given { by: self.from(found), problem, help },
         }

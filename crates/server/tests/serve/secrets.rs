@@ -296,3 +296,24 @@ fn nothing_is_lost_or_counted_twice_while_nodes_change_their_keys_under_load() {
     let admitted = under_load(&nodes, "k2", || nodes.iter().for_each(|node| rotate(node, &new)));
     assert_eq!(nodes.map(|node| left(node, "k2")), [LIMIT - admitted; 2]);
 }
+
+#[test]
+fn a_key_that_is_wrong_in_the_file_is_told_of_by_its_place_and_not_repeated() {
+    for (file, place, told) in [
+        (format!("secrets:\n  key: {KEY}\n  previous: {KEY}\n"), "t.yaml:3:13", "it is the same as `secrets.key`"),
+        (format!("secrets: {{ previous: {KEY} }}\n"), "t.yaml:1:22", "set `secrets.key`"),
+        (format!("secrets: {{ key: {KEY}0 }}\n"), "t.yaml:1:17", "write what `openssl rand -hex 16` prints"),
+        (format!("secrets: {{ key: {KEY}, prevoius: built-in }}\n"), "t.yaml:1:51", "did you mean `previous`?"),
+        (format!("secrets: {{ kee: {KEY} }}\n"), "t.yaml:1:12", "did you mean `key`?"),
+        (format!("secrets: {{ key: {KEY}\n"), "t.yaml:", "error"),
+    ] {
+        let folder = crate::support::folder(&[("t.yaml", &file)]);
+        for command in ["config", "serve"] {
+            let ran = crate::support::tidegate(folder.path()).args([command, "--config", "t.yaml"]).output().unwrap();
+            let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+            assert_eq!(ran.status.code(), Some(1), "{said}");
+            assert!(said.contains(place) && said.contains(told), "{file}{said}");
+            assert!(!said.contains(&KEY[4..]), "{said}");
+        }
+    }
+}
