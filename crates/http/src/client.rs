@@ -105,6 +105,12 @@ impl TrustedProxies {
         self.header
     }
 
+    /// Whether any address is trusted.
+    #[must_use]
+    pub const fn trusts_any(&self) -> bool {
+        !self.networks.is_empty()
+    }
+
     /// Whether the word of this address counts.
     #[must_use]
     pub fn trusts(&self, address: IpAddr) -> bool {

@@ -11,6 +11,7 @@ use tidegate_core::syntax::{self, text};
 use tidegate_core::{BodyNumber, Fact, Facts, Values};
 
 use crate::body_fields::BodyFields;
+use crate::claims::Claims;
 use crate::target::Target;
 
 /// The facts of an HTTP request, read from it when a rule asks for them.
@@ -40,6 +41,7 @@ pub struct HttpFacts<'a> {
     api_key: Values<'a>,
     tier: Values<'a>,
     claims: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    token: Option<&'a Claims>,
     hits: Option<u64>,
     body: Option<&'a BodyFields>,
 }
@@ -70,6 +72,7 @@ impl<'a> HttpFacts<'a> {
             api_key: Values::None,
             tier: Values::None,
             claims: Vec::new(),
+            token: None,
             hits: None,
             body: None,
         }
@@ -129,6 +132,13 @@ impl<'a> HttpFacts<'a> {
         self
     }
 
+    /// With these claims of a verified token, besides those that were added one by one.
+    #[must_use]
+    pub const fn claims(mut self, claims: &'a Claims) -> HttpFacts<'a> {
+        self.token = Some(claims);
+        self
+    }
+
     /// Costing this much, as whoever asks says.
     #[must_use]
     pub const fn hits(mut self, hits: u64) -> HttpFacts<'a> {
@@ -146,7 +156,7 @@ impl<'a> HttpFacts<'a> {
     /// Whether anybody has said who made the request: a user, an API key or a claim.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
-        !self.user.is_none() || !self.api_key.is_none() || !self.claims.is_empty()
+        !self.user.is_none() || !self.api_key.is_none() || !self.claims.is_empty() || self.token.is_some()
     }
 
     /// Every line of a header.
@@ -193,7 +203,8 @@ impl Facts for HttpFacts<'_> {
             Fact::Query(name) => syntax::parameters(self.query, name).collect(),
             Fact::Cookie(name) => self.cookie(name),
             Fact::Claim(name) => {
-                self.claims.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_ref()).collect()
+                let added = self.claims.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_ref());
+                added.chain(self.token.into_iter().flat_map(|claims| claims.values(name))).collect()
             }
             Fact::Descriptor(_) => Values::None,
         }

@@ -26,6 +26,7 @@
 //! Nothing here reads a clock, a random source or a socket.
 
 mod body_fields;
+mod claims;
 mod client;
 mod facts;
 mod forwarded;
@@ -39,6 +40,7 @@ mod target;
 mod written;
 
 pub use body_fields::BodyFields;
+pub use claims::Claims;
 pub use client::{ForwardingHeader, NetworkError, TrustedProxies};
 pub use facts::HttpFacts;
 pub use grpc::is_grpc;

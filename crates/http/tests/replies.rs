@@ -40,6 +40,7 @@ fn ruling(ruled: impl IntoIterator<Item = Ruled<'static>>) -> Ruling<'static> {
         ruled,
         receipts: SmallVec::new(),
         second_names: None,
+        unkeyed: None,
     }
 }
 

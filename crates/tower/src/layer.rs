@@ -81,6 +81,7 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
             reads_bodies: false,
             priority_header: None,
             witness: None,
+            shares_missing_address: false,
             told: Arc::default(),
         };
         RateLimitLayer { settings }
@@ -90,6 +91,14 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
     #[must_use]
     pub fn trusting(mut self, proxies: TrustedProxies) -> RateLimitLayer<S, C> {
         self.settings.proxies = Arc::new(proxies);
+        self
+    }
+
+    /// Takes all requests without the address of their client for one client's, where rules go by it: behind a Unix socket,
+    /// for example. Without it such requests are answered with 500, for clients would share one limit by mistake.
+    #[must_use]
+    pub const fn sharing_missing_addresses(mut self) -> RateLimitLayer<S, C> {
+        self.settings.shares_missing_address = true;
         self
     }
 

@@ -36,6 +36,7 @@ mod hold;
 mod identify;
 mod layer;
 mod meter;
+mod missing_address;
 mod peer;
 mod reading;
 mod request_body;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response};
-use tidegate_core::rules::{FieldPath, Matched, PathPolicy, Priority};
+use tidegate_core::rules::{FieldPath, Matched, Mode, PathPolicy, Priority};
 use tidegate_core::{Clock, Facts, Limiter, Micros, Outcome, Ruling, Spent, Store};
 use tidegate_http::{
     Asked, BodyFields, Caller, HeaderStyle, HttpFacts, Reply, ReplyHeaders, TrustedProxies, apply_path_policy,
@@ -19,6 +19,7 @@ use crate::cost::{ActualCost, Costs};
 use crate::hold::{Hold, Receipts};
 use crate::identify::Identify;
 use crate::meter::{Meter, Settled};
+use crate::missing_address;
 use crate::peer;
 use crate::unserved::{Arrival, Unanswered, Unserved};
 use crate::upgrade::{self, UpgradeHold};
@@ -37,6 +38,8 @@ pub(crate) struct Settings<S, C> {
     pub(crate) reads_bodies: bool,
     pub(crate) priority_header: Option<HeaderName>,
     pub(crate) witness: Option<Arc<dyn Witness>>,
+    /// Whether requests without the address of their client count as one client's.
+    pub(crate) shares_missing_address: bool,
     /// Whether anybody was told that requests come without an address.
     pub(crate) told: Arc<AtomicBool>,
 }
@@ -54,6 +57,7 @@ impl<S, C> Clone for Settings<S, C> {
             reads_bodies: self.reads_bodies,
             priority_header: self.priority_header.clone(),
             witness: self.witness.clone(),
+            shares_missing_address: self.shares_missing_address,
             told: Arc::clone(&self.told),
         }
     }
@@ -115,6 +119,9 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
     /// Decides a request by its head.
     pub(crate) async fn ask(&self, head: &Parts) -> Admission<S, C> {
         let facts = self.facts(head);
+        if self.lacks_address(&facts) {
+            return Admission::Refused(missing_address::refused(&head.headers));
+        }
         let asked = self.asked(&facts);
         let note = self.note();
         let decided = |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
@@ -132,6 +139,9 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
             return None;
         }
         let facts = self.facts(head);
+        if self.lacks_address(&facts) {
+            return Some(Admission::Refused(missing_address::refused(&head.headers)));
+        }
         let asked = self.asked(&facts);
         let note = self.note();
         self.limiter.check_at_once(&facts, |matched, ruling| {
@@ -216,13 +226,34 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         if let Some(identify) = &self.identify {
             facts = identify.identify(head, facts);
         }
-        if Facts::address(&facts).is_none() && !self.told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "requests come without the address of their client, so rules that go by it take them for one; put a \
-                 `Peer` into their extensions, or turn on the feature `axum` or `tonic`"
-            );
-        }
         facts
+    }
+
+    /// Whether rules go by the client's address, and nobody knows it. A guess would hold all clients to one limit.
+    #[inline]
+    fn lacks_address(&self, facts: &HttpFacts<'_>) -> bool {
+        Facts::address(facts).is_none() && self.needs_address()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn needs_address(&self) -> bool {
+        let is_needed = self.limiter.with_rules(|generation| {
+            generation.rules.rules().iter().any(|rule| rule.mode() != Mode::Off && rule.needs_address())
+        });
+        if !is_needed {
+            return false;
+        }
+        if !self.told.swap(true, Ordering::Relaxed) {
+            if self.shares_missing_address {
+                tracing::warn!(
+                    "requests come without the address of their client: rules that go by it take them for one"
+                );
+            } else {
+                tracing::error!("{}", missing_address::DETAIL);
+            }
+        }
+        !self.shares_missing_address
     }
 
     #[inline(never)]

@@ -36,6 +36,9 @@ pub struct Ruling<'r> {
     /// `None` unless keys can have two names, while the [secret](crate::rules::Secret::with_previous) that names them is
     /// rotated. Each limit is told of once all the same.
     pub second_names: Option<Box<SecondNames>>,
+    /// The ids of rules that charged the key which requests without one share (`on_missing_key: share`); `None` for most
+    /// requests.
+    pub unkeyed: Option<Box<[Arc<str>]>>,
 }
 
 /// What rulings remember of keys that have two names.
@@ -128,9 +131,9 @@ impl<'r> Ruling<'r> {
     /// The same, borrowing nothing.
     #[must_use]
     pub fn into_owned(self) -> Ruling<'static> {
-        let Ruling { generation, verdict, refused, ruled, receipts, second_names } = self;
+        let Ruling { generation, verdict, refused, ruled, receipts, second_names, unkeyed } = self;
         let ruled = ruled.into_iter().map(|ruled| Ruled { id: Cow::Owned(ruled.id.into_owned()), ..ruled }).collect();
-        Ruling { generation, verdict, refused, ruled, receipts, second_names }
+        Ruling { generation, verdict, refused, ruled, receipts, second_names, unkeyed }
     }
 
     /// When nothing of what a limit took can be refunded any more, whichever name of the key it was taken from. `ruled` is at
@@ -150,7 +153,18 @@ impl<'r> Ruling<'r> {
 
     #[inline]
     pub(super) fn begin(generation: &Generation, matched: &Matched<'_, '_>) -> Self {
-        Ruling::blank(generation, matched.refused.map(KeyRefusal::from))
+        let mut ruling = Ruling::blank(generation, matched.refused.map(KeyRefusal::from));
+        if matched.is_any_unkeyed {
+            ruling.note_unkeyed(matched);
+        }
+        ruling
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_unkeyed(&mut self, matched: &Matched<'_, '_>) {
+        let unkeyed = matched.rules.iter().filter(|rule| rule.is_unkeyed);
+        self.unkeyed = Some(unkeyed.map(|rule| Arc::clone(rule.rule.shared_id())).collect());
     }
 
     #[inline]
@@ -162,6 +176,7 @@ impl<'r> Ruling<'r> {
             ruled: SmallVec::new(),
             receipts: SmallVec::new(),
             second_names: generation.rules.secret().has_previous().then(Box::default),
+            unkeyed: None,
         }
     }
 

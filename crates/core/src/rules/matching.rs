@@ -204,6 +204,8 @@ pub struct Matched<'r, 'f> {
     pub rules: SmallVec<[MatchedRule<'r, 'f>; 4]>,
     /// A rule that refuses the request because it cannot make its key of it.
     pub refused: Option<RefusingRule<'r>>,
+    /// Whether any of the rules found a part of its key missing, and charges the key that such requests share.
+    pub(crate) is_any_unkeyed: bool,
 }
 
 /// A rule that refuses a request.
@@ -226,6 +228,8 @@ pub struct MatchedRule<'r, 'f> {
     pub key: Key<'f>,
     /// The name of the same key under the previous [secret](Secret::with_previous), if it has another there.
     pub(super) previous: Option<Box<Key<'static>>>,
+    /// Whether the request lacks a part of the key, so that it is charged to the key that such requests share.
+    pub is_unkeyed: bool,
     pub(super) extent: Extent,
     pub(super) granted: Granted,
     /// `None` if nothing is known of them yet.
@@ -254,6 +258,7 @@ impl<'r> MatchedRule<'r, '_> {
             mode,
             key: Key::GLOBAL,
             previous: None,
+            is_unkeyed: false,
             extent,
             granted,
             limits: None,
@@ -327,7 +332,7 @@ impl<'r> Matched<'r, '_> {
     /// No rules.
     #[inline]
     pub(crate) fn none() -> Self {
-        Matched { rules: SmallVec::new(), refused: None }
+        Matched { rules: SmallVec::new(), refused: None, is_any_unkeyed: false }
     }
 
     /// Leaves out the rules that are replaced by others which take part, as those that refuse the request do.
@@ -404,7 +409,7 @@ impl RuleSet {
             matched.rules.extend(iter::once_with(|| MatchedRule::begin(rule, mode, extent)));
             let Some(limiting) = matched.rules.last_mut() else { continue };
             match rule.apply(limiting, &request, &self.secret) {
-                Application::Limited => {}
+                Application::Limited => matched.is_any_unkeyed |= limiting.is_unkeyed,
                 Application::Refused(fault) => {
                     matched.rules.pop();
                     refusing.push((Governing { rule, mode, extent }, fault));
@@ -451,7 +456,10 @@ impl Rule {
     ) -> Application {
         let named = match (write_key(&mut into.key, &mut into.previous, self, request, secret), self.on_missing_key) {
             (Ok(named), _) => named,
-            (Err(KeyFault::Missing), OnMissingKey::Share) => None,
+            (Err(KeyFault::Missing), OnMissingKey::Share) => {
+                into.is_unkeyed = true;
+                None
+            }
             (Err(KeyFault::Missing), OnMissingKey::Skip) => return Application::Skipped,
             (Err(fault @ (KeyFault::Missing | KeyFault::Repeated)), _) => return Application::Refused(fault),
         };

@@ -73,7 +73,17 @@ impl RuleSet {
         };
         let mode = self.mode_of(rule.id()).unwrap_or_else(|| rule.mode());
         let costs = limits.iter().map(|_| 1).collect();
-        Ok(MatchedRule { rule, mode, key, previous, extent: Extent::Whole, granted, limits: Some(limits), costs })
+        Ok(MatchedRule {
+            rule,
+            mode,
+            key,
+            previous,
+            is_unkeyed: false,
+            extent: Extent::Whole,
+            granted,
+            limits: Some(limits),
+            costs,
+        })
     }
 
     /// The ids that state belongs to under a rule, whatever the tier, and the names of the key whose parts have these

@@ -17,6 +17,7 @@ use super::keying::override_name;
 use super::pattern::Pattern;
 use super::route::PathPattern;
 use super::settle::Settle;
+use crate::facts::Fact;
 use crate::key::RuleId;
 use crate::limit::Limit;
 use crate::notation::write_span;
@@ -49,6 +50,31 @@ impl Rule {
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The same, to be kept.
+    pub(crate) const fn shared_id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    /// The facts that its key is made of, besides the client's address and parts of the path.
+    pub fn key_facts(&self) -> impl Iterator<Item = Fact<'_>> {
+        self.key.iter().filter_map(|part| match part {
+            KeyPart::Fact(fact) | KeyPart::Secret(fact) => Some(fact.as_fact()),
+            KeyPart::Address { .. } | KeyPart::Segment(_) | KeyPart::Route => None,
+        })
+    }
+
+    /// Whether it charges or looks for the client's address.
+    #[must_use]
+    pub fn needs_address(&self) -> bool {
+        self.conditions.address.is_some() || self.key.iter().any(|part| matches!(part, KeyPart::Address { .. }))
+    }
+
+    /// What it does with a request that lacks a part of its key.
+    #[must_use]
+    pub const fn on_missing_key(&self) -> OnMissingKey {
+        self.on_missing_key
     }
 
     /// Where the rule is written.

@@ -38,8 +38,27 @@ async fn one_limit_takes_one_line() {
 }
 
 #[tokio::test]
-async fn those_who_come_without_an_address_share_one_limit() {
+async fn those_who_come_without_an_address_share_one_limit_only_if_told_to() {
     let layer = RateLimitLayer::per_client("1/h".parse().unwrap());
+    let response = layer.layer(service_fn(empty)).oneshot(request()).await.unwrap();
+    assert_eq!(response.status(), 500);
+    let body = String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    assert!(body.starts_with('{') && body.contains("into_make_service_with_connect_info"), "{body}");
+    assert_eq!(status(&layer, from([192, 0, 2, 1])).await, 200, "those that have one are served");
+    let mut call = request();
+    call.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+    let response = layer.layer(service_fn(empty)).oneshot(call).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.headers()["grpc-status"].as_bytes()), (200, &b"13"[..]));
+
+    let layer = layer.sharing_missing_addresses();
+    assert_eq!(status(&layer, request()).await, 200);
+    assert_eq!(status(&layer, request()).await, 429);
+}
+
+#[tokio::test]
+async fn rules_that_do_not_go_by_addresses_need_none() {
+    let text = "rules: [{ id: all, limit: 1/h }, { id: off, key: address, limit: 1/h, mode: off }]";
+    let layer = RateLimitLayer::rules(rules(text));
     assert_eq!(status(&layer, request()).await, 200);
     assert_eq!(status(&layer, request()).await, 429);
 }
@@ -171,7 +190,7 @@ async fn rulings_can_be_looked_at_and_rules_replaced_while_it_serves() {
 fn a_store_in_memory_needs_no_runtime() {
     let service = RateLimitLayer::per_client("1/h".parse().unwrap()).layer(service_fn(empty));
     let answer = |mut service: RateLimit<_>| {
-        let response = pin!(service.call(request()));
+        let response = pin!(service.call(from([192, 0, 2, 1])));
         let mut cx = Context::from_waker(Waker::noop());
         match response.poll(&mut cx) {
             Poll::Ready(response) => response.unwrap().status(),
