@@ -187,9 +187,11 @@ export class Live {
   #rules(view, rates) {
     for (const rule of rates) {
       if (!this.rows.has(rule.rule)) this.rows.set(rule.rule, this.#row(rule.rule));
-      const { mode, numbers, spark } = this.rows.get(rule.rule);
+      const { mode, numbers, spark, lacking } = this.rows.get(rule.rule);
       setText(mode, rule.mode ?? "–");
       mode.className = `tag ${rule.mode ?? ""}`;
+      // They share one limit, whoever they are.
+      setText(lacking, rule.without_key > 0 ? ` ${count(rule.without_key)} without key` : "");
       const rates = [rule.allowedRate, rule.deniedRate, rule.shadowRate].map(short);
       const shown = [...rates, count(rule.denied + rule.shadow_denied)];
       numbers.forEach((cell, n) => setText(cell, shown[n]));
@@ -207,10 +209,11 @@ export class Live {
     const numbers = [0, 1, 2, 3].map(() => h("td", { class: "number" }));
     const label = `Decisions of ${rule} in the last two minutes`;
     const spark = h("canvas", { class: "spark", role: "img", "aria-label": label });
-    const cells = [h("code", {}, rule), mode].map((content) => h("td", {}, content));
+    const lacking = h("small");
+    const cells = [h("td", {}, h("code", {}, rule), lacking), h("td", {}, mode)];
     const others = [spark, this.operating.switchFor(rule)].map((content) => h("td", {}, content));
     const element = h("tr", { "data-rule": rule }, cells, numbers, others);
-    return { element, mode, numbers, spark };
+    return { element, mode, numbers, spark, lacking };
   }
 
   #keys(view) {

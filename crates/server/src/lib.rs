@@ -9,6 +9,7 @@ pub mod cli;
 pub mod config;
 pub mod engine;
 pub mod gateway;
+pub mod identity;
 mod keepalive;
 pub mod lab;
 pub mod listen;

@@ -19,6 +19,7 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use http::header::WWW_AUTHENTICATE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tidegate_core::Clock;
@@ -26,6 +27,8 @@ use tidegate_http::{Asked, Caller, HttpFacts, Reply, path_of_target};
 
 use super::Api;
 use super::problem::Problem;
+use crate::identity::basic_user;
+use crate::identity::jwt::Refusal;
 use crate::listen::Peer;
 
 const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
@@ -64,8 +67,8 @@ pub(super) async fn nginx(State(api): State<Arc<Api>>, Extension(peer): Extensio
             response.headers_mut().insert(X_TIDEGATE_STATUS, HeaderValue::from(status.as_u16()));
             *response.status_mut() = match status {
                 StatusCode::OK => StatusCode::OK,
-                // It lacks a part of a key: it does not say who it is.
-                StatusCode::FORBIDDEN => StatusCode::UNAUTHORIZED,
+                // It lacks a part of a key, or a valid token: it does not say who it is.
+                StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => StatusCode::UNAUTHORIZED,
                 _ => StatusCode::FORBIDDEN,
             };
             response
@@ -95,10 +98,38 @@ impl Api {
         if let Some(host) = host.and_then(|host| host.to_str().ok()) {
             facts = facts.host(host);
         }
+        // Each source has the last word over those before it.
+        if settings.basic
+            && let Some(user) = basic_user(headers)
+        {
+            facts = facts.user(user);
+        }
         facts = settings.auth_headers.identify(headers, facts);
+        let identity = match &self.tokens {
+            Some(tokens) => match tokens.identify(headers, self.clock.now()) {
+                Ok(identity) => identity,
+                Err(why) => return Ok(challenged(why)),
+            },
+            None => None,
+        };
+        if let Some(identity) = &identity {
+            facts = identity.identify(facts);
+        }
         let asked = Asked { at: self.clock.now(), caller: Caller::of(&facts), random: fastrand::u64(..) };
         let ruling = self.engine.check(&facts).await;
         Ok(Reply::new(&ruling, &settings.style, asked).response().map(Body::from))
+    }
+}
+
+/// What a client is told whose token is missing or invalid.
+fn challenged(why: Refusal) -> Response {
+    match why.challenge() {
+        Some(challenge) => {
+            let mut response = Problem::new(StatusCode::UNAUTHORIZED, why.detail().to_owned()).into_response();
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+            response
+        }
+        None => Problem::new(StatusCode::SERVICE_UNAVAILABLE, why.detail().to_owned()).into_response(),
     }
 }
 

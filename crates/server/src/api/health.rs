@@ -9,6 +9,7 @@ use serde::Serialize;
 use tidegate_core::Condition;
 
 use super::{Api, json};
+use crate::identity::jwt::KeysHealth;
 use crate::store::AnyStore;
 
 #[derive(Serialize)]
@@ -23,6 +24,29 @@ struct Ready {
     store: StoreState,
     generation: u64,
     rules: usize,
+    /// Whether tokens can be verified; absent if they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<TokensState>,
+}
+
+#[derive(Serialize)]
+struct TokensState {
+    /// Whether there are keys, and they are current.
+    well: bool,
+    keys: usize,
+    /// What is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Since when, in seconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<u64>,
+}
+
+impl TokensState {
+    fn of(KeysHealth { keys, problem }: KeysHealth) -> TokensState {
+        let (since, reason) = problem.map(|(since, reason)| (since.as_micros() / 1_000_000, reason)).unzip();
+        TokensState { well: reason.is_none() && keys > 0, keys, reason, since }
+    }
 }
 
 #[derive(Serialize)]
@@ -50,8 +74,9 @@ pub(super) async fn ready(State(api): State<Arc<Api>>, request: Request) -> Resp
     let ready = !stopping && (store.well || !needs_store);
     let generation = api.engine.limiter().rules();
     let (number, rules) = (generation.number, generation.rules.rules().len());
+    let tokens = api.engine.metrics().tokens().map(|verifier| TokensState::of(verifier.health()));
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    json(status, &Ready { ready, stopping, store, generation: number, rules })
+    json(status, &Ready { ready, stopping, store, generation: number, rules, tokens })
 }
 
 impl StoreState {

@@ -51,6 +51,7 @@ use self::problem::Problem;
 use crate::body::WholeBody;
 use crate::browsers::{self, Hosts};
 use crate::engine::Engine;
+use crate::identity::Tokens;
 use crate::listen::{Peer, Stream};
 use crate::traces::Traces;
 
@@ -73,6 +74,8 @@ pub struct Settings {
     pub style: HeaderStyle,
     /// What says who a client is, in forward-auth.
     pub auth_headers: AuthHeaders,
+    /// Whether the name in `Authorization: Basic` is the user, in forward-auth.
+    pub basic: bool,
     /// The hosts that requests may be for, but for forward-auth: there a proxy may say the client's.
     pub hosts: Hosts,
     /// What becomes of paths that servers read in several ways, in forward-auth.
@@ -126,6 +129,7 @@ impl Default for Settings {
             proxies: TrustedProxies::none(),
             style: HeaderStyle::default(),
             auth_headers: AuthHeaders::default(),
+            basic: false,
             hosts: Hosts::any(),
             paths: PathPolicy::Canonical,
         }
@@ -136,6 +140,8 @@ impl Default for Settings {
 struct Api {
     engine: Arc<Engine>,
     settings: ArcSwap<Settings>,
+    /// How tokens are verified in forward-auth; `None` if they are not.
+    tokens: Option<Tokens>,
     clock: SystemClock,
     stop: CancellationToken,
 }
@@ -148,12 +154,12 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door to `engine`. It says that it is not ready once `stop` is told.
+    /// A door to `engine`, which verifies `tokens` if there are any. It says that it is not ready once `stop` is told.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, settings: Settings, stop: CancellationToken) -> Door {
+    pub fn new(engine: Arc<Engine>, settings: Settings, tokens: Option<Tokens>, stop: CancellationToken) -> Door {
         let connections = ArcSwap::from_pointee(Connections::new(&settings));
         let settings = ArcSwap::from_pointee(settings);
-        let api = Arc::new(Api { engine, settings, clock: SystemClock::new(), stop });
+        let api = Arc::new(Api { engine, settings, tokens, clock: SystemClock::new(), stop });
         Door { router: router(Arc::clone(&api)), api, connections }
     }
 

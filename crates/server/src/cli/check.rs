@@ -1,18 +1,24 @@
 //! `tidegate check`: whether rules files can be used.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
 use tidegate_core::rules::{self, Diagnostic, Diagnostics, Loaded, Severity};
 
+use super::given::variables;
+use super::serve::refuse;
 use super::{ERROR, Format, GOOD, Rules, STRONG, WARNING, count, plain, print_json, secret};
+use crate::config::{Configuration, Faults, Given};
+use crate::identity::KnownFacts;
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate check rules.yaml             one file
   tidegate check rules/                 all YAML files in a folder
   tidegate check --format json rules/   for programs
+  tidegate check rules/ --with tidegate.yaml   also whether that server can know what the rules go by
 
 Exit status: 0 if the rules can be used (warnings allowed), 1 if there are errors, 2 if the command was not understood.";
 
@@ -26,16 +32,35 @@ Exit status: 0 if the rules can be used (warnings allowed), 1 if there are error
 pub(super) struct Args {
     #[command(flatten)]
     rules: Rules,
+
+    /// The configuration of the server that is to use them: rules are warned of whose keys its gateway cannot make.
+    #[arg(long, value_name = "FILE")]
+    with: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
-    let checked = Checked::of(rules::load(&args.rules.files));
+    let configuration = match args.with.as_deref().map(configuration).transpose() {
+        Ok(configuration) => configuration,
+        Err(faults) => return refuse(&faults),
+    };
+    let loaded = rules::load(&args.rules.files).map(|mut loaded| {
+        if let Some(known) = configuration.as_ref().and_then(KnownFacts::of) {
+            loaded.warnings.0.extend(known.warnings(&loaded.rules));
+        }
+        loaded
+    });
+    let checked = Checked::of(loaded);
     let report = checked.report();
     match args.rules.format {
         Format::Json => print_json(&report)?,
         Format::Text => print_report(&mut anstream::stdout().lock(), &report)?,
     }
     Ok(if report.usable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The configuration of a server, with the variables that it would have if it were started here.
+pub(super) fn configuration(file: &Path) -> Result<Configuration, Faults> {
+    Configuration::load(&Given { file: Some(file.to_owned()), flags: Vec::new() }, &variables())
 }
 
 /// Checks a text that is on its way elsewhere, and prints what is wrong with it. Says whether it can be used.

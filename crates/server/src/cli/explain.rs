@@ -2,21 +2,27 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anstyle::Style;
 use serde::Serialize;
 use tidegate_core::rules::{self, Charged, ExplainedRule, Explanation, Granted, Mode, RuleOutcome, ShownLimit};
+use tidegate_core::{Clock, Request, SystemClock};
 
 use super::request::RequestArgs;
 use super::secret::SecretArgs;
 use super::serve::refuse;
-use super::{ERROR, FAINT, Format, GOOD, Rules, STRONG, WARNING, check, count, plain, print_json};
+use super::{ERROR, FAINT, Format, GOOD, Rules, STRONG, WARNING, check, count, failed, plain, print_json};
+use crate::identity::Identity;
+use crate::identity::jwt::{self, Verifier};
+use crate::serve;
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate explain rules.yaml --request 'POST /login' --ip 203.0.113.7
   tidegate explain rules/ --request 'GET /search?q=tea' --header 'X-Env: prod' --user ann
   tidegate explain rules/ --request 'POST /v1/chat/completions' --api-key k_7f3a --body max_tokens=500
+  tidegate explain rules/ --request 'GET /api' --jwt eyJhbGciOi... --config tidegate.yaml
   tidegate explain envoy.yaml --request 'GET /' --descriptor remote_address=203.0.113.7 --hits 5
 
 Nothing is counted: the request is made up, and no store is asked.";
@@ -35,6 +41,9 @@ pub(super) struct Args {
     secret: SecretArgs,
     #[command(flatten)]
     request: RequestArgs,
+    /// A token: says whether the server of --config would accept it, and takes user, tier and claims from it.
+    #[arg(long, value_name = "TOKEN")]
+    jwt: Option<String>,
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
@@ -54,16 +63,124 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Ok(secret) => secret.unwrap_or_default(),
         Err(faults) => return refuse(&faults),
     };
-    let explanation = loaded.rules.with_secret(secret).explain(&args.request.request());
+    let mut request = args.request.request();
+    let mut verified = None;
+    if let Some(token) = &args.jwt {
+        let configuration = match args.secret.configuration() {
+            Ok(configuration) => configuration,
+            Err(faults) => return refuse(&faults),
+        };
+        let Some(settings) = configuration.jwt else {
+            return failed(
+                &"there are no keys for tokens in the configuration (--config): set `auth.jwt.jwks_url`, `jwks_file`, \
+                  `public_key_file` or `secret_file`",
+            );
+        };
+        let found = verify(settings, token)?;
+        if let Verified::Valid(identity) = &found {
+            request = identified(request, identity);
+        }
+        verified = Some(found);
+    }
+    let explanation = loaded.rules.with_secret(secret).explain(&request);
     match args.rules.format {
-        Format::Json => print_json(&Report::of(&explanation))?,
-        Format::Text => print(&mut anstream::stdout().lock(), &explanation)?,
+        Format::Json => {
+            print_json(&Report { token: verified.as_ref().map(TokenReport::of), ..Report::of(&explanation) })?
+        }
+        Format::Text => {
+            let mut out = anstream::stdout().lock();
+            if let Some(verified) = &verified {
+                print_token(&mut out, verified)?;
+            }
+            print(&mut out, &explanation)?;
+        }
+    }
+    if let Some(Verified::Invalid(_)) = verified {
+        return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// What came of a token.
+enum Verified {
+    Valid(Arc<Identity>),
+    Invalid(String),
+}
+
+/// Verifies a token as a server of these settings would, with keys that are fetched if need be.
+fn verify(settings: jwt::Settings, token: &str) -> io::Result<Verified> {
+    let verifier = Verifier::new(settings);
+    if let Err(reason) = serve::runtime()?.block_on(verifier.fetch_once()) {
+        return Ok(Verified::Invalid(format!("the keys cannot be fetched: {reason}")));
+    }
+    Ok(match verifier.verify(token.trim().as_bytes(), SystemClock::new().now()) {
+        Ok(identity) => Verified::Valid(identity),
+        Err(refusal) => Verified::Invalid(refusal.to_string()),
+    })
+}
+
+fn identified(mut request: Request, identity: &Identity) -> Request {
+    if let Some(user) = &identity.user {
+        request = request.user(user);
+    }
+    if let Some(tier) = &identity.tier {
+        request = request.tier(tier);
+    }
+    identity.claims.iter().fold(request, |request, (name, value)| request.claim(name, value))
+}
+
+fn print_token(out: &mut impl Write, verified: &Verified) -> io::Result<()> {
+    match verified {
+        Verified::Invalid(reason) => {
+            writeln!(out, "{FAINT}token    {FAINT:#}{ERROR}invalid{ERROR:#}: {}\n", plain(reason))
+        }
+        Verified::Valid(identity) => {
+            writeln!(out, "{FAINT}token    {FAINT:#}{GOOD}valid{GOOD:#}")?;
+            let line = |out: &mut dyn Write, name: &str, value: &str| {
+                writeln!(out, "{FAINT}{name:<9}{FAINT:#}{}", plain(value))
+            };
+            line(out, "user", identity.user.as_deref().unwrap_or("none"))?;
+            line(out, "tier", identity.tier.as_deref().unwrap_or("none"))?;
+            for (name, value) in &identity.claims {
+                line(out, "claim", &format!("{name} = {value}"))?;
+            }
+            writeln!(out)
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct TokenReport<'t> {
+    valid: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'t str>,
+    user: Option<&'t str>,
+    tier: Option<&'t str>,
+    claims: Vec<(&'t str, &'t str)>,
+}
+
+impl TokenReport<'_> {
+    fn of(verified: &Verified) -> TokenReport<'_> {
+        match verified {
+            Verified::Invalid(reason) => {
+                TokenReport { valid: false, reason: Some(reason), user: None, tier: None, claims: Vec::new() }
+            }
+            Verified::Valid(identity) => TokenReport {
+                valid: true,
+                reason: None,
+                user: identity.user.as_deref(),
+                tier: identity.tier.as_deref(),
+                claims: identity.claims.iter().map(|(name, value)| (&**name, &**value)).collect(),
+            },
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Report<'e> {
+    /// What came of the token, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<TokenReport<'e>>,
     #[serde(flatten)]
     explanation: &'e Explanation,
     matched: Vec<&'e str>,
@@ -73,6 +190,7 @@ struct Report<'e> {
 impl Report<'_> {
     fn of(explanation: &Explanation) -> Report<'_> {
         Report {
+            token: None,
             explanation,
             matched: explanation.matched().map(|rule| rule.id.as_str()).collect(),
             refused_by: explanation.refused_by().map(|rule| rule.id.as_str()),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tidegate_core::rules::{RuleSet, Secret};
 
 use super::given::variables;
-use crate::config::{Faults, Given, key_needed_note, secret_given};
+use crate::config::{Configuration, Faults, Given, key_needed_note, secret_given};
 
 /// Where to find `secrets.key`. As everywhere, variables count too.
 #[derive(clap::Args)]
@@ -23,8 +23,17 @@ pub(super) struct SecretArgs {
 impl SecretArgs {
     /// The key that is set; `None` if there is none.
     pub(super) fn secret(&self) -> Result<Option<Secret>, Faults> {
+        secret_given(&self.given(), &variables())
+    }
+
+    /// The whole configuration of the server.
+    pub(super) fn configuration(&self) -> Result<Configuration, Faults> {
+        Configuration::load(&self.given(), &variables())
+    }
+
+    fn given(&self) -> Given {
         let key = self.secrets_key.iter().map(|key| ("secrets.key".to_owned(), vec![key.clone()]));
-        secret_given(&Given { file: self.config.clone(), flags: key.collect() }, &variables())
+        Given { file: self.config.clone(), flags: key.collect() }
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anstream::AutoStream;
 
 use super::given::{GivenArgs, variables};
-use super::{ERROR, FAINT, GOOD, STRONG, count, plain};
+use super::{ERROR, FAINT, GOOD, STRONG, WARNING, count, plain};
 use crate::admin::Token;
 use crate::config::Configuration;
 use crate::serve::{self, Server, Signals};
@@ -18,7 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate serve                                        state in memory, example rules
   tidegate serve --rules rules.yaml                     your own rules, followed when they change
-  tidegate serve --upstream http://localhost:3000       in front of your service, as a gateway
+  tidegate serve --upstream http://localhost:3000 --rules rules.yaml   in front of your service, as a gateway
   tidegate serve --config tidegate.yaml                 settings from a file
   tidegate serve --store-kind redis --store-redis-urls redis://10.0.0.5:6379
 
@@ -30,8 +30,8 @@ Exit status: 0 if it was told to stop, 1 if it could not start, 2 if the command
 
 /// Run the server.
 ///
-/// It starts with no file at all: state in memory, a few example rules, all doors on this machine only. What listens where is
-/// printed when it is up.
+/// It starts with no file at all: state in memory, a few example rules, all doors on this machine only. A gateway without rules
+/// limits nothing: the example is not for real traffic. What listens where is printed when it is up.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -122,13 +122,26 @@ impl Banner<'_> {
 
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let version = env!("CARGO_PKG_VERSION");
-        let example = if self.is_example { " (the example: use your own with --rules FILE)" } else { "" };
+        let has_no_rules = self.is_example && self.gateway.is_some() && self.rules == 0;
+        let example = match self.is_example {
+            true if has_no_rules => ", so NOTHING IS LIMITED",
+            true => " (the example: use your own with --rules FILE)",
+            false => "",
+        };
         writeln!(
             out,
             "{GOOD}tidegate {version} is up{GOOD:#}: state in {}, {}{example}",
             self.store,
             count(self.rules, "rule")
         )?;
+        if has_no_rules {
+            writeln!(
+                out,
+                "\n  {WARNING}The gateway forwards every request.{WARNING:#} To limit them, write rules.yaml, for example"
+            )?;
+            writeln!(out, "\n    rules:\n      - {{ id: per-address, key: address, limit: 20/s burst 50 }}")?;
+            writeln!(out, "\n  and add --rules rules.yaml; `tidegate init` writes a longer one.")?;
+        }
         if let Some((address, encrypted)) = self.gateway {
             let url = format!("{}://{address}", if encrypted { "https" } else { "http" });
             writeln!(out, "\n  {STRONG}Gateway{STRONG:#}  {url}")?;

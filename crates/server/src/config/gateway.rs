@@ -6,7 +6,7 @@ use super::fault::Wrong;
 use super::values::{choice, count, flag, span, text};
 use super::{HOUR, MS, Reading};
 use crate::api;
-use crate::gateway::{Address, PATH_POLICIES, Route, Settings, Trust, Upgrades};
+use crate::gateway::{Address, PATH_POLICIES, Route, Settings, Upgrades};
 
 const UPSTREAM: &str = "gateway.upstream";
 const ROUTES: &str = "gateway.routes";
@@ -42,7 +42,8 @@ impl Reading<'_> {
         let health_path = self.health_path();
         let health_interval = self.value("gateway.health_interval", span(10 * MS, HOUR));
         let give_back = self.value("gateway.give_back", flag);
-        let trust = self.upstream_trust();
+        let trust = self.trust("gateway.ca");
+        let client_certificate = self.client_certificate();
         let mut routes = routes?;
         let upstreams = upstreams?;
         if !upstreams.is_empty() {
@@ -53,6 +54,8 @@ impl Reading<'_> {
             proxies: http.proxies.clone(),
             style: http.style,
             auth_headers: http.auth_headers.clone(),
+            basic: http.basic,
+            client_certificate: client_certificate?,
             api_key_header,
             priority_header,
             header_bytes: http.header_bytes,
@@ -102,24 +105,6 @@ impl Reading<'_> {
             Ok(path) if path.as_str().starts_with('/') => Some(Some(path)),
             _ => {
                 self.wrong(NAME, &format!("`{path}` is no path"), "write one such as `/healthz`");
-                None
-            }
-        }
-    }
-
-    fn upstream_trust(&mut self) -> Option<Trust> {
-        const NAME: &str = "gateway.ca";
-        let Some(path) = self.path(NAME) else { return Some(Trust::web()) };
-        match std::fs::read(&path) {
-            Ok(pem) => match Trust::of(&pem) {
-                Ok(trust) => Some(trust),
-                Err(reason) => {
-                    self.wrong(NAME, &format!("`{}` cannot be used: {reason}", path.display()), "");
-                    None
-                }
-            },
-            Err(error) => {
-                self.wrong(NAME, &format!("`{}` cannot be read: {error}", path.display()), "");
                 None
             }
         }

@@ -7,6 +7,7 @@
 mod doors;
 mod fault;
 mod gateway;
+mod identity;
 mod layers;
 mod origin;
 mod print;
@@ -37,6 +38,7 @@ pub use self::store::StoreSettings;
 use self::values::{choice, count, flag, header, login, share, span, text, token};
 use crate::admin::Token;
 use crate::browsers::Hosts;
+use crate::identity::jwt;
 use crate::listen::{self, Tls};
 use crate::log::{self, LogFormat};
 use crate::rls::MetadataStyle;
@@ -57,6 +59,8 @@ pub struct Configuration {
     pub gateway: Option<listen::Settings>,
     /// What the gateway needs to know besides.
     pub forwarding: door::Settings,
+    /// How tokens of requests are verified; `None` if they are not.
+    pub jwt: Option<jwt::Settings>,
     /// How the HTTP door listens; `None` if it does not.
     pub api: Option<listen::Settings>,
     /// What the HTTP door needs to know besides.
@@ -107,8 +111,8 @@ impl Configuration {
     /// Everything that is wrong.
     pub fn load(given: &Given, variables: &[(String, String)]) -> Result<Configuration, Faults> {
         let (layers, warnings) = Layers::collect(given, variables)?;
-        let mut reading = Reading { layers: &layers, faults: Vec::new(), certificates: Vec::new() };
-        let configuration = reading.configuration(Origin::new(given, variables, &layers), warnings);
+        let mut reading = Reading { layers: &layers, faults: Vec::new(), certificates: Vec::new(), warnings };
+        let configuration = reading.configuration(Origin::new(given, variables, &layers));
         match configuration {
             Some(configuration) if reading.faults.is_empty() => Ok(configuration),
             _ => Err(Faults(reading.faults)),
@@ -121,6 +125,7 @@ struct Reading<'l> {
     layers: &'l Layers,
     faults: Vec<Fault>,
     certificates: Vec<Arc<Tls>>,
+    warnings: Vec<String>,
 }
 
 const MS: Duration = Duration::from_millis(1);
@@ -138,7 +143,7 @@ const POLICIES: [(&str, OnStoreFailure); 3] = [
 ];
 
 impl Reading<'_> {
-    fn configuration(&mut self, origin: Origin, warnings: Vec<String>) -> Option<Configuration> {
+    fn configuration(&mut self, origin: Origin) -> Option<Configuration> {
         let rules = self.paths("rules");
         let proxies = self.proxies();
         let log = self.log();
@@ -149,6 +154,7 @@ impl Reading<'_> {
         let redis_protocol = self.redis_protocol();
         let gateway = self.door("gateway", HTTP_PROTOCOLS, proxies.clone());
         let forwarding = http.as_ref().and_then(|http| self.gateway(http));
+        let jwt = self.jwt();
         let api = self.door("api", HTTP_PROTOCOLS, proxies.clone());
         let rls = self.door("rls", HTTP_PROTOCOLS, proxies.clone());
         let envoy = http.as_ref().and_then(|http| self.envoy(&http.style));
@@ -164,6 +170,7 @@ impl Reading<'_> {
             secrets,
             gateway: gateway?.filter(|_| forwarding.as_ref().is_some_and(door::Settings::has_upstreams)),
             forwarding: forwarding?,
+            jwt: jwt?,
             api: api?,
             http: http?,
             admin: admin?,
@@ -182,7 +189,7 @@ impl Reading<'_> {
             log: log?,
             traces: traces?,
             certificates: std::mem::take(&mut self.certificates),
-            warnings,
+            warnings: std::mem::take(&mut self.warnings),
         })
     }
 
@@ -294,6 +301,7 @@ impl Reading<'_> {
             tier: self.header("auth.tier_header"),
         };
         let paths = self.value("auth.paths", choice(&door::PATH_POLICIES));
+        let basic = self.value("auth.basic", flag);
         Some(api::Settings {
             header_bytes: header_bytes?,
             header_time: header_time?,
@@ -303,6 +311,7 @@ impl Reading<'_> {
             proxies,
             style: style?,
             auth_headers: names,
+            basic: basic?,
             hosts: Hosts::any(),
             paths: paths?,
         })

@@ -30,7 +30,7 @@ impl Configuration {
 /// Everything that is wrong with it, or that keeps the file from being read.
 pub(crate) fn secret_given(given: &Given, variables: &[(String, String)]) -> Result<Option<Secret>, Faults> {
     let (layers, _) = Layers::collect(given, variables)?;
-    let mut reading = Reading { layers: &layers, faults: Vec::new(), certificates: Vec::new() };
+    let mut reading = Reading { layers: &layers, faults: Vec::new(), certificates: Vec::new(), warnings: Vec::new() };
     let secret = reading.secrets();
     if reading.faults.is_empty() { Ok(secret) } else { Err(Faults(reading.faults)) }
 }

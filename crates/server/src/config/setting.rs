@@ -122,7 +122,14 @@ pub(crate) fn about_section(section: &str) -> &'static str {
         "rls" => "The door for Envoy: its rate-limit service, over gRPC and as JSON.",
         "resp" => "The Redis door: CL.THROTTLE and TG.* for clients of Redis.",
         "admin" => "The operators' door: rules, modes, keys, metrics. Nothing is answered without the token.",
-        "auth" => "Forward-auth: which headers say who the client is. The proxy has to set or remove them itself.",
+        "auth" => {
+            "Who the client is, at the gateway and in forward-auth. Headers count from trusted proxies alone, which have to \
+             set or remove them themselves."
+        }
+        "auth.jwt" => {
+            "JSON Web Tokens: they are verified if there is a source of keys (`jwks_url`, `jwks_file`, `public_key_file`, \
+             `secret_file`)."
+        }
         "tls" => {
             "Certificates, for the doors that say `tls: on` or `tls: mutual`. They are read again when they change."
         }
@@ -382,7 +389,93 @@ fn gateway() -> Vec<Setting> {
     gateway
 }
 
+/// How JSON Web Tokens are verified.
+fn jwt() -> Vec<Setting> {
+    let all = [
+        Setting::new("auth.jwt.jwks_url", &[], "The URL of the key set (JWKS) that verifies tokens.")
+            .such_as("https://login.example.com/.well-known/jwks.json")
+            .common(),
+        Setting::new("auth.jwt.jwks_file", &[], "A file with a key set (JWKS). It is read again when it changes.")
+            .such_as("jwks.json"),
+        Setting::new(
+            "auth.jwt.public_key_file",
+            &[],
+            "A file with public keys as PEM. It is read again when it changes.",
+        )
+        .such_as("issuer.pem"),
+        Setting::new(
+            "auth.jwt.secret_file",
+            &[],
+            "A file with a shared secret of 32 bytes or more, for HS256. It is read again when it changes.",
+        )
+        .such_as("jwt-secret"),
+        Setting::new(
+            "auth.jwt.issuer",
+            &[],
+            "Issuers (`iss`) of which a token has to name one; otherwise any will do.",
+        )
+        .of(Kind::Many)
+        .such_as("https://login.example.com/")
+        .common(),
+        Setting::new(
+            "auth.jwt.audience",
+            &[],
+            "Audiences (`aud`) of which a token has to name one; otherwise any will do.",
+        )
+        .of(Kind::Many)
+        .such_as("https://api.example.com")
+        .common(),
+        Setting::new(
+            "auth.jwt.algorithms",
+            &["RS256", "PS256", "ES256", "ES384", "EdDSA", "HS256"],
+            "Algorithms that a token may name. Each key verifies those of its own kind alone.",
+        )
+        .of(Kind::Many),
+        Setting::new("auth.jwt.user_claim", &["sub"], "The claim that is the user."),
+        Setting::new("auth.jwt.tier_claim", &[], "The claim that is the tier.").such_as("plan"),
+        Setting::new(
+            "auth.jwt.header",
+            &["authorization"],
+            "The header that has the token: of Authorization, what follows Bearer.",
+        ),
+        Setting::new("auth.jwt.cookie", &[], "The cookie that has the token if the header has none.")
+            .such_as("session"),
+        Setting::new(
+            "auth.jwt.on_invalid",
+            &["refuse"],
+            "A request with an invalid token: refuse (401), or anonymous (limited as one without a user).",
+        ),
+        Setting::new("auth.jwt.required", &["false"], "Whether a request without a token is refused with 401."),
+        Setting::new("auth.jwt.leeway", &["60s"], "How far the clocks of issuers may differ from the server's."),
+        Setting::new("auth.jwt.refresh_interval", &["5min"], "How often the key set is fetched from its URL."),
+        Setting::new(
+            "auth.jwt.min_refresh_interval",
+            &["10s"],
+            "The least time between two fetches, however many tokens name keys that are not known.",
+        ),
+        Setting::new("auth.jwt.fetch_time", &["5s"], "How long fetching the key set may take."),
+        Setting::new("auth.jwt.fetch_bytes", &["1048576"], "The most bytes of a key set that is fetched."),
+        Setting::new(
+            "auth.jwt.ca",
+            &[],
+            "Who may vouch for the server of the key set, as PEM; otherwise whom browsers believe.",
+        )
+        .such_as("issuer-ca.pem"),
+        Setting::new("auth.jwt.token_bytes", &["8192"], "The most bytes of a token."),
+        Setting::new("auth.jwt.cache_tokens", &["10000"], "The most verified tokens that are remembered; 0 for none."),
+        Setting::new("auth.jwt.cache_bytes", &["16777216"], "The most bytes that they take, about."),
+    ];
+    all.map(Setting::at_start).into()
+}
+
 fn others() -> Vec<Setting> {
+    let mut others = auth();
+    others.extend(jwt());
+    others.extend(rest());
+    others
+}
+
+fn auth() -> Vec<Setting> {
     vec![
         Setting::new("auth.user_header", &[], "The header that says which user it is.").such_as("X-User"),
         Setting::new("auth.api_key_header", &[], "The header that says which API key it is.").such_as("X-Api-Key"),
@@ -392,6 +485,24 @@ fn others() -> Vec<Setting> {
             &["canonical"],
             "Paths that servers read in several ways: canonical (denied), strict (whatever is not canonical) or as-is.",
         ),
+        Setting::new(
+            "auth.client_certificate",
+            &["off"],
+            "The name in a verified client certificate that is the user, at a gateway with `tls: mutual`: common_name, dns, \
+             uri or off.",
+        )
+        .at_start(),
+        Setting::new(
+            "auth.basic",
+            &["false"],
+            "Whether the name in `Authorization: Basic` is the user. Its password is not verified here.",
+        )
+        .at_start(),
+    ]
+}
+
+fn rest() -> Vec<Setting> {
+    vec![
         Setting::new("tls.certificate", &[], "The certificate, as PEM.").such_as("server.pem"),
         Setting::new("tls.key", &[], "Its private key, as PEM.").such_as("server-key.pem"),
         Setting::new("tls.client_ca", &[], "Who may vouch for clients, as PEM.").such_as("clients.pem"),

@@ -44,6 +44,13 @@ impl Trust {
         Ok(Trust::in_roots(roots))
     }
 
+    /// Connects as these say, to a server that is to speak HTTP/1.1.
+    pub(crate) fn http1_connector(&self) -> TlsConnector {
+        let mut config = ClientConfig::clone(&self.0);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        TlsConnector::from(Arc::new(config))
+    }
+
     fn in_roots(roots: RootCertStore) -> Trust {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider);

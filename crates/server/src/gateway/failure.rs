@@ -1,13 +1,14 @@
 //! What can go wrong between a client and an upstream, whose fault it is, and how that is told.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use tidegate_core::rules::PathRefusal;
 use tidegate_http::is_grpc;
 
 use super::passing::Passing;
+use crate::identity::jwt::Refusal;
 
 /// Why a request was not answered by an upstream. Clients are not told where upstreams are; the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(super) enum Failure {
     Ambiguous,
     /// Its path is refused.
     Path(PathRefusal),
+    /// Its token is missing or invalid.
+    Token(Refusal),
     /// The client stopped in the middle of its request.
     ClientStalls,
     /// No connection to the upstream could be made.
@@ -43,6 +46,7 @@ pub(super) enum Failure {
 #[serde(rename_all = "lowercase")]
 enum Fault {
     Client,
+    Gateway,
     Upstream,
 }
 
@@ -73,6 +77,10 @@ impl Failure {
                 (StatusCode::BAD_REQUEST, Fault::Client, detail)
             }
             Failure::Path(why) => (StatusCode::BAD_REQUEST, Fault::Client, why.reason()),
+            Failure::Token(why) => match why.challenge() {
+                Some(_) => (StatusCode::UNAUTHORIZED, Fault::Client, why.detail()),
+                None => (StatusCode::SERVICE_UNAVAILABLE, Fault::Gateway, why.detail()),
+            },
             Failure::ClientStalls => {
                 (StatusCode::REQUEST_TIMEOUT, Fault::Client, "The request's body took too long to come.")
             }
@@ -118,6 +126,11 @@ impl Failure {
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        if let Failure::Token(why) = self
+            && let Some(challenge) = why.challenge()
+        {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
         if status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
         }
@@ -130,6 +143,8 @@ impl Failure {
         let status = match self {
             Failure::NoRoute | Failure::Connect => "12",
             Failure::NoHost | Failure::Ambiguous | Failure::Path(_) => "3",
+            Failure::Token(why) if why.challenge().is_some() => "16",
+            Failure::Token(_) => "14",
             Failure::ClientStalls => "1",
             Failure::SlowToConnect | Failure::SlowToRespond => "4",
             Failure::Unreachable | Failure::NoneWell | Failure::Broken | Failure::Unasked => "14",

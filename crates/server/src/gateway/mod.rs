@@ -55,6 +55,7 @@ use self::serving::Serving;
 pub use self::upgrades::Upgrades;
 use crate::api::AuthHeaders;
 use crate::engine::Engine;
+use crate::identity::{CertificateName, Tokens};
 use crate::listen::{Peer, Stream};
 
 /// What the gateway needs to know.
@@ -68,6 +69,10 @@ pub struct Settings {
     pub style: HeaderStyle,
     /// Where trusted proxies say who a client is.
     pub auth_headers: AuthHeaders,
+    /// Whether the name in `Authorization: Basic` is the user.
+    pub basic: bool,
+    /// Which name of a client certificate is the user; `None` if none is.
+    pub client_certificate: Option<CertificateName>,
     /// Where clients show their API key.
     pub api_key_header: Option<HeaderName>,
     /// Where requests say how much they matter, and upstreams are told.
@@ -138,6 +143,8 @@ impl Settings {
             proxies: TrustedProxies::none(),
             style: HeaderStyle::default(),
             auth_headers: AuthHeaders::default(),
+            basic: false,
+            client_certificate: None,
             api_key_header: None,
             priority_header: None,
             header_bytes: 16 * 1_024,
@@ -187,12 +194,12 @@ impl Settings {
 pub struct Door(Arc<Serving>);
 
 impl Door {
-    /// A gateway that asks `engine`. Upstreams are looked after until `stop`.
+    /// A gateway that asks `engine`, and verifies `tokens` if there are any. Upstreams are looked after until `stop`.
     ///
     /// It needs a Tokio runtime.
     #[must_use]
-    pub fn open(engine: &Arc<Engine>, settings: Settings, stop: &CancellationToken) -> Door {
-        Door(Arc::new(Serving::new(engine, settings, stop)))
+    pub fn open(engine: &Arc<Engine>, settings: Settings, tokens: Option<Tokens>, stop: &CancellationToken) -> Door {
+        Door(Arc::new(Serving::new(engine, settings, tokens, stop)))
     }
 
     /// Serves a connection until it ends, or until it is told to stop and has finished what is in flight.

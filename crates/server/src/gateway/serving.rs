@@ -19,6 +19,7 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::{Builder, UpgradeableConnection};
 use pin_project_lite::pin_project;
+use tidegate_core::{Clock, SystemClock};
 use tidegate_http::{HttpFacts, TrustedProxies};
 use tidegate_tower::{ApiKeyHeader, BodyReading, BodyReadingFuture, Identify, RateLimitLayer, ResponseBody};
 use tokio::task::unconstrained;
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Layer;
 
 use super::Settings;
+use super::failure::Failure;
 use super::forward::{ClientGone, Forward, Forwarding};
 use super::incoming::IncomingHeaders;
 use super::passing::{Passing, PassingError};
@@ -37,6 +39,7 @@ use super::watched::Watched;
 use super::witness::Counting;
 use crate::api::AuthHeaders;
 use crate::engine::Engine;
+use crate::identity::{CertificateName, Identity, Tokens, basic_user};
 use crate::listen::{Peer, Stream};
 use crate::store::AnyStore;
 
@@ -52,6 +55,13 @@ pub(super) struct Serving {
     vouching: Arc<Vouching>,
     incoming: Arc<IncomingHeaders>,
     forwarding: Arc<Forwarding>,
+    tokens: Option<Arc<VerifiedHere>>,
+}
+
+/// Verifies the tokens of requests.
+struct VerifiedHere {
+    tokens: Tokens,
+    clock: SystemClock,
 }
 
 /// When the server stops, a client that is idle may have sent its next request already, which would be lost if its connection
@@ -71,7 +81,12 @@ enum Stage {
 type Limited = BodyReading<Forward, AnyStore>;
 
 impl Serving {
-    pub(super) fn new(engine: &Arc<Engine>, settings: Settings, stop: &CancellationToken) -> Serving {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        settings: Settings,
+        tokens: Option<Tokens>,
+        stop: &CancellationToken,
+    ) -> Serving {
         // How long a head may take is seen to below: hyper would set a timer for each.
         let (head_time, buffer) = (None::<Duration>, settings.header_bytes.max(8_192));
         let mut http1 = http1::Builder::new();
@@ -90,7 +105,10 @@ impl Serving {
             proxies: settings.proxies.clone(),
             headers: settings.auth_headers.clone(),
             api_key: settings.api_key_header.clone().map(ApiKeyHeader),
+            basic: settings.basic,
+            client_certificate: settings.client_certificate,
         };
+        let tokens = tokens.map(|tokens| Arc::new(VerifiedHere { tokens, clock: SystemClock::new() }));
         let mut layer =
             RateLimitLayer::new(engine.shared_limiter()).headers(settings.style).witness(Counting(Arc::clone(engine)));
         if settings.give_back {
@@ -104,7 +122,18 @@ impl Serving {
         let (write_time, vouching) = (settings.write_time, Arc::new(vouching));
         let forwarding = Arc::new(Forwarding::new(settings.clone()));
         look_after(forwarding.upstreams(), &settings, stop);
-        Serving { http1, either, header_time, inspection_time, write_time, layer, vouching, incoming, forwarding }
+        Serving {
+            http1,
+            either,
+            header_time,
+            inspection_time,
+            write_time,
+            layer,
+            vouching,
+            incoming,
+            forwarding,
+            tokens,
+        }
     }
 
     /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server stops. What it
@@ -117,6 +146,7 @@ impl Serving {
             address_text: HeaderValue::try_from(address.to_string())
                 .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
             is_encrypted: stream.is_encrypted(),
+            certificate_user: self.certificate_user(&stream),
             tunnels: Tunnels::default(),
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
@@ -129,6 +159,7 @@ impl Serving {
             incoming: Arc::clone(&self.incoming),
             forwarding: Arc::clone(&self.forwarding),
             downstream: Arc::clone(&downstream),
+            tokens: self.tokens.clone(),
         };
         let may_be_http2 = tokio::select! {
             biased;
@@ -219,6 +250,11 @@ impl Serving {
         .await
     }
 
+    /// The user that the certificate of a connection names.
+    fn certificate_user(&self, stream: &Stream) -> Option<Arc<str>> {
+        self.vouching.client_certificate?.user(stream.client_certificate()?).map(Arc::from)
+    }
+
     /// The middleware for one connection: whom requests come from is known by that.
     fn service_for(&self, downstream: &Arc<Downstream>) -> Limited {
         let whose = Whose { downstream: Arc::clone(downstream), vouching: Arc::clone(&self.vouching) };
@@ -235,6 +271,8 @@ pub(super) struct Downstream {
     /// Whether it is one of the proxies whose word counts.
     pub(super) is_trusted: bool,
     pub(super) is_encrypted: bool,
+    /// The user that its certificate names.
+    certificate_user: Option<Arc<str>>,
     pub(super) tunnels: Tunnels,
     /// How many requests have begun, and how many have ended.
     begun: AtomicU64,
@@ -277,6 +315,8 @@ struct Vouching {
     proxies: TrustedProxies,
     headers: AuthHeaders,
     api_key: Option<ApiKeyHeader>,
+    basic: bool,
+    client_certificate: Option<CertificateName>,
 }
 
 /// Says whose the requests of a connection are: by where it comes from, and by what trusted proxies and they themselves say.
@@ -287,7 +327,7 @@ struct Whose {
 
 impl Identify for Whose {
     fn identify<'a>(&self, head: &'a Parts, facts: HttpFacts<'a>) -> HttpFacts<'a> {
-        let (downstream, Vouching { proxies, headers, api_key }) = (&self.downstream, &*self.vouching);
+        let (downstream, Vouching { proxies, headers, api_key, basic, .. }) = (&self.downstream, &*self.vouching);
         let mut facts = facts.address(if downstream.is_trusted {
             proxies.client(downstream.address, &head.headers)
         } else {
@@ -296,10 +336,20 @@ impl Identify for Whose {
         if let Some(api_key) = api_key {
             facts = api_key.identify(head, facts);
         }
-        if !downstream.is_trusted {
-            return facts;
+        // Each source has the last word over those before it.
+        if *basic && let Some(user) = basic_user(&head.headers) {
+            facts = facts.user(user);
         }
-        headers.identify(&head.headers, facts)
+        if let Some(user) = head.extensions.get::<CertificateUser>() {
+            facts = facts.user(&*user.0);
+        }
+        if downstream.is_trusted {
+            facts = headers.identify(&head.headers, facts);
+        }
+        match head.extensions.get::<Arc<Identity>>() {
+            Some(identity) => identity.identify(facts),
+            None => facts,
+        }
     }
 }
 
@@ -310,6 +360,26 @@ struct Asked {
     downstream: Arc<Downstream>,
     incoming: Arc<IncomingHeaders>,
     forwarding: Arc<Forwarding>,
+    tokens: Option<Arc<VerifiedHere>>,
+}
+
+/// The user that the certificate of a request's connection names.
+#[derive(Clone)]
+struct CertificateUser(Arc<str>);
+
+impl Asked {
+    /// Leaves with a request what is known of its user, or says why it goes no further.
+    fn identify(&self, request: &mut Request<Incoming>) -> Result<(), Failure> {
+        if let Some(user) = &self.downstream.certificate_user {
+            request.extensions_mut().insert(CertificateUser(Arc::clone(user)));
+        }
+        let Some(verified) = &self.tokens else { return Ok(()) };
+        let identity = verified.tokens.identify(request.headers(), verified.clock.now());
+        if let Some(identity) = identity.map_err(Failure::Token)? {
+            request.extensions_mut().insert(identity);
+        }
+        Ok(())
+    }
 }
 
 impl Service<Request<Incoming>> for Asked {
@@ -321,7 +391,7 @@ impl Service<Request<Incoming>> for Asked {
         let busy = Busy::begin(&self.downstream);
         self.incoming.clean(request.headers_mut(), self.downstream.is_trusted);
         let is_http2 = request.version() == Version::HTTP_2;
-        let way = match self.forwarding.settle_path(&mut request) {
+        let way = match self.forwarding.settle_path(&mut request).and_then(|()| self.identify(&mut request)) {
             Ok(()) => Way::Limited { answering: tower_service::Service::call(&mut self.limited.clone(), request) },
             Err(why) => Way::Refused { response: Some(Box::new(why.response(request.headers()))) },
         };
@@ -343,7 +413,7 @@ pin_project! {
     #[project = WayNow]
     enum Way {
         /// The middleware has it.
-        Limited { #[pin] answering: BodyReadingFuture<Forward, Incoming, AnyStore, tidegate_core::SystemClock> },
+        Limited { #[pin] answering: BodyReadingFuture<Forward, Incoming, AnyStore, SystemClock> },
         /// It goes no further. `None` once that was told.
         Refused { response: Option<Box<Response<Passing>>> },
     }

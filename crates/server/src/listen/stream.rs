@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
@@ -48,6 +49,15 @@ impl Stream {
         match self.kind {
             Kind::Plain(_) => false,
             Kind::Tls(_) => true,
+        }
+    }
+
+    /// The certificate that the client has shown, which was verified; `None` if it was not asked for one.
+    #[must_use]
+    pub fn client_certificate(&self) -> Option<&CertificateDer<'static>> {
+        match &self.kind {
+            Kind::Plain(_) => None,
+            Kind::Tls(stream) => stream.get_ref().1.peer_certificates()?.first(),
         }
     }
 

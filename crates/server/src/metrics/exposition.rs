@@ -19,6 +19,7 @@ use super::histogram::Shown;
 use super::tally::{OTHER, Said};
 use super::{Door, Metrics};
 use crate::engine::Engine;
+use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
 use crate::log;
 use crate::store::AnyStore;
@@ -53,6 +54,9 @@ impl Collector for Everything {
         page.gauge("build_info", "Always 1, with the version", &[(&[("version", env!("CARGO_PKG_VERSION"))], 1)])?;
         metrics.write_decisions(&mut page)?;
         metrics.write_doors(&mut page)?;
+        if let Some(verifier) = metrics.tokens() {
+            write_tokens(verifier, &mut page)?;
+        }
         write_log(&mut page)?;
         write_rules(engine, &mut page)?;
         write_health(&engine.limiter().health(), &mut page)?;
@@ -154,6 +158,12 @@ impl Metrics {
         page.counter("decisions", "What each limit said, by its mode", &values)?;
         let values: Vec<(Labels<'_>, u64)> = without.iter().map(|(labels, count)| (&labels[..], *count)).collect();
         page.counter("decisions_without_store", "Decisions that a rule's failure policy made", &values)?;
+        let unkeyed = self.unkeyed.all();
+        let labels: Vec<_> = unkeyed.iter().map(|(rule, count)| ([("rule", &**rule)], *count)).collect();
+        let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
+        let help =
+            "Requests that lacked a part of a rule's key, and were charged to the key that all such requests share";
+        page.counter("requests_without_key", help, &values)?;
         self.write_descriptors(page)?;
         page.histogram(
             "decide_duration_seconds",
@@ -209,6 +219,23 @@ impl Metrics {
             connections().map(|(labels, door)| (&labels[..], door.auth_failures.load(Ordering::Relaxed))).collect();
         page.counter("auth_failures", "Wrong passwords and tokens", &failures)
     }
+}
+
+fn write_tokens(verifier: &Verifier, page: &mut Page<'_>) -> fmt::Result {
+    let (counted, health) = (verifier.counted(), verifier.health());
+    let valid = [("cached", counted.cached), ("verified", counted.verified)];
+    let results: Vec<_> =
+        valid.into_iter().chain(counted.refused).map(|(name, count)| ([("result", name)], count)).collect();
+    let values: Vec<(Labels<'_>, u64)> = results.iter().map(|(labels, count)| (&labels[..], *count)).collect();
+    page.counter("jwt_tokens", "Tokens, by what verifying them yielded", &values)?;
+    page.gauge("jwt_keys", "Keys that verify tokens", &[(&[], counted.keys as u64)])?;
+    let is_current = u64::from(health.problem.is_none());
+    page.gauge("jwt_keys_current", "Whether the keys could be read or fetched the last time", &[(&[], is_current)])?;
+    let fetches: [(Labels<'_>, u64); 2] =
+        [(&[("result", "success")], counted.fetched), (&[("result", "failure")], counted.fetch_failed)];
+    page.counter("jwt_key_fetches", "Times that the key set was fetched", &fetches)?;
+    page.gauge("jwt_cache_tokens", "Verified tokens that are remembered", &[(&[], counted.cache.entries as u64)])?;
+    page.gauge("jwt_cache_bytes", "Bytes that they take, about", &[(&[], counted.cache.bytes as u64)])
 }
 
 fn write_log(page: &mut Page<'_>) -> fmt::Result {

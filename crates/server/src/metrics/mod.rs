@@ -15,6 +15,7 @@ mod sketch;
 mod spread;
 mod tally;
 mod top;
+mod unkeyed;
 mod view;
 
 use std::borrow::Cow;
@@ -36,7 +37,9 @@ use self::tally::{Said, Tallies};
 pub(crate) use self::top::KeyName;
 use self::top::Top;
 pub use self::top::{Ranking, TopKey, TopKeys};
+use self::unkeyed::Unkeyed;
 pub use self::view::{Reload, Requests, RuleView, StoreView, View};
+use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
 
 /// A way in.
@@ -79,11 +82,14 @@ pub struct Metrics {
     requests: Spread,
     tallies: Tallies,
     names: Names,
+    unkeyed: Unkeyed,
     top: Top,
     recent: denials::Recent,
     deciding: Histogram,
     connections: [Connections; Door::ALL.len()],
     reloads: Reloads,
+    /// Who verifies tokens, and counts them.
+    tokens: OnceLock<Arc<Verifier>>,
     /// The rules whose limits are counted.
     counted: Mutex<Option<RuleSet>>,
 }
@@ -145,11 +151,13 @@ impl Metrics {
             requests: Spread::new(),
             tallies: Tallies::new(),
             names: Names::new(),
+            unkeyed: Unkeyed::default(),
             top,
             recent: denials::Recent::default(),
             deciding: Histogram::default(),
             connections: Default::default(),
             reloads: Reloads::default(),
+            tokens: OnceLock::new(),
             counted: Mutex::new(None),
         }
     }
@@ -171,6 +179,9 @@ impl Metrics {
         });
         if let Some(refused) = &ruling.refused {
             self.tallies.with(&RuleId::new(&refused.rule), |tally| tally.add(Said::Refused));
+        }
+        if let Some(rules) = &ruling.unkeyed {
+            self.unkeyed.count(rules);
         }
         let beat = self.pulse.now();
         let denials = self.tallies.with_all(|tallies| {
@@ -288,6 +299,7 @@ impl Metrics {
         let known: std::collections::HashSet<u128> =
             rules.limit_ids().map(RuleId::stable_hash).chain(of_rules).collect();
         self.tallies.retain(|id| known.contains(&id.stable_hash()));
+        self.unkeyed.retain(|id| rules.rules().iter().any(|rule| rule.id() == id));
         self.names.forget();
     }
 
@@ -315,6 +327,17 @@ impl Metrics {
     /// Shows what this listener counts, as that of `door`. The first one stays.
     pub fn watch_listener(&self, door: Door, listening: Listening) {
         let _ = self.connections[door as usize].listener.set(listening);
+    }
+
+    /// Shows what this one counts. The first one stays.
+    pub fn watch_tokens(&self, verifier: Arc<Verifier>) {
+        let _ = self.tokens.set(verifier);
+    }
+
+    /// Who verifies tokens, if anybody does.
+    #[must_use]
+    pub fn tokens(&self) -> Option<&Verifier> {
+        self.tokens.get().map(|verifier| &**verifier)
     }
 
     /// Counts a wrong password or token.

@@ -77,6 +77,9 @@ pub struct RuleView {
     pub refused: u64,
     /// Decided without the store.
     pub without_store: u64,
+    /// Requests that lacked a part of its rule's key, and were charged to the key that such requests share.
+    #[serde(default)]
+    pub without_key: u64,
 }
 
 /// How the store is doing.
@@ -108,6 +111,7 @@ impl RuleView {
             shadow_denied: of(Said::ShadowDenied) + of(Said::ShadowTooLarge),
             refused: of(Said::Refused),
             without_store: of(Said::WithoutStore),
+            without_key: 0,
         }
     }
 
@@ -138,6 +142,8 @@ impl Metrics {
         rules.truncate(most);
         for rule in &mut rules {
             rule.mode = mode_of(present, &rule.rule);
+            let of_rule = rule.rule.rsplit_once('/').map_or(0, |(rule, _)| self.unkeyed.of(rule));
+            rule.without_key = self.unkeyed.of(&rule.rule).max(of_rule);
         }
         (rules, known)
     }

@@ -10,11 +10,16 @@ use tidegate_redis::steering::{Event, Following, NoRuntime, Node, Steering};
 use super::EXAMPLE_RULES;
 use crate::config::built_in_key_warning;
 use crate::engine::Engine;
+use crate::identity::KnownFacts;
 use crate::watch::{Watch, WatchError};
 
-/// The rules in these files, or the example if there are none.
-pub(super) fn load_rules(paths: &[PathBuf]) -> Result<Loaded, Diagnostics> {
-    let loaded = if paths.is_empty() { RuleSet::parse("the example", EXAMPLE_RULES)? } else { load(paths)? };
+/// The rules in these files. If there are none: the example, but no rules at all for a gateway, whose traffic is real.
+pub(super) fn load_rules(paths: &[PathBuf], has_gateway: bool) -> Result<Loaded, Diagnostics> {
+    let loaded = match paths {
+        [] if has_gateway => RuleSet::parse("no rules", "rules: []")?,
+        [] => RuleSet::parse("the example", EXAMPLE_RULES)?,
+        paths => load(paths)?,
+    };
     for warning in &loaded.warnings.0 {
         tracing::warn!(place = %warning.place, "{}", warning.problem);
     }
@@ -26,6 +31,7 @@ pub(super) fn follow_fleet(
     steering: &Steering,
     engine: &Engine,
     are_published: &Arc<AtomicBool>,
+    known: Option<KnownFacts>,
 ) -> Result<Following, NoRuntime> {
     let are_published = Arc::clone(are_published);
     let limiter = engine.shared_limiter();
@@ -36,6 +42,9 @@ pub(super) fn follow_fleet(
                 limiter.with_rules(|present| warn_of_built_in_key(&present.rules));
             }
             tracing::info!(version, generation, "what is published for the fleet is in force");
+            if let Some(known) = known.filter(|_| rules > 0) {
+                limiter.with_rules(|present| known.warn(&present.rules));
+            }
             if !unknown.is_empty() {
                 tracing::warn!(rules = unknown.join(", "), "rules are switched that are not here");
             }
@@ -56,6 +65,7 @@ pub(super) fn follow_files(
     files: Vec<PathBuf>,
     engine: &Arc<Engine>,
     are_published: &Arc<AtomicBool>,
+    known: Option<KnownFacts>,
 ) -> Result<Option<Watch>, WatchError> {
     if paths.is_empty() {
         return Ok(None);
@@ -64,7 +74,12 @@ pub(super) fn follow_files(
     let watch = Watch::start(paths.to_vec(), files, move |result| {
         engine.metrics().reloaded(result.as_ref().err().map(Diagnostics::to_string));
         match result {
-            Ok(loaded) => put_in_force(&engine, loaded.rules, &are_published),
+            Ok(loaded) => {
+                if let Some(known) = known {
+                    known.warn(&loaded.rules);
+                }
+                put_in_force(&engine, loaded.rules, &are_published);
+            }
             Err(findings) => {
                 let errors = findings.errors();
                 tracing::error!(errors, "the rules cannot be used: those in force stay\n{findings}");

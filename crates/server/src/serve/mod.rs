@@ -15,8 +15,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use std::{io, thread};
 
-use tidegate_core::Limiter;
 use tidegate_core::rules::Diagnostics;
+use tidegate_core::{Limiter, SystemClock};
 use tidegate_redis::steering::{Following, NoRuntime};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,8 @@ use crate::admin::{self, AdminState, Token, TokenError};
 use crate::browsers::Hosts;
 use crate::config::{Configuration, Origin};
 use crate::engine::Engine;
+use crate::identity::jwt::{self, Verifier};
+use crate::identity::{KnownFacts, Tokens};
 use crate::listen::{HandoverError, ListenError, Listening, Tls};
 use crate::store::AnyStore;
 use crate::traces::{Traces, TracesError};
@@ -109,6 +111,10 @@ pub struct Server {
     /// Another server has taken this one's place.
     succeeded: CancellationToken,
     pressure: Pressure,
+    /// What the gateway can know of users.
+    known: Option<KnownFacts>,
+    /// Whose keys are read again when they change.
+    verifier: Option<Arc<Verifier>>,
 }
 
 impl Server {
@@ -118,11 +124,14 @@ impl Server {
     /// If the rules, the store or an address cannot be used.
     pub async fn start(mut configuration: Configuration) -> Result<Server, ServeError> {
         make_room_for_connections(&mut configuration);
-        let secret = configuration.secret();
-        let Configuration { rules: paths, handover, store, origin, .. } = configuration;
-        let loaded = load_rules(&paths).map_err(ServeError::Rules)?;
+        let (secret, known) = (configuration.secret(), KnownFacts::of(&configuration));
+        let loaded = load_rules(&configuration.rules, known.is_some()).map_err(ServeError::Rules)?;
         let rules = loaded.rules.with_secret(secret);
         warn_of_built_in_key(&rules);
+        if let Some(known) = known {
+            known.warn(&rules);
+        }
+        let Configuration { rules: paths, handover, store, origin, .. } = configuration;
         let (steering, store) = (store.steering()?, store.open()?);
         let traces = configuration.traces.as_ref().map(Traces::open).transpose()?.unwrap_or_default();
         let engine = Arc::new(Engine::new(Limiter::new(rules, store)).with_traces(traces));
@@ -131,14 +140,20 @@ impl Server {
         if let Some(path) = &handover {
             doors.inherit(path)?;
         }
+        let verifier = configuration.jwt.map(|settings| verify_tokens(settings, &engine, &stop));
+        let tokens = verifier.clone().map(Tokens::new);
         let gateway = match configuration.gateway {
-            Some(at) => Some(doors.open_gateway(at, gateway::Door::open(&engine, configuration.forwarding, &stop))?),
+            Some(at) => {
+                let door = gateway::Door::open(&engine, configuration.forwarding, tokens.clone(), &stop);
+                Some(doors.open_gateway(at, door)?)
+            }
             None => None,
         };
         let api = match configuration.api {
             Some(at) => {
                 configuration.http.hosts = Hosts::of(at.address.ip(), configuration.hosts.api);
-                Some(doors.open_api(at, api::Door::new(Arc::clone(&engine), configuration.http, stop.clone()))?)
+                let door = api::Door::new(Arc::clone(&engine), configuration.http, tokens, stop.clone());
+                Some(doors.open_api(at, door)?)
             }
             None => None,
         };
@@ -185,10 +200,10 @@ impl Server {
             None => None,
         };
         let following = match steering {
-            Some(steering) => Some(follow_fleet(&steering, &engine, &are_published)?),
+            Some(steering) => Some(follow_fleet(&steering, &engine, &are_published, known)?),
             None => None,
         };
-        let watch = follow_files(&paths, loaded.files, &engine, &are_published)?;
+        let watch = follow_files(&paths, loaded.files, &engine, &are_published, known)?;
         let certificates = configuration.certificates;
         let succeeded = CancellationToken::new();
         if let Some(path) = &handover {
@@ -213,6 +228,8 @@ impl Server {
             certificates,
             succeeded,
             pressure: Pressure::default(),
+            known,
+            verifier,
         })
     }
 
@@ -300,6 +317,11 @@ impl Server {
             self.pressure.look(store);
         }
         self.reload_certificates();
+        if let Some(verifier) = &self.verifier {
+            let now = self.engine.metrics().now();
+            verifier.reload_files(now);
+            verifier.sweep(now);
+        }
         self.operators.beat();
     }
 
@@ -312,6 +334,14 @@ impl Server {
             }
         }
     }
+}
+
+/// Verifies tokens as `settings` say, with keys that are kept current until `stop`.
+fn verify_tokens(settings: jwt::Settings, engine: &Engine, stop: &CancellationToken) -> Arc<Verifier> {
+    let verifier = Arc::new(Verifier::new(settings));
+    engine.metrics().watch_tokens(Arc::clone(&verifier));
+    tokio::spawn(Arc::clone(&verifier).keep_current(SystemClock::new(), stop.clone()));
+    verifier
 }
 
 /// Says how many connections each door takes, where nobody has said so.

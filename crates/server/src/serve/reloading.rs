@@ -105,13 +105,16 @@ impl Server {
             }
             return;
         };
-        match follow_files(&paths, loaded.files, &self.engine, &self.are_published) {
+        match follow_files(&paths, loaded.files, &self.engine, &self.are_published, self.known) {
             Ok(watch) => {
                 let before = std::mem::replace(&mut self.watch, watch);
                 // Its thread may have to finish what it reads.
                 let _ = tokio::task::spawn_blocking(move || drop(before)).await;
                 self.paths = paths;
                 self.engine.metrics().reloaded(None);
+                if let Some(known) = self.known {
+                    known.warn(&loaded.rules);
+                }
                 put_in_force(&self.engine, loaded.rules, &self.are_published);
             }
             Err(error) => tracing::error!(%error, "the rules stay as they were"),
@@ -135,7 +138,10 @@ impl Server {
 fn read(origin: &Origin, paths: &[PathBuf]) -> Result<Next, Refused> {
     let configuration = origin.read_again()?;
     let is_elsewhere = configuration.rules != paths;
-    let rules = is_elsewhere.then(|| load_rules(&configuration.rules)).transpose().map_err(Refused::Rules)?;
+    let rules = is_elsewhere
+        .then(|| load_rules(&configuration.rules, configuration.gateway.is_some()))
+        .transpose()
+        .map_err(Refused::Rules)?;
     Ok(Next { configuration, rules })
 }
 

@@ -56,6 +56,10 @@ fn what_is_deployed_names_only_metrics_that_exist() {
     let mut exist = scraped();
     // Nothing came through Envoy here.
     exist.insert("tidegate_descriptors_total".to_owned());
+    // Nor does anybody lack a key, or verify tokens: the tests of identity see these.
+    exist.insert("tidegate_requests_without_key_total".to_owned());
+    let tokens = ["tokens_total", "keys", "keys_current", "key_fetches_total", "cache_tokens", "cache_bytes"];
+    exist.extend(tokens.map(|name| format!("tidegate_jwt_{name}")));
     for file in ["grafana/tidegate.json", "prometheus/alerts.yaml", "../docs/operating.md"] {
         let missing: Vec<_> = named(&read(file)).difference(&exist).cloned().collect();
         assert!(missing.is_empty(), "{file} names {missing:?}, and there are only {exist:#?}");

@@ -133,7 +133,7 @@ fn the_description_is_true_and_complete() {
     held.get("/readyz?store=required", &[]);
     held.get("/openapi.json", &[]);
 
-    // Small bodies only, and a store that is not there.
+    // Small bodies only, a store that is not there, and tokens that are verified.
     let rules = "rules: [{ id: api, limit: 5/h, on_store_failure: deny }]";
     let reserved = held.post("/v1/reserve", &json!({"path": "/chat", "user": "eve", "hits": 1}));
     let (receipt, seen) = (reserved["receipt"].clone(), held.seen);
@@ -146,8 +146,13 @@ fn the_description_is_true_and_complete() {
         "redis",
         "--store-redis-urls",
         "redis://127.0.0.1:1",
+        "--auth-jwt-secret-file",
+        "secret",
     ];
-    let mut held = Held::new(Server::start(&[("rules.yaml", rules)], &args), seen);
+    let files = [("rules.yaml", rules), ("secret", "a secret that is long enough for tokens")];
+    let mut held = Held::new(Server::start(&files, &args), seen);
+    held.get("/v1/auth", &[&caddy("/")[..], &[("authorization", "Bearer made.up.token")]].concat());
+    held.get("/v1/auth/nginx", &[&nginx("/")[..], &[("authorization", "Bearer made.up.token")]].concat());
     held.get("/v1/auth", &caddy("/"));
     held.get("/readyz?store=required", &[]);
     for path in ["/v1/settle", "/v1/release", "/v1/renew"] {

@@ -120,8 +120,13 @@ fn rule_row(rule: &RuleView, speed: Speed) -> Row<'static> {
         Some(Mode::Enforce) | None if speed.denied > 0.0 => DOUBTFUL,
         Some(Mode::Enforce) | None => Style::new(),
     };
+    // They share one limit, whoever they are.
+    let name = match rule.without_key {
+        0 => plain(&rule.rule),
+        lacking => format!("{} ({} without key)", plain(&rule.rule), short(lacking as f64)),
+    };
     Row::new([
-        Cell::new(plain(&rule.rule)),
+        Cell::new(name),
         Cell::new(mode),
         Cell::new(short(speed.allowed)),
         Cell::new(short(speed.denied)),
@@ -291,6 +296,15 @@ mod tests {
                 screen(width, height, &model);
             }
         }
+    }
+
+    #[test]
+    fn requests_that_share_a_limit_for_want_of_a_key_are_shown() {
+        let mut model = live();
+        let mut view = view(3_000, 3);
+        view.rules[0].without_key = 12_345;
+        model.learn(News::View(Box::new(view)));
+        assert!(screen(100, 24, &model).contains("login (12.3k without key)"));
     }
 
     #[test]

@@ -1,0 +1,53 @@
+//! The name in `Authorization: Basic`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+
+/// The longest name that is taken, in bytes.
+const LONGEST: usize = 256;
+
+/// The user that a request names in `Authorization: Basic`. The password is not looked at: whoever relies on the name has to have
+/// a service behind that refuses wrong passwords.
+///
+/// `None` unless there is exactly one such line with a name in it.
+pub(crate) fn basic_user(headers: &HeaderMap) -> Option<String> {
+    let mut lines = headers.get_all(AUTHORIZATION).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else { return None };
+    let (scheme, rest) = line.as_bytes().split_at_checked(b"Basic ".len())?;
+    if !scheme.eq_ignore_ascii_case(b"Basic ") {
+        return None;
+    }
+    let pair = STANDARD.decode(rest.trim_ascii()).ok()?;
+    let colon = pair.iter().position(|byte| *byte == b':')?;
+    let name = std::str::from_utf8(&pair[..colon]).ok()?;
+    (1..=LONGEST).contains(&name.len()).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_name_is_what_stands_before_the_colon() {
+        for (line, name) in [
+            ("Basic YWxpY2U6c2VjcmV0", Some("alice")),
+            ("basic  YWxpY2U6", Some("alice")),
+            ("Basic YTpiOmM=", Some("a")),
+            ("Basic OnNlY3JldA==", None),
+            ("Basic YWxpY2U=", None),
+            ("Basic ???", None),
+            ("Bearer YWxpY2U6c2VjcmV0", None),
+            ("Basic", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, HeaderValue::from_static(line));
+            assert_eq!(basic_user(&headers).as_deref(), name, "{line}");
+            headers.append(AUTHORIZATION, HeaderValue::from_static("Basic Ym9iOng="));
+            assert_eq!(basic_user(&headers), None, "two lines name nobody");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Keeps keys current: files by looking at them, a URL by fetching it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tidegate_core::{Clock, Timestamp};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::Verifier;
+use super::fetch::{FetchError, Url, fetch};
+use super::keys::{Key, KeyError};
+use crate::gateway::Trust;
+
+/// What a file with keys holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Jwks,
+    Pem,
+    Secret,
+}
+
+/// A file with keys, as it was read last.
+#[derive(Clone)]
+pub(crate) struct KeyFile {
+    path: PathBuf,
+    kind: FileKind,
+    contents: Vec<u8>,
+    keys: Vec<Key>,
+}
+
+impl std::fmt::Debug for KeyFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyFile").field("path", &self.path).field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
+
+/// Why a file with keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeyFileError {
+    #[error("`{}` cannot be read: {reason}", path.display())]
+    Unreadable { path: PathBuf, reason: std::io::Error },
+    #[error("`{}` cannot be used: {reason}", path.display())]
+    Unusable { path: PathBuf, reason: KeyError },
+}
+
+impl KeyFile {
+    pub(crate) fn jwks(path: &Path) -> Result<KeyFile, KeyFileError> {
+        KeyFile::read(path, FileKind::Jwks)
+    }
+
+    pub(crate) fn pem(path: &Path) -> Result<KeyFile, KeyFileError> {
+        KeyFile::read(path, FileKind::Pem)
+    }
+
+    pub(crate) fn secret(path: &Path) -> Result<KeyFile, KeyFileError> {
+        KeyFile::read(path, FileKind::Secret)
+    }
+
+    fn read(path: &Path, kind: FileKind) -> Result<KeyFile, KeyFileError> {
+        let contents =
+            std::fs::read(path).map_err(|reason| KeyFileError::Unreadable { path: path.to_owned(), reason })?;
+        let keys = match kind {
+            FileKind::Jwks => Key::from_jwks(&contents, true),
+            FileKind::Pem => Key::from_pem(&contents),
+            FileKind::Secret => Key::secret(&contents).map(|key| vec![key]),
+        };
+        let keys = keys.map_err(|reason| KeyFileError::Unusable { path: path.to_owned(), reason })?;
+        Ok(KeyFile { path: path.to_owned(), kind, contents, keys })
+    }
+}
+
+/// How keys are fetched.
+#[derive(Clone, Debug)]
+pub struct FetchSettings {
+    pub(crate) url: Url,
+    pub(crate) trust: Trust,
+    /// How long a fetch may take.
+    pub timeout: Duration,
+    /// The most bytes of a key set.
+    pub most_bytes: usize,
+    /// How often keys are fetched.
+    pub interval: Duration,
+    /// The least time between two fetches, however many tokens name keys that are not known.
+    pub min_interval: Duration,
+}
+
+/// Everything that keys come from.
+pub(super) struct Sources {
+    files: Vec<KeyFile>,
+    /// What was fetched last, and the keys in it.
+    fetched: (Vec<u8>, Vec<Key>),
+}
+
+impl Sources {
+    pub(super) fn new(files: Vec<KeyFile>) -> Sources {
+        Sources { files, fetched: (Vec::new(), Vec::new()) }
+    }
+
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.files.iter().flat_map(|file| &file.keys).chain(&self.fetched.1).cloned().collect()
+    }
+}
+
+/// Since when keys cannot be had, and why.
+#[derive(Debug, Default)]
+pub(super) struct Outage(Mutex<Option<(Timestamp, String)>>);
+
+impl Outage {
+    /// Notes a problem. Says whether it is the first of an outage.
+    fn begin(&self, at: Timestamp, reason: String) -> bool {
+        let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = outage.as_ref().map(|(since, _)| *since);
+        *outage = Some((since.unwrap_or(at), reason));
+        since.is_none()
+    }
+
+    fn present(&self) -> Option<(Timestamp, String)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says whether there was one.
+    fn end(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
+    }
+}
+
+/// Whether tokens can be verified, and whether the keys are current.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeysHealth {
+    /// How many keys are in force.
+    pub keys: usize,
+    /// Why the keys in force may be out of date, and since when; `None` if they are current.
+    pub problem: Option<(Timestamp, String)>,
+}
+
+/// A failed fetch is tried again after so long, and twice as long each time, up to the interval.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+
+impl Verifier {
+    /// Whether tokens can be verified, and whether the keys are current.
+    #[must_use]
+    pub fn health(&self) -> KeysHealth {
+        let problem = self.fetch_outage.present().or_else(|| self.file_outage.present());
+        KeysHealth { keys: self.ring.load().keys.len(), problem }
+    }
+
+    /// Reads the files again, and uses the keys in them from now on if they have changed. A file that cannot be used changes
+    /// nothing, which is logged once.
+    pub fn reload_files(&self, now: Timestamp) {
+        let mut sources = self.sources();
+        let (mut is_new, mut problem) = (false, None);
+        for file in &mut sources.files {
+            match std::fs::read(&file.path) {
+                Ok(contents) if contents == file.contents => continue,
+                _ => {}
+            }
+            match KeyFile::read(&file.path, file.kind) {
+                Ok(read) => (*file, is_new) = (read, true),
+                Err(error) => problem = Some(error.to_string()),
+            }
+        }
+        if is_new {
+            self.put_in_force(&sources);
+            tracing::info!(keys = sources.keys().len(), "new keys for tokens are in force");
+        }
+        match problem {
+            Some(reason) => {
+                if self.file_outage.begin(now, reason.clone()) {
+                    tracing::error!(reason, "keys for tokens cannot be used: those in force stay");
+                }
+            }
+            None => {
+                if self.file_outage.end() {
+                    tracing::info!("keys for tokens can be used again");
+                }
+            }
+        }
+    }
+
+    /// Fetches keys until `stop`: at once, then every so often, and when a token names a key that is not known. Keys that cannot
+    /// be fetched change nothing. Ends at once if there is nothing to fetch.
+    pub async fn keep_current(self: Arc<Self>, clock: impl Clock, stop: CancellationToken) {
+        let Some(settings) = &self.settings.fetch else { return };
+        let mut retry = FIRST_RETRY;
+        loop {
+            let begun = Instant::now();
+            let fetched = tokio::select! {
+                () = stop.cancelled() => return,
+                fetched = self.fetch_once() => fetched,
+            };
+            let next = match fetched {
+                Ok(()) => {
+                    self.counts.fetched.fetch_add(1, Ordering::Relaxed);
+                    if self.fetch_outage.end() {
+                        tracing::info!(url = %settings.url, "keys for tokens can be fetched again");
+                    }
+                    retry = FIRST_RETRY;
+                    settings.interval
+                }
+                Err(error) => {
+                    self.counts.fetch_failed.fetch_add(1, Ordering::Relaxed);
+                    self.tell_failure(settings, clock.now(), &error);
+                    let next = retry;
+                    retry = (retry * 2).min(settings.interval.max(FIRST_RETRY));
+                    next.min(settings.interval)
+                }
+            };
+            let wanted = async {
+                sleep_until(begun + settings.min_interval).await;
+                self.unknown_key.notified().await;
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(next) => {}
+                () = wanted => {}
+            }
+        }
+    }
+
+    /// Fetches keys once, if they are to be fetched.
+    pub(crate) async fn fetch_once(&self) -> Result<(), FetchError> {
+        let Some(settings) = &self.settings.fetch else { return Ok(()) };
+        let fetching = fetch(&settings.url, &settings.trust, settings.most_bytes);
+        let text = timeout(settings.timeout, fetching).await.unwrap_or(Err(FetchError::TooSlow))?;
+        self.take(text)
+    }
+
+    fn take(&self, text: Vec<u8>) -> Result<(), FetchError> {
+        let mut sources = self.sources();
+        if sources.fetched.0 == text {
+            return Ok(());
+        }
+        let keys = Key::from_jwks(&text, false).map_err(FetchError::Unusable)?;
+        sources.fetched = (text, keys);
+        self.put_in_force(&sources);
+        tracing::info!(keys = sources.keys().len(), "new keys for tokens are in force");
+        Ok(())
+    }
+
+    fn tell_failure(&self, settings: &FetchSettings, now: Timestamp, error: &FetchError) {
+        if !self.fetch_outage.begin(now, error.to_string()) {
+            return;
+        }
+        let (url, keys) = (&settings.url, self.ring.load().keys.len());
+        if keys == 0 {
+            tracing::error!(%url, %error, "keys for tokens cannot be fetched: NO TOKEN CAN BE VERIFIED until they can");
+        } else {
+            tracing::error!(%url, %error, keys, "keys for tokens cannot be fetched: those in force stay");
+        }
+    }
+}

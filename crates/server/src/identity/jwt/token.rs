@@ -1,0 +1,192 @@
+//! Where a request has its token, and what a verified one says.
+
+use std::borrow::Cow;
+
+use http::header::{AUTHORIZATION, COOKIE};
+use http::{HeaderMap, HeaderName};
+use serde_json::{Map, Value};
+use tidegate_core::syntax;
+use tidegate_http::Claims;
+
+use crate::identity::Identity;
+
+/// Where requests have their tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenPlace {
+    /// The header: of `Authorization`, what follows `Bearer`; of another one, all of it.
+    pub header: HeaderName,
+    /// The cookie to look at if the header has none.
+    pub cookie: Option<String>,
+}
+
+/// A request's token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found<'h> {
+    None,
+    One(Cow<'h, [u8]>),
+    /// An upstream may believe another one than is verified here.
+    Several,
+}
+
+impl TokenPlace {
+    #[inline]
+    pub(super) fn find<'h>(&self, headers: &'h HeaderMap) -> Found<'h> {
+        let lines = headers.get_all(&self.header).iter().map(http::HeaderValue::as_bytes);
+        let found = if self.header == AUTHORIZATION {
+            only(lines.filter_map(after_bearer).map(Cow::Borrowed))
+        } else {
+            only(lines.map(|line| Cow::Borrowed(after_bearer(line).unwrap_or(line))))
+        };
+        match (&self.cookie, found) {
+            (Some(name), Found::None) => {
+                let lines = headers.get_all(COOKIE).iter();
+                only(lines.flat_map(|line| syntax::cookies(line.as_bytes(), name)).map(bytes))
+            }
+            (_, found) => found,
+        }
+    }
+}
+
+fn only<'h>(mut tokens: impl Iterator<Item = Cow<'h, [u8]>>) -> Found<'h> {
+    match (tokens.next(), tokens.next()) {
+        (None, _) => Found::None,
+        (Some(token), None) => Found::One(token),
+        (Some(_), Some(_)) => Found::Several,
+    }
+}
+
+fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    }
+}
+
+/// What follows the scheme `Bearer`; `None` for another scheme.
+fn after_bearer(line: &[u8]) -> Option<&[u8]> {
+    const BEARER: &[u8] = b"Bearer";
+    let (scheme, token) = line.split_at_checked(BEARER.len())?;
+    let is_bearer = scheme.eq_ignore_ascii_case(BEARER) && matches!(token.first(), None | Some(b' ' | b'\t'));
+    is_bearer.then(|| token.trim_ascii())
+}
+
+/// Which claims say who the user is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimNames {
+    /// The claim that is the user.
+    pub user: String,
+    /// The claim that is the tier, if there is one.
+    pub tier: Option<String>,
+}
+
+/// The most claims that are kept of a token, and how deep objects in it are looked into.
+const MOST_CLAIMS: usize = 128;
+const DEEPEST: usize = 4;
+
+impl ClaimNames {
+    /// What the claims of a verified token say. A claim in an object has the names on the way to it, with dots between; a list
+    /// is a claim with several values.
+    pub(super) fn identity(&self, claims: &Map<String, Value>) -> Identity {
+        let mut found = Vec::new();
+        for (name, value) in claims {
+            flatten(name, value, 1, &mut found);
+        }
+        let claims: Claims = found.into_iter().collect();
+        // Of several values none is believed.
+        let only = |name: &str| {
+            let mut values = claims.values(name);
+            values.next().filter(|value| values.next().is_none() && !value.is_empty()).map(Box::from)
+        };
+        Identity { user: only(&self.user), tier: self.tier.as_deref().and_then(only), claims }
+    }
+}
+
+fn flatten(name: &str, value: &Value, depth: usize, into: &mut Vec<(Box<str>, Box<str>)>) {
+    if into.len() >= MOST_CLAIMS {
+        return;
+    }
+    let mut push = |text: &str| into.push((name.into(), text.into()));
+    match value {
+        Value::String(text) => push(text),
+        Value::Number(number) => push(&number.to_string()),
+        Value::Bool(flag) => push(&flag.to_string()),
+        Value::Array(values) if depth < DEEPEST => {
+            values
+                .iter()
+                .filter(|value| !value.is_array() && !value.is_object())
+                .for_each(|value| flatten(name, value, depth + 1, into));
+        }
+        Value::Object(fields) if depth < DEEPEST => {
+            fields.iter().for_each(|(field, value)| flatten(&format!("{name}.{field}"), value, depth + 1, into));
+        }
+        Value::Null | Value::Array(_) | Value::Object(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use serde_json::json;
+
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn found(place: &TokenPlace, lines: &[(&'static str, &'static str)]) -> Option<String> {
+        match place.find(&headers(lines)) {
+            Found::None => None,
+            Found::One(token) => Some(String::from_utf8(token.into_owned()).unwrap()),
+            Found::Several => Some("several".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_token_is_found_where_it_is_said_to_be() {
+        let usual = TokenPlace { header: AUTHORIZATION, cookie: Some("session".to_owned()) };
+        for (lines, token) in [
+            (&[("authorization", "Bearer a.b.c")][..], Some("a.b.c")),
+            (&[("authorization", "bearer   a.b.c")], Some("a.b.c")),
+            (&[("authorization", "Bearer")], Some("")),
+            (&[("authorization", "Basic a.b.c")], None),
+            (&[("authorization", "Bearers a.b.c")], None),
+            (&[("authorization", "Basic x"), ("authorization", "Bearer a.b.c")], Some("a.b.c")),
+            (&[("authorization", "Bearer x"), ("authorization", "Bearer a.b.c")], Some("several")),
+            (&[("cookie", "a=1; session=x.y.z")], Some("x.y.z")),
+            (&[("cookie", "session=x.y.z"), ("authorization", "Bearer a.b.c")], Some("a.b.c")),
+            (&[("cookie", "session=x; session=y")], Some("several")),
+            (&[("x-token", "a.b.c")], None),
+        ] {
+            assert_eq!(found(&usual, lines).as_deref(), token, "{lines:?}");
+        }
+        let own = TokenPlace { header: HeaderName::from_static("x-token"), cookie: None };
+        assert_eq!(found(&own, &[("x-token", "a.b.c")]).as_deref(), Some("a.b.c"));
+        assert_eq!(found(&own, &[("x-token", "Bearer a.b.c"), ("cookie", "session=x")]).as_deref(), Some("a.b.c"));
+    }
+
+    #[test]
+    fn claims_become_facts_by_their_names() {
+        let names = ClaimNames { user: "sub".to_owned(), tier: Some("app.plan".to_owned()) };
+        let claims = json!({ "sub": 7, "app": { "plan": "gold", "deep": { "er": { "est": 1 } } }, "roles": ["a", "b"],
+            "https://example.com/org": "acme", "is_admin": true, "nothing": null });
+        let Value::Object(claims) = claims else { panic!() };
+        let identity = names.identity(&claims);
+        assert_eq!((identity.user.as_deref(), identity.tier.as_deref()), (Some("7"), Some("gold")));
+        let all = |name| identity.claims.values(name).collect::<Vec<_>>();
+        assert_eq!((all("roles"), all("https://example.com/org")), (vec!["a", "b"], vec!["acme"]));
+        assert_eq!((all("is_admin"), all("nothing"), all("app.deep.er.est")), (vec!["true"], vec![], vec!["1"]));
+    }
+
+    #[test]
+    fn a_user_with_several_names_is_nobody() {
+        let names = ClaimNames { user: "sub".to_owned(), tier: Some("plan".to_owned()) };
+        let Value::Object(claims) = json!({ "sub": ["a", "b"], "plan": "" }) else { panic!() };
+        let identity = names.identity(&claims);
+        assert_eq!((identity.user, identity.tier), (None, None));
+    }
+}
