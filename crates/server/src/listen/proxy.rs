@@ -74,16 +74,17 @@ async fn read_binary(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option
     }
 }
 
-/// The source among the addresses of a binary header; `Some(None)` if they are of a kind that has none.
+/// The source among the addresses of a binary header; `Some(None)` if they are of a kind that has none, and `None` if the two
+/// addresses and two ports are not all there.
 fn source(family: u8, body: &[u8]) -> Option<Option<SocketAddr>> {
     match family {
         0x11 | 0x12 => {
-            let (address, rest) = body.split_first_chunk::<4>()?;
+            let (address, rest) = body.get(..12)?.split_first_chunk::<4>()?;
             let port = rest.get(4..6)?;
             Some(Some(SocketAddr::from((Ipv4Addr::from(*address), big_endian(port)))))
         }
         0x21 | 0x22 => {
-            let (address, rest) = body.split_first_chunk::<16>()?;
+            let (address, rest) = body.get(..36)?.split_first_chunk::<16>()?;
             let port = rest.get(16..18)?;
             Some(Some(SocketAddr::from((Ipv6Addr::from(*address), big_endian(port)))))
         }
@@ -151,7 +152,9 @@ mod tests {
             (b"PROXY TC".to_vec(), UnexpectedEof),
             (binary(0x31, 0x11, &[0; 12]), InvalidData),
             (binary(0x21, 0x11, &[0; 4]), InvalidData),
+            (binary(0x21, 0x11, &[0; 11]), InvalidData),
             (binary(0x21, 0x21, &[0; 20]), InvalidData),
+            (binary(0x21, 0x21, &[0; 35]), InvalidData),
             ([&SIGNATURE[..], &[0x21, 0x11, 0xff, 0xff]].concat(), InvalidData),
         ] {
             assert_eq!(reading(&bytes).await.0, Err(kind), "{bytes:?}");
