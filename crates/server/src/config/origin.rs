@@ -115,12 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn addresses_the_store_where_requests_go_traces_and_the_form_of_logs_need_a_restart_and_nothing_else_does() {
-        const OTHERS: [&str; 4] = ["log.format", "log.queue_bytes", "log.repeats", "handover"];
+    fn addresses_the_store_where_requests_go_who_users_are_traces_and_logs_need_a_restart_and_nothing_else_does() {
+        const OTHERS: [&str; 6] =
+            ["log.format", "log.queue_bytes", "log.repeats", "handover", "auth.client_certificate", "auth.basic"];
         let needs = |setting: &&Setting| setting.needs_restart;
         let names = super::super::SETTINGS.iter().filter(needs).map(|setting| setting.name);
         for name in names {
-            let is_such = ["store.", "traces.", "gateway."].iter().any(|section| name.starts_with(section));
+            let is_such =
+                ["store.", "traces.", "gateway.", "auth.jwt."].iter().any(|section| name.starts_with(section));
             assert!(name.ends_with(".listen") || is_such || OTHERS.contains(&name), "{name}");
         }
     }

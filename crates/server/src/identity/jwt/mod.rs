@@ -445,4 +445,6 @@ fn seconds(value: &Value) -> Option<u64> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

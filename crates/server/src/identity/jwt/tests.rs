@@ -15,11 +15,11 @@ use super::keys::KeyError;
 use super::source::Sources;
 use super::*;
 
-const NOW: u64 = 1_800_000_000;
+pub(super) const NOW: u64 = 1_800_000_000;
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 const OTHER_SECRET: &[u8] = b"another secret of 32 bytes or so";
 
-fn at(seconds: u64) -> Timestamp {
+pub(super) fn at(seconds: u64) -> Timestamp {
     Timestamp::from_secs(seconds)
 }
 
@@ -54,7 +54,12 @@ fn verifier(settings: Settings, keys: Vec<Key>) -> Verifier {
     verifier
 }
 
-fn by_secret() -> Verifier {
+/// Signs by the secret of [`by_secret`].
+pub(super) fn sign(message: &[u8]) -> Vec<u8> {
+    hs256(SECRET)(message)
+}
+
+pub(super) fn by_secret() -> Verifier {
     verifier(settings(), vec![Key::secret(SECRET).unwrap()])
 }
 
@@ -279,7 +284,7 @@ fn names_of_refusals_tell_them_apart() {
     for (number, refusal) in Refusal::ALL.iter().enumerate() {
         assert_eq!(*refusal as usize, number);
     }
-    let names: std::collections::HashSet<&str> = Refusal::ALL.iter().map(|refusal| refusal.name()).collect();
+    let names: HashSet<&str> = Refusal::ALL.iter().map(|refusal| refusal.name()).collect();
     assert_eq!(names.len(), Refusal::ALL.len());
 }
 
