@@ -1,6 +1,6 @@
 # The entries to this repository: `make run`, `make test`, `make bench`.
 
-.PHONY: run tour test setup lint audit unit bench fuzz
+.PHONY: run tour test setup lint audit unit bench fuzz soundness
 
 # The server, with state in memory, example rules, and all doors on this machine only.
 run:
@@ -38,3 +38,7 @@ bench:
 # One fuzz target for MINUTES (5 unless said), under libFuzzer: make fuzz TARGET=name. Lists them without TARGET.
 fuzz:
 	@./tools/fuzz "$(TARGET)" $(MINUTES)
+
+# loom, sanitizers and Miri, as far as they are installed.
+soundness:
+	@./tools/soundness

@@ -10,10 +10,10 @@
 //! [if so](Lock::lock_at).
 #![allow(unsafe_code)]
 
-use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::sync::{AtomicU64, Ordering, SPINS, UnsafeCell, fence, spin_loop, yield_now};
 
 /// Gives one thread at a time access to a value.
 pub(super) struct Lock<T> {
@@ -41,7 +41,7 @@ pub(super) struct Guard<'a, T> {
 }
 
 impl<T> Lock<T> {
-    pub(super) const fn new(value: T) -> Lock<T> {
+    pub(super) fn new(value: T) -> Lock<T> {
         Lock { version: AtomicU64::new(0), value: UnsafeCell::new(value) }
     }
 
@@ -62,10 +62,10 @@ impl<T> Lock<T> {
                 return guard;
             }
             tries += 1;
-            if tries < 64 {
-                std::hint::spin_loop();
+            if tries < SPINS {
+                spin_loop();
             } else {
-                std::thread::yield_now();
+                yield_now();
             }
         }
     }
@@ -120,7 +120,7 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(tidegate_loom)))]
 mod tests {
     use std::cell::Cell;
 
@@ -148,11 +148,13 @@ mod tests {
 
     #[test]
     fn additions_by_several_threads_are_all_counted() {
+        // Miri takes a thousand times as long.
+        const ADDITIONS: u64 = if cfg!(miri) { 20 } else { 20_000 };
         let lock = Lock::new((0_u64, 0_u64));
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    for _ in 0..20_000 {
+                    for _ in 0..ADDITIONS {
                         let mut value = lock.lock();
                         // Two halves that only agree if nobody else comes between them.
                         assert_eq!(value.0, value.1);
@@ -162,12 +164,12 @@ mod tests {
                 });
             }
         });
-        assert_eq!(*lock.lock(), (160_000, 160_000));
+        assert_eq!(*lock.lock(), (8 * ADDITIONS, 8 * ADDITIONS));
     }
 
     #[test]
     fn what_is_read_without_the_lock_belongs_together_or_is_known_not_to() {
-        const WRITES: u64 = 50_000;
+        const WRITES: u64 = if cfg!(miri) { 50 } else { 50_000 };
         let lock = Lock::new(());
         let pair = [AtomicU64::new(0), AtomicU64::new(0)];
         std::thread::scope(|scope| {
@@ -216,5 +218,115 @@ mod tests {
         });
         assert!(panicked.is_err());
         assert_eq!(*lock.lock(), 1);
+    }
+}
+
+/// Every order in which two or three threads may run, and everything that each may then read.
+#[cfg(all(test, tidegate_loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// A lock, and two atomics that only its holder writes.
+    struct Shared {
+        lock: Lock<u64>,
+        pair: [AtomicU64; 2],
+    }
+
+    impl Shared {
+        fn new() -> Arc<Shared> {
+            Arc::new(Shared { lock: Lock::new(0), pair: [AtomicU64::new(0), AtomicU64::new(0)] })
+        }
+
+        fn read(&self) -> [u64; 2] {
+            self.pair.each_ref().map(|half| half.load(Ordering::Relaxed))
+        }
+
+        fn write(&self, guard: &mut Guard<'_, u64>) {
+            let number = **guard + 1;
+            **guard = number;
+            self.pair.iter().for_each(|half| half.store(number, Ordering::Relaxed));
+        }
+    }
+
+    #[test]
+    fn loom_one_thread_at_a_time_holds_the_lock() {
+        loom::model(|| {
+            let shared = Shared::new();
+            let threads = [(); 2].map(|()| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.write(&mut shared.lock.lock()))
+            });
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert_eq!((*shared.lock.lock(), shared.read()), (2, [2; 2]));
+        });
+    }
+
+    #[test]
+    fn loom_what_is_read_without_the_lock_belongs_together_or_is_known_not_to() {
+        loom::model(|| {
+            let shared = Shared::new();
+            let writer = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.write(&mut shared.lock.lock());
+                    shared.write(&mut shared.lock.lock());
+                })
+            };
+            let version = shared.lock.version();
+            let [one, other] = shared.read();
+            if shared.lock.is_still(version) {
+                assert_eq!(one, other);
+            }
+            writer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_a_lock_taken_at_a_version_finds_what_was_read_at_it() {
+        loom::model(|| {
+            let shared = Shared::new();
+            let writers = [(); 2].map(|()| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let version = shared.lock.version();
+                    let read = shared.read();
+                    match shared.lock.lock_at(version) {
+                        Some(mut guard) => {
+                            // Nobody has written since, so what was read without the lock is what is there.
+                            assert_eq!((read, shared.read()), ([*guard; 2], [*guard; 2]));
+                            shared.write(&mut guard);
+                            1
+                        }
+                        None => 0,
+                    }
+                })
+            });
+            let written: u64 = writers.map(|writer| writer.join().unwrap()).iter().sum();
+            assert!(written >= 1, "one of them is the first");
+            assert_eq!((*shared.lock.lock(), shared.read()), (written, [written; 2]));
+        });
+    }
+
+    #[test]
+    fn loom_a_reader_beside_two_writers_is_never_misled() {
+        let mut model = loom::model::Builder::new();
+        // Three threads have too many orders to try all.
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let shared = Shared::new();
+            let writers = [(); 2].map(|()| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.write(&mut shared.lock.lock()))
+            });
+            let version = shared.lock.version();
+            let [one, other] = shared.read();
+            if shared.lock.is_still(version) {
+                assert_eq!(one, other);
+            }
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+        });
     }
 }

@@ -23,6 +23,7 @@ mod quota;
 mod settling;
 mod shard;
 mod slots;
+mod sync;
 mod table;
 mod train;
 

@@ -4,7 +4,7 @@
 //! matters is a single question with a single answer: was it sent? A call that is given up while it waits for its turn is
 //! never sent. One that was sent may have run, whatever its caller does.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::error::{Cause, LinkError};
 use super::fault::Fault;
+use super::sync::{Arc, Mutex, MutexGuard};
 use crate::frame::Frame;
 
 /// What became of a call.
@@ -222,7 +223,10 @@ impl Drop for Waiting {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, tidegate_loom))]
+mod loom_tests;
+
+#[cfg(all(test, not(tidegate_loom)))]
 mod tests {
     use std::future::poll_fn;
 

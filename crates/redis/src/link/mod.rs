@@ -28,6 +28,7 @@ mod settings;
 mod slots;
 mod stats;
 mod stream;
+mod sync;
 mod times;
 mod tls;
 mod wire;
