@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let explanation = loaded.rules.with_secret(secret).explain(&request);
     match args.rules.format {
         Format::Json => {
-            print_json(&Report { token: verified.as_ref().map(TokenReport::of), ..Report::of(&explanation) })?
+            print_json(&Report { token: verified.as_ref().map(TokenReport::of), ..Report::of(&explanation) })?;
         }
         Format::Text => {
             let mut out = anstream::stdout().lock();

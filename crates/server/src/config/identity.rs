@@ -30,8 +30,10 @@ const ALGORITHMS: [(&str, Algorithm); 12] = [
     ("HS512", Algorithm::HS512),
 ];
 
+type ReadFile = fn(&Path) -> Result<KeyFile, KeyFileError>;
+
 /// Where keys come from, and how a file of each kind is read.
-const FILES: [(&str, fn(&Path) -> Result<KeyFile, KeyFileError>); 3] = [
+const FILES: [(&str, ReadFile); 3] = [
     ("auth.jwt.jwks_file", KeyFile::jwks),
     ("auth.jwt.public_key_file", KeyFile::pem),
     ("auth.jwt.secret_file", KeyFile::secret),

@@ -4,33 +4,77 @@ use std::path::Path;
 
 use super::*;
 
-struct Nginx {
+/// A proxy between clients and an upstream, until it is dropped.
+struct Proxy {
     _process: Process,
     _folder: TempDir,
     port: u16,
 }
 
-/// nginx with the configuration of its guide, between clients and an upstream.
-fn nginx(server: &Server, upstream: &Files) -> Nginx {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/nginx.md");
-    let guide = std::fs::read_to_string(guide).unwrap();
-    let block = guide.split("```nginx\n").nth(1).unwrap().split("```").next().unwrap();
-    let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
-    let block = block
-        .replace("127.0.0.1:8080", &server.address.to_string())
-        .replace("127.0.0.1:3000", &format!("127.0.0.1:{}", upstream.port))
-        .replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
-    let temp = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|kind| format!("{kind}_temp_path {kind};"));
-    let text = format!(
-        "daemon off; master_process off; pid nginx.pid; error_log error.log;\nevents {{}}\nhttp {{ access_log off;\n{}\n{block}\n}}\n",
-        temp.join("\n")
-    );
-    std::fs::write(folder.path().join("nginx.conf"), text).unwrap();
-    let mut command = Command::new("nginx");
-    command.args(["-e", "error.log", "-c", "nginx.conf", "-p"]).arg(folder.path());
-    let process = Process(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    until("nginx", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
-    Nginx { _process: process, _folder: folder, port }
+/// The first block of a proxy's guide in a language.
+fn block(guide: &str, language: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(guide);
+    let guide = std::fs::read_to_string(path).unwrap();
+    guide.split(&format!("```{language}\n")).nth(1).unwrap().split("```").next().unwrap().to_owned()
+}
+
+impl Proxy {
+    /// nginx with the configuration of its guide.
+    fn nginx(server: &Server, upstream: &Files) -> Proxy {
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        let block = block("nginx.md", "nginx")
+            .replace("127.0.0.1:8080", &server.address.to_string())
+            .replace("127.0.0.1:3000", &format!("127.0.0.1:{}", upstream.port))
+            .replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
+        let temp = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|kind| format!("{kind}_temp_path {kind};"));
+        let text = format!(
+            "daemon off; master_process off; pid nginx.pid; error_log error.log;\nevents {{}}\nhttp {{ access_log off;\n{}\n{block}\n}}\n",
+            temp.join("\n")
+        );
+        std::fs::write(folder.path().join("nginx.conf"), text).unwrap();
+        let mut command = Command::new("nginx");
+        command.args(["-e", "error.log", "-c", "nginx.conf", "-p"]).arg(folder.path());
+        Proxy::start(command, folder, port)
+    }
+
+    /// HAProxy with the script and the configuration of its guide.
+    fn haproxy(server: &Server, upstream: &Files) -> Proxy {
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        // A busy machine may take its time.
+        let script = block("haproxy.md", "lua")
+            .replace("127.0.0.1:8080", &server.address.to_string())
+            .replace("= 1000 --", "= 60000 --");
+        let configuration = block("haproxy.md", "haproxy")
+            .replace("bind :80", &format!("bind 127.0.0.1:{port}"))
+            .replace("127.0.0.1:3000", &format!("127.0.0.1:{}", upstream.port));
+        std::fs::write(folder.path().join("tidegate.lua"), script).unwrap();
+        std::fs::write(folder.path().join("haproxy.cfg"), configuration).unwrap();
+        let mut command = Command::new("haproxy");
+        command.args(["-db", "-f", "haproxy.cfg"]).current_dir(folder.path());
+        Proxy::start(command, folder, port)
+    }
+
+    fn start(mut command: Command, folder: TempDir, port: u16) -> Proxy {
+        let process = Process(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        until("the proxy", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        Proxy { _process: process, _folder: folder, port }
+    }
+
+    fn ask(&self, token: &str) -> Answer {
+        let (name, value) = bearer(token);
+        get(&format!("http://127.0.0.1:{}/index.html", self.port), &[(name, &value)])
+    }
+}
+
+#[test]
+fn behind_haproxy_an_invalid_token_is_told_as_such() {
+    let upstream = Files::start(&[("index.html", "hello")]);
+    let files = [("rules.yaml", RULES), ("jwks.json", &*jwks("old"))];
+    let server = Server::start(&files, &["--rules=rules.yaml", "--auth-jwt-jwks-file=jwks.json"]);
+    let haproxy = Proxy::haproxy(&server, &upstream);
+    assert_eq!([0; 3].map(|_| haproxy.ask(token("rs256")).status), [200, 200, 429]);
+    let answer = haproxy.ask("garbage");
+    assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some(r#"Bearer error="invalid_token""#)));
 }
 
 #[test]
@@ -46,11 +90,8 @@ fn behind_nginx_each_user_has_a_limit_of_their_own() {
         "--auth-jwt-audience=api",
     ];
     let server = Server::start(&files, &args);
-    let nginx = nginx(&server, &upstream);
-    let ask = |token: &str| {
-        let (name, value) = bearer(token);
-        get(&format!("http://127.0.0.1:{}/index.html", nginx.port), &[(name, &value)])
-    };
+    let nginx = Proxy::nginx(&server, &upstream);
+    let ask = |token: &str| nginx.ask(token);
     for (name, allowed) in [("rs256", 2), ("es256", 3), ("eddsa", 2), ("hs256", 2)] {
         for request in 0..=allowed {
             let expected = if request < allowed { 200 } else { 429 };

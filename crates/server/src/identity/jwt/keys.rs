@@ -124,10 +124,7 @@ impl Key {
         let mut outer = Der::new(info).inside(SEQUENCE)?;
         let mut algorithm = outer.inside(SEQUENCE)?;
         let identifier = algorithm.value(OBJECT_IDENTIFIER)?;
-        let key = match outer.value(BIT_STRING)? {
-            [0, key @ ..] => key,
-            _ => return None,
-        };
+        let [0, key @ ..] = outer.value(BIT_STRING)? else { return None };
         let (kind, key) = match identifier {
             RSA if key.len() > RSA_BYTES => (Kind::Rsa, DecodingKey::from_rsa_der(key)),
             ELLIPTIC => match algorithm.value(OBJECT_IDENTIFIER)? {
