@@ -1,0 +1,274 @@
+//! The guides name only commands, flags, variables and settings that there are.
+//!
+//! What stands between backticks in `README.md` and `docs/`, and every line of a shell block that runs `tidegate`, is held against what
+//! the program itself says: `tidegate config` for settings, `--help` for commands, flags and variables. Metrics are held against a
+//! server's own in `admin/deploy.rs`.
+#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Flags of other programs, and of builds.
+const FOREIGN_FLAGS: [&str; 7] =
+    ["--features", "--json", "--help", "--version", "--config", "--compressed", "--prior-knowledge"];
+
+/// What looks like the name of a setting and is none: files, names of traces and of fields elsewhere.
+const FOREIGN_NAMES: [&str; 2] = ["tidegate.", "usage."];
+const FILES: [&str; 9] = [".rs", ".lua", ".yaml", ".yml", ".json", ".md", ".log", ".pem", ".toml"];
+
+/// What the program knows.
+struct Known {
+    settings: BTreeSet<String>,
+    /// The flags of each command; of subcommands under both names, such as `rules push`.
+    commands: BTreeMap<String, BTreeSet<String>>,
+    variables: BTreeSet<String>,
+}
+
+fn tidegate(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The words of a text that begin so and go on with these characters.
+fn words<'t>(text: &'t str, begin: &'t str, is_part: fn(char) -> bool) -> impl Iterator<Item = &'t str> {
+    let is_apart = move |at: usize| text[..at].chars().next_back().is_none_or(|before| !is_part(before));
+    text.match_indices(begin).filter(move |(at, _)| is_apart(*at)).map(move |(at, _)| {
+        let rest = &text[at..];
+        let end = rest[begin.len()..].find(|c| !is_part(c)).map_or(rest.len(), |end| begin.len() + end);
+        &rest[..end]
+    })
+}
+
+fn flags(text: &str) -> impl Iterator<Item = &str> {
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    words(text, "--", is_part).filter(|flag| flag.len() > 2)
+}
+
+fn variables(text: &str) -> impl Iterator<Item = &str> {
+    words(text, "TIDEGATE_", |c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// The names below `Commands:` in a help text.
+fn commands(help: &str) -> Vec<String> {
+    let Some((_, listed)) = help.split_once("\nCommands:\n") else { return Vec::new() };
+    let lines = listed.lines().take_while(|line| !line.is_empty());
+    let named = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    named.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+impl Known {
+    fn learn() -> Known {
+        let settings = tidegate(&["config"]);
+        let settings = settings.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+        let mut known = Known { settings, commands: BTreeMap::new(), variables: BTreeSet::new() };
+        for command in commands(&tidegate(&["--help"])) {
+            let help = tidegate(&[&command, "--help"]);
+            for below in commands(&help) {
+                known.add(&format!("{command} {below}"), &tidegate(&[&command, &below, "--help"]));
+            }
+            known.add(&command, &help);
+        }
+        let of_serve = known.commands["serve"].iter();
+        let of_serve = of_serve.map(|flag| format!("TIDEGATE_{}", flag[2..].replace('-', "_").to_ascii_uppercase()));
+        known.variables.extend(of_serve.collect::<Vec<_>>());
+        known
+    }
+
+    fn add(&mut self, command: &str, help: &str) {
+        self.variables.extend(variables(help).map(str::to_owned));
+        self.commands.insert(command.to_owned(), flags(help).map(str::to_owned).collect());
+    }
+
+    fn has_flag(&self, flag: &str) -> bool {
+        FOREIGN_FLAGS.contains(&flag) || self.commands.values().any(|flags| flags.contains(flag))
+    }
+
+    /// What is wrong with a line that runs the program.
+    fn wrong_in_call(&self, line: &str) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for call in line.split("&&").map(str::trim) {
+            let Some(rest) = call.strip_prefix("tidegate ") else { continue };
+            let mut said = rest.split_whitespace();
+            let (first, second) = (said.next().unwrap_or_default(), said.next().unwrap_or_default());
+            let both = format!("{first} {second}");
+            let has_subcommands = self.commands.keys().any(|known| known.starts_with(&format!("{first} ")));
+            if has_subcommands && is_word(second) && !self.commands.contains_key(&both) {
+                wrong.push(format!("no command `{both}`"));
+            }
+            let name = if self.commands.contains_key(&both) { both } else { first.to_owned() };
+            match self.commands.get(&name) {
+                Some(known) => {
+                    // What is in quotes, and what another program is told, is not for us.
+                    let own = rest.split(['|', '\'', '"']).step_by(2).collect::<Vec<_>>().join(" ");
+                    let unknown = flags(&own).filter(|flag| !known.contains(*flag) && *flag != "--help");
+                    wrong.extend(unknown.map(|flag| format!("`tidegate {name}` has no {flag}")));
+                }
+                None if is_word(first) => wrong.push(format!("no command `{first}`")),
+                None => {}
+            }
+        }
+        wrong
+    }
+
+    /// What is wrong with what stands between backticks.
+    fn wrong_in_span(&self, span: &str) -> Vec<String> {
+        let mut wrong = self.wrong_in_call(span);
+        if span.starts_with("--") {
+            wrong.extend(flags(span).filter(|flag| !self.has_flag(flag)).map(|flag| format!("no flag {flag}")));
+        }
+        if let Some(name) = setting(span)
+            && !self.settings.contains(name)
+            && !self.settings.iter().any(|known| known.starts_with(&format!("{name}.")))
+        {
+            wrong.push(format!("no setting `{name}`"));
+        }
+        wrong
+    }
+}
+
+fn is_word(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+}
+
+/// The name in `a.b` or `a.b: value`, if that is what it is.
+fn setting(span: &str) -> Option<&str> {
+    let name = span.split(": ").next()?;
+    let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let is_setting = name.contains('.') && name.split('.').all(is_word);
+    let is_foreign =
+        FOREIGN_NAMES.iter().any(|begin| name.starts_with(begin)) || FILES.iter().any(|end| name.ends_with(end));
+    (is_setting && !is_foreign).then_some(name)
+}
+
+/// A guide: its text outside of blocks, and its blocks with what they are labelled.
+struct Guide {
+    name: String,
+    prose: String,
+    blocks: Vec<(String, String)>,
+}
+
+fn guides() -> Vec<Guide> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(root.join("docs")).unwrap().map(|file| file.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|kind| kind == "md"));
+    files.push(root.join("README.md"));
+    assert!(files.len() > 10);
+    files.sort();
+    files.iter().map(|file| read(file)).collect()
+}
+
+fn read(file: &Path) -> Guide {
+    let text = std::fs::read_to_string(file).unwrap();
+    let name = file.file_name().unwrap().to_string_lossy().into_owned();
+    let mut guide = Guide { name, prose: String::new(), blocks: Vec::new() };
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        match line.strip_prefix("```") {
+            Some(label) => {
+                let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+                guide.blocks.push((label.to_owned(), block.join("\n")));
+            }
+            None => guide.prose.push_str(&format!("{line}\n")),
+        }
+    }
+    guide
+}
+
+/// What stands between backticks.
+fn spans(prose: &str) -> impl Iterator<Item = &str> {
+    prose.split("\n\n").flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2))
+}
+
+/// The first cells of tables that list settings.
+fn listed_settings(prose: &str) -> Vec<&str> {
+    let mut listed = Vec::new();
+    for paragraph in prose.split("\n\n").filter(|paragraph| paragraph.starts_with("| setting |")) {
+        let rows = paragraph.lines().skip(2).filter_map(|row| row.split('|').nth(1));
+        listed.extend(rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)));
+    }
+    listed
+}
+
+#[test]
+fn guides_name_only_what_there_is() {
+    let known = Known::learn();
+    let mut wrong = Vec::new();
+    for Guide { name, prose, blocks } in guides() {
+        let mut complain = |what: String| wrong.push(format!("{name}: {what}"));
+        for span in spans(&prose) {
+            known.wrong_in_span(span).into_iter().for_each(&mut complain);
+        }
+        for setting in listed_settings(&prose).into_iter().filter(|setting| !known.settings.contains(*setting)) {
+            complain(format!("no setting `{setting}`"));
+        }
+        let whole = blocks.iter().map(|(_, block)| block.as_str()).chain([prose.as_str()]);
+        for variable in whole.flat_map(variables).filter(|variable| !known.variables.contains(*variable)) {
+            complain(format!("no variable {variable}"));
+        }
+        for (_, block) in blocks.iter().filter(|(label, _)| ["sh", "console"].contains(&label.as_str())) {
+            // A line that ends with a backslash goes on.
+            for line in block.replace("\\\n", " ").lines() {
+                let call = line.trim_start_matches(['$', ' ']).replace("cargo run -p tidegate --", "tidegate");
+                let call = call.split(" # ").next().unwrap_or_default();
+                known.wrong_in_call(call).into_iter().for_each(&mut complain);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn what_there_is_not_is_noticed() {
+    let known = Known::learn();
+    for span in [
+        "rls.own_domain",
+        "rls.charging: always",
+        "tidegate chekc rules.yaml",
+        "tidegate rules pull",
+        "tidegate check --strict",
+        "--gatewya",
+    ] {
+        assert!(!known.wrong_in_span(span).is_empty(), "{span}");
+    }
+    for span in [
+        "rls.domain",
+        "store.redis",
+        "tidegate rules push rules.yaml && tidegate fleet --wait 10",
+        "--gateway 0.0.0.0:80",
+    ] {
+        assert_eq!(known.wrong_in_span(span), [""; 0], "{span}");
+    }
+    assert_eq!(listed_settings("| setting | default |\n|---|---|\n| `own_domain` | x |\n"), ["own_domain"]);
+    assert!(!known.variables.contains("TIDEGATE_GATEWYA") && known.variables.contains("TIDEGATE_RESP_USERS"));
+}
+
+/// Blocks of YAML that are configurations: their outermost names are sections of settings, or settings.
+#[test]
+fn configurations_in_guides_can_be_used() {
+    let known = Known::learn();
+    let is_outermost =
+        |name: &str| known.settings.iter().any(|known| known == name || known.starts_with(&format!("{name}.")));
+    let folder = tempfile::tempdir().unwrap();
+    let mut seen = 0;
+    for Guide { name, blocks, .. } in guides() {
+        for (_, block) in blocks.iter().filter(|(label, _)| label == "yaml") {
+            let outermost = block.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()));
+            let names: Vec<&str> = outermost.filter_map(|line| line.split(':').next()).collect();
+            // Rules files begin with `rules:`, too.
+            if names.is_empty() || names.contains(&"rules") || !names.iter().all(|name| is_outermost(name)) {
+                continue;
+            }
+            seen += 1;
+            let file = folder.path().join("tidegate.yaml");
+            std::fs::write(&file, block).unwrap();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+            let output = command.args(["config", "--config"]).arg(&file).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            let unknown = said.lines().find(|line| line.contains(" has no `") || line.contains("is not a setting"));
+            assert_eq!(unknown, None, "{name}: {block}\n{said}");
+        }
+    }
+    assert!(seen > 3, "{seen}");
+}
