@@ -68,7 +68,7 @@ rules:
   - { id: everyone, limit: 1000000000/s }
 ";
     let silent = HeaderStyle { on_allowed: false, ..HeaderStyle::default() };
-    let x_ratelimit = HeaderStyle { ietf: false, ..HeaderStyle::default() };
+    let x_ratelimit = HeaderStyle { ietf: None, ..HeaderStyle::default() };
     let plain = added(nanos(|| governor(1, u32::MAX).layer(Hello), Mix::Allowed));
     let with_headers = added(nanos(
         || {

@@ -1,5 +1,6 @@
 //! What a request asks of one limit.
 
+use crate::disclosure::Disclosure;
 use crate::key::{Key, RuleId};
 use crate::limit::Limit;
 use crate::time::Micros;
@@ -26,6 +27,8 @@ pub struct Charge<'a> {
     /// Whether it repeats a charge of the same rule under another name of the same key, while the
     /// [secret](crate::rules::Secret::with_previous) that names keys is rotated. Both are decided together, and told of as one.
     pub alias: bool,
+    /// What clients are told of the limit.
+    pub disclosure: Disclosure,
 }
 
 /// The charges of a request that count, which come first, and then those of each rule in the shadow, which stand together.
@@ -42,7 +45,17 @@ impl<'a> Charge<'a> {
     /// A charge of one, final at once.
     #[must_use]
     pub const fn new(rule: &'a RuleId, key: &'a Key<'a>, limit: &'a Limit) -> Charge<'a> {
-        Charge { rule, key, limit, cost: 1, reserve: None, deadline: None, group: 0, alias: false }
+        Charge {
+            rule,
+            key,
+            limit,
+            cost: 1,
+            reserve: None,
+            deadline: None,
+            group: 0,
+            alias: false,
+            disclosure: Disclosure::DEFAULT,
+        }
     }
 
     /// The same charge at another cost.

@@ -46,6 +46,7 @@ mod clock;
 pub mod contract;
 mod decimal;
 mod decision;
+mod disclosure;
 mod divisor;
 mod facts;
 mod gate;
@@ -67,10 +68,11 @@ pub use body_number::BodyNumber;
 pub use charge::{Charge, groups};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Outcome};
+pub use disclosure::{DenialKind, Disclosure, QuotaUnit};
 pub use facts::{Fact, Facts, Request, Values, syntax};
 pub use gate::{Gate, Refusal};
 pub use key::{Key, RuleId};
-pub use limit::{Algorithm, Limit, LimitError, State};
+pub use limit::{Algorithm, Limit, LimitError, Recovery, State};
 pub use limiter::{
     Asked, BroughtLimit, Charging, Condition, DecidedBy, DescriptorRuling, DescriptorsRuling, DomainTerms, Generation,
     Health, Hits, KeyRefusal, Limiter, Reports, ResetError, Ruled, Ruling, SecondNames, Spent, WithoutStore,

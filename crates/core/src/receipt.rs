@@ -115,7 +115,7 @@ pub enum Settlement {
         /// What went back to the keys, over all that was held but for [aliases](Receipt::is_alias). Slots count as what
         /// they held.
         given_back: u64,
-        /// What was charged on top, over the same.
+        /// What was charged on top, over the same: as much as the bound on a key's debt lets through.
         charged: u64,
     },
     /// It was settled before, or has expired. Nothing changed.

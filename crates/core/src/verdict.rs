@@ -34,6 +34,16 @@ impl Verdict {
         verdict
     }
 
+    /// Which of these decisions says most, as [`Verdict::telling`] does of those that a request met.
+    #[must_use]
+    pub fn most_telling<'d>(decisions: impl IntoIterator<Item = (usize, &'d Decision)>) -> Option<usize> {
+        let first_or_more = |most: Option<(usize, &'d Decision)>, one: (usize, &'d Decision)| match most {
+            Some(most) if !says_more(one.1, most.1) => Some(most),
+            _ => Some(one),
+        };
+        decisions.into_iter().fold(None, first_or_more).map(|(place, _)| place)
+    }
+
     /// Whether the request may go ahead.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {

@@ -3,12 +3,15 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderName, HeaderValue};
-use tidegate_core::rules::Mode;
-use tidegate_core::{Micros, Ruled, Timestamp};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tidegate_core::rules::{Mode, Partitions};
+use tidegate_core::{Micros, Ruled, Timestamp, Verdict};
 
+use crate::beside::{self, Stricter};
 use crate::reply::{Caller, Reply};
 use crate::written::Written;
 
@@ -20,8 +23,10 @@ pub struct HeaderStyle {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, of the limit that is closest to its end, with the reset in this
     /// form; `None` leaves them out.
     pub x_ratelimit: Option<ResetForm>,
-    /// `RateLimit` and `RateLimit-Policy`, of every limit that counts, as the IETF drafts them.
-    pub ietf: bool,
+    /// `RateLimit` and `RateLimit-Policy`, of every limit that counts, in this form; `None` leaves them out.
+    pub ietf: Option<IetfForm>,
+    /// Whether `RateLimit` says which partition of a quota is told of (`pk`), as a hash of what the limit is keyed by.
+    pub partition_key: bool,
     /// `X-RateLimit-Bucket`: the name of the limit that the other `X-RateLimit` headers tell of.
     pub bucket: bool,
     /// `X-RateLimit-Reset-After`: seconds with their thousandths.
@@ -32,6 +37,9 @@ pub struct HeaderStyle {
     pub audience: Audience,
     /// Up to how much is added to waits by chance, so that those who were denied together do not come back together.
     pub jitter: Micros,
+    /// The status of a request that costs more than a limit can ever hold. 413 keeps clients from trying again, which 429 asks
+    /// them to.
+    pub too_large: StatusCode,
 }
 
 impl Default for HeaderStyle {
@@ -39,12 +47,14 @@ impl Default for HeaderStyle {
     fn default() -> HeaderStyle {
         HeaderStyle {
             x_ratelimit: Some(ResetForm::Delta),
-            ietf: true,
+            ietf: Some(IetfForm::Draft11),
+            partition_key: false,
             bucket: false,
             reset_after: false,
             on_allowed: true,
             audience: Audience::Everyone,
             jitter: Micros::ZERO,
+            too_large: StatusCode::PAYLOAD_TOO_LARGE,
         }
     }
 }
@@ -53,7 +63,7 @@ impl HeaderStyle {
     /// No headers but `Retry-After`.
     #[must_use]
     pub fn none() -> HeaderStyle {
-        HeaderStyle { x_ratelimit: None, ietf: false, ..HeaderStyle::default() }
+        HeaderStyle { x_ratelimit: None, ietf: None, ..HeaderStyle::default() }
     }
 }
 
@@ -64,6 +74,30 @@ pub enum ResetForm {
     Delta,
     /// Seconds since the Unix epoch.
     Epoch,
+}
+
+/// A form of the IETF's fields. They are a draft, whose parameters may still be renamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum IetfForm {
+    /// As of draft-ietf-httpapi-ratelimit-headers-11: `"burst";r=12;t=2`.
+    Draft11,
+}
+
+/// What the parameters of `RateLimit` are called.
+struct ParameterNames {
+    available: &'static str,
+    /// The time within which no more than what is available can be used.
+    window: &'static str,
+    partition: &'static str,
+}
+
+impl IetfForm {
+    const fn names(self) -> ParameterNames {
+        match self {
+            IetfForm::Draft11 => ParameterNames { available: ";r=", window: ";t=", partition: ";pk=:" },
+        }
+    }
 }
 
 /// Who sees the headers.
@@ -125,7 +159,7 @@ impl Name {
 }
 
 impl Reply<'_, '_> {
-    /// Writes what the style shows into `headers`, in place of what is there under the same names.
+    /// Writes what the style shows into `headers`, [beside](ReplyHeaders::insert_into) what an upstream says of its own limits.
     pub fn write_headers(&self, headers: &mut HeaderMap) {
         self.headers().insert_into(headers);
     }
@@ -139,10 +173,11 @@ impl Reply<'_, '_> {
         }
         if self.shows_headers() {
             self.conventional(&mut values);
-            if self.style.ietf {
+            if let Some(form) = self.style.ietf {
                 Written::with(self.limits(), |written| {
                     values.policy = written.policy();
-                    values.write(Name::RateLimit, |text| standing(text, self.limits(), written));
+                    let standing = Standing { form, written, partitions: self.partitions, wait: self.retry_after() };
+                    values.write(Name::RateLimit, |text| standing.write(text, self.limits()));
                 });
             }
         }
@@ -153,15 +188,23 @@ impl Reply<'_, '_> {
         self.style.audience.has(self.asked.caller) && (self.style.on_allowed || !self.ruling.is_allowed())
     }
 
-    /// The limits that count.
+    /// The limits that count and that clients may see.
     fn limits(&self) -> impl Iterator<Item = &Ruled<'_>> + Clone {
-        self.ruling.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce)
+        self.ruling.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce && ruled.disclosure.is_shown)
+    }
+
+    /// The limit that says most of those that clients may see.
+    fn telling(&self) -> Option<&Ruled<'_>> {
+        let telling = self.ruling.ruled.get(self.ruling.verdict.telling?)?;
+        if telling.disclosure.is_shown {
+            return Some(telling);
+        }
+        let decisions = self.limits().map(|ruled| &ruled.decision).enumerate();
+        self.limits().nth(Verdict::most_telling(decisions)?)
     }
 
     fn conventional(&self, values: &mut ReplyHeaders) {
-        let Some(ruled) = self.ruling.verdict.telling.and_then(|telling| self.ruling.ruled.get(telling)) else {
-            return;
-        };
+        let Some(ruled) = self.telling() else { return };
         let decision = &ruled.decision;
         if let Some(form) = self.style.x_ratelimit {
             values.number(Name::Limit, decision.limit);
@@ -186,17 +229,35 @@ impl Reply<'_, '_> {
 }
 
 /// `"burst";r=12;t=2, "daily";r=900;t=70000`
-fn standing<'r>(text: &mut String, limits: impl Iterator<Item = &'r Ruled<'r>>, written: &Written) {
-    let start = text.len();
-    for (ruled, name) in limits.zip(written.names()) {
-        if text.len() > start {
-            text.push_str(", ");
+struct Standing<'w> {
+    form: IetfForm,
+    written: &'w Written,
+    partitions: Option<&'w Partitions>,
+    /// What `Retry-After` says: nothing that is told here lies beyond it.
+    wait: Option<Micros>,
+}
+
+impl Standing<'_> {
+    fn write<'r>(&self, text: &mut String, limits: impl Iterator<Item = &'r Ruled<'r>>) {
+        let (names, start) = (self.form.names(), text.len());
+        for (ruled, name) in limits.zip(self.written.names()) {
+            if text.len() > start {
+                text.push_str(", ");
+            }
+            text.push_str(name);
+            text.push_str(names.available);
+            put_number(text, ruled.decision.remaining.min(LARGEST));
+            if let Some(more) = ruled.more_after() {
+                let more = self.wait.map_or(more, |wait| wait.min(more));
+                text.push_str(names.window);
+                put_number(text, more.as_secs_ceil().min(LARGEST));
+            }
+            if let Some(partition) = self.partitions.and_then(|partitions| partitions.of(&ruled.id)) {
+                text.push_str(names.partition);
+                STANDARD.encode_string(partition, text);
+                text.push(':');
+            }
         }
-        text.push_str(name);
-        text.push_str(";r=");
-        put_number(text, ruled.decision.remaining.min(LARGEST));
-        text.push_str(";t=");
-        put_number(text, ruled.decision.reset_after.as_secs_ceil().min(LARGEST));
     }
 }
 
@@ -230,7 +291,8 @@ impl ReplyHeaders {
         usize::from(self.policy.is_some()) + self.ends.iter().filter(|end| **end > 0).count()
     }
 
-    /// Puts them into `headers`, in place of what is there under the same names.
+    /// Puts them into `headers`. What an upstream says there of limits of its own is kept: in `RateLimit` and `RateLimit-Policy`
+    /// behind what is said here, and of the two families of `X-RateLimit` fields the stricter one.
     pub fn insert_into(self, headers: &mut HeaderMap) {
         let number = self.len();
         // So that the map grows once, if it has to. A response may have so many headers already that there is no room for
@@ -240,16 +302,25 @@ impl ReplyHeaders {
         }
         let text = Bytes::from(self.text);
         let mut start = 0;
+        // Whether somebody has said it before, which appending tells without another look.
+        let mut said = Said::default();
         for (name, end) in Name::ALL.into_iter().zip(self.ends).filter(|(_, end)| *end > 0) {
             let end = end as usize;
             // Digits and printable characters always make a value.
             if let Ok(value) = HeaderValue::from_maybe_shared(text.slice(start..end)) {
-                let _ = headers.try_insert(name.header(), value);
+                if let Name::RetryAfter = name {
+                    let _ = headers.try_insert(name.header(), value);
+                } else if headers.try_append(name.header(), value).unwrap_or(false) {
+                    said.note(name);
+                }
             }
             start = end;
         }
         if let Some(policy) = self.policy {
-            let _ = headers.try_insert(POLICY, policy);
+            said.policy = headers.try_append(POLICY, policy).unwrap_or(false);
+        }
+        if said != Said::default() {
+            said.settle(headers, &self.ends);
         }
     }
 
@@ -269,5 +340,40 @@ impl ReplyHeaders {
 
     fn number(&mut self, name: Name, number: u64) {
         self.write(name, |text| put_number(text, number));
+    }
+}
+
+/// Which fields an upstream has said before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Said {
+    conventional: bool,
+    rate_limit: bool,
+    policy: bool,
+}
+
+impl Said {
+    fn note(&mut self, name: Name) {
+        match name {
+            Name::RateLimit => self.rate_limit = true,
+            Name::Limit | Name::Remaining | Name::Reset | Name::ResetAfter | Name::Bucket => self.conventional = true,
+            Name::RetryAfter => {}
+        }
+    }
+
+    /// Brings what the upstream said and what was appended to it together.
+    #[cold]
+    fn settle(self, headers: &mut HeaderMap, written: &[u32; Name::ALL.len()]) {
+        if self.rate_limit {
+            beside::join_lists(headers, &RATE_LIMIT);
+        }
+        if self.policy {
+            beside::join_lists(headers, &POLICY);
+        }
+        if self.conventional {
+            let told: Stricter = beside::stricter(headers, &REMAINING, &RESET);
+            for name in [Name::Limit, Name::Remaining, Name::Reset, Name::ResetAfter, Name::Bucket] {
+                beside::keep(headers, &name.header(), told, written[name as usize] > 0);
+            }
+        }
     }
 }

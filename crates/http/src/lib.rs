@@ -25,6 +25,7 @@
 //!
 //! Nothing here reads a clock, a random source or a socket.
 
+mod beside;
 mod body_fields;
 mod claims;
 mod client;
@@ -44,7 +45,7 @@ pub use claims::Claims;
 pub use client::{ForwardingHeader, NetworkError, TrustedProxies};
 pub use facts::HttpFacts;
 pub use grpc::is_grpc;
-pub use headers::{Audience, HeaderStyle, ReplyHeaders, ResetForm};
+pub use headers::{Audience, HeaderStyle, IetfForm, ReplyHeaders, ResetForm};
 pub use json::{CostFinder, EventFinder, FieldFinder};
 pub use passing::{PassingBody, is_encoded};
 pub use reply::{Asked, Caller, Reply};

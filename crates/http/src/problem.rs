@@ -4,12 +4,13 @@ use std::fmt;
 
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
-use tidegate_core::Micros;
 use tidegate_core::rules::KeyFault;
+use tidegate_core::{DenialKind, Micros};
 
 use crate::reply::{Refused, Reply};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const ABNORMAL_USAGE: &str = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 #[derive(Serialize)]
@@ -30,7 +31,10 @@ fn in_words<S: Serializer>(detail: &Detail<'_, '_>, serializer: S) -> Result<S::
 
 pub(crate) fn json(reply: &Reply<'_, '_>, refused: Refused) -> Bytes {
     let (kind, title) = match refused {
-        Refused::Denied(_) | Refused::TooLarge(_) => (QUOTA_EXCEEDED, "The assigned quota has been exceeded"),
+        Refused::Denied(_) | Refused::TooLarge(_) => match reply.denial() {
+            DenialKind::QuotaExceeded => (QUOTA_EXCEEDED, "The assigned quota has been exceeded"),
+            DenialKind::AbnormalUsage => (ABNORMAL_USAGE, "Abnormal usage has been detected"),
+        },
         Refused::Unavailable(_) => (REDUCED_CAPACITY, "Too little capacity for the moment"),
         Refused::Unkeyed(KeyFault::Missing) => ("about:blank", "Forbidden"),
         Refused::Unkeyed(KeyFault::Repeated) => ("about:blank", "Bad Request"),
@@ -58,7 +62,7 @@ impl fmt::Display for Detail<'_, '_> {
             Refused::Unavailable(_) => {
                 write!(f, "Whether there is room for this request cannot be told now. Try again in {seconds} s.")
             }
-            Refused::TooLarge(max) if self.reply.violated().next().is_some() => {
+            Refused::TooLarge(max) if self.reply.shows_most() => {
                 write!(f, "This request costs more than can ever pass at once, which is {max}. Trying again is no use.")
             }
             Refused::TooLarge(_) => {

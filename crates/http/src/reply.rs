@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use tidegate_core::rules::KeyFault;
-use tidegate_core::{DecidedBy, Micros, Outcome, Ruling, Timestamp};
+use tidegate_core::rules::{KeyFault, Partitions};
+use tidegate_core::{DecidedBy, DenialKind, Micros, Outcome, Ruled, Ruling, Timestamp};
 
 use crate::headers::HeaderStyle;
 use crate::{grpc, problem};
@@ -44,6 +44,7 @@ pub struct Reply<'a, 'r> {
     pub(crate) ruling: &'a Ruling<'r>,
     pub(crate) style: &'a HeaderStyle,
     pub(crate) asked: Asked,
+    pub(crate) partitions: Option<&'a Partitions>,
 }
 
 /// Why a request does not go ahead.
@@ -63,7 +64,13 @@ impl<'a, 'r> Reply<'a, 'r> {
     /// Tells `ruling` in this style.
     #[must_use]
     pub const fn new(ruling: &'a Ruling<'r>, style: &'a HeaderStyle, asked: Asked) -> Reply<'a, 'r> {
-        Reply { ruling, style, asked }
+        Reply { ruling, style, asked, partitions: None }
+    }
+
+    /// The same, with [partition keys](HeaderStyle::partition_key).
+    #[must_use]
+    pub const fn partitions(self, partitions: Option<&'a Partitions>) -> Reply<'a, 'r> {
+        Reply { partitions, ..self }
     }
 
     pub(crate) fn refused(&self) -> Option<Refused> {
@@ -101,7 +108,8 @@ impl<'a, 'r> Reply<'a, 'r> {
     /// | status | the request |
     /// |---|---|
     /// | 200 | was allowed |
-    /// | 429 | was denied by a limit, or costs more than a limit can ever hold |
+    /// | 429 | was denied by a limit |
+    /// | 413 | costs more than a limit can ever hold, unless [told otherwise](HeaderStyle::too_large) |
     /// | 503 | was denied only because the store is away and a rule says `on_store_failure: deny` |
     /// | 403 | lacks a part of a rule's key, and the rule says `on_missing_key: refuse` |
     /// | 400 | says a part of a rule's key more than once, and the rule does not say `on_repeated_key: join` |
@@ -109,7 +117,8 @@ impl<'a, 'r> Reply<'a, 'r> {
     pub fn status(&self) -> StatusCode {
         match self.refused() {
             None => StatusCode::OK,
-            Some(Refused::Denied(_) | Refused::TooLarge(_)) => StatusCode::TOO_MANY_REQUESTS,
+            Some(Refused::Denied(_)) => StatusCode::TOO_MANY_REQUESTS,
+            Some(Refused::TooLarge(_)) => self.style.too_large,
             Some(Refused::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Some(Refused::Unkeyed(KeyFault::Missing)) => StatusCode::FORBIDDEN,
             Some(Refused::Unkeyed(KeyFault::Repeated)) => StatusCode::BAD_REQUEST,
@@ -153,6 +162,20 @@ impl<'a, 'r> Reply<'a, 'r> {
     /// The names of the limits that deny, if the caller may know them.
     pub(crate) fn violated(&self) -> impl Iterator<Item = &'a str> {
         let shown = self.style.audience.has(self.asked.caller);
-        self.ruling.deniers().filter(move |_| shown).map(|ruled| ruled.id.as_str())
+        let deniers = self.ruling.deniers().filter(move |ruled| shown && ruled.disclosure.is_shown);
+        deniers.map(|ruled| ruled.id.as_str())
+    }
+
+    /// Whether the caller may know how much can ever pass: by each limit that the request is too large for.
+    pub(crate) fn shows_most(&self) -> bool {
+        let mut too_large =
+            self.ruling.deniers().filter(|ruled| matches!(ruled.decision.outcome, Outcome::TooLarge { .. }));
+        self.style.audience.has(self.asked.caller) && too_large.all(|ruled| ruled.disclosure.is_shown)
+    }
+
+    /// What a denial means: abnormal usage, if a rule that denies says so.
+    pub(crate) fn denial(&self) -> DenialKind {
+        let is_abnormal = |ruled: &Ruled<'_>| ruled.disclosure.problem == DenialKind::AbnormalUsage;
+        if self.ruling.deniers().any(is_abnormal) { DenialKind::AbnormalUsage } else { DenialKind::QuotaExceeded }
     }
 }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use bytes::Bytes;
 use http::HeaderValue;
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
-use tidegate_core::{Micros, Ruled};
+use tidegate_core::{Micros, QuotaUnit, Ruled};
 
 use crate::headers::printable;
 
@@ -26,13 +26,14 @@ struct Limit {
     name: String,
 }
 
-/// What a limit is known by, here: its id, how much it admits, and in which time.
-type Of = (u128, u64, Option<Micros>);
+/// What a limit is known by, here: its id, how much it admits of what, and in which time.
+type Of = (u128, u64, Option<Micros>, QuotaUnit);
 
 const QUOTA: &KeyRef = key_ref("q");
 const WINDOW: &KeyRef = key_ref("w");
 const UNIT: &KeyRef = key_ref("qu");
 const CONCURRENT: &StringRef = sfv::string_ref("concurrent-requests");
+const BYTES: &StringRef = sfv::string_ref("content-bytes");
 
 /// How many are remembered, by each thread. Those that fall on the same place take turns.
 const PLACES: usize = 64;
@@ -71,10 +72,15 @@ impl Written {
             if let Ok(name) = StringRef::from_str(&printable) {
                 let _ = ListSerializer::with_buffer(&mut limit.name).bare_item(name);
                 let policy = list.bare_item(name).parameter(QUOTA, integer(ruled.decision.limit));
-                match ruled.window {
-                    Some(window) => policy.parameter(WINDOW, integer(window.as_secs_ceil().max(1))),
-                    None => policy.parameter(UNIT, CONCURRENT),
+                let policy = match ruled.unit() {
+                    QuotaUnit::ConcurrentRequests => policy.parameter(UNIT, CONCURRENT),
+                    QuotaUnit::ContentBytes => policy.parameter(UNIT, BYTES),
+                    // Requests are the default; for others there is no word.
+                    QuotaUnit::Requests | QuotaUnit::Other => policy,
                 };
+                if let Some(window) = ruled.recovery.window() {
+                    let _ = policy.parameter(WINDOW, integer(window.as_secs_ceil().max(1)));
+                }
             }
             written.limits.push(limit);
         }
@@ -94,7 +100,7 @@ impl Written {
 }
 
 fn of(ruled: &Ruled<'_>) -> Of {
-    (ruled.id.stable_hash(), ruled.decision.limit, ruled.window)
+    (ruled.id.stable_hash(), ruled.decision.limit, ruled.recovery.window(), ruled.unit())
 }
 
 /// Structured fields hold numbers of up to 15 digits. Larger ones are as good as the largest.

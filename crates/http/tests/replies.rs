@@ -10,10 +10,10 @@ use sfv::{BareItem, List, ListEntry, Parser};
 use smallvec::SmallVec;
 use tidegate_core::rules::{Mode, RuleSet};
 use tidegate_core::{
-    DecidedBy, Decision, Limiter, ManualClock, MemoryStore, Micros, Outcome, Request, RuleId, Ruled, Ruling, Timestamp,
-    Verdict,
+    DecidedBy, Decision, Disclosure, Limiter, ManualClock, MemoryStore, Micros, Outcome, Recovery, Request, RuleId,
+    Ruled, Ruling, Timestamp, Verdict,
 };
-use tidegate_http::{Asked, Audience, Caller, HeaderStyle, Reply, ResetForm};
+use tidegate_http::{Asked, Audience, Caller, HeaderStyle, IetfForm, Reply, ResetForm};
 
 const NOW: Timestamp = Timestamp::from_secs(1_767_225_600);
 const ASKED: Asked = Asked { at: NOW, caller: Caller::Authenticated, random: 0 };
@@ -26,8 +26,15 @@ fn limiter(rules: &str) -> Limiter<MemoryStore<ManualClock>, ManualClock> {
 
 fn ruled(name: &str, outcome: Outcome) -> Ruled<'static> {
     let decision = Decision { outcome, limit: 10, remaining: 3, reset_after: Micros::new(1_500_001) };
-    let window = Some(Micros::from_secs(60));
-    Ruled { id: Cow::Owned(RuleId::new(name)), mode: Mode::Enforce, decision, window, by: DecidedBy::Store }
+    let (recovery, disclosure) = (Recovery::AtOnce(Micros::from_secs(60)), Disclosure::DEFAULT);
+    Ruled {
+        id: Cow::Owned(RuleId::new(name)),
+        mode: Mode::Enforce,
+        decision,
+        recovery,
+        disclosure,
+        by: DecidedBy::Store,
+    }
 }
 
 fn ruling(ruled: impl IntoIterator<Item = Ruled<'static>>) -> Ruling<'static> {
@@ -96,7 +103,8 @@ fn an_allowed_request_is_told_how_it_stands() {
     let headers = headers(&ruling, &HeaderStyle::default(), ASKED);
     let policy = "\"burst\";q=50;w=3, \"quota/hourly\";q=1000;w=3600, \"quota/streams\";q=8;qu=\"concurrent-requests\"";
     assert_eq!(text(&headers, "ratelimit-policy"), Some(policy));
-    let standing = "\"burst\";r=49;t=1, \"quota/hourly\";r=999;t=7200, \"quota/streams\";r=7;t=120";
+    // What slides and what is released do not say when there is more.
+    let standing = "\"burst\";r=49;t=1, \"quota/hourly\";r=999, \"quota/streams\";r=7";
     assert_eq!(text(&headers, "ratelimit"), Some(standing));
     // The slots are closest to their end.
     assert_eq!(text(&headers, "x-ratelimit-limit"), Some("8"));
@@ -115,7 +123,7 @@ fn a_limit_that_has_changed_is_written_anew() {
     assert_eq!(policy(&one), "\"one\";q=10;w=60");
     one.decision.limit = 11;
     assert_eq!(policy(&one), "\"one\";q=11;w=60");
-    one.window = None;
+    one.recovery = Recovery::OnRelease;
     assert_eq!(policy(&one), "\"one\";q=11;qu=\"concurrent-requests\"");
     // More rules than are remembered, each again and again.
     for number in (0..200).chain(0..200) {
@@ -147,7 +155,7 @@ fn each_family_of_headers_can_be_chosen() {
         ["x-ratelimit-limit: 10", "x-ratelimit-remaining: 3", "x-ratelimit-reset: 1767225602"]
     );
     assert_eq!(
-        shown(HeaderStyle { ietf: true, ..none }),
+        shown(HeaderStyle { ietf: Some(IetfForm::Draft11), ..none }),
         ["ratelimit-policy: \"burst\";q=10;w=60", "ratelimit: \"burst\";r=3;t=2"]
     );
     assert!(shown(HeaderStyle { on_allowed: false, ..HeaderStyle::default() }).is_empty());
@@ -187,7 +195,9 @@ fn what_never_fits_is_not_asked_to_come_back() {
     let ruling = ruling([ruled("burst", Outcome::TooLarge { max: 10 }), ruled("daily", deny(1))]);
     let style = HeaderStyle::default();
     let reply = Reply::new(&ruling, &style, ASKED);
-    assert_eq!((reply.status(), reply.retry_after()), (StatusCode::TOO_MANY_REQUESTS, None));
+    assert_eq!((reply.status(), reply.retry_after()), (StatusCode::PAYLOAD_TOO_LARGE, None));
+    let older = HeaderStyle { too_large: StatusCode::TOO_MANY_REQUESTS, ..style };
+    assert_eq!(Reply::new(&ruling, &older, ASKED).status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(!reply.response().headers().contains_key("retry-after"));
     let body = body(&ruling, &style, ASKED);
     assert_eq!(
@@ -242,8 +252,158 @@ fn a_request_that_nothing_limits_has_no_headers() {
     assert!(headers(&ruling([]), &HeaderStyle::default(), ASKED).is_empty());
 }
 
+/// What a third request under this limit is told: `Retry-After`, and `t` of `RateLimit`.
+fn told_when_empty(limit: &str) -> (u64, u64) {
+    let limiter = limiter(&format!("rules: [{{ id: one, limit: {limit} }}]"));
+    let mut told = (0, 0);
+    for _ in 0..4 {
+        let ruling = limiter.check_now(&Request::new("GET", "/"));
+        let headers = headers(&ruling, &HeaderStyle::default(), ASKED);
+        let Some(wait) = text(&headers, "retry-after") else { continue };
+        let (_, parameters) = list(&headers, "ratelimit").remove(0);
+        let (_, time) = parameters.into_iter().find(|(name, _)| name == "t").unwrap();
+        told = (wait.parse().unwrap(), time.as_integer().unwrap().try_into().unwrap());
+    }
+    told
+}
+
 #[test]
-fn what_was_there_under_the_same_name_is_replaced() {
+fn there_is_more_no_later_than_a_denied_client_may_come_back() {
+    for limit in
+        ["2/min burst 2", "gcra 3/min", "meter 3/min", "sliding 2/min", "fixed 3/min", "log 3/min", "7/h burst 3"]
+    {
+        let (wait, time) = told_when_empty(limit);
+        assert_eq!(time, wait, "{limit}");
+    }
+    assert_eq!(told_when_empty("2/min burst 2"), (30, 30));
+}
+
+#[test]
+fn what_is_left_of_other_limits_is_told_up_to_when_a_denied_client_may_come_back() {
+    let mut daily = ruled("daily", ALLOW);
+    daily.decision.reset_after = Micros::from_secs(70_000);
+    let denied = headers(&ruling([ruled("burst", deny(1_200_000)), daily.clone()]), &HeaderStyle::default(), ASKED);
+    assert_eq!(text(&denied, "retry-after"), Some("2"));
+    assert_eq!(text(&denied, "ratelimit"), Some("\"burst\";r=3;t=2, \"daily\";r=3;t=2"));
+    let allowed = headers(&ruling([daily]), &HeaderStyle::default(), ASKED);
+    assert_eq!(text(&allowed, "ratelimit"), Some("\"daily\";r=3;t=70000"));
+}
+
+#[test]
+fn a_full_quota_does_not_say_when_there_is_more() {
+    let limiter = limiter("rules: [{ id: one, limit: 5/min, cost: { from: claim:cost } }]");
+    let ruling = limiter.check_now(&Request::new("GET", "/").claim("cost", "0"));
+    assert_eq!(text(&headers(&ruling, &HeaderStyle::default(), ASKED), "ratelimit"), Some("\"one\";r=5"));
+}
+
+#[test]
+fn a_hidden_limit_is_nowhere_to_be_seen() {
+    let hidden = |mut ruled: Ruled<'static>| {
+        ruled.disclosure.is_shown = false;
+        ruled
+    };
+    // The hidden one has least left, and denies.
+    let mut global = hidden(ruled("global", deny(2_000_000)));
+    global.decision.remaining = 0;
+    let ruling = ruling([global, ruled("burst", ALLOW)]);
+    let style = HeaderStyle { bucket: true, reset_after: true, ..HeaderStyle::default() };
+    let response = Reply::new(&ruling, &style, ASKED).response();
+    let shown = format!("{:?} {}", response.headers(), String::from_utf8_lossy(response.body()));
+    assert!(!shown.contains("global"), "{shown}");
+    assert_eq!(response.headers()["retry-after"], "2", "when to come back is told");
+    assert_eq!(response.headers()["x-ratelimit-remaining"], "3");
+    assert_eq!(response.headers()["x-ratelimit-bucket"], "burst");
+    let too_large = self::ruling([hidden(ruled("global", Outcome::TooLarge { max: 77 }))]);
+    let response = Reply::new(&too_large, &style, ASKED).response();
+    let shown = format!("{:?} {}", response.headers(), String::from_utf8_lossy(response.body()));
+    assert!(!shown.contains("77") && !shown.contains("global"), "{shown}");
+}
+
+#[test]
+fn a_rule_may_call_what_it_denies_abnormal() {
+    let limiter = limiter("rules: [{ id: scan, problem: abnormal-usage, limit: 1/h }, { id: all, limit: 1/h }]");
+    limiter.check_now(&Request::new("GET", "/"));
+    let ruling = limiter.check_now(&Request::new("GET", "/"));
+    let body = body(&ruling, &HeaderStyle::default(), ASKED);
+    assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#abnormal-usage-detected");
+    assert_eq!(body["violated-policies"], serde_json::json!(["scan", "all"]));
+}
+
+#[test]
+fn the_unit_of_a_quota_is_told_where_there_is_a_word_for_it() {
+    let limiter = limiter(
+        "rules: [{ id: up, limit: 900/min, cost: 'header:content-length' }, { id: tokens, limit: 900/min, cost: 7 }]",
+    );
+    let ruling = limiter.check_now(&Request::new("GET", "/").header("content-length", "9"));
+    let headers = headers(&ruling, &HeaderStyle::default(), ASKED);
+    let policy = "\"up\";q=900;qu=\"content-bytes\";w=60, \"tokens\";q=900;w=60";
+    assert_eq!(text(&headers, "ratelimit-policy"), Some(policy));
+}
+
+#[test]
+fn a_partition_is_told_as_a_hash_if_the_style_says_so() {
+    let limiter = limiter("rules: [{ id: each, key: api_key, limit: 5/min }]");
+    let request = Request::new("GET", "/").api_key("k_secret");
+    let ruling = limiter.check_now(&request);
+    let partitions = limiter.rules().rules.partitions(&request);
+    let mut headers = HeaderMap::new();
+    Reply::new(&ruling, &HeaderStyle::default(), ASKED).partitions(Some(&partitions)).write_headers(&mut headers);
+    let (_, parameters) = list(&headers, "ratelimit").remove(0);
+    let (name, value) = parameters.last().unwrap();
+    assert_eq!((name.as_str(), value.as_byte_sequence().map(<[u8]>::len)), ("pk", Some(8)));
+}
+
+/// The response of an upstream with these headers, once ours are written.
+fn beside(theirs: &[(&'static str, &'static str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in theirs {
+        headers.append(*name, value.parse().unwrap());
+    }
+    Reply::new(&ruling([ruled("own", ALLOW)]), &HeaderStyle::default(), ASKED).write_headers(&mut headers);
+    headers
+}
+
+fn all<'h>(headers: &'h HeaderMap, name: &str) -> Vec<&'h str> {
+    headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect()
+}
+
+#[test]
+fn an_upstream_that_limits_too_is_told_of_beside_us() {
+    let headers = beside(&[
+        ("ratelimit", "\"up\";r=1;t=5"),
+        ("ratelimit", "\"other\";r=2"),
+        ("ratelimit-policy", "\"up\";q=5;w=10"),
+    ]);
+    assert_eq!(all(&headers, "ratelimit"), ["\"own\";r=3;t=2, \"up\";r=1;t=5, \"other\";r=2"]);
+    assert_eq!(all(&headers, "ratelimit-policy"), ["\"own\";q=10;w=60, \"up\";q=5;w=10"]);
+    assert_eq!(list(&headers, "ratelimit").len(), 3);
+    // In a form of older drafts, which is no list: it stays as it came.
+    let headers = beside(&[("ratelimit", "limit=10, remaining=1, reset=5")]);
+    assert_eq!(all(&headers, "ratelimit"), ["limit=10, remaining=1, reset=5"]);
+}
+
+#[test]
+fn of_two_conventional_families_the_stricter_is_told() {
+    let family = |headers: &HeaderMap| {
+        ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"].map(|name| all(headers, name).join("|"))
+    };
+    let ours = ["10", "3", "2"];
+    let theirs = |left, reset| {
+        beside(&[("x-ratelimit-limit", "5"), ("x-ratelimit-remaining", left), ("x-ratelimit-reset", reset)])
+    };
+    assert_eq!(family(&theirs("1", "9")), ["5", "1", "9"]);
+    assert_eq!(family(&theirs("3", "9")), ["5", "3", "9"]);
+    assert_eq!(family(&theirs("3", "2")), ours);
+    assert_eq!(family(&theirs("4", "9")), ours);
+    assert_eq!(family(&theirs("many", "9")), ours);
+    // What we would have added to theirs is not.
+    let headers = beside(&[("x-ratelimit-remaining", "0")]);
+    assert_eq!(family(&headers), ["", "0", ""]);
+    assert_eq!(family(&beside(&[("x-ratelimit-bucket", "up"), ("x-ratelimit-limit", "1")])), ours);
+}
+
+#[test]
+fn what_says_nothing_of_what_is_left_is_replaced() {
     let mut headers = HeaderMap::new();
     headers.append("x-ratelimit-limit", 1.into());
     headers.append("x-ratelimit-limit", 2.into());

@@ -57,18 +57,12 @@ pub(crate) fn settlement(
     reply: &[u8],
     receipt: &Receipt,
     numbers: impl Iterator<Item = usize>,
-    actual: &[u64],
 ) -> Result<Settlement, ReplyError> {
     let mut reader = Reader::of(reply)?;
     let mut settlement = Settlement::Gone;
     for number in numbers {
-        let (is_settled, given_back, taken) = (reader.number(1)? == 1, reader.number(7)?, reader.number(7)?);
+        let (is_settled, given_back, charged) = (reader.number(1)? == 1, reader.number(7)?, reader.number(7)?);
         if is_settled {
-            let holds_slots = receipt.held.get(number).is_some_and(|held| held.limit.holds_slots());
-            let charged = match holds_slots {
-                true => 0,
-                false => actual.get(number).map_or(0, |actual| actual.saturating_sub(taken)),
-            };
             let (given_back, charged) = if receipt.is_alias(number) { (0, 0) } else { (given_back, charged) };
             settlement = together(settlement, Settlement::Settled { given_back, charged });
         }
@@ -97,7 +91,7 @@ pub(crate) fn any_settled(reply: &[u8], count: usize) -> Result<bool, ReplyError
     let mut reader = Reader::of(reply)?;
     let mut any = false;
     for _ in 0..count {
-        let (is_settled, _given_back, _taken) = (reader.number(1)? == 1, reader.number(7)?, reader.number(7)?);
+        let (is_settled, _given_back, _charged) = (reader.number(1)? == 1, reader.number(7)?, reader.number(7)?);
         any |= is_settled;
     }
     reader.end()?;

@@ -140,7 +140,7 @@ impl Store for RedisStore {
             return Box::pin(self.settle_apart(receipt, &parts, actual)).await;
         }
         let reply = self.ask(frame::settle(&self.names, receipt, actual)?, self.deadline).await?;
-        reply::settlement(&reply, receipt, 0..receipt.held.len(), actual).map_err(unusable)
+        reply::settlement(&reply, receipt, 0..receipt.held.len()).map_err(unusable)
     }
 
     async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {

@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_core::rules::envoy::{Domain, EntryFacts};
 use tidegate_core::{
-    Asked, BroughtLimit, Charging, DecidedBy, Decision, DescriptorsRuling, DomainTerms, Facts, Generation, Key,
+    Asked, BroughtLimit, Charging, DecidedBy, Decision, DescriptorsRuling, DomainTerms, Facts, Generation, Hits, Key,
     Limiter, Micros, Ruling,
 };
 
-use crate::metrics::{KeyName, Metrics, Sample, Wanted};
+use crate::metrics::{DescriptorOutcome, KeyName, Metrics, Sample, Wanted};
 use crate::store::AnyStore;
 use crate::traces::{Told, Traces};
 
@@ -152,10 +152,19 @@ impl Engine {
         let decide = || self.limiter.check_descriptors(generation, domain, asked, terms);
         let decided = self.traces.span("tidegate.check", decide, |decided| Told::of(&decided.ruling)).await;
         let wanted = self.metrics.count(&decided.ruling, sample);
-        for descriptor in &decided.descriptors {
+        for (descriptor, asked) in decided.descriptors.iter().zip(asked) {
             let Some(found) = &descriptor.found else { continue };
             let name = found.metric();
-            self.metrics.count_descriptor(&name, matches!(name, Cow::Owned(_)), descriptor.is_over);
+            let outcome = match (descriptor.is_over_in_shadow, descriptor.is_over) {
+                (true, _) => DescriptorOutcome::OverInShadow,
+                (false, true) => DescriptorOutcome::Over,
+                (false, false) => DescriptorOutcome::Within,
+            };
+            let hits = match asked.hits {
+                Hits::Take(hits) => hits.get(),
+                Hits::Check | Hits::GiveBack(_) => 0,
+            };
+            self.metrics.count_descriptor(&name, matches!(name, Cow::Owned(_)), outcome, hits);
             if wanted.is_any()
                 && let Some(ruled) = decided.told(descriptor)
             {

@@ -54,6 +54,24 @@ rules:
 ";
 
 #[test]
+fn envoys_files_are_counted_too() {
+    let envoy = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: { unit: day, requests_per_unit: 5 }
+    descriptors: [{ key: plan, rate_limit: { unit: day, requests_per_unit: 9 } }]
+";
+    let folder = Folder::with(&[("edge.yaml", envoy), ("rules.yaml", GOOD)]);
+    let alone = folder.run(&["check", "edge.yaml"]);
+    assert_eq!(alone.good(), "good: 1 domain with 2 descriptors, nothing to complain of\n");
+    let both = folder.run(&["check", "edge.yaml", "rules.yaml"]);
+    assert_eq!(both.good(), "good: 2 rules and 1 domain with 2 descriptors, nothing to complain of\n");
+    let report = folder.run(&["check", "--format", "json", "edge.yaml"]).json();
+    assert_eq!((&report["rules"], &report["domains"], &report["descriptors"]), (&0.into(), &1.into(), &2.into()));
+}
+
+#[test]
 fn good_rules_are_called_good() {
     let folder = Folder::with(&[("rules.yaml", GOOD)]);
     assert_eq!(folder.run(&["check", "rules.yaml"]).good(), "good: 2 rules, nothing to complain of\n");

@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 
 use crate::aside::Aside;
 use crate::cost::Costs;
+use crate::witness::{Unsettled, Witness};
 
 /// What admissions are known by.
 pub(crate) type Receipts = SmallVec<[Receipt; 1]>;
@@ -23,6 +24,20 @@ pub(crate) struct Hold<S: Store + 'static, C: Clock + 'static> {
     end: OnceLock<End>,
     aside: Aside,
     keeper: Option<AbortHandle>,
+    watched: Option<Watched>,
+}
+
+/// The limits whose costs a response settles, and who is told if none does.
+pub(crate) struct Watched {
+    pub(crate) witness: Arc<dyn Witness>,
+    pub(crate) limits: Vec<RuleId>,
+}
+
+impl Watched {
+    /// Tells that no response came.
+    pub(crate) fn unanswered(&self) {
+        self.limits.iter().for_each(|limit| self.witness.unsettled(limit, Unsettled::Unanswered));
+    }
 }
 
 /// How the service has answered.
@@ -51,12 +66,17 @@ enum Stage<'a> {
 
 impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
     /// Holds what these receipts are for. Costs are reserved for `reserve` at least, if any are.
-    pub(crate) fn of(limiter: &Arc<Limiter<S, C>>, receipts: Receipts, reserve: Option<Micros>) -> Arc<Hold<S, C>> {
+    pub(crate) fn of(
+        limiter: &Arc<Limiter<S, C>>,
+        receipts: Receipts,
+        reserve: Option<Micros>,
+        watched: Option<Watched>,
+    ) -> Arc<Hold<S, C>> {
         let aside = Aside::here();
         let keeper = aside.runtime().and_then(|runtime| keeper(runtime, limiter, &receipts, reserve));
         let (has_begun, may_have_arrived) = (AtomicBool::new(false), AtomicBool::new(false));
         let (limiter, end) = (Arc::clone(limiter), OnceLock::new());
-        Arc::new(Hold { limiter, receipts, has_begun, may_have_arrived, end, aside, keeper })
+        Arc::new(Hold { limiter, receipts, has_begun, may_have_arrived, end, aside, keeper, watched })
     }
 
     /// The request leaves the queue and goes to the service. `None` if there is nothing more to give back.
@@ -78,6 +98,11 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
     /// Somebody beyond the service may have the request.
     pub(crate) fn arrive(&self) {
         self.may_have_arrived.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells whoever watches that a response on somebody's behalf settles nothing.
+    pub(crate) fn tell_unanswered(&self) {
+        self.watched.iter().for_each(Watched::unanswered);
     }
 
     /// The service has answered, and says what the request really cost.
@@ -126,6 +151,9 @@ impl<S: Store + 'static, C: Clock + 'static> Drop for Hold<S, C> {
         }
         if self.receipts.is_empty() {
             return;
+        }
+        if let Stage::Running { may_have_arrived: true } = self.stage() {
+            self.tell_unanswered();
         }
         let receipts = std::mem::take(&mut self.receipts).into_iter().map(|receipt| {
             let actual: SmallVec<[u64; 4]> = receipt.held.iter().map(|held| self.actual(held)).collect();

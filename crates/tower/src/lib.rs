@@ -57,4 +57,4 @@ pub use request_body::RequestBody;
 pub use service::RateLimit;
 pub use unserved::{Unanswered, Unserved};
 pub use upgrade::UpgradeHold;
-pub use witness::{Note, Witness};
+pub use witness::{Note, Unsettled, Witness};

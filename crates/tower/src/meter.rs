@@ -10,6 +10,7 @@ use tidegate_core::rules::{FieldPath, Settle, SettleSource};
 use tidegate_http::PassingBody;
 
 use crate::cost::ActualCost;
+use crate::witness::{Unsettled, Witness};
 
 /// The limits whose costs a response settles, and where it says them.
 pub(crate) type Settled = Vec<(RuleId, Arc<Settle>)>;
@@ -23,7 +24,10 @@ pub(crate) struct Meter {
     left: Option<u64>,
     is_whole: bool,
     is_error: bool,
+    /// Whether nobody can look into the body, because it is compressed.
+    is_encoded: bool,
     cost: ActualCost,
+    witness: Option<Arc<dyn Witness>>,
 }
 
 /// A limit, and what its cost is known to be.
@@ -43,6 +47,7 @@ impl Meter {
         taken: impl Fn(&RuleId) -> Option<u64>,
         response: &Response<B>,
         cost: ActualCost,
+        witness: Option<Arc<dyn Witness>>,
     ) -> Meter {
         let mut fields: Vec<FieldPath> = Vec::new();
         let mut limits = SmallVec::new();
@@ -61,7 +66,8 @@ impl Meter {
         let body = if fields.is_empty() { None } else { PassingBody::of(response.headers(), &fields) };
         let left = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let is_error = response.status().is_client_error() || response.status().is_server_error();
-        Meter { limits, fields, body, left, is_whole: left == Some(0), is_error, cost }
+        let is_encoded = body.is_none() && !fields.is_empty();
+        Meter { limits, fields, body, left, is_whole: left == Some(0), is_error, is_encoded, cost, witness }
     }
 
     /// A piece of the body.
@@ -80,6 +86,25 @@ impl Meter {
     /// The body has come to its end.
     pub(crate) const fn end(&mut self) {
         self.is_whole = true;
+    }
+
+    /// Tells that a cost stays as it was taken.
+    fn leave_unsettled(&self, metered: &Metered) {
+        let is_in_body = metered.settle.terms().iter().any(|term| matches!(term.from, SettleSource::Body(_)));
+        let why = match (self.is_encoded && is_in_body, self.is_whole) {
+            (true, _) => Unsettled::Encoded,
+            (false, true) => Unsettled::Unsaid,
+            (false, false) => Unsettled::BrokenOff,
+        };
+        if why == Unsettled::Encoded {
+            tracing::warn!(
+                limit = %metered.limit,
+                "a response came compressed although it was asked for as it is: its request stays charged at the estimate"
+            );
+        }
+        if let Some(witness) = &self.witness {
+            witness.unsettled(&metered.limit, why);
+        }
     }
 
     fn seen(&self, metered: &Metered) -> Option<u64> {
@@ -114,7 +139,10 @@ impl Drop for Meter {
                 Some(seen) => seen.max(metered.taken),
                 // An error that says nothing of a cost had none.
                 None if self.is_error => 0,
-                None => continue,
+                None => {
+                    self.leave_unsettled(metered);
+                    continue;
+                }
             };
             self.cost.set_for(metered.limit.as_str(), actual);
         }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use http::header::ACCEPT_ENCODING;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response};
-use tidegate_core::rules::{FieldPath, Matched, Mode, PathPolicy, Priority};
-use tidegate_core::{Clock, Facts, Limiter, Micros, Outcome, Ruling, Spent, Store};
+use tidegate_core::rules::{FieldPath, Matched, Mode, Partitions, PathPolicy, Priority, SettleSource};
+use tidegate_core::{Clock, Facts, Limiter, Micros, Outcome, RuleId, Ruling, Spent, Store};
 use tidegate_http::{
     Asked, BodyFields, Caller, HeaderStyle, HttpFacts, Reply, ReplyHeaders, TrustedProxies, apply_path_policy,
     is_encoded, is_grpc, path_refused,
@@ -16,7 +17,7 @@ use tidegate_http::{
 use crate::aside::Aside;
 use crate::body::Holding;
 use crate::cost::{ActualCost, Costs};
-use crate::hold::{Hold, Receipts};
+use crate::hold::{Hold, Receipts, Watched};
 use crate::identify::Identify;
 use crate::meter::{Meter, Settled};
 use crate::missing_address;
@@ -85,6 +86,8 @@ struct Held<S: Store + 'static, C: Clock + 'static> {
     hold: Arc<Hold<S, C>>,
     settled: Settled,
     cost_header: Option<HeaderName>,
+    /// Who is told what is not settled.
+    witness: Option<Arc<dyn Witness>>,
 }
 
 /// What is needed when the service has answered.
@@ -124,9 +127,10 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         }
         let asked = self.asked(&facts);
         let note = self.note();
+        let partitions = self.partitions(&facts);
         let decided = |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
             self.tell(&facts, ruling, note);
-            self.admit(head, matched, ruling, asked)
+            self.admit(head, matched, ruling, asked, partitions.as_ref())
         };
         self.limiter.check_then(&facts, decided).await
     }
@@ -144,15 +148,22 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         }
         let asked = self.asked(&facts);
         let note = self.note();
+        let partitions = self.partitions(&facts);
         self.limiter.check_at_once(&facts, |matched, ruling| {
             self.tell(&facts, ruling, note);
-            self.admit(head, matched, ruling, asked)
+            self.admit(head, matched, ruling, asked, partitions.as_ref())
         })
     }
 
     fn asked(&self, facts: &HttpFacts<'_>) -> Asked {
         let random = if self.style.jitter.is_zero() { 0 } else { fastrand::u64(..) };
         Asked { at: self.limiter.clock().now(), caller: Caller::of(facts), random }
+    }
+
+    /// Names for the keys of the request, if clients are told them.
+    fn partitions(&self, facts: &HttpFacts<'_>) -> Option<Partitions> {
+        let partitions = || self.limiter.with_rules(|generation| generation.rules.partitions(facts));
+        self.style.partition_key.then(partitions)
     }
 
     fn note(&self) -> Note {
@@ -165,15 +176,23 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         }
     }
 
-    fn admit(&self, head: &Parts, matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>, asked: Asked) -> Admission<S, C> {
+    fn admit(
+        &self,
+        head: &Parts,
+        matched: &Matched<'_, '_>,
+        ruling: &mut Ruling<'_>,
+        asked: Asked,
+        partitions: Option<&Partitions>,
+    ) -> Admission<S, C> {
         let held = self.hold(matched, std::mem::take(&mut ruling.receipts));
         let delay = match ruling.verdict.outcome {
             Outcome::Allow { delay } if ruling.is_allowed() => delay,
-            _ => return Admission::Refused(self.refusal(head, ruling, asked)),
+            _ => return Admission::Refused(self.refusal(head, ruling, asked, partitions)),
         };
         let priority = matched.priority().or_else(|| self.priority_said(head));
         let priority = priority.map(|priority| (priority, self.priority_header.clone()));
-        let mut along = Along { spent: None, headers: Reply::new(ruling, &self.style, asked).headers() };
+        let headers = Reply::new(ruling, &self.style, asked).partitions(partitions).headers();
+        let mut along = Along { spent: None, headers };
         if self.gives_back_unserved {
             let spent = Spent::by(matched, ruling, asked.at);
             along.spent = (!spent.is_empty()).then(|| Returnable { limiter: Arc::clone(&self.limiter), spent });
@@ -187,9 +206,15 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
 
     #[inline(never)]
     fn hold_all(&self, matched: &Matched<'_, '_>, receipts: Receipts) -> Box<Held<S, C>> {
-        let hold = Hold::of(&self.limiter, receipts, matched.shortest_reserve());
-        let settled = matched.settled().map(|(limit, settle)| (limit.clone(), Arc::clone(settle))).collect();
-        Box::new(Held { hold, settled, cost_header: self.cost_header.clone() })
+        let settled: Settled = matched.settled().map(|(limit, settle)| (limit.clone(), Arc::clone(settle))).collect();
+        let witness = self.witness.as_ref().filter(|_| !settled.is_empty());
+        let watched = witness.map(|witness| Watched {
+            witness: Arc::clone(witness),
+            limits: settled.iter().map(|(limit, _)| limit.clone()).collect(),
+        });
+        let witness = witness.cloned();
+        let hold = Hold::of(&self.limiter, receipts, matched.shortest_reserve(), watched);
+        Box::new(Held { hold, settled, cost_header: self.cost_header.clone(), witness })
     }
 
     /// What the request says of itself, if anybody listens.
@@ -257,8 +282,14 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
     }
 
     #[inline(never)]
-    fn refusal(&self, head: &Parts, ruling: &Ruling<'_>, asked: Asked) -> Response<Bytes> {
-        let reply = Reply::new(ruling, &self.style, asked);
+    fn refusal(
+        &self,
+        head: &Parts,
+        ruling: &Ruling<'_>,
+        asked: Asked,
+        partitions: Option<&Partitions>,
+    ) -> Response<Bytes> {
+        let reply = Reply::new(ruling, &self.style, asked).partitions(partitions);
         if !is_grpc(&head.headers) {
             return reply.response();
         }
@@ -278,6 +309,10 @@ impl<S: Store + 'static, C: Clock + 'static> Granted<S, C> {
         {
             UpgradeHold::leave(request.extensions_mut(), Arc::clone(&held.hold) as _);
         }
+        if held.as_ref().is_some_and(|held| held.settles_by_body()) {
+            // What is compressed cannot be read as it passes. Without the header anything might come.
+            request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
         if let Some((priority, header)) = priority {
             request.extensions_mut().insert(priority);
             if let Some(name) = header {
@@ -293,6 +328,12 @@ impl<S: Store + 'static, C: Clock + 'static> Held<S, C> {
     fn run(mut self: Box<Self>) -> Option<Box<Self>> {
         self.hold = self.hold.run()?;
         Some(self)
+    }
+
+    /// Whether the body of the response says what the request cost.
+    fn settles_by_body(&self) -> bool {
+        let terms = self.settled.iter().flat_map(|(_, settle)| settle.terms());
+        terms.into_iter().any(|term| matches!(term.from, SettleSource::Body(_)))
     }
 }
 
@@ -329,13 +370,16 @@ impl<S: Store + 'static, C: Clock + 'static> Held<S, C> {
     /// The same for what is held.
     #[inline(never)]
     fn respond<B>(self, response: &Response<B>) -> Holding {
-        let Held { hold, settled, cost_header } = self;
+        let Held { hold, settled, cost_header, witness } = self;
         let mut costs = Costs::said_by(response, cost_header.as_ref());
         let mut meter = None;
-        // A response on somebody's behalf does not say what they did.
-        if !settled.is_empty() && response.extensions().get::<Unanswered>().is_none() {
+        if response.extensions().get::<Unanswered>().is_some() {
+            // A response on somebody's behalf does not say what they did.
+            hold.tell_unanswered();
+        } else if !settled.is_empty() {
             let metered = ActualCost::new();
-            meter = Some(Box::new(Meter::new(settled, |limit| hold.taken(limit), response, metered.clone())));
+            let taken = |limit: &RuleId| hold.taken(limit);
+            meter = Some(Box::new(Meter::new(settled, taken, response, metered.clone(), witness)));
             costs.metered = Some(metered);
         }
         hold.respond(costs);

@@ -1,6 +1,6 @@
 //! Who sees what is decided.
 
-use tidegate_core::Ruling;
+use tidegate_core::{RuleId, Ruling};
 use tidegate_http::HttpFacts;
 
 /// Sees each decision, for metrics and logs, before the request goes on.
@@ -15,6 +15,41 @@ pub trait Witness: Send + Sync {
 
     /// The limiter has decided.
     fn decided(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, note: Note);
+
+    /// A cost that was to be settled by the response stays as it was taken.
+    fn unsettled(&self, limit: &RuleId, why: Unsettled) {
+        let (_, _) = (limit, why);
+    }
+}
+
+/// Why a cost that was to be settled by the response stays as it was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unsettled {
+    /// The response is compressed, although it was asked for as it is.
+    Encoded,
+    /// The response does not say it.
+    Unsaid,
+    /// The response broke off, or its client hung up, before it said it.
+    BrokenOff,
+    /// There was no response, and somebody may have had the request.
+    Unanswered,
+}
+
+impl Unsettled {
+    /// All of them, in their order.
+    pub const ALL: [Unsettled; 4] =
+        [Unsettled::Encoded, Unsettled::Unsaid, Unsettled::BrokenOff, Unsettled::Unanswered];
+
+    /// A word for it, as metrics say it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Unsettled::Encoded => "encoded",
+            Unsettled::Unsaid => "unsaid",
+            Unsettled::BrokenOff => "broken_off",
+            Unsettled::Unanswered => "unanswered",
+        }
+    }
 }
 
 /// What a [`Witness`] wants to have at hand when a request is decided. Reading a clock costs as much as deciding a limit, so who

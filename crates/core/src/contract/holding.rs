@@ -37,6 +37,17 @@ pub fn a_reservation_is_settled_at_what_it_really_cost(subject: &impl Subject) {
     }
 }
 
+/// Of what is charged on top, only what a key may owe is charged, and told.
+pub fn what_is_charged_on_top_is_as_much_as_a_key_may_owe(subject: &impl Subject) {
+    let key = Key::from("alice");
+    for limit in limits_that_take_and_give() {
+        let rule = rule("debt", &limit);
+        let charge = Charge::new(&rule, &key, &limit);
+        let receipt = hold(subject, &[charge.cost(5).reserve(TTL)]);
+        assert_eq!(subject.settle(&receipt, &[400]), Settlement::Settled { given_back: 0, charged: 5 }, "{limit}");
+    }
+}
+
 /// Settling again, with whatever number, changes nothing.
 pub fn a_receipt_settles_once(subject: &impl Subject) {
     let key = Key::from("alice");

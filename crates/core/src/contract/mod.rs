@@ -191,6 +191,7 @@ macro_rules! store_contract {
             }
             holding {
                 a_reservation_is_settled_at_what_it_really_cost
+                what_is_charged_on_top_is_as_much_as_a_key_may_owe
                 a_receipt_settles_once
                 an_abandoned_reservation_expires_and_stays_spent
                 slots_are_given_back_once

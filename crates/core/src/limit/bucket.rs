@@ -106,6 +106,10 @@ impl Bucket {
         self.time_to_drain(self.full)
     }
 
+    pub(super) fn chargeable(&self, line: &impl Line, now: Timestamp) -> u64 {
+        self.rate.begun_tokens(self.deepest().saturating_sub(line.spent(&self.rate, now)))
+    }
+
     /// Spends `cost`, whether or not there is room for it.
     pub(super) fn charge<L: Line>(&self, line: &mut L, cost: u64, now: Timestamp) {
         let spent = line.spent(&self.rate, now);

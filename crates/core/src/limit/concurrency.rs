@@ -153,6 +153,10 @@ impl Concurrency {
         bytes_of(slots.leases.len() - ended + 1)
     }
 
+    pub(super) fn chargeable(&self, slots: &Slots, now: Timestamp) -> u64 {
+        (2 * self.slots).saturating_sub(slots.held(now))
+    }
+
     pub(super) fn charge(&self, slots: &mut Slots, cost: u64, now: Timestamp, id: ReceiptId) -> Mark {
         slots.drop_ended(now);
         let cost = cost.min((2 * self.slots).saturating_sub(slots.held(now)));

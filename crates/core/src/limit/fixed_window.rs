@@ -116,6 +116,10 @@ impl FixedWindow {
         Decision { outcome, limit: self.limit, remaining, reset_after }
     }
 
+    pub(super) fn chargeable(&self, window: &Window, now: Timestamp) -> u64 {
+        (2 * self.limit).saturating_sub(self.current(window, now).0.spent)
+    }
+
     pub(super) fn charge(&self, window: &mut Window, cost: u64, now: Timestamp) -> Mark {
         *window = self.current(window, now).0;
         // At most one limit beyond the limit itself; a larger debt inherited from a larger limit stays as it is.

@@ -22,6 +22,7 @@ mod footprint;
 mod gcra;
 mod leaky_bucket;
 mod packed;
+mod recovery;
 mod share;
 mod sliding_log;
 mod sliding_window;
@@ -34,6 +35,7 @@ pub use error::LimitError;
 pub use fixed_window::{FixedWindow, SHORTEST_WINDOW, Window, Windows};
 pub use gcra::Gcra;
 pub use leaky_bucket::{Meter, Shaper};
+pub use recovery::Recovery;
 pub use sliding_log::{LONGEST_LOG, Log, SlidingLog};
 pub use sliding_window::{MOST_PARTS, Sliding, SlidingWindow};
 pub use token_bucket::TokenBucket;
@@ -205,19 +207,7 @@ impl Limit {
     #[must_use]
     #[inline]
     pub const fn window(&self) -> Option<Micros> {
-        match &self.algorithm {
-            Algorithm::TokenBucket(TokenBucket { bucket })
-            | Algorithm::Gcra(Gcra { bucket })
-            | Algorithm::Meter(Meter { bucket })
-            | Algorithm::Shaper(Shaper { bucket }) => Some(bucket.time_to_fill()),
-            Algorithm::FixedWindow(limit) => Some(match limit.windows() {
-                Windows::Every(length) => length,
-                Windows::Calendar(calendar) => calendar.longest(),
-            }),
-            Algorithm::SlidingWindow(limit) => Some(limit.window()),
-            Algorithm::SlidingLog(limit) => Some(limit.window()),
-            Algorithm::Concurrency(_) => None,
-        }
+        self.recovery().window()
     }
 
     /// The longest that a request may be [held back](Decision::delay). `None` if none ever is.
@@ -326,6 +316,19 @@ impl Limit {
             SlidingWindow(limit, sliding) => limit.charge(sliding, cost, now);
             SlidingLog(limit, log) => limit.charge(log, cost, now);
             Concurrency(limit, slots) => limit.charge(slots, cost, now, id);
+        )
+    }
+
+    /// How much [`Limit::charge`] can charge before the key owes all that it may.
+    #[must_use]
+    pub fn chargeable(&self, state: &State, now: Timestamp) -> u64 {
+        with_own_state!(self, state;
+            bucket(bucket, line) => bucket.chargeable(line, now);
+            shaper(shaper, end) => shaper.bucket.chargeable(end, now);
+            FixedWindow(limit, window) => limit.chargeable(window, now);
+            SlidingWindow(limit, sliding) => limit.chargeable(sliding, now);
+            SlidingLog(limit, log) => limit.chargeable(log, now);
+            Concurrency(limit, slots) => limit.chargeable(slots, now);
         )
     }
 

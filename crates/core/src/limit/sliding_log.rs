@@ -176,6 +176,10 @@ impl SlidingLog {
         wanted.max(LEAST_ENTRIES) * size_of::<Entry>()
     }
 
+    pub(super) fn chargeable(&self, log: &Log, now: Timestamp) -> u64 {
+        (2 * self.limit).saturating_sub(self.spent(log, now))
+    }
+
     pub(super) fn charge(&self, log: &mut Log, cost: u64, now: Timestamp) -> Mark {
         self.drop_what_left(log, now);
         // No debt beyond one limit more than the limit itself, which also bounds the log.

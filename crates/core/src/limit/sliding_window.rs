@@ -194,6 +194,10 @@ impl SlidingWindow {
         sliding.part += shift;
     }
 
+    pub(super) fn chargeable(&self, sliding: &Sliding, now: Timestamp) -> u64 {
+        (2 * self.limit).saturating_sub(self.spent(sliding, now))
+    }
+
     pub(super) fn charge(&self, sliding: &mut Sliding, cost: u64, now: Timestamp) -> Mark {
         self.slide(sliding, now);
         // No debt beyond one limit more than the limit itself.

@@ -132,12 +132,12 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             let picked = pick(claims, |claim| claim.aim == aim);
             // None of them hangs on another, so nothing is what they hang on.
             let (_, apart) = self.ask(&[], &picked, taking).await;
-            for ((index, claim), decided) in picked.into_iter().zip(apart) {
+            for ((index, claim), mut decided) in picked.into_iter().zip(apart) {
                 if claim.mode == Mode::Enforce {
                     self.count(&claim.charges, &decided);
                 }
                 if aim == Aim::Take && !decided.is_allowed() && decided.by.is_empty() {
-                    self.charge_denied(claim).await;
+                    self.charge_denied(claim, &mut decided).await;
                 }
                 if let Some(place) = all.get_mut(index) {
                     *place = Some(decided);
@@ -155,11 +155,13 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    /// Charges what was denied all the same.
-    async fn charge_denied(&self, claim: &Claim<'_>) {
-        for charge in &claim.charges {
+    /// Charges what was denied all the same, and has the decisions tell how the keys stand then.
+    async fn charge_denied(&self, claim: &Claim<'_>, decided: &mut Decided) {
+        for (charge, decision) in claim.charges.iter().zip(&mut decided.decisions) {
             // A charge that fails is one that the request got for nothing; it was denied anyway.
-            let _ = self.noted(self.store.adjust(charge, Adjustment::Penalty).await);
+            if let Ok(after) = self.noted(self.store.adjust(charge, Adjustment::Penalty).await) {
+                *decision = charge.limit.recovery().charged_though_denied(decision, &after);
+            }
         }
     }
 

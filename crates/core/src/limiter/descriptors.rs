@@ -92,17 +92,27 @@ pub struct DescriptorsRuling<'d, 'e> {
 pub struct DescriptorRuling<'d, 'e> {
     /// What it falls under in Envoy's files; `None` if they do not name it, or if our own rules decided it.
     pub found: Option<Found<'d, 'e>>,
-    /// Whether it is over its limit. A limit in the shadow never says so. One in quota mode does, and does not deny.
+    /// Whether it is over its limit, as its status says. One in quota mode says so, and does not deny. A limit that is written in
+    /// shadow mode never says so; one that is there because [everything is](crate::rules::Switches::switch_all) does.
     pub is_over: bool,
+    /// Whether it is over a limit that does not deny it because it is in shadow mode.
+    pub is_over_in_shadow: bool,
     /// Which of [`Ruling::ruled`] says most about it; `None` if nothing limits it.
     pub telling: Option<usize>,
+}
+
+impl<'d, 'e> DescriptorRuling<'d, 'e> {
+    /// Within its limit, as far as is known yet.
+    const fn within(found: Option<Found<'d, 'e>>) -> DescriptorRuling<'d, 'e> {
+        DescriptorRuling { found, is_over: false, is_over_in_shadow: false, telling: None }
+    }
 }
 
 impl<'d, 'e> DescriptorsRuling<'d, 'e> {
     /// What is decided on descriptors of a domain that nobody knows: nothing limits them.
     #[must_use]
     pub fn unlimited(generation: &Generation, descriptors: usize) -> DescriptorsRuling<'d, 'e> {
-        let nothing = || DescriptorRuling { found: None, is_over: false, telling: None };
+        let nothing = || DescriptorRuling::within(None);
         DescriptorsRuling {
             ruling: Ruling::of_nothing(generation),
             descriptors: (0..descriptors).map(|_| nothing()).collect(),
@@ -164,23 +174,26 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         mark_replaced(&mut found);
         let mut ruling = Ruling::of_nothing(generation);
         let mut claims: SmallVec<[Claim<'_>; 2]> = SmallVec::new();
-        let mut of: SmallVec<[(usize, bool); 2]> = SmallVec::new();
+        let mut of: SmallVec<[(usize, Mode, bool); 2]> = SmallVec::new();
         for (index, (found, asked)) in found.iter().zip(asked).enumerate() {
             let Some(found) = found else { continue };
             let mode = generation.rules.mode_of_found(found);
             if let Some(claim) = claim(found, asked, mode, terms) {
                 claims.push(claim);
-                of.push((index, mode == Mode::Enforce));
+                let written = if found.shadow_mode() { Mode::Shadow } else { Mode::Enforce };
+                of.push((index, mode, generation.rules.tells_as_written(written)));
             }
         }
         let places = self.decide_claims(&claims, terms.charging, false, &mut ruling).await;
         drop(claims);
         let mut descriptors: SmallVec<[DescriptorRuling<'d, 'e>; 2]> =
-            found.into_iter().map(|found| DescriptorRuling { found, is_over: false, telling: None }).collect();
-        for ((index, says_no), place) in of.into_iter().zip(places) {
+            found.into_iter().map(DescriptorRuling::within).collect();
+        for ((index, mode, tells), place) in of.into_iter().zip(places) {
             if let (Some(descriptor), Some(ruled)) = (descriptors.get_mut(index), ruling.ruled.get(place.start)) {
+                let is_over = !ruled.decision.is_allowed();
                 descriptor.telling = Some(place.start);
-                descriptor.is_over = says_no && !ruled.decision.is_allowed();
+                descriptor.is_over = is_over && (mode == Mode::Enforce || tells);
+                descriptor.is_over_in_shadow = is_over && mode == Mode::Shadow;
             }
         }
         DescriptorsRuling { ruling, descriptors }
@@ -200,19 +213,21 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             facts.iter().map(|facts| generation.rules.matching(facts)).collect();
         let mut ruling = Ruling::of_nothing(generation);
         ruling.refused = matched.iter().find_map(|matched| matched.refused).map(Into::into);
-        let (mut claims, mut of): (SmallVec<[Claim<'_>; 4]>, SmallVec<[usize; 4]>) = Default::default();
+        let (mut claims, mut of): (SmallVec<[Claim<'_>; 4]>, SmallVec<[(usize, bool); 4]>) = Default::default();
         for (index, (matched, asked)) in matched.iter().zip(asked).enumerate() {
             for rule in &matched.rules {
                 let (charges, without_store) = (rule.charges_and_aliases().collect(), WithoutStore::Rule(rule));
                 claims.push(Claim { charges, mode: rule.mode, aim: asked.hits.aim(), without_store });
-                of.push(index);
+                let tells = rule.mode == Mode::Enforce || generation.rules.tells_as_written(rule.rule.mode());
+                of.push((index, tells));
             }
         }
         let refused = ruling.refused.is_some();
         let places = self.decide_claims(&claims, charging, refused, &mut ruling).await;
         let descriptors = matched.iter().enumerate().map(|(index, matched)| {
-            let own = of.iter().zip(&places).filter(|(of, _)| **of == index).flat_map(|(_, place)| place.clone());
-            most_telling(&ruling, &own.collect::<SmallVec<[usize; 4]>>(), matched.refused.is_some())
+            let own = of.iter().zip(&places).filter(|((of, _), _)| *of == index);
+            let own = own.flat_map(|((_, tells), place)| place.clone().map(|place| (place, *tells)));
+            most_telling(&ruling, &own.collect::<SmallVec<[(usize, bool); 4]>>(), matched.refused.is_some())
         });
         DescriptorsRuling { descriptors: descriptors.collect(), ruling }
     }
@@ -240,17 +255,22 @@ fn claim<'a>(found: &'a Found<'_, '_>, asked: &Asked<'_>, mode: Mode, terms: &Do
     Some(Claim { charges: smallvec![charge], mode, aim: asked.hits.aim(), without_store })
 }
 
-/// What the limits at these places say of one descriptor. Those that can deny come before those that cannot.
-fn most_telling<'d, 'e>(ruling: &Ruling<'_>, places: &[usize], is_refused: bool) -> DescriptorRuling<'d, 'e> {
-    let enforced = |place: &&usize| ruling.ruled.get(**place).is_some_and(|ruled| ruled.mode == Mode::Enforce);
-    let deniers: SmallVec<[usize; 4]> = places.iter().filter(enforced).copied().collect();
-    let telling = if deniers.is_empty() { places } else { &deniers[..] };
+/// What the limits at these places say of one descriptor. Those that say no in its status come before those that do not.
+fn most_telling<'d, 'e>(ruling: &Ruling<'_>, places: &[(usize, bool)], is_refused: bool) -> DescriptorRuling<'d, 'e> {
+    let deniers: SmallVec<[usize; 4]> = places.iter().filter(|(_, tells)| *tells).map(|(place, _)| *place).collect();
+    let all: SmallVec<[usize; 4]> = places.iter().map(|(place, _)| *place).collect();
+    let is_over_in_shadow = all
+        .iter()
+        .filter_map(|&place| ruling.ruled.get(place))
+        .any(|ruled| ruled.mode == Mode::Shadow && !ruled.decision.is_allowed());
+    let telling = if deniers.is_empty() { &all } else { &deniers };
     let decisions: Decisions =
         telling.iter().filter_map(|&place| ruling.ruled.get(place)).map(|ruled| ruled.decision).collect();
     let verdict = Verdict::of(&decisions);
     DescriptorRuling {
         found: None,
         is_over: is_refused || (!deniers.is_empty() && !verdict.is_allowed()),
+        is_over_in_shadow,
         telling: verdict.telling.and_then(|telling_one| telling.get(telling_one)).copied(),
     }
 }

@@ -9,7 +9,9 @@ use super::Generation;
 use super::aliases::{self, Folded};
 use crate::charge::Charge;
 use crate::decision::Decision;
+use crate::disclosure::{Disclosure, QuotaUnit};
 use crate::key::RuleId;
+use crate::limit::Recovery;
 use crate::receipt::Receipt;
 use crate::rules::{KeyFault, Matched, Mode, RefusingRule};
 use crate::store::{Answer, Decisions};
@@ -72,10 +74,43 @@ pub struct Ruled<'r> {
     pub mode: Mode,
     /// What it says.
     pub decision: Decision,
-    /// The time in which the whole limit comes back ([`Limit::window`](crate::Limit::window)); `None` for slots.
-    pub window: Option<Micros>,
+    /// How what was spent comes back.
+    pub recovery: Recovery,
+    /// What clients are told of it.
+    pub disclosure: Disclosure,
     /// Who says so, and with that what the numbers are worth.
     pub by: DecidedBy,
+}
+
+impl<'r> Ruled<'r> {
+    /// What was decided on a charge.
+    #[inline]
+    fn new(id: Cow<'r, RuleId>, mode: Mode, charge: &Charge<'_>, (decision, by): (Decision, DecidedBy)) -> Ruled<'r> {
+        Ruled { id, mode, decision, recovery: charge.limit.recovery(), disclosure: charge.disclosure, by }
+    }
+}
+
+impl Ruled<'_> {
+    /// How long it takes until more than what remains can be admitted, where that is known ([`Recovery::more_after`]).
+    #[must_use]
+    pub fn more_after(&self) -> Option<Micros> {
+        match self.by {
+            DecidedBy::Store | DecidedBy::Local => self.recovery.more_after(&self.decision),
+            // Nothing was counted, so the wait is all that is known.
+            DecidedBy::Limit | DecidedBy::Allow | DecidedBy::AllowEnded | DecidedBy::Deny => {
+                self.decision.retry_after()
+            }
+        }
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub const fn unit(&self) -> QuotaUnit {
+        match self.recovery {
+            Recovery::OnRelease => QuotaUnit::ConcurrentRequests,
+            Recovery::Steady(_) | Recovery::AtOnce(_) | Recovery::Rolling(_) => self.disclosure.unit,
+        }
+    }
 }
 
 /// Who decided on behalf of a limit.
@@ -212,7 +247,7 @@ impl<'r> Ruling<'r> {
         let decided = charges.iter().zip(decisions).enumerate();
         self.ruled.extend(decided.map(|(index, (charge, &decision))| {
             let by = by.get(index).copied().unwrap_or(DecidedBy::Store);
-            Ruled { id: id(charge.rule), mode, decision, window: charge.limit.window(), by }
+            Ruled::new(id(charge.rule), mode, charge, (decision, by))
         }));
     }
 
@@ -221,7 +256,7 @@ impl<'r> Ruling<'r> {
         let decided = folded.charges.iter().zip(&folded.decisions).enumerate();
         self.ruled.extend(decided.map(|(index, (charge, &decision))| {
             let by = folded.by.get(index).copied().unwrap_or(DecidedBy::Store);
-            Ruled { id: id(charge.rule), mode, decision, window: charge.limit.window(), by }
+            Ruled::new(id(charge.rule), mode, charge, (decision, by))
         }));
         if let Some(names) = &mut self.second_names {
             names.soonest_reset.extend(folded.soonest_reset.iter().copied());

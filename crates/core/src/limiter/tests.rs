@@ -30,6 +30,29 @@ fn all_rules_must_admit_and_a_denial_charges_none() {
     assert!(limiter.check_now(&Request::new("GET", "/").user("bob")).is_allowed());
 }
 
+/// A clock that goes on at every reading.
+#[derive(Debug, Default)]
+struct Ticking(std::sync::atomic::AtomicU64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        let read = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Timestamp::from_secs(1_700_000_000) + Micros::new(1_000 * read)
+    }
+}
+
+#[test]
+fn a_peek_reads_the_clock_of_its_store_once() {
+    let limiter = Limiter::new(rules("rules: [{ id: one, limit: 1/h }]"), MemoryStore::with_clock(Ticking::default()));
+    let request = Request::new("GET", "/");
+    assert!(limiter.check_now(&request).is_allowed());
+    let peeking = pin!(limiter.peek(&request));
+    let mut context = Context::from_waker(Waker::noop());
+    let Poll::Ready(ruling) = peeking.poll(&mut context) else { panic!("it does not wait") };
+    let decision = ruling.ruled[0].decision;
+    assert_eq!(decision.retry_after(), Some(decision.reset_after));
+}
+
 #[test]
 fn a_shadow_counts_and_reports_and_never_denies() {
     let (limiter, _) = limiter("rules:\n- { id: real, limit: 3/h }\n- { id: dark, limit: 1/h, mode: shadow }");

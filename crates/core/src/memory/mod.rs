@@ -151,10 +151,9 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Locks the shard of a charge's key and prepares it to be charged, or the rule's shared bucket if there is no room.
     #[inline]
-    fn lock_one(&self, charge: &Charge<'_>) -> (Fingerprint, Timestamp, Shard<'_>, Claim<'_>) {
-        let (of, now) = (self.fingerprints.of(charge.rule, charge.key.borrow()), self.clock.now());
-        let (of, shard, claim) = self.lock_place(of, charge.rule, charge.limit, charge.cost, now);
-        (of, now, shard, claim)
+    fn lock_one(&self, charge: &Charge<'_>, now: Timestamp) -> (Fingerprint, Shard<'_>, Claim<'_>) {
+        let of = self.fingerprints.of(charge.rule, charge.key.borrow());
+        self.lock_place(of, charge.rule, charge.limit, charge.cost, now)
     }
 
     #[inline]
@@ -182,20 +181,26 @@ impl<C: Clock> MemoryStore<C> {
         (of, shard, claim)
     }
 
-    /// What [`MemoryStore::decide`] would answer for each charge by itself, spending nothing.
+    /// What [`MemoryStore::decide`] would answer for each charge by itself, spending nothing. All of it is of one instant.
     pub fn peek(&self, charges: &[Charge<'_>]) -> Decisions {
-        charges.iter().map(|charge| self.peek_one(charge)).collect()
+        let now = self.clock.now();
+        charges.iter().map(|charge| self.peek_at(charge, now)).collect()
     }
 
     pub(crate) fn peek_one(&self, charge: &Charge<'_>) -> Decision {
+        self.peek_at(charge, self.clock.now())
+    }
+
+    fn peek_at(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         // Room is claimed only to see whether there is any.
-        let (of, now, shard, _claim) = self.lock_one(&charge.cost(0));
+        let (of, shard, _claim) = self.lock_one(&charge.cost(0), now);
         shard.view(of, charge.limit, now, |state| charge.limit.evaluate(state, charge.cost, now))
     }
 
     /// Makes the charge's cost a penalty or a credit, and says how the key stands then.
     pub fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Decision {
-        let (of, now, mut shard, claim) = self.lock_one(charge);
+        let now = self.clock.now();
+        let (of, mut shard, claim) = self.lock_one(charge, now);
         let limit = charge.limit;
         let decision = shard.edit(of, limit, claim, now, |state| {
             limit.resync(state, now);

@@ -14,8 +14,9 @@ impl<C: Clock> MemoryStore<C> {
     /// one means that what was taken is what it cost.
     pub fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Settlement {
         let mut settlement = Settlement::Gone;
+        let now = self.clock.now();
         for (index, held) in receipt.held.iter().enumerate() {
-            let settle = |of| self.settle_one((receipt.id, of, index), held, actual.get(index).copied());
+            let settle = |of| self.settle_one((receipt.id, of, index), held, actual.get(index).copied(), now);
             if let Some((given, more)) = self.where_held(held).into_iter().find_map(settle) {
                 let (given, more) = if receipt.is_alias(index) { (0, 0) } else { (given, more) };
                 let (given_back, charged) = match settlement {
@@ -37,9 +38,8 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Settles one thing held. `None` if it is not there any more.
-    fn settle_one(&self, id: HoldId, held: &Held, actual: Option<u64>) -> Option<(u64, u64)> {
+    fn settle_one(&self, id: HoldId, held: &Held, actual: Option<u64>, now: Timestamp) -> Option<(u64, u64)> {
         let (receipt, of, _) = id;
-        let now = self.clock.now();
         let mut shard = self.lock(of);
         if held.limit.holds_slots() {
             let nothing = shard.claim_nothing();
@@ -76,41 +76,45 @@ impl<C: Clock> MemoryStore<C> {
                 _ if limit.shape() == hold.limit.shape() => limit.refund(state, back, hold.mark, now, receipt),
                 _ => limit.credit(state, back, now),
             };
+            let charged = if more > 0 { more.min(limit.chargeable(state, now)) } else { 0 };
             if more > 0 {
                 limit.charge(state, more, now, receipt);
             }
-            ((given, more), if given > 0 || more > 0 { Edit::Keep } else { Edit::Leave })
+            ((given, charged), if given > 0 || more > 0 { Edit::Keep } else { Edit::Leave })
         });
         shard.finish(now);
         Some(settled)
     }
 
-    /// Charges the bucket that the rule's keys share for lack of room.
+    /// Charges the bucket that the rule's keys share for lack of room. Says how much of it the bound on debt let through.
     fn charge_shared(&self, held: &Held, limit: &Limit, more: u64, now: Timestamp) -> u64 {
-        if more > 0 {
-            let (of, mut shard, claim) = self.lock_shared(&held.rule, limit, now);
-            shard.count_overflow(&held.rule);
-            shard.edit(of, limit, claim, now, |state| {
-                limit.resync(state, now);
-                (limit.charge(state, more, now, ReceiptId::ANONYMOUS), Edit::Keep)
-            });
-            shard.finish(now);
+        if more == 0 {
+            return 0;
         }
-        more
+        let (of, mut shard, claim) = self.lock_shared(&held.rule, limit, now);
+        shard.count_overflow(&held.rule);
+        let charged = shard.edit(of, limit, claim, now, |state| {
+            limit.resync(state, now);
+            let charged = more.min(limit.chargeable(state, now));
+            limit.charge(state, more, now, ReceiptId::ANONYMOUS);
+            (charged, Edit::Keep)
+        });
+        shard.finish(now);
+        charged
     }
 
     /// Lets the leases and reservations of a receipt run anew. `false` if any has already ended.
     pub fn renew(&self, receipt: &Receipt) -> bool {
+        let now = self.clock.now();
         let renew = |(index, held): (usize, &Held)| {
-            self.where_held(held).into_iter().any(|of| self.renew_one((receipt.id, of, index), held))
+            self.where_held(held).into_iter().any(|of| self.renew_one((receipt.id, of, index), held, now))
         };
         // All of them, even where one has ended.
         receipt.held.iter().enumerate().filter(|&held| renew(held)).count() == receipt.held.len()
     }
 
-    fn renew_one(&self, id: HoldId, held: &Held) -> bool {
+    fn renew_one(&self, id: HoldId, held: &Held, now: Timestamp) -> bool {
         let (receipt, of, _) = id;
-        let now = self.clock.now();
         let mut shard = self.lock(of);
         if held.limit.holds_slots() {
             let nothing = shard.claim_nothing();

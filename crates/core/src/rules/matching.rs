@@ -297,6 +297,7 @@ impl<'r> MatchedRule<'r, '_> {
             deadline: self.rule.store_deadline,
             group: 0,
             alias,
+            disclosure: limit.disclosure,
         })
     }
 
@@ -357,7 +358,7 @@ impl Matched<'_, '_> {
 
     /// The fields of the request's body that say what it costs, for [`Facts::body`]. One may come several times.
     pub fn fields(&self) -> impl Iterator<Item = &FieldPath> {
-        self.rules.iter().flat_map(MatchedRule::each_limit).filter_map(|limit| limit.cost.field())
+        self.rules.iter().flat_map(MatchedRule::each_limit).flat_map(|limit| limit.cost.fields())
     }
 
     /// The shortest time for which a cost stays open to be settled; `None` if no rule says so.
@@ -504,28 +505,33 @@ impl Limits {
     }
 }
 
+impl CostSource {
+    /// What a request says here that it costs; `None` if it says nothing.
+    fn cost<F: Facts + ?Sized>(&self, request: &Seen<'_, F>, times: u64, otherwise: u64) -> Option<u64> {
+        // Whoever sends a request cannot make it free.
+        let least = if self.is_unverified() { 1 } else { 0 };
+        let cost = |number: u64| number.max(least).saturating_mul(times);
+        match self {
+            CostSource::Fact(fact) => {
+                let number = |text: &Cow<'_, str>| text.trim().parse().ok();
+                request.values(fact).iter().map(|text| number(text).map_or(otherwise, cost)).max()
+            }
+            CostSource::Body(path) => match request.facts.body(path)? {
+                BodyNumber::Exact(number) => Some(cost(number)),
+                BodyNumber::AtMost(number) => Some(cost(number).max(otherwise)),
+            },
+        }
+    }
+}
+
 impl Cost {
     fn of<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> u64 {
         match self {
             Cost::Fixed(cost) => *cost,
             Cost::Hits => request.facts.hits().unwrap_or(1),
             Cost::Said { by, times, otherwise } => {
-                // Whoever sends a request cannot make it free.
-                let least = if by.is_unverified() { 1 } else { 0 };
-                let cost = |number: u64| number.saturating_mul(*times).max(least);
-                match by {
-                    CostSource::Fact(fact) => {
-                        let number = |text: &Cow<'_, str>| text.trim().parse().ok();
-                        // Whichever of several an upstream believes, it is paid for.
-                        let costs = request.values(fact).iter().map(|text| number(text).map_or(*otherwise, cost)).max();
-                        costs.unwrap_or(*otherwise)
-                    }
-                    CostSource::Body(path) => match request.facts.body(path) {
-                        Some(BodyNumber::Exact(number)) => cost(number),
-                        Some(BodyNumber::AtMost(number)) => cost(number).max(*otherwise),
-                        None => *otherwise,
-                    },
-                }
+                // Whichever of several an upstream believes, it is paid for.
+                by.iter().filter_map(|by| by.cost(request, *times, *otherwise)).max().unwrap_or(*otherwise)
             }
             Cost::ByPath { paths, otherwise } => {
                 let found = paths.iter().find(|(path, _)| path.matches(request.normal_path()));

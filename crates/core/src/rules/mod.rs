@@ -23,6 +23,7 @@
 //! ```
 
 mod checks;
+mod counts;
 pub mod envoy;
 mod explain;
 mod fact_name;
@@ -33,6 +34,7 @@ mod load;
 mod matching;
 mod named;
 mod one;
+mod partition;
 mod path;
 mod pattern;
 mod presets;
@@ -49,12 +51,14 @@ mod switches;
 mod tiers;
 
 pub use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
+pub use counts::RuleCounts;
 pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart};
 pub use field::{FieldPath, FieldPathError};
 pub use load::{Loaded, file_contents, load, rules_files};
 pub use matching::{Granted, Matched, MatchedRule, RefusingRule};
 pub use named::NoSuchKey;
 pub use one::Whom;
+pub use partition::Partitions;
 pub use path::normalize;
 pub(crate) use rule::RuleLimit;
 pub use rule::{KeyFault, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Priority, PriorityError, Rule};
@@ -100,7 +104,8 @@ struct Written {
 impl RuleSet {
     fn new(rules: Vec<Rule>, mut tiers: Tiers, domains: Domains) -> RuleSet {
         tiers.learn(&rules);
-        let reads_bodies = rules.iter().flat_map(|rule| rule.limits.all()).any(|limit| limit.cost.field().is_some());
+        let reads_bodies =
+            rules.iter().flat_map(|rule| rule.limits.all()).any(|limit| limit.cost.fields().next().is_some());
         let replaces = rules.iter().any(|rule| !rule.replaces.is_empty());
         let written = Written { index: Index::new(&rules), rules, tiers, domains, reads_bodies, replaces };
         let modes = written.modes(&Switches::new());

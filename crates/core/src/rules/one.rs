@@ -11,6 +11,7 @@ use super::rule::{
     Conditions, Cost, KeyPart, Limits, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Priority, Rule, RuleLimit,
 };
 use super::tiers::Tiers;
+use crate::disclosure::Disclosure;
 use crate::key::RuleId;
 use crate::limit::Limit;
 use crate::yaml::Place;
@@ -50,8 +51,15 @@ impl RuleSet {
             Whom::User => smallvec![KeyPart::of(FactName::User)],
             Whom::ApiKey => smallvec![KeyPart::of(FactName::ApiKey)],
         };
-        let limit =
-            RuleLimit { id: RuleId::new(id), limit, cost: Cost::Fixed(1), reserve: None, settle: None, share: None };
+        let limit = RuleLimit {
+            id: RuleId::new(id),
+            limit,
+            cost: Cost::Fixed(1),
+            reserve: None,
+            settle: None,
+            share: None,
+            disclosure: Disclosure::DEFAULT,
+        };
         let rule = Rule {
             id: id.into(),
             place: Place { file: "(no file)".into(), line: 1, column: 1 },

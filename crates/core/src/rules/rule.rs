@@ -17,6 +17,7 @@ use super::keying::override_name;
 use super::pattern::Pattern;
 use super::route::PathPattern;
 use super::settle::Settle;
+use crate::disclosure::{Disclosure, QuotaUnit};
 use crate::facts::Fact;
 use crate::key::RuleId;
 use crate::limit::Limit;
@@ -385,6 +386,8 @@ pub(crate) struct RuleLimit {
     pub(super) settle: Option<Arc<Settle>>,
     /// What this process may decide by itself while the store is away, if the rule's policy says that it does.
     pub(super) share: Option<Box<Limit>>,
+    /// What clients are told of it.
+    pub(super) disclosure: Disclosure,
 }
 
 /// What a request costs.
@@ -393,7 +396,8 @@ pub(super) enum Cost {
     Fixed(u64),
     /// What the request says, times a price; this much if it is missing or no number.
     Said {
-        by: CostSource,
+        /// Of several, those that are there.
+        by: Vec<CostSource>,
         times: u64,
         otherwise: u64,
     },
@@ -410,18 +414,35 @@ impl Cost {
     /// What in the request says it, for people.
     pub(super) fn said_by(&self) -> Option<String> {
         match self {
-            Cost::Said { by, times: 1, .. } => Some(by.to_string()),
-            Cost::Said { by, times, .. } => Some(format!("{times} × {by}")),
+            Cost::Said { by, times, .. } => {
+                let by = by.iter().map(CostSource::to_string).collect::<Vec<_>>().join(" or ");
+                Some(if *times == 1 { by } else { format!("{times} × {by}") })
+            }
             Cost::Hits => Some("hits".to_owned()),
             Cost::Fixed(_) | Cost::ByPath { .. } => None,
         }
     }
 
-    /// The field of the request's body that says it.
-    pub(super) const fn field(&self) -> Option<&FieldPath> {
+    /// The fields of the request's body that say it.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &FieldPath> {
+        let by = match self {
+            Cost::Said { by, .. } => by.as_slice(),
+            Cost::Fixed(_) | Cost::Hits | Cost::ByPath { .. } => &[],
+        };
+        by.iter().filter_map(|by| match by {
+            CostSource::Body(path) => Some(path),
+            CostSource::Fact(_) => None,
+        })
+    }
+
+    /// What a limit counts that takes this, as far as there is a word for it.
+    pub(super) fn unit(&self) -> QuotaUnit {
+        let is_length =
+            |by: &CostSource| matches!(by, CostSource::Fact(FactName::Header(name)) if name == "content-length");
         match self {
-            Cost::Said { by: CostSource::Body(path), .. } => Some(path),
-            Cost::Said { by: CostSource::Fact(_), .. } | Cost::Fixed(_) | Cost::Hits | Cost::ByPath { .. } => None,
+            Cost::Fixed(1) | Cost::Hits => QuotaUnit::Requests,
+            Cost::Said { by, times: 1, .. } if by.iter().all(is_length) => QuotaUnit::ContentBytes,
+            Cost::Fixed(_) | Cost::Said { .. } | Cost::ByPath { .. } => QuotaUnit::Other,
         }
     }
 }

@@ -105,6 +105,19 @@ struct Rule {
     replaces: OneOrMany<Id>,
     /// Whether rules after this one are left out where it matches.
     stop: bool,
+    /// Whether clients see the rule's limits in headers and in the bodies of denials. Operators always do.
+    show: bool,
+    /// What a denial tells clients that it is.
+    problem: Problem,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+enum Problem {
+    /// The client has used up its quota. The default.
+    QuotaExceeded,
+    /// The client behaves in a way that suggests a mistake or an attack.
+    AbnormalUsage,
 }
 
 #[derive(JsonSchema)]

@@ -78,6 +78,12 @@ impl RuleSet {
         RuleSet { modes: self.written.modes(&switches), switches: Arc::new(switches), ..self }
     }
 
+    /// Whether a rule that is written in this mode says that a request is over its limit although it does not deny it: an
+    /// operator has put all rules into shadow mode to see what they would do.
+    pub(crate) fn tells_as_written(&self, written: Mode) -> bool {
+        self.switches.all() == Some(Mode::Shadow) && written == Mode::Enforce
+    }
+
     /// What is switched.
     #[must_use]
     pub fn switches(&self) -> &Switches {

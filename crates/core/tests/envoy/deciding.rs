@@ -131,8 +131,46 @@ fn as_the_original_charges_what_is_denied_counts_too() {
 
     let always = Stage::new(Charging::Always);
     assert_eq!(always.ask_hits(&[("tenant=a", two)]), "yes, ok 1/3");
-    assert_eq!(always.ask_hits(&[("tenant=a", two)]), "no, over 1/3");
+    assert_eq!(always.ask_hits(&[("tenant=a", two)]), "no, over 0/3", "what is left after it was charged");
     assert_eq!(always.ask(&["tenant=a"]), "no, over 0/3");
+}
+
+#[test]
+fn a_denial_that_is_charged_tells_when_the_debt_is_paid() {
+    let stage = Stage::new(Charging::Always);
+    let ask = || {
+        let entries = entries("bucket=1");
+        let asked = [Asked { entries: &entries, hits: Hits::of(3, false), limit: None }];
+        let generation = stage.limiter.rules();
+        let domain = generation.rules.domain("d").unwrap();
+        let decided = finish(stage.limiter.check_descriptors(&generation, domain, &asked, &stage.terms));
+        let decision = decided.ruling.ruled[0].decision;
+        (decision.remaining, decision.retry_after().map(Micros::as_secs_ceil), decision.reset_after.as_secs_ceil())
+    };
+    assert_eq!(ask(), (1, None, 3));
+    // Two are missing. Three more are charged, so five have to come back.
+    assert_eq!(ask(), (0, Some(5), 6));
+    stage.clock.advance(Micros::from_secs(5));
+    assert_eq!(ask(), (0, None, 4));
+}
+
+#[test]
+fn everything_in_shadow_mode_denies_nobody_and_still_tells_who_is_over() {
+    for charging in [Charging::Together, Charging::Always] {
+        let stage = Stage::new(charging);
+        stage.limiter.switch(|switches| switches.switch_all(Some(Mode::Shadow)));
+        assert_eq!(stage.ask_hits(&[("tenant=a", Hits::of(3, false))]), "yes, ok 0/3");
+        assert_eq!(stage.ask(&["tenant=a", "user=alice"]), "yes, over 0/3, ok 4/5");
+        // What is written in shadow mode says as little as before.
+        assert_eq!(stage.ask(&["dark=1"]), "yes, ok 0/1");
+        assert_eq!(stage.ask(&["dark=1"]), "yes, ok 0/1");
+        // A single descriptor that is switched is as if it were written so.
+        stage.limiter.switch(|switches| {
+            switches.switch_all(None);
+            switches.switch("@d|tenant", Some(Mode::Shadow));
+        });
+        assert_eq!(stage.ask(&["tenant=a"]), "yes, ok 0/3");
+    }
 }
 
 #[test]

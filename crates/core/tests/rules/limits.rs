@@ -118,7 +118,7 @@ fn a_cost_may_stand_in_the_body_and_have_a_price() {
         charges(&rules, request).iter().map(|charge| charge.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(of(&get("/").body("max_tokens", "1200")), ["1200", "18000"]);
-    assert_eq!(of(&get("/").body("max_tokens", "0")), ["1", "1"], "nobody makes his own request free");
+    assert_eq!(of(&get("/").body("max_tokens", "0")), ["1", "15"], "at least one, at its price");
     assert_eq!(of(&get("/").body("max_tokens", &u64::MAX.to_string()))[1], (15 * MAX_EXACT).to_string());
     assert_eq!(of(&get("/").body("max_tokens", "1.5")), ["2", "30"], "rounded up");
     assert_eq!(of(&get("/").body("max_tokens", "1e3")), ["1000", "15000"]);
@@ -130,6 +130,56 @@ fn a_cost_may_stand_in_the_body_and_have_a_price() {
     let request = get("/");
     let matched = rules.matching(&request);
     assert_eq!(matched.fields().map(ToString::to_string).collect::<Vec<_>>(), ["max_tokens", "max_tokens"]);
+}
+
+#[test]
+fn a_cost_may_stand_in_one_of_several_places() {
+    let rules = rule(
+        "limit: { limit: 100000/min, cost: { from: ['body:max_completion_tokens', 'body:max_tokens'], times: 2, otherwise: 500 } }",
+    );
+    let of = |request: &Request| charges(&rules, request)[0].split(' ').nth(1).unwrap().to_owned();
+    assert_eq!(of(&get("/").body("max_completion_tokens", "30")), "60");
+    assert_eq!(of(&get("/").body("max_tokens", "40")), "80");
+    assert_eq!(of(&get("/")), "500");
+    // Whichever of them an upstream believes, it is paid for.
+    assert_eq!(of(&get("/").body("max_completion_tokens", "1").body("max_tokens", "40")), "80");
+    let request = get("/");
+    let fields: Vec<_> = rules.matching(&request).fields().map(ToString::to_string).collect();
+    assert_eq!(fields, ["max_completion_tokens", "max_tokens"]);
+    let rules = rule("limit: 100/min, cost: [header:X-Cost, query:n]");
+    assert_eq!(charges(&rules, &get("/?n=3")), ["r: 3 of 100/min"]);
+}
+
+#[test]
+fn clients_see_limits_unless_a_rule_or_a_limit_hides_them() {
+    let shown = |text: &str| -> Vec<bool> {
+        let rules = rule(text);
+        let request = get("/");
+        rules.matching(&request).charges().map(|charge| charge.disclosure.is_shown).collect()
+    };
+    assert_eq!(shown("limit: 1/s"), [true]);
+    assert_eq!(shown("limit: 1/s, show: false"), [false]);
+    assert_eq!(shown("preset: login, show: false"), [false]);
+    assert_eq!(shown("limits: [1/s, { limit: 9/h, show: false }]"), [true, false]);
+    assert_eq!(shown("limits: [1/s, { limit: 9/h, show: true }], show: false"), [false, false]);
+}
+
+#[test]
+fn what_a_limit_counts_is_known_where_its_cost_says_it() {
+    use tidegate_core::QuotaUnit::{ContentBytes, Other, Requests};
+    for (text, unit) in [
+        ("limit: 1/s", Requests),
+        ("limit: 100/s, cost: 5", Other),
+        ("limit: 100/s, cost: 'header:Content-Length'", ContentBytes),
+        ("limit: 100/s, cost: { from: 'header:Content-Length', times: 2 }", Other),
+        ("limit: 100/s, cost: 'body:max_tokens'", Other),
+        ("limit: { limit: 100/s, settle: 'body:usage' }", Other),
+    ] {
+        let rules = rule(text);
+        let request = get("/");
+        let found: Vec<_> = rules.matching(&request).charges().map(|charge| charge.disclosure.unit).collect();
+        assert_eq!(found, [unit], "{text}");
+    }
 }
 
 #[test]

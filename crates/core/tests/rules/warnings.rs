@@ -27,6 +27,18 @@ fn a_share_that_a_request_does_not_fit_in_is_doubtful() {
 }
 
 #[test]
+fn a_limit_that_admits_nothing_is_doubtful() {
+    let expected = |at: &str| {
+        format!(
+            "warning: {at} `10/s burst 0` admits nothing: every request that it governs is denied; raise the limit or its burst, unless that is meant"
+        )
+    };
+    assert_eq!(doubts("rules: [{ id: r, limit: 10/s burst 0 }]"), [expected("1:25 [10/s burst 0]")]);
+    assert_eq!(doubts("rules: [{ id: r, limits: [10/s burst 0] }]"), [expected("1:26 [[]")]);
+    assert_eq!(doubts("rules: [{ id: r, limit: 1/s, key: user, overrides: { mallory: 10/s burst 0 } }]"), [""; 0]);
+}
+
+#[test]
 fn a_rule_that_is_never_reached_is_doubtful() {
     for (first, second) in [
         ("", ""),

@@ -28,8 +28,10 @@ makers[LEVEL] = function()
   end
 
   function bucket.charge(limit, state, cost)
+    local before = state.spent
     state.kind, state.line = limit.kind, nil
-    state.spent = min(state.spent + cost * limit.a, max(deepest(limit), state.spent))
+    state.spent = min(before + cost * limit.a, max(deepest(limit), before))
+    return ceil((state.spent - before) / limit.a)
   end
 
   -- A shaper's mark is the end of its queue; other buckets need none.

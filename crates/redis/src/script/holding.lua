@@ -15,7 +15,7 @@ local function holding()
     return ttl, taken, sub(raw, 22)
   end
 
-  -- Gives back `back` of what was taken at `mark`, or charges `more` on top.
+  -- Gives back `back` of what was taken at `mark`, or charges `more` on top, as far as a key may owe. Returns both.
   local function settle_cost(charge, back, more, mark)
     local state, same = known(charge.name, charge.kind), true
     if state and not has_shape(state, charge) then
@@ -25,15 +25,15 @@ local function holding()
         kind_of(state.kind)
     end
     state = state and trial(state) or charge.of.fresh(charge)
-    local of, given = charge.of, 0
+    local of, given, charged = charge.of, 0, 0
     if back > 0 then
       given = same and of.refund(charge, state, back, mark) or not same and of.credit(charge, state, back) or 0
     end
-    if more > 0 and not of.is_direct then of.charge(charge, state, more) end
+    if more > 0 and not of.is_direct then charged = of.charge(charge, state, more) end
     if not of.is_direct and (given > 0 or more > 0 or (back > 0 and state.is_large and states[charge.name])) then
       keep(charge.name, state)
     end
-    return given
+    return given, charged
   end
 
   -- The things held that a plan is about: charges, their marks, and what they really cost beside what was taken.
@@ -46,14 +46,14 @@ local function holding()
     return held
   end
 
-  -- Settles one thing held. Returns what was given back and what had been taken; nil if it is gone.
+  -- Settles one thing held. Returns what was given back and what was charged on top; nil if it is gone.
   local function settle_one(charge, id)
     if charge.kind == SLOTS then
       local state = view(charge)
       if states[charge.name] ~= state then return nil end
       local freed = charge.of.release(charge, state, id)
       if freed == 0 then return nil end
-      return freed, freed
+      return freed, 0
     end
     local _, taken, mark = open_hold(charge.hold)
     if not taken then return nil end
@@ -61,7 +61,7 @@ local function holding()
     local back, more = 0, 0
     if charge.change == LESS then back = min(charge.by, taken) end
     if charge.change == MORE then more = charge.by end
-    return settle_cost(charge, back, more, mark), taken
+    return settle_cost(charge, back, more, mark)
   end
 
   local function settle(plan, before)
@@ -71,8 +71,8 @@ local function holding()
     reply = '\0'
     local id = sub(plan.body, -16)
     for _, charge in ipairs(held) do
-      local given, taken = settle_one(charge, id)
-      reply = reply .. pack('>BI7I7', given and 1 or 0, given or 0, taken or 0)
+      local given, charged = settle_one(charge, id)
+      reply = reply .. pack('>BI7I7', given and 1 or 0, given or 0, charged or 0)
     end
     return reply
   end

@@ -161,7 +161,7 @@ makers[LOG] = function()
     drop_what_left(state)
     local total = total_before(state, state.n)
     cost = min(cost, max(2 * limit.capacity - spent_since(state, state.base), 0))
-    if cost == 0 then return end
+    if cost == 0 then return 0 end
     total = (total + cost) % WORD
     if state.n > state.first and entry(state, state.n - 1) >= now then
       unstore(state, state.n - 1)
@@ -170,6 +170,7 @@ makers[LOG] = function()
       state.ats[#state.ats + 1], state.totals[#state.totals + 1] = now, total
       state.n = state.n + 1
     end
+    return cost
   end
 
   function log.mark(_, state)

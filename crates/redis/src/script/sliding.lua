@@ -105,7 +105,9 @@ makers[SLIDING] = function()
     slide(state)
     local _, shift, into = view(state)
     local estimate = ceil(weight(state, shift, into) / state.a)
-    state.counters[1] = state.counters[1] + min(cost, max(2 * limit.capacity - estimate, 0))
+    local charged = min(cost, max(2 * limit.capacity - estimate, 0))
+    state.counters[1] = state.counters[1] + charged
+    return charged
   end
 
   function sliding.mark(_, state)

@@ -86,6 +86,7 @@ makers[EVERY] = function()
   function window.charge(limit, state, cost)
     local start, spent = current(state)
     state.start, state.spent = start, min(spent + cost, max(2 * limit.capacity, spent))
+    return state.spent - spent
   end
 
   function window.mark(_, state)

@@ -62,7 +62,7 @@ impl RedisStore {
             async move {
                 let frame = frame::settle_some(&self.names, receipt.id, held.iter().copied(), actual)?;
                 let reply = self.ask(frame, self.deadline).await?;
-                reply::settlement(&reply, receipt, held.iter().map(|&(place, _)| place), actual).map_err(unusable)
+                reply::settlement(&reply, receipt, held.iter().map(|&(place, _)| place)).map_err(unusable)
             }
         };
         let settled = all_done(parts, all(parts.iter().map(settle)).await)?;

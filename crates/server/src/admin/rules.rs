@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 use tidegate_core::rules::envoy::Domain;
-use tidegate_core::rules::{Diagnostics, Loaded, RuleSet, ShownRule, load};
+use tidegate_core::rules::{Diagnostics, Loaded, RuleCounts, RuleSet, ShownRule, load};
 
 use super::asked::Whole;
 use super::problem::Problem;
@@ -37,7 +37,8 @@ pub(super) async fn reload(State(state): State<AdminState>) -> Result<Response, 
     #[derive(Serialize)]
     struct Reloaded<'f> {
         generation: u64,
-        rules: usize,
+        #[serde(flatten)]
+        counts: RuleCounts,
         warnings: &'f Diagnostics,
     }
     let (engine, settings) = (&state.0.engine, state.0.settings.load_full());
@@ -54,10 +55,15 @@ pub(super) async fn reload(State(state): State<AdminState>) -> Result<Response, 
     engine.metrics().reloaded(read.as_ref().err().map(Diagnostics::to_string));
     match read {
         Ok(Loaded { rules, warnings, .. }) => {
-            let number = rules.rules().len();
+            let counts = rules.counts();
             let generation = engine.limiter().replace(rules);
-            tracing::info!(generation, rules = number, "new rules are in force");
-            Ok(json(&Reloaded { generation, rules: number, warnings: &warnings }))
+            tracing::info!(
+                generation,
+                rules = counts.rules,
+                descriptors = counts.descriptors,
+                "new rules are in force"
+            );
+            Ok(json(&Reloaded { generation, counts, warnings: &warnings }))
         }
         Err(findings) => {
             tracing::error!(errors = findings.errors(), "the rules cannot be used: those in force stay\n{findings}");
@@ -72,19 +78,20 @@ pub(super) async fn validate(Whole(body): Whole) -> Result<Response, Problem> {
         usable: bool,
         errors: usize,
         warnings: usize,
-        /// How many rules there are; not known if there are errors.
-        rules: Option<usize>,
+        /// How much there is; not known if there are errors.
+        #[serde(flatten)]
+        counts: Option<RuleCounts>,
         findings: &'f Diagnostics,
     }
     let Ok(text) = String::from_utf8(body.into()) else {
         return Err(Problem::new(StatusCode::BAD_REQUEST, "The body is no text in UTF-8. Send a rules file."));
     };
-    let (findings, rules) = match aside(move || RuleSet::parse("candidate", &text)).await? {
-        Ok(loaded) => (loaded.warnings, Some(loaded.rules.rules().len())),
+    let (findings, counts) = match aside(move || RuleSet::parse("candidate", &text)).await? {
+        Ok(loaded) => (loaded.warnings, Some(loaded.rules.counts())),
         Err(findings) => (findings, None),
     };
     let (errors, warnings) = (findings.errors(), findings.warnings());
-    Ok(json(&Report { usable: rules.is_some(), errors, warnings, rules, findings: &findings }))
+    Ok(json(&Report { usable: counts.is_some(), errors, warnings, counts, findings: &findings }))
 }
 
 /// Does something that takes its time where no request waits for it.

@@ -117,7 +117,9 @@ impl Api {
         }
         let asked = Asked { at: self.clock.now(), caller: Caller::of(&facts), random: fastrand::u64(..) };
         let ruling = self.engine.check(&facts).await;
-        Ok(Reply::new(&ruling, &settings.style, asked).response().map(Body::from))
+        let partitions = settings.style.partition_key.then(|| self.engine.limiter().rules().rules.partitions(&facts));
+        let reply = Reply::new(&ruling, &settings.style, asked).partitions(partitions.as_ref());
+        Ok(reply.response().map(Body::from))
     }
 }
 

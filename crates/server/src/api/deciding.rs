@@ -115,7 +115,10 @@ impl Api {
         }
         let caller = if question.is_authenticated() { Caller::Authenticated } else { Caller::Unauthenticated };
         let asked = Asked { at, caller, random: fastrand::u64(..) };
-        answer::write(text, ruling, Some(&Reply::new(ruling, &self.settings.load().style, asked)));
+        let settings = self.settings.load();
+        let partitions = settings.style.partition_key.then(|| self.engine.limiter().rules().rules.partitions(question));
+        let reply = Reply::new(ruling, &settings.style, asked).partitions(partitions.as_ref());
+        answer::write(text, ruling, Some(&reply));
     }
 }
 

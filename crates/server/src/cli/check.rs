@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tidegate_core::rules::{self, Diagnostic, Diagnostics, Loaded, Severity};
+use tidegate_core::rules::{self, Diagnostic, Diagnostics, Loaded, RuleCounts, Severity};
 
 use super::given::variables;
 use super::serve::refuse;
@@ -67,7 +67,7 @@ pub(super) fn configuration(file: &Path) -> Result<Configuration, Faults> {
 pub(super) fn one(out: &mut impl Write, checked: Result<Loaded, Diagnostics>) -> io::Result<bool> {
     let checked = Checked::of(checked);
     print_report(out, &checked.report())?;
-    Ok(checked.rules.is_some())
+    Ok(checked.counts.is_some())
 }
 
 fn print_report(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
@@ -82,7 +82,7 @@ fn print_report(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
 /// Rules that were checked.
 struct Checked {
     findings: Diagnostics,
-    rules: Option<usize>,
+    counts: Option<RuleCounts>,
     note: Option<String>,
 }
 
@@ -90,17 +90,17 @@ impl Checked {
     fn of(checked: Result<Loaded, Diagnostics>) -> Checked {
         match checked {
             Ok(loaded) => {
-                let (rules, note) = (Some(loaded.rules.rules().len()), secret::note(&loaded.rules));
-                Checked { findings: loaded.warnings, rules, note }
+                let (counts, note) = (Some(loaded.rules.counts()), secret::note(&loaded.rules));
+                Checked { findings: loaded.warnings, counts, note }
             }
-            Err(findings) => Checked { findings, rules: None, note: None },
+            Err(findings) => Checked { findings, counts: None, note: None },
         }
     }
 
     fn report(&self) -> Report<'_> {
-        let Checked { findings, rules, note } = self;
+        let Checked { findings, counts, note } = self;
         let (errors, warnings) = (findings.errors(), findings.warnings());
-        Report { usable: rules.is_some(), errors, warnings, rules: *rules, findings, note: note.as_deref() }
+        Report { usable: counts.is_some(), errors, warnings, counts: *counts, findings, note: note.as_deref() }
     }
 }
 
@@ -109,8 +109,9 @@ struct Report<'f> {
     usable: bool,
     errors: usize,
     warnings: usize,
-    /// How many rules there are; not known if there are errors.
-    rules: Option<usize>,
+    /// How much there is; not known if there are errors.
+    #[serde(flatten)]
+    counts: Option<RuleCounts>,
     findings: &'f Diagnostics,
     /// What the rules need from those who run the server.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,8 +142,8 @@ fn summarise(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
         (errors, 0) => count(errors, "error"),
         (errors, warnings) => format!("{} and {}", count(errors, "error"), count(warnings, "warning")),
     };
-    match report.rules {
-        Some(rules) => writeln!(out, "{GOOD}good{GOOD:#}: {}, {found}", count(rules, "rule")),
+    match report.counts {
+        Some(counts) => writeln!(out, "{GOOD}good{GOOD:#}: {counts}, {found}"),
         None => writeln!(out, "{ERROR}not usable{ERROR:#}: {found}"),
     }
 }

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anstream::AutoStream;
+use tidegate_core::rules::RuleCounts;
 
 use super::given::{GivenArgs, variables};
-use super::{ERROR, FAINT, GOOD, STRONG, WARNING, count, plain};
+use super::{ERROR, FAINT, GOOD, STRONG, WARNING, plain};
 use crate::admin::Token;
 use crate::config::Configuration;
 use crate::serve::{self, Server, Signals};
@@ -100,7 +101,7 @@ struct Banner<'b> {
     /// What operators have to know, if nobody has told the server.
     token: Option<&'b str>,
     store: &'b str,
-    rules: usize,
+    rules: RuleCounts,
     is_example: bool,
 }
 
@@ -122,18 +123,13 @@ impl Banner<'_> {
 
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let version = env!("CARGO_PKG_VERSION");
-        let has_no_rules = self.is_example && self.gateway.is_some() && self.rules == 0;
+        let has_no_rules = self.is_example && self.gateway.is_some() && self.rules == RuleCounts::default();
         let example = match self.is_example {
             true if has_no_rules => ", so NOTHING IS LIMITED",
             true => " (the example: use your own with --rules FILE)",
             false => "",
         };
-        writeln!(
-            out,
-            "{GOOD}tidegate {version} is up{GOOD:#}: state in {}, {}{example}",
-            self.store,
-            count(self.rules, "rule")
-        )?;
+        writeln!(out, "{GOOD}tidegate {version} is up{GOOD:#}: state in {}, {}{example}", self.store, self.rules)?;
         if has_no_rules {
             writeln!(
                 out,

@@ -21,10 +21,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{HeaderName, StatusCode};
 use tidegate_core::rules::{OnStoreFailure, Secret};
 use tidegate_core::{Charging, DomainTerms, Micros};
-use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, NetworkError, ResetForm, TrustedProxies};
+use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, IetfForm, NetworkError, ResetForm, TrustedProxies};
 
 pub use self::fault::{Fault, Faults};
 pub(crate) use self::layers::FILE_VARIABLE;
@@ -327,6 +327,7 @@ impl Reading<'_> {
         ];
         let metadata = self.value("rls.metadata", choice(&styles));
         let idle = self.value("rls.idle_time", span(100 * MS, 24 * HOUR));
+        let x_ratelimit = self.value("rls.x_ratelimit", flag)?;
         let always = self.texts("rls.always_charge");
         let terms = DomainTerms { on_store_failure: on_store_failure?, ..DomainTerms::default() };
         let domains = always.into_iter().map(|domain| (domain, DomainTerms { charging: Charging::Always, ..terms }));
@@ -334,7 +335,11 @@ impl Reading<'_> {
             own_domain: own_domain?,
             terms,
             domains: domains.collect(),
-            headers: HeaderStyle { on_allowed: false, ..*style },
+            headers: HeaderStyle {
+                on_allowed: false,
+                x_ratelimit: style.x_ratelimit.filter(|_| x_ratelimit),
+                ..*style
+            },
             metadata: metadata?,
             idle: idle?,
             ..rls::Settings::default()
@@ -369,7 +374,17 @@ impl Reading<'_> {
     fn style(&mut self) -> Option<HeaderStyle> {
         let resets = [("delta", Some(ResetForm::Delta)), ("epoch", Some(ResetForm::Epoch)), ("off", None)];
         let x_ratelimit = self.value("headers.x_ratelimit", choice(&resets));
-        let ietf = self.value("headers.ietf", flag);
+        let forms =
+            [("draft-11", Some(IetfForm::Draft11)), ("off", None), ("true", Some(IetfForm::Draft11)), ("false", None)];
+        let ietf = self.value("headers.ietf", choice(&forms));
+        let partition_key = self.value("headers.partition_key", flag);
+        let statuses = [
+            ("413", StatusCode::PAYLOAD_TOO_LARGE),
+            ("429", StatusCode::TOO_MANY_REQUESTS),
+            ("400", StatusCode::BAD_REQUEST),
+            ("422", StatusCode::UNPROCESSABLE_ENTITY),
+        ];
+        let too_large = self.value("headers.too_large_status", choice(&statuses));
         let bucket = self.value("headers.bucket", flag);
         let reset_after = self.value("headers.reset_after", flag);
         let on_allowed = self.value("headers.on_allowed", flag);
@@ -379,11 +394,13 @@ impl Reading<'_> {
         Some(HeaderStyle {
             x_ratelimit: x_ratelimit?,
             ietf: ietf?,
+            partition_key: partition_key?,
             bucket: bucket?,
             reset_after: reset_after?,
             on_allowed: on_allowed?,
             audience: audience?,
             jitter: Micros::from(jitter?),
+            too_large: too_large?,
         })
     }
 }

@@ -245,6 +245,11 @@ fn doors() -> Vec<Setting> {
         "When answers have dynamic metadata: never, needed or always.",
     ));
     doors.push(Setting::new(
+        "rls.x_ratelimit",
+        &["false"],
+        "Whether denials have X-RateLimit-* headers, too; Envoy can add them itself (enable_x_ratelimit_headers).",
+    ));
+    doors.push(Setting::new(
         "rls.idle_time",
         &["1h"],
         "How long a gRPC connection may be without a request before it is told to end.",
@@ -558,7 +563,17 @@ fn rest() -> Vec<Setting> {
             &["delta"],
             "X-RateLimit-Limit, -Remaining and -Reset: delta (seconds to go), epoch, or off.",
         ),
-        Setting::new("headers.ietf", &["true"], "RateLimit and RateLimit-Policy."),
+        Setting::new("headers.ietf", &["draft-11"], "RateLimit and RateLimit-Policy, as this draft has them: draft-11, or off."),
+        Setting::new(
+            "headers.partition_key",
+            &["false"],
+            "Whether RateLimit says which partition of a quota it tells of (pk), as a hash of the key.",
+        ),
+        Setting::new(
+            "headers.too_large_status",
+            &["413"],
+            "The status of a request that costs more than a limit can ever hold: 413, 429, 400 or 422.",
+        ),
         Setting::new("headers.bucket", &["false"], "X-RateLimit-Bucket: the name of the limit."),
         Setting::new("headers.reset_after", &["false"], "X-RateLimit-Reset-After: seconds with their thousandths."),
         Setting::new("headers.on_allowed", &["true"], "Whether requests that are allowed have them too."),
@@ -597,7 +612,7 @@ fn rest() -> Vec<Setting> {
             &["20s"],
             "How long a request's head may take to come, and a connection to be idle.",
         ),
-        Setting::new("limits.body_bytes", &["1048576"], "The most bytes of a request's body."),
+        Setting::new("limits.body_bytes", &["1048576"], "The most bytes of a request's body at the HTTP and admin listeners. The gateway forwards bodies of any size."),
         Setting::new(
             "limits.request_time",
             &["10s"],

@@ -3,9 +3,9 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use tidegate_core::Ruling;
+use tidegate_core::{RuleId, Ruling};
 use tidegate_http::HttpFacts;
-use tidegate_tower::{Note, Witness};
+use tidegate_tower::{Note, Unsettled, Witness};
 
 use crate::engine::Engine;
 use crate::metrics::Sample;
@@ -21,5 +21,9 @@ impl Witness for Counting {
     fn decided(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, note: Note) {
         let sample = NonZeroU32::new(note.weight).map(|weight| Sample { weight, begun: note.reading });
         self.0.count(ruling, facts, sample);
+    }
+
+    fn unsettled(&self, limit: &RuleId, why: Unsettled) {
+        self.0.metrics().unsettled(limit, why);
     }
 }

@@ -16,6 +16,7 @@ use tidegate_redis::link::BreakerState;
 use tidegate_redis::tier::Tier;
 
 use super::histogram::Shown;
+use super::names::DescriptorOutcome;
 use super::tally::{OTHER, Said};
 use super::{Door, Metrics};
 use crate::engine::Engine;
@@ -165,6 +166,7 @@ impl Metrics {
             "Requests that lacked a part of a rule's key, and were charged to the key that all such requests share";
         page.counter("requests_without_key", help, &values)?;
         self.write_descriptors(page)?;
+        self.write_unsettled(page)?;
         page.histogram(
             "decide_duration_seconds",
             "How long deciding a request took, by a sample that stands for all",
@@ -176,15 +178,25 @@ impl Metrics {
         let names = self.names.all();
         let labels: Vec<_> = names
             .iter()
-            .flat_map(|(name, (within, over))| {
-                [
-                    ([("descriptor", &**name), ("outcome", "within")], *within),
-                    ([("descriptor", &**name), ("outcome", "over")], *over),
-                ]
+            .flat_map(|(name, hits)| {
+                let each = DescriptorOutcome::ALL.iter().zip(hits);
+                // What is never in shadow mode is no series.
+                let shown = each.filter(|(outcome, hits)| **outcome != DescriptorOutcome::OverInShadow || **hits > 0);
+                shown.map(|(outcome, hits)| ([("descriptor", &**name), ("outcome", outcome.as_str())], *hits))
             })
             .collect();
         let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
-        page.counter("descriptors", "Envoy descriptors within their limits and over them", &values)
+        page.counter("descriptors", "Hits of Envoy descriptors within their limits and over them", &values)
+    }
+
+    fn write_unsettled(&self, page: &mut Page<'_>) -> fmt::Result {
+        let all = self.unsettled.all();
+        let labels: Vec<_> = all
+            .iter()
+            .map(|(limit, why, count)| ([("rule", limit.as_str()), ("reason", why.as_str())], *count))
+            .collect();
+        let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
+        page.counter("unsettled", "Costs that no response settled, which stay at their estimates", &values)
     }
 
     fn write_doors(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -16,6 +16,7 @@ mod spread;
 mod tally;
 mod top;
 mod unkeyed;
+mod unsettled;
 mod view;
 
 use std::borrow::Cow;
@@ -24,11 +25,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use smallvec::SmallVec;
 use tidegate_core::rules::{MatchedRule, RuleSet};
-use tidegate_core::{Clock, DecidedBy, Decision, Generation, Key, RuleId, Ruled, Ruling, SystemClock, Timestamp};
+use tidegate_core::{
+    Clock, DecidedBy, Decision, Disclosure, Generation, Key, Recovery, RuleId, Ruled, Ruling, SystemClock, Timestamp,
+};
+use tidegate_tower::Unsettled;
 
 pub use self::denials::Denial;
 pub use self::exposition::{CONTENT_TYPE, exposition};
 use self::histogram::Histogram;
+pub(crate) use self::names::DescriptorOutcome;
 use self::names::Names;
 use self::sampling::{Pulse, Weight};
 use self::spread::Spread;
@@ -38,6 +43,7 @@ pub(crate) use self::top::KeyName;
 use self::top::Top;
 pub use self::top::{Ranking, TopKey, TopKeys};
 use self::unkeyed::Unkeyed;
+use self::unsettled::UnsettledCosts;
 pub use self::view::{Reload, Requests, RuleView, StoreView, View};
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
@@ -92,6 +98,7 @@ pub struct Metrics {
     tokens: OnceLock<Arc<Verifier>>,
     /// The rules whose limits are counted.
     counted: Mutex<Option<RuleSet>>,
+    unsettled: UnsettledCosts,
 }
 
 #[derive(Debug, Default)]
@@ -159,6 +166,7 @@ impl Metrics {
             reloads: Reloads::default(),
             tokens: OnceLock::new(),
             counted: Mutex::new(None),
+            unsettled: UnsettledCosts::default(),
         }
     }
 
@@ -213,15 +221,27 @@ impl Metrics {
         self.end(sample);
         let wanted = Wanted { weight: sample.map(|sample| sample.weight), denials };
         if wanted.is_any() {
-            let ruled = Ruled { id: Cow::Borrowed(rule), mode, decision: *decision, window: None, by: *by };
+            let ruled = Ruled {
+                id: Cow::Borrowed(rule),
+                mode,
+                decision: *decision,
+                recovery: Recovery::OnRelease,
+                disclosure: Disclosure::DEFAULT,
+                by: *by,
+            };
             self.look_at(wanted, &ruled, key, || KeyName { readable: key.readable(), in_full: None });
         }
     }
 
     /// Counts what became of a descriptor, by the name that Envoy's users know it by. Names that clients can make up are
     /// counted apart only up to a bound.
-    pub(crate) fn count_descriptor(&self, name: &str, is_made_up: bool, is_over: bool) {
-        self.names.count(name, is_made_up, is_over);
+    pub(crate) fn count_descriptor(&self, name: &str, is_made_up: bool, outcome: DescriptorOutcome, hits: u64) {
+        self.names.count(name, is_made_up, outcome, hits);
+    }
+
+    /// Counts a cost that no response settled.
+    pub(crate) fn unsettled(&self, limit: &RuleId, why: Unsettled) {
+        self.unsettled.count(limit, why);
     }
 
     #[inline]
@@ -300,6 +320,7 @@ impl Metrics {
             rules.limit_ids().map(RuleId::stable_hash).chain(of_rules).collect();
         self.tallies.retain(|id| known.contains(&id.stable_hash()));
         self.unkeyed.retain(|id| rules.rules().iter().any(|rule| rule.id() == id));
+        self.unsettled.retain(|id| known.contains(&id.stable_hash()));
         self.names.forget();
     }
 

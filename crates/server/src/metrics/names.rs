@@ -13,13 +13,35 @@ const MOST_MADE_UP: usize = 1_024;
 /// The longest name, in bytes. What is longer is counted with the others.
 const LONGEST: usize = 256;
 
-#[derive(Debug, Default)]
-struct Count {
-    within: AtomicU64,
-    over: AtomicU64,
+/// What became of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DescriptorOutcome {
+    Within,
+    Over,
+    /// Over a limit in shadow mode, which does not deny.
+    OverInShadow,
 }
 
-/// How often descriptors were within their limits and over them, by name.
+impl DescriptorOutcome {
+    pub(super) const ALL: [DescriptorOutcome; 3] =
+        [DescriptorOutcome::Within, DescriptorOutcome::Over, DescriptorOutcome::OverInShadow];
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            DescriptorOutcome::Within => "within",
+            DescriptorOutcome::Over => "over",
+            DescriptorOutcome::OverInShadow => "over_in_shadow",
+        }
+    }
+}
+
+/// Hits, in the order of the outcomes.
+type Hits = [u64; DescriptorOutcome::ALL.len()];
+
+#[derive(Debug, Default)]
+struct Count([AtomicU64; DescriptorOutcome::ALL.len()]);
+
+/// How many hits of descriptors were within their limits and over them, by name.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     /// Those that files give.
@@ -30,12 +52,12 @@ pub(super) struct Names {
 }
 
 impl Count {
-    fn add(&self, is_over: bool) {
-        if is_over { &self.over } else { &self.within }.fetch_add(1, Ordering::Relaxed);
+    fn add(&self, outcome: DescriptorOutcome, hits: u64) {
+        self.0[outcome as usize].fetch_add(hits, Ordering::Relaxed);
     }
 
-    fn get(&self) -> (u64, u64) {
-        (self.within.load(Ordering::Relaxed), self.over.load(Ordering::Relaxed))
+    fn get(&self) -> Hits {
+        self.0.each_ref().map(|hits| hits.load(Ordering::Relaxed))
     }
 }
 
@@ -44,27 +66,27 @@ impl Names {
         Names::default()
     }
 
-    pub(super) fn count(&self, name: &str, is_made_up: bool, is_over: bool) {
+    pub(super) fn count(&self, name: &str, is_made_up: bool, outcome: DescriptorOutcome, hits: u64) {
         let (names, most) = if is_made_up { (&self.made_up, MOST_MADE_UP) } else { (&self.written, MOST_WRITTEN) };
         let known = names.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = known.get(name) {
-            return count.add(is_over);
+            return count.add(outcome, hits);
         }
         let is_full = known.len() >= most;
         drop(known);
         if is_full || name.len() > LONGEST {
-            return self.other.add(is_over);
+            return self.other.add(outcome, hits);
         }
         let mut known = names.write().unwrap_or_else(PoisonError::into_inner);
         // Others may have come in between.
         if known.len() >= most && !known.contains_key(name) {
-            return self.other.add(is_over);
+            return self.other.add(outcome, hits);
         }
-        known.entry(name.into()).or_default().add(is_over);
+        known.entry(name.into()).or_default().add(outcome, hits);
     }
 
-    /// All names, with how often they were within and over.
-    pub(super) fn all(&self) -> Vec<(Box<str>, (u64, u64))> {
+    /// All names, with their hits by outcome.
+    pub(super) fn all(&self) -> Vec<(Box<str>, Hits)> {
         let mut all: Vec<_> = [&self.written, &self.made_up]
             .iter()
             .flat_map(|names| {
@@ -73,7 +95,7 @@ impl Names {
             })
             .collect();
         all.sort_unstable();
-        if self.other.get() != (0, 0) {
+        if self.other.get() != Hits::default() {
             all.push((OTHER.into(), self.other.get()));
         }
         all
@@ -95,14 +117,15 @@ mod tests {
     fn names_that_clients_make_up_are_bounded_and_leave_room_for_those_of_files() {
         let names = Names::new();
         for number in 0..100_000_u32 {
-            names.count(&format!("d.key_{number}"), true, number % 2 == 0);
+            let outcome = DescriptorOutcome::ALL[number as usize % 2];
+            names.count(&format!("d.key_{number}"), true, outcome, 2);
         }
-        names.count(&"long".repeat(100), true, false);
-        names.count("d.key", false, true);
+        names.count(&"long".repeat(100), true, DescriptorOutcome::Within, 1);
+        names.count("d.key", false, DescriptorOutcome::OverInShadow, 4);
         let all = names.all();
         assert_eq!(all.len(), MOST_MADE_UP + 2);
-        let (within, over) = all.iter().fold((0, 0), |sum, (_, count)| (sum.0 + count.0, sum.1 + count.1));
-        assert_eq!((within, over), (50_001, 50_001));
-        assert!(all.contains(&("d.key".into(), (0, 1))));
+        let sum = |outcome: DescriptorOutcome| all.iter().map(|(_, hits)| hits[outcome as usize]).sum::<u64>();
+        assert_eq!(DescriptorOutcome::ALL.map(sum), [100_001, 100_000, 4]);
+        assert!(all.contains(&("d.key".into(), [0, 0, 4])));
     }
 }

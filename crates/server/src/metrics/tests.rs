@@ -95,7 +95,7 @@ fn series_of_rules_that_are_gone_go_too() {
 #[test]
 fn names_from_clients_cannot_break_out_of_their_quotes() {
     let (engine, _) = engine(TWO);
-    engine.metrics().count_descriptor("d.a_\"} 1\nforged_total 7\\", true, true);
+    engine.metrics().count_descriptor("d.a_\"} 1\nforged_total 7\\", true, DescriptorOutcome::Over, 1);
     let text = exposition(&engine).unwrap();
     assert!(
         text.contains(r#"tidegate_descriptors_total{descriptor="d.a_\"} 1\nforged_total 7\\",outcome="over"} 1"#),

@@ -314,5 +314,11 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
     }
 }
 
+/// A whole number that may have a `+` or zeros in front, as redis-cell reads it.
+pub(super) fn lenient_integer(text: &[u8]) -> Option<i64> {
+    // Most have neither.
+    integer(text).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())
+}
+
 #[cfg(test)]
 mod tests;

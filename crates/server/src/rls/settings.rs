@@ -47,8 +47,8 @@ impl Default for Settings {
             own_domain: Some("tidegate".to_owned()),
             terms: DomainTerms::default(),
             domains: BTreeMap::new(),
-            // Envoy can add some of them by itself, from what each answer says of every descriptor.
-            headers: HeaderStyle { on_allowed: false, ..HeaderStyle::default() },
+            // Envoy can add `X-RateLimit` headers by itself, from what each answer says of every descriptor.
+            headers: HeaderStyle { on_allowed: false, x_ratelimit: None, ..HeaderStyle::default() },
             metadata: MetadataStyle::default(),
             most_descriptors: 128,
             most_bytes: 256 * 1024,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate_core::rules::{Diagnostics, Loaded, RuleSet, load};
+use tidegate_core::rules::{Diagnostics, Loaded, RuleCounts, RuleSet, load};
 use tidegate_redis::steering::{Event, Following, NoRuntime, Node, Steering};
 
 use super::EXAMPLE_RULES;
@@ -95,9 +95,9 @@ pub(super) fn put_in_force(engine: &Engine, rules: RuleSet, are_published: &Atom
         tracing::warn!("the rules files are left alone: rules that are published for the fleet are in force");
         return;
     }
-    let number = rules.rules().len();
+    let RuleCounts { rules: number, descriptors, .. } = rules.counts();
     let generation = engine.limiter().replace(rules);
-    tracing::info!(generation, rules = number, "new rules are in force");
+    tracing::info!(generation, rules = number, descriptors, "new rules are in force");
     engine.limiter().with_rules(|present| warn_of_built_in_key(&present.rules));
 }
 

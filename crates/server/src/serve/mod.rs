@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use std::{io, thread};
 
-use tidegate_core::rules::Diagnostics;
+use tidegate_core::rules::{Diagnostics, RuleCounts};
 use tidegate_core::{Limiter, SystemClock};
 use tidegate_redis::steering::{Following, NoRuntime};
 use tokio::runtime::{Builder, Runtime};
@@ -269,10 +269,10 @@ impl Server {
         self.made_up_token.as_ref()
     }
 
-    /// How many rules are in force.
+    /// How many rules and descriptors are in force.
     #[must_use]
-    pub fn rules(&self) -> usize {
-        self.engine.limiter().rules().rules.rules().len()
+    pub fn rules(&self) -> RuleCounts {
+        self.engine.limiter().rules().rules.counts()
     }
 
     /// Serves until a signal says to stop (SIGTERM, SIGINT), then finishes what is in flight. SIGHUP has it

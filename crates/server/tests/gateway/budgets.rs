@@ -149,6 +149,7 @@ fn until_left(gateway: &Gateway, expected: [u64; 4]) {
     until(&format!("{expected:?} left"), || (left(gateway) == expected).then_some(()));
 }
 
+const ADMIN_TOKEN: &str = "0123456789abcdef";
 const QUESTION: &str = r#"{"messages": [{"content": "\"max_tokens\": 7"}], "max_tokens": 400}"#;
 
 #[test]
@@ -214,6 +215,73 @@ fn whoever_hangs_up_in_the_middle_pays_the_estimate_or_what_was_said_by_then() {
         // The gateway has hung up on the model as well.
         until("the model to notice", || said.0.is_closed().then_some(()));
     }
+}
+
+/// How often the costs of a limit were not settled, and why.
+fn unsettled(gateway: &Gateway, limit: &str, reason: &str) -> u64 {
+    let url = format!("http://{}/metrics", gateway.server.door("Admin"));
+    let token = format!("Authorization: Bearer {}", ADMIN_TOKEN);
+    let metrics = crate::peers::curl(&url, &["-H", &token]).body;
+    let series = format!("tidegate_unsettled_total{{rule=\"{limit}\",reason=\"{reason}\"}} ");
+    metrics.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |count| count.parse().unwrap())
+}
+
+#[test]
+fn a_client_that_accepts_compression_is_charged_what_the_call_cost() {
+    // Compresses only if it is asked to, as most do.
+    let upstream = crate::peers::Upstream::start(|taken| {
+        let (head, _) = taken.request()?;
+        let accepted = head
+            .lines()
+            .find_map(|line| line.to_ascii_lowercase().strip_prefix("accept-encoding: ").map(str::to_owned));
+        let body = r#"{"usage": {"prompt_tokens": 20, "completion_tokens": 100, "total_tokens": 120}}"#;
+        match accepted.as_deref() {
+            Some("identity") => taken.answer(body),
+            _ => taken.write("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\ngzip"),
+        }
+    });
+    let gateway = Gateway::start(RULES, &[&upstream.url()], &["--gateway-api-key-header", "Authorization"]);
+    let asked = gateway.curl("/v1/chat", &["--compressed", "-H", "Authorization: Bearer k_1", "-d", QUESTION]);
+    assert!(asked.body.contains("total_tokens"), "{asked:?}");
+    until_left(&gateway, [9, 99_880, 498_440, 4]);
+    // What no rule settles is left alone.
+    assert_eq!(gateway.curl("/other", &["-H", "Accept-Encoding: br"]).header("content-encoding"), Some("gzip"));
+    assert!(upstream.last().to_ascii_lowercase().contains("accept-encoding: br"), "{}", upstream.last());
+}
+
+#[test]
+fn what_is_not_settled_is_counted() {
+    let model = Model::start();
+    let gateway = Gateway::start(
+        RULES,
+        &[&format!("http://{}", model.address)],
+        &["--gateway-api-key-header", "Authorization", "--admin-token", ADMIN_TOKEN],
+    );
+    // It does not say what it cost.
+    let asking = ask(&gateway, QUESTION);
+    drop(model.called().answer(200, "application/json"));
+    rest(asking);
+    until("the count", || (unsettled(&gateway, "model/tokens", "unsaid") == 1).then_some(()));
+    // Nobody waits for the answer.
+    let asking = ask(&gateway, QUESTION);
+    let call = model.called();
+    drop(asking);
+    until("the count", || (unsettled(&gateway, "model/money", "unanswered") == 1).then_some(()));
+    drop(call);
+    assert_eq!(unsettled(&gateway, "model/requests", "unsaid"), 0, "only what is to be settled");
+}
+
+#[test]
+fn a_call_that_could_never_fit_is_told_not_to_come_back() {
+    let model = Model::start();
+    let gateway = model.gateway();
+    let greedy = r#"{"max_tokens": 200000}"#;
+    let denied = rest(ask(&gateway, greedy));
+    assert!(denied.starts_with("HTTP/1.1 413 ") && !denied.to_ascii_lowercase().contains("retry-after"), "{denied}");
+    let upstream = format!("http://{}", model.address);
+    let args = ["--gateway-api-key-header", "Authorization", "--headers-too-large-status", "429"];
+    let older = Gateway::start(RULES, &[&upstream], &args);
+    assert!(rest(ask(&older, greedy)).starts_with("HTTP/1.1 429 "));
 }
 
 #[test]

@@ -148,6 +148,24 @@ fn an_upstream_that_switches_to_a_protocol_unasked_may_have_done_its_work() {
 }
 
 #[test]
+fn what_an_upstream_says_of_its_own_limits_reaches_the_client() {
+    let upstream = Upstream::start(|taken| {
+        taken.request()?;
+        taken.write(
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nRateLimit: \"up\";r=1;t=5\r\nRateLimit-Policy: \"up\";q=5;w=10\r\n\
+             X-RateLimit-Limit: 5\r\nX-RateLimit-Remaining: 1\r\nX-RateLimit-Reset: 5\r\n\r\nok",
+        )
+    });
+    let gateway = Gateway::start("rules: [{ id: own, limit: fixed 30/h }]", &[&upstream.url()], &[]);
+    let got = gateway.curl("/", &[]);
+    assert!(got.header("ratelimit").unwrap().starts_with("\"own\";r=29;t="), "{got:?}");
+    assert!(got.header("ratelimit").unwrap().ends_with(", \"up\";r=1;t=5"), "{got:?}");
+    assert_eq!(got.header("ratelimit-policy"), Some("\"own\";q=30;w=3600, \"up\";q=5;w=10"));
+    let conventional = ["limit", "remaining", "reset"].map(|name| got.header(&format!("x-ratelimit-{name}")));
+    assert_eq!(conventional, [Some("5"), Some("1"), Some("5")]);
+}
+
+#[test]
 fn an_upstream_that_stops_in_the_middle_is_given_up() {
     let upstream = Upstream::start(|taken| {
         taken.request()?;

@@ -23,6 +23,21 @@ fn five_integers_answer() {
 }
 
 #[test]
+fn numbers_are_read_as_redis_cell_reads_them() {
+    let server = Server::start();
+    let mut client = server.client();
+    for words in ["CL.THROTTLE a +15 30 3600 1", "CL.THROTTLE b 0015 +30 03600 01"] {
+        let answer: Vec<i64> = run(&mut client, words).unwrap();
+        assert_eq!(answer, [0, 16, 15, -1, 120], "{words}");
+    }
+    for words in
+        ["CL.THROTTLE a ++15 30 60", "CL.THROTTLE a +-15 30 60", "CL.THROTTLE a + 30 60", "CL.THROTTLE a 1_0 30 60"]
+    {
+        assert!(error(&mut client, words).contains("max_burst"), "{words}");
+    }
+}
+
+#[test]
 fn keys_are_any_bytes() {
     let server = Server::start();
     let mut client = server.client();
@@ -67,7 +82,7 @@ fn what_makes_no_sense_is_told_so() {
     for (words, why) in [
         ("CL.THROTTLE k 9223372036854775807 1 1", "cannot be counted exactly"),
         ("CL.THROTTLE k 1 9223372036854775807 1", "too fine to count exactly"),
-        ("CL.THROTTLE k 1 1 9223372036854775807", "longer than 366day"),
+        ("CL.THROTTLE k 1 1 9223372036854775807", "a period of 9223372036854775807 seconds is longer than 366day"),
     ] {
         let error = error(&mut client, words);
         assert!(error.contains(why), "{words}: {error}");

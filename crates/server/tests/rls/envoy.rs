@@ -92,4 +92,14 @@ async fn envoy_asks_and_obeys() {
     assert!(told[3].1.parse::<u64>().unwrap() > 0, "{told:?}");
     assert_eq!((told[0].2.as_str(), told[2].2.as_str()), ("2", "0"), "{told:?}");
     assert_eq!(curl(port, "bob").await.0, 200);
+
+    // A denial has one family of the conventional headers: Envoy's own.
+    let head = || {
+        let url = format!("http://127.0.0.1:{port}/");
+        let args = ["-s", "-D", "-", "-o", "/dev/null", "-H", "x-user: alice", &url];
+        String::from_utf8(Command::new("curl").args(args).output().unwrap().stdout).unwrap().to_ascii_lowercase()
+    };
+    let head = tokio::task::spawn_blocking(head).await.unwrap();
+    assert!(head.starts_with("http/1.1 429"), "{head}");
+    assert_eq!(head.matches("x-ratelimit-limit:").count(), 1, "{head}");
 }

@@ -24,6 +24,7 @@ use tonic::{Code, Status};
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
     pub(crate) door: Door,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) stop: CancellationToken,
     /// Ends when the door has stopped accepting and all connections have ended.
     pub(crate) closed: tokio::task::JoinHandle<()>,
@@ -42,11 +43,11 @@ impl Served {
     pub(crate) async fn with_store(rules: &str, settings: Settings, store: AnyStore) -> Served {
         let rules = RuleSet::parse("limits.yaml", rules).unwrap_or_else(|findings| panic!("{findings}")).rules;
         let engine = Arc::new(Engine::new(Limiter::new(rules, store)));
-        let door = Door::open(engine, settings).await;
+        let door = Door::open(Arc::clone(&engine), settings).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
         let closed = tokio::spawn(serve(listener, door.clone(), stop.clone()));
-        Served { address, door, _stops: stop.clone().drop_guard(), stop, closed }
+        Served { address, door, engine, _stops: stop.clone().drop_guard(), stop, closed }
     }
 
     pub(crate) async fn client(&self) -> RateLimitServiceClient<Channel> {

@@ -11,8 +11,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
-use tidegate_core::Micros;
-use tidegate_tower::{ActualCost, BodyReadingLayer, RateLimitLayer, RequestBody, ResponseBody};
+use tidegate_core::{Micros, RuleId, Ruling};
+use tidegate_http::HttpFacts;
+use tidegate_tower::{
+    ActualCost, BodyReadingLayer, Note, RateLimitLayer, RequestBody, ResponseBody, Unsettled, Witness,
+};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::support::{Tell, TestLimiter, Told, is_pending, left, limiter, told};
@@ -267,7 +270,7 @@ async fn a_body_that_can_be_read_in_two_ways_costs_the_most_that_any_reader_find
         let limiter = limiter(RULES);
         let (_tell, response) = answer("application/json");
         let response = ask(&limiter, asked(format!("{{\"max_tokens\": {number}}}").as_bytes()), response).await;
-        assert_eq!((response.status(), spent(&limiter)), (StatusCode::TOO_MANY_REQUESTS, [0; 4]), "{number}");
+        assert_eq!((response.status(), spent(&limiter)), (StatusCode::PAYLOAD_TOO_LARGE, [0; 4]), "{number}");
     }
 }
 
@@ -447,7 +450,48 @@ async fn a_request_that_is_denied_takes_nothing_of_any_budget() {
     let limiter = limiter(RULES);
     let (_tell, response) = answer("application/json");
     let response = ask(&limiter, question("{\"max_tokens\": 100001}"), response).await;
-    assert_eq!((response.status(), spent(&limiter)), (StatusCode::TOO_MANY_REQUESTS, [0; 4]));
+    assert_eq!((response.status(), spent(&limiter)), (StatusCode::PAYLOAD_TOO_LARGE, [0; 4]));
+}
+
+/// Notes what is not settled.
+#[derive(Clone, Default)]
+struct Noting(Arc<Mutex<Vec<String>>>);
+
+impl Witness for Noting {
+    fn decided(&self, _: &HttpFacts<'_>, _: &Ruling<'_>, _: Note) {}
+
+    fn unsettled(&self, limit: &RuleId, why: Unsettled) {
+        self.0.lock().unwrap().push(format!("{limit}: {}", why.as_str()));
+    }
+}
+
+#[tokio::test]
+async fn a_service_is_asked_for_what_can_be_read_as_it_passes() {
+    let (limiter, noting) = (limiter(RULES), Noting::default());
+    let service = service_fn(|request: Request<Full<Bytes>>| async move {
+        let body = Full::new(Bytes::from_static(ANSWER.as_bytes()));
+        // A service that compresses whatever it is asked for, if its path says so.
+        let mut response = Response::new(body);
+        if request.uri().path() == "/stubborn" {
+            response.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
+        }
+        response.headers_mut().insert("x-accepted", request.headers()["accept-encoding"].clone());
+        Ok::<_, Infallible>(response)
+    });
+    let mut service = RateLimitLayer::new(Arc::clone(&limiter)).witness(noting.clone()).layer(service);
+    let mut asked = async |path: &str| {
+        let request = Request::get(path).header("accept-encoding", "gzip, br").body(Full::default()).unwrap();
+        let response = service.call(request).await.unwrap();
+        let accepted = response.headers()["x-accepted"].clone();
+        response.into_body().collect().await.unwrap();
+        accepted
+    };
+    assert_eq!(asked("/").await, "identity");
+    assert_eq!(spent(&limiter)[1], 120);
+    assert!(noting.0.lock().unwrap().is_empty());
+    asked("/stubborn").await;
+    assert_eq!(spent(&limiter)[1], 1_120, "the estimate stays");
+    assert_eq!(*noting.0.lock().unwrap(), ["model/tokens: encoded", "model/money: encoded"]);
 }
 
 #[tokio::test]

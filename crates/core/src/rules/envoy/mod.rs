@@ -98,6 +98,11 @@ impl Domain {
     pub(super) fn ids(&self) -> impl Iterator<Item = &RuleId> {
         self.top.ids().chain(&self.overrides)
     }
+
+    /// How many descriptors it has, at every level.
+    pub(super) fn descriptors(&self) -> usize {
+        self.top.ids().count()
+    }
 }
 
 impl RuleSet {

@@ -47,16 +47,29 @@ fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
 }
 
 fn said(reader: &mut Reader<'_>, node: &Node, times: u64, otherwise: u64) -> Option<Cost> {
-    let text = reader.text(node, "`cost`")?;
-    if text == "hits" {
+    if !matches!(node.value, Value::List(_)) && reader.text(node, "`cost`")? == "hits" {
         return Some(Cost::Hits);
     }
+    let items = reader.each(node);
+    if items.is_empty() {
+        reader.error(node.at, "an empty list says no cost", COSTS);
+        return None;
+    }
+    let mut by = Vec::with_capacity(items.len());
+    for item in items {
+        by.push(source(reader, item)?);
+    }
+    Some(Cost::Said { by, times, otherwise })
+}
+
+/// A place in the request.
+fn source(reader: &mut Reader<'_>, node: &Node) -> Option<CostSource> {
+    let text = reader.text(node, "`cost`")?;
     if let Some(path) = text.strip_prefix("body:") {
-        let by = CostSource::Body(settle::field(reader, node.at, path.trim())?);
-        return Some(Cost::Said { by, times, otherwise });
+        return settle::field(reader, node.at, path.trim()).map(CostSource::Body);
     }
     match FactName::parse(&text).filter(FactName::is_named) {
-        Some(by) => Some(Cost::Said { by: CostSource::Fact(by), times, otherwise }),
+        Some(by) => Some(CostSource::Fact(by)),
         None => {
             reader.error(node.at, format_args!("`{text}` says no cost"), COSTS);
             None
@@ -96,7 +109,7 @@ pub(super) fn most(cost: &Cost) -> u64 {
 /// A cost that the limit can never admit makes a rule that always denies.
 pub(super) fn check(reader: &mut Reader<'_>, at: Position, limit: &Limit, cost: &Cost) {
     let most = most(cost);
-    // A capacity of nothing says "admit nothing", and is meant.
+    // A capacity of nothing says "admit nothing", and is warned of elsewhere.
     if limit.capacity() > 0 && most > limit.capacity() {
         let problem = format!("a request that costs {most} can never pass a limit that holds {}", limit.capacity());
         reader.error(at, problem, "raise the limit or its burst, or lower the cost");

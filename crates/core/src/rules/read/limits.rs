@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{cost, is_name, long_form, overrides, settle, span_of};
+use crate::disclosure::{DenialKind, Disclosure, QuotaUnit};
 use crate::key::RuleId;
 use crate::rules::presets::Preset;
 use crate::rules::rule::{Cost, KeyPart, Limits, RuleLimit};
 use crate::yaml::{Fields, Node, Reader, Value};
 
 /// The fields of a limit: its own, and those of the long form.
-pub(in crate::rules) const LIMIT: [&str; 15] = [
+pub(in crate::rules) const LIMIT: [&str; 16] = [
     "name",
+    "show",
     "cost",
     "reserve",
     "settle",
@@ -28,6 +30,10 @@ pub(in crate::rules) const LIMIT: [&str; 15] = [
     "ttl",
 ];
 
+/// What a denial by a rule means.
+pub(in crate::rules) const PROBLEMS: [(&str, DenialKind); 2] =
+    [("quota-exceeded", DenialKind::QuotaExceeded), ("abnormal-usage", DenialKind::AbnormalUsage)];
+
 pub(super) fn read(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,
@@ -36,6 +42,8 @@ pub(super) fn read(
     preset: Option<Preset>,
 ) -> Limits {
     let cost = fields.get("cost").and_then(|node| cost::read(reader, node)).unwrap_or(Cost::Fixed(1));
+    let is_shown = fields.get("show").and_then(|node| reader.flag(node, "`show`")).unwrap_or(true);
+    let problem = fields.get("problem").and_then(|node| reader.choice(node, "`problem`", &PROBLEMS));
     let mut limits = Limits::default();
     match (fields.get("limit"), fields.get("limits")) {
         (Some(_), Some(both)) => {
@@ -53,6 +61,7 @@ pub(super) fn read(
                     reserve: None,
                     settle: None,
                     share: None,
+                    disclosure: Disclosure { unit: cost.unit(), ..Disclosure::DEFAULT },
                 }]) as Arc<[_]>
             });
         }
@@ -60,14 +69,31 @@ pub(super) fn read(
     if let Some(node) = fields.get("tiers") {
         limits.tiers = by_tier(reader, node, rule, &cost).into_iter().collect();
     }
+    warn_if_closed(reader, fields, &limits);
     if let Some(node) = fields.get("overrides") {
         limits.overrides = overrides::read(reader, node, rule, key, &cost);
+    }
+    for limit in limits.all_mut() {
+        limit.disclosure.is_shown &= is_shown;
+        limit.disclosure.problem = problem.unwrap_or_default();
     }
     let says = |name: &&str| fields.get(name).is_some();
     if fields.understood && !["limit", "limits", "tiers", "overrides", "preset"].iter().any(says) {
         reader.error(fields.at, "a rule without a limit", "write one such as `limit: 20/s burst 50`");
     }
     limits
+}
+
+/// Warns of a limit that admits nothing. One for a single key is how that key is blocked, and is meant.
+fn warn_if_closed(reader: &mut Reader<'_>, fields: &Fields<'_>, limits: &Limits) {
+    let of_tiers = limits.tiers.iter().map(|(_, limits)| limits);
+    let closed = limits.default.iter().chain(of_tiers).flat_map(|limits| limits.iter());
+    if let Some(closed) = closed.into_iter().find(|limit| limit.limit.capacity() == 0) {
+        let at =
+            ["limit", "limits", "tiers"].iter().find_map(|name| fields.get(name)).map_or(fields.at, |node| node.at);
+        let problem = format!("`{}` admits nothing: every request that it governs is denied", closed.limit);
+        reader.warning(at, problem, "raise the limit or its burst, unless that is meant");
+    }
 }
 
 fn by_tier(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &Cost) -> BTreeMap<String, Arc<[RuleLimit]>> {
@@ -121,11 +147,15 @@ const MOST_LIMITS: usize = 16;
 
 fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Option<String>, RuleLimit)> {
     let (mut name, mut of_cost, mut reserve, mut settled) = (None, default_cost.clone(), None, None);
+    let mut is_shown = true;
     let limit = if let Value::Map(_) = node.value {
         let fields = reader.fields(node, "a limit", &LIMIT)?;
         name = fields.get("name").and_then(|node| limit_name(reader, node));
         if let Some(node) = fields.get("cost") {
             of_cost = cost::read(reader, node)?;
+        }
+        if let Some(node) = fields.get("show") {
+            is_shown = reader.flag(node, "`show`")?;
         }
         if let Some(node) = fields.get("reserve") {
             reserve = Some(span_of(reader, node, "`reserve`")?);
@@ -140,7 +170,11 @@ fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Opt
         reader.limit(node)?
     };
     cost::check(reader, node.at, &limit, &of_cost);
-    Some((name, RuleLimit { id: RuleId::new(""), limit, cost: of_cost, reserve, settle: settled, share: None }))
+    // What is settled is counted in what the response says.
+    let unit = if settled.is_some() { QuotaUnit::Other } else { of_cost.unit() };
+    let disclosure = Disclosure { is_shown, unit, ..Disclosure::DEFAULT };
+    let id = RuleId::new("");
+    Some((name, RuleLimit { id, limit, cost: of_cost, reserve, settle: settled, share: None, disclosure }))
 }
 
 fn limit_name(reader: &mut Reader<'_>, node: &Node) -> Option<String> {

@@ -42,7 +42,7 @@ pub(super) struct Mention {
 }
 
 pub(in crate::rules) const FILE: [&str; 3] = ["include", "tiers", "rules"];
-pub(in crate::rules) const RULE: [&str; 17] = [
+pub(in crate::rules) const RULE: [&str; 19] = [
     "id",
     "preset",
     "match",
@@ -60,6 +60,8 @@ pub(in crate::rules) const RULE: [&str; 17] = [
     "priority",
     "replaces",
     "stop",
+    "show",
+    "problem",
 ];
 
 pub(in crate::rules) const ON_MISSING_KEY: [(&str, OnMissingKey); 3] =

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 
 use super::optional;
-use super::value::{CostFact, Count, Id, Notation, SettleFact, Span, Text};
+use super::value::{CostFact, CostSaid, Count, Id, Notation, SettleFact, Span, Text};
 
 /// A limit, several that must all admit, or `unlimited`.
 #[derive(JsonSchema)]
@@ -32,6 +32,8 @@ pub(super) enum Limit {
 pub(super) struct SpelledOut {
     /// Which of the rule's limits this is. What was counted belongs to rule and name.
     name: Id,
+    /// Whether clients see this limit in headers and in the bodies of denials. Operators always do.
+    show: bool,
     /// What a request costs here, if not what the rule says.
     cost: Cost,
     /// For how long the cost stays open to be settled at what it really was, such as `2min`.
@@ -88,6 +90,7 @@ enum Algorithm {
 pub(super) enum Cost {
     Fixed(u64),
     Said(CostFact),
+    Several(#[schemars(length(min = 1))] Vec<CostSaid>),
     More(CostBy),
 }
 
@@ -98,14 +101,21 @@ pub(super) enum Cost {
     extend("oneOf" = [{ "required": ["from"] }, { "required": ["paths"] }])
 )]
 pub(super) struct CostBy {
-    /// What says the cost.
-    from: CostFact,
+    /// What says the cost: one place, or several of which those count that are there.
+    from: CostFrom,
     /// What each unit that `from` says costs. One, if left out.
     times: u64,
     /// The cost if nothing here says it. One, if left out.
     otherwise: u64,
     /// Costs by path pattern; the first that matches counts.
     paths: BTreeMap<String, u64>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged, inline)]
+enum CostFrom {
+    One(CostFact),
+    Several(#[schemars(length(min = 1))] Vec<CostSaid>),
 }
 
 #[derive(JsonSchema)]

@@ -72,6 +72,7 @@ fn the_schema_has_the_words_that_the_reader_knows() {
     assert_eq!(words("OnMissingKey"), set(read::ON_MISSING_KEY.map(|(name, _)| name)));
     assert_eq!(words("OnRepeatedKey"), set(read::ON_REPEATED_KEY.map(|(name, _)| name)));
     assert_eq!(words("FailurePolicy"), set(failure::FAILURE_POLICIES.map(|(name, _)| name)));
+    assert_eq!(words("Problem"), set(limits::PROBLEMS.map(|(name, _)| name)));
     assert_eq!(words("Preset"), set(presets::PRESETS.map(|(name, _)| name)));
     assert_eq!(words("KeyWord"), set(keys::PARTS.into_iter().filter(|part| !part.contains(':'))));
     for algorithm in words("Algorithm") {

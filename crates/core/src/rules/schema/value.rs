@@ -57,6 +57,13 @@ scalars! {
         "pattern": "^(hits|(header|query|cookie|claim|descriptor|body):.*\\S.*)$",
         "examples": ["hits", "header:X-Cost", "query:limit", "body:max_tokens"]
     };
+    /// One of several places that say a cost.
+    CostSaid: {
+        "description": "A fact such as `header:X-Cost`, or a field of the JSON body such as `body:max_tokens`.",
+        "type": "string",
+        "pattern": "^(header|query|cookie|claim|descriptor|body):.*\\S.*$",
+        "examples": ["body:max_completion_tokens", "body:max_tokens"]
+    };
     /// Where a response says what its request really cost.
     SettleFact: {
         "description": "A field of a JSON body or of the events of a stream, or a header.",

@@ -3,19 +3,19 @@
 //! The reply is five integers: 1 if the request is limited, else 0; how much can pass at once (`max_burst` + 1); how much is
 //! left; after how many seconds to try again, -1 if it was allowed or never will be; after how many seconds all is left.
 //!
-//! Seconds are rounded up, where redis-cell rounds them down: who waits as long as told succeeds. What was spent stays spent
-//! when the numbers of a key change, where redis-cell reads the old time by the new numbers. A `quantity` of 0 asks and
+//! Seconds are rounded up, as in redis-cell since its version 0.3.1: a client that waits as long as told succeeds. Here that goes
+//! for fractions of a millisecond too. Numbers may have a `+` and zeros in front, as there. What was spent stays spent when the numbers of a key change, where redis-cell reads the old time by the new numbers. A `quantity` of 0 asks and
 //! takes nothing.
 
 use std::sync::Arc;
 
-use tidegate_core::{BroughtLimit, Decision, Key, LimitError, Outcome, RuleId};
+use tidegate_core::{BroughtLimit, Decision, Key, LONGEST_PERIOD, LimitError, Outcome, RuleId};
 
 use super::{Answer, wrong_number};
 use crate::resp::Door;
 use crate::resp::limits::Said;
 use crate::resp::reply::Reply;
-use crate::resp::request::{Words, integer};
+use crate::resp::request::{Words, lenient_integer};
 use crate::resp::session::Session;
 use crate::resp::settings::Settings;
 
@@ -33,6 +33,8 @@ enum Wrong {
     Number,
     #[error("value is not an integer or out of range: {what} is a whole number from {least} on")]
     Integer { what: &'static str, least: u8 },
+    #[error("a period of {0} seconds is longer than {LONGEST_PERIOD}: give a shorter one")]
+    Period(u64),
     #[error(transparent)]
     Limit(#[from] LimitError),
 }
@@ -51,11 +53,14 @@ impl<'a> Asked<'a> {
             return Err(Wrong::Number);
         }
         let number = |index, what, least| {
-            let number = words.get(index).and_then(integer).and_then(|number| u64::try_from(number).ok());
+            let number = words.get(index).and_then(lenient_integer).and_then(|number| u64::try_from(number).ok());
             number.filter(|number| *number >= u64::from(least)).ok_or(Wrong::Integer { what, least })
         };
         let said =
             Said { burst: number(2, "max_burst", 0)?, count: number(3, "count", 1)?, period: number(4, "period", 1)? };
+        if said.period > LONGEST_PERIOD.as_secs_ceil() {
+            return Err(Wrong::Period(said.period));
+        }
         let quantity = if words.len() == 6 { number(5, "quantity", 0)? } else { 1 };
         Ok(Asked { key: words.get(1).unwrap_or_default(), said, quantity })
     }
@@ -159,7 +164,7 @@ mod tests {
         assert_eq!(answers(said(0, 1, 1), &asked), [[0, 1, 0, -1, 1], [1, 1, 0, 1, 1], [0, 1, 0, -1, 1]]);
     }
 
-    /// Half a second is left. redis-cell says 0 seconds here, and whoever comes back then is limited again.
+    /// Half a second is left.
     #[test]
     fn seconds_are_rounded_up() {
         assert_eq!(answers(said(0, 1, 1), &[(0, 1), (500, 1)])[1], [1, 1, 0, 1, 1]);

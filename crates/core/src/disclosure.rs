@@ -1,0 +1,48 @@
+//! What clients are told of a limit.
+
+/// What clients are told of a limit. Operators always see everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Disclosure {
+    /// Whether clients see it at all: in headers, and by its name in the body of a denial.
+    pub is_shown: bool,
+    /// What it counts.
+    pub unit: QuotaUnit,
+    /// What a denial by it means.
+    pub problem: DenialKind,
+}
+
+impl Disclosure {
+    /// A limit on requests that clients see.
+    pub const DEFAULT: Disclosure =
+        Disclosure { is_shown: true, unit: QuotaUnit::Requests, problem: DenialKind::QuotaExceeded };
+}
+
+impl Default for Disclosure {
+    fn default() -> Disclosure {
+        Disclosure::DEFAULT
+    }
+}
+
+/// What a limit counts, as far as the IETF's registry of quota units has a word for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum QuotaUnit {
+    /// Requests.
+    #[default]
+    Requests,
+    /// Bytes of content.
+    ContentBytes,
+    /// Requests in flight.
+    ConcurrentRequests,
+    /// Something that the registry has no word for, such as tokens or money.
+    Other,
+}
+
+/// What a denial means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DenialKind {
+    /// The client has used up its quota.
+    #[default]
+    QuotaExceeded,
+    /// The client behaves in a way that suggests a mistake or an attack.
+    AbnormalUsage,
+}
