@@ -94,7 +94,7 @@ async fn envoy_asks_and_obeys() {
     assert_eq!(curl(port, "bob").await.0, 200);
 
     // A denial has one family of the conventional headers: Envoy's own.
-    let head = || {
+    let head = move || {
         let url = format!("http://127.0.0.1:{port}/");
         let args = ["-s", "-D", "-", "-o", "/dev/null", "-H", "x-user: alice", &url];
         String::from_utf8(Command::new("curl").args(args).output().unwrap().stdout).unwrap().to_ascii_lowercase()
