@@ -13,6 +13,7 @@ rules:
   - { id: shaped, match: { path: /slow }, limit: shaper 1/h queue 5 }
   - { id: keyed, match: { path: /keyed }, key: api_key, limit: 5/h, on_missing_key: refuse }
   - { id: dark, match: { path: /dark }, limit: 1/h, mode: shadow }
+  - { id: costly, match: { path: /costly }, limit: 10/h, cost: header:x-cost }
 ";
 
 /// Holds questions and answers against the description, and remembers which it has seen.
@@ -127,6 +128,7 @@ fn the_description_is_true_and_complete() {
         held.get("/v1/auth", &caddy(uri));
         held.get("/v1/auth/nginx", &nginx(uri));
     }
+    held.get("/v1/auth", &[&caddy("/costly")[..], &[("x-cost", "11")]].concat());
     held.get("/v1/auth", &[]);
     held.get("/v1/auth/nginx", &[]);
     held.get("/healthz", &[]);
