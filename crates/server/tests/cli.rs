@@ -87,6 +87,40 @@ fn warnings_are_listed_and_allowed() {
 }
 
 #[test]
+fn warnings_can_be_denied() {
+    let folder = Folder::with(&[("doubtful.yaml", DOUBTFUL), ("good.yaml", GOOD)]);
+    assert_eq!(folder.run(&["check", "--deny-warnings", "doubtful.yaml"]).code(), Some(1));
+    assert_eq!(folder.run(&["check", "--deny-warnings", "good.yaml"]).code(), Some(0));
+}
+
+#[test]
+fn rules_can_come_by_standard_input() {
+    let folder = Folder::with(&[("good.yaml", GOOD), ("broken.yaml", BROKEN)]);
+    for (file, code) in [("good.yaml", 0), ("broken.yaml", 1)] {
+        for name in ["-", "/dev/stdin"] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+            command.args(["check", name]).stdin(std::fs::File::open(folder.0.path().join(file)).unwrap());
+            let ran = Ran(command.output().unwrap());
+            assert_eq!(ran.code(), Some(code), "{}", ran.out());
+            assert!(code == 0 || ran.out().contains("--> standard input:3:"), "{}", ran.out());
+        }
+    }
+}
+
+#[test]
+fn what_init_writes_can_be_checked_and_a_configuration_is_not_taken_for_rules() {
+    let folder = Folder::with(&[]);
+    folder.run(&["init", "here"]).good();
+    assert!(folder.run(&["check", "here"]).good().starts_with("good: "));
+    let ran = folder.run(&["check", "here/tidegate.yaml"]);
+    assert_eq!(ran.code(), Some(1));
+    let folder = Folder::with(&[("own.yaml", "rules: [rules.yaml]\napi:\n  listen: 127.0.0.1:8080\n")]);
+    let ran = folder.run(&["check", "own.yaml"]);
+    assert!(ran.out().contains("this is the configuration of a server"), "{}", ran.out());
+    assert!(ran.out().contains("--> own.yaml:2:1") && ran.out().contains("1 error\n"), "{}", ran.out());
+}
+
+#[test]
 fn every_error_is_shown_with_its_place() {
     let folder = Folder::with(&[("rules.yaml", BROKEN)]);
     let ran = folder.run(&["check", "rules.yaml"]);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::envoy::Domains;
 use super::read::{self, File};
 use super::{RuleSet, checks};
-use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
+use crate::yaml::{Diagnostic, Diagnostics, Place, Position, Severity};
 use crate::yaml::{LARGEST_FILE, Node, Reader, Source, Value};
 
 /// How many includes may lead from a file that was given to another one.
@@ -16,6 +16,12 @@ const LONGEST_CHAIN: usize = 32;
 const MOST_FILES: usize = 1_024;
 /// How many bytes of them.
 const MOST_BYTES: usize = 4 * LARGEST_FILE;
+
+/// Settings of a server that no rules file has: a file with one of them is its configuration.
+const SERVER_SETTINGS: [&str; 10] =
+    ["admin", "api", "gateway", "headers", "limits", "log", "resp", "rls", "store", "trusted_proxies"];
+/// What `tidegate init` calls the configuration that it writes beside the rules.
+const CONFIGURATION_FILES: [&str; 2] = ["tidegate.yaml", "tidegate.yml"];
 
 /// Rules that can be used, and what is doubtful about them.
 #[derive(Debug)]
@@ -28,7 +34,8 @@ pub struct Loaded {
     pub files: Vec<PathBuf>,
 }
 
-/// Reads files, and the YAML files in folders in the order of their names, with all that they include.
+/// Reads files, and the YAML files in folders in the order of their names, with all that they include. A `tidegate.yaml` in a
+/// folder is left out: it is a server's configuration.
 ///
 /// # Errors
 /// Everything that is wrong with them, if anything is an error.
@@ -148,6 +155,11 @@ impl Loading {
         let file = if root.value == Value::Null {
             reader.error(root.at, "the file is empty", "write `rules:` and a list of rules below it");
             File::default()
+        } else if let Some(setting) = setting_in(&root) {
+            let problem = "this is the configuration of a server, and no rules file";
+            let help = "`tidegate config --config FILE` checks it; rules are in the files that its `rules` names";
+            reader.error(setting, problem, help);
+            File::default()
         } else if Domains::are_in(&root) {
             self.domains.read(&mut reader, &root);
             File::default()
@@ -196,6 +208,12 @@ impl Loading {
     }
 }
 
+/// Where a file has a setting of the server.
+fn setting_in(root: &Node) -> Option<Position> {
+    let Value::Map(fields) = &root.value else { return None };
+    fields.iter().find(|(name, _)| SERVER_SETTINGS.contains(&name.text.as_str())).map(|(name, _)| name.at)
+}
+
 fn unreadable(path: &Path, error: &io::Error) -> (String, &'static str) {
     let problem = format!("`{}` cannot be read: {error}", path.display());
     (problem, "paths are taken from the folder of the file that includes")
@@ -214,14 +232,15 @@ pub fn file_contents(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Hidden files are left out: a Kubernetes `ConfigMap` keeps its versions in some.
+/// Hidden files are left out: a Kubernetes `ConfigMap` keeps its versions in some. So is a server's configuration.
 fn yaml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
         let yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-        if yaml && !hidden && path.is_file() {
+        let configuration = CONFIGURATION_FILES.iter().any(|name| path.ends_with(name));
+        if yaml && !hidden && !configuration && path.is_file() {
             files.push(path);
         }
     }

@@ -31,6 +31,7 @@ mod stream;
 mod sync;
 mod times;
 mod tls;
+mod urls;
 mod wire;
 
 use std::fmt;

@@ -13,7 +13,8 @@ use super::tls::Tls;
 
 /// How to reach Redis, and how long to wait for it.
 ///
-/// Made by [`Settings::standalone`], [`Settings::sentinel`] or [`Settings::cluster`]; the rest has defaults to change.
+/// Made by [`Settings::from_urls`], or by [`Settings::standalone`], [`Settings::sentinel`] and [`Settings::cluster`]; the rest has
+/// defaults to change.
 /// URLs are `redis://[user[:password]@]host[:port][/database]`, `rediss://…` for TLS, or `unix:///path/to/socket`.
 ///
 /// A user that is not allowed everything needs `+evalsha +script|load +ping +client|setname`, and `+role` behind Sentinel,
@@ -262,6 +263,9 @@ struct Place {
 impl Place {
     fn parse(url: &str) -> Result<Place, SettingsError> {
         let wrong = |reason: String| SettingsError::Url { url: without_login(url), reason };
+        if !url.contains("://") {
+            return Err(wrong(format!("a URL begins with its scheme: write `redis://{}`", without_login(url))));
+        }
         let info = url.into_connection_info().map_err(|error| wrong(error.to_string()))?;
         let (address, tls) = match info.addr() {
             ConnectionAddr::Tcp(host, port) => (Address::tcp(host, *port), false),
@@ -282,7 +286,7 @@ impl Place {
 }
 
 /// A URL as it may be shown to anybody.
-fn without_login(url: &str) -> String {
+pub(super) fn without_login(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
     let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);

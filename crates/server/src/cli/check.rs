@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tidegate_core::rules::{self, Diagnostic, Diagnostics, Loaded, RuleCounts, Severity};
+use tidegate_core::rules::{self, Diagnostic, Diagnostics, Loaded, RuleCounts, RuleSet, Severity};
 
 use super::given::variables;
 use super::serve::refuse;
@@ -17,10 +17,13 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate check rules.yaml             one file
   tidegate check rules/                 all YAML files in a folder
+  tidegate check --deny-warnings rules/ in continuous integration
   tidegate check --format json rules/   for programs
   tidegate check rules/ --with tidegate.yaml   also whether that server can know what the rules go by
+  generate | tidegate check -           standard input
 
-Exit status: 0 if the rules can be used (warnings allowed), 1 if there are errors, 2 if the command was not understood.";
+Exit status: 0 if the rules can be used, 1 if there are errors (or warnings, with --deny-warnings), 2 if the command was not
+understood.";
 
 /// Check rules files, and print everything that is wrong with them.
 ///
@@ -36,6 +39,10 @@ pub(super) struct Args {
     /// The configuration of the server that is to use them: rules are warned of whose keys its gateway cannot make.
     #[arg(long, value_name = "FILE")]
     with: Option<PathBuf>,
+
+    /// Exit with 1 if there are warnings.
+    #[arg(long)]
+    deny_warnings: bool,
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
@@ -43,7 +50,11 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Ok(configuration) => configuration,
         Err(faults) => return refuse(&faults),
     };
-    let loaded = rules::load(&args.rules.files).map(|mut loaded| {
+    let loaded = match &args.rules.files[..] {
+        [file] if is_standard_input(file) => RuleSet::parse("standard input", &io::read_to_string(io::stdin())?),
+        files => rules::load(files),
+    };
+    let loaded = loaded.map(|mut loaded| {
         if let Some(known) = configuration.as_ref().and_then(KnownFacts::of) {
             loaded.warnings.0.extend(known.warnings(&loaded.rules));
         }
@@ -55,7 +66,12 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Format::Json => print_json(&report)?,
         Format::Text => print_report(&mut anstream::stdout().lock(), &report)?,
     }
-    Ok(if report.usable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_denied = args.deny_warnings && report.warnings > 0;
+    Ok(if report.usable && !is_denied { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn is_standard_input(file: &Path) -> bool {
+    file == Path::new("-") || file == Path::new("/dev/stdin")
 }
 
 /// The configuration of a server, with the variables that it would have if it were started here.

@@ -7,25 +7,31 @@ use tidegate_core::rules;
 
 use super::given::{GivenArgs, variables};
 use super::serve::refuse;
-use super::{FAINT, Format, STRONG, plain, print_json};
+use super::{FAINT, Format, STRONG, WARNING, check, plain, print_json};
 use crate::config::{Configuration, ShownSetting, built_in_key_warning, shown};
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate config                            what `tidegate serve` would use
   tidegate config --config tidegate.yaml     what it would use with that file
+  tidegate config --changed                  only what is not as it is by default
   tidegate config --format json              for programs
 
 Exit status: 0 if the server could use them, 1 if something is wrong, 2 if the command was not understood.";
 
 /// Show every setting of the server, and where its value comes from.
 ///
-/// Takes the same flags and variables as `serve`, and checks what it is given. Secrets are not shown.
+/// Takes the same flags and variables as `serve`, and checks what it is given, rules files too. If something is wrong, that is
+/// all it prints. Secrets are not shown.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(flatten)]
     given: GivenArgs,
+
+    /// Show only settings that are set by a flag, a variable or the file.
+    #[arg(long)]
+    changed: bool,
 
     /// How to print what comes out.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
@@ -34,25 +40,34 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let variables = variables();
-    let settings = match shown(&args.given.0, &variables) {
+    let mut settings = match shown(&args.given.0, &variables) {
         Ok(settings) => settings,
         Err(faults) => return refuse(&faults),
     };
-    match args.format {
-        Format::Json => print_json(&settings)?,
-        Format::Text => print(&settings)?,
+    settings.retain(|setting| !args.changed || setting.from != "default");
+    // Programs get the settings in any case, people only what is wrong.
+    if args.format == Format::Json {
+        print_json(&settings)?;
     }
-    match Configuration::load(&args.given.0, &variables) {
-        Ok(configuration) => {
-            let mut out = anstream::stderr().lock();
-            configuration.warnings.iter().try_for_each(|warning| writeln!(out, "warning: {warning}"))?;
-            if let Some(warning) = secrets_warning(&configuration) {
-                writeln!(out, "warning: {}", plain(&warning))?;
-            }
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(faults) => refuse(&faults),
+    let configuration = match Configuration::load(&args.given.0, &variables) {
+        Ok(configuration) => configuration,
+        Err(faults) => return refuse(&faults),
+    };
+    if !configuration.rules.is_empty()
+        && let Err(findings) = rules::load(&configuration.rules)
+    {
+        check::print(&mut anstream::stderr().lock(), &findings)?;
+        return Ok(ExitCode::FAILURE);
     }
+    if args.format == Format::Text {
+        print(&settings)?;
+    }
+    let mut out = anstream::stderr().lock();
+    let warnings = configuration.warnings.iter().cloned().chain(secrets_warning(&configuration));
+    for warning in warnings {
+        writeln!(out, "{WARNING}warning{WARNING:#}: {}", plain(&warning))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What is to be said of the key that secrets are hidden under. Rules that cannot be read are for `tidegate check`.

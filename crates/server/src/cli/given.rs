@@ -25,15 +25,21 @@ impl clap::Args for GivenArgs {
                 [] => String::new(),
                 values => format!(" [default: {}]", values.join(",")),
             };
+            let variable = &setting.variable;
             let arg = Arg::new(setting.name)
                 .long(setting.flag.as_str())
-                .value_name("VALUE")
+                .aliases(setting.aliases.iter().map(String::as_str))
+                .value_name(setting.value_name())
                 .value_parser(ValueParser::string())
                 .help(format!("{}{default}", setting.about.trim_end_matches('.')))
+                .long_help(format!("{}{default} [env: {variable}]", setting.about.trim_end_matches('.')))
                 .help_heading(heading(setting.section()))
                 .hide_short_help(!setting.is_common);
             command.arg(if setting.is_list() {
                 arg.action(ArgAction::Append).value_delimiter(',')
+            } else if setting.is_flag() {
+                // `--gateway-via` alone is `--gateway-via true`.
+                arg.action(ArgAction::Set).num_args(0..=1).default_missing_value("true")
             } else {
                 arg.action(ArgAction::Set)
             })
@@ -59,6 +65,7 @@ fn heading(section: &'static str) -> &'static str {
         "secrets" => "Secrets",
         "headers" => "What clients see",
         "log" => "The log",
+        "traces" => "Traces",
         "limits" => "Limits on clients",
         other => other,
     }

@@ -88,10 +88,9 @@ impl RedisArgs {
     }
 
     fn steering(&self) -> Result<Steering, ArgumentError> {
-        let mut settings = match (&self.sentinel, &self.urls[..]) {
-            (Some(name), urls) => Settings::sentinel(name, urls)?,
-            (None, [one]) => Settings::standalone(one)?,
-            (None, several) => Settings::cluster(several)?,
+        let mut settings = match &self.sentinel {
+            Some(name) => Settings::sentinel(name, &self.urls)?,
+            None => Settings::from_urls(&self.urls)?,
         };
         if self.user.is_some() {
             settings.login.user.clone_from(&self.user);

@@ -21,7 +21,7 @@ Examples:
   tidegate serve --rules rules.yaml                     your own rules, followed when they change
   tidegate serve --upstream http://localhost:3000 --rules rules.yaml   in front of your service, as a gateway
   tidegate serve --config tidegate.yaml                 settings from a file
-  tidegate serve --store-kind redis --store-redis-urls redis://10.0.0.5:6379
+  tidegate serve --redis redis://10.0.0.5:6379          state shared by a fleet
 
 Each setting is a flag, a variable (--api-listen is TIDEGATE_API_LISTEN) and an entry of the file; a flag counts before a
 variable, and a variable before the file. `-h` shows the usual ones, `--help` all of them.

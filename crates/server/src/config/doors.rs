@@ -76,7 +76,10 @@ impl Reading<'_> {
                 Some(Some(tls))
             }
             Err(error) => {
-                self.wrong("tls.certificate", &error.to_string(), "");
+                let culprit = ["tls.certificate", "tls.key", "tls.client_ca"]
+                    .into_iter()
+                    .find(|name| self.path(name).as_deref() == Some(error.path()));
+                self.wrong(culprit.unwrap_or("tls.certificate"), &error.to_string(), "");
                 None
             }
         }

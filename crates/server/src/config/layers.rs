@@ -67,6 +67,16 @@ impl Layers {
         Ok((layers, strangers))
     }
 
+    /// How far up the layer is that a setting comes from: 0 for its default, 3 for a flag.
+    pub(super) fn rank(&self, name: &str) -> u8 {
+        self.get(name).map_or(0, |found| match found.origin {
+            Origin::Default => 0,
+            Origin::File(_) => 1,
+            Origin::Variable => 2,
+            Origin::Flag => 3,
+        })
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&Found> {
         self.found.iter().find(|found| found.setting.name == name)
     }
@@ -112,7 +122,7 @@ impl Layers {
     fn take_variables(&mut self, variables: &[(String, String)]) -> Vec<String> {
         let mut strangers = Vec::new();
         for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("TIDEGATE_")) {
-            match SETTINGS.iter().find(|setting| setting.variable == *name) {
+            match SETTINGS.iter().find(|setting| setting.is_set_by(name)) {
                 Some(setting) if setting.is_list() => {
                     let values = value.split(',').map(str::trim).filter(|value| !value.is_empty());
                     self.set(setting.name, values.map(str::to_owned).collect(), Origin::Variable);

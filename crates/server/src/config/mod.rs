@@ -24,7 +24,7 @@ use std::time::Duration;
 use http::{HeaderName, StatusCode};
 use tidegate_core::rules::{OnStoreFailure, Secret};
 use tidegate_core::{Charging, DomainTerms, Micros};
-use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, IetfForm, NetworkError, ResetForm, TrustedProxies};
+use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, IetfForm, ResetForm, TrustedProxies};
 
 pub use self::fault::{Fault, Faults};
 pub(crate) use self::layers::FILE_VARIABLE;
@@ -245,11 +245,8 @@ impl Reading<'_> {
         let faults = self.faults.len();
         for (number, value) in found.values.iter().enumerate() {
             if let Err(error) = TrustedProxies::parse([value], ForwardingHeader::XForwardedFor) {
-                let help = match error {
-                    NetworkError::Unreadable { .. } => "write one such as `10.0.0.0/8`, `192.0.2.7` or `2001:db8::/32`",
-                    NetworkError::StrayBits { .. } => "",
-                };
-                self.wrong_value(found, number, &error.to_string(), help.to_owned());
+                // The error says what to write.
+                self.wrong_value(found, number, &error.to_string(), String::new());
             }
         }
         if self.faults.len() > faults {
@@ -262,7 +259,7 @@ impl Reading<'_> {
         let format = self.value("log.format", choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]));
         let level = self.value("log.level", |value| {
             let help = "write error, warn, info, debug or trace, or by part: `info,tidegate_redis=debug`";
-            log::level(value).map_err(|_| fault::Wrong::new(format!("`{value}` is no level"), help))
+            log::level(value).ok_or_else(|| fault::Wrong::new(format!("`{value}` is no level"), help))
         });
         let queue_bytes = self.value("log.queue_bytes", count(1 << 10, 1 << 30));
         let repeats = self.value("log.repeats", count(1, 1_000_000));

@@ -116,8 +116,15 @@ mod tests {
 
     #[test]
     fn addresses_the_store_where_requests_go_who_users_are_traces_and_logs_need_a_restart_and_nothing_else_does() {
-        const OTHERS: [&str; 6] =
-            ["log.format", "log.queue_bytes", "log.repeats", "handover", "auth.client_certificate", "auth.basic"];
+        const OTHERS: [&str; 7] = [
+            "log.format",
+            "log.queue_bytes",
+            "log.repeats",
+            "handover",
+            "auth.client_certificate",
+            "auth.basic",
+            "redis",
+        ];
         let needs = |setting: &&Setting| setting.needs_restart;
         let names = super::super::SETTINGS.iter().filter(needs).map(|setting| setting.name);
         for name in names {

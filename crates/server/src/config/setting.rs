@@ -22,6 +22,8 @@ pub(crate) struct Setting {
     pub(crate) flag: String,
     /// `TIDEGATE_API_LISTEN`
     pub(crate) variable: String,
+    /// Other flags that mean the same, without the dashes before them.
+    pub(crate) aliases: Vec<String>,
 }
 
 /// What is to be known of a setting before it is read.
@@ -50,6 +52,7 @@ impl Setting {
             needs_restart: false,
             flag: String::new(),
             variable: String::new(),
+            aliases: Vec::new(),
         }
     }
 
@@ -79,15 +82,53 @@ impl Setting {
         self.name.rsplit_once('.').map_or("", |(section, _)| section)
     }
 
-    /// With the names that follow from its name.
-    fn spelled(self) -> Setting {
-        let flag = if self.flag.is_empty() { self.name.replace(['.', '_'], "-") } else { self.flag.clone() };
-        let variable = format!("TIDEGATE_{}", flag.replace('-', "_").to_uppercase());
+    /// With the names that follow from its name. One with a shorter flag is known by the regular flag too.
+    fn spelled(mut self) -> Setting {
+        let regular = self.name.replace(['.', '_'], "-");
+        let flag = if self.flag.is_empty() { regular.clone() } else { self.flag.clone() };
+        if flag != regular {
+            self.aliases.push(regular);
+        }
+        let variable = variable_of(&flag);
         let needs_restart = self.name.ends_with(".listen")
             || self.name == "handover"
             || ["store.", "traces."].iter().any(|section| self.name.starts_with(section))
             || self.needs_restart;
         Setting { flag, variable, needs_restart, ..self }
+    }
+
+    /// Known by another name too on the command line and in the environment.
+    fn also_called(mut self, flag: &str) -> Setting {
+        self.aliases.push(flag.to_owned());
+        self
+    }
+
+    /// Whether a variable of the environment sets it.
+    pub(crate) fn is_set_by(&self, variable: &str) -> bool {
+        self.variable == variable || self.aliases.iter().any(|alias| variable_of(alias) == variable)
+    }
+
+    /// What its value is, for the command line's help.
+    pub(crate) fn value_name(&self) -> &'static str {
+        let last = self.name.rsplit('.').next().unwrap_or(self.name);
+        match (last, self.kind) {
+            _ if self.is_flag() => "BOOL",
+            (_, Kind::Urls) => "URL",
+            (_, Kind::Logins) => "NAME:PASSWORD",
+            ("listen", _) => "ADDRESS:PORT",
+            ("rules" | "certificate" | "key" | "client_ca" | "ca" | "handover", Kind::One | Kind::Many) => "FILE",
+            ("trusted_proxies", _) => "NETWORK",
+            ("deadline" | "store_deadline" | "jitter" | "health_interval" | "body_grace", _) => "DURATION",
+            (last, _) if last.ends_with("_time") => "DURATION",
+            (last, _) if last.ends_with("_header") => "HEADER",
+            _ if self.default.first().is_some_and(|value| value.parse::<f64>().is_ok()) => "NUMBER",
+            _ => "VALUE",
+        }
+    }
+
+    /// Whether it is true or false.
+    pub(crate) fn is_flag(&self) -> bool {
+        matches!(self.default, ["true" | "false"])
     }
 
     /// Whether it may have several values.
@@ -113,6 +154,10 @@ impl Setting {
 }
 
 const HIDDEN: &str = "(hidden)";
+
+fn variable_of(flag: &str) -> String {
+    format!("TIDEGATE_{}", flag.replace('-', "_").to_uppercase())
+}
 
 /// What a section is about.
 pub(crate) fn about_section(section: &str) -> &'static str {
@@ -156,6 +201,17 @@ pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
         )
         .of(Kind::Many)
         .such_as("rules.yaml")
+        .common(),
+        Setting::new(
+            "redis",
+            &[],
+            "Share state through Redis: redis://host, rediss://host (TLS), cluster://host,host or sentinel://host,host/primary. \
+             Stands for store.kind and store.redis.urls.",
+        )
+        .of(Kind::Urls)
+        .such_as("redis://127.0.0.1:6379")
+        .also_called("redis-url")
+        .at_start()
         .common(),
         Setting::new(
             "trusted_proxies",
@@ -652,6 +708,10 @@ mod tests {
         let flags: HashSet<String> = SETTINGS.iter().map(|setting| setting.flag.clone()).collect();
         let variables: HashSet<String> = SETTINGS.iter().map(|setting| setting.variable.clone()).collect();
         assert_eq!((flags.len(), variables.len()), (SETTINGS.len(), SETTINGS.len()));
+        let aliases: Vec<&String> = SETTINGS.iter().flat_map(|setting| &setting.aliases).collect();
+        assert!(aliases.iter().all(|alias| !flags.contains(*alias)));
+        let upstream = SETTINGS.iter().find(|setting| setting.name == "gateway.upstream").unwrap();
+        assert!(upstream.is_set_by("TIDEGATE_UPSTREAM") && upstream.is_set_by("TIDEGATE_GATEWAY_UPSTREAM"));
         let listen = SETTINGS.iter().find(|setting| setting.name == "api.listen").unwrap();
         assert_eq!((listen.flag.as_str(), listen.variable.as_str()), ("api-listen", "TIDEGATE_API_LISTEN"));
     }

@@ -84,18 +84,34 @@ const KINDS: [(&str, Kind); 4] =
     [("memory", Kind::Memory), ("redis", Kind::Redis), ("sentinel", Kind::Sentinel), ("cluster", Kind::Cluster)];
 
 const URLS: &str = "store.redis.urls";
+/// Kind and URLs in one.
+const REDIS: &str = "redis";
 
 impl Reading<'_> {
     pub(super) fn store(&mut self) -> Option<StoreSettings> {
-        let kind = self.value("store.kind", choice(&KINDS));
         let keys = self.value("store.keys", count(1_000, 1 << 34));
-        match kind? {
+        let (whole, apart) = (self.layers.rank(REDIS), self.layers.rank("store.kind").max(self.layers.rank(URLS)));
+        if whole > 0 && whole >= apart {
+            if whole == apart {
+                let help = "leave `store.kind` and `store.redis.urls` out";
+                self.wrong(REDIS, "what it says is said a second time", help);
+                return None;
+            }
+            let settings = Settings::from_urls(self.texts(REDIS));
+            let settings = self.reachable(REDIS, settings)?;
+            return self.redis(REDIS, settings);
+        }
+        match self.value("store.kind", choice(&KINDS))? {
             Kind::Memory => Some(StoreSettings::Memory { keys: keys? }),
-            kind => self.redis(kind),
+            kind => {
+                let settings = self.servers(kind)?;
+                self.redis(URLS, settings)
+            }
         }
     }
 
-    fn redis(&mut self, kind: Kind) -> Option<StoreSettings> {
+    /// Redis at the servers that the setting `urls` names.
+    fn redis(&mut self, urls: &str, mut settings: Settings) -> Option<StoreSettings> {
         let names = self.value("store.redis.prefix", |value| {
             let wrong = |_| fault::Wrong::new(format!("`{value}` has a brace in it"), "leave braces out");
             Ok((Names::new(value).map_err(wrong)?, value.to_owned()))
@@ -103,19 +119,17 @@ impl Reading<'_> {
         let follow = self.value("store.redis.follow", flag);
         let deadline = self.value("store.redis.deadline", span(MS, Duration::from_secs(60)));
         let connect_time = self.value("store.redis.connect_time", span(MS, Duration::from_secs(60)));
-        let settings = self.servers(kind);
-        let mut settings = settings?;
         self.log_in(&mut settings);
-        self.redis_tls(&mut settings);
+        self.redis_tls(urls, &mut settings);
         settings.deadline = deadline?;
         settings.connect_timeout = connect_time?;
         if let Err(error) = settings.check() {
-            self.wrong(URLS, &error.to_string(), "");
+            self.wrong(urls, &error.to_string(), "");
             return None;
         }
         let shown = self
             .layers
-            .get(URLS)
+            .get(urls)
             .map(|found| found.values.iter().map(|url| found.setting.shown(url)).collect::<Vec<_>>().join(", "));
         let (names, prefix) = names?;
         let (settings, shown) = (Box::new(settings), shown.unwrap_or_default());
@@ -143,10 +157,14 @@ impl Reading<'_> {
                 }
             },
         };
+        self.reachable(URLS, settings)
+    }
+
+    fn reachable(&mut self, urls: &str, settings: Result<Settings, SettingsError>) -> Option<Settings> {
         match settings {
             Ok(settings) => Some(settings),
             Err(error) => {
-                self.wrong(URLS, &error.to_string(), "write one such as `redis://127.0.0.1:6379`");
+                self.wrong(urls, &error.to_string(), "write one such as `redis://127.0.0.1:6379`");
                 None
             }
         }
@@ -161,7 +179,7 @@ impl Reading<'_> {
         };
     }
 
-    fn redis_tls(&mut self, settings: &mut Settings) {
+    fn redis_tls(&mut self, urls: &str, settings: &mut Settings) {
         let authorities = self.file("store.redis.ca");
         let certificate = self.file("store.redis.certificate");
         let key = self.file("store.redis.key");
@@ -170,7 +188,7 @@ impl Reading<'_> {
         }
         if settings.tls.is_none() {
             self.wrong(
-                URLS,
+                urls,
                 "certificates are given for a connection without TLS",
                 "write `rediss://` instead of `redis://`",
             );

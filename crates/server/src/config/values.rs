@@ -107,11 +107,12 @@ pub(super) fn choice<T: Copy>(choices: &[(&'static str, T)]) -> impl Fn(&str) ->
             return Ok(*choice);
         }
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        let all = names.join("`, `");
         let help = match closest(value, names.iter().copied()) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("write one of `{}`", names.join("`, `")),
+            Some(meant) => format!("did you mean `{meant}`? There are `{all}`"),
+            None => format!("write one of `{all}`"),
         };
-        Err(Wrong::new(format!("`{value}` is not one of them"), help))
+        Err(Wrong::new(format!("there is no `{value}`"), help))
     }
 }
 
@@ -136,7 +137,10 @@ mod tests {
         assert_eq!(flag("maybe").unwrap_err().help, "write `true` or `false`");
         assert_eq!(count(1, 9)("10").unwrap_err().help, "write 1 to 9");
         assert!(share("0.5").is_ok() && share("1.5").is_err() && share("NaN").is_err() && share("-0.1").is_err());
-        assert_eq!(choice(&[("text", 1), ("json", 2)])("jason").unwrap_err().help, "did you mean `json`?");
+        assert_eq!(
+            choice(&[("text", 1), ("json", 2)])("jason").unwrap_err().help,
+            "did you mean `json`? There are `text`, `json`"
+        );
         assert!(help(login("tea").map(|_| None)).contains("`ann:tea`"));
         assert!(!format!("{:?}", login("s3cret")).contains("s3cret"));
         assert_eq!(login("ann:").unwrap_err().problem, "a user has no password");

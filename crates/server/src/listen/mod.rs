@@ -100,10 +100,28 @@ impl Settings {
 
 /// A door cannot listen.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen at {address}: {reason}")]
+#[error("cannot listen at {address}{}: {reason}", named(*setting))]
 pub struct ListenError {
     address: SocketAddr,
+    /// The setting that says so.
+    setting: Option<&'static str>,
     reason: io::Error,
+}
+
+impl ListenError {
+    fn new(address: SocketAddr, reason: io::Error) -> ListenError {
+        ListenError { address, setting: None, reason }
+    }
+
+    /// Names the setting that the address comes from.
+    #[must_use]
+    pub fn of_setting(self, setting: &'static str) -> ListenError {
+        ListenError { setting: Some(setting), ..self }
+    }
+}
+
+fn named(setting: Option<&str>) -> String {
+    setting.map(|setting| format!(" (`{setting}`)")).unwrap_or_default()
 }
 
 /// Who is at the other end of a connection.
@@ -178,7 +196,7 @@ impl Listener {
         };
         match bind() {
             Ok((address, socket)) => Ok(Listener::at(socket, address, settings)),
-            Err(reason) => Err(ListenError { address: settings.address, reason }),
+            Err(reason) => Err(ListenError::new(settings.address, reason)),
         }
     }
 
@@ -200,7 +218,7 @@ impl Listener {
         };
         match adopt() {
             Ok((address, socket)) => Ok(Listener::at(socket, address, settings)),
-            Err(reason) => Err(ListenError { address: settings.address, reason }),
+            Err(reason) => Err(ListenError::new(settings.address, reason)),
         }
     }
 

@@ -10,6 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -46,6 +47,16 @@ pub enum TlsError {
     },
 }
 
+impl TlsError {
+    /// The file that is wrong.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            TlsError::Unreadable { path, .. } | TlsError::Unusable { path, .. } => path,
+        }
+    }
+}
+
 /// Certificates in use, which can be exchanged while connections are open.
 pub struct Tls {
     files: TlsFiles,
@@ -56,6 +67,9 @@ pub struct Tls {
 }
 
 type Contents = [Vec<u8>; 3];
+
+const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 50\r\n\
+Connection: close\r\n\r\nThis port speaks HTTPS only: write https:// here.\n";
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,7 +105,18 @@ impl Tls {
         Ok(true)
     }
 
-    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    /// Agrees on keys with the client. One that speaks HTTP without TLS is told so.
+    pub(super) async fn accept(&self, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let mut first = [0];
+        stream.peek(&mut first).await?;
+        // A handshake begins with the byte 22, and a request with its method.
+        if !self.protocols.is_empty() && first[0].is_ascii_uppercase() {
+            stream.write_all(PLAIN_HTTP).await?;
+            stream.shutdown().await?;
+            // Closing before the request was read would take the answer back.
+            let _ = stream.read(&mut [0; 16_384]).await?;
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS"));
+        }
         TlsAcceptor::from(self.config.load_full()).accept(stream).await
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Registry;
-use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -62,8 +62,11 @@ impl Default for Settings {
 }
 
 /// `info`, or `info,tidegate_redis=debug`.
-pub(crate) fn level(text: &str) -> Result<Targets, ParseError> {
-    text.parse().map(libraries_at_error)
+pub(crate) fn level(text: &str) -> Option<Targets> {
+    // A word alone that is no level would be taken for a part of the program, all of which is logged.
+    let is_part = |word: &str| word.contains('=') || word.trim().parse::<LevelFilter>().is_ok();
+    let targets: Targets = text.parse().ok()?;
+    text.split(',').all(is_part).then(|| libraries_at_error(targets))
 }
 
 /// Applies the default level to our own crates only. Libraries that are not named log errors: what they warn of is mostly what

@@ -152,7 +152,14 @@ impl Doors {
     {
         let shared = Arc::clone(&door);
         let serve = move |stream, peer, _, stop| serve(Arc::clone(&shared), stream, peer, stop);
-        let listening = self.open(settings, counted(name, serve))?;
+        let setting = match name {
+            Door::Gateway => "gateway.listen",
+            Door::Http => "api.listen",
+            Door::Envoy => "rls.listen",
+            Door::Resp => "resp.listen",
+            Door::Admin => "admin.listen",
+        };
+        let listening = self.open(settings, counted(name, serve)).map_err(|error| error.of_setting(setting))?;
         self.engine.metrics().watch_listener(name, listening.clone());
         Ok(Opened { listening, door })
     }

@@ -167,3 +167,73 @@ fn init_writes_files_that_work_and_writes_over_none() {
         std::fs::remove_file(folder.path().join("new").join(there)).unwrap();
     }
 }
+
+#[test]
+fn redis_is_named_by_one_url_of_any_kind() {
+    let cases = [
+        ("redis://127.0.0.1:6379", 0),
+        ("redis://127.0.0.1:6379,127.0.0.1:6380", 0),
+        ("cluster://127.0.0.1:7000", 0),
+        ("sentinel://127.0.0.1:26379,127.0.0.1:26380/mymaster", 0),
+        ("sentinel://127.0.0.1:26379", 1),
+        ("127.0.0.1:6379", 1),
+    ];
+    for (url, code) in cases {
+        let ran = run(&[], &[], &["config", "--redis", url]);
+        assert_eq!(ran.code, Some(code), "{url}: {}", ran.err);
+        assert_eq!(run(&[], &[("TIDEGATE_REDIS_URL", url)], &["config"]).code, Some(code), "{url}");
+    }
+    let ran = run(&[], &[], &["config", "--redis", "127.0.0.1:6379"]);
+    assert!(ran.err.contains("write `redis://127.0.0.1:6379`"), "{}", ran.err);
+}
+
+#[test]
+fn the_upper_layer_says_where_redis_is_and_one_layer_says_it_once() {
+    let file = "store: { kind: cluster }\n";
+    let ran = run(&[("t.yaml", file)], &[], &["config", "--config", "t.yaml", "--redis", "redis://127.0.0.1:1/3"]);
+    assert_eq!(ran.code, Some(0), "a cluster has no database 3: {}", ran.err);
+    let ran = run(&[], &[("TIDEGATE_REDIS", "nonsense")], &["config", "--store-kind", "memory"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let ran = run(&[], &[], &["config", "--redis", "redis://127.0.0.1", "--store-kind", "redis"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("leave `store.kind` and `store.redis.urls` out"), "{}", ran.err);
+}
+
+#[test]
+fn settings_with_short_names_have_regular_ones_too() {
+    let variables = [("TIDEGATE_GATEWAY_UPSTREAM", "http://127.0.0.1:1"), ("TIDEGATE_GATEWAY_LISTEN", "127.0.0.1:2")];
+    let ran = run(&[], &variables, &["config", "--format", "json", "--gateway-listen", "127.0.0.1:3"]);
+    assert_eq!(setting(&ran, "gateway.upstream").0, "http://127.0.0.1:1");
+    assert_eq!(setting(&ran, "gateway.listen"), ("127.0.0.1:3".to_owned(), "--gateway".to_owned()));
+}
+
+#[test]
+fn a_flag_alone_is_true() {
+    let ran = run(&[], &[], &["config", "--format", "json", "--gateway-via", "--headers-ietf", "false"]);
+    assert_eq!(setting(&ran, "gateway.via").0, "true");
+    assert_eq!(setting(&ran, "headers.ietf").0, "false");
+}
+
+#[test]
+fn what_the_server_could_not_use_is_an_error_here_too() {
+    for (args, said) in [
+        (&["--log-level", "verbose"][..], "`verbose` is no level"),
+        (&["--log-level", "inof,tidegate_redis=debug"], "write error, warn, info"),
+        (&["--rules", "nofile.yaml"], "`nofile.yaml` cannot be read"),
+        (&["--rules", "broken.yaml"], "--> broken.yaml:1:"),
+        (&["--api-tls", "on", "--tls-certificate", "c.pem", "--tls-key", "nokey.pem"], "--> --tls-key"),
+        (&["--trusted-proxies", "here"], "neither an address nor a network"),
+    ] {
+        let files = [("broken.yaml", "rules: [{ id: a, limit: many }]"), ("c.pem", "")];
+        let ran = run(&files, &[], &[&["config"], args].concat());
+        assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(said), "{said}: {}", ran.err);
+        assert!(ran.err.matches("write one such as `10.0.0.0/8`").count() <= 1, "{}", ran.err);
+    }
+}
+
+#[test]
+fn only_what_is_set_is_shown_if_asked_for() {
+    let ran = run(&[("t.yaml", FILE)], &[], &["config", "--changed", "--config", "t.yaml"]);
+    assert_eq!(ran.out.lines().count(), 4, "{}", ran.out);
+}

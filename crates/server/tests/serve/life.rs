@@ -152,7 +152,7 @@ fn what_stands_in_the_way_of_starting_is_said() {
     let running = Server::start(&[], &[]);
     let taken = running.address.to_string();
     let error = refused(&[], &["--api-listen", &taken]);
-    assert!(error.contains(&format!("cannot listen at {taken}: ")), "{error}");
+    assert!(error.contains(&format!("cannot listen at {taken} (`api.listen`): ")), "{error}");
 
     let error = refused(&[("rules.yaml", "rules:\n- { id: a, limt: 5/s }\n")], &["--rules", "rules.yaml"]);
     assert!(error.contains("rules.yaml:2:12") && error.contains("did you mean `limit`?"), "{error}");

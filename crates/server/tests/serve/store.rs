@@ -20,9 +20,12 @@ fn a_fleet_shares_one_limit_and_readiness_tells_how_the_store_is() {
     let port = free_port();
     let store = redis(port);
     let url = format!("redis://:hunter2@127.0.0.1:{port}");
-    let args = ["--rules", "rules.yaml", "--store-kind", "redis", "--store-redis-deadline", "2s"];
-    let start = || Server::start_with(&[("rules.yaml", RULES)], &args, &[("TIDEGATE_STORE_REDIS_URLS", url.as_str())]);
-    let (one, other) = (start(), start());
+    let args = ["--rules", "rules.yaml", "--store-redis-deadline", "2s"];
+    let start = |more: &[&str], variables: &[(&str, &str)]| {
+        Server::start_with(&[("rules.yaml", RULES)], &[&args, more].concat(), variables)
+    };
+    let one = start(&["--redis", &url], &[]);
+    let other = start(&["--store-kind", "redis"], &[("TIDEGATE_STORE_REDIS_URLS", url.as_str())]);
     assert!(one.banner.contains("state in redis://(hidden)@127.0.0.1"), "{}", one.banner);
     let ready = |server: &Server| server.get("/readyz?store=required");
     for server in [&one, &other] {

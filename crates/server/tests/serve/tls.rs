@@ -47,6 +47,16 @@ fn a_door_is_encrypted_and_its_certificate_is_exchanged_while_it_is_open() {
 }
 
 #[test]
+fn http_without_tls_is_told_that_the_port_is_for_https() {
+    let (certificate, key) = issued(&authority("ours"));
+    let server = Server::start(&[("server.pem", &certificate), ("server-key.pem", &key)], &TLS);
+    let url = format!("http://{}/healthz", server.address);
+    let output = Command::new("curl").args(["-s", "-i", "--max-time", "60", &url]).output().unwrap();
+    let answer = String::from_utf8_lossy(&output.stdout);
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("https://"), "{answer}");
+}
+
+#[test]
 fn a_door_may_ask_for_certificates_of_clients() {
     let (ours, theirs) = (authority("ours"), authority("theirs"));
     let (certificate, key) = issued(&ours);

@@ -142,7 +142,7 @@ impl Feed {
     pub(super) async fn follow(self, news: Sender<News>) {
         while !news.is_closed() {
             if let Err(error) = self.listen(&news).await
-                && news.send(News::Lost(error.to_string())).await.is_err()
+                && news.send(News::Lost(format!("{}:{}: {error}", self.target.host, self.target.port))).await.is_err()
             {
                 return;
             }

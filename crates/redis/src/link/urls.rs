@@ -1,0 +1,150 @@
+//! URLs that say by themselves what kind of servers they lead to.
+
+use super::settings::{Settings, SettingsError, without_login};
+
+/// What a scheme says about the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    /// `redis`, `rediss` or `unix`: one server, or a cluster if there are several.
+    Server,
+    Cluster,
+    Sentinel,
+}
+
+/// Schemes, the scheme of the connection that each stands for, and what they say about the servers.
+const SCHEMES: [(&str, &str, Scheme); 9] = [
+    ("redis", "redis", Scheme::Server),
+    ("rediss", "rediss", Scheme::Server),
+    ("unix", "unix", Scheme::Server),
+    ("cluster", "redis", Scheme::Cluster),
+    ("redis+cluster", "redis", Scheme::Cluster),
+    ("rediss+cluster", "rediss", Scheme::Cluster),
+    ("sentinel", "redis", Scheme::Sentinel),
+    ("redis+sentinel", "redis", Scheme::Sentinel),
+    ("rediss+sentinel", "rediss", Scheme::Sentinel),
+];
+
+impl Settings {
+    /// Servers of the kind that their URLs name:
+    ///
+    /// - `redis://host`, `rediss://host` (TLS) or `unix:///path`: one server. Several of them are nodes of a cluster.
+    /// - `cluster://host,host` or `rediss+cluster://…`: nodes of a cluster.
+    /// - `sentinel://host,host/primary` or `rediss+sentinel://…`: sentinels, and the name of the primary that they watch.
+    ///
+    /// Hosts after the first one need no scheme, and may follow a comma or be URLs of their own.
+    ///
+    /// ```
+    /// use tidegate_redis::Settings;
+    ///
+    /// Settings::from_urls(["redis://127.0.0.1:6379"])?;
+    /// Settings::from_urls(["cluster://10.0.0.1:6379,10.0.0.2:6379"])?;
+    /// Settings::from_urls(["sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"])?;
+    /// # Ok::<(), tidegate_redis::SettingsError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If a URL cannot be read, or they do not agree.
+    pub fn from_urls(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Settings, SettingsError> {
+        let urls: Vec<String> = urls
+            .into_iter()
+            .flat_map(|url| url.as_ref().split(',').map(|part| part.trim().to_owned()).collect::<Vec<_>>())
+            .filter(|url| !url.is_empty())
+            .collect();
+        let first = urls.first().ok_or(SettingsError::NoServer)?;
+        let (name, connection, kind) = scheme(first)?;
+        let mut servers = Vec::with_capacity(urls.len());
+        for url in &urls {
+            match url.split_once("://") {
+                Some((other, _)) if other != name => return Err(SettingsError::Differ("their scheme")),
+                Some((_, rest)) => servers.push(format!("{connection}://{rest}")),
+                None => servers.push(format!("{connection}://{url}")),
+            }
+        }
+        match kind {
+            Scheme::Server if servers.len() == 1 => Settings::standalone(first),
+            Scheme::Server | Scheme::Cluster => Settings::cluster(&servers),
+            Scheme::Sentinel => {
+                let primary = primary(&mut servers).ok_or_else(|| SettingsError::Url {
+                    url: without_login(first),
+                    reason: "the name of the primary is missing: write `sentinel://host:26379/mymaster`".to_owned(),
+                })?;
+                Settings::sentinel(&primary, &servers)
+            }
+        }
+    }
+}
+
+fn scheme(url: &str) -> Result<(&'static str, &'static str, Scheme), SettingsError> {
+    let wrong = |reason: String| Err(SettingsError::Url { url: without_login(url), reason });
+    let Some((name, _)) = url.split_once("://") else {
+        return wrong(format!("a URL begins with its scheme: write `redis://{}`", without_login(url)));
+    };
+    match SCHEMES.iter().find(|(known, ..)| *known == name) {
+        Some(scheme) => Ok(*scheme),
+        None => wrong("its scheme is none of redis, rediss, unix, cluster and sentinel".to_owned()),
+    }
+}
+
+/// Takes the name of the primary from the path of the last URL. Others may repeat it.
+fn primary(sentinels: &mut [String]) -> Option<String> {
+    let mut primary = None;
+    for sentinel in sentinels {
+        let hosts = sentinel.find("://")? + 3;
+        if let Some(slash) = sentinel[hosts..].find('/') {
+            primary = Some(sentinel[hosts + slash + 1..].to_owned());
+            sentinel.truncate(hosts + slash);
+        }
+    }
+    primary.filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::address::Address;
+    use super::super::settings::Servers;
+    use super::*;
+
+    fn servers(urls: &[&str]) -> Servers {
+        Settings::from_urls(urls).unwrap().servers
+    }
+
+    #[test]
+    fn a_url_says_what_kind_of_servers_it_leads_to() {
+        let [a, b] = [Address::tcp("a", 6_379), Address::tcp("b", 7_000)];
+        assert_eq!(servers(&["redis://a"]), Servers::Standalone(a.clone()));
+        let cluster = Servers::Cluster(vec![a.clone(), b]);
+        for urls in [
+            &["redis://a", "redis://b:7000"][..],
+            &["redis://a,b:7000"],
+            &["cluster://a", "b:7000"],
+            &["cluster://a, cluster://b:7000"],
+            &["redis+cluster://a,b:7000"],
+        ] {
+            assert_eq!(servers(urls), cluster, "{urls:?}");
+        }
+        assert_eq!(servers(&["cluster://a"]), Servers::Cluster(vec![a]));
+        let Servers::Sentinel { primary, sentinels, .. } = servers(&["sentinel://a:26379,b:26379/main"]) else {
+            panic!("no sentinels")
+        };
+        assert_eq!((&*primary, sentinels.len()), ("main", 2));
+        assert!(Settings::from_urls(["rediss+sentinel://a/main"]).unwrap().tls.is_some());
+        assert!(Settings::from_urls(["rediss+cluster://a,b"]).unwrap().tls.is_some());
+        let login = Settings::from_urls(["redis://me:s%40cret@a/3"]).unwrap().login;
+        assert_eq!((login.user.as_deref(), login.password.as_deref(), login.database), (Some("me"), Some("s@cret"), 3));
+    }
+
+    #[test]
+    fn urls_that_make_no_sense_are_refused_with_what_to_write() {
+        let refused = |urls: &[&str]| Settings::from_urls(urls).unwrap_err().to_string();
+        assert_eq!(
+            refused(&["127.0.0.1:6379"]),
+            "127.0.0.1:6379: a URL begins with its scheme: write `redis://127.0.0.1:6379`"
+        );
+        assert!(refused(&["sentinel://a:26379"]).contains("`sentinel://host:26379/mymaster`"));
+        assert!(refused(&["memcached://me:hunter2@a"]).ends_with("redis, rediss, unix, cluster and sentinel"));
+        assert!(!refused(&["memcached://me:hunter2@a"]).contains("hunter2"));
+        assert_eq!(refused(&["redis://a,rediss://b"]), "the servers' URLs differ in their scheme");
+        assert_eq!(refused(&[]), "no server is given");
+        assert_eq!(refused(&[","]), "no server is given");
+    }
+}
