@@ -213,7 +213,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             facts.iter().map(|facts| generation.rules.matching(facts)).collect();
         let mut ruling = Ruling::of_nothing(generation);
         ruling.refused = matched.iter().find_map(|matched| matched.refused).map(Into::into);
-        let (mut claims, mut of): (SmallVec<[Claim<'_>; 4]>, SmallVec<[(usize, bool); 4]>) = Default::default();
+        let mut claims: SmallVec<[Claim<'_>; 4]> = SmallVec::new();
+        let mut of: SmallVec<[(usize, bool); 4]> = SmallVec::new();
         for (index, (matched, asked)) in matched.iter().zip(asked).enumerate() {
             for rule in &matched.rules {
                 let (charges, without_store) = (rule.charges_and_aliases().collect(), WithoutStore::Rule(rule));

@@ -220,7 +220,7 @@ fn whoever_hangs_up_in_the_middle_pays_the_estimate_or_what_was_said_by_then() {
 /// How often the costs of a limit were not settled, and why.
 fn unsettled(gateway: &Gateway, limit: &str, reason: &str) -> u64 {
     let url = format!("http://{}/metrics", gateway.server.door("Admin"));
-    let token = format!("Authorization: Bearer {}", ADMIN_TOKEN);
+    let token = format!("Authorization: Bearer {ADMIN_TOKEN}");
     let metrics = crate::peers::curl(&url, &["-H", &token]).body;
     let series = format!("tidegate_unsettled_total{{rule=\"{limit}\",reason=\"{reason}\"}} ");
     metrics.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |count| count.parse().unwrap())
