@@ -124,6 +124,15 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Ok(known)
     }
 
+    /// Forgets what a key has spent under limits that requests brought under the name of `rule`
+    /// ([`BroughtLimit`](crate::BroughtLimit)). Says whether anything was known of it.
+    ///
+    /// # Errors
+    /// If the store fails: the key may have been reset or not.
+    pub async fn reset_brought(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
+        self.forget(rule, &[key]).await
+    }
+
     /// Forgets what was spent under a limit by a key of these names. Says whether that was anything.
     async fn forget(&self, limit: &RuleId, names: &[&Key<'_>]) -> Result<bool, StoreError> {
         let mut known = false;

@@ -355,11 +355,14 @@ impl Reading<'_> {
         let on_store_failure = self.value("resp.on_store_failure", choice(&POLICIES));
         let store_deadline = self.value("resp.store_deadline", span(MS, Duration::from_secs(60)));
         let idle = self.value("resp.idle_time", span(100 * MS, 24 * HOUR));
+        let commands = self.value("resp.transaction_commands", count(1, 1_000_000));
+        let bytes = self.value("resp.transaction_bytes", count(1 << 10, 1 << 30));
         Some(resp::Settings {
             users,
             on_store_failure: on_store_failure?,
             store_deadline,
             idle: Some(idle?),
+            transaction: resp::TransactionBounds { commands: commands?, bytes: bytes? },
             ..resp::Settings::default()
         })
     }

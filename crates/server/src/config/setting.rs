@@ -339,6 +339,16 @@ fn doors() -> Vec<Setting> {
         .such_as("10ms"),
     );
     doors.push(Setting::new("resp.idle_time", &["5min"], "How long a connection may be idle."));
+    doors.push(Setting::new(
+        "resp.transaction_commands",
+        &["10000"],
+        "How many commands may be queued between MULTI and EXEC.",
+    ));
+    doors.push(Setting::new(
+        "resp.transaction_bytes",
+        &["1048576"],
+        "How many bytes the commands between MULTI and EXEC may have; each word counts 16 more.",
+    ));
     doors.extend(door!("admin", "127.0.0.1:9600"));
     doors.push(hosts!("admin"));
     doors.push(

@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::Door;
 use super::command::{self, Answer, Later};
 use super::reply::Reply;
-use super::request::Reader;
+use super::request::{Reader, Words};
 use super::session::Session;
+use super::transaction::Queue;
 use crate::listen::{Sign, Vigil};
 
 /// What an idle connection keeps to read into.
@@ -42,6 +43,8 @@ pub(super) struct Connection<'d, S> {
     output: Output,
     /// Commands that wait for the store, and those behind them.
     waiting: FuturesOrdered<Later<'d>>,
+    /// The commands of a transaction that are to be answered before anything else.
+    running: Queue,
     quiet: Quiet,
     /// The length of a command that was read and has to wait, and how long it has to.
     unanswered: Option<usize>,
@@ -68,6 +71,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             input: Input::default(),
             output: Output::default(),
             waiting: FuturesOrdered::new(),
+            running: Queue::default(),
             quiet: Quiet::new(session.settings.idle),
             unanswered: None,
             pause: None,
@@ -88,10 +92,19 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             match poll_fn(|cx| self.poll_next(cx, vigil.as_mut())).await {
                 Event::Moved => {}
                 Event::Said => self.ending = true,
-                Event::Over => return,
+                Event::Over => return self.finish_transaction().await,
             }
         }
         self.part().await;
+    }
+
+    /// Runs a transaction to its end though nobody is left to read the replies: all of it is charged, or nothing.
+    async fn finish_transaction(mut self) {
+        self.ending = true;
+        while !self.running.is_empty() {
+            self.output = Output::default();
+            self.answer_all().await;
+        }
     }
 
     /// Closes the connection in a way that lets the client read what was written: a socket that is closed while something
@@ -136,55 +149,49 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
         let (most_waiting, most_unsent) = (self.session.settings.most_waiting, self.session.settings.most_unsent);
         let mut answered = 0;
         let room = loop {
-            if self.ending {
+            if self.ending && self.running.is_empty() {
                 break true;
             }
             if self.waiting.len() >= most_waiting || self.output.left() >= most_unsent {
                 break false;
             }
-            let bytes = self.input.held();
-            let read = match self.unanswered.take() {
-                // Its words are where they were: reading it again would find others.
-                Some(length) => Ok(Some(length)),
-                None => self.reader.read(bytes),
-            };
-            let length = match read {
-                Ok(Some(length)) => length,
-                Ok(None) => break true,
-                Err(error) => {
-                    self.refuse(format_args!("Protocol error: {error}"));
-                    break true;
+            let (words, length) = if let Some(words) = self.running.front() {
+                (words, None)
+            } else {
+                let bytes = self.input.held();
+                let read = match self.unanswered.take() {
+                    // Its words are where they were: reading it again would find others.
+                    Some(length) => Ok(Some(length)),
+                    None => self.reader.read(bytes),
+                };
+                match read {
+                    Ok(Some(length)) => (self.reader.words(bytes), Some(length)),
+                    Ok(None) => break true,
+                    Err(error) => {
+                        self.refuse(format_args!("Protocol error: {error}"));
+                        break true;
+                    }
                 }
             };
-            let words = self.reader.words(bytes);
-            let mut alone = false;
+            let mut next = Next::Any;
             if words.len() > 0 {
                 answered += 1;
-                // Replies have their turn behind those that wait.
-                let mut aside = Vec::new();
-                let out = if self.waiting.is_empty() { &mut self.output.bytes } else { &mut aside };
-                let mut reply = Reply::new(out, self.session.protocol);
-                match command::answer(self.door, &mut self.session, words, &mut reply) {
-                    Answer::Now => {}
-                    Answer::Later(later) => begin(later, &mut self.waiting, out),
-                    Answer::Alone(later) => {
-                        begin(later, &mut self.waiting, out);
-                        alone = !self.waiting.is_empty();
-                    }
-                    Answer::Close => self.ending = true,
-                    Answer::Wait(pause) => {
-                        (self.unanswered, self.pause) = (Some(length), Some(pause));
-                        break false;
-                    }
-                }
-                if !aside.is_empty() {
-                    self.waiting.push_back(Box::pin(ready(aside)));
+                next = answer_one(self.door, &mut self.session, words, &mut self.waiting, &mut self.output);
+                if let Next::Again(pause) = next {
+                    (self.unanswered, self.pause) = (length, Some(pause));
+                    break false;
                 }
                 self.reader.bound(self.session.bounds());
             }
-            self.input.consume(length);
-            if alone {
-                break false;
+            match length {
+                Some(length) => self.input.consume(length),
+                None => self.running.pop(),
+            }
+            match next {
+                Next::Any | Next::Again(_) => {}
+                Next::AfterReplies => break false,
+                Next::Nothing => self.ending = true,
+                Next::Queued(queue) => self.running = queue,
             }
         };
         if answered > 0 {
@@ -237,6 +244,52 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             }
         }
     }
+}
+
+/// What is to be answered after a command.
+enum Next {
+    /// Whatever comes.
+    Any,
+    /// Whatever comes, once the replies are there that are waited for.
+    AfterReplies,
+    /// The same command, after this time.
+    Again(Duration),
+    /// The commands of a transaction.
+    Queued(Queue),
+    /// Nothing.
+    Nothing,
+}
+
+/// Answers one command. Its reply has its turn behind those that wait.
+#[inline]
+fn answer_one<'d>(
+    door: &'d Door,
+    session: &mut Session,
+    words: Words<'_>,
+    waiting: &mut FuturesOrdered<Later<'d>>,
+    output: &mut Output,
+) -> Next {
+    let mut aside = Vec::new();
+    let out = if waiting.is_empty() { &mut output.bytes } else { &mut aside };
+    let mut reply = Reply::new(out, session.protocol);
+    let next = match command::answer(door, session, words, &mut reply) {
+        Answer::Now => Next::Any,
+        Answer::Later(later) => {
+            begin(later, waiting, out);
+            Next::Any
+        }
+        Answer::Alone(later) => {
+            begin(later, waiting, out);
+            if waiting.is_empty() { Next::Any } else { Next::AfterReplies }
+        }
+        Answer::Close => Next::Nothing,
+        Answer::Wait(pause) => Next::Again(pause),
+        Answer::Run(queue) => Next::Queued(queue),
+    };
+    if !aside.is_empty() {
+        waiting.push_back(Box::pin(ready(aside)));
+    }
+    next
 }
 
 /// Asks the store at once, so that it is asked in the order of the commands, and waits only if it has to.

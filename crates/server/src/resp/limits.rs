@@ -14,15 +14,14 @@ pub(super) struct Said {
     /// How many may come at once beyond the first.
     pub(super) burst: u64,
     pub(super) count: u64,
-    /// In seconds.
-    pub(super) period: u64,
+    pub(super) period: Micros,
 }
 
 impl Said {
     /// # Errors
     /// A limit that means nothing or cannot be counted exactly.
     pub(super) fn limit(&self) -> Result<Limit, LimitError> {
-        let rate = Rate::new(self.count, Micros::from_secs(self.period))?;
+        let rate = Rate::new(self.count, self.period)?;
         Ok(Gcra::new(self.burst.saturating_add(1), rate)?.into())
     }
 }
@@ -80,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_limit_is_what_redis_cell_means_by_it() {
-        let said = Said { burst: 15, count: 30, period: 60 };
+        let said = Said { burst: 15, count: 30, period: Micros::from_secs(60) };
         assert_eq!(said.limit().unwrap().to_string(), "gcra 30/min burst 16");
     }
 
@@ -89,7 +88,7 @@ mod tests {
         let mut limits = Limits::default();
         for round in 0..3 {
             for burst in 0..10 {
-                let said = Said { burst, count: 1, period: 1 };
+                let said = Said { burst, count: 1, period: Micros::from_secs(1) };
                 let found = limits.get(said, |said| if round == 0 { build(said) } else { Err(LimitError::ZeroRate) });
                 assert_eq!(found.unwrap().limit().capacity(), burst + 1);
             }
@@ -100,7 +99,7 @@ mod tests {
     fn a_flood_of_limits_keeps_a_few() {
         let mut limits = Limits::default();
         for burst in 0..10 * MOST as u64 {
-            let said = Said { burst, count: 1, period: 1 };
+            let said = Said { burst, count: 1, period: Micros::from_secs(1) };
             assert_eq!(limits.get(said, build).unwrap().limit().capacity(), burst + 1);
         }
         assert_eq!(limits.kept.len(), MOST);

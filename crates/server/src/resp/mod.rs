@@ -15,6 +15,7 @@ mod reply;
 mod request;
 mod session;
 mod settings;
+mod transaction;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::request::{Bounds, ProtocolError};
 pub use self::settings::{Settings, Users};
+pub use self::transaction::TransactionBounds;
 
 use self::connection::Connection;
 use self::session::Session;

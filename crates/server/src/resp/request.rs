@@ -5,6 +5,7 @@
 //! is read once, and it refuses what passes its bounds as soon as it is announced: nothing is kept for it.
 
 use smallvec::SmallVec;
+use tidegate_core::Micros;
 
 use super::inline;
 
@@ -78,7 +79,6 @@ pub(super) struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    #[cfg(test)]
     pub(super) const fn new(bytes: &'a [u8], spans: &'a [Span]) -> Words<'a> {
         Words { bytes, spans }
     }
@@ -318,6 +318,23 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
 pub(super) fn lenient_integer(text: &[u8]) -> Option<i64> {
     // Most have neither.
     integer(text).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())
+}
+
+/// A number of seconds that may have a fraction, to the microsecond: `60`, `0.5`. What is too large to be counted is the most that
+/// can be.
+#[inline]
+pub(super) fn seconds(text: &[u8]) -> Option<Micros> {
+    if let Some(whole) = lenient_integer(text) {
+        return u64::try_from(whole).ok().map(Micros::from_secs);
+    }
+    let (whole, fraction) = std::str::from_utf8(text).ok()?.split_once('.')?;
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(fraction) || fraction.len() > 6 {
+        return None;
+    }
+    let micros: u64 = format!("{fraction:0<6}").parse().ok()?;
+    let whole: u64 = whole.parse().ok()?;
+    Some(Micros::new(whole.saturating_mul(1_000_000).saturating_add(micros)))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::limits::Limits;
 use super::reply::Protocol;
 use super::request::Bounds;
 use super::settings::{BOUNDS_OF_STRANGERS, DEFAULT_USER, Settings};
+use super::transaction::Transaction;
 
 /// What is known of the client at the other end of one connection.
 pub(super) struct Session {
@@ -27,6 +28,8 @@ pub(super) struct Session {
     pub(super) lib_version: Box<[u8]>,
     /// The limits that it brings.
     pub(super) limits: Limits,
+    /// What it has queued since `MULTI`.
+    pub(super) transaction: Option<Box<Transaction>>,
     /// How the door behaves towards it.
     pub(super) settings: Arc<Settings>,
 }
@@ -44,6 +47,7 @@ impl Session {
             lib_name: Box::default(),
             lib_version: Box::default(),
             limits: Limits::default(),
+            transaction: None,
             settings,
         }
     }
@@ -53,6 +57,7 @@ impl Session {
         self.protocol = Protocol::default();
         self.user = user_at_first(&self.settings);
         self.name = Box::default();
+        self.transaction = None;
     }
 
     /// Takes notice of settings that have changed.

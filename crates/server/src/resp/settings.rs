@@ -7,6 +7,7 @@ use subtle::{Choice, ConstantTimeEq};
 use tidegate_core::rules::OnStoreFailure;
 
 use super::request::Bounds;
+use super::transaction::TransactionBounds;
 
 /// How the door behaves. The default asks for no password, and bounds what one connection can cost.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct Settings {
     pub store_deadline: Option<Duration>,
     /// How large one request may be.
     pub bounds: Bounds,
+    /// How much may be queued between `MULTI` and `EXEC`.
+    pub transaction: TransactionBounds,
     /// The most commands of one connection that wait for the store at once.
     pub most_waiting: usize,
     /// The most bytes of replies that wait for a client to read them. Past it the client's requests are left unread.
@@ -35,6 +38,7 @@ impl Default for Settings {
             on_store_failure: OnStoreFailure::default(),
             store_deadline: None,
             bounds: Bounds { words: 1_024, bytes: 64 * 1_024 },
+            transaction: TransactionBounds { commands: 10_000, bytes: 1024 * 1_024 },
             most_waiting: 1_024,
             most_unsent: 1024 * 1_024,
             idle: Some(Duration::from_secs(300)),

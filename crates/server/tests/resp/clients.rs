@@ -40,6 +40,17 @@ fn redis_cli_asks() {
 }
 
 #[test]
+fn redis_cli_runs_a_transaction() {
+    let server = Server::start();
+    let lines = "MULTI\nCL.THROTTLE k 0 1 86400\nCL.THROTTLE k 0 1 86400 0\nEXEC\nDEL k other\nMULTI\nGET k\nEXEC\n";
+    let printed = redis_cli(&server, &["--no-raw"], lines);
+    let first = "OK\nQUEUED\nQUEUED\n1) 1) (integer) 0\n   2) (integer) 1\n   3) (integer) 0\n   4) (integer) -1\n   5) (integer) 86400\n2) 1)";
+    assert!(printed.starts_with(first), "{printed}");
+    assert!(printed.contains("\n(integer) 1\nOK\n(error) ERR unknown command 'GET'"), "{printed}");
+    assert!(printed.contains("(error) EXECABORT Transaction discarded because of previous errors."), "{printed}");
+}
+
+#[test]
 fn redis_cli_asks_in_resp3() {
     let server = Server::start();
     let printed = redis_cli(&server, &["--no-raw", "-3"], "TG.CHECK path /api/x user alice\nINFO server\nQUIT\n");
@@ -55,7 +66,7 @@ fn redis_cli_is_told_of_the_commands() {
         &[],
         "COMMAND COUNT\nCOMMAND LIST\nCOMMAND DOCS tg.check\nCOMMAND INFO cl.throttle nope\nCOMMAND GETKEYS CL.THROTTLE k 1 2 3\n",
     );
-    for text in ["15\n", "cl.throttle\n", "Decides a request by the rules", "\nk\n"] {
+    for text in ["22\n", "cl.throttle\n", "Decides a request by the rules", "\nk\n"] {
         assert!(printed.contains(text), "{text} in {printed}");
     }
 }
@@ -92,6 +103,25 @@ with client.pipeline(transaction=False) as pipeline:
         pipeline.execute_command("CL.THROTTLE", "k", 9, 1, 86400)
     limited = [answer[0] for answer in pipeline.execute()]
 assert limited == [0] * 10 + [1] * 90, limited
+with client.pipeline() as pipeline:
+    for _ in range(5):
+        pipeline.execute_command("CL.THROTTLE", "atomic", 2, 1, 86400)
+    pipeline.delete("atomic", "nobody")
+    pipeline.execute_command("THROTTLE", "atomic", 10, 1, 86400)
+    answers = pipeline.execute()
+assert [answer[0] for answer in answers[:5]] == [0, 0, 0, 1, 1], answers
+assert answers[5:] == [1, [1, 10, 9, 86400, 0]], answers
+with client.pipeline() as pipeline:
+    pipeline.execute_command("CL.THROTTLE", "refused", 2, 1, 86400)
+    pipeline.execute_command("CL.THROTTLE", "refused", 2, "one", 86400)
+    try:
+        pipeline.execute()
+        sys.exit("a refused command was run")
+    except redis.ResponseError as error:
+        assert "count is a whole number" in str(error), error
+assert client.execute_command("CL.THROTTLE", "refused", 2, 1, 86400, 0)[2] == 3
+assert client.delete("refused", "atomic") == 1
+assert client.info("server")["redis_version"]
 flat = client.execute_command("TG.CHECK", "path", "/api/x", "user", "alice")
 answer = dict(zip(flat[::2], flat[1::2]))
 assert answer["allowed"] == 1 and answer["remaining"] == 2, answer

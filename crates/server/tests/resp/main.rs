@@ -12,3 +12,4 @@ mod redis_server;
 mod redis_store;
 mod rules;
 mod support;
+mod transactions;

@@ -1,5 +1,6 @@
 //! What commands there are, and `COMMAND`, which tells clients.
 
+use super::throttle::Dialect;
 use super::{Command, most_like};
 use crate::resp::reply::{Reply, echo};
 use crate::resp::request::Words;
@@ -52,21 +53,43 @@ const fn entry(
     summary: &'static str,
     arguments: &'static [Argument],
 ) -> Entry {
-    Entry { name, command, arity, has_key: matches!(command, Command::Throttle), group, summary, arguments }
+    Entry {
+        name,
+        command,
+        arity,
+        has_key: matches!(command, Command::Throttle(_) | Command::Delete),
+        group,
+        summary,
+        arguments,
+    }
 }
 
-static COMMANDS: [Entry; 15] = [
+const BROUGHT_LIMIT: &[Argument] = &[
+    argument("key", "key"),
+    argument("max_burst", "integer"),
+    argument("count", "integer"),
+    argument("period", "double"),
+    optional(argument("quantity", "integer")),
+];
+
+static COMMANDS: [Entry; 22] = [
     entry(
-        ("CL.THROTTLE", Command::Throttle, -5),
+        ("CL.THROTTLE", Command::Throttle(Dialect::RedisCell), -5),
         "limiting",
         "Takes from a key under a limit given here: count per period seconds, max_burst more at once",
-        &[
-            argument("key", "key"),
-            argument("max_burst", "integer"),
-            argument("count", "integer"),
-            argument("period", "integer"),
-            optional(argument("quantity", "integer")),
-        ],
+        BROUGHT_LIMIT,
+    ),
+    entry(
+        ("THROTTLE", Command::Throttle(Dialect::Throttlecrab), -5),
+        "limiting",
+        "The same as throttlecrab has it: max_burst at once, and 1 if it is allowed",
+        BROUGHT_LIMIT,
+    ),
+    entry(
+        ("DEL", Command::Delete, -2),
+        "limiting",
+        "Forgets what keys have spent under CL.THROTTLE",
+        &[many(argument("key", "key"))],
     ),
     entry(
         ("TG.CHECK", Command::Check, -3),
@@ -93,6 +116,21 @@ static COMMANDS: [Entry; 15] = [
         "Answers PONG, or the message",
         &[optional(argument("message", "string"))],
     ),
+    entry(("MULTI", Command::Multi, 1), "transactions", "Queues the commands that follow", NO_ARGUMENTS),
+    entry(
+        ("EXEC", Command::Exec, 1),
+        "transactions",
+        "Runs the queued commands, or none if one was refused",
+        NO_ARGUMENTS,
+    ),
+    entry(("DISCARD", Command::Discard, 1), "transactions", "Drops the queued commands", NO_ARGUMENTS),
+    entry(
+        ("WATCH", Command::Watch, -2),
+        "transactions",
+        "Not available: keys cannot be watched",
+        &[many(argument("key", "key"))],
+    ),
+    entry(("UNWATCH", Command::Unwatch, 1), "transactions", "Accepted, and of no effect", NO_ARGUMENTS),
     entry(("ECHO", Command::Echo, 2), "connection", "Answers the message", &[argument("message", "string")]),
     entry(
         ("HELLO", Command::Hello, -1),
@@ -139,7 +177,11 @@ static COMMANDS: [Entry; 15] = [
 impl Entry {
     pub(super) fn takes(&self, words: usize) -> bool {
         let words = i64::try_from(words).unwrap_or(i64::MAX);
-        let most = if self.command == Command::Throttle { 6 } else { i64::MAX };
+        let most = match self.command {
+            Command::Throttle(_) => 6,
+            Command::Ping => 2,
+            _ => i64::MAX,
+        };
         if self.arity < 0 { words >= -self.arity && words <= most } else { words == self.arity }
     }
 }

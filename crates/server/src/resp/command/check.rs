@@ -3,6 +3,7 @@
 use tidegate_core::Ruling;
 
 use super::asked::{Asked, Misunderstood};
+use super::target::Target;
 use super::{Answer, ruling};
 use crate::receipts;
 use crate::resp::Door;
@@ -35,42 +36,15 @@ pub(super) fn peek<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>) 
     let (words, protocol) = (words.to_owned(), reply.protocol());
     Answer::Later(Box::pin(async move {
         let limiter = door.engine.limiter();
-        let words = words.words();
-        if let Some(named) = OfRule::decode(words) {
-            return match named {
-                Ok(OfRule { rule, parts }) => match limiter.peek_key(rule, &parts, None).await {
-                    Ok(ruling) => written(&ruling, protocol),
-                    Err(no_such_key) => aside(protocol, |reply| reply.error("ERR", no_such_key)),
-                },
-                Err(misunderstood) => aside(protocol, |reply| reply.error("ERR", misunderstood)),
-            };
-        }
-        match Asked::decode(words) {
-            Ok(asked) => written(&limiter.peek(&asked).await, protocol),
+        match Target::decode(words.words()) {
+            Ok(Target::Request(asked)) => written(&limiter.peek(&asked).await, protocol),
+            Ok(Target::Key { rule, parts }) => match limiter.peek_key(rule, &parts, None).await {
+                Ok(ruling) => written(&ruling, protocol),
+                Err(no_such_key) => aside(protocol, |reply| reply.error("ERR", no_such_key)),
+            },
             Err(misunderstood) => aside(protocol, |reply| reply.error("ERR", misunderstood)),
         }
     }))
-}
-
-/// One key of one rule: `RULE id part …`, the values that the rule's key is made of.
-pub(super) struct OfRule<'a> {
-    pub(super) rule: &'a str,
-    pub(super) parts: Vec<&'a str>,
-}
-
-impl<'a> OfRule<'a> {
-    /// `None` if the words do not speak of a rule.
-    pub(super) fn decode(words: Words<'a>) -> Option<Result<OfRule<'a>, Misunderstood>> {
-        if !words.get(0)?.eq_ignore_ascii_case(b"RULE") {
-            return None;
-        }
-        let text = |word| std::str::from_utf8(word).map_err(|_| Misunderstood::NotText("rule"));
-        let all: Result<Vec<_>, _> = words.after(1).iter().map(text).collect();
-        Some(all.and_then(|all| match all.split_first() {
-            Some((rule, parts)) => Ok(OfRule { rule, parts: parts.to_vec() }),
-            None => Err(Misunderstood::NoValue("rule")),
-        }))
-    }
 }
 
 pub(super) fn not_understood<'d>(misunderstood: &Misunderstood, reply: &mut Reply<'_>) -> Answer<'d> {

@@ -9,6 +9,10 @@ use crate::resp::request::Words;
 use crate::resp::session::Session;
 use crate::store::AnyStore;
 
+/// The version of Redis that clients may take this for: they decide by it what to send. Its protocol is spoken, not all of
+/// its commands.
+const REDIS_VERSION: &str = "7.0.0";
+
 pub(super) fn answer(door: &Door, session: &Session, words: Words<'_>, reply: &mut Reply<'_>) {
     let wants = |section: &str| {
         let asked = words.after(1);
@@ -35,7 +39,7 @@ pub(super) fn answer(door: &Door, session: &Session, words: Words<'_>, reply: &m
 fn server(door: &Door) -> String {
     let up = door.began.elapsed().as_secs();
     format!(
-        "tidegate_version:{}\r\nredis_mode:standalone\r\nos:{}\r\narch_bits:{}\r\nprocess_id:{}\r\nuptime_in_seconds:{up}\r\nuptime_in_days:{}\r\n",
+        "redis_version:{REDIS_VERSION}\r\ntidegate_version:{}\r\nredis_mode:standalone\r\nos:{}\r\narch_bits:{}\r\nprocess_id:{}\r\nuptime_in_seconds:{up}\r\nuptime_in_days:{}\r\n",
         env!("CARGO_PKG_VERSION"),
         std::env::consts::OS,
         usize::BITS,

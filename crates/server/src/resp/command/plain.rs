@@ -16,11 +16,28 @@ pub(super) fn echo(words: Words<'_>, reply: &mut Reply<'_>) {
     reply.bulk(words.get(1).unwrap_or_default());
 }
 
+/// What `SELECT` was given is not a database.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoSuchDatabase {
+    #[error("DB index is out of range: there is only 0")]
+    OutOfRange,
+    #[error("value is not an integer or out of range: the index of a database is 0")]
+    NotANumber,
+}
+
 /// `SELECT 0`: there is one database, if it is one.
 pub(super) fn select(words: Words<'_>, reply: &mut Reply<'_>) {
+    match database(words) {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error("ERR", error),
+    }
+}
+
+/// Whether the database that `SELECT` names is there.
+pub(super) fn database(words: Words<'_>) -> Result<(), NoSuchDatabase> {
     match words.get(1).and_then(integer) {
-        Some(0) => reply.ok(),
-        Some(_) => reply.error("ERR", "DB index is out of range: there is only 0"),
-        None => reply.error("ERR", "value is not an integer or out of range: the index of a database is 0"),
+        Some(0) => Ok(()),
+        Some(_) => Err(NoSuchDatabase::OutOfRange),
+        None => Err(NoSuchDatabase::NotANumber),
     }
 }

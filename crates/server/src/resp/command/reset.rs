@@ -4,8 +4,9 @@
 use tidegate_core::{ResetError, StoreError};
 
 use super::Answer;
-use super::asked::{Asked, Misunderstood};
-use super::check::{OfRule, aside};
+use super::asked::Misunderstood;
+use super::check::aside;
+use super::target::Target;
 use crate::resp::Door;
 use crate::resp::reply::Reply;
 use crate::resp::request::Words;
@@ -33,11 +34,8 @@ enum Failed {
 
 async fn forget(door: &Door, words: Words<'_>) -> Result<usize, Failed> {
     let limiter = door.engine.limiter();
-    Ok(match OfRule::decode(words) {
-        Some(named) => {
-            let OfRule { rule, parts } = named?;
-            limiter.reset_key(rule, &parts).await?
-        }
-        None => limiter.reset(&Asked::decode(words)?).await?,
+    Ok(match Target::decode(words)? {
+        Target::Request(asked) => limiter.reset(&asked).await?,
+        Target::Key { rule, parts } => limiter.reset_key(rule, &parts).await?,
     })
 }

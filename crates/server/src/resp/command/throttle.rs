@@ -1,25 +1,53 @@
-//! `CL.THROTTLE key max_burst count period [quantity]`: one limit, brought along, as redis-cell has it.
+//! `CL.THROTTLE key max_burst count period [quantity]`: one limit, brought along, as redis-cell has it; and `THROTTLE`, the
+//! same as throttlecrab has it.
 //!
-//! The reply is five integers: 1 if the request is limited, else 0; how much can pass at once (`max_burst` + 1); how much is
-//! left; after how many seconds to try again, -1 if it was allowed or never will be; after how many seconds all is left.
-//!
-//! Seconds are rounded up, as in redis-cell since its version 0.3.1: a client that waits as long as told succeeds. Here that goes
-//! for fractions of a millisecond too. Numbers may have a `+` and zeros in front, as there. What was spent stays spent when the numbers of a key change, where redis-cell reads the old time by the new numbers. A `quantity` of 0 asks and
-//! takes nothing.
+//! The reply is five integers. Seconds are rounded up, as in redis-cell since its version 0.3.1: a client that waits as long as
+//! told succeeds. Here that goes for fractions of a millisecond too. Numbers may have a `+` and zeros in front, as there, and a
+//! period may have a fraction. What was spent stays spent when the numbers of a key change, where redis-cell reads the old time
+//! by the new numbers. A `quantity` of 0 asks and takes nothing.
 
 use std::sync::Arc;
 
-use tidegate_core::{BroughtLimit, Decision, Key, LONGEST_PERIOD, LimitError, Outcome, RuleId};
+use tidegate_core::{BroughtLimit, Decision, Key, LONGEST_PERIOD, LimitError, Micros, Outcome, RuleId};
 
 use super::{Answer, wrong_number};
 use crate::resp::Door;
 use crate::resp::limits::Said;
-use crate::resp::reply::Reply;
-use crate::resp::request::{Words, lenient_integer};
+use crate::resp::reply::{Reply, echo};
+use crate::resp::request::{Words, lenient_integer, seconds};
 use crate::resp::session::Session;
 use crate::resp::settings::Settings;
 
 const NAME: &[u8] = b"CL.THROTTLE";
+
+/// Whose command it is. Both count the same keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::resp) enum Dialect {
+    /// `CL.THROTTLE`. `max_burst` can pass at once beyond the first. The reply is 1 if the request is limited, else 0; how much
+    /// can pass at once; how much is left; after how many seconds to try again, -1 if it was allowed or never will be; after
+    /// how many seconds all is left.
+    RedisCell,
+    /// `THROTTLE`. `max_burst` can pass at once. The reply is 1 if the request is allowed, else 0; how much can pass at once;
+    /// how much is left; after how many seconds all is left; after how many seconds to try again, 0 if it was allowed, -1 if it
+    /// never will be.
+    Throttlecrab,
+}
+
+impl Dialect {
+    const fn least_burst(self) -> u8 {
+        match self {
+            Dialect::RedisCell => 0,
+            Dialect::Throttlecrab => 1,
+        }
+    }
+
+    const fn command(self) -> &'static str {
+        match self {
+            Dialect::RedisCell => "CL.THROTTLE",
+            Dialect::Throttlecrab => "THROTTLE",
+        }
+    }
+}
 
 #[inline]
 pub(super) fn is_named(name: &[u8]) -> bool {
@@ -28,13 +56,17 @@ pub(super) fn is_named(name: &[u8]) -> bool {
 
 /// What was asked makes no sense.
 #[derive(Debug, thiserror::Error)]
-enum Wrong {
+pub(super) enum Wrong {
     #[error("wrong number of arguments")]
     Number,
     #[error("value is not an integer or out of range: {what} is a whole number from {least} on")]
     Integer { what: &'static str, least: u8 },
+    #[error(
+        "value is not an integer or out of range: period is a number of seconds above 0, with at most six digits behind the point"
+    )]
+    Seconds,
     #[error("a period of {0} seconds is longer than {LONGEST_PERIOD}: give a shorter one")]
-    Period(u64),
+    Period(String),
     #[error(transparent)]
     Limit(#[from] LimitError),
 }
@@ -48,7 +80,7 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     #[inline]
-    fn decode(words: Words<'a>) -> Result<Asked<'a>, Wrong> {
+    fn decode(dialect: Dialect, words: Words<'a>) -> Result<Asked<'a>, Wrong> {
         if !(5..=6).contains(&words.len()) {
             return Err(Wrong::Number);
         }
@@ -56,47 +88,68 @@ impl<'a> Asked<'a> {
             let number = words.get(index).and_then(lenient_integer).and_then(|number| u64::try_from(number).ok());
             number.filter(|number| *number >= u64::from(least)).ok_or(Wrong::Integer { what, least })
         };
-        let said =
-            Said { burst: number(2, "max_burst", 0)?, count: number(3, "count", 1)?, period: number(4, "period", 1)? };
-        if said.period > LONGEST_PERIOD.as_secs_ceil() {
-            return Err(Wrong::Period(said.period));
+        let least = dialect.least_burst();
+        let burst = number(2, "max_burst", least)? - u64::from(least);
+        let count = number(3, "count", 1)?;
+        let word = words.get(4).unwrap_or_default();
+        let period = seconds(word).filter(|period| *period > Micros::ZERO).ok_or(Wrong::Seconds)?;
+        if period > LONGEST_PERIOD {
+            return Err(Wrong::Period(echo(word)));
         }
         let quantity = if words.len() == 6 { number(5, "quantity", 0)? } else { 1 };
-        Ok(Asked { key: words.get(1).unwrap_or_default(), said, quantity })
+        Ok(Asked { key: words.get(1).unwrap_or_default(), said: Said { burst, count, period }, quantity })
     }
 }
 
 #[inline]
-pub(super) fn answer<'d>(door: &'d Door, session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
-    match try_answer(door, session, words, reply) {
+pub(super) fn answer<'d>(
+    dialect: Dialect,
+    door: &'d Door,
+    session: &mut Session,
+    words: Words<'_>,
+    reply: &mut Reply<'_>,
+) -> Answer<'d> {
+    match try_answer(dialect, door, session, words, reply) {
         Ok(answer) => return answer,
-        Err(Wrong::Number) => wrong_number("CL.THROTTLE", reply),
+        Err(Wrong::Number) => wrong_number(dialect.command(), reply),
         Err(wrong) => reply.error("ERR", wrong),
     }
     Answer::Now
 }
 
+/// Reads a command, and charges nothing.
+pub(super) fn validate(dialect: Dialect, door: &Door, session: &mut Session, words: Words<'_>) -> Result<(), Wrong> {
+    let Asked { said, .. } = Asked::decode(dialect, words)?;
+    limit_of(door, session, said).map(drop)
+}
+
 #[inline]
 fn try_answer<'d>(
+    dialect: Dialect,
     door: &'d Door,
     session: &mut Session,
     words: Words<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<Answer<'d>, Wrong> {
-    let Asked { key, said, quantity } = Asked::decode(words)?;
-    let Session { limits, settings, .. } = session;
-    let limit = limits.get(said, |said| build(&door.throttle, settings, said))?;
+    let Asked { key, said, quantity } = Asked::decode(dialect, words)?;
+    let limit = limit_of(door, session, said)?;
     if let Some((decision, _)) = door.engine.charge_now(limit, &Key::from(key), quantity) {
-        reply.five(integers(limit, &decision));
+        reply.five(integers(dialect, limit, &decision));
         return Ok(Answer::Now);
     }
     let (limit, key, protocol) = (Arc::clone(limit), key.to_vec(), reply.protocol());
     Ok(Answer::Later(Box::pin(async move {
         let (decision, _) = door.engine.charge(&limit, &Key::from(key.as_slice()), quantity).await;
         let mut out = Vec::with_capacity(64);
-        Reply::new(&mut out, protocol).five(integers(&limit, &decision));
+        Reply::new(&mut out, protocol).five(integers(dialect, &limit, &decision));
         out
     })))
+}
+
+#[inline]
+fn limit_of<'s>(door: &Door, session: &'s mut Session, said: Said) -> Result<&'s Arc<BroughtLimit>, Wrong> {
+    let Session { limits, settings, .. } = session;
+    Ok(limits.get(said, |said| build(&door.throttle, settings, said))?)
 }
 
 fn build(rule: &RuleId, settings: &Settings, said: Said) -> Result<BroughtLimit, LimitError> {
@@ -108,15 +161,19 @@ fn build(rule: &RuleId, settings: &Settings, said: Said) -> Result<BroughtLimit,
 }
 
 #[inline]
-fn integers(limit: &BroughtLimit, decision: &Decision) -> [i64; 5] {
+fn integers(dialect: Dialect, limit: &BroughtLimit, decision: &Decision) -> [i64; 5] {
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let (limited, retry_after) = match decision.outcome {
-        Outcome::Allow { .. } => (0, -1),
-        Outcome::Deny { retry_after } => (1, whole(retry_after.as_secs_ceil())),
-        Outcome::TooLarge { .. } => (1, -1),
+    let capacity = whole(limit.limit().capacity());
+    let (remaining, reset_after) = (whole(decision.remaining), whole(decision.reset_after.as_secs_ceil()));
+    let wait = match decision.outcome {
+        Outcome::Allow { .. } => None,
+        Outcome::Deny { retry_after } => Some(whole(retry_after.as_secs_ceil())),
+        Outcome::TooLarge { .. } => Some(-1),
     };
-    let capacity = limit.limit().capacity();
-    [limited, whole(capacity), whole(decision.remaining), retry_after, whole(decision.reset_after.as_secs_ceil())]
+    match dialect {
+        Dialect::RedisCell => [i64::from(wait.is_some()), capacity, remaining, wait.unwrap_or(-1), reset_after],
+        Dialect::Throttlecrab => [i64::from(wait.is_none()), capacity, remaining, reset_after, wait.unwrap_or(0)],
+    }
 }
 
 #[cfg(test)]
@@ -133,13 +190,13 @@ mod tests {
         let mut answer = |&(waited, quantity): &(u64, u64)| {
             now += waited;
             let decision = limit.limit().decide(&mut state, quantity, Timestamp::from_micros(now * 1_000));
-            integers(&limit, &decision)
+            integers(Dialect::RedisCell, &limit, &decision)
         };
         asked.iter().map(&mut answer).collect()
     }
 
     const fn said(burst: u64, count: u64, period: u64) -> Said {
-        Said { burst, count, period }
+        Said { burst, count, period: Micros::from_secs(period) }
     }
 
     #[test]

@@ -1,0 +1,163 @@
+//! The commands of a transaction, kept from `MULTI` to `EXEC`.
+
+use super::request::{Span, Words};
+
+/// How much one transaction may queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransactionBounds {
+    /// The most commands.
+    pub commands: usize,
+    /// The most bytes. A word counts its length and 16 more on machines of 64 bits.
+    pub bytes: usize,
+}
+
+/// The bytes that a queued word takes beside its text.
+pub(super) const WORD_OVERHEAD: usize = size_of::<Span>();
+
+/// A transaction queues more than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum QueueFull {
+    #[error("a transaction has at most {0} commands here (resp.transaction_commands): send several")]
+    Commands(usize),
+    #[error("a transaction has at most {0} bytes here (resp.transaction_bytes): send several")]
+    Bytes(usize),
+}
+
+/// A transaction that was begun.
+#[derive(Debug, Default)]
+pub(super) struct Transaction {
+    queue: Queue,
+    is_aborted: bool,
+}
+
+impl Transaction {
+    /// Queues a command. One that follows a refused command is dropped: it will never be run.
+    ///
+    /// # Errors
+    /// If there is no space for it. The transaction is then aborted.
+    pub(super) fn push(&mut self, words: Words<'_>, bounds: TransactionBounds) -> Result<(), QueueFull> {
+        if self.is_aborted {
+            return Ok(());
+        }
+        let pushed = self.queue.push(words, bounds);
+        if pushed.is_err() {
+            self.abort();
+        }
+        pushed
+    }
+
+    /// Makes `EXEC` fail: a command was refused.
+    pub(super) fn abort(&mut self) {
+        *self = Transaction { queue: Queue::default(), is_aborted: true };
+    }
+
+    /// The commands to run, or `None` if one was refused.
+    pub(super) fn into_queue(self) -> Option<Queue> {
+        (!self.is_aborted).then_some(self.queue)
+    }
+}
+
+/// Commands to be answered, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+    /// Where the words of each command end in `spans`.
+    ends: Vec<usize>,
+    /// How many commands were answered.
+    done: usize,
+}
+
+impl Queue {
+    fn push(&mut self, words: Words<'_>, bounds: TransactionBounds) -> Result<(), QueueFull> {
+        if self.ends.len() >= bounds.commands {
+            return Err(QueueFull::Commands(bounds.commands));
+        }
+        let bytes = self.bytes.len() + words.iter().map(<[u8]>::len).sum::<usize>();
+        if bytes + (self.spans.len() + words.len()) * WORD_OVERHEAD > bounds.bytes {
+            return Err(QueueFull::Bytes(bounds.bytes));
+        }
+        for word in words.iter() {
+            let begin = self.bytes.len();
+            self.bytes.extend_from_slice(word);
+            self.spans.push(Span { begin, end: self.bytes.len() });
+        }
+        self.ends.push(self.spans.len());
+        Ok(())
+    }
+
+    /// How many commands are left to be answered.
+    pub(super) const fn len(&self) -> usize {
+        self.ends.len() - self.done
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next command.
+    #[inline]
+    pub(super) fn front(&self) -> Option<Words<'_>> {
+        let end = *self.ends.get(self.done)?;
+        let begin = self.done.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(Words::new(&self.bytes, &self.spans[begin..end]))
+    }
+
+    /// Goes on to the command after [`Queue::front`]. After the last one the memory is freed.
+    pub(super) fn pop(&mut self) {
+        self.done += 1;
+        if self.done >= self.ends.len() {
+            *self = Queue::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: TransactionBounds = TransactionBounds { commands: 3, bytes: 100 };
+
+    fn push(transaction: &mut Transaction, words: &[&[u8]]) -> Result<(), QueueFull> {
+        let bytes = words.concat();
+        let mut end = 0;
+        let span = |word: &&[u8]| {
+            end += word.len();
+            Span { begin: end - word.len(), end }
+        };
+        let spans: Vec<Span> = words.iter().map(span).collect();
+        transaction.push(Words::new(&bytes, &spans), BOUNDS)
+    }
+
+    #[test]
+    fn commands_come_out_as_they_went_in() {
+        let mut transaction = Transaction::default();
+        let commands: [&[&[u8]]; 3] = [&[b"PING"], &[b"ECHO", b"\0\xff"], &[b"ECHO", b""]];
+        for words in commands {
+            push(&mut transaction, words).unwrap();
+        }
+        let mut queue = transaction.into_queue().unwrap();
+        for (words, left) in commands.iter().zip([3, 2, 1]) {
+            assert_eq!(queue.len(), left);
+            assert_eq!(queue.front().unwrap().iter().collect::<Vec<_>>(), *words);
+            queue.pop();
+        }
+        assert!(queue.is_empty() && queue.front().is_none() && queue.bytes.capacity() == 0);
+    }
+
+    #[test]
+    fn a_transaction_is_bounded_and_keeps_nothing_once_it_is_aborted() {
+        let mut transaction = Transaction::default();
+        for _ in 0..3 {
+            push(&mut transaction, &[b"PING"]).unwrap();
+        }
+        assert_eq!(push(&mut transaction, &[b"PING"]), Err(QueueFull::Commands(3)));
+        assert_eq!(push(&mut transaction, &[b"PING"]), Ok(()));
+        assert_eq!(transaction.queue.bytes.capacity(), 0);
+        assert!(transaction.into_queue().is_none());
+        let mut transaction = Transaction::default();
+        assert_eq!(push(&mut transaction, &[&[b'x'; 100 - WORD_OVERHEAD + 1]]), Err(QueueFull::Bytes(100)));
+        let mut transaction = Transaction::default();
+        assert_eq!(push(&mut transaction, &[&[b'x'; 100 - WORD_OVERHEAD]]), Ok(()));
+    }
+}
