@@ -7,14 +7,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate_core::rules::envoy::{Domain, EntryFacts};
+use tidegate_core::rules::{NoSuchKey, OnStoreFailure};
 use tidegate_core::{
     Asked, BroughtLimit, Charging, DecidedBy, Decision, DescriptorsRuling, DomainTerms, Facts, Generation, Hits, Key,
-    Limiter, Micros, Ruling,
+    Limit, Limiter, Micros, ResetError, RuleId, Ruling,
 };
 
 use crate::metrics::{DescriptorOutcome, KeyName, Metrics, Sample, Wanted};
 use crate::store::AnyStore;
 use crate::traces::{Told, Traces};
+
+/// The rule that what `CL.THROTTLE` counts belongs to, in metrics, among the top keys and for operators. No rule of a file can
+/// have this name. Its keys have one part.
+pub const THROTTLE_RULE: &str = "@cl.throttle";
 
 /// Decides requests, whichever door they come through. Doors hold it in an `Arc`.
 ///
@@ -210,6 +215,29 @@ impl Engine {
         self.at_once(|| self.charge(limit, key, cost))
     }
 
+    /// Forgets what a key has spent under one rule, named as operators do: by the values of its parts. [`THROTTLE_RULE`] is a
+    /// rule here. Says under how many limits anything was known of it.
+    ///
+    /// # Errors
+    /// If there is no such rule, if its key is made of something else, or if the store fails.
+    pub async fn reset_key(&self, rule: &str, parts: &[&str]) -> Result<usize, ResetError> {
+        if rule != THROTTLE_RULE {
+            return self.limiter.reset_key(rule, parts).await;
+        }
+        let key = throttle_key(parts)?;
+        Ok(usize::from(self.limiter.reset_brought(&RuleId::new(THROTTLE_RULE), &key).await?))
+    }
+
+    /// How a key of `CL.THROTTLE` stands under a limit, which nobody knows but those who send the command.
+    ///
+    /// # Errors
+    /// If the key has not one part.
+    pub async fn peek_throttle(&self, parts: &[&str], limit: Limit) -> Result<(Decision, DecidedBy), NoSuchKey> {
+        let key = throttle_key(parts)?;
+        let limit = BroughtLimit::new(RuleId::new(THROTTLE_RULE), limit, OnStoreFailure::default());
+        Ok(self.limiter.peek_brought(&limit, &key).await)
+    }
+
     /// Whether every question is answered at once: the store is in this process.
     #[must_use]
     pub fn answers_at_once(&self) -> bool {
@@ -224,5 +252,17 @@ impl Engine {
             Poll::Ready(answer) => Some(answer),
             Poll::Pending => None,
         }
+    }
+}
+
+fn throttle_key<'k>(parts: &[&'k str]) -> Result<Key<'k>, NoSuchKey> {
+    match parts {
+        [key] => Ok(Key::from(*key)),
+        _ => Err(NoSuchKey::Parts {
+            rule: THROTTLE_RULE.to_owned(),
+            wanted: 1,
+            parts: "the key of CL.THROTTLE".to_owned(),
+            given: parts.len(),
+        }),
     }
 }

@@ -3,7 +3,8 @@
 use smallvec::SmallVec;
 
 use super::fallback::{self, Taking, Terms};
-use super::ruling::Decided;
+use super::ruling::{Decided, DecidedBy};
+use super::single::BroughtLimit;
 use super::{Charges, Limiter, Ruling, add_charges, enforced, shadows};
 use crate::charge::{Charge, groups};
 use crate::clock::Clock;
@@ -124,8 +125,15 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Ok(known)
     }
 
+    /// How a key stands under a limit that requests bring: whether a cost of one would be allowed, and what is left.
+    pub async fn peek_brought(&self, limit: &BroughtLimit, key: &Key<'_>) -> (Decision, DecidedBy) {
+        let decided = self.standing(&[limit.charge(key, 1)], &[limit.terms()]).await;
+        let by = decided.by.first().copied().unwrap_or(DecidedBy::Store);
+        (decided.decisions.first().copied().unwrap_or(Decision::NONE), by)
+    }
+
     /// Forgets what a key has spent under limits that requests brought under the name of `rule`
-    /// ([`BroughtLimit`](crate::BroughtLimit)). Says whether anything was known of it.
+    /// ([`BroughtLimit`]). Says whether anything was known of it.
     ///
     /// # Errors
     /// If the store fails: the key may have been reset or not.

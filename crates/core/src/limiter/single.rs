@@ -55,8 +55,12 @@ impl BroughtLimit {
         &self.rule
     }
 
-    fn charge<'a>(&'a self, key: &'a Key<'a>, cost: u64) -> Charge<'a> {
+    pub(super) fn charge<'a>(&'a self, key: &'a Key<'a>, cost: u64) -> Charge<'a> {
         Charge { deadline: self.deadline, ..Charge::new(&self.rule, key, &self.limit).cost(cost) }
+    }
+
+    pub(super) fn terms(&self) -> Terms<'_> {
+        Terms { rule: self.rule.as_str(), policy: self.on_store_failure, share: self.share.as_ref() }
     }
 }
 
@@ -83,8 +87,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             }
             Err(error) => error,
         };
-        let terms = [Terms { rule: limit.rule.as_str(), policy: limit.on_store_failure, share: limit.share.as_ref() }];
-        let decided = Box::pin(self.decide_after(error, &charge, &terms, Taking::All)).await;
+        let decided = Box::pin(self.decide_after(error, &charge, &[limit.terms()], Taking::All)).await;
         self.count(&charge, &decided);
         match (decided.decisions.first(), decided.by.first()) {
             (Some(decision), Some(by)) => (*decision, *by),

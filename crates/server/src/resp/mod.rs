@@ -34,10 +34,7 @@ pub use self::transaction::TransactionBounds;
 use self::connection::Connection;
 use self::session::Session;
 use crate::auth_throttle::AuthThrottle;
-use crate::engine::Engine;
-
-/// The rule that what `CL.THROTTLE` counts belongs to. No rule of a file can have this name.
-const THROTTLE_RULE: &str = "@cl.throttle";
+use crate::engine::{Engine, THROTTLE_RULE};
 
 /// Answers clients of Redis, as many connections as it is given.
 pub struct Door {

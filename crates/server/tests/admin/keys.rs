@@ -1,3 +1,6 @@
+use tidegate_core::rules::OnStoreFailure;
+use tidegate_core::{BroughtLimit, Key, Limit, RuleId};
+
 use crate::support::Server;
 
 #[test]
@@ -12,6 +15,36 @@ fn a_key_is_looked_at_and_forgotten() {
     assert_eq!(server.post("/v1/keys/reset", body).good()["forgotten"], 0);
     let peeked = server.post("/v1/keys/peek", body).good();
     assert_eq!((&peeked["allowed"], &peeked["limits"][0]["remaining"]), (&true.into(), &2.into()));
+}
+
+#[test]
+fn a_key_of_cl_throttle_is_looked_at_and_forgotten() {
+    let server = Server::start();
+    let limit: Limit = "gcra 1/day burst 2".parse().unwrap();
+    let brought = BroughtLimit::new(RuleId::new("@cl.throttle"), limit, OnStoreFailure::Deny);
+    for _ in 0..3 {
+        server.engine.charge_now(&brought, &Key::from("user123"), 1).unwrap();
+    }
+    let top = server.get("/v1/keys/top?by=denials").good();
+    assert_eq!(
+        (&top["keys"][0]["rule"], &top["keys"][0]["key"]),
+        (&"@cl.throttle".into(), &serde_json::json!(["user123"]))
+    );
+    let peek = r#"{"rule":"@cl.throttle","key":["user123"],"limit":"gcra 1/day burst 2"}"#;
+    let peeked = server.post("/v1/keys/peek", peek).good();
+    assert_eq!((&peeked["allowed"], &peeked["limits"][0]["remaining"]), (&false.into(), &0.into()));
+    assert_eq!(peeked["limits"][0]["id"], "@cl.throttle");
+    assert!(peeked["limits"][0]["retry_after_ms"].as_u64().unwrap() > 0);
+    let reset = r#"{"rule":"@cl.throttle","key":["user123"]}"#;
+    assert_eq!(server.post("/v1/keys/reset", reset).good()["forgotten"], 1);
+    assert_eq!(server.post("/v1/keys/reset", reset).good()["forgotten"], 0);
+    let peeked = server.post("/v1/keys/peek", peek).good();
+    assert_eq!((&peeked["allowed"], &peeked["limits"][0]["remaining"]), (&true.into(), &2.into()));
+    let missing = server.post("/v1/keys/peek", reset).problem(400);
+    assert!(missing["detail"].as_str().unwrap().contains("`limit` is missing"), "{missing}");
+    server.post("/v1/keys/peek", r#"{"rule":"@cl.throttle","key":["a"],"limit":"some"}"#).problem(400);
+    server.post("/v1/keys/peek", r#"{"rule":"login","key":["203.0.113.7"],"limit":"1/s"}"#).problem(400);
+    server.post("/v1/keys/reset", r#"{"rule":"@cl.throttle"}"#).problem(404);
 }
 
 #[test]

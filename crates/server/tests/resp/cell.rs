@@ -89,3 +89,67 @@ fn what_makes_no_sense_is_told_so() {
     }
     server.assert_serves();
 }
+
+#[test]
+fn a_period_may_have_a_fraction() {
+    let server = Server::start();
+    let mut client = server.client();
+    // One in 3600 s either way.
+    for words in ["CL.THROTTLE a 15 30 108000.0 1", "CL.THROTTLE b 15 1 3600.000000 1"] {
+        let answer: Vec<i64> = run(&mut client, words).unwrap();
+        assert_eq!(answer, [0, 16, 15, -1, 3_600], "{words}");
+    }
+    let half: Vec<i64> = run(&mut client, "CL.THROTTLE c 3 1 0.5 4").unwrap();
+    assert_eq!(half, [0, 4, 0, -1, 2]);
+    for period in ["0.0", ".5", "5.", "0.0000001", "-0.5", "+0.5", "1e3", "0,5", "nan", "1.2.3"] {
+        let error = error(&mut client, &format!("CL.THROTTLE d 3 1 {period}"));
+        assert!(error.contains("period is a number of seconds above 0"), "{period}: {error}");
+    }
+    let error = error(&mut client, "CL.THROTTLE d 3 1 31622400.5");
+    assert!(error.contains("a period of 31622400.5 seconds is longer than 366day"), "{error}");
+}
+
+/// The replies are those of its documentation, but for the fourth, which counts the time of a burst twice there.
+#[test]
+fn throttle_answers_as_throttlecrab_does() {
+    let server = Server::start();
+    let mut client = server.client();
+    let first: Vec<i64> = run(&mut client, "THROTTLE user:123 10 100 360000").unwrap();
+    assert_eq!(first, [1, 10, 9, 3_600, 0]);
+    let all: Vec<i64> = run(&mut client, "throttle user:123 10 100 360000 9").unwrap();
+    assert_eq!((&all[..3], all[4]), (&[1, 10, 0][..], 0));
+    let denied: Vec<i64> = run(&mut client, "THROTTLE user:123 10 100 360000").unwrap();
+    assert_eq!(denied[..3], [0, 10, 0]);
+    assert!((1..=3_600).contains(&denied[4]), "{denied:?}");
+    let never: Vec<i64> = run(&mut client, "THROTTLE user:123 10 100 360000 11").unwrap();
+    assert_eq!((never[0], never[4]), (0, -1));
+    // The same key, as redis-cell's command names the limit.
+    let cell: Vec<i64> = run(&mut client, "CL.THROTTLE user:123 9 100 360000 0").unwrap();
+    assert_eq!(cell[..3], [0, 10, 0]);
+    for (words, why) in [
+        ("THROTTLE k 1 2", "wrong number of arguments for 'throttle' command"),
+        ("THROTTLE k 1 2 3 4 5", "wrong number of arguments for 'throttle' command"),
+        ("THROTTLE k 0 1 1", "max_burst is a whole number from 1 on"),
+    ] {
+        let error = error(&mut client, words);
+        assert!(error.contains(why), "{words}: {error}");
+    }
+}
+
+#[test]
+fn a_key_starts_afresh_once_it_is_deleted() {
+    let server = Server::start();
+    let mut client = server.client();
+    for key in ["a", "b", "c"] {
+        let _: Vec<i64> = run(&mut client, &format!("CL.THROTTLE {key} 0 1 86400")).unwrap();
+    }
+    assert_eq!(run::<i64>(&mut client, "DEL a nobody b a").unwrap(), 2);
+    assert_eq!(run::<i64>(&mut client, "TG.RESET RULE @cl.throttle c").unwrap(), 1);
+    assert_eq!(run::<i64>(&mut client, "TG.RESET RULE @cl.throttle c").unwrap(), 0);
+    for key in ["a", "b", "c"] {
+        let answer: Vec<i64> = run(&mut client, &format!("CL.THROTTLE {key} 0 1 86400")).unwrap();
+        assert_eq!(answer[0], 0, "{key}");
+    }
+    assert!(error(&mut client, "DEL").contains("wrong number of arguments for 'del' command"));
+    assert!(error(&mut client, "TG.RESET RULE @cl.throttle a b").contains("has 1 parts"));
+}

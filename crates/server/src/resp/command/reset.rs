@@ -33,9 +33,8 @@ enum Failed {
 }
 
 async fn forget(door: &Door, words: Words<'_>) -> Result<usize, Failed> {
-    let limiter = door.engine.limiter();
     Ok(match Target::decode(words)? {
-        Target::Request(asked) => limiter.reset(&asked).await?,
-        Target::Key { rule, parts } => limiter.reset_key(rule, &parts).await?,
+        Target::Request(asked) => door.engine.limiter().reset(&asked).await?,
+        Target::Key { rule, parts } => door.engine.reset_key(rule, &parts).await?,
     })
 }
