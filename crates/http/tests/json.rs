@@ -177,6 +177,20 @@ fn costs(text: &[u8]) -> [Option<BodyNumber>; 2] {
 }
 
 #[test]
+fn a_number_counts_however_long_the_text_behind_it_is() {
+    for (behind, times) in
+        [("\\n", 200), ("\\n", 192), (" x", 200), ("x", 1_000), ("\\u0020", 65), ("é", 300), ("\\ud83d\\ude00", 40)]
+    {
+        for shift in ["", " ", "  ", "   "] {
+            let text = format!(r#"{{"n": "{shift}100000 {}"}}"#, behind.repeat(times));
+            // More than it says, where all that was kept could belong to a number.
+            let found = costs(text.as_bytes())[0].map(BodyNumber::largest);
+            assert!(found >= Some(100_000), "{behind} {times} {shift:?}: {found:?}");
+        }
+    }
+}
+
+#[test]
 fn of_what_a_request_says_twice_the_largest_counts() {
     use BodyNumber::{AtMost, Exact};
     for (text, found) in [

@@ -175,9 +175,11 @@ impl Quota {
         if !self.admits(own.load(Ordering::Relaxed), self.used(), units) {
             return false;
         }
-        // Each of those who take at the same time sees another number here, so that together they do not pass the threshold.
-        let held = own.fetch_add(units, Ordering::Relaxed);
-        let taken = self.used.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+        // The rule's account is raised before the total and lowered after it, so that whoever reads a total finds all of it that is
+        // the rule's in its account: claims at the same time do not pass the threshold together.
+        own.fetch_add(units, Ordering::Relaxed);
+        let taken = self.used.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+            let held = own.load(Ordering::Relaxed) - units;
             self.admits(held, used, units).then_some(used + units)
         });
         if taken.is_err() {
@@ -195,8 +197,8 @@ impl Quota {
     /// Gives units back.
     pub(super) fn release(&self, account: AccountId, units: u64) {
         if units > 0 && account.is_counted() {
+            self.used.0.fetch_sub(units, Ordering::AcqRel);
             self.at(account).used.fetch_sub(units, Ordering::Relaxed);
-            self.used.0.fetch_sub(units, Ordering::Relaxed);
         }
     }
 

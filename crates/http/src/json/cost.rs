@@ -146,9 +146,10 @@ impl Collect for Largest {
             if escaped.iter().all(is_numeric) && escaped.iter().any(u8::is_ascii_digit) {
                 self.candidate(field, u64::MAX);
             }
-            return;
         }
-        if let Some(number) = unescaped(escaped).and_then(|text| lenient(&text)) {
+        // Of a text that was cut, the last escape may be half.
+        let whole = if escaped.len() == LONGEST_TEXT { without_half_escape(escaped) } else { escaped };
+        if let Some(number) = unescaped(whole).and_then(|text| lenient(&text)) {
             self.candidate(field, number);
         }
     }
@@ -164,6 +165,17 @@ impl Collect for Largest {
     fn lose(&mut self) {
         self.all_may_be_missing();
     }
+}
+
+/// As much of a text that was cut as can be unescaped: an escape has six bytes at most, and two of them may be one character.
+fn without_half_escape(escaped: &[u8]) -> &[u8] {
+    let end = escaped.len().saturating_sub(12);
+    let escaped = match escaped[end..].iter().position(|byte| *byte == b'\\') {
+        Some(backslash) => &escaped[..end + backslash],
+        None => escaped,
+    };
+    // So may be the last character.
+    std::str::from_utf8(escaped).map_or_else(|error| &escaped[..error.valid_up_to()], str::as_bytes)
 }
 
 /// The number that a lenient reader may find in a text: with a sign, with underscores, in hexadecimal, or with something

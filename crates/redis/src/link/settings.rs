@@ -112,6 +112,9 @@ pub enum SettingsError {
     /// Some URLs ask for TLS, or name a user, and others do not or name another.
     #[error("the servers' URLs differ in {0}")]
     Differ(&'static str),
+    /// A user or a password has a comma in it, which separates servers.
+    #[error("a user or a password has a comma in it: write `%2C`")]
+    CommaInLogin,
     /// A cluster has no databases.
     #[error("a cluster has only database 0")]
     DatabaseInCluster,

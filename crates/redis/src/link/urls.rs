@@ -31,7 +31,8 @@ impl Settings {
     /// - `cluster://host,host` or `rediss+cluster://…`: nodes of a cluster.
     /// - `sentinel://host,host/primary` or `rediss+sentinel://…`: sentinels, and the name of the primary that they watch.
     ///
-    /// Hosts after the first one need no scheme, and may follow a comma or be URLs of their own.
+    /// Hosts after the first one follow a comma and have its scheme, user and password, or are URLs of their own. A comma in a
+    /// password is written `%2C`.
     ///
     /// ```
     /// use tidegate_redis::Settings;
@@ -45,19 +46,24 @@ impl Settings {
     /// # Errors
     /// If a URL cannot be read, or they do not agree.
     pub fn from_urls(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Settings, SettingsError> {
-        let urls: Vec<String> = urls
-            .into_iter()
-            .flat_map(|url| url.as_ref().split(',').map(|part| part.trim().to_owned()).collect::<Vec<_>>())
+        let given: Vec<String> = urls.into_iter().map(|url| url.as_ref().to_owned()).collect();
+        let urls: Vec<String> = given
+            .iter()
+            .flat_map(|url| url.split(',').map(|part| part.trim().to_owned()))
             .filter(|url| !url.is_empty())
             .collect();
         let first = urls.first().ok_or(SettingsError::NoServer)?;
         let (name, connection, kind) = scheme(first)?;
+        let login = first.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map(|(login, _)| login);
+        let login = login.map(|login| format!("{login}@")).unwrap_or_default();
         let mut servers = Vec::with_capacity(urls.len());
         for url in &urls {
             match url.split_once("://") {
                 Some((other, _)) if other != name => return Err(SettingsError::Differ("their scheme")),
                 Some((_, rest)) => servers.push(format!("{connection}://{rest}")),
-                None => servers.push(format!("{connection}://{url}")),
+                // A comma in a password has parted it: neither half may be shown.
+                None if url.contains('@') => return Err(SettingsError::CommaInLogin),
+                None => servers.push(format!("{connection}://{login}{url}")),
             }
         }
         match kind {
@@ -89,7 +95,7 @@ fn scheme(url: &str) -> Result<(&'static str, &'static str, Scheme), SettingsErr
 fn primary(sentinels: &mut [String]) -> Option<String> {
     let mut primary = None;
     for sentinel in sentinels {
-        let hosts = sentinel.find("://")? + 3;
+        let hosts = sentinel.rfind('@').or_else(|| sentinel.find("://").map(|scheme| scheme + 2))? + 1;
         if let Some(slash) = sentinel[hosts..].find('/') {
             primary = Some(sentinel[hosts + slash + 1..].to_owned());
             sentinel.truncate(hosts + slash);
@@ -127,6 +133,8 @@ mod tests {
             panic!("no sentinels")
         };
         assert_eq!((&*primary, sentinels.len()), ("main", 2));
+        let several = Settings::from_urls(["cluster://me:tea@a,b:7000"]).unwrap();
+        assert_eq!((several.servers, several.login.password.as_deref()), (cluster, Some("tea")));
         assert!(Settings::from_urls(["rediss+sentinel://a/main"]).unwrap().tls.is_some());
         assert!(Settings::from_urls(["rediss+cluster://a,b"]).unwrap().tls.is_some());
         let login = Settings::from_urls(["redis://me:s%40cret@a/3"]).unwrap().login;
@@ -142,7 +150,15 @@ mod tests {
         );
         assert!(refused(&["sentinel://a:26379"]).contains("`sentinel://host:26379/mymaster`"));
         assert!(refused(&["memcached://me:hunter2@a"]).ends_with("redis, rediss, unix, cluster and sentinel"));
-        assert!(!refused(&["memcached://me:hunter2@a"]).contains("hunter2"));
+        for url in [
+            "memcached://me:hun@a",
+            "redis://me:hun,ter2@cache",
+            "redis://me:hun/ter2@cache",
+            "sentinel://:hun/ter2@a:26379/main",
+            "cluster://me:hun,ter2@a,b",
+        ] {
+            assert!(!refused(&[url]).contains("hun"), "{url}: {}", refused(&[url]));
+        }
         assert_eq!(refused(&["redis://a,rediss://b"]), "the servers' URLs differ in their scheme");
         assert_eq!(refused(&[]), "no server is given");
         assert_eq!(refused(&[","]), "no server is given");

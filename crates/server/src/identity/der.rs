@@ -6,6 +6,7 @@ pub(super) struct Der<'d>(&'d [u8]);
 
 pub(super) const BIT_STRING: u8 = 0x03;
 pub(super) const OBJECT_IDENTIFIER: u8 = 0x06;
+pub(super) const INTEGER: u8 = 0x02;
 pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
 

@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::identity::der::{BIT_STRING, Der, OBJECT_IDENTIFIER, SEQUENCE};
+use crate::identity::der::{BIT_STRING, Der, INTEGER, OBJECT_IDENTIFIER, SEQUENCE};
 
 /// What a key is. It says by which algorithms it verifies, so that no token can have an RSA key taken for a shared secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,19 @@ const SECRET_BYTES: usize = 32;
 /// The shortest modulus of an RSA key: 2048 bits.
 const RSA_BYTES: usize = 256;
 
+/// The length of an RSA key's modulus, without zeros in front.
+fn modulus_bytes(key: &[u8]) -> Option<usize> {
+    let modulus = Der::new(key).inside(SEQUENCE)?.value(INTEGER)?;
+    Some(modulus.len() - modulus.iter().take_while(|byte| **byte == 0).count())
+}
+
+impl KeyError {
+    /// Whether it is a key set all the same, in which no key is left.
+    pub(super) const fn is_without_keys(&self) -> bool {
+        matches!(self, KeyError::Empty | KeyError::NoneUsable(_))
+    }
+}
+
 impl Key {
     /// Whether it may verify a token that names this algorithm and this key.
     pub(super) fn is_for(&self, algorithm: Algorithm, id: Option<&str>) -> bool {
@@ -91,13 +104,18 @@ impl Key {
         is_named && self.kind.verifies(algorithm) && self.only.is_none_or(|only| only == algorithm)
     }
 
+    pub(super) fn is_called(&self, id: &str) -> bool {
+        self.id.as_deref() == Some(id)
+    }
+
     pub(super) const fn decoding_key(&self) -> &DecodingKey {
         &self.key
     }
 
     /// A shared secret, without the line break that editors add.
     pub(crate) fn secret(text: &[u8]) -> Result<Key, KeyError> {
-        let secret = text.trim_ascii_end();
+        let secret = text.strip_suffix(b"\n").unwrap_or(text);
+        let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
         if secret.len() < SECRET_BYTES {
             return Err(KeyError::ShortSecret(secret.len()));
         }
@@ -126,7 +144,7 @@ impl Key {
         let identifier = algorithm.value(OBJECT_IDENTIFIER)?;
         let [0, key @ ..] = outer.value(BIT_STRING)? else { return None };
         let (kind, key) = match identifier {
-            RSA if key.len() > RSA_BYTES => (Kind::Rsa, DecodingKey::from_rsa_der(key)),
+            RSA if modulus_bytes(key)? >= RSA_BYTES => (Kind::Rsa, DecodingKey::from_rsa_der(key)),
             ELLIPTIC => match algorithm.value(OBJECT_IDENTIFIER)? {
                 P256 => (Kind::P256, DecodingKey::from_ec_der(key)),
                 P384 => (Kind::P384, DecodingKey::from_ec_der(key)),

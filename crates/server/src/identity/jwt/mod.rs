@@ -319,7 +319,8 @@ impl Verifier {
     fn verify_anew(&self, ring: &KeyRing, token: &[u8], hash: TokenHash, now: u64) -> Result<Arc<Identity>, Refusal> {
         let claims = self.claims(ring, token).map_err(|refusal| self.refused(refusal))?;
         let ends = self.check_times(&claims, now).map_err(|refusal| self.refused(refusal))?;
-        let identity = Arc::new(self.settings.names.identity(&claims));
+        let identity = self.settings.names.identity(&claims).ok_or_else(|| self.refused(Refusal::Malformed))?;
+        let identity = Arc::new(identity);
         self.counts.verified.fetch_add(1, Ordering::Relaxed);
         ring.cache.insert(hash, &identity, ends);
         Ok(identity)
@@ -362,7 +363,9 @@ impl Verifier {
                 _ => return Err(Refusal::Malformed),
             };
         }
-        if refusal == Refusal::UnknownKey {
+        // Keys without a name were tried, and the one that the token names may be new.
+        let is_known = header.kid.as_deref().is_some_and(|id| ring.keys.iter().any(|key| key.is_called(id)));
+        if refusal == Refusal::UnknownKey || (header.kid.is_some() && !is_known) {
             self.unknown_key.notify_one();
         }
         Err(refusal)

@@ -90,17 +90,18 @@ pub struct FetchSettings {
 /// Everything that keys come from.
 pub(super) struct Sources {
     files: Vec<KeyFile>,
-    /// What was fetched last, and the keys in it.
-    fetched: (Vec<u8>, Vec<Key>),
+    /// What was fetched last, and the keys in it; `None` before that.
+    fetched: Option<(Vec<u8>, Vec<Key>)>,
 }
 
 impl Sources {
     pub(super) fn new(files: Vec<KeyFile>) -> Sources {
-        Sources { files, fetched: (Vec::new(), Vec::new()) }
+        Sources { files, fetched: None }
     }
 
     pub(super) fn keys(&self) -> Vec<Key> {
-        self.files.iter().flat_map(|file| &file.keys).chain(&self.fetched.1).cloned().collect()
+        let fetched = self.fetched.iter().flat_map(|(_, keys)| keys);
+        self.files.iter().flat_map(|file| &file.keys).chain(fetched).cloned().collect()
     }
 }
 
@@ -148,7 +149,7 @@ impl Verifier {
     }
 
     /// Reads the files again, and uses the keys in them from now on if they have changed. A file that cannot be used changes
-    /// nothing, which is logged once.
+    /// nothing, unless it is a key set from which all keys were taken. Both are logged once.
     pub fn reload_files(&self, now: Timestamp) {
         let mut sources = self.sources();
         let (mut is_new, mut problem) = (false, None);
@@ -159,7 +160,13 @@ impl Verifier {
             }
             match KeyFile::read(&file.path, file.kind) {
                 Ok(read) => (*file, is_new) = (read, true),
-                Err(error) => problem = Some(error.to_string()),
+                Err(error) => {
+                    problem = Some(error.to_string());
+                    if matches!(&error, KeyFileError::Unusable { reason, .. } if reason.is_without_keys()) {
+                        is_new |= !file.keys.is_empty();
+                        file.keys.clear();
+                    }
+                }
             }
         }
         if is_new {
@@ -169,7 +176,7 @@ impl Verifier {
         match problem {
             Some(reason) => {
                 if self.file_outage.begin(now, reason.clone()) {
-                    tracing::error!(reason, "keys for tokens cannot be used: those in force stay");
+                    tracing::error!(reason, keys = sources.keys().len(), "keys for tokens cannot be used");
                 }
             }
             None => {
@@ -228,13 +235,23 @@ impl Verifier {
         self.take(text)
     }
 
-    fn take(&self, text: Vec<u8>) -> Result<(), FetchError> {
+    pub(super) fn take(&self, text: Vec<u8>) -> Result<(), FetchError> {
         let mut sources = self.sources();
-        if sources.fetched.0 == text {
+        if sources.fetched.as_ref().is_some_and(|(before, keys)| *before == text && !keys.is_empty()) {
             return Ok(());
         }
-        let keys = Key::from_jwks(&text, false).map_err(FetchError::Unusable)?;
-        sources.fetched = (text, keys);
+        let keys = match Key::from_jwks(&text, false) {
+            Ok(keys) => keys,
+            Err(error) => {
+                // An issuer that takes all keys back has no key, which is a problem, but none is to be believed any more.
+                if error.is_without_keys() && sources.fetched.as_ref().is_some_and(|(_, keys)| !keys.is_empty()) {
+                    sources.fetched = Some((text, Vec::new()));
+                    self.put_in_force(&sources);
+                }
+                return Err(FetchError::Unusable(error));
+            }
+        };
+        sources.fetched = Some((text, keys));
         self.put_in_force(&sources);
         tracing::info!(keys = sources.keys().len(), "new keys for tokens are in force");
         Ok(())

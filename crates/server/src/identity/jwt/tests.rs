@@ -12,7 +12,6 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyP
 use serde_json::json;
 
 use super::keys::KeyError;
-use super::source::Sources;
 use super::*;
 
 pub(super) const NOW: u64 = 1_800_000_000;
@@ -324,8 +323,49 @@ fn keys_of_all_sources_are_in_force_together() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("secret");
     std::fs::write(&path, SECRET).unwrap();
-    let sources = Sources::new(vec![KeyFile::secret(&path).unwrap(), KeyFile::secret(&path).unwrap()]);
-    assert_eq!(sources.keys().len(), 2);
+    let verifier = Verifier::new(Settings { files: vec![KeyFile::secret(&path).unwrap()], ..settings() });
+    verifier.take(json!({ "keys": [ed25519("a").0] }).to_string().into_bytes()).unwrap();
+    assert_eq!(verifier.health().keys, 2);
+}
+
+#[test]
+fn an_issuer_that_takes_all_keys_back_is_heeded_and_one_that_answers_nonsense_is_not() {
+    let verifier = Verifier::new(settings());
+    assert!(verifier.take(Vec::new()).is_err(), "an empty answer is no key set");
+    verifier.take(json!({ "keys": [ed25519("a").0] }).to_string().into_bytes()).unwrap();
+    for nonsense in ["", "<html>", "{}"] {
+        assert!(verifier.take(nonsense.as_bytes().to_vec()).is_err());
+        assert_eq!(verifier.health().keys, 1, "{nonsense}");
+    }
+    for _ in 0..2 {
+        assert!(verifier.take(br#"{ "keys": [] }"#.to_vec()).is_err(), "it is a problem all the same");
+        assert_eq!(verifier.health().keys, 0);
+    }
+    verifier.take(json!({ "keys": [ed25519("a").0] }).to_string().into_bytes()).unwrap();
+    assert_eq!(verifier.health().keys, 1);
+}
+
+#[test]
+fn a_key_set_in_a_file_can_be_emptied() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.json");
+    std::fs::write(&path, json!({ "keys": [ed25519("a").0] }).to_string()).unwrap();
+    let verifier = Verifier::new(Settings { files: vec![KeyFile::jwks(&path).unwrap()], ..settings() });
+    std::fs::write(&path, "{").unwrap();
+    verifier.reload_files(at(NOW));
+    assert_eq!(verifier.health().keys, 1);
+    std::fs::write(&path, r#"{ "keys": [] }"#).unwrap();
+    verifier.reload_files(at(NOW));
+    assert_eq!(verifier.health().keys, 0);
+    assert!(verifier.health().problem.is_some());
+}
+
+#[test]
+fn only_the_line_break_is_taken_from_a_secret() {
+    let ends_in_a_space = [&[7; 31][..], b" "].concat();
+    assert!(Key::secret(&ends_in_a_space).is_ok());
+    assert!(Key::secret(&[&ends_in_a_space[..], b"\r\n"].concat()).is_ok());
+    assert!(matches!(Key::secret(&[&[7; 31][..], b"\n"].concat()), Err(KeyError::ShortSecret(31))));
 }
 
 /// What happens to a verifier.

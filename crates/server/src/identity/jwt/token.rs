@@ -79,47 +79,59 @@ pub struct ClaimNames {
     pub tier: Option<String>,
 }
 
-/// The most claims that are kept of a token, and how deep objects in it are looked into.
-const MOST_CLAIMS: usize = 128;
+/// The most bytes of names and values that a token's claims may come to. Nothing is left out to stay below it: what is left out
+/// could be what a rule goes by.
+const MOST_BYTES: usize = 64 * 1_024;
+/// How deep objects in a token are looked into.
 const DEEPEST: usize = 4;
 
 impl ClaimNames {
     /// What the claims of a verified token say. A claim in an object has the names on the way to it, with dots between; a list
-    /// is a claim with several values.
-    pub(super) fn identity(&self, claims: &Map<String, Value>) -> Identity {
-        let mut found = Vec::new();
+    /// is a claim with several values. `None` if they are too large.
+    pub(super) fn identity(&self, claims: &Map<String, Value>) -> Option<Identity> {
+        let mut found = Flat::default();
         for (name, value) in claims {
-            flatten(name, value, 1, &mut found);
+            found.add(name, value, 1)?;
         }
-        let claims: Claims = found.into_iter().collect();
+        let claims: Claims = found.claims.into_iter().collect();
         // Of several values none is believed.
         let only = |name: &str| {
             let mut values = claims.values(name);
             values.next().filter(|value| values.next().is_none() && !value.is_empty()).map(Box::from)
         };
-        Identity { user: only(&self.user), tier: self.tier.as_deref().and_then(only), claims }
+        Some(Identity { user: only(&self.user), tier: self.tier.as_deref().and_then(only), claims })
     }
 }
 
-fn flatten(name: &str, value: &Value, depth: usize, into: &mut Vec<(Box<str>, Box<str>)>) {
-    if into.len() >= MOST_CLAIMS {
-        return;
+/// Claims by their whole names.
+#[derive(Default)]
+struct Flat {
+    claims: Vec<(Box<str>, Box<str>)>,
+    bytes: usize,
+}
+
+impl Flat {
+    /// `None` if there is no room for it.
+    fn add(&mut self, name: &str, value: &Value, depth: usize) -> Option<()> {
+        match value {
+            Value::String(text) => self.push(name, text),
+            Value::Number(number) => self.push(name, &number.to_string()),
+            Value::Bool(flag) => self.push(name, &flag.to_string()),
+            Value::Array(values) if depth < DEEPEST => {
+                let mut values = values.iter().filter(|value| !value.is_array() && !value.is_object());
+                values.try_for_each(|value| self.add(name, value, depth + 1))
+            }
+            Value::Object(fields) if depth < DEEPEST => {
+                fields.iter().try_for_each(|(field, value)| self.add(&format!("{name}.{field}"), value, depth + 1))
+            }
+            Value::Null | Value::Array(_) | Value::Object(_) => Some(()),
+        }
     }
-    let mut push = |text: &str| into.push((name.into(), text.into()));
-    match value {
-        Value::String(text) => push(text),
-        Value::Number(number) => push(&number.to_string()),
-        Value::Bool(flag) => push(&flag.to_string()),
-        Value::Array(values) if depth < DEEPEST => {
-            values
-                .iter()
-                .filter(|value| !value.is_array() && !value.is_object())
-                .for_each(|value| flatten(name, value, depth + 1, into));
-        }
-        Value::Object(fields) if depth < DEEPEST => {
-            fields.iter().for_each(|(field, value)| flatten(&format!("{name}.{field}"), value, depth + 1, into));
-        }
-        Value::Null | Value::Array(_) | Value::Object(_) => {}
+
+    fn push(&mut self, name: &str, text: &str) -> Option<()> {
+        self.bytes += name.len() + text.len();
+        self.claims.push((name.into(), text.into()));
+        (self.bytes <= MOST_BYTES).then_some(())
     }
 }
 
@@ -175,7 +187,7 @@ mod tests {
         let claims = json!({ "sub": 7, "app": { "plan": "gold", "deep": { "er": { "est": 1 } } }, "roles": ["a", "b"],
             "https://example.com/org": "acme", "is_admin": true, "nothing": null });
         let Value::Object(claims) = claims else { panic!() };
-        let identity = names.identity(&claims);
+        let identity = names.identity(&claims).unwrap();
         assert_eq!((identity.user.as_deref(), identity.tier.as_deref()), (Some("7"), Some("gold")));
         let all = |name| identity.claims.values(name).collect::<Vec<_>>();
         assert_eq!((all("roles"), all("https://example.com/org")), (vec!["a", "b"], vec!["acme"]));
@@ -186,7 +198,21 @@ mod tests {
     fn a_user_with_several_names_is_nobody() {
         let names = ClaimNames { user: "sub".to_owned(), tier: Some("plan".to_owned()) };
         let Value::Object(claims) = json!({ "sub": ["a", "b"], "plan": "" }) else { panic!() };
-        let identity = names.identity(&claims);
+        let identity = names.identity(&claims).unwrap();
         assert_eq!((identity.user, identity.tier), (None, None));
+    }
+
+    #[test]
+    fn no_number_of_other_claims_hides_the_user() {
+        let names = ClaimNames { user: "sub".to_owned(), tier: Some("plan".to_owned()) };
+        let groups: Vec<String> = (0..2_000).map(|number| format!("group {number}")).collect();
+        let Value::Object(claims) = json!({ "groups": groups, "sub": "ann", "plan": "free", "org": "acme" }) else {
+            panic!()
+        };
+        let identity = names.identity(&claims).unwrap();
+        assert_eq!((identity.user.as_deref(), identity.tier.as_deref()), (Some("ann"), Some("free")));
+        assert_eq!(identity.claims.values("org").collect::<Vec<_>>(), ["acme"]);
+        let Value::Object(claims) = json!({ "groups": vec!["x".repeat(1_000); 100], "sub": "ann" }) else { panic!() };
+        assert!(names.identity(&claims).is_none());
     }
 }
