@@ -102,6 +102,7 @@ export class Live {
 
   #build() {
     this.status = h("div", { class: "status", id: "live-status", role: "status" });
+    this.banner = h("div", { class: "card banner", id: "switched", role: "status", hidden: true });
     this.figures = Object.fromEntries(FIGURES.map((name) => [name, h("b", {}, "–")]));
     const canvas = h("canvas", { class: "pulse", role: "img", "aria-label": "Decisions a second" });
     this.rules = h("tbody");
@@ -113,6 +114,7 @@ export class Live {
     this.silence = noRows(8, "No rule has had anything to say yet.");
     const board = h("div", { class: "board" },
       this.status,
+      this.banner,
       h("div", { class: "card figures" }, FIGURES.map((name) => figure(name, this.figures[name]))),
       card("Decisions a second", "", canvas),
       card("Rules", "", list(RULE_HEADS, this.rules)),
@@ -162,6 +164,7 @@ export class Live {
     this.before = view;
     this.#figures(view, allowed, denied);
     this.#rules(view, rates);
+    this.#switched(view.switched ?? []);
     this.#keys(view);
     this.denials = [...view.denials.slice().reverse(), ...this.denials].slice(0, LISTED);
     this.#feed();
@@ -186,7 +189,7 @@ export class Live {
   /** Rows stay where they are as long as they can: somebody may be choosing in one of them. */
   #rules(view, rates) {
     for (const rule of rates) {
-      if (!this.rows.has(rule.rule)) this.rows.set(rule.rule, this.#row(rule.rule));
+      if (!this.rows.has(rule.rule)) this.rows.set(rule.rule, this.#row(rule));
       const { mode, numbers, spark, lacking } = this.rows.get(rule.rule);
       setText(mode, rule.mode ?? "–");
       mode.className = `tag ${rule.mode ?? ""}`;
@@ -201,17 +204,27 @@ export class Live {
     const { children } = this.rules;
     const changed = wanted.length !== children.length || wanted.some((row, n) => row !== children[n]);
     if (changed && !this.rules.contains(document.activeElement)) this.rules.replaceChildren(...wanted);
-    if (view.all) this.operating.note(`All rules are switched to ${view.all}.`, false, "all");
   }
 
-  #row(rule) {
+  /** What is switched, for as long as it is: nobody should have to look for it. */
+  #switched(switched) {
+    const until = (seconds) => (seconds === null ? "until it is taken back" : `until ${moment(seconds * 1_000)}`);
+    const said = switched.map(({ rule, mode, until: end }) => `${rule ?? "all rules"} to ${mode}, ${until(end ?? null)}`);
+    this.banner.hidden = said.length === 0;
+    this.banner.classList.toggle("off", switched.some(({ rule, mode }) => !rule && mode !== "enforce"));
+    setText(this.banner, said.length > 0 ? `Switched: ${said.join("; ")}.` : "");
+  }
+
+  #row({ rule, of }) {
+    const whole = of ?? rule;
+    const limits = () => (this.before?.rules ?? []).filter((row) => (row.of ?? row.rule) === whole).map((row) => row.rule);
     const mode = h("span");
     const numbers = [0, 1, 2, 3].map(() => h("td", { class: "number" }));
     const label = `Decisions of ${rule} in the last two minutes`;
     const spark = h("canvas", { class: "spark", role: "img", "aria-label": label });
     const lacking = h("small");
     const cells = [h("td", {}, h("code", {}, rule), lacking), h("td", {}, mode)];
-    const others = [spark, this.operating.switchFor(rule)].map((content) => h("td", {}, content));
+    const others = [spark, this.operating.switchFor(whole, { limits: () => (of ? limits() : []) })].map((content) => h("td", {}, content));
     const element = h("tr", { "data-rule": rule }, cells, numbers, others);
     return { element, mode, numbers, spark, lacking };
   }
@@ -297,6 +310,12 @@ export class Live {
       context.fillRect(x, height - low - high, bar, high);
     });
   }
+}
+
+/** A time of day, with the day if that is another. */
+function moment(ms) {
+  const at = new Date(ms);
+  return at.toDateString() === new Date().toDateString() ? at.toLocaleTimeString() : at.toLocaleString();
 }
 
 /** A key's parts as one text. */

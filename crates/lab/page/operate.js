@@ -33,16 +33,23 @@ function found({ file, line, column, problem, help }) {
   return `${file}:${line}:${column}: ${problem}${help ? `: ${help}` : ""}`;
 }
 
-/** Switches a rule. A limit that is one of several of a rule is called rule/limit: then the rule is switched. */
-async function switchMode(rule, how) {
-  if (rule === null) return ask("POST", "modes", how);
-  try {
-    return await ask("POST", "modes", { rule, ...how });
-  } catch (error) {
-    const at = rule.lastIndexOf("/");
-    if (!(error instanceof Refused) || at < 1) throw error;
-    return ask("POST", "modes", { rule: rule.slice(0, at), ...how });
+/** Why a switch should not happen by a slip of the hand; null if it may. */
+function reasonToAsk(rule, mode, limits) {
+  const isOff = mode === "off";
+  if (rule === null && mode !== "as_written") {
+    return isOff ? "This is the kill switch: nothing is limited any more, by any rule."
+      : `Every rule is switched, whatever its file says.${mode === "shadow" ? " Nothing is denied any more." : ""}`;
   }
+  const together = limits.length > 1 ? `This switches the whole rule ${rule}: ${limits.join(", ")}.` : "";
+  const off = isOff ? `The rule ${rule} then limits nothing and counts nothing.` : "";
+  return [together, off].filter(Boolean).join(" ") || null;
+}
+
+/** A promise, and how to keep it. */
+function later() {
+  let resolve;
+  const promise = new Promise((keep) => { resolve = keep; });
+  return { promise, resolve };
 }
 
 /** Switches, reloads, and notes of both. */
@@ -55,7 +62,7 @@ export class Operating {
     this.notes = h("div", { class: "notes", role: "log", "aria-live": "polite", "aria-label": "What was done" });
     const again = () => this.#reload();
     const reload = h("button", { class: "quiet", type: "button", id: "reload", onclick: again }, "Read the rules again");
-    const all = this.switchFor(null, "Mode of all rules");
+    const all = this.switchFor(null, { name: "Mode of all rules" });
     this.element = h("div", { class: "saving" },
       h("div", { class: "row" },
         h("span", { class: "hint" }, "All rules"), all, h("span", { class: "hint" }, "A switch lasts"), this.lasting),
@@ -63,25 +70,49 @@ export class Operating {
       this.notes);
   }
 
-  /** The choice of a rule's mode; of all rules if `rule` is null. */
-  switchFor(rule, name = `Mode of ${rule}`) {
+  /**
+   * The choice of a rule's mode; of all rules if `rule` is null. A limit that is one of several of a rule cannot be switched
+   * by itself: `limits` are those that are switched together.
+   */
+  switchFor(rule, { name = `Mode of the rule ${rule}`, limits = () => [] } = {}) {
     const choice = h("select", { "aria-label": name, "data-switch": rule ?? "" },
       h("option", { value: "" }, "switch …"), MODES.map(([value, name]) => h("option", { value }, name)));
     choice.addEventListener("change", async () => {
       if (choice.value === "") return;
       const lasting = this.lasting.value ? { for: this.lasting.value } : {};
-      const how = { mode: choice.value, ...lasting };
+      const how = { ...(rule === null ? {} : { rule }), mode: choice.value, ...lasting };
+      const [mode, span] = [choice, this.lasting].map((select) => select.selectedOptions[0].textContent);
+      const what = `${rule ?? "All rules"}: ${mode} ${span}.`;
+      choice.value = "";
+      choice.blur();
+      const why = reasonToAsk(rule, how.mode, limits());
+      if (why && !(await this.#agreed(what, why))) return;
       try {
-        await switchMode(rule, how);
-        const [mode, lasting] = [choice, this.lasting].map((select) => select.selectedOptions[0].textContent);
-        this.note(`${rule ?? "All rules"}: ${mode} ${lasting}.`, false);
+        await ask("POST", "modes", how);
+        this.note(what, false);
       } catch (error) {
         this.note(error.message, true);
       }
-      choice.value = "";
-      choice.blur();
     });
     return h("span", { class: "mode" }, choice);
+  }
+
+  /** Whether the operator wants this, now that they have read what it does. */
+  #agreed(what, why) {
+    const { promise, resolve } = later();
+    const dialog = h("dialog", { class: "card agree", "aria-labelledby": "agree-what" });
+    const close = (value) => h("button", {
+      type: "button", class: value ? "primary" : "quiet", "data-agree": value ? "yes" : "no",
+      onclick: () => dialog.close(value ? "yes" : ""),
+    }, value ? "Switch" : "Cancel");
+    dialog.append(h("h2", { id: "agree-what" }, what), h("p", {}, why), h("div", { class: "row" }, close(false), close(true)));
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "yes");
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+    return promise;
   }
 
   async #reload() {
@@ -123,13 +154,13 @@ export class Operating {
       const [tightest] = limits.sort((one, other) => share(one) - share(other));
       this.rooms.set(name, tightest ?? null);
     } catch {
-      // A key that belongs to one of several limits of a rule cannot be asked for.
+      // The rule may have gone since.
       this.rooms.set(name, null);
     }
     if (this.rooms.size > 200) this.rooms.clear();
   }
 
-  /** What a key has left, as far as it is known. One that is hidden, or too long to be kept, cannot be asked for. */
+  /** What a key has left, as far as it is known. One that is too long to be kept, or that belongs to no rule, cannot be asked for. */
   room({ rule, in_full: key }) {
     return (key && this.rooms.get(JSON.stringify([rule, key]))) ?? null;
   }

@@ -258,11 +258,8 @@ impl Engine {
 fn throttle_key<'k>(parts: &[&'k str]) -> Result<Key<'k>, NoSuchKey> {
     match parts {
         [key] => Ok(Key::from(*key)),
-        _ => Err(NoSuchKey::Parts {
-            rule: THROTTLE_RULE.to_owned(),
-            wanted: 1,
-            parts: "the key of CL.THROTTLE".to_owned(),
-            given: parts.len(),
-        }),
+        _ => {
+            Err(NoSuchKey::Parts { rule: THROTTLE_RULE.to_owned(), parts: vec!["key".to_owned()], given: parts.len() })
+        }
     }
 }

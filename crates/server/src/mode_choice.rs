@@ -2,7 +2,11 @@
 
 use clap::ValueEnum;
 use serde::Deserialize;
+use tidegate_core::Micros;
 use tidegate_core::rules::Mode;
+
+/// The longest that a switch with an end may last.
+pub(crate) const LONGEST_SWITCH: Micros = Micros::from_secs(366 * 86_400);
 
 /// A mode, or none of one's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]

@@ -5,13 +5,13 @@ use smallvec::SmallVec;
 use super::fallback::{self, Taking, Terms};
 use super::ruling::{Decided, DecidedBy};
 use super::single::BroughtLimit;
-use super::{Charges, Limiter, Ruling, add_charges, enforced, shadows};
+use super::{Charges, Generation, Limiter, Ruling, add_charges, enforced, shadows};
 use crate::charge::{Charge, groups};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::facts::Facts;
 use crate::key::{Key, RuleId};
-use crate::rules::{Mode, NoSuchKey};
+use crate::rules::{MatchedRule, Mode, NamedKey, NoSuchKey};
 use crate::store::{Store, StoreError};
 
 /// A key was not reset.
@@ -63,15 +63,36 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// order in which the rule names them.
     ///
     /// # Errors
-    /// If there is no such rule, or its key is made of something else.
+    /// If there is no such rule, its key is made of something else, or it does not limit the key.
     pub async fn peek_key(&self, rule: &str, parts: &[&str], tier: Option<&str>) -> Result<Ruling<'static>, NoSuchKey> {
         let generation = self.rules.load();
         let matched = generation.rules.key_of_rule(rule, parts, tier)?;
+        Ok(self.standing_of(&generation, &matched, |_| true).await)
+    }
+
+    /// How a key that an operator names stands under a rule or one of its limits, whatever the rule's mode.
+    ///
+    /// # Errors
+    /// As [`Limiter::peek_key`]. [`NoSuchKey::TierWanted`] if the rule has limits for tiers only, and the key does not tell
+    /// which tier it belongs to.
+    pub async fn peek_named(&self, key: NamedKey<'_>) -> Result<Ruling<'static>, NoSuchKey> {
+        let generation = self.rules.load();
+        let matched = generation.rules.key_named(key)?;
+        Ok(self.standing_of(&generation, &matched, |limit| generation.rules.is_meant(key.rule, limit)).await)
+    }
+
+    async fn standing_of(
+        &self,
+        generation: &Generation,
+        matched: &MatchedRule<'_, '_>,
+        is_meant: impl Fn(&RuleId) -> bool,
+    ) -> Ruling<'static> {
         let charges: Charges<'_> = matched.charges_and_aliases().collect();
-        let decided = self.standing(&charges, &fallback::terms(std::iter::once(&matched))).await;
-        let mut ruling = Ruling::of_nothing(&generation);
+        let decided = self.standing(&charges, &fallback::terms(std::iter::once(matched))).await;
+        let mut ruling = Ruling::of_nothing(generation);
         ruling.add(Mode::Enforce, &charges, (&decided.decisions, &decided.by), None);
-        Ok(ruling.into_owned())
+        ruling.ruled.retain(|ruled| is_meant(&ruled.id));
+        ruling.into_owned()
     }
 
     async fn standing(&self, charges: &[Charge<'_>], terms: &[Terms<'_>]) -> Decided {
@@ -117,6 +138,21 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     pub async fn reset_key(&self, rule: &str, parts: &[&str]) -> Result<usize, ResetError> {
         let generation = self.rules.load();
         let (ids, keys) = generation.rules.states_of_key(rule, parts)?;
+        Ok(self.forget_all(&ids, &keys).await?)
+    }
+
+    /// Forgets what a key that an operator names has spent under a rule or one of its limits, in every tier. Says under how
+    /// many limits anything was known of it.
+    ///
+    /// # Errors
+    /// As [`Limiter::reset_key`].
+    pub async fn reset_named(&self, key: NamedKey<'_>) -> Result<usize, ResetError> {
+        let generation = self.rules.load();
+        let (ids, keys) = generation.rules.states_named(key)?;
+        Ok(self.forget_all(&ids, &keys).await?)
+    }
+
+    async fn forget_all(&self, ids: &[&RuleId], keys: &[Key<'_>]) -> Result<usize, StoreError> {
         let names: Names<'_> = keys.iter().collect();
         let mut known = 0;
         for id in ids {

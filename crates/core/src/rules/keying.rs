@@ -220,6 +220,21 @@ pub(super) fn override_name<'p>(parts: impl ExactSizeIterator<Item = &'p str>) -
     name
 }
 
+/// The parts of a key that overrides know by this name, if it has this many.
+pub(super) fn override_parts(name: &str, number: usize) -> SmallVec<[&str; 2]> {
+    if number == 1 {
+        return SmallVec::from_slice(&[name]);
+    }
+    let (mut parts, mut rest) = (SmallVec::new(), name);
+    while let Some((length, after)) = rest.split_once(':')
+        && let Some((part, after)) = length.parse().ok().and_then(|length| after.split_at_checked(length))
+    {
+        parts.push(part);
+        rest = after;
+    }
+    parts
+}
+
 /// The value of a part of a rule's key, in clear.
 pub(super) fn part_of<'a, 'f: 'a, F: Facts + ?Sized>(
     part: &KeyPart,

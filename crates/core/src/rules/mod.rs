@@ -56,7 +56,7 @@ pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, 
 pub use field::{FieldPath, FieldPathError};
 pub use load::{Loaded, file_contents, load, rules_files};
 pub use matching::{Granted, Matched, MatchedRule, RefusingRule};
-pub use named::NoSuchKey;
+pub use named::{NamedKey, NoSuchKey, PartName};
 pub use one::Whom;
 pub use partition::Partitions;
 pub use path::normalize;

@@ -363,6 +363,11 @@ impl Overrides {
         all.insert(override_name(parts.iter().map(String::as_str)), limits).is_none()
     }
 
+    /// The [names](override_name) of the keys that have limits of their own.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flat_map(|all| all.keys()).map(String::as_str)
+    }
+
     /// What applies to the key of this [name](override_name).
     pub(super) fn get(&self, name: &str) -> Option<&Arc<[RuleLimit]>> {
         self.0.as_ref()?.get(name)

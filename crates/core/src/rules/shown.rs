@@ -65,6 +65,11 @@ impl Rule {
         self.key.iter().map(|part| KeyPartName { name: part.to_string(), secret: part.is_secret() })
     }
 
+    /// What state can belong to under this rule: its limits, some more than once.
+    pub fn limit_ids(&self) -> impl Iterator<Item = &RuleId> {
+        self.limits.all().map(|limit| &limit.id)
+    }
+
     /// The parts of a key of this rule as they may be shown: secrets as a few digits that tell them apart, long ones cut.
     /// Empty if all requests share the key, or all that lack a part of it.
     #[must_use]
@@ -72,14 +77,19 @@ impl Rule {
         key.parts().zip(self.key.iter().map(KeyPart::is_secret)).map(|(part, secret)| readable(part, secret)).collect()
     }
 
-    /// The parts of a key of this rule in full, by which [`Limiter::peek_key`](crate::Limiter::peek_key) knows it. `None` if
-    /// one of them is secret, if they are longer than 1 KiB together, or if the key lacks a part.
+    /// The parts of a key of this rule in full, by which operators can ask for it: secrets as `#` and all 32 digits of
+    /// their hash. Empty if all requests share the key, or all that lack a part of it. `None` if the parts are longer than
+    /// 1 KiB together.
     #[must_use]
     pub fn in_full(&self, key: &Key<'_>) -> Option<Vec<String>> {
         let parts: Vec<&[u8]> = key.parts().collect();
         let is_short = parts.iter().map(|part| part.len()).sum::<usize>() <= LONGEST_IN_FULL;
-        let is_known = is_short && parts.len() == self.key.len() && !self.key.iter().any(KeyPart::is_secret);
-        is_known.then(|| parts.into_iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect())
+        let is_known = is_short && (parts.is_empty() || parts.len() == self.key.len());
+        let shown = |(part, kind): (&[u8], &KeyPart)| {
+            let text = String::from_utf8_lossy(part);
+            if kind.is_secret() { format!("#{text}") } else { text.into_owned() }
+        };
+        is_known.then(|| parts.into_iter().zip(&self.key).map(shown).collect())
     }
 
     fn shown(&self, mode: Mode) -> ShownRule<'_> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::rule::{Mode, Rule};
 use super::{RuleSet, Written};
+use crate::time::Timestamp;
 
 /// Modes that stand in for the written ones until they are taken back: for single rules, or for all of them.
 ///
@@ -15,13 +16,15 @@ use super::{RuleSet, Written};
 pub struct Switches {
     all: Option<Mode>,
     rules: BTreeMap<Arc<str>, Mode>,
+    /// When switches end: of single rules, and of all of them (`None`).
+    ends: BTreeMap<Option<Arc<str>>, Timestamp>,
 }
 
 impl Switches {
     /// Every rule is as it is written.
     #[must_use]
     pub const fn new() -> Switches {
-        Switches { all: None, rules: BTreeMap::new() }
+        Switches { all: None, rules: BTreeMap::new(), ends: BTreeMap::new() }
     }
 
     /// Whether every rule is as it is written.
@@ -36,17 +39,31 @@ impl Switches {
         self.all
     }
 
-    /// Puts all rules into a mode, or takes that back.
-    pub const fn switch_all(&mut self, mode: Option<Mode>) {
+    /// Puts all rules into a mode until further notice, or takes that back.
+    pub fn switch_all(&mut self, mode: Option<Mode>) {
+        self.ends.remove(&None);
         self.all = mode;
     }
 
-    /// Puts one rule into a mode, or takes that back.
+    /// Puts one rule into a mode until further notice, or takes that back.
     pub fn switch(&mut self, rule: &str, mode: Option<Mode>) {
+        self.ends.remove(&Some(rule.into()));
         match mode {
             Some(mode) => self.rules.insert(rule.into(), mode),
             None => self.rules.remove(rule),
         };
+    }
+
+    /// Notes when the switch of a rule ends, or that of all rules (`None`), for others to see. Whoever notes it has to take
+    /// the switch back then. The next switch forgets it.
+    pub fn set_end(&mut self, rule: Option<&str>, end: Timestamp) {
+        self.ends.insert(rule.map(Into::into), end);
+    }
+
+    /// When the switch of a rule ends, or that of all rules (`None`); `None` if it lasts until it is taken back.
+    #[must_use]
+    pub fn end(&self, rule: Option<&str>) -> Option<Timestamp> {
+        self.ends.get(&rule.map(Into::into)).copied()
     }
 
     /// The rules that are switched one by one, in the order of their ids.

@@ -58,6 +58,11 @@ impl Tiers {
             .or_else(|| self.otherwise())
     }
 
+    /// The API keys whose tier is written down.
+    pub(super) fn api_keys(&self) -> impl Iterator<Item = &str> {
+        self.api_keys.keys().map(String::as_str)
+    }
+
     fn of_api_key<'a>(&'a self, facts: &'a (impl Facts + ?Sized)) -> Values<'a> {
         if self.api_keys.is_empty() {
             return Values::None;

@@ -1,9 +1,9 @@
 //! Putting into force what is published.
 
-use tidegate_core::rules::{Diagnostics, Loaded, RuleSet, Severity};
+use tidegate_core::rules::{Diagnostics, Loaded, Mode, RuleSet, Severity, Switches};
 use tidegate_core::{Clock, Limiter, Timestamp};
 
-use super::published::{Edition, Head, RulesHead};
+use super::published::{Edition, Head, PublishedModes, RulesHead, Switched};
 use super::session::Contents;
 
 /// The most that is told of why rules are refused, in characters.
@@ -20,6 +20,8 @@ pub(super) struct Standing {
     rules: Option<InForce>,
     /// The published rules that cannot be put into force.
     refused: Option<Refusal>,
+    /// The published modes that have not ended.
+    modes: PublishedModes,
 }
 
 #[derive(Debug)]
@@ -80,8 +82,11 @@ impl Standing {
         now: Timestamp,
         limiter: &Limiter<S, C>,
     ) -> bool {
-        let Contents { head, text, modes } = contents;
-        let switches = modes.switches();
+        let Contents { head, text, mut modes } = contents;
+        // Ends are by the clock of this node, so that they come also when Redis cannot be asked.
+        let present = limiter.clock().now();
+        modes.take_ended(present);
+        let switches = modes.switches_at(present);
         let mut new = None;
         match (&head.rules, text) {
             (Some(rules), Some(text)) if self.is_new(rules) => {
@@ -108,7 +113,29 @@ impl Standing {
         }
         self.edition = Some(head.edition);
         self.since = now;
+        self.modes = modes;
         true
+    }
+
+    /// Takes back the published switches that have ended, and says which. One that somebody has switched otherwise at this
+    /// limiter since stays as it is.
+    pub(super) fn expire<S, C: Clock>(&mut self, limiter: &Limiter<S, C>) -> Vec<(Option<String>, Mode)> {
+        let mut over = self.modes.take_ended(limiter.clock().now());
+        let holds = |switches: &Switches, rule: Option<&str>, switched: &Switched| switches.end(rule) == switched.until;
+        let present = limiter.rules();
+        over.retain(|(rule, switched)| holds(present.rules.switches(), rule.as_deref(), switched));
+        if !over.is_empty() {
+            limiter.switch(|switches| {
+                for (rule, switched) in &over {
+                    match rule {
+                        _ if !holds(switches, rule.as_deref(), switched) => {}
+                        None => switches.switch_all(None),
+                        Some(rule) => switches.switch(rule, None),
+                    }
+                }
+            });
+        }
+        over.into_iter().map(|(rule, switched)| (rule, switched.mode)).collect()
     }
 }
 
@@ -133,10 +160,9 @@ fn in_brief(findings: &Diagnostics) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::rules::Mode;
-    use tidegate_core::{MemoryStore, Request};
+    use tidegate_core::{ManualClock, MemoryStore, Micros, Request};
 
-    use super::super::published::{PublishedModes, Signature, Switched};
+    use super::super::published::Signature;
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -155,8 +181,10 @@ mod tests {
     }
 
     fn contents(version: u64, rules: Option<&RulesHead>, text: Option<&str>, all: Option<Mode>) -> Contents {
-        let modes =
-            PublishedModes { all: all.map(|mode| Switched { mode, signed: signed() }), ..PublishedModes::default() };
+        let modes = PublishedModes {
+            all: all.map(|mode| Switched { mode, until: None, signed: signed() }),
+            ..PublishedModes::default()
+        };
         let head = Head::new(Edition::new(version), signed(), rules.cloned());
         Contents { head, text: text.map(str::to_owned), modes }
     }
@@ -188,6 +216,45 @@ mod tests {
         // The same once more changes nothing.
         assert!(standing.take_in(contents(2, None, None, Some(Mode::Off)), NOW, &limiter).await);
         assert_eq!(limiter.rules().number, 2);
+    }
+
+    #[tokio::test]
+    async fn a_switch_ends_by_the_clock_of_the_node() {
+        let clock = ManualClock::at(NOW);
+        let own = RuleSet::parse("own", "rules: [{ id: own, limit: 1/day }]").unwrap().rules;
+        let limiter = Limiter::with_clock(own, MemoryStore::new(), clock.clone());
+        let mode = || limiter.rules().rules.mode_of("own").unwrap();
+        let timed = |version| {
+            let mut contents = contents(version, None, None, Some(Mode::Off));
+            contents.modes.all.as_mut().unwrap().until = Some(NOW + Micros::from_secs(900));
+            contents
+        };
+        let mut standing = Standing::default();
+        assert!(standing.take_in(timed(1), NOW, &limiter).await);
+        clock.advance(Micros::from_secs(899));
+        assert_eq!((standing.expire(&limiter), mode()), (Vec::new(), Mode::Off));
+        clock.advance(Micros::from_secs(1));
+        assert_eq!((standing.expire(&limiter), mode()), (vec![(None, Mode::Off)], Mode::Enforce));
+        assert_eq!(standing.expire(&limiter), []);
+        // A node that comes later does not begin with it.
+        let mut late = Standing::default();
+        assert!(late.take_in(timed(1), NOW, &limiter).await);
+        assert_eq!(mode(), Mode::Enforce);
+    }
+
+    #[tokio::test]
+    async fn what_was_switched_here_since_outlives_the_end() {
+        let clock = ManualClock::at(NOW);
+        let own = RuleSet::parse("own", "rules: [{ id: own, limit: 1/day }]").unwrap().rules;
+        let limiter = Limiter::with_clock(own, MemoryStore::new(), clock.clone());
+        let mut contents = contents(1, None, None, Some(Mode::Off));
+        contents.modes.all.as_mut().unwrap().until = Some(NOW + Micros::from_secs(900));
+        let mut standing = Standing::default();
+        assert!(standing.take_in(contents, NOW, &limiter).await);
+        limiter.switch(|switches| switches.switch_all(Some(Mode::Shadow)));
+        clock.advance(Micros::from_secs(900));
+        assert_eq!(standing.expire(&limiter), []);
+        assert_eq!(limiter.rules().rules.mode_of("own"), Some(Mode::Shadow));
     }
 
     #[tokio::test]

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::rules::Mode;
 use tidegate_core::{Clock, Limiter};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -36,6 +37,13 @@ pub enum Event {
         generation: u64,
         /// Rules that are switched and do not exist here.
         unknown: Vec<String>,
+    },
+    /// A published switch has come to its end, and is taken back here.
+    Ended {
+        /// The rule; `None` if all were switched.
+        rule: Option<String>,
+        /// The mode that it was switched to.
+        mode: Mode,
     },
     /// What is published cannot be used. The rules stay as they were; modes are switched all the same, if they can be
     /// read.
@@ -73,10 +81,18 @@ pub struct NoRuntime;
 #[derive(Debug)]
 pub struct Following {
     stop: Option<oneshot::Sender<()>>,
+    looked: watch::Receiver<bool>,
     task: JoinHandle<()>,
 }
 
 impl Following {
+    /// Waits until the node has looked for the first time, whether or not Redis could be asked: what is published is in
+    /// force then, if there is anything.
+    pub async fn looked(&self) {
+        // It fails if the task has ended, and then there is nothing to wait for.
+        let _ = self.looked.clone().wait_for(|looked| *looked).await;
+    }
+
     /// Stops, and takes the node's report back, so that nobody waits for it.
     pub async fn stop(mut self) {
         drop(self.stop.take());
@@ -117,6 +133,7 @@ impl Steering {
     {
         let runtime = Handle::try_current().map_err(|_| NoRuntime)?;
         let (stop, stopped) = oneshot::channel();
+        let (looking, looked) = watch::channel(false);
         let follower = Follower {
             steering: self.clone(),
             limiter,
@@ -127,8 +144,9 @@ impl Steering {
             standing: Standing::default(),
             trouble: Trouble::default(),
             report_due: Instant::now(),
+            looking,
         };
-        Ok(Following { stop: Some(stop), task: runtime.spawn(follower.run(stopped)) })
+        Ok(Following { stop: Some(stop), looked, task: runtime.spawn(follower.run(stopped)) })
     }
 }
 
@@ -143,6 +161,7 @@ struct Follower<S, C, T> {
     standing: Standing,
     trouble: Trouble,
     report_due: Instant,
+    looking: watch::Sender<bool>,
 }
 
 /// What has been told and is still so: nothing is told twice.
@@ -165,10 +184,14 @@ where
         let wake = Arc::clone(&self.wake);
         let mut failures = 0;
         loop {
+            for (rule, mode) in self.standing.expire(&self.limiter) {
+                (self.tell)(Event::Ended { rule, mode });
+            }
             let round = tokio::select! {
                 _ = &mut stopped => break,
                 round = self.round() => round,
             };
+            self.looking.send_replace(true);
             let wait = match round {
                 Ok(()) => {
                     failures = 0;

@@ -64,6 +64,10 @@ pub struct PublishedModes {
 pub struct Switched {
     /// The mode.
     pub mode: Mode,
+    /// When it ends by itself; `None` if it lasts until it is taken back. A node that is too old to know of this lets it
+    /// last until then.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "end")]
+    pub until: Option<Timestamp>,
     /// Who chose it, and when.
     #[serde(flatten)]
     pub signed: Signature,
@@ -87,14 +91,55 @@ pub(super) fn read_instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result
     u64::deserialize(deserializer).map(Timestamp::from_micros)
 }
 
-impl PublishedModes {
-    /// The same, as limiters want it.
+/// When a switch ends, in microseconds.
+mod end {
+    use super::{Deserialize, Deserializer, Serialize, Serializer, Timestamp};
+
+    pub(super) fn serialize<S: Serializer>(end: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+        end.map(Timestamp::as_micros).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map(Timestamp::from_micros))
+    }
+}
+
+impl Switched {
+    /// Whether it has ended.
     #[must_use]
-    pub fn switches(&self) -> Switches {
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+}
+
+impl PublishedModes {
+    /// What holds at this time, as limiters want it.
+    #[must_use]
+    pub fn switches_at(&self, now: Timestamp) -> Switches {
         let mut switches = Switches::new();
-        switches.switch_all(self.all.as_ref().map(|switched| switched.mode));
-        self.rules.iter().for_each(|(rule, switched)| switches.switch(rule, Some(switched.mode)));
+        for (rule, switched) in self.each().filter(|(_, switched)| !switched.is_over(now)) {
+            match rule {
+                None => switches.switch_all(Some(switched.mode)),
+                Some(rule) => switches.switch(rule, Some(switched.mode)),
+            }
+            if let Some(until) = switched.until {
+                switches.set_end(rule, until);
+            }
+        }
         switches
+    }
+
+    /// What is switched, ended or not: all rules (`None`), and single ones.
+    pub fn each(&self) -> impl Iterator<Item = (Option<&str>, &Switched)> {
+        let all = self.all.iter().map(|switched| (None, switched));
+        all.chain(self.rules.iter().map(|(rule, switched)| (Some(rule.as_str()), switched)))
+    }
+
+    /// Takes out what has ended.
+    pub(super) fn take_ended(&mut self, now: Timestamp) -> Vec<(Option<String>, Switched)> {
+        let all = self.all.take_if(|switched| switched.is_over(now)).map(|switched| (None, switched));
+        let single = self.rules.extract_if(.., |_, switched| switched.is_over(now));
+        all.into_iter().chain(single.map(|(rule, switched)| (Some(rule), switched))).collect()
     }
 }
 
@@ -223,12 +268,35 @@ mod tests {
     #[test]
     fn modes_are_read_as_they_were_written() {
         let mut modes = PublishedModes::default();
-        modes.rules.insert("login".to_owned(), Switched { mode: Mode::Shadow, signed: signed() });
+        modes.rules.insert("login".to_owned(), Switched { mode: Mode::Shadow, until: None, signed: signed() });
         let text = write_json("modes", &modes, LARGEST_MODES).unwrap();
         assert_eq!(text, r#"{"rules":{"login":{"mode":"shadow","who":"ann","at":1700000000000000}}}"#);
         assert_eq!(PublishedModes::read("k", text.as_bytes()), Ok(modes.clone()));
-        assert_eq!(modes.switches().rules().collect::<Vec<_>>(), [("login", Mode::Shadow)]);
+        assert_eq!(modes.switches_at(Timestamp::from_secs(0)).rules().collect::<Vec<_>>(), [("login", Mode::Shadow)]);
         assert_eq!(PublishedModes::read("k", b"{}"), Ok(PublishedModes::default()));
+    }
+
+    #[test]
+    fn a_switch_with_an_end_holds_until_then() {
+        let end = Timestamp::from_secs(1_700_000_900);
+        let mut modes = PublishedModes::default();
+        modes.all = Some(Switched { mode: Mode::Off, until: Some(end), signed: signed() });
+        let text = write_json("modes", &modes, LARGEST_MODES).unwrap();
+        assert!(text.contains(r#""until":1700000900000000"#), "{text}");
+        assert_eq!(PublishedModes::read("k", text.as_bytes()), Ok(modes.clone()));
+        let just_before = modes.switches_at(Timestamp::from_micros(end.as_micros() - 1));
+        assert_eq!((just_before.all(), just_before.end(None)), (Some(Mode::Off), Some(end)));
+        assert!(modes.switches_at(end).is_empty());
+        // As nodes read it that know nothing of ends.
+        #[derive(Deserialize)]
+        struct Older {
+            mode: Mode,
+            #[serde(flatten)]
+            signed: Signature,
+        }
+        let text = text.trim_start_matches(r#"{"all":"#).rsplit_once(r#","rules""#).unwrap().0;
+        let older: Older = serde_json::from_str(text).unwrap();
+        assert_eq!((older.mode, older.signed), (Mode::Off, signed()));
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! written in between (`WATCH`). Otherwise it begins anew with what is there then.
 
 use redis::pipe;
-use tidegate_core::Timestamp;
 use tidegate_core::rules::Mode;
+use tidegate_core::{Micros, Timestamp};
 
 use super::Steering;
 use super::applying::parse;
@@ -43,7 +43,7 @@ pub enum Target {
 
 enum Change<'a> {
     Rules { name: String, text: &'a str },
-    Mode { target: &'a Target, mode: Option<Mode> },
+    Mode { target: &'a Target, mode: Option<Mode>, lasting: Option<Micros> },
 }
 
 impl Steering {
@@ -79,7 +79,23 @@ impl Steering {
         who: &str,
         expected: Option<u64>,
     ) -> Result<Publication, PublishError> {
-        self.publish(&Change::Mode { target, mode }, who, expected).await
+        self.publish(&Change::Mode { target, mode, lasting: None }, who, expected).await
+    }
+
+    /// As [`Steering::publish_mode`], for so long: every node takes it back by itself, by its own clock, also while Redis is
+    /// away. It begins now, by the clock of Redis.
+    ///
+    /// # Errors
+    /// As [`Steering::publish_mode`].
+    pub async fn publish_mode_for(
+        &self,
+        target: &Target,
+        mode: Mode,
+        lasting: Micros,
+        who: &str,
+        expected: Option<u64>,
+    ) -> Result<Publication, PublishError> {
+        self.publish(&Change::Mode { target, mode: Some(mode), lasting: Some(lasting) }, who, expected).await
     }
 
     async fn publish(
@@ -148,8 +164,10 @@ impl Draft {
                 rules = Some(RulesHead { edition: edition.clone(), name: name.clone(), signed: signed.clone() });
                 (session.keys.rules(), (*text).to_owned())
             }
-            Change::Mode { target, mode } => {
-                let modes = switched(modes, target, *mode, &signed)?;
+            Change::Mode { target, mode, lasting } => {
+                let until = lasting.map(|lasting| signed.at + lasting);
+                let new = mode.map(|mode| Switched { mode, until, signed: signed.clone() });
+                let modes = switched(modes, target, new, signed.at)?;
                 (session.keys.modes(), write_json("what is switched", &modes, LARGEST_MODES)?)
             }
         };
@@ -175,10 +193,10 @@ impl Draft {
 fn switched(
     mut modes: PublishedModes,
     target: &Target,
-    mode: Option<Mode>,
-    signed: &Signature,
+    switched: Option<Switched>,
+    now: Timestamp,
 ) -> Result<PublishedModes, PublishError> {
-    let switched = mode.map(|mode| Switched { mode, signed: signed.clone() });
+    modes.take_ended(now);
     match (target, switched) {
         (Target::All, switched) => modes.all = switched,
         (Target::Rule(rule), Some(switched)) => {

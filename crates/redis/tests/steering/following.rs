@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use tidegate_core::Micros;
 use tidegate_core::rules::{Mode, RuleSet};
 use tidegate_redis::steering::{Event, Steering, Target};
 use tokio::time::Instant;
@@ -59,6 +60,23 @@ async fn a_rule_is_switched_on_all_nodes_and_back() {
         for follower in &followers {
             assert_eq!((follower.mode("own"), follower.allows()), (Some(mode.unwrap_or_default()), allowed));
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_switch_with_an_end_is_taken_back_by_every_node_even_without_redis() {
+    let mut server = Server::start();
+    let steering = steering(&server.url());
+    let followers = three(&steering).await;
+    steering.publish_mode_for(&Target::All, Mode::Off, Micros::from_secs(3), "ann", None).await.unwrap();
+    for follower in &followers {
+        follower.applied(1).await;
+        assert!(follower.limiter.rules().rules.switches().end(None).is_some());
+    }
+    server.kill();
+    for follower in &followers {
+        follower.next("the end", |event| *event == Event::Ended { rule: None, mode: Mode::Off }).await;
+        assert_eq!(follower.mode("own"), Some(Mode::Enforce));
     }
 }
 

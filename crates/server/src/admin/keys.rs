@@ -4,9 +4,12 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{StatusCode, Uri};
 use serde::{Deserialize, Serialize};
-use tidegate_core::{DecidedBy, Decision, Limit, Outcome, Ruled, Ruling};
+use tidegate_core::rules::NoSuchKey;
+use tidegate_core::{DecidedBy, Decision, Limit, Outcome, Ruled};
 
 use super::asked::{Json, most, parameter};
+use super::caller::Caller;
+use super::named_key::NamedParts;
 use super::problem::Problem;
 use super::{AdminState, json};
 use crate::engine::{Engine, THROTTLE_RULE};
@@ -15,11 +18,12 @@ use crate::metrics::Ranking;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
+    /// A rule, or one of its limits.
     rule: String,
-    /// The values of the key's parts, in clear, in the order in which the rule names them. None if it has none.
-    #[serde(default)]
-    key: Vec<String>,
-    /// The tier whose limits are meant; everyone's if it is left out.
+    /// The parts of the key, in the order in which the rule names them: values, or `#` and the hash of a secret. None if
+    /// the rule has no key; empty also for the key that requests without a part share.
+    key: Option<Vec<String>>,
+    /// The tier whose limits are meant; that of the key if it is left out.
     tier: Option<String>,
     /// The limit to look at the key by. Only for `CL.THROTTLE`, whose limits stand in no rule.
     limit: Option<String>,
@@ -29,24 +33,40 @@ pub(super) struct Asked {
 #[serde(deny_unknown_fields)]
 pub(super) struct AskedReset {
     rule: String,
-    #[serde(default)]
-    key: Vec<String>,
+    key: Option<Vec<String>>,
 }
 
 pub(super) async fn peek(State(state): State<AdminState>, Json(asked): Json<Asked>) -> Result<Response, Problem> {
-    let parts: Vec<&str> = asked.key.iter().map(String::as_str).collect();
     if asked.rule == THROTTLE_RULE {
-        return peek_throttle(&state.0.engine, &asked, &parts).await;
+        return peek_throttle(&state.0.engine, &asked).await;
     }
     if asked.limit.is_some() {
         let detail = format!("`limit` is for the rule `{THROTTLE_RULE}` alone: other rules have limits of their own.");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
-    let ruling = state.0.engine.limiter().peek_key(&asked.rule, &parts, asked.tier.as_deref()).await?;
-    Ok(json(&Peeked::of(&asked.rule, &ruling)))
+    let limiter = state.0.engine.limiter();
+    let parts = NamedParts::resolve(&state.0.engine, &asked.rule, asked.key)?;
+    let names = parts.names();
+    let tiers = match limiter.peek_named(names.key(&asked.rule, asked.tier.as_deref())).await {
+        Ok(ruling) => {
+            let limits = ruling.ruled.iter().map(|ruled| PeekedLimit::of(ruled, None)).collect();
+            return Ok(json(&Peeked::of(&asked.rule, ruling.generation, limits)));
+        }
+        // The request tells the tier: what is shown is how the key stands in each.
+        Err(NoSuchKey::TierWanted { tiers, .. }) => tiers,
+        Err(error) => return Err(error.into()),
+    };
+    let mut rulings = Vec::new();
+    for tier in &tiers {
+        rulings.push((limiter.peek_named(names.key(&asked.rule, Some(tier))).await?, tier));
+    }
+    let shown = rulings.iter().flat_map(|(ruling, tier)| ruling.ruled.iter().map(move |ruled| (ruled, *tier)));
+    let limits = shown.map(|(ruled, tier)| PeekedLimit::of(ruled, Some(tier)));
+    let generation = rulings.first().map_or(0, |(ruling, _)| ruling.generation);
+    Ok(json(&Peeked::of(&asked.rule, generation, limits.collect())))
 }
 
-async fn peek_throttle(engine: &Engine, asked: &Asked, parts: &[&str]) -> Result<Response, Problem> {
+async fn peek_throttle(engine: &Engine, asked: &Asked) -> Result<Response, Problem> {
     let wrong = |what: String| {
         let detail =
             format!("{what}: write the one that the command brings, such as \"limit\": \"gcra 30/min burst 16\".");
@@ -54,24 +74,31 @@ async fn peek_throttle(engine: &Engine, asked: &Asked, parts: &[&str]) -> Result
     };
     let limit = asked.limit.as_deref().ok_or_else(|| wrong(format!("`limit` is missing for `{THROTTLE_RULE}`")))?;
     let limit = limit.parse::<Limit>().map_err(|error| wrong(format!("`limit` cannot be read ({error})")))?;
-    let (decision, by) = engine.peek_throttle(parts, limit).await?;
-    Ok(json(&Peeked {
-        rule: &asked.rule,
-        generation: engine.limiter().rules().number,
-        allowed: decision.is_allowed(),
-        limits: vec![PeekedLimit::new(THROTTLE_RULE, &decision, by)],
-    }))
+    let parts: Vec<&str> = asked.key.iter().flatten().map(String::as_str).collect();
+    let (decision, by) = engine.peek_throttle(&parts, limit).await?;
+    let limits = vec![PeekedLimit::new(THROTTLE_RULE, None, &decision, by)];
+    Ok(json(&Peeked::of(&asked.rule, engine.limiter().rules().number, limits)))
 }
 
-pub(super) async fn reset(State(state): State<AdminState>, Json(asked): Json<AskedReset>) -> Result<Response, Problem> {
+pub(super) async fn reset(
+    State(state): State<AdminState>,
+    caller: Caller,
+    Json(asked): Json<AskedReset>,
+) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Reset {
         /// Under how many limits anything was known of the key.
         forgotten: usize,
     }
-    let parts: Vec<&str> = asked.key.iter().map(String::as_str).collect();
-    let forgotten = state.0.engine.reset_key(&asked.rule, &parts).await?;
-    tracing::info!(rule = asked.rule, forgotten, "a key was reset");
+    let engine = &state.0.engine;
+    let forgotten = if asked.rule == THROTTLE_RULE {
+        let parts: Vec<&str> = asked.key.iter().flatten().map(String::as_str).collect();
+        engine.reset_key(THROTTLE_RULE, &parts).await?
+    } else {
+        let parts = NamedParts::resolve(engine, &asked.rule, asked.key)?;
+        engine.limiter().reset_named(parts.names().key(&asked.rule, None)).await?
+    };
+    tracing::info!(rule = asked.rule, forgotten, by = %caller, "a key was reset");
     Ok(json(&Reset { forgotten }))
 }
 
@@ -91,7 +118,7 @@ pub(super) async fn top(State(state): State<AdminState>, uri: Uri) -> Result<Res
 struct Peeked<'r> {
     rule: &'r str,
     generation: u64,
-    /// Whether a request that costs one could go ahead.
+    /// Whether a request that costs one could go ahead, in every tier that is shown.
     allowed: bool,
     limits: Vec<PeekedLimit<'r>>,
 }
@@ -99,6 +126,9 @@ struct Peeked<'r> {
 #[derive(Serialize)]
 struct PeekedLimit<'r> {
     id: &'r str,
+    /// The tier, if only the request tells which one it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tier: Option<&'r str>,
     allowed: bool,
     limit: u64,
     remaining: u64,
@@ -109,20 +139,20 @@ struct PeekedLimit<'r> {
 }
 
 impl<'r> Peeked<'r> {
-    fn of(rule: &'r str, ruling: &'r Ruling<'_>) -> Peeked<'r> {
-        let limits = ruling.ruled.iter().map(PeekedLimit::of).collect();
-        Peeked { rule, generation: ruling.generation, allowed: ruling.is_allowed(), limits }
+    fn of(rule: &'r str, generation: u64, limits: Vec<PeekedLimit<'r>>) -> Peeked<'r> {
+        Peeked { rule, generation, allowed: limits.iter().all(|limit| limit.allowed), limits }
     }
 }
 
 impl<'r> PeekedLimit<'r> {
-    fn of(Ruled { id, decision, by, .. }: &'r Ruled<'_>) -> PeekedLimit<'r> {
-        PeekedLimit::new(id.as_str(), decision, *by)
+    fn of(Ruled { id, decision, by, .. }: &'r Ruled<'_>, tier: Option<&'r str>) -> PeekedLimit<'r> {
+        PeekedLimit::new(id.as_str(), tier, decision, *by)
     }
 
-    fn new(id: &'r str, decision: &Decision, by: DecidedBy) -> PeekedLimit<'r> {
+    fn new(id: &'r str, tier: Option<&'r str>, decision: &Decision, by: DecidedBy) -> PeekedLimit<'r> {
         PeekedLimit {
             id,
+            tier,
             allowed: decision.is_allowed(),
             limit: decision.limit,
             remaining: decision.remaining,

@@ -5,7 +5,7 @@
 //! | `GET /v1/rules` | the rules in force (`rules.rs`) |
 //! | `POST /v1/rules/reload`, `/v1/rules/validate` | reads the files again; says what is wrong with a text |
 //! | `GET`, `POST /v1/modes` | switches of single rules or of all, with or without an end (`modes.rs`, `switchboard.rs`) |
-//! | `POST /v1/keys/peek`, `/v1/keys/reset`, `GET /v1/keys/top` | single keys (`keys.rs`) |
+//! | `POST /v1/keys/peek`, `/v1/keys/reset`, `GET /v1/keys/top` | single keys (`keys.rs`, `named_key.rs`) |
 //! | `GET /v1/config` | the configuration in force, without its secrets |
 //! | `GET /v1/view`, `/v1/stream` | how the server is doing, once or every second (`stream.rs`) |
 //! | `GET /metrics` | the same for Prometheus |
@@ -16,9 +16,11 @@
 //! on any other but the lab.
 
 mod asked;
+mod caller;
 mod connection;
 mod keys;
 mod modes;
+mod named_key;
 mod problem;
 mod rules;
 mod stream;

@@ -1,21 +1,21 @@
 //! Switching rules while they are in force.
 
+use std::collections::BTreeSet;
+
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tidegate_core::rules::{Mode, Rule, RuleSet, Switches};
 use tidegate_core::yaml::closest;
-use tidegate_core::{Micros, Timestamp};
+use tidegate_core::{Micros, RuleId, Timestamp};
 
 use super::asked::Json;
+use super::caller::Caller;
 use super::problem::Problem;
 use super::switchboard::{Target, word};
 use super::{AdminState, Inside, json};
-use crate::mode_choice::ModeChoice;
-
-/// The longest that a switch with an end may last.
-const LONGEST: Micros = Micros::from_secs(366 * 86_400);
+use crate::mode_choice::{LONGEST_SWITCH, ModeChoice};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,7 +53,11 @@ pub(super) async fn show(State(state): State<AdminState>) -> Response {
     json(&state.0.switches())
 }
 
-pub(super) async fn switch(State(state): State<AdminState>, Json(asked): Json<Asked>) -> Result<Response, Problem> {
+pub(super) async fn switch(
+    State(state): State<AdminState>,
+    caller: Caller,
+    Json(asked): Json<Asked>,
+) -> Result<Response, Problem> {
     let Inside { engine, settings, switchboard, .. } = &*state.0;
     let until = until(&asked, settings.load().clock.now())?;
     let target = match asked.rule {
@@ -64,7 +68,7 @@ pub(super) async fn switch(State(state): State<AdminState>, Json(asked): Json<As
         None => Target::All,
     };
     state.0.expire();
-    switchboard.switch(engine.limiter(), target, asked.mode.mode(), until);
+    switchboard.switch(engine.limiter(), target, asked.mode.mode(), until, &caller);
     Ok(json(&state.0.switches()))
 }
 
@@ -75,6 +79,17 @@ fn exists(rules: &RuleSet, id: &str) -> Result<(), Problem> {
     alone.switch(id, Some(Mode::Off));
     if rules.clone().with_switches(alone).unknown_switches().is_empty() {
         return Ok(());
+    }
+    if let Some(rule) = rules.rule_of(id) {
+        let others: BTreeSet<&str> = rule.limit_ids().map(RuleId::as_str).filter(|&limit| limit != id).collect();
+        let others: Vec<String> = others.into_iter().map(|limit| format!("`{limit}`")).collect();
+        let detail = format!(
+            "`{id}` is a limit of the rule `{rule}`, and only whole rules are switched. Switch `{rule}`, which switches {} \
+             too.",
+            others.join(", "),
+            rule = rule.id(),
+        );
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
     }
     let meant = closest(id, rules.rules().iter().map(Rule::id));
     let meant = meant.map(|meant| format!(" Did you mean `{meant}`?")).unwrap_or_default();
@@ -94,7 +109,7 @@ fn until(asked: &Asked, now: Timestamp) -> Result<Option<Timestamp>, Problem> {
     if lasting.is_zero() {
         return Err(wrong("The end is not in the future.".to_owned()));
     }
-    if lasting > LONGEST {
+    if lasting > LONGEST_SWITCH {
         return Err(wrong("The end is more than a year ahead: leave it out.".to_owned()));
     }
     Ok(Some(now + lasting))
@@ -114,7 +129,12 @@ impl Inside {
                 Target::Rule(id) => Some(id.clone()),
             },
             mode: word(mode),
-            until: self.switchboard.until(target, mode).map(|until| until.as_micros().div_ceil(1_000_000)),
+            until: switches
+                .end(match target {
+                    Target::All => None,
+                    Target::Rule(id) => Some(id),
+                })
+                .map(|until| until.as_micros().div_ceil(1_000_000)),
         };
         Shown {
             generation: present.number,

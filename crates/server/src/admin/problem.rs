@@ -43,7 +43,21 @@ impl From<serde_json::Error> for Problem {
 
 impl From<NoSuchKey> for Problem {
     fn from(error: NoSuchKey) -> Problem {
-        Problem::new(StatusCode::NOT_FOUND, error.to_string())
+        let status = match &error {
+            NoSuchKey::Rule { .. } | NoSuchKey::Tier { .. } | NoSuchKey::NoLimit { .. } => StatusCode::NOT_FOUND,
+            NoSuchKey::Parts { .. }
+            | NoSuchKey::Address { .. }
+            | NoSuchKey::NotHashed { .. }
+            | NoSuchKey::TierWanted { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        let grammar = match &error {
+            NoSuchKey::Parts { parts, .. } => {
+                let parts: Vec<String> = parts.iter().map(|part| format!("\"{}\"", part.to_uppercase())).collect();
+                format!(": write `\"key\": [{}]`", parts.join(", "))
+            }
+            _ => String::new(),
+        };
+        Problem::new(status, format!("{error}{grammar}"))
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_core::rules::{Mode, Switches};
 use tidegate_core::{Clock, Limiter, Timestamp};
 
+use super::caller::Caller;
+
 /// What is switched.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
@@ -23,10 +25,20 @@ impl Target {
         }
     }
 
-    fn set(&self, switches: &mut Switches, mode: Option<Mode>) {
+    fn set(&self, switches: &mut Switches, mode: Option<Mode>, end: Option<Timestamp>) {
         match self {
             Target::All => switches.switch_all(mode),
             Target::Rule(id) => switches.switch(id, mode),
+        }
+        if let Some(end) = end {
+            switches.set_end(self.rule(), end);
+        }
+    }
+
+    const fn rule(&self) -> Option<&str> {
+        match self {
+            Target::All => None,
+            Target::Rule(id) => Some(id.as_str()),
         }
     }
 
@@ -46,8 +58,8 @@ pub(super) struct Switchboard(Mutex<BTreeMap<Target, Timed>>);
 struct Timed {
     /// What it was switched to.
     mode: Option<Mode>,
-    /// What it goes back to.
-    before: Option<Mode>,
+    /// What it goes back to, and when that ends in turn.
+    before: (Option<Mode>, Option<Timestamp>),
     until: Timestamp,
 }
 
@@ -57,21 +69,27 @@ impl Switchboard {
     }
 
     /// Switches `target`; `None` is as written. When the end comes it is again what it was before the first of the
-    /// switches that end. Says the generation.
+    /// switches that end. `by` says in the log who has done so. Says the generation.
     pub(super) fn switch<S, C: Clock>(
         &self,
         limiter: &Limiter<S, C>,
         target: Target,
         mode: Option<Mode>,
         until: Option<Timestamp>,
+        by: &Caller,
     ) -> u64 {
         let mut timed = self.timed();
-        let present = target.get(limiter.rules().rules.switches());
+        let rules = limiter.rules();
+        let present = target.get(rules.rules.switches());
+        let end = rules.rules.switches().end(target.rule());
         // If somebody else has switched it since, that is what it goes back to.
         let running = timed.remove(&target).filter(|running| running.mode == present);
-        let before = running.map_or(present, |running| running.before);
-        let generation = limiter.switch(|switches| target.set(switches, mode));
-        tracing::info!(target = target.name(), mode = word(mode), generation, "switched");
+        let before = running.map_or((present, end), |running| running.before);
+        let generation = limiter.switch(|switches| target.set(switches, mode, until));
+        let until_unix = until.map(|until| until.as_micros().div_ceil(1_000_000));
+        // Nobody should have to guess from a missing field that it does not end.
+        let ends = if until.is_some() { "by itself" } else { "when it is taken back" };
+        tracing::info!(target = target.name(), mode = word(mode), until_unix, ends, by = %by, generation, "switched");
         if let Some(until) = until {
             timed.insert(target, Timed { mode, before, until });
         }
@@ -87,21 +105,23 @@ impl Switchboard {
             return;
         }
         let generation = limiter.switch(|switches| {
-            for (target, Timed { mode, before, .. }) in &over {
-                if target.get(switches) == *mode {
-                    target.set(switches, *before);
+            for (target, Timed { mode, before, until }) in &over {
+                if target.get(switches) == *mode && switches.end(target.rule()) == Some(*until) {
+                    let (mode, end) = before_that(*before, now);
+                    target.set(switches, mode, end);
                 }
             }
         });
         for (target, Timed { before, .. }) in &over {
-            tracing::info!(target = target.name(), mode = word(*before), generation, "a switch has come to its end");
+            let mode = word(before_that(*before, now).0);
+            tracing::info!(target = target.name(), mode, generation, "a switch has come to its end");
         }
     }
+}
 
-    /// When a switch ends, if it does and nobody has switched it otherwise since.
-    pub(super) fn until(&self, target: &Target, present: Option<Mode>) -> Option<Timestamp> {
-        self.timed().get(target).filter(|timed| timed.mode == present).map(|timed| timed.until)
-    }
+/// What a switch goes back to, unless that has come to its end meanwhile.
+fn before_that((mode, end): (Option<Mode>, Option<Timestamp>), now: Timestamp) -> (Option<Mode>, Option<Timestamp>) {
+    if end.is_some_and(|end| end <= now) { (None, None) } else { (mode, end) }
 }
 
 pub(super) const fn word(mode: Option<Mode>) -> &'static str {
@@ -133,6 +153,19 @@ mod tests {
         limiter.rules().rules.mode_of(rule).unwrap()
     }
 
+    fn switch(
+        (limiter, board): (&Limiter<MemoryStore>, &Switchboard),
+        target: Target,
+        mode: Option<Mode>,
+        end: Option<Timestamp>,
+    ) {
+        board.switch(limiter, target, mode, end, &Caller::default());
+    }
+
+    fn end(limiter: &Limiter<MemoryStore>, rule: Option<&str>) -> Option<Timestamp> {
+        limiter.rules().rules.switches().end(rule)
+    }
+
     fn a() -> Target {
         Target::Rule("a".to_owned())
     }
@@ -140,11 +173,11 @@ mod tests {
     #[test]
     fn a_switch_lasts_until_its_end_and_not_longer() {
         let (limiter, board) = (limiter(), Switchboard::default());
-        board.switch(&limiter, Target::All, Some(Mode::Off), Some(at(100)));
-        board.switch(&limiter, a(), Some(Mode::Shadow), None);
+        switch((&limiter, &board), Target::All, Some(Mode::Off), Some(at(100)));
+        switch((&limiter, &board), a(), Some(Mode::Shadow), None);
         board.expire(&limiter, at(99));
         assert_eq!((mode(&limiter, "a"), mode(&limiter, "b")), (Mode::Off, Mode::Off));
-        assert_eq!(board.until(&Target::All, Some(Mode::Off)), Some(at(100)));
+        assert_eq!(end(&limiter, None), Some(at(100)));
         board.expire(&limiter, at(100));
         assert_eq!((mode(&limiter, "a"), mode(&limiter, "b")), (Mode::Shadow, Mode::Enforce));
         board.expire(&limiter, at(1_000_000));
@@ -154,9 +187,9 @@ mod tests {
     #[test]
     fn of_several_switches_in_a_row_the_end_goes_back_before_the_first() {
         let (limiter, board) = (limiter(), Switchboard::default());
-        board.switch(&limiter, a(), Some(Mode::Shadow), None);
-        board.switch(&limiter, a(), Some(Mode::Off), Some(at(10)));
-        board.switch(&limiter, a(), Some(Mode::Enforce), Some(at(20)));
+        switch((&limiter, &board), a(), Some(Mode::Shadow), None);
+        switch((&limiter, &board), a(), Some(Mode::Off), Some(at(10)));
+        switch((&limiter, &board), a(), Some(Mode::Enforce), Some(at(20)));
         board.expire(&limiter, at(10));
         assert_eq!(mode(&limiter, "a"), Mode::Enforce);
         board.expire(&limiter, at(20));
@@ -166,21 +199,36 @@ mod tests {
     #[test]
     fn what_somebody_has_switched_since_is_left_alone() {
         let (limiter, board) = (limiter(), Switchboard::default());
-        board.switch(&limiter, a(), Some(Mode::Off), Some(at(10)));
+        switch((&limiter, &board), a(), Some(Mode::Off), Some(at(10)));
         limiter.switch(|switches| switches.switch("a", Some(Mode::Shadow)));
-        assert_eq!(board.until(&a(), Some(Mode::Shadow)), None);
+        assert_eq!(end(&limiter, Some("a")), None);
         board.expire(&limiter, at(10));
         assert_eq!(mode(&limiter, "a"), Mode::Shadow);
     }
 
     #[test]
+    fn a_switch_goes_back_to_what_still_holds() {
+        for (end, mode_after) in [(15, Mode::Enforce), (40, Mode::Off)] {
+            let (limiter, board) = (limiter(), Switchboard::default());
+            // As a fleet does.
+            limiter.switch(|switches| {
+                switches.switch("a", Some(Mode::Off));
+                switches.set_end(Some("a"), at(end));
+            });
+            switch((&limiter, &board), a(), Some(Mode::Shadow), Some(at(20)));
+            board.expire(&limiter, at(20));
+            assert_eq!(mode(&limiter, "a"), mode_after);
+        }
+    }
+
+    #[test]
     fn a_switch_without_end_takes_the_end_away() {
         let (limiter, board) = (limiter(), Switchboard::default());
-        board.switch(&limiter, a(), Some(Mode::Off), Some(at(10)));
-        board.switch(&limiter, a(), Some(Mode::Off), None);
+        switch((&limiter, &board), a(), Some(Mode::Off), Some(at(10)));
+        switch((&limiter, &board), a(), Some(Mode::Off), None);
         board.expire(&limiter, at(10));
         assert_eq!(mode(&limiter, "a"), Mode::Off);
-        board.switch(&limiter, a(), None, None);
+        switch((&limiter, &board), a(), None, None);
         assert_eq!(mode(&limiter, "a"), Mode::Enforce);
     }
 }

@@ -3,25 +3,28 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use tidegate_core::rules::{Mode, RuleSet};
-use tidegate_redis::steering::{PublishError, Published, Target};
+use tidegate_core::Micros;
+use tidegate_core::rules::{Mode, Rule, RuleSet, Switches};
+use tidegate_core::yaml::closest;
+use tidegate_redis::steering::{PublishError, Published, SteeringError, Target};
 
 use super::redis::{RedisArgs, user_at_host};
-use super::{GOOD, STRONG, WARNING, plain};
-use crate::mode_choice::ModeChoice;
+use super::{GOOD, STRONG, WARNING, failed, plain};
+use crate::mode_choice::{LONGEST_SWITCH, ModeChoice};
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate mode login off --redis redis://cache.internal          one rule does nothing any more
   tidegate mode search shadow --redis redis://cache.internal      it counts and reports, and denies nobody
-  tidegate mode --all off --redis redis://cache.internal          the kill switch
+  tidegate mode --all off --for 15min --redis redis://cache.internal   the kill switch, for a quarter of an hour
   tidegate mode --all as-written --redis redis://cache.internal   and back
 
 Exit status: 0 if it is published, 1 if not, 2 if the command was not understood.";
 
 /// Put one rule, or all of them, into another mode on all nodes that follow the same Redis.
 ///
-/// It holds within two seconds and until it is taken back with `as-written`, whatever rules the nodes have or get. What is
+/// It holds within two seconds and until it is taken back with `as-written`, or for as long as `--for` says, whatever rules
+/// the nodes have or get. Each node takes back what has ended by its own clock, also while Redis is unavailable. What is
 /// said of all rules goes before what is said of one. What rules have counted stays; a rule that is off does not count.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, allow_missing_positional = true)]
@@ -37,6 +40,14 @@ pub(super) struct Args {
     /// All rules instead of one, also those that are written as shadow or off.
     #[arg(long)]
     all: bool,
+
+    /// How long it lasts, such as 90s, 15min or 2h. Until it is taken back, otherwise.
+    #[arg(long = "for", value_name = "TIME", value_parser = lasting)]
+    lasting: Option<Micros>,
+
+    /// Switch a rule that the published rules do not have, for when it comes.
+    #[arg(long)]
+    force: bool,
 
     /// Publish only if this version is the present one.
     #[arg(long, value_name = "VERSION")]
@@ -54,9 +65,22 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let target = args.rule.clone().map_or(Target::All, Target::Rule);
     let who = args.who.clone().unwrap_or_else(user_at_host);
     let mode = args.mode.mode();
+    if mode.is_none() && args.lasting.is_some() {
+        failed(&"`--for` ends a switch, and `as-written` takes one back: write one of them")?;
+        return Ok(ExitCode::from(2));
+    }
     let done = args.redis.with(async |steering| {
-        let publication = steering.publish_mode(&target, mode, &who, args.expect).await?;
-        Ok::<_, PublishError>((publication, steering.published().await?))
+        if !args.force
+            && mode.is_some()
+            && let Target::Rule(rule) = &target
+        {
+            check_rule(rule, steering.published().await?.as_ref())?;
+        }
+        let publication = match (mode, args.lasting) {
+            (Some(mode), Some(lasting)) => steering.publish_mode_for(&target, mode, lasting, &who, args.expect).await?,
+            (mode, _) => steering.publish_mode(&target, mode, &who, args.expect).await?,
+        };
+        Ok::<_, ModeError>((publication, steering.published().await?))
     })?;
     let (publication, published) = match done {
         Ok(done) => done,
@@ -67,13 +91,62 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Target::Rule(rule) => format!("`{}` is", plain(rule)),
     };
     let how = mode.map_or_else(|| "as written".to_owned(), |mode| mode.to_string());
+    let lasting = args.lasting.map(|lasting| format!(" for {lasting}")).unwrap_or_default();
     let mut out = anstream::stdout().lock();
     let version = publication.version;
-    writeln!(out, "{GOOD}published{GOOD:#}: version {STRONG}{version}{STRONG:#}: {what} {STRONG}{how}{STRONG:#}")?;
+    writeln!(
+        out,
+        "{GOOD}published{GOOD:#}: version {STRONG}{version}{STRONG:#}: {what} {STRONG}{how}{STRONG:#}{lasting}"
+    )?;
     for doubt in published.iter().flat_map(|published| doubts(&target, mode, published)) {
         writeln!(out, "{WARNING}note{WARNING:#}: {}", plain(&doubt))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A switch that was not published.
+#[derive(Debug, thiserror::Error)]
+enum ModeError {
+    #[error("{file} of version {version} has no rule `{rule}`{} To switch it for when it comes, add --force", meant(.closest))]
+    NoRule { file: String, version: u64, rule: String, closest: Option<String> },
+    #[error("`{limit}` is a limit of the rule `{rule}`, and only whole rules are switched: write `{rule}`")]
+    Limit { limit: String, rule: String },
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    #[error(transparent)]
+    Steering(#[from] SteeringError),
+}
+
+fn meant(closest: &Option<String>) -> String {
+    closest.as_ref().map_or_else(|| ".".to_owned(), |meant| format!(": did you mean `{meant}`?"))
+}
+
+/// Reads how long a switch lasts.
+fn lasting(text: &str) -> Result<Micros, String> {
+    match text.parse::<Micros>() {
+        Ok(lasting) if lasting.is_zero() => Err("that is no time at all".to_owned()),
+        Ok(lasting) if lasting > LONGEST_SWITCH => Err("that is more than a year: leave it out".to_owned()),
+        Ok(lasting) => Ok(lasting),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A switch of a rule that does not exist is rather a slip of the pen. Rules that nodes have of their own are not known here.
+fn check_rule(rule: &str, published: Option<&Published>) -> Result<(), ModeError> {
+    let Some(text) = published.and_then(|published| published.rules.as_ref()) else { return Ok(()) };
+    // Rules of another version of Tidegate may say more than this one understands.
+    let Ok(loaded) = RuleSet::parse(&text.name, &text.text) else { return Ok(()) };
+    let rules = loaded.rules;
+    let mut alone = Switches::new();
+    alone.switch(rule, Some(Mode::Off));
+    if rules.clone().with_switches(alone).unknown_switches().is_empty() {
+        return Ok(());
+    }
+    if let Some(whole) = rules.rule_of(rule) {
+        return Err(ModeError::Limit { limit: rule.to_owned(), rule: whole.id().to_owned() });
+    }
+    let closest = closest(rule, rules.rules().iter().map(Rule::id)).map(str::to_owned);
+    Err(ModeError::NoRule { file: text.name.clone(), version: text.version, rule: rule.to_owned(), closest })
 }
 
 /// What whoever switches may not have in mind.
@@ -95,7 +168,11 @@ fn doubts(target: &Target, mode: Option<Mode>, published: &Published) -> Vec<Str
             if let Some(rules) = &published.rules
                 && mode.is_some()
                 && let Ok(loaded) = RuleSet::parse(&rules.name, &rules.text)
-                && loaded.rules.with_switches(published.modes.switches()).unknown_switches().contains(&rule.as_str())
+                && loaded
+                    .rules
+                    .with_switches(published.modes.switches_at(published.now))
+                    .unknown_switches()
+                    .contains(&rule.as_str())
             {
                 let (name, version) = (&rules.name, rules.version);
                 doubts.push(format!("{name} of version {version} has no rule `{rule}`; the switch waits for one"));

@@ -22,10 +22,22 @@ pub(super) fn ago(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
+/// `, for 14 min more`.
+fn end(until: Timestamp, now: Timestamp) -> String {
+    match until.since(now).get().div_ceil(1_000_000) {
+        0 => format!(", ended {}", ago(until, now)),
+        secs @ 1..=119 => format!(", for {secs} s more"),
+        secs @ 120..=7_199 => format!(", for {} min more", secs.div_ceil(60)),
+        secs @ 7_200..=172_799 => format!(", for {} h more", secs.div_ceil(3_600)),
+        secs => format!(", for {} days more", secs.div_ceil(86_400)),
+    }
+}
+
 /// What is switched, one line each.
 pub(super) fn switched(published: &Published) -> Vec<String> {
     let line = |what: &str, switched: &tidegate_redis::steering::Switched| {
-        format!("{} to {}, {}", plain(what), switched.mode, by(&switched.signed, published.now))
+        let end = switched.until.map(|until| end(until, published.now)).unwrap_or_default();
+        format!("{} to {}, {}{end}", plain(what), switched.mode, by(&switched.signed, published.now))
     };
     let all = published.modes.all.iter().map(|switched| line("all rules", switched));
     all.chain(published.modes.rules.iter().map(|(rule, switched)| line(rule, switched))).collect()
@@ -49,6 +61,8 @@ mod tests {
         ] {
             assert_eq!(told(secs), words);
         }
+        let left = |secs: u64| end(Timestamp::from_secs(1_000_000 + secs), Timestamp::from_secs(1_000_000));
+        assert_eq!([left(900), left(90), left(0)], [", for 15 min more", ", for 90 s more", ", ended just now"]);
         // A clock that stepped back.
         assert_eq!(ago(Timestamp::from_secs(2), Timestamp::from_secs(1)), "just now");
     }

@@ -204,6 +204,8 @@ struct SwitchReport<'p> {
     /// `null` stands for all rules.
     rule: Option<&'p str>,
     mode: rules::Mode,
+    /// When it ends, in seconds since the Unix epoch; `null` if it lasts until it is taken back.
+    until: Option<u64>,
     #[serde(flatten)]
     signed: Signed<'p>,
 }
@@ -227,6 +229,7 @@ impl Report<'_> {
                 .map(|(rule, switched)| SwitchReport {
                     rule,
                     mode: switched.mode,
+                    until: switched.until.map(|until| until.as_micros().div_ceil(1_000_000)),
                     signed: Signed { who: &switched.signed.who, at: signed(&switched.signed) },
                 })
                 .collect(),

@@ -71,7 +71,19 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         let (api, rls, resp) = (at(server.api(), api_tls), at(server.rls(), rls_tls), at(server.resp(), resp_tls));
         let (gateway, admin) = (at(server.gateway(), gateway_tls), at(server.admin(), admin_tls));
         let token = server.made_up_token().map(Token::reveal);
-        let banner = Banner { gateway, api, rls, resp, admin, token, store: &store, rules: server.rules(), is_example };
+        let are_published = server.has_published_rules().await;
+        let banner = Banner {
+            gateway,
+            api,
+            rls,
+            resp,
+            admin,
+            token,
+            store: &store,
+            rules: server.rules(),
+            is_example,
+            are_published,
+        };
         banner.print_aside();
         server.until_stopped(signals).await;
         Ok(ExitCode::SUCCESS)
@@ -103,6 +115,8 @@ struct Banner<'b> {
     store: &'b str,
     rules: RuleCounts,
     is_example: bool,
+    /// Whether the rules were published for the fleet.
+    are_published: bool,
 }
 
 impl Banner<'_> {
@@ -123,8 +137,10 @@ impl Banner<'_> {
 
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let version = env!("CARGO_PKG_VERSION");
-        let has_no_rules = self.is_example && self.gateway.is_some() && self.rules == RuleCounts::default();
+        let has_no_rules =
+            self.is_example && !self.are_published && self.gateway.is_some() && self.rules == RuleCounts::default();
         let example = match self.is_example {
+            _ if self.are_published => " (published for the fleet)",
             true if has_no_rules => ", so NOTHING IS LIMITED",
             true => " (the example: use your own with --rules FILE)",
             false => "",

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Condition;
-use tidegate_core::rules::{Mode, RuleSet};
+use tidegate_core::rules::{Mode, Rule, RuleSet, Switches};
 
 use super::spread::Counts;
 use super::tally::Said;
@@ -22,6 +22,9 @@ pub struct View {
     pub reload: Option<Reload>,
     /// The mode that all rules are switched to, if they are.
     pub all: Option<Mode>,
+    /// What is switched, all rules first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub switched: Vec<SwitchView>,
     /// All requests.
     pub requests: Requests,
     /// The limits that had anything to say: those that deny most first, and no more of them than were asked for.
@@ -36,6 +39,18 @@ pub struct View {
     pub denied: TopKeys,
     /// Some of the requests that were denied since the last time, the oldest first.
     pub denials: Vec<Denial>,
+}
+
+/// A mode that stands in for what is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchView {
+    /// The rule; `None` for all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// The mode that it is switched to.
+    pub mode: Mode,
+    /// When that ends, in seconds since the Unix epoch; `None` if it lasts until it is taken back.
+    pub until: Option<u64>,
 }
 
 /// What came of reading the rules again.
@@ -63,6 +78,9 @@ pub struct Requests {
 pub struct RuleView {
     /// The limit.
     pub rule: String,
+    /// The rule that it is one of several limits of; `None` if it is the only one, and has the rule's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
     /// The mode that its rule is in now; `None` if it belongs to no rule.
     pub mode: Option<Mode>,
     /// Allowed, while it was enforced.
@@ -104,6 +122,7 @@ impl RuleView {
         let of = |said: Said| counts[said as usize];
         RuleView {
             rule: rule.to_owned(),
+            of: None,
             mode: None,
             allowed: of(Said::Allowed),
             denied: of(Said::Denied) + of(Said::TooLarge),
@@ -141,17 +160,25 @@ impl Metrics {
         });
         rules.truncate(most);
         for rule in &mut rules {
-            rule.mode = mode_of(present, &rule.rule);
-            let of_rule = rule.rule.rsplit_once('/').map_or(0, |(rule, _)| self.unkeyed.of(rule));
+            rule.of = present.rule_of(&rule.rule).map(Rule::id).filter(|id| **id != rule.rule).map(str::to_owned);
+            rule.mode = present.mode_of(rule.of.as_deref().unwrap_or(&rule.rule));
+            let of_rule = rule.of.as_deref().map_or(0, |rule| self.unkeyed.of(rule));
             rule.without_key = self.unkeyed.of(&rule.rule).max(of_rule);
         }
         (rules, known)
     }
 }
 
-/// The mode of the rule that a limit belongs to.
-fn mode_of(rules: &RuleSet, limit: &str) -> Option<Mode> {
-    rules.mode_of(limit).or_else(|| rules.mode_of(limit.rsplit_once('/')?.0))
+/// What is switched.
+fn switched(switches: &Switches) -> Vec<SwitchView> {
+    let all = switches.all().map(|mode| (None, mode));
+    let single = switches.rules().map(|(rule, mode)| (Some(rule), mode));
+    let shown = |(rule, mode): (Option<&str>, Mode)| SwitchView {
+        rule: rule.map(str::to_owned),
+        mode,
+        until: switches.end(rule).map(|end| end.as_micros().div_ceil(1_000_000)),
+    };
+    all.into_iter().chain(single).map(shown).collect()
 }
 
 impl View {
@@ -165,6 +192,7 @@ impl View {
             generation: present.number,
             reload: metrics.last_reload().map(|reload| (*reload).clone()),
             all: present.rules.switches().all(),
+            switched: switched(present.rules.switches()),
             requests: metrics.requests(),
             rules,
             rules_known,

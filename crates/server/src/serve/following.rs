@@ -49,6 +49,10 @@ pub(super) fn follow_fleet(
                 tracing::warn!(rules = unknown.join(", "), "rules are switched that are not here");
             }
         }
+        Event::Ended { rule, mode } => {
+            let target = rule.as_deref().unwrap_or("(all)");
+            tracing::info!(target, %mode, "a switch that was published for the fleet has come to its end");
+        }
         Event::Refused { version, reason } => {
             tracing::error!(version, "what is published for the fleet cannot be used: {reason}");
         }

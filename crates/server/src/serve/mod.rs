@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -45,6 +45,9 @@ pub const EXAMPLE_RULES: &str = include_str!("../example/rules.yaml");
 /// How often the store is told of what was admitted without it, certificates and the room in the store are looked at, and denials
 /// are logged.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// How long the banner waits for the first look at what is published for the fleet.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -267,6 +270,15 @@ impl Server {
     #[must_use]
     pub const fn made_up_token(&self) -> Option<&Token> {
         self.made_up_token.as_ref()
+    }
+
+    /// Whether the rules in force were published for a fleet that this node belongs to. Waits for the first look at what is
+    /// published, but not for long.
+    pub async fn has_published_rules(&self) -> bool {
+        if let Some(following) = &self.following {
+            let _ = tokio::time::timeout(FIRST_LOOK, following.looked()).await;
+        }
+        self.are_published.load(Ordering::Relaxed)
     }
 
     /// How many rules and descriptors are in force.

@@ -1,7 +1,20 @@
-use tidegate_core::rules::OnStoreFailure;
-use tidegate_core::{BroughtLimit, Key, Limit, RuleId};
+use serde_json::{Value, json};
+use tidegate_core::rules::{OnStoreFailure, Secret};
+use tidegate_core::{BroughtLimit, Key, Limit, Request, RuleId};
 
 use crate::support::Server;
+
+const TIERED: &str = "\
+tiers: { api_keys: { k_free: free, k_paid: paid }, default: free }
+rules:
+  - { id: per-user, key: api_key, tiers: { free: 10/day, paid: 1000/day } }
+  - id: llm
+    key: [api_key, address]
+    limits:
+      - { name: requests, limit: 20/day }
+      - { name: tokens, limit: 30/day }
+  - { id: everyone, limit: 500/day }
+";
 
 #[test]
 fn a_key_is_looked_at_and_forgotten() {
@@ -44,7 +57,7 @@ fn a_key_of_cl_throttle_is_looked_at_and_forgotten() {
     assert!(missing["detail"].as_str().unwrap().contains("`limit` is missing"), "{missing}");
     server.post("/v1/keys/peek", r#"{"rule":"@cl.throttle","key":["a"],"limit":"some"}"#).problem(400);
     server.post("/v1/keys/peek", r#"{"rule":"login","key":["203.0.113.7"],"limit":"1/s"}"#).problem(400);
-    server.post("/v1/keys/reset", r#"{"rule":"@cl.throttle"}"#).problem(404);
+    server.post("/v1/keys/reset", r#"{"rule":"@cl.throttle"}"#).problem(422);
 }
 
 #[test]
@@ -52,9 +65,94 @@ fn keys_that_cannot_be_are_told_why() {
     let server = Server::start();
     let problem = server.post("/v1/keys/peek", r#"{"rule":"logn","key":["203.0.113.7"]}"#).problem(404);
     assert_eq!(problem["detail"], "there is no rule `logn`: did you mean `login`?");
-    server.post("/v1/keys/peek", r#"{"rule":"login"}"#).problem(404);
-    server.post("/v1/keys/reset", r#"{"rule":"login","key":["nowhere"]}"#).problem(404);
+    let wrong = |path: &str, body: &str| server.post(path, body).problem(422)["detail"].as_str().unwrap().to_owned();
+    for path in ["/v1/keys/peek", "/v1/keys/reset"] {
+        let missing = wrong(path, r#"{"rule":"login"}"#);
+        assert_eq!(missing, "the key of `login` has 1 part, `address`; none is given: write `\"key\": [\"ADDRESS\"]`");
+        let several = wrong(path, r#"{"rule":"login","key":["203.0.113.7","POST"]}"#);
+        assert!(several.starts_with("the key of `login` has 1 part, `address`; 2 are given"), "{several}");
+        assert!(wrong(path, r#"{"rule":"login","key":["nowhere"]}"#).contains("`nowhere` is no address"));
+    }
     server.post("/v1/keys/reset", r#"{"key":["203.0.113.7"]}"#).problem(400);
+    server.post("/v1/keys/peek", r#"{"rule":"login","key":"203.0.113.7"}"#).problem(400);
+}
+
+/// The keys that a server prints, as bodies of requests.
+fn printed(server: &Server, by: &str) -> Vec<Value> {
+    let top = server.get(&format!("/v1/keys/top?by={by}&most=100")).good();
+    top["keys"].as_array().unwrap().iter().map(|top| json!({ "rule": top["rule"], "key": top["key"] })).collect()
+}
+
+#[test]
+fn every_key_that_is_printed_can_be_looked_at_and_reset() {
+    let server = Server::ruled_by(TIERED);
+    for (key, times) in [("k_free", 3), ("k_paid", 5), ("k_else", 2)] {
+        server.check(&Request::new("GET", "/").address("203.0.113.7".parse().unwrap()).api_key(key), times);
+    }
+    // Without an API key: charged to the key that all such requests share.
+    server.check(&Request::new("GET", "/").address("203.0.113.8".parse().unwrap()), 1);
+    let printed = printed(&server, "traffic");
+    assert!(printed.len() >= 12, "{printed:?}");
+    for asked in printed {
+        let peeked = server.post("/v1/keys/peek", &asked.to_string()).good();
+        let limits = peeked["limits"].as_array().unwrap();
+        assert_eq!(limits.len(), 1, "{asked} {peeked}");
+        assert_eq!(limits[0]["id"], asked["rule"]);
+        assert!(limits[0]["remaining"].as_u64() < limits[0]["limit"].as_u64(), "{asked} {peeked}");
+        assert_eq!(server.post("/v1/keys/reset", &asked.to_string()).good()["forgotten"], 1, "{asked}");
+    }
+}
+
+#[test]
+fn a_key_stands_under_the_limits_of_its_tier_however_it_is_named() {
+    let server = Server::ruled_by(TIERED);
+    server.check(&Request::new("GET", "/").api_key("k_paid"), 4);
+    server.check(&Request::new("GET", "/").api_key("k_else"), 3);
+    let secret = Secret::default();
+    for (key, limit, remaining) in [("k_paid", 1_000, 996), ("k_else", 10, 7), ("k_free", 10, 10)] {
+        let full = format!("#{}", secret.hide(key));
+        for name in [key.to_owned(), full, secret.display(key)] {
+            let body = json!({ "rule": "per-user", "key": [name] }).to_string();
+            let peeked = server.post("/v1/keys/peek", &body).good();
+            let first = &peeked["limits"][0];
+            assert_eq!((&first["limit"], &first["remaining"]), (&limit.into(), &remaining.into()), "{name}");
+        }
+    }
+    // A hash that nobody has come with is a key like any other if it is whole.
+    let unseen = json!({ "rule": "per-user", "key": [format!("#{}", secret.hide("k_unseen"))] }).to_string();
+    assert_eq!(server.post("/v1/keys/peek", &unseen).good()["limits"][0]["remaining"], 10);
+    let short = json!({ "rule": "per-user", "key": [secret.display("k_unseen")] }).to_string();
+    let unknown = server.post("/v1/keys/peek", &short).problem(404)["detail"].to_string();
+    assert!(unknown.contains("no key of `per-user` that came lately") && unknown.contains("32 digits"), "{unknown}");
+}
+
+#[test]
+fn a_limit_that_is_named_is_reset_alone() {
+    let server = Server::ruled_by(TIERED);
+    server.check(&Request::new("GET", "/").address("203.0.113.7".parse().unwrap()).api_key("k_free"), 3);
+    let body = |rule: &str| json!({ "rule": rule, "key": ["k_free", "203.0.113.7"] }).to_string();
+    assert_eq!(server.post("/v1/keys/reset", &body("llm/tokens")).good()["forgotten"], 1);
+    let limits = server.post("/v1/keys/peek", &body("llm")).good()["limits"].clone();
+    let left: Vec<_> = limits.as_array().unwrap().iter().map(|limit| (&limit["id"], &limit["remaining"])).collect();
+    assert_eq!(left, [(&json!("llm/requests"), &json!(17)), (&json!("llm/tokens"), &json!(30))]);
+    let unknown = server.post("/v1/keys/peek", &body("llm/token")).problem(404);
+    assert_eq!(unknown["detail"], "there is no rule `llm/token`: did you mean `llm/tokens`?");
+}
+
+#[test]
+fn if_the_request_tells_the_tier_the_limits_of_all_tiers_are_shown() {
+    let server = Server::ruled_by(
+        "{ tiers: { from: header:plan }, rules: [{ id: plans, key: user, tiers: { free: 5/day, paid: 50/day } }] }",
+    );
+    server.check(&Request::new("GET", "/").user("ann").header("plan", "paid"), 2);
+    let peek = |body: Value| server.post("/v1/keys/peek", &body.to_string());
+    let peeked = peek(json!({ "rule": "plans", "key": ["ann"] })).good();
+    let tiers: Vec<_> = peeked["limits"].as_array().unwrap().iter().map(|l| (&l["tier"], &l["limit"])).collect();
+    assert_eq!(tiers, [(&json!("free"), &json!(5)), (&json!("paid"), &json!(50))]);
+    let paid = peek(json!({ "rule": "plans", "key": ["ann"], "tier": "paid" })).good();
+    assert_eq!((&paid["limits"][0]["remaining"], &paid["limits"].as_array().unwrap().len()), (&json!(48), &1));
+    let none = peek(json!({ "rule": "plans", "key": ["ann"], "tier": "gold" })).problem(404);
+    assert_eq!(none["detail"], "`plans` has no limits for the tier `gold`: it has limits for `free`, `paid`");
 }
 
 #[test]

@@ -40,6 +40,34 @@ fn single_rules_are_switched_and_taken_back() {
 }
 
 #[test]
+fn a_limit_is_not_switched_in_the_name_of_its_rule() {
+    let server = Server::ruled_by(
+        "rules: [{ id: llm, limits: [{ name: requests, limit: 5/day }, { name: tokens, limit: 9/day }] }]",
+    );
+    let problem = server.post("/v1/modes", r#"{"rule":"llm/tokens","mode":"off"}"#).problem(422);
+    let detail = "`llm/tokens` is a limit of the rule `llm`, and only whole rules are switched. Switch `llm`, which \
+                  switches `llm/requests` too.";
+    assert_eq!(problem["detail"], detail);
+    assert_eq!(mode(&server, "llm"), Mode::Enforce);
+    server.check(&tidegate_core::Request::new("GET", "/"), 1);
+    let view = server.get("/v1/view").good();
+    assert_eq!((&view["rules"][0]["rule"], &view["rules"][0]["of"]), (&"llm/requests".into(), &"llm".into()));
+}
+
+#[test]
+fn a_view_tells_what_is_switched_and_until_when() {
+    let server = Server::start();
+    assert!(server.get("/v1/view").good().get("switched").is_none());
+    server.post("/v1/modes", r#"{"mode":"off","for":"15min"}"#).good();
+    server.post("/v1/modes", r#"{"rule":"login","mode":"shadow"}"#).good();
+    let switched = serde_json::json!([
+        { "mode": "off", "until": 1_900 },
+        { "rule": "login", "mode": "shadow", "until": null },
+    ]);
+    assert_eq!(server.get("/v1/view").good()["switched"], switched);
+}
+
+#[test]
 fn a_slip_of_the_pen_switches_nothing() {
     let server = Server::start();
     let detail =

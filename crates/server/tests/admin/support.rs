@@ -48,10 +48,19 @@ impl Server {
     }
 
     pub(crate) fn over(change: impl FnOnce(&mut Settings), store: impl FnOnce() -> AnyStore) -> Server {
+        Server::of_rules(RULES, change, store)
+    }
+
+    /// A server with these rules.
+    pub(crate) fn ruled_by(rules: &str) -> Server {
+        Server::of_rules(rules, |_| {}, || MemoryStore::new().into())
+    }
+
+    fn of_rules(rules: &str, change: impl FnOnce(&mut Settings), store: impl FnOnce() -> AnyStore) -> Server {
         let runtime = Runtime::new().unwrap();
         let inside = runtime.enter();
         let clock = ManualClock::at(Timestamp::from_secs(1_000));
-        let rules = RuleSet::parse("rules.yaml", RULES).unwrap().rules;
+        let rules = RuleSet::parse("rules.yaml", rules).unwrap().rules;
         let metrics = Metrics::with_clock(Arc::new(clock.clone()));
         let engine = Arc::new(Engine::with_metrics(Limiter::new(rules, store()), metrics));
         let stop = CancellationToken::new();
@@ -107,12 +116,17 @@ impl Server {
         Answer { status, kind, challenge, text: response.body_mut().read_to_string().unwrap() }
     }
 
+    /// Has the engine decide a request, some times.
+    pub(crate) fn check(&self, request: &Request, times: usize) {
+        for _ in 0..times {
+            self.runtime.as_ref().unwrap().block_on(self.engine.check(request));
+        }
+    }
+
     /// Sends requests of one client to what stands behind the door.
     pub(crate) fn requests(&self, address: &str, number: usize) {
-        for _ in 0..number {
-            let request = Request::new("GET", "/").address(address.parse().unwrap()).api_key("hunter2-hunter2");
-            self.runtime.as_ref().unwrap().block_on(self.engine.check(&request));
-        }
+        let request = Request::new("GET", "/").address(address.parse().unwrap()).api_key("hunter2-hunter2");
+        self.check(&request, number);
     }
 }
 

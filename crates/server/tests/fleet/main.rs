@@ -186,13 +186,39 @@ fn modes_are_switched_on_every_node() {
     assert!(both.good().contains("note: all rules are switched to off, which goes before"), "{}", both.out());
     let back = place.run(&["mode", "--all", "as-written"]);
     assert!(back.good().contains("all rules are as written") && back.out().contains("one rule is still switched"));
-    let unknown = place.run(&["mode", "logn", "off"]);
+    let mistyped = place.run(&["mode", "logn", "off"]);
+    let refused = mistyped.bad();
+    assert!(refused.contains("rules.yaml of version 1 has no rule `logn`: did you mean `login`?"), "{refused}");
+    assert!(refused.contains("add --force"), "{refused}");
+    let unknown = place.run(&["mode", "logn", "off", "--force"]);
     let note = "note: rules.yaml of version 1 has no rule `logn`; the switch waits for one";
     assert!(unknown.good().contains(note), "{}", unknown.out());
     let fleet = place.run(&["fleet", "--wait", "10"]);
     assert!(fleet.good().contains("gw-1 has no rule for these switches: logn"), "{}", fleet.out());
     let enforce = place.run(&["mode", "--all", "enforce"]);
     assert!(enforce.good().contains("written as shadow or off, too"), "{}", enforce.out());
+}
+
+#[test]
+fn a_switch_can_have_an_end_that_every_node_keeps() {
+    let place = Place::with_nodes(&["gw-1", "gw-2"]);
+    place.run(&["rules", "push", "rules.yaml"]).good();
+    let timed = place.run(&["mode", "--all", "off", "--for", "15min"]);
+    assert_eq!(timed.good(), "published: version 2: all rules are off for 15min\n");
+    assert!(place.run(&["rules", "show"]).err().contains("for 15 min more"));
+    let shown = place.run(&["rules", "show", "--format", "json"]).json();
+    let (at, end) = (shown["switched"][0]["at"].as_u64().unwrap(), shown["switched"][0]["until"].as_u64().unwrap());
+    assert!((899..=901).contains(&(end - at)), "{shown}");
+    // It comes back by itself: nothing more is published.
+    place.run(&["mode", "--all", "off", "--for", "2s"]).good();
+    place.run(&["fleet", "--wait", "10"]).good();
+    let modes = || place.nodes.iter().map(|(limiter, _)| limiter.rules().rules.mode_of("login")).collect::<Vec<_>>();
+    until("the end", || (modes() == [Some(Mode::Enforce); 2]).then_some(()));
+    assert!(place.run(&["rules", "show"]).err().contains("ended"));
+    // What has ended is not published again.
+    place.run(&["mode", "login", "shadow"]).good();
+    let shown = place.run(&["rules", "show", "--format", "json"]).json();
+    assert_eq!(shown["switched"].as_array().unwrap().len(), 1, "{shown}");
 }
 
 #[test]
@@ -263,6 +289,9 @@ fn wrong_usage_is_told_apart_from_errors() {
         (&["mode", "off"], "RULE"),
         (&["mode", "login", "on"], "as-written"),
         (&["mode", "login", "off", "--all"], "--all"),
+        (&["mode", "login", "off", "--for", "soon"], "--for"),
+        (&["mode", "login", "off", "--for", "0s"], "no time at all"),
+        (&["mode", "login", "as-written", "--for", "5min"], "write one of them"),
         (&["fleet", "--wait", "soon"], "--wait"),
         (&["fleet", "--redis", "cache.internal"], "error"),
         (&["fleet", "--redis", "http://ann:hunter2@cache.internal"], "error"),

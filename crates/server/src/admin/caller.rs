@@ -1,0 +1,32 @@
+//! Who operates.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::SocketAddr;
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+
+use crate::listen::Peer;
+
+/// Who sent a request that changes something, for the log. All operators share one token, so it is the address that tells
+/// them apart.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Caller(Option<SocketAddr>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, Infallible> {
+        Ok(Caller(parts.extensions.get::<Peer>().map(|peer| peer.address)))
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => write!(f, "admin.token from {address}"),
+            None => f.write_str("admin.token"),
+        }
+    }
+}

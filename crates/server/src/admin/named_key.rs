@@ -1,0 +1,162 @@
+//! Keys as operators name them: by values, by hashes, or as `/v1/keys/top` prints them.
+
+use std::collections::BTreeSet;
+
+use http::StatusCode;
+use tidegate_core::rules::{NamedKey, NoSuchKey, PartName, Rule};
+
+use super::problem::Problem;
+use crate::engine::Engine;
+use crate::metrics::{Ranking, TopKey};
+
+/// Digits of a whole hash.
+const WHOLE: usize = 32;
+/// Digits that are enough to name one.
+const SHORTEST: usize = 8;
+
+/// The parts of a key, each in full.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NamedParts(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Clear(String),
+    Hash(String),
+}
+
+/// The same, borrowed.
+pub(super) struct Names<'p>(Vec<PartName<'p>>);
+
+impl NamedParts {
+    /// Reads the parts that were given for a key of `rule`, which is the id of a rule or of a limit. What is cut short is
+    /// looked up among the keys that came lately and those that the rules name.
+    pub(super) fn resolve(engine: &Engine, id: &str, given: Option<Vec<String>>) -> Result<NamedParts, Problem> {
+        let present = engine.limiter().rules();
+        // What does not exist is told by whoever looks for it.
+        let Some(rule) = present.rules.rule_of(id) else { return Ok(NamedParts(Vec::new())) };
+        let wanted: Vec<_> = rule.key_parts().collect();
+        let is_shared = given.as_ref().is_some_and(Vec::is_empty);
+        let given = given.unwrap_or_default();
+        if given.len() != wanted.len() && !is_shared {
+            let parts = wanted.into_iter().map(|part| part.name).collect();
+            return Err(NoSuchKey::Parts { rule: rule.id().to_owned(), parts, given: given.len() }.into());
+        }
+        let is_cut = |(text, secret): (&String, bool)| match hash_digits(text) {
+            Some(digits) if secret => digits.len() < WHOLE,
+            _ => text.ends_with('…'),
+        };
+        let secrets: Vec<bool> = wanted.iter().map(|part| part.secret).collect();
+        let read = |parts: Vec<String>| {
+            let parts = parts.into_iter().zip(&secrets).map(|(text, &secret)| Part::read(text, secret));
+            NamedParts(parts.collect())
+        };
+        if !given.iter().zip(secrets.iter().copied()).any(is_cut) {
+            return Ok(read(given));
+        }
+        let mut found = known_keys(engine, rule).filter(|known| matches(&given, known)).collect::<BTreeSet<_>>();
+        if let ([text], true) = (&given[..], found.is_empty()) {
+            let known = present.rules.known_hashes().map(|hash| format!("#{hash}"));
+            found = known.filter(|hash| hash.starts_with(&**text)).map(|hash| Known::whole(vec![hash])).collect();
+        }
+        let mut wholes: Vec<Vec<String>> = found.into_iter().map(|known| known.whole).collect();
+        wholes.dedup();
+        match wholes.len() {
+            1 => Ok(read(wholes.remove(0))),
+            0 if !given.iter().zip(&secrets).any(|(text, secret)| *secret && hash_digits(text).is_some()) => {
+                // Nothing is hashed: a value may well end like one that is cut.
+                Ok(read(given))
+            }
+            0 => Err(not_found(format!(
+                "no key of `{}` that came lately, and none that the rules name, begins with {}. Give all 32 digits of \
+                 the hash, as `in_full` of /v1/keys/top has them, or the secret itself.",
+                rule.id(),
+                given.join(", "),
+            ))),
+            number => Err(not_found(format!(
+                "{number} keys of `{}` begin with {}. Give all 32 digits of the hash, as `in_full` of /v1/keys/top has \
+                 them, or the secret itself.",
+                rule.id(),
+                given.join(", "),
+            ))),
+        }
+    }
+
+    pub(super) fn names(&self) -> Names<'_> {
+        let name = |part| match part {
+            &Part::Clear(ref value) => PartName::Clear(value),
+            &Part::Hash(ref hash) => PartName::Hash(hash),
+        };
+        Names(self.0.iter().map(name).collect())
+    }
+}
+
+impl Names<'_> {
+    /// The key of these parts.
+    pub(super) fn key<'k>(&'k self, rule: &'k str, tier: Option<&'k str>) -> NamedKey<'k> {
+        NamedKey { rule, parts: &self.0, tier }
+    }
+}
+
+impl Part {
+    fn read(text: String, secret: bool) -> Part {
+        match hash_digits(&text) {
+            Some(digits) if secret && digits.len() == WHOLE => Part::Hash(digits.to_ascii_lowercase()),
+            _ => Part::Clear(text),
+        }
+    }
+}
+
+/// The digits of what may be a hash or the beginning of one: `#` and 8 to 32 hexadecimal digits.
+fn hash_digits(text: &str) -> Option<&str> {
+    let digits = text.strip_prefix('#')?;
+    let is_hash = (SHORTEST..=WHOLE).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then_some(digits)
+}
+
+fn not_found(detail: String) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, detail)
+}
+
+/// A key that the server has seen.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Known {
+    whole: Vec<String>,
+    readable: Vec<String>,
+}
+
+impl Known {
+    fn whole(whole: Vec<String>) -> Known {
+        Known { readable: whole.clone(), whole }
+    }
+}
+
+/// The keys of a rule that came lately.
+fn known_keys(engine: &Engine, rule: &Rule) -> impl Iterator<Item = Known> {
+    let ids: Vec<String> = rule.limit_ids().map(|id| id.as_str().to_owned()).collect();
+    let top = [Ranking::Traffic, Ranking::Denials].map(|ranking| engine.metrics().top_keys(ranking, usize::MAX).keys);
+    let of_rule = top.into_iter().flatten().filter(move |top| ids.contains(&top.rule));
+    of_rule.filter_map(|TopKey { key, in_full, .. }| in_full.map(|whole| Known { whole, readable: key }))
+}
+
+fn matches(given: &[String], known: &Known) -> bool {
+    let is_it = |((given, whole), readable): ((&String, &String), &String)| {
+        given == whole || given == readable || (hash_digits(given).is_some() && whole.starts_with(&**given))
+    };
+    given.len() == known.whole.len() && given.iter().zip(&known.whole).zip(&known.readable).all(is_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_told_from_values() {
+        assert_eq!(hash_digits("#fa94eb5a"), Some("fa94eb5a"));
+        for value in ["fa94eb5a", "#fa94eb5", "#fa94eb5g", "#", "", &format!("#{}", "a".repeat(33))] {
+            assert_eq!(hash_digits(value), None, "{value}");
+        }
+        let whole = format!("#{}", "A".repeat(32));
+        assert_eq!(Part::read(whole.clone(), true), Part::Hash("a".repeat(32)));
+        assert_eq!(Part::read(whole.clone(), false), Part::Clear(whole));
+    }
+}
