@@ -279,8 +279,8 @@ mod tests {
     #[test]
     fn a_switch_with_an_end_holds_until_then() {
         let end = Timestamp::from_secs(1_700_000_900);
-        let mut modes = PublishedModes::default();
-        modes.all = Some(Switched { mode: Mode::Off, until: Some(end), signed: signed() });
+        let all = Some(Switched { mode: Mode::Off, until: Some(end), signed: signed() });
+        let modes = PublishedModes { all, ..PublishedModes::default() };
         let text = write_json("modes", &modes, LARGEST_MODES).unwrap();
         assert!(text.contains(r#""until":1700000900000000"#), "{text}");
         assert_eq!(PublishedModes::read("k", text.as_bytes()), Ok(modes.clone()));
