@@ -37,7 +37,7 @@ pub(super) fn peek<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>) 
     Answer::Later(Box::pin(async move {
         let limiter = door.engine.limiter();
         match Target::decode(words.words()) {
-            Ok(Target::Request(asked)) => written(&limiter.peek(&asked).await, protocol),
+            Ok(Target::Request(asked)) => written(&limiter.peek(&*asked).await, protocol),
             Ok(Target::Key { rule, parts }) => match limiter.peek_key(rule, &parts, None).await {
                 Ok(ruling) => written(&ruling, protocol),
                 Err(no_such_key) => aside(protocol, |reply| reply.error("ERR", no_such_key)),

@@ -34,7 +34,7 @@ enum Failed {
 
 async fn forget(door: &Door, words: Words<'_>) -> Result<usize, Failed> {
     Ok(match Target::decode(words)? {
-        Target::Request(asked) => door.engine.limiter().reset(&asked).await?,
+        Target::Request(asked) => door.engine.limiter().reset(&*asked).await?,
         Target::Key { rule, parts } => door.engine.reset_key(rule, &parts).await?,
     })
 }

@@ -5,7 +5,7 @@ use crate::resp::request::Words;
 
 pub(super) enum Target<'a> {
     /// `fact value …`.
-    Request(Asked<'a>),
+    Request(Box<Asked<'a>>),
     /// `RULE id part …`: the values that the rule's key is made of.
     Key { rule: &'a str, parts: Vec<&'a str> },
 }
@@ -13,7 +13,7 @@ pub(super) enum Target<'a> {
 impl<'a> Target<'a> {
     pub(super) fn decode(words: Words<'a>) -> Result<Target<'a>, Misunderstood> {
         if !words.get(0).is_some_and(|word| word.eq_ignore_ascii_case(b"RULE")) {
-            return Asked::decode(words).map(Target::Request);
+            return Asked::decode(words).map(|asked| Target::Request(Box::new(asked)));
         }
         let text = |word| std::str::from_utf8(word).map_err(|_| Misunderstood::NotText("rule"));
         let all: Vec<_> = words.after(1).iter().map(text).collect::<Result<_, _>>()?;
