@@ -82,11 +82,11 @@ impl NamedParts {
     }
 
     pub(super) fn names(&self) -> Names<'_> {
-        let name = |part| match part {
-            &Part::Clear(ref value) => PartName::Clear(value),
-            &Part::Hash(ref hash) => PartName::Hash(hash),
-        };
-        Names(self.0.iter().map(name).collect())
+        let names = self.0.iter().map(|part| match part {
+            Part::Clear(value) => PartName::Clear(value),
+            Part::Hash(hash) => PartName::Hash(hash),
+        });
+        Names(names.collect())
     }
 }
 
