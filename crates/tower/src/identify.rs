@@ -1,8 +1,8 @@
 //! Who makes a request.
 
+use http::HeaderName;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue};
 use tidegate_core::Values;
 use tidegate_core::syntax::text;
 use tidegate_http::HttpFacts;
@@ -57,11 +57,11 @@ pub struct ApiKeyHeader(pub HeaderName);
 
 impl Identify for ApiKeyHeader {
     fn identify<'a>(&self, head: &'a Parts, facts: HttpFacts<'a>) -> HttpFacts<'a> {
-        let mut lines = head.headers.get_all(&self.0).iter().map(HeaderValue::as_bytes);
+        let mut lines = head.headers.get_all(&self.0).iter().map(|line| line.as_bytes().trim_ascii());
         let Some(line) = lines.next() else { return facts };
         if lines.next().is_some() {
             // Whichever of them an upstream believes, it is one of several.
-            let all = head.headers.get_all(&self.0).iter().map(|line| text(line.as_bytes()));
+            let all = head.headers.get_all(&self.0).iter().map(|line| text(line.as_bytes().trim_ascii()));
             return facts.api_key(all.collect::<Values<'a>>());
         }
         match if self.0 == AUTHORIZATION { bearer(line) } else { Some(line) } {

@@ -19,11 +19,11 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use http::header::WWW_AUTHENTICATE;
+use http::header::{HOST, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tidegate_core::Clock;
-use tidegate_http::{Asked, Caller, HttpFacts, Reply, path_of_target};
+use tidegate_http::{Asked, Caller, HttpFacts, Reply, is_plain_host, path_of_target};
 
 use super::Api;
 use super::problem::Problem;
@@ -95,6 +95,15 @@ impl Api {
             .target(&target)
             .address(settings.proxies.client(peer, headers));
         let host = form.host.as_ref().map(|name| once(headers, name)).transpose()?.flatten();
+        // As with the path, the proxy passes on what came, and its upstream may read another host from it.
+        let said = match host {
+            Some(host) => Some(host),
+            None => once(headers, &HOST)?,
+        };
+        if said.is_some_and(|host| !is_plain_host(host.as_bytes())) {
+            let detail = "The request does not say which one host it is for, as a name or an address.".to_owned();
+            return Ok(Problem::new(StatusCode::BAD_REQUEST, detail).into_response());
+        }
         if let Some(host) = host.and_then(|host| host.to_str().ok()) {
             facts = facts.host(host);
         }

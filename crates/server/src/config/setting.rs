@@ -141,10 +141,16 @@ impl Setting {
         match self.kind {
             Kind::One | Kind::Many => value.to_owned(),
             Kind::Secret => HIDDEN.to_owned(),
-            Kind::Urls => match (value.find("://"), value.rfind('@')) {
-                (Some(scheme), Some(at)) if scheme < at => format!("{}{HIDDEN}{}", &value[..scheme + 3], &value[at..]),
-                _ => value.to_owned(),
-            },
+            Kind::Urls => {
+                // The way to a socket has its password behind it.
+                let (value, query) = value.split_once('?').map_or((value, ""), |(value, _)| (value, "?(hidden)"));
+                match (value.find("://"), value.rfind('@')) {
+                    (Some(scheme), Some(at)) if scheme < at => {
+                        format!("{}{HIDDEN}{}{query}", &value[..scheme + 3], &value[at..])
+                    }
+                    _ => format!("{value}{query}"),
+                }
+            }
             Kind::Logins => match value.split_once(':') {
                 Some((name, _)) => format!("{name}:{HIDDEN}"),
                 None => HIDDEN.to_owned(),
@@ -740,6 +746,7 @@ mod tests {
         assert_eq!(shown("store.redis.password", "hunter2"), "(hidden)");
         assert_eq!(shown("store.redis.urls", "redis://me:hunter2@a:1/2"), "redis://(hidden)@a:1/2");
         assert_eq!(shown("store.redis.urls", "redis://a"), "redis://a");
+        assert_eq!(shown("redis", "unix:///run/redis.sock?pass=hunter2"), "unix:///run/redis.sock?(hidden)");
         assert_eq!(shown("resp.users", "ann:tea:time"), "ann:(hidden)");
         assert_eq!(shown("resp.users", "tea"), "(hidden)");
     }

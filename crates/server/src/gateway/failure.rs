@@ -68,9 +68,11 @@ impl Failure {
                 let detail = "This is a gateway to certain services; it connects to nothing else.";
                 (StatusCode::METHOD_NOT_ALLOWED, Fault::Client, detail)
             }
-            Failure::NoHost => {
-                (StatusCode::BAD_REQUEST, Fault::Client, "The request does not say in one Host which host it is for.")
-            }
+            Failure::NoHost => (
+                StatusCode::BAD_REQUEST,
+                Fault::Client,
+                "The request does not say in one Host which host it is for, as a name or an address.",
+            ),
             Failure::Ambiguous => {
                 let detail = "The request can be read in two ways: it says more than once how long it is, has a transfer \
                               coding other than chunked, or lines that end without a carriage return.";

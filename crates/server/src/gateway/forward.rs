@@ -172,7 +172,7 @@ impl Forward {
         let Passage { forwarding, downstream } = &*self.0;
         let (mut head, body) = request.into_parts();
         let speaks = head.headers.get(CONTENT_TYPE).cloned();
-        if downstream.is_in_doubt() || head::has_two_lengths(&head) {
+        if downstream.is_in_doubt() || head::has_two_lengths(&head) || head::has_blanks_around_a_value(&head) {
             return Err(Box::new(last(Failure::Ambiguous.response(&HeaderMap::new()), head.version)));
         }
         if head.method == Method::CONNECT {

@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
 use smallvec::SmallVec;
-use tidegate_http::{ForwardingHeader, TrustedProxies};
+use tidegate_http::{ForwardingHeader, TrustedProxies, is_plain_host};
 
 use super::Settings;
 use super::address::{Address, Scheme};
@@ -26,7 +26,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What a request says of which host it is for: in its target, else in `Host`. `None` if it says nothing, or two things.
+/// What a request says of which host it is for: in its target, else in `Host`. `None` if it says nothing, two things, or something
+/// that servers read differently.
 pub(super) fn host(target: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
     let mut hosts = headers.get_all(HOST).iter();
     let (host, another) = (hosts.next(), hosts.next());
@@ -36,9 +37,17 @@ pub(super) fn host(target: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
     if let Some(authority) = target.authority() {
         let text = authority.as_str();
         let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
-        return HeaderValue::from_str(host).ok();
+        return HeaderValue::from_str(host).ok().filter(|host| is_plain_host(host.as_bytes()));
     }
-    host.cloned()
+    host.filter(|host| is_plain_host(host.as_bytes())).cloned()
+}
+
+/// Whether a value begins or ends with a blank, which makes a request of HTTP/2 malformed (RFC 9113, section 8.2.1). HTTP/1 leaves
+/// such blanks out, so that an upstream could read another value than rules do.
+pub(super) fn has_blanks_around_a_value(head: &Parts) -> bool {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let is_malformed = |value: &HeaderValue| is_blank(value.as_bytes().first()) || is_blank(value.as_bytes().last());
+    head.version == Version::HTTP_2 && head.headers.values().any(is_malformed)
 }
 
 /// Whether a request says more than once how long it is. HTTP/1's are found where its bytes pass.

@@ -109,7 +109,7 @@ fn getting(name: &[u8], value: &'static [u8]) -> Fields<'static> {
 #[test]
 fn what_would_be_read_otherwise_in_http1_is_refused() {
     let between = Between::start();
-    let shapes: [(&str, Fields<'_>, Data<'_>); 29] = [
+    let shapes: [(&str, Fields<'_>, Data<'_>); 36] = [
         ("chunks", posting(&[(b"transfer-encoding", b"chunked")]), Some(b"0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n")),
         ("chunks in capitals", posting(&[(b"Transfer-Encoding", b"chunked")]), Some(b"0\r\n\r\n")),
         ("chunks with a space", posting(&[(b"transfer-encoding ", b"chunked")]), Some(b"0\r\n\r\n")),
@@ -131,6 +131,13 @@ fn what_would_be_read_otherwise_in_http1_is_refused() {
         ("a space in the method", getting(b":method", b"GET /smuggled HTTP/1.1"), None),
         ("lines in the authority", getting(b":authority", b"a\r\n\r\nGET /smuggled HTTP/1.1"), None),
         ("a space in the authority", getting(b":authority", b"a b"), None),
+        ("a blank before a value", posting(&[(b"x-api-key", b" key")]), None),
+        ("a tab behind a value", posting(&[(b"authorization", b"Bearer token\t")]), None),
+        ("two ports", getting(b":authority", b"a.example:80:90"), None),
+        ("two hosts", getting(b":authority", b"b,a.example"), None),
+        ("a name in brackets", getting(b":authority", b"[a.example]"), None),
+        ("an escape in the authority", getting(b":authority", b"a%2eexample"), None),
+        ("a slash in the authority", getting(b":authority", b"a.example/"), None),
         ("lines in the scheme", getting(b":scheme", b"http\r\n\r\nGET /smuggled HTTP/1.1"), None),
         ("fields of one connection", posting(&[(b"connection", b"content-length")]), None),
         ("another protocol", posting(&[(b"upgrade", b"websocket"), (b"connection", b"upgrade")]), None),

@@ -160,3 +160,31 @@ fn no_spelling_of_a_path_dodges_its_rule() {
     assert_eq!(ask("http://a/whole?x"), "200");
     assert!(upstream.last().starts_with("GET /whole?x HTTP/1.1\r\n"), "{}", upstream.last());
 }
+
+#[test]
+fn a_host_that_servers_read_differently_reaches_no_upstream() {
+    let upstream = Upstream::saying("ok");
+    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &[]);
+    for host in [
+        "api.example.com:80:90",
+        "[api.example.com]",
+        "b,api.example.com",
+        "api.example.com,b",
+        "u@api.example.com",
+        "api.example.com/",
+        "api.example.com?",
+        "api.example.com#",
+        "api.example.com\\",
+        "api%2eexample.com",
+        "api.example.com:8o",
+        "",
+    ] {
+        let got = gateway.raw(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes());
+        assert!(got.starts_with("HTTP/1.1 400 "), "{host}: {got}");
+    }
+    assert_eq!(upstream.heads(), Vec::<String>::new());
+    for host in ["api.example.com", "api.example.com:8000", "API.example.com.", "my_service", "[::1]:80", "127.0.0.1"] {
+        let got = gateway.raw(format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes());
+        assert!(got.starts_with("HTTP/1.1 200 "), "{host}: {got}");
+    }
+}

@@ -97,3 +97,18 @@ fn one_address_is_one_client_however_it_is_written() {
     assert_eq!(allowed.count(), 1);
     assert_eq!(server.get_with("/v1/auth", &forwarded("::ffff:203.0.113.8")).status, 200);
 }
+
+#[test]
+fn a_host_that_servers_read_differently_is_denied() {
+    let server = server(&[]);
+    let ask = |host: &str| {
+        let headers = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/free"), ("x-forwarded-host", host)];
+        server.get_with("/v1/auth", &headers).status
+    };
+    for host in
+        ["api.example.com:80:90", "[api.example.com]", "b,api.example.com", "api%2eexample.com", "u@api.example.com"]
+    {
+        assert_eq!(ask(host), 400, "{host}");
+    }
+    assert_eq!((ask("api.example.com"), ask("api.example.com:443")), (200, 200));
+}

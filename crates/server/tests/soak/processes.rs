@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -17,6 +17,8 @@ use crate::clients::Resp;
 const PRIMARY: &str = "soak";
 /// How long programs may take to come up, to take over and to end. A busy machine may take its time.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A sentinel that has not promoted anybody by then is asked again.
+const FAILOVER_TIME: Duration = Duration::from_secs(10);
 
 pub(crate) fn until<T>(what: &str, mut so: impl FnMut() -> Option<T>) -> T {
     let pause = Duration::from_millis(20);
@@ -143,11 +145,15 @@ impl Redis {
     pub(crate) fn fail_over(&mut self) {
         let (before, _) = *self.primary();
         let mut sentinel = Resp::connect(local(self.sentinel.0)).unwrap();
-        // It refuses for a while after another one.
-        until("a failover", || {
-            sentinel.ask(&format!("SENTINEL FAILOVER {PRIMARY}")).ok()?.starts_with("+OK").then_some(())
+        // It refuses for a while after another one, and gives up if the replica does not answer in time.
+        let mut asked: Option<Instant> = None;
+        until("a promotion", || {
+            if asked.is_none_or(|asked| asked.elapsed() > FAILOVER_TIME) {
+                let said = sentinel.ask(&format!("SENTINEL FAILOVER {PRIMARY}")).ok()?;
+                asked = said.starts_with("+OK").then(Instant::now);
+            }
+            self.primary_port().filter(|port| *port != before)
         });
-        until("a promotion", || self.primary_port().filter(|port| *port != before));
         until("the replica's return", || self.knows_a_replica());
     }
 }

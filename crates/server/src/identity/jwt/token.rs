@@ -65,7 +65,7 @@ fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
 /// What follows the scheme `Bearer`; `None` for another scheme.
 fn after_bearer(line: &[u8]) -> Option<&[u8]> {
     const BEARER: &[u8] = b"Bearer";
-    let (scheme, token) = line.split_at_checked(BEARER.len())?;
+    let (scheme, token) = line.trim_ascii_start().split_at_checked(BEARER.len())?;
     let is_bearer = scheme.eq_ignore_ascii_case(BEARER) && matches!(token.first(), None | Some(b' ' | b'\t'));
     is_bearer.then(|| token.trim_ascii())
 }
