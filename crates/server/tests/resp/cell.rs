@@ -151,5 +151,5 @@ fn a_key_starts_afresh_once_it_is_deleted() {
         assert_eq!(answer[0], 0, "{key}");
     }
     assert!(error(&mut client, "DEL").contains("wrong number of arguments for 'del' command"));
-    assert!(error(&mut client, "TG.RESET RULE @cl.throttle a b").contains("has 1 parts"));
+    assert!(error(&mut client, "TG.RESET RULE @cl.throttle a b").contains("1 part"));
 }
