@@ -76,9 +76,13 @@ fn main() -> ExitCode {
     report.write("soak");
     let mut wrong = findings.wrong();
     if minutes >= 10.0 {
-        wrong.extend(findings.memory.iter().filter(|(_, begin, end, _)| *end > begin + begin / 4).map(
-            |(server, begin, end, _)| format!("memory of {server} grew from {begin} to {end} bytes"),
-        ));
+        wrong.extend(
+            findings
+                .memory
+                .iter()
+                .filter(|(_, begin, end, _)| *end > begin + begin / 4)
+                .map(|(server, begin, end, _)| format!("memory of {server} grew from {begin} to {end} bytes")),
+        );
     }
     for line in wrong.iter().take(20) {
         eprintln!("soak: {line}");

@@ -193,7 +193,7 @@ rules:
             assert_eq!(in_full, is_kept.then(|| vec![user.clone(), "free".to_owned()]), "{length}");
         }
         let shared = rules.matching(&Request::new("GET", "/")).rules[0].key.owned();
-        assert_eq!(rules.rules()[0].in_full(&shared), None);
+        assert_eq!(rules.rules()[0].in_full(&shared), Some(Vec::new()), "the key that requests without a part share");
     }
 
     #[test]
@@ -206,7 +206,12 @@ rules:
         assert_eq!(readable[0].chars().count(), LONGEST_PART + 1);
         assert!(readable[1].starts_with('#') && readable[1].len() == 9, "{readable:?}");
         assert!(!readable.concat().contains("hunter2"));
-        assert_eq!(matched.rules[1].rule.in_full(&matched.rules[1].key), None);
+        let in_full = matched.rules[1].rule.in_full(&matched.rules[1].key).unwrap();
+        assert_eq!(in_full[0], user);
+        assert!(
+            in_full[1].starts_with('#') && in_full[1].len() == 33 && !in_full[1].contains("hunter2"),
+            "{in_full:?}"
+        );
         assert!(matched.rules[0].rule.readable(&matched.rules[0].key).is_empty());
     }
 }
