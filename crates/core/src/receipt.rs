@@ -51,6 +51,10 @@ impl FromStr for ReceiptId {
     }
 }
 
+/// How far behind what it stands for an alias may be. Those of a rule follow its limits at once; the bound is for receipts that
+/// somebody made up.
+const FARTHEST_ALIAS: usize = 128;
+
 /// What an admission took and may give back: reserved costs and held slots.
 ///
 /// A store settles a receipt once; settling it again, or after it has expired, changes nothing.
@@ -70,7 +74,7 @@ impl Receipt {
     #[must_use]
     pub fn is_alias(&self, number: usize) -> bool {
         let Some((held, before)) = self.held.get(..=number).and_then(<[Held]>::split_last) else { return false };
-        before.iter().any(|other| held.is_alias_of(other))
+        before.iter().rev().take(FARTHEST_ALIAS).any(|other| held.is_alias_of(other))
     }
 
     /// The things that it holds, without aliases.

@@ -52,12 +52,12 @@ impl AddressShares {
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr, most: usize) -> Result<Counted, ShareExceeded> {
         let network = client_network(address);
         let mut all = self.lock();
-        let open = all.entry(network).or_default();
-        if *open >= most {
+        let open = all.get(&network).copied().unwrap_or(0);
+        if open >= most {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(ShareExceeded { address, open: *open });
+            return Err(ShareExceeded { address, open });
         }
-        *open += 1;
+        all.insert(network, open + 1);
         Ok(Counted { shares: Arc::clone(self), network })
     }
 
