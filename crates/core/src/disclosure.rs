@@ -1,13 +1,13 @@
-//! What clients are told of a limit.
+//! The parts of a limit that clients see.
 
-/// What clients are told of a limit. Operators always see everything.
+/// The parts of a limit that clients see. Operators see all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Disclosure {
     /// Whether clients see it at all: in headers, and by its name in the body of a denial.
     pub is_shown: bool,
-    /// What it counts.
+    /// The unit of its quota.
     pub unit: QuotaUnit,
-    /// What a denial by it means.
+    /// The problem type of its denials.
     pub problem: DenialKind,
 }
 
@@ -23,7 +23,7 @@ impl Default for Disclosure {
     }
 }
 
-/// What a limit counts, as far as the IETF's registry of quota units has a word for it.
+/// The unit of a limit's quota, by the IETF's registry of quota units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum QuotaUnit {
     /// Requests.
@@ -37,7 +37,7 @@ pub enum QuotaUnit {
     Other,
 }
 
-/// What a denial means.
+/// The problem type of a denial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DenialKind {
     /// The client has used up its quota.

@@ -51,8 +51,8 @@ impl FromStr for ReceiptId {
     }
 }
 
-/// How far behind what it stands for an alias may be. Those of a rule follow its limits at once; the bound is for receipts that
-/// somebody made up.
+/// The most things between an alias and the thing that it repeats. The aliases of a rule follow its limits at once; the bound keeps
+/// forged receipts from costing quadratic time.
 const FARTHEST_ALIAS: usize = 128;
 
 /// What an admission took and may give back: reserved costs and held slots.

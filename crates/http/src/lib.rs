@@ -47,7 +47,7 @@ pub use client::{ForwardingHeader, NetworkError, TrustedProxies};
 pub use facts::HttpFacts;
 pub use grpc::is_grpc;
 pub use headers::{Audience, HeaderStyle, IetfForm, ReplyHeaders, ResetForm};
-pub use host::is_plain_host;
+pub use host::{is_plain_host, without_port};
 pub use json::{CostFinder, EventFinder, FieldFinder};
 pub use passing::{PassingBody, is_encoded};
 pub use reply::{Asked, Caller, Reply};

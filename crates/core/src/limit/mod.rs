@@ -319,7 +319,7 @@ impl Limit {
         )
     }
 
-    /// How much [`Limit::charge`] can charge before the key owes all that it may.
+    /// The most that [`Limit::charge`] can charge before the key reaches its bound on debt.
     #[must_use]
     pub fn chargeable(&self, state: &State, now: Timestamp) -> u64 {
         with_own_state!(self, state;

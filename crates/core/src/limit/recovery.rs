@@ -1,10 +1,10 @@
-//! How what was spent under a limit comes back.
+//! The recovery of a limit's quota over time.
 
 use super::{Algorithm, Gcra, Limit, Meter, Shaper, TokenBucket, Windows};
 use crate::decision::{Decision, Outcome};
 use crate::time::Micros;
 
-/// How what was spent under a limit comes back, and in which time all of it does.
+/// The way in which a limit's quota recovers, with the time that a full recovery takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recovery {
     /// At a constant rate: buckets.
@@ -18,7 +18,7 @@ pub enum Recovery {
 }
 
 impl Recovery {
-    /// The time in which the whole limit comes back; `None` for slots.
+    /// The time that a full recovery takes; `None` for slots.
     #[must_use]
     pub const fn window(self) -> Option<Micros> {
         match self {
@@ -27,8 +27,8 @@ impl Recovery {
         }
     }
 
-    /// How long it takes until more than `decision.remaining` can be admitted, if nobody spends meanwhile. Never longer than
-    /// the [wait](Decision::retry_after) of a denied request.
+    /// The time until more than `decision.remaining` can be admitted, if nothing is spent meanwhile. Never longer than the
+    /// [wait](Decision::retry_after) of a denied request.
     ///
     /// `None` if everything is left, and where a decision does not say it: for slots, and for an allowed request under a limit
     /// that recovers [as it rolls on](Recovery::Rolling).
@@ -53,7 +53,7 @@ impl Recovery {
         Some(retry_after.map_or(until_more, |wait| wait.min(until_more)))
     }
 
-    /// What a denial comes to once its cost was charged all the same, and its key then stands as `after` says.
+    /// The decision to report for a denial whose cost was charged all the same. `after` is the state of the key after the charge.
     pub(crate) fn charged_though_denied(self, denied: &Decision, after: &Decision) -> Decision {
         let outcome = match (denied.outcome, self) {
             (Outcome::Deny { retry_after }, Recovery::Steady(_)) => {
@@ -72,7 +72,7 @@ impl Recovery {
 }
 
 impl Limit {
-    /// How what was spent comes back.
+    /// The way in which the quota recovers.
     #[must_use]
     #[inline]
     pub const fn recovery(&self) -> Recovery {

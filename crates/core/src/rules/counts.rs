@@ -1,4 +1,4 @@
-//! How much there is in rules files.
+//! Numbers of rules, domains and descriptors.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::RuleSet;
 use super::envoy::Domain;
 
-/// How many rules there are, and how many of Envoy's domains and descriptors.
+/// Numbers of rules, and of Envoy's domains and descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RuleCounts {
     /// Rules.
@@ -19,7 +19,7 @@ pub struct RuleCounts {
 }
 
 impl RuleSet {
-    /// How much there is.
+    /// The numbers of rules, domains and descriptors.
     #[must_use]
     pub fn counts(&self) -> RuleCounts {
         RuleCounts {

@@ -135,7 +135,7 @@ impl Plain {
         stands
     }
 
-    /// What is given back and charged on top; `None` if it is gone.
+    /// The tokens refunded, and the tokens charged on top as far as the bound on debt allows; `None` if it is gone.
     fn settle(&mut self, id: ReceiptId, held: &Holding, actual: u64, now: Timestamp) -> Option<(u64, u64)> {
         let limit = self.limit(held.at.0);
         let state = self.state(held.at);
@@ -149,13 +149,14 @@ impl Plain {
         let (back, more) = (held.taken.saturating_sub(actual), actual.saturating_sub(held.taken));
         let mut changed = state.clone();
         let given = if back > 0 { limit.refund(&mut changed, back, held.mark, now, id) } else { 0 };
+        let charged = more.min(limit.chargeable(&changed, now));
         if more > 0 {
             limit.charge(&mut changed, more, now, id);
         }
         if given > 0 || more > 0 {
             *state = changed;
         }
-        Some((given, more))
+        Some((given, charged))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::settings::{Settings, SettingsError, without_login};
 
-/// What a scheme says about the servers.
+/// The kind of servers that a scheme names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
     /// `redis`, `rediss` or `unix`: one server, or a cluster if there are several.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tidegate_core::rules::FieldPath;
 use tidegate_core::yaml::closest;
 use tidegate_core::{BodyNumber, Fact, Facts, Micros, Values, syntax};
-use tidegate_http::CostFinder;
+use tidegate_http::{CostFinder, without_port};
 
 use super::problem::{At, Problem};
 
@@ -269,18 +269,6 @@ impl Facts for Question<'_> {
         let mut finder = CostFinder::new(slice::from_ref(path));
         finder.feed(self.body.as_ref()?.0.get().as_bytes());
         finder.found(0)
-    }
-}
-
-fn without_port(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        // Colons elsewhere are an IPv6 address, which has a port only behind brackets.
-        Some((name, port))
-            if port.bytes().all(|byte| byte.is_ascii_digit()) && (name.ends_with(']') || !name.contains(':')) =>
-        {
-            name
-        }
-        _ => host,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tidegate_core::Request;
+use tidegate_http::without_port;
 
 /// What is known of the request.
 #[derive(clap::Args)]
@@ -162,15 +163,6 @@ fn address(text: &str) -> Result<IpAddr, String> {
         return Err(format!("a client has an address, not a network: write one such as {address}"));
     }
     Err("not an address: write one such as 203.0.113.7 or 2001:db8::7".to_owned())
-}
-
-fn without_port(host: &str) -> &str {
-    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
-    match host.rsplit_once(':') {
-        // Colons elsewhere are an IPv6 address, which has a port only behind brackets.
-        Some((name, port)) if is_port(port) && (name.ends_with(']') || !name.contains(':')) => name,
-        _ => host,
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::fmt;
 
 use tidegate_core::yaml::{Diagnostic, Diagnostics};
 
-use super::setting::{Kind, SETTINGS};
+use super::setting::Kind;
+use super::table::SETTINGS;
 
 /// Something wrong with a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]

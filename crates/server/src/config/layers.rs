@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use tidegate_core::yaml::{Diagnostic, Node, Place, Position, Reader, Severity, Source, Value, closest};
 
 use super::fault::{Fault, Faults};
-use super::setting::{SETTINGS, Setting};
+use super::setting::Setting;
+use super::table::SETTINGS;
 
 /// What was given when the program was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Layers {
         Ok((layers, strangers))
     }
 
-    /// How far up the layer is that a setting comes from: 0 for its default, 3 for a flag.
+    /// The precedence of the layer that a setting comes from: 0 for its default, 3 for a flag.
     pub(super) fn rank(&self, name: &str) -> u8 {
         self.get(name).map_or(0, |found| match found.origin {
             Origin::Default => 0,

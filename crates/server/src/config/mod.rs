@@ -1,6 +1,6 @@
 //! What a server is told before it starts.
 //!
-//! Every setting stands in one table (`setting.rs`). Its value comes from a flag, else from a variable, else from the file,
+//! Every setting stands in one table (`table.rs`). Its value comes from a flag, else from a variable, else from the file,
 //! else from the table itself (`layers.rs`), and is then read into what it means (here). Whatever is wrong is reported all
 //! at once, with its place and what to write instead.
 
@@ -14,6 +14,7 @@ mod print;
 mod secrets;
 mod setting;
 mod store;
+mod table;
 mod values;
 
 use std::num::NonZero;
@@ -33,8 +34,8 @@ use self::layers::{Found, Layers};
 pub use self::origin::{Changes, Origin};
 pub(crate) use self::print::{ShownSetting, commented_file, shown};
 pub(crate) use self::secrets::{built_in_key_warning, key_needed_note, secret_given};
-pub(crate) use self::setting::SETTINGS;
 pub use self::store::StoreSettings;
+pub(crate) use self::table::SETTINGS;
 use self::values::{choice, count, flag, header, login, share, span, text, token};
 use crate::admin::Token;
 use crate::browsers::Hosts;

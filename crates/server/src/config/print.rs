@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::fault::Faults;
 use super::layers::{Found, Given, Layers};
-use super::setting::{SETTINGS, Setting, about_section};
+use super::setting::Setting;
+use super::table::{SETTINGS, about_section};
 
 /// A setting, what it is, and why.
 #[derive(Clone, Debug, Serialize)]

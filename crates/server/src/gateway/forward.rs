@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use tidegate_core::rules::PathPolicy;
 use tidegate_core::{Clock, SystemClock};
-use tidegate_http::{apply_path_policy, is_grpc};
+use tidegate_http::{apply_path_policy, is_grpc, without_port};
 use tidegate_tower::{Unanswered, Unserved, UpgradeHold};
 
 use super::Settings;
@@ -250,7 +250,7 @@ fn last(mut response: Response<Passing>, version: Version) -> Response<Passing> 
 impl Forwarding {
     /// The number of the group that takes a request.
     fn group(&self, target: &Uri, host: &HeaderValue) -> Option<usize> {
-        let host = head::without_port(host.to_str().ok()?);
+        let host = without_port(host.to_str().ok()?);
         route::find(&self.routes, host, target.path())
     }
 

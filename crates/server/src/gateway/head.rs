@@ -55,14 +55,6 @@ pub(super) fn has_two_lengths(head: &Parts) -> bool {
     head.version == Version::HTTP_2 && head.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some()
 }
 
-/// The host without its port, as routes know it.
-pub(super) fn without_port(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => name,
-        _ => host,
-    }
-}
-
 /// Which fields a head has of those that are looked for here. Most have few fields at all, so that going through them once
 /// costs less than asking for each of these.
 #[derive(Clone, Copy, Debug, Default)]
@@ -371,7 +363,6 @@ mod tests {
         assert_eq!(host("/", &["a:1"]).as_deref(), Some("a:1"));
         assert_eq!(host("http://me@b:2/x", &["a"]).as_deref(), Some("b:2"));
         assert_eq!((host("/", &[]), host("/", &["a", "a"]), host("http://b/", &["a", "b"])), (None, None, None));
-        assert_eq!(["a:1", "a", "[::1]", "[::1]:80"].map(without_port), ["a", "a", "[::1]", "[::1]"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Who makes a request.
+//! The identity of a client.
 //!
 //! The gateway and forward-auth learn the user, the tier and claims of a request from these sources. The first that names a
 //! user wins; the tier is that of the first that names one.

@@ -1,4 +1,4 @@
-//! Where a request has its token, and what a verified one says.
+//! Finding the token of a request, and reading the claims of a verified one.
 
 use std::borrow::Cow;
 
