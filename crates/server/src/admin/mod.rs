@@ -40,8 +40,8 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, http::StatusCode};
-use http::HeaderValue;
-use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, VARY, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue};
 use serde::Serialize;
 use tidegate_core::yaml::closest;
 use tidegate_core::{Clock, SystemClock};
@@ -245,11 +245,11 @@ async fn configuration(State(state): State<AdminState>) -> Response {
     json(&state.0.settings.load().configuration)
 }
 
-async fn metrics_page(State(state): State<AdminState>) -> Response {
-    match metrics::exposition(&state.0.engine) {
-        Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
+async fn metrics_page(State(state): State<AdminState>, headers: HeaderMap) -> Response {
+    let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let format = metrics::Format::accepted(accept);
+    let text = metrics::exposition(&state.0.engine, format);
+    ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], text).into_response()
 }
 
 async fn nothing_here(request: Request) -> Problem {

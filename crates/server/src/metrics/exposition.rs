@@ -1,14 +1,8 @@
 //! Everything that is counted, as Prometheus reads it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
 use tidegate_core::rules::Mode;
 use tidegate_core::{Condition, Health, MemoryStats, RuleId, RuleUsage};
 use tidegate_redis::RedisStore;
@@ -17,112 +11,52 @@ use tidegate_redis::tier::Tier;
 
 use super::histogram::Shown;
 use super::names::DescriptorOutcome;
+use super::page::{Labels, Page};
 use super::tally::{OTHER, Said};
-use super::{Door, Metrics};
+use super::{Door, Format, Metrics};
 use crate::engine::Engine;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
 use crate::log;
 use crate::store::AnyStore;
 
-/// The type of what [`exposition`] writes.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// All metrics of an engine, in the text format of `OpenMetrics`.
-///
-/// # Errors
-/// None that are known of: the text goes to memory.
-pub fn exposition(engine: &Arc<Engine>) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("tidegate");
-    registry.register_collector(Box::new(Everything(Arc::clone(engine))));
-    let mut text = String::new();
-    encode(&mut text, &registry)?;
-    Ok(text)
-}
-
-struct Everything(Arc<Engine>);
-
-impl fmt::Debug for Everything {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Everything")
+/// All metrics of an engine, and of the process that it runs in.
+#[must_use]
+pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
+    let mut page = Page::new(format);
+    let metrics = engine.metrics();
+    page.gauge(
+        "build_info",
+        "Always 1. The label is the version of the program",
+        &[(&[("version", env!("CARGO_PKG_VERSION"))], 1)],
+    );
+    metrics.write_decisions(&mut page);
+    metrics.write_listeners(&mut page);
+    if let Some(verifier) = metrics.tokens() {
+        write_tokens(verifier, &mut page);
     }
-}
-
-impl Collector for Everything {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (engine, mut page) = (&*self.0, Page(encoder));
-        let metrics = engine.metrics();
-        page.gauge("build_info", "Always 1, with the version", &[(&[("version", env!("CARGO_PKG_VERSION"))], 1)])?;
-        metrics.write_decisions(&mut page)?;
-        metrics.write_doors(&mut page)?;
-        if let Some(verifier) = metrics.tokens() {
-            write_tokens(verifier, &mut page)?;
-        }
-        write_log(&mut page)?;
-        write_rules(engine, &mut page)?;
-        write_health(&engine.limiter().health(), &mut page)?;
-        match engine.limiter().store() {
-            AnyStore::Memory(store) => write_memory(&store.stats(), &store.usage_by_rule(), &mut page),
-            AnyStore::Redis(tier) => write_redis(tier, &mut page),
-        }
+    write_log(&mut page);
+    write_rules(engine, &mut page);
+    write_health(&engine.limiter().health(), &mut page);
+    match engine.limiter().store() {
+        AnyStore::Memory(store) => write_memory(&store.stats(), &store.usage_by_rule(), &mut page),
+        AnyStore::Redis(tier) => write_redis(tier, &mut page),
     }
-}
-
-type Labels<'l> = &'l [(&'l str, &'l str)];
-
-/// Where metrics are written to.
-struct Page<'a>(DescriptorEncoder<'a>);
-
-impl Page<'_> {
-    fn counter(&mut self, name: &str, help: &str, values: &[(Labels<'_>, u64)]) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        each(&mut metric, values, |metric, value| metric.encode_counter::<NoLabelSet, _, u64>(value, None))
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, values: &[(Labels<'_>, u64)]) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        each(&mut metric, values, |metric, value| metric.encode_gauge(&i64::try_from(*value).unwrap_or(i64::MAX)))
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, shown: &Shown) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        metric.encode_histogram::<NoLabelSet>(shown.sum, shown.count, &shown.buckets, None)
-    }
-}
-
-fn each(
-    metric: &mut MetricEncoder<'_>,
-    values: &[(Labels<'_>, u64)],
-    write: impl Fn(&mut MetricEncoder<'_>, &u64) -> fmt::Result,
-) -> fmt::Result {
-    for (labels, value) in values {
-        if labels.is_empty() {
-            write(metric, value)?;
-        } else {
-            let labels: Vec<(&str, String)> = labels.iter().map(|(name, value)| (*name, escaped(value))).collect();
-            write(&mut metric.encode_family(&labels)?, value)?;
-        }
-    }
-    Ok(())
-}
-
-/// A label's value as it may stand between quotes: the library writes it as it is.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    page.finish()
 }
 
 impl Metrics {
-    fn write_decisions(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn write_decisions(&self, page: &mut Page) {
         let requests = self.requests();
         page.counter(
             "requests",
-            "Requests, by what became of them",
+            "Requests decided, by outcome",
             &[
                 (&[("outcome", "allowed")], requests.allowed),
                 (&[("outcome", "denied")], requests.denied),
                 (&[("outcome", "refused")], requests.refused),
             ],
-        )?;
+        );
         const OUTCOMES: [(Said, Mode, &str); 7] = [
             (Said::Allowed, Mode::Enforce, "allowed"),
             (Said::Denied, Mode::Enforce, "denied"),
@@ -156,25 +90,28 @@ impl Metrics {
             }
         }
         let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
-        page.counter("decisions", "What each limit said, by its mode", &values)?;
+        page.counter("decisions", "Decisions of each limit, by its mode and outcome", &values);
         let values: Vec<(Labels<'_>, u64)> = without.iter().map(|(labels, count)| (&labels[..], *count)).collect();
-        page.counter("decisions_without_store", "Decisions that a rule's failure policy made", &values)?;
+        page.counter(
+            "decisions_without_store",
+            "Decisions made by a rule's failure policy, without the store",
+            &values,
+        );
         let unkeyed = self.unkeyed.all();
         let labels: Vec<_> = unkeyed.iter().map(|(rule, count)| ([("rule", &**rule)], *count)).collect();
         let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
-        let help =
-            "Requests that lacked a part of a rule's key, and were charged to the key that all such requests share";
-        page.counter("requests_without_key", help, &values)?;
-        self.write_descriptors(page)?;
-        self.write_unsettled(page)?;
+        let help = "Requests that lacked a part of a rule's key and were charged to the key that such requests share";
+        page.counter("requests_without_key", help, &values);
+        self.write_descriptors(page);
+        self.write_unsettled(page);
         page.histogram(
             "decide_duration_seconds",
-            "How long deciding a request took, by a sample that stands for all",
-            &self.deciding.shown(),
+            "Time taken to decide a request, extrapolated from a sample",
+            &[(&[], self.deciding.shown())],
         )
     }
 
-    fn write_descriptors(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn write_descriptors(&self, page: &mut Page) {
         let names = self.names.all();
         let labels: Vec<_> = names
             .iter()
@@ -186,116 +123,140 @@ impl Metrics {
             })
             .collect();
         let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
-        page.counter("descriptors", "Hits of Envoy descriptors within their limits and over them", &values)
+        page.counter("descriptors", "Hits of Envoy descriptors, by whether they were within their limits", &values)
     }
 
-    fn write_unsettled(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn write_unsettled(&self, page: &mut Page) {
         let all = self.unsettled.all();
         let labels: Vec<_> = all
             .iter()
             .map(|(limit, why, count)| ([("rule", limit.as_str()), ("reason", why.as_str())], *count))
             .collect();
         let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
-        page.counter("unsettled", "Costs that no response settled, which stay at their estimates", &values)
+        page.counter(
+            "unsettled",
+            "Reserved costs that no response settled and that stay at their estimates, by reason",
+            &values,
+        )
     }
 
-    fn write_doors(&self, page: &mut Page<'_>) -> fmt::Result {
-        let labels = Door::ALL.map(|door| [("door", door.name())]);
+    fn write_listeners(&self, page: &mut Page) {
+        let labels = Door::ALL.map(|door| [("listener", door.name())]);
         let connections = || labels.iter().zip(&self.connections);
         let open: Vec<(Labels<'_>, u64)> = connections()
             .map(|(labels, door)| (&labels[..], u64::try_from(door.open.load(Ordering::Relaxed)).unwrap_or(0)))
             .collect();
-        page.gauge("connections", "Connections that are open", &open)?;
+        page.gauge("connections", "Open connections", &open);
         let accepted: Vec<(Labels<'_>, u64)> =
             connections().map(|(labels, door)| (&labels[..], door.accepted.load(Ordering::Relaxed))).collect();
-        page.counter("connections_accepted", "Connections that were accepted", &accepted)?;
+        page.counter("connections_accepted", "Connections accepted", &accepted);
         let of_listener = |value: fn(&Listening) -> u64| -> Vec<(Labels<'_>, u64)> {
             connections().map(|(labels, door)| (&labels[..], door.listener.get().map_or(0, value))).collect()
         };
         page.gauge(
             "connections_max",
-            "The most connections at once; 0 if the listener is off",
+            "Most connections that the listener takes at once; 0 if it is off",
             &of_listener(|listening| listening.most_connections() as u64),
-        )?;
+        );
         page.counter(
             "connections_full",
-            "Times that a listener had no room for a further connection",
+            "Times that the listener was full and a connection had to wait",
             &of_listener(Listening::times_full),
-        )?;
+        );
         page.counter(
             "connections_refused",
-            "Connections closed because their address had its share already",
+            "Connections closed because their address already held its share",
             &of_listener(Listening::refused),
-        )?;
+        );
         let failures: Vec<(Labels<'_>, u64)> =
             connections().map(|(labels, door)| (&labels[..], door.auth_failures.load(Ordering::Relaxed))).collect();
-        page.counter("auth_failures", "Wrong passwords and tokens", &failures)
+        page.counter("auth_failures", "Failed attempts to authenticate: wrong passwords and tokens", &failures)
     }
 }
 
-fn write_tokens(verifier: &Verifier, page: &mut Page<'_>) -> fmt::Result {
+fn write_tokens(verifier: &Verifier, page: &mut Page) {
     let (counted, health) = (verifier.counted(), verifier.health());
     let valid = [("cached", counted.cached), ("verified", counted.verified)];
     let results: Vec<_> =
         valid.into_iter().chain(counted.refused).map(|(name, count)| ([("result", name)], count)).collect();
     let values: Vec<(Labels<'_>, u64)> = results.iter().map(|(labels, count)| (&labels[..], *count)).collect();
-    page.counter("jwt_tokens", "Tokens, by what verifying them yielded", &values)?;
-    page.gauge("jwt_keys", "Keys that verify tokens", &[(&[], counted.keys as u64)])?;
+    page.counter("jwt_tokens", "Tokens checked, by result", &values);
+    page.gauge("jwt_keys", "Keys in force that verify tokens", &[(&[], counted.keys as u64)]);
     let is_current = u64::from(health.problem.is_none());
-    page.gauge("jwt_keys_current", "Whether the keys could be read or fetched the last time", &[(&[], is_current)])?;
+    page.gauge(
+        "jwt_keys_current",
+        "Whether the last attempt to read or fetch the keys succeeded",
+        &[(&[], is_current)],
+    );
     let fetches: [(Labels<'_>, u64); 2] =
         [(&[("result", "success")], counted.fetched), (&[("result", "failure")], counted.fetch_failed)];
-    page.counter("jwt_key_fetches", "Times that the key set was fetched", &fetches)?;
-    page.gauge("jwt_cache_tokens", "Verified tokens that are remembered", &[(&[], counted.cache.entries as u64)])?;
-    page.gauge("jwt_cache_bytes", "Bytes that they take, about", &[(&[], counted.cache.bytes as u64)])
+    page.counter("jwt_key_fetches", "Attempts to fetch the key set, by result", &fetches);
+    page.gauge("jwt_cache_tokens", "Verified tokens in the cache", &[(&[], counted.cache.entries as u64)]);
+    page.gauge(
+        "jwt_cache_bytes",
+        "Approximate size of the cache of verified tokens",
+        &[(&[], counted.cache.bytes as u64)],
+    )
 }
 
-fn write_log(page: &mut Page<'_>) -> fmt::Result {
+fn write_log(page: &mut Page) {
     let log::Dropped { queue_full, repeated } = log::dropped();
     let reasons: [(Labels<'_>, u64); 2] =
         [(&[("reason", "queue_full")], queue_full), (&[("reason", "repeated")], repeated)];
-    page.counter("log_lines_dropped", "Log lines that were not written, by why", &reasons)
+    page.counter("log_lines_dropped", "Log lines that were not written, by reason", &reasons)
 }
 
-fn write_rules(engine: &Engine, page: &mut Page<'_>) -> fmt::Result {
+fn write_rules(engine: &Engine, page: &mut Page) {
     let present = engine.limiter().rules();
     let reloads = &engine.metrics().reloads;
-    page.gauge("rules_generation", "The how-manieth rules are in force", &[(&[], present.number)])?;
-    page.gauge("rules", "Rules in force", &[(&[], present.rules.rules().len() as u64)])?;
+    page.gauge("rules_generation", "Generation number of the rules in force", &[(&[], present.number)]);
+    page.gauge("rules", "Rules in force", &[(&[], present.rules.rules().len() as u64)]);
     let (mut shadow, mut off) = (0, 0);
     for rule in present.rules.shown() {
         shadow += u64::from(rule.mode == Mode::Shadow);
         off += u64::from(rule.mode == Mode::Off);
     }
     let quiet: [(Labels<'_>, u64); 2] = [(&[("mode", "shadow")], shadow), (&[("mode", "off")], off)];
-    page.gauge("rules_not_enforced", "Rules that deny nothing, as written or switched", &quiet)?;
+    page.gauge("rules_not_enforced", "Rules in a mode that denies nothing, as written or switched", &quiet);
     let switches = present.rules.switches();
     let switched = switches.rules().len() as u64 + u64::from(switches.all().is_some());
-    page.gauge("rules_switched", "Switches that stand in for what is written", &[(&[], switched)])?;
+    page.gauge("rules_switched", "Switches in force that override the modes in the rules files", &[(&[], switched)]);
     let results: [(Labels<'_>, u64); 2] = [
         (&[("result", "success")], reloads.good.load(Ordering::Relaxed)),
         (&[("result", "failure")], reloads.bad.load(Ordering::Relaxed)),
     ];
-    page.counter("rules_reloads", "Times that rules were read again", &results)?;
+    page.counter("rules_reloads", "Attempts to reload the rules, by result", &results);
     let last = engine.metrics().last_reload();
     let good = u64::from(last.as_ref().is_none_or(|last| last.problem.is_none()));
-    page.gauge("rules_last_reload_successful", "Whether the rules that were read last could be used", &[(&[], good)])?;
+    page.gauge(
+        "rules_last_reload_successful",
+        "Whether the last attempt to reload the rules succeeded",
+        &[(&[], good)],
+    );
     let at = last.map_or(0, |last| last.at_ms / 1_000);
-    page.gauge("rules_last_reload_timestamp_seconds", "When they were read; 0 if never since the start", &[(&[], at)])
+    page.gauge(
+        "rules_last_reload_timestamp_seconds",
+        "Time of the last attempt to reload the rules; 0 if there was none since the start",
+        &[(&[], at)],
+    )
 }
 
-fn write_health(health: &Health, page: &mut Page<'_>) -> fmt::Result {
+fn write_health(health: &Health, page: &mut Page) {
     let well = |condition: &Condition| u64::from(condition.is_well());
-    page.gauge("store_up", "Whether the store answers", &[(&[], well(&health.store))])?;
-    page.gauge("store_keys_up", "Whether it can decide all keys that it is asked about", &[(&[], well(&health.keys))])?;
-    page.counter("store_outages", "Times that the store stopped answering", &[(&[], health.outages)])?;
-    page.counter("store_unanswered", "Questions that the store did not answer", &[(&[], health.unanswered)])?;
-    let help = "Those among them that may have been charged all the same";
-    page.counter("store_charged_unknown", help, &[(&[], health.charged_unknown)])?;
+    page.gauge("store_up", "Whether the store answers", &[(&[], well(&health.store))]);
+    page.gauge(
+        "store_keys_up",
+        "Whether the store decides all keys that it is asked about",
+        &[(&[], well(&health.keys))],
+    );
+    page.counter("store_outages", "Times that the store stopped answering", &[(&[], health.outages)]);
+    page.counter("store_unanswered", "Calls that the store did not answer", &[(&[], health.unanswered)]);
+    let help = "Calls that the store did not answer but may have charged";
+    page.counter("store_charged_unknown", help, &[(&[], health.charged_unknown)]);
     let decided = &health.decided;
     page.counter(
         "fallback_decisions",
-        "Decisions without the store, by what made them",
+        "Decisions made without the store, by how",
         &[
             (&[("by", "allow")], decided.allow),
             (&[("by", "allow_ended")], decided.allow_ended),
@@ -304,63 +265,71 @@ fn write_health(health: &Health, page: &mut Page<'_>) -> fmt::Result {
             (&[("by", "local_denied")], decided.local_denied),
             (&[("by", "too_large")], decided.too_large),
         ],
-    )?;
+    );
     let reports = &health.reports;
     page.gauge(
         "unreported_keys",
-        "Keys whose admissions wait to be told to the store",
+        "Keys with admissions that are still to be reported to the store",
         &[(&[], reports.waiting as u64)],
-    )?;
-    page.counter("reported_keys", "Keys whose admissions were told to the store", &[(&[], reports.keys)])?;
-    page.counter("reports_lost", "Admissions that the store will not be told of", &[(&[], reports.lost)])
+    );
+    page.counter(
+        "reported_keys",
+        "Keys whose admissions during an outage were reported to the store",
+        &[(&[], reports.keys)],
+    );
+    page.counter(
+        "reports_lost",
+        "Admissions during an outage that will not be reported to the store",
+        &[(&[], reports.lost)],
+    )
 }
 
-fn write_memory(stats: &MemoryStats, usage: &[RuleUsage], page: &mut Page<'_>) -> fmt::Result {
-    page.gauge("memory_keys", "Keys held in memory", &[(&[], stats.keys as u64)])?;
-    let help = "How much of the cap is taken: 1 for a key, more for logs, leases and reservations, by their memory";
-    page.gauge("memory_keys_used", help, &[(&[], stats.used as u64)])?;
-    page.gauge("memory_keys_max", "The cap: the most keys that are kept apart", &[(&[], stats.max_keys as u64)])?;
-    page.gauge("memory_table_bytes", "Bytes of the tables that hold keys", &[(&[], stats.table_bytes as u64)])?;
-    let help = "Bytes of what does not fit in the tables: logs, leases, reservations";
-    page.gauge("memory_heap_bytes", help, &[(&[], stats.heap_bytes as u64)])?;
-    page.gauge("memory_reservations", "Reservations that wait to be settled", &[(&[], stats.reservations as u64)])?;
-    page.counter("memory_swept", "Recovered keys that were forgotten in passing", &[(&[], stats.swept)])?;
-    page.counter("memory_evicted", "Recovered keys that were forgotten to make room", &[(&[], stats.evicted)])?;
-    let help = "Times that a new key found no room and shared its rule's bucket";
-    page.counter("memory_overflowed", help, &[(&[], stats.overflowed)])?;
+fn write_memory(stats: &MemoryStats, usage: &[RuleUsage], page: &mut Page) {
+    page.gauge("memory_keys", "Keys held in memory", &[(&[], stats.keys as u64)]);
+    let help = "Used part of the cap: 1 for each key, and more for logs, leases and reservations, by their size";
+    page.gauge("memory_keys_used", help, &[(&[], stats.used as u64)]);
+    page.gauge("memory_keys_max", "Most keys that the store keeps apart", &[(&[], stats.max_keys as u64)]);
+    page.gauge("memory_table_bytes", "Size of the tables that hold keys", &[(&[], stats.table_bytes as u64)]);
+    let help = "Size of state outside the tables: logs, leases and reservations";
+    page.gauge("memory_heap_bytes", help, &[(&[], stats.heap_bytes as u64)]);
+    page.gauge("memory_reservations", "Reservations that are not settled yet", &[(&[], stats.reservations as u64)]);
+    page.counter("memory_swept", "Recovered keys removed by sweeping", &[(&[], stats.swept)]);
+    page.counter("memory_evicted", "Recovered keys removed to make room for new ones", &[(&[], stats.evicted)]);
+    let help = "Times that a new key found no room and shared a bucket with others";
+    page.counter("memory_overflowed", help, &[(&[], stats.overflowed)]);
     let name = |usage: &'_ RuleUsage| usage.rule.as_ref().map_or(OTHER, RuleId::as_str).to_owned();
     let names: Vec<String> = usage.iter().map(name).collect();
     let labels: Vec<_> = names.iter().map(|name| [("rule", name.as_str())]).collect();
     let by_rule = |value: fn(&RuleUsage) -> u64| -> Vec<(Labels<'_>, u64)> {
         labels.iter().zip(usage).map(|(labels, usage)| (&labels[..], value(usage))).collect()
     };
-    page.gauge("memory_rule_keys_used", "How much of the cap each rule has taken", &by_rule(|usage| usage.used))?;
-    let help = "Times that a new key of the rule found no room";
+    page.gauge("memory_rule_keys_used", "Used part of the cap, by rule", &by_rule(|usage| usage.used));
+    let help = "Times that a new key of the rule found no room and shared a bucket with others";
     page.counter("memory_rule_overflowed", help, &by_rule(|usage| usage.overflowed))
 }
 
-fn write_redis(tier: &Tier<RedisStore>, page: &mut Page<'_>) -> fmt::Result {
+fn write_redis(tier: &Tier<RedisStore>, page: &mut Page) {
     let stats = tier.stats();
     page.counter(
         "tier_requests",
-        "Requests by who answered them: Redis, or a denial remembered here",
+        "Requests by where they were decided: in Redis, or here by a remembered denial",
         &[(&[("by", "redis")], stats.asked), (&[("by", "memory")], stats.spared)],
-    )?;
-    page.gauge("tier_keys", "Keys of which a denial is remembered", &[(&[], stats.keys as u64)])?;
+    );
+    page.gauge("tier_keys", "Keys with a remembered denial", &[(&[], stats.keys as u64)]);
     let times = tier.behind().call_times();
     let mut buckets: Vec<(f64, u64)> = times.buckets.to_vec();
     if let Some(last) = buckets.last_mut() {
         last.0 = f64::MAX;
     }
     let shown = Shown { sum: times.seconds, count: buckets.iter().map(|(_, count)| count).sum(), buckets };
-    page.histogram("redis_call_duration_seconds", "How long Redis took to answer a call, or to fail", &shown)?;
+    page.histogram("redis_call_duration_seconds", "Time taken by calls to Redis, successful or not", &[(&[], shown)]);
     let labels: Vec<_> = times.errors.iter().map(|(code, count)| ([("code", *code)], *count)).collect();
     let errors: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
-    page.counter("redis_errors", "Calls that were not answered, by why", &errors)?;
+    page.counter("redis_errors", "Calls to Redis that failed, by error code", &errors);
     write_servers(tier.behind(), page)
 }
 
-fn write_servers(store: &RedisStore, page: &mut Page<'_>) -> fmt::Result {
+fn write_servers(store: &RedisStore, page: &mut Page) {
     let servers = store.stats().servers;
     let names: Vec<String> = servers
         .iter()
@@ -370,18 +339,22 @@ fn write_servers(store: &RedisStore, page: &mut Page<'_>) -> fmt::Result {
     let each = |value: fn(&tidegate_redis::link::ServerStats) -> u64| -> Vec<(Labels<'_>, u64)> {
         labels.iter().zip(&servers).map(|(labels, server)| (&labels[..], value(server))).collect()
     };
-    page.gauge("redis_connected", "Whether there is a connection", &each(|server| u64::from(server.connected)))?;
+    page.gauge(
+        "redis_connected",
+        "Whether there is a connection to the server",
+        &each(|server| u64::from(server.connected)),
+    );
     let is_open = |server: &tidegate_redis::link::ServerStats| u64::from(server.breaker != BreakerState::Closed);
-    page.gauge("redis_breaker_open", "Whether calls are held back because others failed", &each(is_open))?;
-    page.counter("redis_breaker_opened", "Times that the breaker opened", &each(|server| server.opened))?;
-    page.gauge("redis_waiting", "Calls that wait for their turn", &each(|server| server.waiting as u64))?;
-    page.counter("redis_answered", "Calls that were answered", &each(|server| server.counts.answered))?;
-    page.counter("redis_not_run", "Calls that certainly did not run", &each(|server| server.counts.not_run))?;
+    page.gauge("redis_breaker_open", "Whether the circuit breaker of the server is open", &each(is_open));
     page.counter(
-        "redis_unknown",
-        "Calls of which it is not known whether they ran",
-        &each(|server| server.counts.unknown),
-    )?;
-    page.counter("redis_batches", "Batches of calls sent", &each(|server| server.counts.batches))?;
-    page.counter("redis_connections", "Connections made", &each(|server| server.counts.connections))
+        "redis_breaker_opened",
+        "Times that the circuit breaker of the server opened",
+        &each(|server| server.opened),
+    );
+    page.gauge("redis_waiting", "Calls that wait to be sent to the server", &each(|server| server.waiting as u64));
+    page.counter("redis_answered", "Calls that the server answered", &each(|server| server.counts.answered));
+    page.counter("redis_not_run", "Failed calls that certainly did not run", &each(|server| server.counts.not_run));
+    page.counter("redis_unknown", "Failed calls that may have run", &each(|server| server.counts.unknown));
+    page.counter("redis_batches", "Batches of calls sent to the server", &each(|server| server.counts.batches));
+    page.counter("redis_connections", "Connections made to the server", &each(|server| server.counts.connections))
 }

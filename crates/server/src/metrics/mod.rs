@@ -4,12 +4,14 @@
 //! for each other. What costs more, reading a clock and telling keys apart (`top.rs`, `sketch.rs`), is done for a sample
 //! (`sampling.rs`). Memory is bounded whatever clients send: limits come from rules, and past a bound they are counted
 //! together; names that clients can make up are counted apart only up to a bound (`names.rs`); keys go to a sketch of a
-//! fixed size. `exposition.rs` writes it all down for Prometheus, `view.rs` for the admin door.
+//! fixed size. `exposition.rs` writes it all down for Prometheus (`page.rs`, `format.rs`), `view.rs` for the admin door.
 
 mod denials;
 mod exposition;
+mod format;
 mod histogram;
 mod names;
+mod page;
 mod sampling;
 mod sketch;
 mod spread;
@@ -31,7 +33,8 @@ use tidegate_core::{
 use tidegate_tower::Unsettled;
 
 pub use self::denials::Denial;
-pub use self::exposition::{CONTENT_TYPE, exposition};
+pub use self::exposition::exposition;
+pub use self::format::Format;
 use self::histogram::Histogram;
 pub(crate) use self::names::DescriptorOutcome;
 use self::names::Names;
@@ -67,12 +70,12 @@ impl Door {
     /// All of them.
     pub const ALL: [Door; 5] = [Door::Http, Door::Envoy, Door::Resp, Door::Admin, Door::Gateway];
 
-    /// Its name in metrics.
+    /// Its name in metrics and in the log, which is that of its section in the settings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Door::Http => "http",
-            Door::Envoy => "envoy",
+            Door::Http => "api",
+            Door::Envoy => "rls",
             Door::Resp => "resp",
             Door::Admin => "admin",
             Door::Gateway => "gateway",

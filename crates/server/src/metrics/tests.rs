@@ -21,7 +21,7 @@ fn from(number: u32) -> Request {
 }
 
 fn value(engine: &Arc<Engine>, series: &str) -> Option<u64> {
-    let text = exposition(engine).unwrap();
+    let text = exposition(engine, Format::Text);
     let line = text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')))?;
     line.rsplit(' ').next()?.parse().ok()
 }
@@ -50,14 +50,14 @@ fn every_decision_is_counted_by_rule_mode_and_outcome() {
         ("tidegate_rules_generation", 1),
         ("tidegate_store_up", 1),
     ] {
-        assert_eq!(value(&engine, series), Some(count), "{series}\n{}", exposition(&engine).unwrap());
+        assert_eq!(value(&engine, series), Some(count), "{series}\n{}", exposition(&engine, Format::Text));
     }
 }
 
 #[test]
 fn a_flood_of_keys_adds_no_series_and_the_heavy_ones_are_still_found() {
     let (engine, _) = engine(TWO);
-    let series = || exposition(&engine).unwrap().lines().count();
+    let series = || exposition(&engine, Format::Text).lines().count();
     engine.check_now(&from(0)).unwrap();
     for _ in 0..5 {
         engine.check_now(&from(0)).unwrap();
@@ -96,7 +96,7 @@ fn series_of_rules_that_are_gone_go_too() {
 fn names_from_clients_cannot_break_out_of_their_quotes() {
     let (engine, _) = engine(TWO);
     engine.metrics().count_descriptor("d.a_\"} 1\nforged_total 7\\", true, DescriptorOutcome::Over, 1);
-    let text = exposition(&engine).unwrap();
+    let text = exposition(&engine, Format::Text);
     assert!(
         text.contains(r#"tidegate_descriptors_total{descriptor="d.a_\"} 1\nforged_total 7\\",outcome="over"} 1"#),
         "{text}"
@@ -150,10 +150,10 @@ fn connections_count_while_they_are_open() {
     let one = engine.metrics().connection(Door::Resp);
     let other = engine.metrics().connection(Door::Resp);
     drop(one);
-    assert_eq!(value(&engine, r#"tidegate_connections{door="resp"}"#), Some(1));
-    assert_eq!(value(&engine, r#"tidegate_connections_accepted_total{door="resp"}"#), Some(2));
+    assert_eq!(value(&engine, r#"tidegate_connections{listener="resp"}"#), Some(1));
+    assert_eq!(value(&engine, r#"tidegate_connections_accepted_total{listener="resp"}"#), Some(2));
     drop(other);
-    assert_eq!(value(&engine, r#"tidegate_connections{door="resp"}"#), Some(0));
+    assert_eq!(value(&engine, r#"tidegate_connections{listener="resp"}"#), Some(0));
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The dashboard and the alerts name only metrics that exist.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tidegate_redis::RedisStore;
@@ -28,8 +30,23 @@ fn named(text: &str) -> BTreeSet<String> {
 /// What begins like a metric, and is the name of a crate.
 const CRATES: [&str; 5] = ["tidegate_core", "tidegate_http", "tidegate_lab", "tidegate_redis", "tidegate_tower"];
 
-/// The names of all series that a server with this much of a past has.
-fn scraped() -> BTreeSet<String> {
+/// Runs a check of promtool over a text. Panics with what it says if it finds anything.
+fn promtool(check: &[&str], text: &str) {
+    let mut promtool = Command::new("promtool")
+        .args(check)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool should be installed: run tools/setup");
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let said = promtool.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.success(), "promtool {check:?}: {words}\n{text}");
+}
+
+/// A server with its state in memory, and one with a Redis that is gone, both with a past.
+fn servers() -> (Server, Server) {
     let in_memory = Server::start();
     in_memory.requests("203.0.113.7", 5);
     let redis = Redis::start();
@@ -41,6 +58,12 @@ fn scraped() -> BTreeSet<String> {
     while !shared.get("/metrics").text.contains("tidegate_decisions_without_store_total{") {
         shared.requests("203.0.113.8", 1);
     }
+    (in_memory, shared)
+}
+
+/// The names of all series that these servers have.
+fn scraped() -> BTreeSet<String> {
+    let (in_memory, shared) = servers();
     let names = |server: &Server| {
         let text = server.get("/metrics").text;
         let series = text.lines().filter(|line| !line.starts_with('#'));
@@ -76,6 +99,27 @@ fn what_is_deployed_names_only_metrics_that_exist() {
     let series = |name: &String| !["_bucket", "_sum", "_count"].iter().any(|end| name.ends_with(end));
     let missing: Vec<_> = exist.iter().filter(|name| series(name) && !documented.contains(*name)).collect();
     assert!(missing.is_empty(), "docs/operating.md does not name {missing:?}");
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_with_metrics_and_alerts() {
+    let (in_memory, shared) = servers();
+    for server in [&in_memory, &shared] {
+        promtool(&["check", "metrics"], &server.get("/metrics").text);
+    }
+    promtool(&["check", "rules", deploy().join("prometheus/alerts.yaml").to_str().unwrap()], "");
+}
+
+#[test]
+fn metrics_come_in_the_format_that_the_scraper_asks_for() {
+    let server = Server::start();
+    let text = server.scrape("*/*");
+    assert_eq!(text.kind, "text/plain; version=0.0.4; charset=utf-8");
+    assert!(text.text.contains("# TYPE tidegate_requests_total counter\n") && !text.text.contains("# EOF"));
+    let open_metrics = server.scrape("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5");
+    assert_eq!(open_metrics.kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(open_metrics.text.contains("# TYPE tidegate_requests counter\n"));
+    assert!(open_metrics.text.ends_with("# EOF\n"));
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn what_comes_in_at_one_door_is_seen_at_the_other() {
     assert_eq!(status, 200);
     let denied = "tidegate_decisions_total{rule=\"login\",mode=\"enforce\",outcome=\"denied\"} 3\n";
     assert!(metrics.contains(denied), "{metrics}");
-    assert!(metrics.contains("tidegate_connections_accepted_total{door=\"http\"}"), "{metrics}");
+    assert!(metrics.contains("tidegate_connections_accepted_total{listener=\"api\"}"), "{metrics}");
     for path in ["/metrics", "/v1/rules", "/v1/modes", "/v1/view"] {
         assert_eq!(server.get(path).status, 404, "{path} is on the HTTP door");
     }

@@ -97,11 +97,22 @@ impl Server {
         self.ask("POST", path, Some(TOKEN), body)
     }
 
+    /// Asks for metrics in the format that a scraper accepts.
+    pub(crate) fn scrape(&self, accept: &str) -> Answer {
+        self.send("GET", "/metrics", &[("Authorization", &format!("Bearer {TOKEN}")), ("Accept", accept)], "")
+    }
+
     pub(crate) fn ask(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Answer {
+        let token = token.map(|token| format!("Bearer {token}"));
+        let headers: Vec<_> = token.iter().map(|token| ("Authorization", token.as_str())).collect();
+        self.send(method, path, &headers, body)
+    }
+
+    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let mut request = http::Request::builder().method(method).uri(self.url(path));
-        if let Some(token) = token {
-            request = request.header("Authorization", format!("Bearer {token}"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         let mut response = match body {
             "" => agent.run(request.body(()).unwrap()).unwrap(),

@@ -55,8 +55,8 @@ fn one_address_cannot_hold_a_whole_listener() {
         assert!(!is_served(&connect_from(GREEDY, server.address)));
     }
     assert!(is_served(&connect_from(OTHER, server.address)));
-    assert_eq!(metric(&server, "tidegate_connections_refused_total{door=\"http\"}"), 20);
-    assert_eq!(metric(&server, "tidegate_connections_max{door=\"http\"}"), 12);
+    assert_eq!(metric(&server, "tidegate_connections_refused_total{listener=\"api\"}"), 20);
+    assert_eq!(metric(&server, "tidegate_connections_max{listener=\"api\"}"), 12);
     let log = server.log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("as many connections as one address may")).collect();
     assert!((1..20).contains(&lines.len()) && lines[0].contains("127.0.0.2"), "{log}");
@@ -99,5 +99,5 @@ fn a_full_listener_is_logged_and_counted() {
     let held = [server.connect(), server.connect()];
     assert!(held.iter().all(is_served));
     until("the log", || server.log().contains("a listener has as many connections as it may").then_some(()));
-    assert!(metric(&server, "tidegate_connections_full_total{door=\"http\"}") >= 1);
+    assert!(metric(&server, "tidegate_connections_full_total{listener=\"api\"}") >= 1);
 }
