@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// Nothing takes longer than this unless it hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(30);
+/// A server that takes so many thousand frames that ask for nothing does not mind any number of them.
+const MOST_FLOODS: usize = 1_000;
 
 fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
     let stream = TcpStream::connect(address)?;
@@ -123,11 +125,18 @@ pub(crate) fn flood(address: SocketAddr, connections: usize, bytes: &[u8]) {
     drop(open);
 }
 
-/// HTTP/2's greeting, and acknowledgements of pings that nobody sent.
-pub(crate) fn http2_pings() -> Vec<u8> {
-    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
-    bytes.extend(b"\0\0\x08\x06\x01\0\0\0\0abcdefgh".repeat(100));
-    bytes
+/// Acknowledges pings that nobody sent, without end, until the server closes the connection.
+pub(crate) fn flood_http2(address: SocketAddr) -> io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_write_timeout(Some(HANGS_AFTER))?;
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")?;
+    let acknowledgements = b"\0\0\x08\x06\x01\0\0\0\0abcdefgh".repeat(1_000);
+    for _ in 0..MOST_FLOODS {
+        if stream.write_all(&acknowledgements).is_err() {
+            return Ok(());
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
 }
 
 /// Asks for something large, and goes away when it begins to come.

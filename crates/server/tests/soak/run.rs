@@ -1,7 +1,7 @@
 //! A soak: real servers under mixed load while their store, their upstreams and their clients fail, for as long as one likes.
 //!
-//! Two servers share a Redis behind a sentinel and are asked through three listeners; a third is a gateway with its state in
-//! memory. Meanwhile the Redis is paused, killed and failed over, upstreams die and come back, listeners are flooded, and rules
+//! Two servers share a Redis behind a sentinel and are asked through four listeners, a gateway among them; a third is a gateway
+//! with its state in memory. Meanwhile the Redis is paused, killed and failed over, upstreams die and come back, listeners are flooded, and rules
 //! are reloaded every second.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::clients::{Http, Resp, flood, http2_pings, leave_in_the_middle};
+use crate::clients::{Http, Resp, flood, flood_http2, leave_in_the_middle};
 use crate::processes::{Redis, Server, Upstream, until};
 
 /// What each key may spend under the limits that are held against a bound.
@@ -34,6 +34,7 @@ fn shared_rules(turn: u64) -> String {
   - {{ id: deny, match: {{ path: /deny }}, key: user, limit: {PER_SECOND}/s burst {CAPACITY}, on_store_failure: deny }}
   - {{ id: local, match: {{ path: /local }}, key: user, limit: {PER_SECOND}/s burst {CAPACITY}, on_store_failure: {{ local_percent: 50 }} }}
   - {{ id: allow, match: {{ path: /allow }}, key: user, limit: {PER_SECOND}/s burst {CAPACITY} }}
+  - {{ id: through, match: {{ path: /through }}, key: address, limit: {PER_SECOND}/s burst {CAPACITY}, on_store_failure: deny }}
   - {{ id: held, match: {{ path: /held }}, limit: concurrent {HELD} ttl 5s, on_store_failure: deny }}
   - {{ id: turn, match: {{ path: /turn }}, limit: {}/s }}
 ",
@@ -61,6 +62,7 @@ pub(crate) struct Findings {
     /// Questions that got no answer, or one that makes no sense.
     pub(crate) unanswered: Vec<String>,
     pub(crate) faults: BTreeMap<&'static str, u64>,
+    /// How often the server that reloaded its rules least often did so.
     pub(crate) reloads: u64,
     /// The slowest decision, and how many took longer than their deadline and the allowance.
     pub(crate) slowest: Duration,
@@ -157,14 +159,16 @@ pub(crate) fn run(program: &Path, lasts: Duration, between: Duration, allowance:
     let sentinel = redis.sentinel_url();
     let shared = ["--rules", "shared.yaml", "--store-kind", "sentinel", "--store-redis-urls", &sentinel];
     let more = ["--store-redis-primary", Redis::primary_name(), "--store-redis-follow", "false"];
-    let shared = [&shared[..], &more, &["--resp-on-store-failure", "deny"]].concat();
+    let more = [&more[..], &["--resp-on-store-failure", "deny"]].concat();
     let route = format!("/ http://{} http://{}", upstreams[0].address, upstreams[1].address);
     let upstream = format!("http://{}", upstreams[0].address);
-    let in_front = ["--rules", "gateway.yaml", "--gateway", "127.0.0.1:0", "--upstream", &upstream];
+    let in_front = ["--gateway", "127.0.0.1:0", "--upstream", &upstream, "--trusted-proxies", "127.0.0.1"];
+    let in_front = [&in_front[..], &["--gateway-routes", &route, "--auth-user-header", "X-User"]].concat();
+    let shared = [&shared[..], &more, &in_front].concat();
     let servers = [
         Server::start(program, &folder.0, "first", &shared),
         Server::start(program, &folder.0, "second", &shared),
-        Server::start(program, &folder.0, "gateway", &[&in_front[..], &["--gateway-routes", &route]].concat()),
+        Server::start(program, &folder.0, "gateway", &[&["--rules", "gateway.yaml"], &in_front[..]].concat()),
     ];
 
     let tally = Arc::new(Tally {
@@ -183,8 +187,9 @@ pub(crate) fn run(program: &Path, lasts: Duration, between: Duration, allowance:
         clients.push(ask_envoy(&tally, server.listener("Envoy")));
         clients.push(ask_redis(&tally, server.listener("Redis")));
         clients.push(reserve(&tally, server.listener("HTTP")));
+        clients.push(pass_through(&tally, server.listener("Gateway"), "through"));
     }
-    clients.push(pass_through(&tally, servers[2].listener("Gateway")));
+    clients.push(pass_through(&tally, servers[2].listener("Gateway"), "gateway"));
     let gateway = servers[2].listener("Gateway");
     clients.push(tally.repeat(Duration::from_millis(100), move |_| {
         // An upstream may be gone just then: what counts is the slot.
@@ -201,7 +206,9 @@ pub(crate) fn run(program: &Path, lasts: Duration, between: Duration, allowance:
         write_rules(turn);
         if begun.elapsed() >= next_fault {
             let fault = FAULTS[usize::try_from(findings.faults.values().sum::<u64>()).unwrap() % FAULTS.len()];
-            fault.strike(&mut redis, &mut upstreams, &servers);
+            if let Err(problem) = fault.strike(&mut redis, &mut upstreams, &servers) {
+                tally.unanswered.lock().unwrap().push(problem);
+            }
             *findings.faults.entry(fault.name()).or_default() += 1;
             next_fault = begun.elapsed() + between;
         }
@@ -213,12 +220,12 @@ pub(crate) fn run(program: &Path, lasts: Duration, between: Duration, allowance:
     let seconds = begun.elapsed().as_secs_f64();
 
     findings.seconds = seconds;
-    findings.reloads = turn;
+    findings.reloads = servers.iter().map(|server| metric(server, "tidegate_rules_generation") - 1).min().unwrap_or(0);
     findings.questions = tally.questions.load(Ordering::Relaxed);
     findings.slowest = Duration::from_micros(tally.slowest_micros.load(Ordering::Relaxed));
     findings.late = tally.late.load(Ordering::Relaxed);
     findings.unanswered = std::mem::take(&mut *tally.unanswered.lock().unwrap());
-    let outages: u64 = servers[..2].iter().map(|server| outages(server.listener("Admin"))).sum();
+    let outages: u64 = servers[..2].iter().map(|server| metric(server, "tidegate_store_outages_total")).sum();
     let promotions = redis.promotions();
     for (key, admitted) in &*tally.admitted.lock().unwrap() {
         findings.admitted += admitted;
@@ -242,7 +249,7 @@ pub(crate) fn run(program: &Path, lasts: Duration, between: Duration, allowance:
 fn bound(key: &str, seconds: f64, promotions: u64, outages: u64) -> Option<u64> {
     let limit = CAPACITY + (PER_SECOND as f64 * seconds).ceil() as u64 + 1;
     match key.split(' ').next()? {
-        "deny" => Some(limit + 2 * CAPACITY * promotions),
+        "deny" | "through" => Some(limit + 2 * CAPACITY * promotions),
         // One more than the burst, as `redis-cell` counts.
         "throttle" => Some(limit + 1 + 2 * (CAPACITY + 1) * promotions),
         "local" => Some(limit + 2 * CAPACITY * promotions + CAPACITY * outages),
@@ -314,13 +321,15 @@ fn reserve(tally: &Arc<Tally>, address: SocketAddr) -> JoinHandle<()> {
     })
 }
 
-fn pass_through(tally: &Arc<Tally>, address: SocketAddr) -> JoinHandle<()> {
+/// Asks a gateway for what `rule` limits by address.
+fn pass_through(tally: &Arc<Tally>, address: SocketAddr, rule: &'static str) -> JoinHandle<()> {
     let mut client = Http::new(address);
+    let path = if rule == "through" { "/through" } else { "/" };
     tally.repeat(Duration::from_millis(10), move |number| {
         let key = number % KEYS;
-        match client.get("/", &format!("X-Forwarded-For: 203.0.113.{key}\r\n")) {
-            Ok((200, _)) => Ok(Some(format!("gateway {key}"))),
-            // Denied, or the upstreams are gone just then.
+        match client.get(path, &format!("X-Forwarded-For: 203.0.113.{key}\r\n")) {
+            Ok((200, _)) => Ok(Some(format!("{rule} {key}"))),
+            // Denied, or the upstreams or the store are gone just then.
             Ok((429 | 502 | 503 | 504, _)) => Ok(None),
             other => Err(format!("gateway: {other:?}")),
         }
@@ -361,7 +370,8 @@ impl Fault {
         }
     }
 
-    fn strike(self, redis: &mut Redis, upstreams: &mut [Upstream; 2], servers: &[Server; 3]) {
+    /// Has the fault happen. What should have ended and did not is an error.
+    fn strike(self, redis: &mut Redis, upstreams: &mut [Upstream; 2], servers: &[Server; 3]) -> Result<(), String> {
         let listeners = |name: &str| servers.iter().map(|server| server.listener(name)).collect::<Vec<_>>();
         match self {
             Fault::PausedStore => redis.pause_primary(),
@@ -375,8 +385,8 @@ impl Fault {
                 flood(servers[2].listener("Gateway"), 100, b"GET / HTTP/1.1\r\n");
             }
             Fault::Http2 => {
-                for address in [listeners("HTTP"), listeners("Envoy"), vec![servers[2].listener("Gateway")]].concat() {
-                    flood(address, 20, &http2_pings());
+                for address in ["HTTP", "Envoy", "Gateway"].iter().flat_map(|name| listeners(name)) {
+                    flood_http2(address).map_err(|error| format!("a flood of HTTP/2 frames goes on: {error}"))?;
                 }
             }
             Fault::Redis => {
@@ -384,12 +394,13 @@ impl Fault {
                 listeners("Redis").into_iter().for_each(|address| flood(address, 20, &commands));
             }
         }
+        Ok(())
     }
 }
 
-fn outages(admin: SocketAddr) -> u64 {
-    let (_, metrics) = Http::new(admin).get("/metrics", "").unwrap();
-    let line = metrics.lines().find_map(|line| line.strip_prefix("tidegate_store_outages_total "));
+fn metric(server: &Server, name: &str) -> u64 {
+    let (_, metrics) = Http::new(server.listener("Admin")).get("/metrics", "").unwrap();
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
 }
 
