@@ -30,6 +30,11 @@ impl Keys {
         format!("{}:modes", self.base)
     }
 
+    /// The last changes.
+    pub(super) fn history(&self) -> String {
+        format!("{}:history", self.base)
+    }
+
     /// The channel on which changes are announced.
     pub(super) fn news(&self) -> String {
         format!("{}:news", self.base)
@@ -63,7 +68,7 @@ mod tests {
     fn all_keys_lie_in_one_slot() {
         let keys = Keys::new("shop:eu").unwrap();
         let slot = slot_of(keys.head().as_bytes());
-        for key in [keys.rules(), keys.modes(), keys.nodes(), keys.node("n-1")] {
+        for key in [keys.rules(), keys.modes(), keys.history(), keys.nodes(), keys.node("n-1")] {
             assert_eq!(slot_of(key.as_bytes()), slot, "{key}");
         }
         assert_eq!(keys.head(), "shop:eu:{#steering}:head");

@@ -33,6 +33,7 @@
 mod applying;
 mod error;
 mod following;
+mod history;
 mod keys;
 mod published;
 mod publishing;
@@ -43,6 +44,7 @@ use std::time::Duration;
 
 pub use self::error::{PublishError, SteeringError};
 pub use self::following::{Event, Following, NoRuntime};
+pub use self::history::{ChangeKind, PublishedChange};
 pub use self::published::{Published, PublishedModes, PublishedRules, Signature, Switched};
 pub use self::publishing::{Publication, Target};
 pub use self::report::{Fleet, Node, NodeError, NodeReport, NodeState};

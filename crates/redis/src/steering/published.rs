@@ -92,14 +92,19 @@ pub(super) fn read_instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result
 }
 
 /// When a switch ends, in microseconds.
-mod end {
+pub(super) mod end {
     use super::{Deserialize, Deserializer, Serialize, Serializer, Timestamp};
 
-    pub(super) fn serialize<S: Serializer>(end: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(in crate::steering) fn serialize<S: Serializer>(
+        end: &Option<Timestamp>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         end.map(Timestamp::as_micros).serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    pub(in crate::steering) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Timestamp>, D::Error> {
         Ok(Option::<u64>::deserialize(deserializer)?.map(Timestamp::from_micros))
     }
 }

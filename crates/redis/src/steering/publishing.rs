@@ -10,6 +10,7 @@ use tidegate_core::{Micros, Timestamp};
 use super::Steering;
 use super::applying::parse;
 use super::error::{PublishError, SteeringError};
+use super::history::{ChangeKind, PublishedChange};
 use super::published::{
     Edition, Head, LARGEST_HEAD, LARGEST_MODES, LARGEST_RULES, PublishedModes, RulesHead, Signature, Switched, at_most,
     name, write_json,
@@ -135,7 +136,7 @@ impl Steering {
 struct Draft {
     publication: Publication,
     edition: Edition,
-    values: [(String, String); 2],
+    values: [(String, String); 3],
 }
 
 impl Draft {
@@ -159,22 +160,31 @@ impl Draft {
         let edition = Edition::new(present.saturating_add(1));
         let signed = Signature { who: who.to_owned(), at: session.time().await? };
         let mut rules = head.and_then(|head| head.rules);
-        let value = match change {
+        let mut history = session.history().await?;
+        let (value, kind) = match change {
             Change::Rules { name, text } => {
                 rules = Some(RulesHead { edition: edition.clone(), name: name.clone(), signed: signed.clone() });
-                (session.keys.rules(), (*text).to_owned())
+                let kind = ChangeKind::Rules { name: name.clone(), text: Some((*text).to_owned()) };
+                ((session.keys.rules(), (*text).to_owned()), kind)
             }
             Change::Mode { target, mode, lasting } => {
                 let until = lasting.map(|lasting| signed.at + lasting);
                 let new = mode.map(|mode| Switched { mode, until, signed: signed.clone() });
                 let modes = switched(modes, target, new, signed.at)?;
-                (session.keys.modes(), write_json("what is switched", &modes, LARGEST_MODES)?)
+                let rule = match target {
+                    Target::All => None,
+                    Target::Rule(rule) => Some(rule.clone()),
+                };
+                let value = (session.keys.modes(), write_json("what is switched", &modes, LARGEST_MODES)?);
+                (value, ChangeKind::Mode { rule, mode: *mode, until })
             }
         };
+        let change = PublishedChange { version: edition.version, signed: signed.clone(), kind };
+        let history = (session.keys.history(), history.record(change)?);
         let publication = Publication { version: edition.version, at: signed.at, before };
         let head = Head::new(edition.clone(), signed, rules);
         let head = (session.keys.head(), write_json("the head", &head, LARGEST_HEAD)?);
-        Ok(Draft { publication, edition, values: [value, head] })
+        Ok(Draft { publication, edition, values: [value, history, head] })
     }
 
     /// Writes it, unless somebody has written something else in between.

@@ -244,7 +244,11 @@ impl Session {
     }
 
     /// Reads something: one key with each command. What is of another type than ours was not written by us.
-    async fn read<T: FromRedisValue>(&mut self, asked: &Pipeline, keys: &[&str]) -> Result<T, SteeringError> {
+    pub(super) async fn read<T: FromRedisValue>(
+        &mut self,
+        asked: &Pipeline,
+        keys: &[&str],
+    ) -> Result<T, SteeringError> {
         let error = match asked.query_async(&mut self.connection).await {
             Ok(answer) => return Ok(answer),
             Err(error) => error,

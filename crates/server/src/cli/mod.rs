@@ -17,6 +17,7 @@ mod schema;
 mod secret;
 mod serve;
 mod simulate;
+mod test;
 mod top;
 
 use std::io::{self, Write};
@@ -31,7 +32,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// Exits with 0 if all is well, 1 if it found something wrong, 2 if it was not understood.
 #[must_use]
 pub fn run() -> ExitCode {
-    let done = match Cli::parse().command {
+    let Cli { color, command } = Cli::parse();
+    color.apply();
+    let done = match command {
         Command::Serve(args) => serve::run(&args),
         Command::Init(args) => init::run(&args),
         Command::Config(args) => config::run(&args),
@@ -44,6 +47,7 @@ pub fn run() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Schema => schema::run(),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Test(args) => test::run(&args),
         Command::Top(args) => top::run(&args),
     };
     match done {
@@ -62,8 +66,32 @@ pub fn run() -> ExitCode {
 #[derive(Parser)]
 #[command(version, after_help = EXAMPLES, disable_help_subcommand = true, subcommand_required = true)]
 struct Cli {
+    /// When to use colours.
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    color: Color,
+
     #[command(subcommand)]
     command: Command,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Color {
+    /// On terminals, unless NO_COLOR or CLICOLOR says otherwise.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl Color {
+    /// Makes it hold for all that is printed from now on. Only output through `anstream` has colours.
+    fn apply(self) {
+        match self {
+            Color::Auto => {}
+            Color::Always => anstream::ColorChoice::Always.write_global(),
+            Color::Never => anstream::ColorChoice::Never.write_global(),
+        }
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -71,6 +99,7 @@ Examples:
   tidegate serve
   tidegate init && tidegate serve --config tidegate.yaml
   tidegate check rules.yaml
+  tidegate test rules.test.yaml
   tidegate explain rules.yaml --request 'POST /login' --ip 203.0.113.7
   tidegate rules push rules.yaml --redis redis://cache.internal
   tidegate mode login off --redis redis://cache.internal
@@ -89,6 +118,7 @@ enum Command {
     Init(init::Args),
     Config(Box<config::Args>),
     Check(check::Args),
+    Test(test::Args),
     Explain(Box<explain::Args>),
     #[command(subcommand)]
     Rules(Box<rules::Command>),

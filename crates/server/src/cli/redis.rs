@@ -68,6 +68,11 @@ enum ArgumentError {
 }
 
 impl RedisArgs {
+    /// Whether there is a Redis to ask. Where the arguments are required, there is.
+    pub(super) const fn is_given(&self) -> bool {
+        !self.urls.is_empty()
+    }
+
     /// Does something with it, or says why that cannot be done.
     pub(super) fn with<T, E: std::error::Error>(
         &self,

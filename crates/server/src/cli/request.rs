@@ -92,9 +92,9 @@ impl RequestArgs {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct RequestLine {
-    method: String,
-    target: String,
+pub(super) struct RequestLine {
+    pub(super) method: String,
+    pub(super) target: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +108,8 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
-fn request_line(text: &str) -> Result<RequestLine, String> {
+/// Reads a method and a path. What is wrong comes with what to write instead.
+pub(super) fn request_line(text: &str) -> Result<RequestLine, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (method, target) = match words[..] {
         [method, target] => (method, target),
@@ -148,7 +149,8 @@ fn pair(text: &str) -> Result<Pair, String> {
     }
 }
 
-fn address(text: &str) -> Result<IpAddr, String> {
+/// Reads a client's address. What is wrong comes with what to write instead.
+pub(super) fn address(text: &str) -> Result<IpAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }

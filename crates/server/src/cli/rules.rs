@@ -1,28 +1,38 @@
-//! `tidegate rules`: what rules a fleet has.
+//! `tidegate rules`: the rules of a fleet.
+
+mod diff;
+mod history;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
+use tidegate_core::Timestamp;
 use tidegate_core::rules::{self, Diagnostics, Loaded, RuleSet};
-use tidegate_redis::steering::Published;
+use tidegate_redis::steering::{Publication, Published, Signature};
 
 use super::published::{by, switched};
 use super::redis::{RedisArgs, user_at_host};
 use super::{FAINT, Format, GOOD, STRONG, check, failed, plain, print_json};
 
-/// Publish rules to a fleet, or show those that are published.
+/// Publish rules to a fleet, show what is published, compare, and roll back.
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
     Push(Push),
     Show(Show),
+    Diff(diff::Diff),
+    History(history::History),
+    Rollback(history::Rollback),
 }
 
 pub(super) fn run(command: &Command) -> io::Result<ExitCode> {
     match command {
         Command::Push(args) => push(args),
         Command::Show(args) => show(args),
+        Command::Diff(args) => diff::diff(args),
+        Command::History(args) => history::history(args),
+        Command::Rollback(args) => history::rollback(args),
     }
 }
 
@@ -72,17 +82,20 @@ fn push(args: &Push) -> io::Result<ExitCode> {
     let name = args.file.file_name().map_or_else(|| "rules".to_owned(), |name| name.to_string_lossy().into_owned());
     let who = args.who.clone().unwrap_or_else(user_at_host);
     let published = args.redis.with(async |steering| steering.publish_rules(&name, &text, &who, args.expect).await)?;
-    let published = match published {
-        Ok(published) => published,
+    match published {
+        Ok(published) => print_published(&mut out, &published, &who)?,
         Err(code) => return Ok(code),
-    };
-    let version = published.version;
-    write!(out, "{GOOD}published{GOOD:#}: version {STRONG}{version}{STRONG:#}, by {}", plain(&who))?;
-    match published.before {
-        Some(before) => writeln!(out, "; the last change before it was {}", by(&before, published.at))?,
-        None => writeln!(out, "; the first")?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn print_published(out: &mut impl Write, published: &Publication, who: &str) -> io::Result<()> {
+    let version = published.version;
+    write!(out, "{GOOD}published{GOOD:#}: version {STRONG}{version}{STRONG:#}, by {}", plain(who))?;
+    match &published.before {
+        Some(before) => writeln!(out, "; the last change before it was {}", by(before, published.at)),
+        None => writeln!(out, "; the first"),
+    }
 }
 
 /// A file's text, and what is to be said of it where it goes.
@@ -114,6 +127,7 @@ const SHOW_EXAMPLES: &str = "\
 Examples:
   tidegate rules show --redis redis://cache.internal
   tidegate rules show --redis redis://cache.internal > rules.yaml
+  tidegate rules show --redis redis://cache.internal --version 7 > rules.yaml
   tidegate rules show --redis redis://cache.internal --format json
 
 Exit status: 0 if something is published, 1 if not, 2 if the command was not understood.";
@@ -125,6 +139,10 @@ Exit status: 0 if something is published, 1 if not, 2 if the command was not und
 #[derive(clap::Args)]
 #[command(after_help = SHOW_EXAMPLES)]
 pub(super) struct Show {
+    /// Show the rules that this version brought, as `tidegate rules history` lists them.
+    #[arg(long, value_name = "VERSION", conflicts_with = "format")]
+    version: Option<u64>,
+
     /// How to print it.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
@@ -134,6 +152,9 @@ pub(super) struct Show {
 }
 
 fn show(args: &Show) -> io::Result<ExitCode> {
+    if let Some(version) = args.version {
+        return show_version(args, version);
+    }
     let published = match args.redis.with(async |steering| steering.published().await)? {
         Ok(Some(published)) => published,
         Ok(None) => return failed(&"nothing is published"),
@@ -144,15 +165,32 @@ fn show(args: &Show) -> io::Result<ExitCode> {
         Format::Text => {
             about(&mut anstream::stderr().lock(), &published)?;
             if let Some(rules) = &published.rules {
-                // For a file, every byte counts; for a terminal, what could steer it must not get there.
-                let mut out = io::stdout().lock();
-                let is_terminal = io::IsTerminal::is_terminal(&out);
-                let text = if is_terminal { plain(&rules.text) } else { rules.text.clone() };
-                out.write_all(text.as_bytes())?;
+                print_text(&rules.text)?;
             }
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn show_version(args: &Show, version: u64) -> io::Result<ExitCode> {
+    let changes = match args.redis.with(async |steering| steering.history().await)? {
+        Ok(changes) => changes,
+        Err(code) => return Ok(code),
+    };
+    match history::rules_of(&changes, version) {
+        Ok((_, text)) => print_text(text)?,
+        Err(problem) => return failed(&problem),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the text of rules. For a file, every byte counts; for a terminal, what could steer it must not get there.
+fn print_text(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if io::IsTerminal::is_terminal(&out) {
+        return out.write_all(plain(text).as_bytes());
+    }
+    out.write_all(text.as_bytes())
 }
 
 fn about(out: &mut impl Write, published: &Published) -> io::Result<()> {
@@ -210,18 +248,28 @@ struct SwitchReport<'p> {
     signed: Signed<'p>,
 }
 
+impl Signed<'_> {
+    const fn of(signature: &Signature) -> Signed<'_> {
+        Signed { who: signature.who.as_str(), at: signature.at.as_micros() / 1_000_000 }
+    }
+}
+
+/// The end of a switch, in seconds since the Unix epoch.
+const fn seconds(until: Timestamp) -> u64 {
+    until.as_micros().div_ceil(1_000_000)
+}
+
 impl Report<'_> {
     fn of(published: &Published) -> Report<'_> {
-        let signed = |signed: &tidegate_redis::steering::Signature| signed.at.as_micros() / 1_000_000;
         let all = published.modes.all.iter().map(|switched| (None, switched));
         let single = published.modes.rules.iter().map(|(rule, switched)| (Some(rule.as_str()), switched));
         Report {
             version: published.version,
-            signed: Signed { who: &published.signed.who, at: signed(&published.signed) },
+            signed: Signed::of(&published.signed),
             rules: published.rules.as_ref().map(|rules| RulesReport {
                 version: rules.version,
                 name: &rules.name,
-                signed: Signed { who: &rules.signed.who, at: signed(&rules.signed) },
+                signed: Signed::of(&rules.signed),
                 text: &rules.text,
             }),
             switched: all
@@ -229,8 +277,8 @@ impl Report<'_> {
                 .map(|(rule, switched)| SwitchReport {
                     rule,
                     mode: switched.mode,
-                    until: switched.until.map(|until| until.as_micros().div_ceil(1_000_000)),
-                    signed: Signed { who: &switched.signed.who, at: signed(&switched.signed) },
+                    until: switched.until.map(seconds),
+                    signed: Signed::of(&switched.signed),
                 })
                 .collect(),
         }

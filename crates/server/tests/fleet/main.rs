@@ -346,3 +346,55 @@ fn timeless(text: &str) -> Vec<String> {
     };
     text.trim_end().lines().map(line).collect()
 }
+
+#[test]
+fn changes_are_listed_shown_compared_and_rolled_back() {
+    let place = Place::with_nodes(&["gw-1"]);
+    assert!(place.run(&["rules", "history"]).bad().contains("nothing is published"));
+    place.run(&["rules", "push", "rules.yaml", "--who", "ann"]).good();
+    place.run(&["mode", "login", "off", "--for", "15min", "--who", "bob"]).good();
+    let stricter = GOOD.replace("5/min", "3/min").replace("id: search", "id: find");
+    place.write("stricter.yaml", &stricter);
+
+    let diff = place.run(&["rules", "diff", "stricter.yaml"]);
+    assert_eq!(diff.code(), Some(1), "{}{}", diff.out(), diff.err());
+    for line in [
+        "added    find\n",
+        "removed  search\n",
+        "changed  login: limits 5/min -> 3/min\n",
+        "--- rules.yaml of version 1\n+++ stricter.yaml\n",
+        "-  - { id: login, key: address, limit: 5/min }\n",
+        "+  - { id: login, key: address, limit: 3/min }\n",
+    ] {
+        assert!(diff.out().contains(line), "{line}{}", diff.out());
+    }
+    assert_eq!(place.run(&["rules", "diff", "rules.yaml"]).good(), "no difference\n");
+    place.run(&["rules", "push", "stricter.yaml", "--who", "cat"]).good();
+    assert_eq!(place.run(&["rules", "diff", "rules.yaml", "--version", "1"]).good(), "no difference\n");
+
+    let history = place.run(&["rules", "history"]);
+    let lines: Vec<&str> = history.good().lines().collect();
+    assert!(lines[1].starts_with("     3*  ") && lines[1].ends_with("  cat  rules: stricter.yaml"), "{lines:?}");
+    assert!(lines[2].starts_with("     2   ") && lines[2].ends_with("  bob  mode: rule login to off, for a time"));
+    assert!(lines[3].starts_with("     1   ") && lines[3].ends_with("  ann  rules: rules.yaml"), "{lines:?}");
+    let json = place.run(&["rules", "history", "--format", "json"]).json();
+    assert_eq!((&json[0]["rules"]["name"], &json[0]["rules"]["kept"]), (&"stricter.yaml".into(), &true.into()));
+    assert_eq!((&json[1]["mode"]["rule"], &json[1]["mode"]["mode"]), (&"login".into(), &"off".into()));
+
+    assert_eq!(place.run(&["rules", "show", "--version", "1"]).good(), GOOD);
+    assert!(place.run(&["rules", "show", "--version", "2"]).bad().contains("version 2 is a switch of modes"));
+    assert!(place.run(&["rules", "rollback", "9"]).bad().contains("version 9 is not among the last changes"));
+    assert!(place.run(&["rules", "rollback", "1", "--expect", "2"]).bad().contains("version 2 was expected"));
+    let back = place.run(&["rules", "rollback", "1", "--expect", "3", "--who", "dan"]);
+    assert!(
+        back.good().contains("published: version 4, by dan; the last change before it was by cat"),
+        "{}",
+        back.out()
+    );
+    assert_eq!(place.run(&["rules", "show"]).good(), GOOD);
+    until("the node", || {
+        let rules = place.nodes[0].0.rules();
+        let is_back = rules.rules.rules().iter().any(|rule| rule.id() == "search");
+        (is_back && rules.rules.mode_of("login") == Some(Mode::Off)).then_some(())
+    });
+}

@@ -1,0 +1,162 @@
+//! The last changes that were published, so that they can be looked at and rolled back.
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::Timestamp;
+use tidegate_core::rules::Mode;
+
+use super::Steering;
+use super::error::SteeringError;
+use super::published::{Signature, end};
+use super::session::Session;
+
+/// The most changes that are kept.
+const MOST_CHANGES: usize = 50;
+/// The most bytes that they take together. The oldest are dropped first.
+pub(super) const LARGEST_HISTORY: usize = 4 << 20;
+
+/// A change that was published.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedChange {
+    /// The version that it made.
+    pub version: u64,
+    /// Who made it, and when.
+    #[serde(flatten)]
+    pub signed: Signature,
+    /// What it changed.
+    #[serde(flatten)]
+    pub kind: ChangeKind,
+}
+
+/// The two kinds of changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// Other rules.
+    Rules {
+        /// The name of the file.
+        name: String,
+        /// The text of the file; `None` if it was too large to be kept.
+        text: Option<String>,
+    },
+    /// A switch to another mode.
+    Mode {
+        /// The rule; `None` stands for all rules.
+        rule: Option<String>,
+        /// The mode; `None` if a switch was taken back.
+        mode: Option<Mode>,
+        /// When the switch ends by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none", with = "end")]
+        until: Option<Timestamp>,
+    },
+}
+
+/// The changes, the latest first.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct History {
+    changes: Vec<PublishedChange>,
+}
+
+impl History {
+    /// Reads a history. One that makes no sense is as good as none: nothing but looking back depends on it.
+    pub(super) fn read(bytes: &[u8]) -> History {
+        if bytes.len() > LARGEST_HISTORY {
+            return History::default();
+        }
+        serde_json::from_slice(bytes).unwrap_or_default()
+    }
+
+    /// Puts a change before the others. Drops the oldest ones if there are too many, and the text of rules that are too
+    /// large to be kept at all.
+    pub(super) fn record(&mut self, change: PublishedChange) -> Result<String, SteeringError> {
+        self.changes.insert(0, change);
+        self.changes.truncate(MOST_CHANGES);
+        loop {
+            let written = serde_json::to_string(self);
+            let written = written.map_err(|error| SteeringError::unreadable("the history".to_owned(), error))?;
+            if written.len() <= LARGEST_HISTORY {
+                return Ok(written);
+            }
+            if self.changes.len() > 1 {
+                self.changes.pop();
+            } else if let Some(ChangeKind::Rules { text, .. }) = self.changes.first_mut().map(|change| &mut change.kind)
+            {
+                *text = None;
+            }
+        }
+    }
+}
+
+impl Steering {
+    /// The last changes that were published, the latest first: at most fifty, and at most 4 MiB of them.
+    ///
+    /// # Errors
+    /// If Redis cannot be asked.
+    pub async fn history(&self) -> Result<Vec<PublishedChange>, SteeringError> {
+        let mut session = self.connect(None).await?;
+        Ok(session.history().await?.changes)
+    }
+}
+
+impl Session {
+    pub(super) async fn history(&mut self) -> Result<History, SteeringError> {
+        let key = self.keys.history();
+        let mut asked = redis::pipe();
+        asked.cmd("GETRANGE").arg(&key).arg(0).arg(LARGEST_HISTORY);
+        match self.read::<(Vec<u8>,)>(&asked, &[&key]).await {
+            Ok((bytes,)) => Ok(History::read(&bytes)),
+            Err(SteeringError::Unreadable { .. }) => Ok(History::default()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(version: u64, text: &str) -> PublishedChange {
+        let signed = Signature { who: "ann".to_owned(), at: Timestamp::from_secs(1_700_000_000) };
+        let kind = ChangeKind::Rules { name: "rules.yaml".to_owned(), text: Some(text.to_owned()) };
+        PublishedChange { version, signed, kind }
+    }
+
+    fn versions(history: &History) -> Vec<u64> {
+        history.changes.iter().map(|change| change.version).collect()
+    }
+
+    #[test]
+    fn a_history_is_read_as_it_was_written() {
+        let mut history = History::default();
+        history.record(change(1, "rules: []")).unwrap();
+        let until = Some(Timestamp::from_secs(1_700_000_900));
+        let kind = ChangeKind::Mode { rule: Some("login".to_owned()), mode: Some(Mode::Off), until };
+        let written = history.record(PublishedChange { kind, ..change(2, "") }).unwrap();
+        assert_eq!(History::read(written.as_bytes()).changes, history.changes);
+        assert_eq!(versions(&history), [2, 1]);
+        for nonsense in ["", "hello", "[]", r#"{"changes":[{"version":-1}]}"#] {
+            assert_eq!(History::read(nonsense.as_bytes()).changes, [], "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_changes_are_dropped_first() {
+        let mut history = History::default();
+        for version in 1..=60 {
+            history.record(change(version, "rules: []")).unwrap();
+        }
+        assert_eq!(versions(&history), (11..=60).rev().collect::<Vec<_>>());
+        let large = "#".repeat(LARGEST_HISTORY / 3);
+        for version in 61..=64 {
+            assert!(history.record(change(version, &large)).unwrap().len() <= LARGEST_HISTORY);
+        }
+        assert_eq!(versions(&history), [64, 63]);
+    }
+
+    #[test]
+    fn rules_that_are_too_large_are_remembered_without_their_text() {
+        let mut history = History::default();
+        let written = history.record(change(1, &"#".repeat(LARGEST_HISTORY))).unwrap();
+        let kind = ChangeKind::Rules { name: "rules.yaml".to_owned(), text: None };
+        assert_eq!(History::read(written.as_bytes()).changes, [PublishedChange { kind, ..change(1, "") }]);
+    }
+}

@@ -1,0 +1,214 @@
+//! `tidegate rules diff`: what a change of rules changes.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anstyle::Style;
+use serde::Serialize;
+use similar::{ChangeTag, TextDiff};
+use tidegate_core::rules::{Diagnostics, Loaded, RuleSet, ShownRule};
+
+use super::super::redis::RedisArgs;
+use super::super::{ERROR, FAINT, Format, GOOD, STRONG, WARNING, check, failed, plain, print_json};
+use super::history::rules_of;
+use super::read;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate rules diff old.yaml new.yaml
+  tidegate rules diff new.yaml --redis redis://cache.internal               against what is published
+  tidegate rules diff new.yaml --version 7 --redis redis://cache.internal   against an earlier version
+
+Exit status: 0 if the rules are the same, 1 if they differ or cannot be used, 2 if the command was not understood.";
+
+/// Show what a change of rules changes: rules that come, go and change, and the lines of the file.
+///
+/// Compares two files, or the published rules and a file.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, mut_arg("urls", |urls| urls.required(false)))]
+pub(in crate::cli) struct Diff {
+    /// The old file and the new one; the new one alone with --redis.
+    #[arg(value_name = "FILE", required = true, num_args = 1..=2)]
+    files: Vec<PathBuf>,
+
+    /// Compare with the rules of this version, not with those that are published now.
+    #[arg(long, value_name = "VERSION", requires = "urls")]
+    version: Option<u64>,
+
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: Format,
+
+    #[command(flatten)]
+    redis: RedisArgs,
+}
+
+/// A rules file, by the name that people know it by.
+struct Side {
+    name: String,
+    text: String,
+    rules: RuleSet,
+}
+
+pub(super) fn diff(args: &Diff) -> io::Result<ExitCode> {
+    let (old, new) = match (&args.files[..], args.redis.is_given()) {
+        ([old, new], _) => (from_file(old)?, from_file(new)?),
+        ([new], true) => match published(args)? {
+            Ok(old) => (old, from_file(new)?),
+            Err(code) => return Ok(code),
+        },
+        _ => return failed(&"one file is given: give another, or --redis to compare with what is published"),
+    };
+    let (Some(old), Some(new)) = (old, new) else { return Ok(ExitCode::FAILURE) };
+    let report = Report::of(&old, &new);
+    let is_same = old.text == new.text;
+    match args.format {
+        Format::Json => print_json(&report)?,
+        Format::Text => print(&mut anstream::stdout().lock(), &report, &old, &new)?,
+    }
+    Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Reads and checks a file. Prints what is wrong with it if it cannot be used.
+fn from_file(file: &Path) -> io::Result<Option<Side>> {
+    let (text, checked) = read(file);
+    side(file.display().to_string(), text, checked)
+}
+
+fn side(name: String, text: String, checked: Result<Loaded, Diagnostics>) -> io::Result<Option<Side>> {
+    match checked {
+        Ok(loaded) => Ok(Some(Side { name, text, rules: loaded.rules })),
+        Err(findings) => {
+            check::print(&mut anstream::stderr().lock(), &findings)?;
+            Ok(None)
+        }
+    }
+}
+
+/// The rules that are published, or those of the version that is asked for.
+fn published(args: &Diff) -> io::Result<Result<Option<Side>, ExitCode>> {
+    let (name, text) = if let Some(version) = args.version {
+        let changes = match args.redis.with(async |steering| steering.history().await)? {
+            Ok(changes) => changes,
+            Err(code) => return Ok(Err(code)),
+        };
+        match rules_of(&changes, version) {
+            Ok((name, text)) => (format!("{name} of version {version}"), text.to_owned()),
+            Err(problem) => return failed(&problem).map(Err),
+        }
+    } else {
+        match args.redis.with(async |steering| steering.published().await)? {
+            Ok(published) => match published.and_then(|published| published.rules) {
+                Some(rules) => (format!("{} of version {}", rules.name, rules.version), rules.text),
+                None => return failed(&"no rules are published").map(Err),
+            },
+            Err(code) => return Ok(Err(code)),
+        }
+    };
+    let checked = RuleSet::parse(&name, &text);
+    side(name, text, checked).map(Ok)
+}
+
+/// The rules of two files, by whether they come, go or change.
+#[derive(Serialize)]
+struct Report {
+    added: Vec<String>,
+    removed: Vec<String>,
+    changed: Vec<ChangedRule>,
+}
+
+/// A rule that both files have and that differs in what operators see of it.
+#[derive(Serialize)]
+struct ChangedRule {
+    id: String,
+    /// The fields that differ: their names, what they were and what they are.
+    fields: Vec<ChangedField>,
+}
+
+#[derive(Serialize)]
+struct ChangedField {
+    field: &'static str,
+    old: String,
+    new: String,
+}
+
+impl Report {
+    fn of(old: &Side, new: &Side) -> Report {
+        let by_id = |side: &Side| -> BTreeMap<String, Vec<(&'static str, String)>> {
+            side.rules.shown().map(|rule| (rule.id.to_owned(), fields(&rule))).collect()
+        };
+        let (old, new) = (by_id(old), by_id(new));
+        let missing_in = |some: &BTreeMap<String, _>, others: &BTreeMap<String, _>| -> Vec<String> {
+            some.keys().filter(|id| !others.contains_key(*id)).cloned().collect()
+        };
+        let changed =
+            old.iter().filter_map(|(id, before)| {
+                let pairs = before.iter().zip(new.get(id)?);
+                let fields = pairs
+                    .filter(|((_, old), (_, new))| old != new)
+                    .map(|((field, old), (_, new))| ChangedField { field, old: old.clone(), new: new.clone() });
+                let fields: Vec<ChangedField> = fields.collect();
+                (!fields.is_empty()).then(|| ChangedRule { id: id.clone(), fields })
+            });
+        Report { added: missing_in(&new, &old), removed: missing_in(&old, &new), changed: changed.collect() }
+    }
+}
+
+/// The fields of a rule that are compared, in the order of their names here.
+fn fields(rule: &ShownRule<'_>) -> Vec<(&'static str, String)> {
+    let key = rule.key.iter().map(|part| part.name.as_str()).collect::<Vec<_>>();
+    let limits = rule.limits.iter().map(|limit| match limit.id == rule.id {
+        true => limit.limit.clone(),
+        false => format!("{} {}", limit.id, limit.limit),
+    });
+    vec![
+        ("limits", limits.collect::<Vec<_>>().join(", ")),
+        ("key", if key.is_empty() { "none".to_owned() } else { key.join(", ") }),
+        ("mode", rule.written.to_string()),
+        ("on_missing_key", rule.on_missing_key.to_owned()),
+        ("on_repeated_key", rule.on_repeated_key.to_owned()),
+        ("on_store_failure", rule.on_store_failure.clone()),
+        ("priority", rule.priority.as_str().to_owned()),
+    ]
+}
+
+const ADDED: Style = GOOD;
+const REMOVED: Style = ERROR;
+
+fn print(out: &mut impl Write, report: &Report, old: &Side, new: &Side) -> io::Result<()> {
+    if old.text == new.text {
+        return writeln!(out, "{GOOD}no difference{GOOD:#}");
+    }
+    for id in &report.added {
+        writeln!(out, "{ADDED}added{ADDED:#}    {}", plain(id))?;
+    }
+    for id in &report.removed {
+        writeln!(out, "{REMOVED}removed{REMOVED:#}  {}", plain(id))?;
+    }
+    for rule in &report.changed {
+        for ChangedField { field, old, new } in &rule.fields {
+            let (id, old, new) = (plain(&rule.id), plain(old), plain(new));
+            writeln!(out, "{WARNING}changed{WARNING:#}  {id}: {field} {old} -> {new}")?;
+        }
+    }
+    if !(report.added.is_empty() && report.removed.is_empty() && report.changed.is_empty()) {
+        writeln!(out)?;
+    }
+    writeln!(out, "{STRONG}--- {}{STRONG:#}", plain(&old.name))?;
+    writeln!(out, "{STRONG}+++ {}{STRONG:#}", plain(&new.name))?;
+    let lines = TextDiff::from_lines(&old.text, &new.text);
+    for hunk in lines.unified_diff().iter_hunks() {
+        writeln!(out, "{FAINT}{}{FAINT:#}", hunk.header())?;
+        for change in hunk.iter_changes() {
+            let (sign, style) = match change.tag() {
+                ChangeTag::Delete => ("-", REMOVED),
+                ChangeTag::Insert => ("+", ADDED),
+                ChangeTag::Equal => (" ", Style::new()),
+            };
+            writeln!(out, "{style}{sign}{}{style:#}", plain(change.value().trim_end_matches(['\r', '\n'])))?;
+        }
+    }
+    Ok(())
+}

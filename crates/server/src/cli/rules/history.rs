@@ -1,0 +1,199 @@
+//! `tidegate rules history` and `tidegate rules rollback`: the last changes, and the way back.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tidegate_core::Timestamp;
+use tidegate_core::rules::{Mode, RuleSet};
+use tidegate_redis::steering::{ChangeKind, PublishedChange};
+
+use super::super::published::ago;
+use super::super::redis::{RedisArgs, user_at_host};
+use super::super::{FAINT, Format, STRONG, check, failed, plain, print_json};
+use super::{Signed, print_published, seconds};
+
+const HISTORY_EXAMPLES: &str = "\
+Examples:
+  tidegate rules history --redis redis://cache.internal
+  tidegate rules show --version 7 --redis redis://cache.internal
+  tidegate rules rollback 7 --redis redis://cache.internal
+
+Exit status: 0 if something was published, 1 if not, 2 if the command was not understood.";
+
+/// List the last changes of rules and modes: versions, and who made them when.
+///
+/// The last fifty changes are kept, if they take less than 4 MiB together.
+#[derive(clap::Args)]
+#[command(after_help = HISTORY_EXAMPLES)]
+pub(in crate::cli) struct History {
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: Format,
+
+    #[command(flatten)]
+    redis: RedisArgs,
+}
+
+pub(super) fn history(args: &History) -> io::Result<ExitCode> {
+    let asked = args.redis.with(async |steering| {
+        let (changes, published) = (steering.history().await?, steering.published().await?);
+        Ok::<_, tidegate_redis::steering::SteeringError>((changes, published))
+    })?;
+    let (changes, published) = match asked {
+        Ok((changes, Some(published))) => (changes, published),
+        Ok((_, None)) => return failed(&"nothing is published"),
+        Err(code) => return Ok(code),
+    };
+    match args.format {
+        Format::Json => print_json(&changes.iter().map(ChangeReport::of).collect::<Vec<_>>())?,
+        Format::Text => {
+            let in_force = published.rules.map(|rules| rules.version);
+            print(&mut anstream::stdout().lock(), &changes, in_force, published.now)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints one line for each change. Marks the change that brought the rules that are published.
+fn print(out: &mut impl Write, changes: &[PublishedChange], in_force: Option<u64>, now: Timestamp) -> io::Result<()> {
+    let width = |of: fn(&PublishedChange) -> usize, least: usize| changes.iter().map(of).max().unwrap_or(0).max(least);
+    let who = width(|change| plain(&change.signed.who).chars().count(), "by".len());
+    writeln!(out, "{FAINT}version  when          {:<who$}  change{FAINT:#}", "by")?;
+    for change in changes {
+        let mark = if Some(change.version) == in_force { "*" } else { " " };
+        let when = ago(change.signed.at, now);
+        let by = plain(&change.signed.who);
+        let words = plain(&words(&change.kind));
+        writeln!(out, "{STRONG}{:>6}{STRONG:#}{mark}  {when:<12}  {by:<who$}  {words}", change.version)?;
+    }
+    if in_force.is_some_and(|version| changes.iter().any(|change| change.version == version)) {
+        writeln!(out, "{FAINT}* the rules that are published{FAINT:#}")?;
+    }
+    Ok(())
+}
+
+fn words(kind: &ChangeKind) -> String {
+    match kind {
+        ChangeKind::Rules { name, text: Some(_) } => format!("rules: {name}"),
+        ChangeKind::Rules { name, text: None } => format!("rules: {name} (too large to be kept)"),
+        ChangeKind::Mode { rule, mode, until } => {
+            let target = rule.as_ref().map_or_else(|| "all rules".to_owned(), |rule| format!("rule {rule}"));
+            let end = if until.is_some() { ", for a time" } else { "" };
+            match mode {
+                Some(mode) => format!("mode: {target} to {mode}{end}"),
+                None => format!("mode: {target} back to what the rules say"),
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ChangeReport<'c> {
+    version: u64,
+    #[serde(flatten)]
+    signed: Signed<'c>,
+    #[serde(flatten)]
+    kind: KindReport<'c>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum KindReport<'c> {
+    Rules {
+        name: &'c str,
+        /// Whether the text can still be shown.
+        kept: bool,
+    },
+    Mode {
+        /// `null` stands for all rules.
+        rule: Option<&'c str>,
+        /// `null` if a switch was taken back.
+        mode: Option<Mode>,
+        /// When the switch ends, in seconds since the Unix epoch; `null` if it lasts until it is taken back.
+        until: Option<u64>,
+    },
+}
+
+impl ChangeReport<'_> {
+    fn of(change: &PublishedChange) -> ChangeReport<'_> {
+        let kind = match &change.kind {
+            ChangeKind::Rules { name, text } => KindReport::Rules { name, kept: text.is_some() },
+            ChangeKind::Mode { rule, mode, until } => {
+                KindReport::Mode { rule: rule.as_deref(), mode: *mode, until: until.map(seconds) }
+            }
+        };
+        ChangeReport { version: change.version, signed: Signed::of(&change.signed), kind }
+    }
+}
+
+/// The name and the text of the rules that a version brought.
+///
+/// # Errors
+/// What to tell people if there are none.
+pub(super) fn rules_of(changes: &[PublishedChange], version: u64) -> Result<(&str, &str), String> {
+    let Some(change) = changes.iter().find(|change| change.version == version) else {
+        return Err(format!("version {version} is not among the last changes: `tidegate rules history` lists them"));
+    };
+    match &change.kind {
+        ChangeKind::Rules { name, text: Some(text) } => Ok((name, text)),
+        ChangeKind::Rules { text: None, .. } => {
+            Err(format!("the rules of version {version} were too large to be kept"))
+        }
+        ChangeKind::Mode { .. } => {
+            Err(format!("version {version} is a switch of modes, not of rules: `tidegate mode` changes those"))
+        }
+    }
+}
+
+const ROLLBACK_EXAMPLES: &str = "\
+Examples:
+  tidegate rules history --redis redis://cache.internal
+  tidegate rules rollback 7 --redis redis://cache.internal
+  tidegate rules rollback 7 --redis redis://cache.internal --expect 9 --who ann
+
+Exit status: 0 if the rules are published, 1 if not, 2 if the command was not understood.";
+
+/// Publish the rules of an earlier version again.
+///
+/// They get a new version, so that the change can be seen in the history and rolled back in turn. Modes stay as they are.
+#[derive(clap::Args)]
+#[command(after_help = ROLLBACK_EXAMPLES)]
+pub(in crate::cli) struct Rollback {
+    /// The version whose rules to publish again: one that brought rules.
+    #[arg(value_name = "VERSION")]
+    version: u64,
+
+    /// Publish only if this version is the present one.
+    #[arg(long, value_name = "VERSION")]
+    expect: Option<u64>,
+
+    /// Who publishes, for others to see. You at this machine, otherwise.
+    #[arg(long, value_name = "NAME")]
+    who: Option<String>,
+
+    #[command(flatten)]
+    redis: RedisArgs,
+}
+
+pub(super) fn rollback(args: &Rollback) -> io::Result<ExitCode> {
+    let changes = match args.redis.with(async |steering| steering.history().await)? {
+        Ok(changes) => changes,
+        Err(code) => return Ok(code),
+    };
+    let (name, text) = match rules_of(&changes, args.version) {
+        Ok(found) => found,
+        Err(problem) => return failed(&problem),
+    };
+    let mut out = anstream::stdout().lock();
+    // What an earlier version of Tidegate could use, this one may not.
+    if !check::one(&mut out, RuleSet::parse(name, text))? {
+        return Ok(ExitCode::FAILURE);
+    }
+    let who = args.who.clone().unwrap_or_else(user_at_host);
+    match args.redis.with(async |steering| steering.publish_rules(name, text, &who, args.expect).await)? {
+        Ok(published) => print_published(&mut out, &published, &who)?,
+        Err(code) => return Ok(code),
+    }
+    Ok(ExitCode::SUCCESS)
+}

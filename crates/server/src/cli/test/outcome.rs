@@ -1,0 +1,169 @@
+//! Running a test, and the first outcome that is not the expected one.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+use tidegate_core::rules::{Mode, Place, RuleSet};
+use tidegate_core::{Limiter, ManualClock, MemoryStore, Micros, Outcome, Receipt, Ruled, Ruling, Timestamp};
+
+use super::scenario::{Expected, Scenario, Step};
+
+/// Midnight UTC on Monday, 1 January 2024: the beginning of a minute, an hour, a day, a week, a month and a year.
+const BEGIN: Timestamp = Timestamp::from_secs(1_704_067_200);
+
+/// A request whose outcome is not the expected one.
+#[derive(Debug, Serialize)]
+pub(super) struct Mismatch {
+    #[serde(flatten)]
+    pub(super) place: Place,
+    /// Which request of its step it is, counted from 1.
+    request: u64,
+    difference: Difference,
+    /// The limits that decided the request.
+    pub(super) limits: Vec<LimitOutcome>,
+}
+
+/// The way in which an outcome is not the expected one.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Difference {
+    Allowed,
+    Denied { by: Vec<String> },
+    DeniedByAnother { expected: String, by: Vec<String> },
+    RetryAfter { expected: Span, found: Option<Span> },
+}
+
+/// A time, as rules files write it.
+#[derive(Clone, Copy, Debug)]
+struct Span(Micros);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A limit, and its decision on a request.
+#[derive(Debug, Serialize)]
+pub(super) struct LimitOutcome {
+    id: String,
+    mode: Mode,
+    allowed: bool,
+    remaining: u64,
+    capacity: u64,
+}
+
+impl LimitOutcome {
+    fn of(ruled: &Ruled<'_>) -> LimitOutcome {
+        LimitOutcome {
+            id: ruled.id.as_str().to_owned(),
+            mode: ruled.mode,
+            allowed: ruled.decision.is_allowed(),
+            remaining: ruled.decision.remaining,
+            capacity: ruled.decision.limit,
+        }
+    }
+}
+
+impl fmt::Display for LimitOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decision = if self.allowed { "allows" } else { "denies" };
+        let mode = if self.mode == Mode::Enforce { String::new() } else { format!(" ({} mode)", self.mode) };
+        write!(f, "{} {decision} it{mode}: {} of {} left", self.id, self.remaining, self.capacity)
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |ids: &[String]| ids.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(" and ");
+        write!(f, "request {} of this step ", self.request)?;
+        match &self.difference {
+            Difference::Allowed if self.limits.is_empty() => {
+                write!(f, "is allowed, since no rule limits it; expected: denied")
+            }
+            Difference::Allowed => write!(f, "is allowed; expected: denied"),
+            Difference::Denied { by } => write!(f, "is denied by {}; expected: allowed", list(by)),
+            Difference::DeniedByAnother { expected, by } => {
+                write!(f, "is denied by {}; expected: denied by `{expected}`", list(by))
+            }
+            Difference::RetryAfter { expected, found: Some(found) } => {
+                write!(f, "is told to retry after {found}; expected: {expected}")
+            }
+            Difference::RetryAfter { expected, found: None } => {
+                write!(f, "can never be allowed, so it is told no wait; expected: {expected}")
+            }
+        }
+    }
+}
+
+/// Runs a test with nothing counted yet.
+///
+/// # Errors
+/// The first request whose outcome is not the expected one.
+pub(super) fn run_scenario(scenario: &Scenario, rules: &RuleSet) -> Result<(), Mismatch> {
+    let clock = ManualClock::at(BEGIN);
+    let store = MemoryStore::with_clock(clock.clone());
+    let limiter = Limiter::with_clock(rules.clone(), store, clock.clone());
+    for step in &scenario.steps {
+        clock.advance(step.after);
+        for request in 1..=step.times {
+            let ruling = limiter.check_now(&step.request);
+            difference(&ruling, &step.expected).map_err(|difference| mismatch(step, request, difference, &ruling))?;
+            if !step.hold {
+                release(&limiter, &ruling.receipts);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Ends a request: its slots are free again, and its reserved costs are spent.
+fn release(limiter: &Limiter<MemoryStore<ManualClock>, ManualClock>, receipts: &[Receipt]) {
+    for receipt in receipts {
+        limiter.store().settle(receipt, &[]);
+    }
+}
+
+fn difference(ruling: &Ruling<'_>, expected: &Expected) -> Result<(), Difference> {
+    let deniers: Vec<String> = match &ruling.refused {
+        Some(refusal) => vec![refusal.rule.to_string()],
+        None => ruling.deniers().map(|denier| denier.id.as_str().to_owned()).collect(),
+    };
+    match (ruling.is_allowed(), expected.allowed) {
+        (true, true) => return Ok(()),
+        (true, false) => return Err(Difference::Allowed),
+        (false, true) => return Err(Difference::Denied { by: deniers }),
+        (false, false) => {}
+    }
+    if let Some(by) = &expected.by
+        && !deniers.iter().any(|denier| is_of(denier, by))
+    {
+        return Err(Difference::DeniedByAnother { expected: by.clone(), by: deniers });
+    }
+    let found = match ruling.verdict.outcome {
+        Outcome::Deny { retry_after } => Some(retry_after),
+        Outcome::Allow { .. } | Outcome::TooLarge { .. } => None,
+    };
+    match expected.retry_after {
+        Some(expected) if found != Some(expected) => {
+            Err(Difference::RetryAfter { expected: Span(expected), found: found.map(Span) })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Whether a limit is the named one, or belongs to the named rule.
+fn is_of(limit: &str, name: &str) -> bool {
+    limit.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn mismatch(step: &Step, request: u64, difference: Difference, ruling: &Ruling<'_>) -> Mismatch {
+    let limits = ruling.ruled.iter().map(LimitOutcome::of).collect();
+    Mismatch { place: step.place.clone(), request, difference, limits }
+}

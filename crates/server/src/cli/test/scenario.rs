@@ -1,0 +1,263 @@
+//! Test files: which rules, which requests, which outcomes.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use tidegate_core::rules::{Diagnostic, Diagnostics, FieldPath, Place, Severity};
+use tidegate_core::yaml::{Fields, Node, Reader, Source, Value};
+use tidegate_core::{Micros, Request};
+use tidegate_http::without_port;
+
+use super::super::request::request_line;
+
+/// A file of tests.
+pub(super) struct TestFile {
+    /// The rules that are tested, relative to the working directory.
+    pub(super) rules: Vec<PathBuf>,
+    pub(super) scenarios: Vec<Scenario>,
+}
+
+/// One test: steps that follow each other.
+pub(super) struct Scenario {
+    pub(super) name: String,
+    pub(super) place: Place,
+    pub(super) steps: Vec<Step>,
+}
+
+/// Requests that come at one instant.
+pub(super) struct Step {
+    pub(super) place: Place,
+    /// The time since the step before.
+    pub(super) after: Micros,
+    pub(super) request: Request,
+    /// How many such requests come.
+    pub(super) times: u64,
+    /// Whether the requests go on until the test ends, and keep their slots.
+    pub(super) hold: bool,
+    pub(super) expected: Expected,
+}
+
+/// The outcome that a step expects of each of its requests.
+pub(super) struct Expected {
+    pub(super) allowed: bool,
+    /// The rule or limit that denies.
+    pub(super) by: Option<String>,
+    /// The wait that a denial tells.
+    pub(super) retry_after: Option<Micros>,
+}
+
+const FILE: [&str; 2] = ["rules", "tests"];
+const SCENARIO: [&str; 2] = ["name", "steps"];
+const STEP: [&str; 18] = [
+    "after",
+    "request",
+    "times",
+    "hold",
+    "expect",
+    "by",
+    "retry_after",
+    "address",
+    "host",
+    "user",
+    "api_key",
+    "tier",
+    "headers",
+    "cookies",
+    "claims",
+    "descriptor",
+    "body",
+    "hits",
+];
+/// The most requests of one step, so that a slip of the pen does not run for hours.
+const MOST_TIMES: u64 = 1_000_000;
+
+impl TestFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub(super) fn read(path: &Path) -> Result<TestFile, Diagnostics> {
+        let name = path.display().to_string();
+        let bytes = std::fs::read(path).map_err(|error| {
+            let place = Place { file: name.as_str().into(), line: 1, column: 1 };
+            let problem = format!("the tests cannot be read: {error}");
+            Diagnostics(vec![Diagnostic::bare(place, problem, "`tidegate test --help` shows a test file")])
+        })?;
+        let source = Source::new(&name, bytes).map_err(|finding| Diagnostics(vec![*finding]))?;
+        let mut findings = Vec::new();
+        let root = source.parse(&mut findings);
+        let mut reader = Reader::new(&source);
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let read = root.and_then(|root| file(&mut reader, &root, folder));
+        findings.append(&mut reader.findings);
+        let is_bad = findings.iter().any(|finding| finding.severity == Severity::Error);
+        match read {
+            Some(read) if !is_bad => Ok(read),
+            Some(_) | None => Err(Diagnostics(findings)),
+        }
+    }
+}
+
+fn file(reader: &mut Reader<'_>, root: &Node, folder: &Path) -> Option<TestFile> {
+    let fields = reader.fields(root, "a test file", &FILE)?;
+    let rules = required(reader, &fields, "a test file", "rules", "name the rules: `rules: rules.yaml`");
+    let tests = required(reader, &fields, "a test file", "tests", "write `tests:` and a list of tests below it");
+    let rules = rules.into_iter().flat_map(|node| reader.each(node)).collect::<Vec<_>>();
+    let rules = rules.into_iter().filter_map(|node| Some(folder.join(reader.text(node, "`rules`")?))).collect();
+    let scenarios = tests.map_or(&[][..], |node| list(reader, node, "`tests`"));
+    let scenarios = scenarios.iter().filter_map(|node| scenario(reader, node)).collect();
+    Some(TestFile { rules, scenarios })
+}
+
+/// The value of a field that must be there, unless it may only be misspelled.
+fn required<'n>(reader: &mut Reader<'_>, fields: &Fields<'n>, what: &str, name: &str, help: &str) -> Option<&'n Node> {
+    let found = fields.get(name);
+    if found.is_none() && fields.understood {
+        reader.error(fields.at, format_args!("{what} without `{name}`"), help);
+    }
+    found
+}
+
+fn list<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str) -> &'n [Node] {
+    if let Value::List(items) = &node.value {
+        return items;
+    }
+    reader.error(
+        node.at,
+        format_args!("{what} is {} where a list is wanted", node.kind()),
+        "begin each entry with `- `",
+    );
+    &[]
+}
+
+fn scenario(reader: &mut Reader<'_>, node: &Node) -> Option<Scenario> {
+    let fields = reader.fields(node, "a test", &SCENARIO)?;
+    let name = required(reader, &fields, "a test", "name", "say in a few words what it shows: `name: …`");
+    let name = name.and_then(|node| reader.text(node, "`name`"));
+    let steps = required(reader, &fields, "a test", "steps", "write `steps:` and a list of requests below it")?;
+    let steps = list(reader, steps, "`steps`").iter().filter_map(|node| step(reader, node)).collect();
+    Some(Scenario { name: name?, place: reader.source.place(node.at), steps })
+}
+
+fn step(reader: &mut Reader<'_>, node: &Node) -> Option<Step> {
+    let fields = reader.fields(node, "a step", &STEP)?;
+    let line = required(reader, &fields, "a step", "request", "write a method and a path: `request: GET /search`");
+    let request = line.and_then(|line| request(reader, line, &fields));
+    let allowed = required(reader, &fields, "a step", "expect", "write `expect: allowed` or `expect: denied`");
+    let choices = [("allowed", true), ("denied", false)];
+    let allowed = allowed.and_then(|node| reader.choice(node, "`expect`", &choices));
+    let after = fields.get("after").map_or(Some(Micros::ZERO), |node| span(reader, node, "`after`"));
+    let times = fields.get("times").map_or(Some(1), |node| times(reader, node));
+    let hold = fields.get("hold").map_or(Some(false), |node| reader.flag(node, "`hold`"));
+    let by = fields.get("by").and_then(|node| reader.text(node, "`by`"));
+    let retry_after = fields.get("retry_after").and_then(|node| span(reader, node, "`retry_after`"));
+    for name in ["by", "retry_after"] {
+        if let (Some(node), Some(true)) = (fields.get(name), allowed) {
+            let help = "leave it out, or write `expect: denied`";
+            reader.error(node.at, format_args!("`{name}` says more about a denial, and the step expects none"), help);
+        }
+    }
+    Some(Step {
+        place: reader.source.place(node.at),
+        after: after?,
+        request: request?,
+        times: times?,
+        hold: hold?,
+        expected: Expected { allowed: allowed?, by, retry_after },
+    })
+}
+
+fn times(reader: &mut Reader<'_>, node: &Node) -> Option<u64> {
+    let times = reader.count(node, "`times`")?;
+    if (1..=MOST_TIMES).contains(&times) {
+        return Some(times);
+    }
+    reader.error(node.at, format_args!("`times` cannot be {times}"), format!("write 1 to {MOST_TIMES}"));
+    None
+}
+
+fn span(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Micros> {
+    let text = reader.text(node, what)?;
+    match text.parse() {
+        Ok(span) => Some(span),
+        Err(_) => {
+            reader.error(node.at, format_args!("{what} cannot be `{text}`"), "write a time such as 500ms, 30s or 1h");
+            None
+        }
+    }
+}
+
+fn request(reader: &mut Reader<'_>, line: &Node, fields: &Fields<'_>) -> Option<Request> {
+    let text = reader.text(line, "`request`")?;
+    let line = match request_line(&text) {
+        Ok(line) => line,
+        Err(help) => {
+            reader.error(line.at, format_args!("`{text}` is not a request"), help);
+            return None;
+        }
+    };
+    let mut request = Request::new(&line.method, &line.target);
+    type Setter = fn(Request, &str) -> Request;
+    let setters: [(&str, Setter); 4] = [
+        ("host", |request, host| request.host(without_port(host))),
+        ("user", |request, user| request.user(user)),
+        ("api_key", |request, key| request.api_key(key)),
+        ("tier", |request, tier| request.tier(tier)),
+    ];
+    for (name, set) in setters {
+        if let Some(text) = fields.get(name).and_then(|node| reader.text(node, &format!("`{name}`"))) {
+            request = set(request, &text);
+        }
+    }
+    type Adder = fn(Request, &str, &str) -> Request;
+    let adders: [(&str, Adder); 5] = [
+        ("headers", |request, name, value| request.header(name, value)),
+        ("cookies", |request, name, value| request.cookie(name, value)),
+        ("claims", |request, name, value| request.claim(name, value)),
+        ("descriptor", |request, name, value| request.descriptor(name, value)),
+        ("body", |request, name, value| request.body(name, value)),
+    ];
+    for (name, add) in adders {
+        for (name, value) in fields.get(name).map(|node| pairs(reader, node, name)).unwrap_or_default() {
+            request = add(request, &name, &value);
+        }
+    }
+    if let Some(node) = fields.get("address") {
+        request = request.address(address(reader, node)?);
+    }
+    if let Some(node) = fields.get("hits") {
+        request = request.hits(reader.count(node, "`hits`")?);
+    }
+    Some(request)
+}
+
+fn address(reader: &mut Reader<'_>, node: &Node) -> Option<IpAddr> {
+    let text = reader.text(node, "`address`")?;
+    match super::super::request::address(&text) {
+        Ok(address) => Some(address),
+        Err(help) => {
+            reader.error(node.at, format_args!("`address` cannot be `{text}`"), help);
+            None
+        }
+    }
+}
+
+/// A map of names to texts, such as headers.
+fn pairs(reader: &mut Reader<'_>, node: &Node, what: &str) -> Vec<(String, String)> {
+    let Value::Map(map) = &node.value else {
+        let help = format!("write names and values: `{what}: {{ name: value }}`");
+        reader.error(node.at, format_args!("`{what}` is {} where a map is wanted", node.kind()), help);
+        return Vec::new();
+    };
+    let mut pairs = Vec::new();
+    for (name, value) in map {
+        if what == "body" && name.text.parse::<FieldPath>().is_err() {
+            let help = "write the path to a number, such as `max_tokens` or `options.max`";
+            reader.error(name.at, format_args!("`{}` is not a field of a body", name.text), help);
+        }
+        if let Some(value) = reader.text(value, &format!("`{}`", name.text)) {
+            pairs.push((name.text.clone(), value));
+        }
+    }
+    pairs
+}
