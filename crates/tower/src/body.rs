@@ -44,6 +44,15 @@ impl<B> ResponseBody<B> {
         ResponseBody { kind: Kind::Served { body }, meter, held }
     }
 
+    /// The body of the service within; `None` if the request was refused.
+    #[must_use]
+    pub const fn get_ref(&self) -> Option<&B> {
+        match &self.kind {
+            Kind::Served { body } => Some(body),
+            Kind::Refusal { .. } => None,
+        }
+    }
+
     pub(crate) fn refusal(text: Bytes) -> ResponseBody<B> {
         ResponseBody { kind: Kind::Refusal { text }, meter: None, held: None }
     }

@@ -34,6 +34,16 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
+    /// Tells what costs are in the end. A limit that holds a key under two names is told of once.
+    fn settled(&self, receipt: &Receipt, actual: &[u64]) {
+        for limit in &self.limits {
+            let mut held = receipt.held.iter().zip(actual);
+            if let Some((held, actual)) = held.find(|(held, _)| held.rule == *limit) {
+                self.witness.settled(limit, held.taken, *actual);
+            }
+        }
+    }
+
     /// Tells that no response came.
     pub(crate) fn unanswered(&self) {
         self.limits.iter().for_each(|limit| self.witness.unsettled(limit, Unsettled::Unanswered));
@@ -157,6 +167,9 @@ impl<S: Store + 'static, C: Clock + 'static> Drop for Hold<S, C> {
         }
         let receipts = std::mem::take(&mut self.receipts).into_iter().map(|receipt| {
             let actual: SmallVec<[u64; 4]> = receipt.held.iter().map(|held| self.actual(held)).collect();
+            if let Some(watched) = &self.watched {
+                watched.settled(&receipt, &actual);
+            }
             (receipt, actual)
         });
         self.aside.finish(self.limiter.store(), settle(Arc::clone(&self.limiter), receipts.collect()));

@@ -98,7 +98,7 @@ struct Along<S, C> {
 
 /// What was charged for good, and where to give it back.
 struct Returnable<S, C> {
-    limiter: Arc<Limiter<S, C>>,
+    settings: Arc<Settings<S, C>>,
     spent: Spent,
 }
 
@@ -120,7 +120,7 @@ impl<S, C> Settings<S, C> {
 
 impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
     /// Decides a request by its head.
-    pub(crate) async fn ask(&self, head: &Parts) -> Admission<S, C> {
+    pub(crate) async fn ask(self: &Arc<Self>, head: &Parts) -> Admission<S, C> {
         let facts = self.facts(head);
         if self.lacks_address(&facts) {
             return Admission::Refused(missing_address::refused(&head.headers));
@@ -138,7 +138,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
     /// The same on the spot. `None` if the store is not in this process, and then nothing was asked of it.
     // Not where it is called: the service would be called from so far down the stack that nothing there is at hand.
     #[inline(never)]
-    pub(crate) fn ask_at_once(&self, head: &Parts) -> Option<Admission<S, C>> {
+    pub(crate) fn ask_at_once(self: &Arc<Self>, head: &Parts) -> Option<Admission<S, C>> {
         if !self.limiter.store().answers_at_once() {
             return None;
         }
@@ -177,7 +177,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
     }
 
     fn admit(
-        &self,
+        self: &Arc<Self>,
         head: &Parts,
         matched: &Matched<'_, '_>,
         ruling: &mut Ruling<'_>,
@@ -195,7 +195,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         let mut along = Along { spent: None, headers };
         if self.gives_back_unserved {
             let spent = Spent::by(matched, ruling, asked.at);
-            along.spent = (!spent.is_empty()).then(|| Returnable { limiter: Arc::clone(&self.limiter), spent });
+            along.spent = (!spent.is_empty()).then(|| Returnable { settings: Arc::clone(self), spent });
         }
         Admission::Granted(Granted { delay, held, priority, along })
     }
@@ -354,8 +354,11 @@ impl<S: Store + 'static, C: Clock + 'static> Served<S, C> {
         let Along { spent, headers } = self.along;
         headers.insert_into(response.headers_mut());
         if response.extensions().get::<Unserved>().is_some() {
-            if let Some(Returnable { limiter, spent }) = spent {
-                give_back(limiter, spent);
+            if let Some(Returnable { settings, spent }) = spent {
+                if let Some(witness) = &settings.witness {
+                    spent.costs().for_each(|(limit, cost)| witness.refunded(limit, cost));
+                }
+                give_back(Arc::clone(&settings.limiter), spent);
             }
             if let Some(held) = self.held {
                 held.hold.leave_unserved();

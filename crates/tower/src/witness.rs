@@ -20,6 +20,17 @@ pub trait Witness: Send + Sync {
     fn unsettled(&self, limit: &RuleId, why: Unsettled) {
         let (_, _) = (limit, why);
     }
+
+    /// A cost that was reserved at `taken`, to be settled by the response, is `actual` in the end. If nothing settled it, that is
+    /// what was taken.
+    fn settled(&self, limit: &RuleId, taken: u64, actual: u64) {
+        let (_, _, _) = (limit, taken, actual);
+    }
+
+    /// A cost that was charged for good is refunded, because nothing was done for the request.
+    fn refunded(&self, limit: &RuleId, cost: u64) {
+        let (_, _) = (limit, cost);
+    }
 }
 
 /// Why a cost that was to be settled by the response stays as it was taken.

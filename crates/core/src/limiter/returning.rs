@@ -7,7 +7,7 @@ use std::{iter, mem};
 use super::{Limiter, Ruling};
 use crate::charge::Charge;
 use crate::clock::Clock;
-use crate::key::Key;
+use crate::key::{Key, RuleId};
 use crate::limiter::DecidedBy;
 use crate::rules::{Matched, Mode, RuleLimit};
 use crate::store::{Adjustment, Store, StoreError};
@@ -85,6 +85,19 @@ impl Spent {
             taken.limits = Arc::clone(limits);
         }
         taken
+    }
+
+    /// The limits, with what was taken of each. A key that is charged under two names counts once.
+    pub fn costs(&self) -> impl Iterator<Item = (&RuleId, u64)> {
+        let all = &self.list[..self.count];
+        let is_alias = |place: usize| {
+            let before = place.checked_sub(1).and_then(|before| all.get(before));
+            before.is_some_and(|before| {
+                before.number == all[place].number && Arc::ptr_eq(&before.limits, &all[place].limits)
+            })
+        };
+        let each = all.iter().enumerate().filter(move |(place, _)| !is_alias(*place));
+        each.filter_map(|(_, taken)| Some((&taken.limits.get(taken.number)?.id, taken.cost)))
     }
 
     /// Whether there is nothing to give back.

@@ -9,6 +9,7 @@ use tidegate_http::is_grpc;
 
 use super::passing::Passing;
 use crate::identity::jwt::Refusal;
+use crate::metrics::Cause;
 
 /// Why a request was not answered by an upstream. Clients are not told where upstreams are; the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +112,26 @@ impl Failure {
         }
     }
 
+    /// As metrics and the access log name it.
+    const fn cause(self) -> Cause {
+        match self {
+            Failure::NoRoute => Cause::NoRoute,
+            Failure::Connect => Cause::ConnectMethod,
+            Failure::NoHost => Cause::BadHost,
+            Failure::Ambiguous => Cause::AmbiguousRequest,
+            Failure::Path(_) => Cause::RefusedPath,
+            Failure::Token(why) if why.challenge().is_some() => Cause::InvalidToken,
+            Failure::Token(_) => Cause::NoTokenKeys,
+            Failure::ClientStalls => Cause::RequestTimeout,
+            Failure::Unreachable => Cause::ConnectFailed,
+            Failure::SlowToConnect => Cause::ConnectTimeout,
+            Failure::NoneWell => Cause::NoHealthyUpstream,
+            Failure::Broken => Cause::UpstreamReset,
+            Failure::SlowToRespond => Cause::ResponseTimeout,
+            Failure::Unasked => Cause::UnexpectedUpgrade,
+        }
+    }
+
     /// What the client is told.
     pub(super) fn response(self, asked: &HeaderMap) -> Response<Passing> {
         if is_grpc(asked) {
@@ -121,7 +142,7 @@ impl Failure {
         let problem = Problem { kind: "about:blank", title, status: status.as_u16(), detail, fault };
         // Text and numbers can always be written.
         let text = serde_json::to_vec(&problem).unwrap_or_default();
-        let mut response = Response::new(Passing::text(Bytes::from(text)));
+        let mut response = Response::new(Passing::failure(Bytes::from(text), self.cause()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -151,7 +172,7 @@ impl Failure {
             Failure::SlowToConnect | Failure::SlowToRespond => "4",
             Failure::Unreachable | Failure::NoneWell | Failure::Broken | Failure::Unasked => "14",
         };
-        let mut response = Response::new(Passing::text(Bytes::new()));
+        let mut response = Response::new(Passing::failure(Bytes::new(), self.cause()));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert("grpc-status", HeaderValue::from_static(status));

@@ -18,6 +18,7 @@ use tidegate_http::{apply_path_policy, is_grpc, without_port};
 use tidegate_tower::{Unanswered, Unserved, UpgradeHold};
 
 use super::Settings;
+use super::address::Address;
 use super::budget::RetryBudget;
 use super::dial::Protocol;
 use super::failure::Failure;
@@ -31,6 +32,7 @@ use super::serving::Downstream;
 use super::spare::{Spare, empty_head};
 use super::upgrades::{self, Upgrades};
 use super::upstream::{ConnectError, Lease, Shared, Upstream, Way};
+use crate::metrics::GatewayMetrics;
 
 /// Forwards the requests of one connection to upstreams. This is the service that the middleware stands in front of.
 #[derive(Clone)]
@@ -53,6 +55,7 @@ pub(super) struct Forwarding {
     upgrades: Vec<Upgrades>,
     /// How each route takes paths with several spellings.
     paths: Vec<PathPolicy>,
+    metrics: Arc<GatewayMetrics>,
     clock: SystemClock,
 }
 
@@ -60,16 +63,23 @@ impl Forwarding {
     pub(super) fn new(settings: Settings) -> Forwarding {
         let mut routes = settings.routes.clone();
         routes.sort_by_key(Route::precedence);
-        let group = |route: &Route| {
-            let upstreams = route.upstreams.iter();
-            let upstreams = upstreams.map(|address| Arc::new(Upstream::new(address.clone(), &settings))).collect();
-            Group::new(upstreams, RetryBudget::new(settings.retry_percent))
+        let metrics = Arc::new(GatewayMetrics::new(routes.iter().map(|route| {
+            let upstreams = route.upstreams.iter().map(ToString::to_string).collect();
+            (route.to_string(), upstreams)
+        })));
+        let group = |(number, route): (usize, &Route)| {
+            let counts = metrics.route(number);
+            let upstream = |(place, address): (usize, &Address)| {
+                Arc::new(Upstream::new(address.clone(), &settings, Arc::clone(counts.upstream(place))))
+            };
+            let upstreams = route.upstreams.iter().enumerate().map(upstream).collect();
+            Group::new(upstreams, RetryBudget::new(settings.retry_percent), Arc::clone(counts))
         };
-        let groups = routes.iter().map(group).collect();
+        let groups = routes.iter().enumerate().map(group).collect();
         let upgrades = routes.iter().map(|route| route.upgrades.clone().unwrap_or_else(|| settings.upgrades.clone()));
         let upgrades = upgrades.collect();
         let paths = routes.iter().map(|route| route.paths.unwrap_or(settings.paths)).collect();
-        Forwarding { settings, routes, groups, upgrades, paths, clock: SystemClock::new() }
+        Forwarding { settings, routes, groups, upgrades, paths, metrics, clock: SystemClock::new() }
     }
 
     /// Makes the path of a request the one that rules, routes and upstreams are to see.
@@ -88,6 +98,11 @@ impl Forwarding {
         let route = host.and_then(|host| self.group(request.uri(), &host));
         let policy = route.map_or(self.settings.paths, |route| self.paths[route]);
         apply_path_policy(policy, request.uri_mut()).map_err(Failure::Path)
+    }
+
+    /// Where requests are counted.
+    pub(super) const fn metrics(&self) -> &Arc<GatewayMetrics> {
+        &self.metrics
     }
 
     /// Every address of every route.
@@ -134,6 +149,8 @@ struct Answer {
     /// The connection that it comes on, if it is this request's own.
     line: Option<Box<Line>>,
     lease: Lease,
+    /// How long it took to begin.
+    took: Duration,
 }
 
 /// A request that knows where to go.
@@ -204,6 +221,16 @@ impl Forward {
 impl Errand {
     /// Passes the request on, and what comes back.
     async fn run(&mut self) -> Result<Response<Passing>, ClientGone> {
+        let upload = self.body.upload();
+        let mut passed = self.pass().await;
+        if let Ok(response) = &mut passed {
+            let way = &mut response.body_mut().way;
+            (way.route, way.upload) = (Some(self.group), upload);
+        }
+        passed
+    }
+
+    async fn pass(&mut self) -> Result<Response<Passing>, ClientGone> {
         let Errand { passage, group, head, body, host, speaks, client } = self;
         let Passage { forwarding, downstream } = &**passage;
         match forwarding.exchange(&forwarding.groups[*group], head, body, host).await {
@@ -270,6 +297,9 @@ impl Forwarding {
         let mut may_retry = || {
             let may = retries > 0 && group.budget.withdraw();
             retries = retries.saturating_sub(1);
+            if may {
+                group.counts.retried();
+            }
             may
         };
         // Not a byte was sent so far.
@@ -303,6 +333,7 @@ impl Forwarding {
             let spare = if is_repeatable && retries_left(&self.settings, &tried) { Spare::of(head) } else { None };
             let upload = body.upload();
             let request = Request::from_parts(mem::replace(head, empty_head()), mem::take(body));
+            let begun = self.metrics.instant();
             let sent = match way {
                 Way::Own { mut line, .. } => line.send(request).await.map(|response| (response, Some(line))),
                 Way::Shared(shared) => {
@@ -312,10 +343,12 @@ impl Forwarding {
             };
             match sent {
                 Ok((response, line)) => {
+                    let took = self.metrics.since(begun);
+                    upstream.counts().responded(took);
                     if upstream.health.succeeded() {
                         tracing::info!(upstream = %upstream.address, "an upstream answers again");
                     }
-                    return Ok(Answer { response, line, lease });
+                    return Ok(Answer { response, line, lease, took });
                 }
                 Err(SendError::Unsent(request)) => {
                     // Nothing happened but that an old connection was found closed.
@@ -395,7 +428,7 @@ impl Forwarding {
     /// Passes on what came back.
     fn respond(
         &self,
-        Answer { mut response, line, lease }: Answer,
+        Answer { mut response, line, lease, took }: Answer,
         client: Option<Box<Upgrading>>,
         downstream: &Downstream,
     ) -> Result<Response<Passing>, Failure> {
@@ -406,7 +439,9 @@ impl Forwarding {
         }
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let (head, body) = response.into_parts();
-            let body = Passing::from_upstream(body, line, lease, self.settings.stall_time);
+            let upstream = Arc::clone(lease.upstream().counts());
+            let mut body = Passing::from_upstream(body, line, lease, self.settings.stall_time);
+            (body.way.upstream, body.way.upstream_time) = (Some(upstream), took);
             return Ok(Response::from_parts(head, body));
         }
         let (Some(client), Some(protocol), Some(line)) = (client, protocol, line) else {
@@ -417,11 +452,14 @@ impl Forwarding {
             return Err(Failure::Unasked);
         }
         downstream.become_tunnel();
+        let upstream = Arc::clone(lease.upstream().counts());
         downstream.tunnels.open(connection, line, self.settings.tunnel_idle_time, (lease, hold));
         let (mut head, _) = response.into_parts();
+        let mut body = Passing::text(bytes::Bytes::new());
+        (body.way.upstream, body.way.upstream_time) = (Some(upstream), took);
         head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         head.headers.insert(UPGRADE, protocol);
-        Ok(Response::from_parts(head, Passing::text(bytes::Bytes::new())))
+        Ok(Response::from_parts(head, body))
     }
 }
 

@@ -8,6 +8,7 @@ use tidegate_core::Timestamp;
 
 use super::budget::RetryBudget;
 use super::upstream::Upstream;
+use crate::metrics::RouteMetrics;
 
 /// The addresses that a request was tried at.
 pub(super) type Tried = SmallVec<[usize; 2]>;
@@ -16,12 +17,13 @@ pub(super) type Tried = SmallVec<[usize; 2]>;
 pub(super) struct Group {
     pub(super) upstreams: Vec<Arc<Upstream>>,
     pub(super) budget: RetryBudget,
+    pub(super) counts: Arc<RouteMetrics>,
     turn: AtomicUsize,
 }
 
 impl Group {
-    pub(super) const fn new(upstreams: Vec<Arc<Upstream>>, budget: RetryBudget) -> Group {
-        Group { upstreams, budget, turn: AtomicUsize::new(0) }
+    pub(super) const fn new(upstreams: Vec<Arc<Upstream>>, budget: RetryBudget, counts: Arc<RouteMetrics>) -> Group {
+        Group { upstreams, budget, counts, turn: AtomicUsize::new(0) }
     }
 
     /// The address with the fewest requests under way, of those that are well and were not tried yet. If there is none,

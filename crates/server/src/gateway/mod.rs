@@ -22,6 +22,7 @@ mod head;
 mod health;
 mod incoming;
 mod line;
+mod observed;
 mod passing;
 mod patience;
 mod probing;

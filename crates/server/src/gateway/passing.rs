@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -12,10 +13,31 @@ use tokio::time::{Instant, Sleep};
 
 use super::bell::quietly;
 use super::line::Line;
+use super::request_body::Upload;
 use super::upstream::Lease;
+use crate::metrics::{Cause, UpstreamMetrics};
 
 /// The body of a response: an upstream's, or the gateway's own.
-pub(super) struct Passing(Kind);
+pub(super) struct Passing {
+    kind: Kind,
+    /// How the response came about.
+    pub(super) way: PassedBy,
+}
+
+/// How a response came about, for those who count and log it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PassedBy {
+    /// The number of the route.
+    pub(super) route: Option<usize>,
+    /// The upstream that answered.
+    pub(super) upstream: Option<Arc<UpstreamMetrics>>,
+    /// How long it took to begin its response.
+    pub(super) upstream_time: Duration,
+    /// Why the gateway answered instead.
+    pub(super) cause: Option<Cause>,
+    /// How much of the request's body was passed on, if it had one.
+    pub(super) upload: Option<Arc<Upload>>,
+}
 
 enum Kind {
     Text(Bytes),
@@ -44,9 +66,29 @@ pub(super) enum PassingError {
     Stalled,
 }
 
+impl PassingError {
+    /// As metrics and the access log name it.
+    pub(super) const fn cause(&self) -> Cause {
+        match self {
+            PassingError::Broken(_) => Cause::ResponseReset,
+            PassingError::Stalled => Cause::ResponseStalled,
+        }
+    }
+}
+
+impl PassedBy {
+    const NOTHING: PassedBy =
+        PassedBy { route: None, upstream: None, upstream_time: Duration::ZERO, cause: None, upload: None };
+}
+
 impl Passing {
     pub(super) const fn text(text: Bytes) -> Passing {
-        Passing(Kind::Text(text))
+        Passing { kind: Kind::Text(text), way: PassedBy::NOTHING }
+    }
+
+    /// What the gateway says of a failure.
+    pub(super) const fn failure(text: Bytes, cause: Cause) -> Passing {
+        Passing { kind: Kind::Text(text), way: PassedBy { cause: Some(cause), ..PassedBy::NOTHING } }
     }
 
     /// What comes on this connection, which is kept for others once it has all come.
@@ -60,7 +102,7 @@ impl Passing {
         if flow.body.is_end_stream() {
             flow.end();
         }
-        Passing(Kind::Upstream(flow))
+        Passing { kind: Kind::Upstream(flow), way: PassedBy::NOTHING }
     }
 }
 
@@ -138,7 +180,7 @@ impl Body for Passing {
     type Error = PassingError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, PassingError>>> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Text(text) => {
                 let text = std::mem::take(text);
                 Poll::Ready((!text.is_empty()).then(|| Ok(Frame::data(text))))
@@ -148,14 +190,14 @@ impl Body for Passing {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.kind {
             Kind::Text(text) => text.is_empty(),
             Kind::Upstream(flow) => flow.body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.kind {
             Kind::Text(text) => SizeHint::with_exact(text.len() as u64),
             Kind::Upstream(flow) => flow.body.size_hint(),
         }

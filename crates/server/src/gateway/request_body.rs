@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -33,6 +33,8 @@ pub(super) type Sent = tidegate_tower::RequestBody<Incoming>;
 #[derive(Debug, Default)]
 pub(super) struct Upload {
     state: AtomicU8,
+    /// How many bytes of it were passed on.
+    bytes: AtomicU64,
     /// What the client is held to; `None` if it may take its time.
     pace: Option<BodyPace>,
 }
@@ -76,7 +78,7 @@ impl RequestBody {
     /// A body whose client is held to `pace`, if to any.
     pub(super) fn new(body: Sent, pace: Option<BodyPace>) -> RequestBody {
         RequestBody((!body.is_end_stream()).then(|| {
-            let upload = Arc::new(Upload { state: AtomicU8::default(), pace });
+            let upload = Arc::new(Upload { pace, ..Upload::default() });
             Passed { body, upload, bytes: 0, timer: None }
         }))
     }
@@ -93,6 +95,11 @@ impl RequestBody {
 }
 
 impl Upload {
+    /// How many bytes of it were passed on.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     pub(super) fn look(&self) -> Progress {
         let seen = self.state.fetch_and(!MOVED, Ordering::Relaxed);
         match seen {
@@ -122,6 +129,7 @@ impl Passed {
         }
         if let Some(Ok(frame)) = &frame {
             *bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
+            upload.bytes.store(*bytes, Ordering::Relaxed);
         }
         upload.state.store(if matches!(frame, Some(Err(_))) { BROKEN } else { MOVED }, Ordering::Relaxed);
         Poll::Ready(frame.map(|frame| frame.map_err(UploadError::from)))

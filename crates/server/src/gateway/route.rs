@@ -1,6 +1,7 @@
 //! Which upstreams a request goes to: by its host and the beginning of its path.
 
 use std::cmp::Reverse;
+use std::fmt;
 use std::str::FromStr;
 
 use tidegate_core::rules::{PathPolicy, normalize};
@@ -62,6 +63,18 @@ impl Route {
         };
         let rest = path.strip_prefix(self.prefix.as_str());
         is_host && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+/// Which requests it takes, as it is written: `api.example.com/v2`, or `/` for all of them.
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Host::Any => {}
+            Host::Exactly(name) => f.write_str(name)?,
+            Host::Under(suffix) => write!(f, "*{suffix}")?,
+        }
+        f.write_str(if self.prefix.is_empty() { "/" } else { &self.prefix })
     }
 }
 

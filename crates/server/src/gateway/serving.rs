@@ -30,6 +30,7 @@ use super::Settings;
 use super::failure::Failure;
 use super::forward::{ClientGone, Forward, Forwarding};
 use super::incoming::IncomingHeaders;
+use super::observed::Observed;
 use super::passing::{Passing, PassingError};
 use super::patience::Patience;
 use super::probing::look_after;
@@ -41,6 +42,7 @@ use crate::api::AuthHeaders;
 use crate::engine::Engine;
 use crate::identity::{CertificateName, Identity, Tokens, basic_user};
 use crate::listen::{Peer, Stream};
+use crate::metrics::{Ended, GatewayMetrics};
 use crate::store::AnyStore;
 
 /// What every connection needs.
@@ -121,6 +123,7 @@ impl Serving {
         let (header_time, inspection_time) = (settings.header_time, settings.inspection_time);
         let (write_time, vouching) = (settings.write_time, Arc::new(vouching));
         let forwarding = Arc::new(Forwarding::new(settings.clone()));
+        engine.metrics().watch_gateway(Arc::clone(forwarding.metrics()));
         look_after(forwarding.upstreams(), &settings, stop);
         Serving {
             http1,
@@ -153,6 +156,7 @@ impl Serving {
             believed: AtomicU64::new(u64::MAX),
             is_tunnel: AtomicBool::new(false),
             responses: Responses::default(),
+            metrics: Arc::clone(self.forwarding.metrics()),
         });
         let service = Asked {
             limited: self.service_for(&downstream),
@@ -282,6 +286,7 @@ pub(super) struct Downstream {
     is_tunnel: AtomicBool,
     /// Those that an HTTP/2 client may leave unread.
     responses: Responses<Held>,
+    metrics: Arc<GatewayMetrics>,
 }
 
 impl Downstream {
@@ -302,6 +307,18 @@ impl Downstream {
 
     pub(super) fn is_tunnel(&self) -> bool {
         self.is_tunnel.load(Ordering::Relaxed)
+    }
+
+    /// A request has begun, and is in flight.
+    pub(super) fn begin_request(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.metrics.begin();
+    }
+
+    /// A request has ended.
+    pub(super) fn end_request(&self, ended: &Ended) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        self.metrics.end(ended);
     }
 
     /// Whether something is being answered.
@@ -388,14 +405,14 @@ impl Service<Request<Incoming>> for Asked {
     type Future = Answering;
 
     fn call(&self, mut request: Request<Incoming>) -> Answering {
-        let busy = Busy::begin(&self.downstream);
+        let observed = Observed::begin(&self.downstream);
         self.incoming.clean(request.headers_mut(), self.downstream.is_trusted);
         let is_http2 = request.version() == Version::HTTP_2;
         let way = match self.forwarding.settle_path(&mut request).and_then(|()| self.identify(&mut request)) {
             Ok(()) => Way::Limited { answering: tower_service::Service::call(&mut self.limited.clone(), request) },
             Err(why) => Way::Refused { response: Some(Box::new(why.response(request.headers()))) },
         };
-        Answering { way, busy: Some(busy), is_http2 }
+        Answering { way, observed: Some(observed), is_http2 }
     }
 }
 
@@ -404,7 +421,7 @@ pin_project! {
     struct Answering {
         #[pin]
         way: Way,
-        busy: Option<Busy>,
+        observed: Option<Observed>,
         is_http2: bool,
     }
 }
@@ -431,10 +448,14 @@ impl Future for Answering {
                 response.map(ResponseBody::from)
             }
         };
-        let busy = this.busy.take();
-        let downstream = busy.as_ref().filter(|_| *this.is_http2).map(|busy| Arc::clone(&busy.0));
+        let mut observed = this.observed.take();
+        if let Some(observed) = &mut observed {
+            observed.respond(&response);
+        }
+        let http2 = observed.as_ref().filter(|_| *this.is_http2);
+        let downstream = http2.map(|observed| Arc::clone(observed.downstream()));
         Poll::Ready(Ok(response.map(|body| {
-            let held = Held { body, _busy: busy };
+            let held = Held { body, observed };
             match downstream {
                 Some(downstream) if !held.body.is_end_stream() => Answered::Watched(downstream.responses.watch(held)),
                 _ => Answered::Own(held),
@@ -446,7 +467,7 @@ impl Future for Answering {
 /// The body of an answer. The connection is busy until it has ended.
 struct Held {
     body: ResponseBody<Passing>,
-    _busy: Option<Busy>,
+    observed: Option<Observed>,
 }
 
 impl Body for Held {
@@ -454,7 +475,11 @@ impl Body for Held {
     type Error = PassingError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, PassingError>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(observed) = &mut self.observed {
+            observed.pass(frame.as_ref());
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -495,21 +520,5 @@ impl Body for Answered {
             Answered::Own(body) => body.size_hint(),
             Answered::Watched(body) => body.size_hint(),
         }
-    }
-}
-
-/// Counts a request as ended, however it ends.
-struct Busy(Arc<Downstream>);
-
-impl Busy {
-    fn begin(downstream: &Arc<Downstream>) -> Busy {
-        downstream.begun.fetch_add(1, Ordering::Relaxed);
-        Busy(Arc::clone(downstream))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.ended.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -1,7 +1,6 @@
 //! One address of an upstream, and the connections to it.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use super::dial::{Protocol, Trust, dial};
 use super::health::Health;
 use super::line::Line;
 use super::request_body::RequestBody;
+use crate::metrics::UpstreamMetrics;
 
 /// A connection that several requests share.
 pub(super) type Shared = http2::SendRequest<RequestBody>;
@@ -26,7 +26,7 @@ type Idle = Vec<Box<Line>>;
 pub(super) struct Upstream {
     pub(super) address: Address,
     pub(super) health: Health,
-    outstanding: AtomicUsize,
+    counts: Arc<UpstreamMetrics>,
     /// Connections that nobody uses; the one that was used last is at the end.
     idle: Mutex<Idle>,
     shared: Mutex<Option<Shared>>,
@@ -60,11 +60,12 @@ pub(super) enum ConnectError {
 }
 
 impl Upstream {
-    pub(super) fn new(address: Address, settings: &Settings) -> Upstream {
+    /// An address, whose requests and connections are counted in `counts`.
+    pub(super) fn new(address: Address, settings: &Settings, counts: Arc<UpstreamMetrics>) -> Upstream {
         Upstream {
             address,
             health: Health::default(),
-            outstanding: AtomicUsize::new(0),
+            counts,
             idle: Mutex::default(),
             shared: Mutex::default(),
             trust: settings.trust.clone(),
@@ -80,12 +81,12 @@ impl Upstream {
 
     /// How many requests are under way there.
     pub(super) fn outstanding(&self) -> usize {
-        self.outstanding.load(Ordering::Relaxed)
+        self.counts.in_flight()
     }
 
     /// Counts a request as under way until what is returned is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> Lease {
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        self.counts.begin();
         Lease(Arc::clone(self))
     }
 
@@ -96,7 +97,14 @@ impl Upstream {
         }
         // In a box, so that requests which find one do not make room for what it takes to make one.
         let connecting = Box::pin(tokio::time::timeout(self.connect_time, self.new_way()));
-        connecting.await.unwrap_or(Err(ConnectError::TooSlow))
+        let connected = connecting.await.unwrap_or(Err(ConnectError::TooSlow));
+        self.counts.connected(connected.is_ok());
+        connected
+    }
+
+    /// Where its requests and connections are counted.
+    pub(super) const fn counts(&self) -> &Arc<UpstreamMetrics> {
+        &self.counts
     }
 
     fn known_way(&self) -> Option<Way> {
@@ -170,6 +178,6 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+        self.0.counts.end();
     }
 }

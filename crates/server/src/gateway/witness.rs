@@ -26,4 +26,12 @@ impl Witness for Counting {
     fn unsettled(&self, limit: &RuleId, why: Unsettled) {
         self.0.metrics().unsettled(limit, why);
     }
+
+    fn settled(&self, limit: &RuleId, taken: u64, actual: u64) {
+        self.0.metrics().settled(limit, taken, actual);
+    }
+
+    fn refunded(&self, limit: &RuleId, cost: u64) {
+        self.0.metrics().refunded(limit, cost);
+    }
 }

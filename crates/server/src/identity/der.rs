@@ -1,22 +1,22 @@
-//! The little of ASN.1 (DER) that public keys and names of certificates need.
+//! The little of ASN.1 (DER) that public keys and certificates need.
 
 /// Reads values one after the other.
 #[derive(Clone, Copy)]
-pub(super) struct Der<'d>(&'d [u8]);
+pub(crate) struct Der<'d>(&'d [u8]);
 
-pub(super) const BIT_STRING: u8 = 0x03;
-pub(super) const OBJECT_IDENTIFIER: u8 = 0x06;
-pub(super) const INTEGER: u8 = 0x02;
-pub(super) const SEQUENCE: u8 = 0x30;
-pub(super) const SET: u8 = 0x31;
+pub(crate) const BIT_STRING: u8 = 0x03;
+pub(crate) const OBJECT_IDENTIFIER: u8 = 0x06;
+pub(crate) const INTEGER: u8 = 0x02;
+pub(crate) const SEQUENCE: u8 = 0x30;
+pub(crate) const SET: u8 = 0x31;
 
 impl<'d> Der<'d> {
-    pub(super) const fn new(bytes: &'d [u8]) -> Der<'d> {
+    pub(crate) const fn new(bytes: &'d [u8]) -> Der<'d> {
         Der(bytes)
     }
 
     /// The next value with its tag; `None` at the end, and if it is malformed.
-    pub(super) fn next(&mut self) -> Option<(u8, &'d [u8])> {
+    pub(crate) fn next(&mut self) -> Option<(u8, &'d [u8])> {
         let (&[tag, first], rest) = self.0.split_first_chunk()?;
         let (length, rest) = match first {
             0..=0x7f => (usize::from(first), rest),
@@ -32,16 +32,16 @@ impl<'d> Der<'d> {
     }
 
     /// The next value, if it has this tag.
-    pub(super) fn value(&mut self, wanted: u8) -> Option<&'d [u8]> {
+    pub(crate) fn value(&mut self, wanted: u8) -> Option<&'d [u8]> {
         self.next().filter(|(tag, _)| *tag == wanted).map(|(_, value)| value)
     }
 
     /// What is inside the next value, if it has this tag.
-    pub(super) fn inside(&mut self, wanted: u8) -> Option<Der<'d>> {
+    pub(crate) fn inside(&mut self, wanted: u8) -> Option<Der<'d>> {
         self.value(wanted).map(Der)
     }
 
-    pub(super) const fn is_at_end(self) -> bool {
+    pub(crate) const fn is_at_end(self) -> bool {
         self.0.is_empty()
     }
 }

@@ -12,7 +12,7 @@
 
 mod basic;
 mod certificate;
-mod der;
+pub(crate) mod der;
 pub mod jwt;
 mod known;
 

@@ -6,6 +6,7 @@
 //! those that are open have ended.
 
 mod address_share;
+mod certificate_expiry;
 mod handover;
 mod http2_flood;
 mod proxy;
@@ -163,6 +164,12 @@ impl Listening {
     #[must_use]
     pub fn times_full(&self) -> u64 {
         self.room.times_full()
+    }
+
+    /// When its certificate expires, in seconds since the Unix epoch; `None` without TLS.
+    #[must_use]
+    pub fn certificate_expiry(&self) -> Option<u64> {
+        self.settings.load().tls.as_ref()?.expiry()
     }
 
     /// How many connections were closed because their client had its share already.

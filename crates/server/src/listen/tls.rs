@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -14,6 +15,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+use super::certificate_expiry::not_after;
 
 /// Where certificates lie, as PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +65,8 @@ pub struct Tls {
     files: TlsFiles,
     protocols: &'static [&'static [u8]],
     config: ArcSwap<ServerConfig>,
+    /// When the certificate in use expires, in seconds since the Unix epoch; 0 if it does not say so in a way that is understood.
+    expiry: AtomicU64,
     /// What was in the files when they were last read.
     contents: Mutex<Contents>,
 }
@@ -85,7 +90,8 @@ impl Tls {
     pub fn load(files: TlsFiles, protocols: &'static [&'static [u8]]) -> Result<Tls, TlsError> {
         let contents = read(&files)?;
         let config = ArcSwap::new(Arc::new(config(&files, &contents, protocols)?));
-        Ok(Tls { files, protocols, config, contents: Mutex::new(contents) })
+        let expiry = AtomicU64::new(expiry_of(&contents));
+        Ok(Tls { files, protocols, config, expiry, contents: Mutex::new(contents) })
     }
 
     /// Reads the files again, and uses what is in them for connections from now on. Says whether it was anything new.
@@ -99,10 +105,18 @@ impl Tls {
             return Ok(false);
         }
         let config = config(&self.files, &now, self.protocols);
+        let expiry = expiry_of(&now);
         // Also if it is of no use: what is wrong with it is said once.
         *before = now;
         self.config.store(Arc::new(config?));
+        self.expiry.store(expiry, Ordering::Relaxed);
         Ok(true)
+    }
+
+    /// When the certificate in use expires, in seconds since the Unix epoch.
+    #[must_use]
+    pub fn expiry(&self) -> Option<u64> {
+        Some(self.expiry.load(Ordering::Relaxed)).filter(|expiry| *expiry > 0)
     }
 
     /// Agrees on keys with the client. One that speaks HTTP without TLS is told so.
@@ -119,6 +133,12 @@ impl Tls {
         }
         TlsAcceptor::from(self.config.load_full()).accept(stream).await
     }
+}
+
+/// When the first certificate of a file expires; 0 if that is not known.
+fn expiry_of([certificate, ..]: &Contents) -> u64 {
+    let first = CertificateDer::pem_slice_iter(certificate).next();
+    first.and_then(Result::ok).and_then(|certificate| not_after(&certificate)).unwrap_or(0)
 }
 
 fn read(files: &TlsFiles) -> Result<Contents, TlsError> {

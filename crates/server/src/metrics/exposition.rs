@@ -12,8 +12,9 @@ use tidegate_redis::tier::Tier;
 use super::histogram::Shown;
 use super::names::DescriptorOutcome;
 use super::page::{Labels, Page};
+use super::process;
 use super::tally::{OTHER, Said};
-use super::{Door, Format, Metrics};
+use super::{Connections, Door, Format, Metrics};
 use crate::engine::Engine;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
@@ -25,13 +26,14 @@ use crate::store::AnyStore;
 pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
     let mut page = Page::new(format);
     let metrics = engine.metrics();
-    page.gauge(
-        "build_info",
-        "Always 1. The label is the version of the program",
-        &[(&[("version", env!("CARGO_PKG_VERSION"))], 1)],
-    );
+    let traces = if cfg!(feature = "otel") { "true" } else { "false" };
+    let build = [("version", env!("CARGO_PKG_VERSION")), ("arch", std::env::consts::ARCH), ("otel", traces)];
+    page.gauge("build_info", "Always 1. The labels say which build of the program this is", &[(&build, 1)]);
     metrics.write_decisions(&mut page);
     metrics.write_listeners(&mut page);
+    if let Some(gateway) = metrics.gateway.get() {
+        gateway.write(&mut page);
+    }
     if let Some(verifier) = metrics.tokens() {
         write_tokens(verifier, &mut page);
     }
@@ -42,6 +44,7 @@ pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
         AnyStore::Memory(store) => write_memory(&store.stats(), &store.usage_by_rule(), &mut page),
         AnyStore::Redis(tier) => write_redis(tier, &mut page),
     }
+    process::write(&mut page);
     page.finish()
 }
 
@@ -104,6 +107,7 @@ impl Metrics {
         page.counter("requests_without_key", help, &values);
         self.write_descriptors(page);
         self.write_unsettled(page);
+        self.settled.write(page);
         page.histogram(
             "decide_duration_seconds",
             "Time taken to decide a request, extrapolated from a sample",
@@ -162,6 +166,14 @@ impl Metrics {
             "connections_full",
             "Times that the listener was full and a connection had to wait",
             &of_listener(Listening::times_full),
+        );
+        let expiry = |door: &Connections| door.listener.get()?.certificate_expiry();
+        let expiries: Vec<(Labels<'_>, u64)> =
+            connections().filter_map(|(labels, door)| Some((&labels[..], expiry(door)?))).collect();
+        page.gauge(
+            "tls_certificate_expiry_timestamp_seconds",
+            "Time at which the certificate of the listener expires, in seconds since the Unix epoch",
+            &expiries,
         );
         page.counter(
             "connections_refused",

@@ -9,10 +9,13 @@
 mod denials;
 mod exposition;
 mod format;
+mod gateway;
 mod histogram;
 mod names;
 mod page;
+mod process;
 mod sampling;
+mod settled;
 mod sketch;
 mod spread;
 mod tally;
@@ -35,10 +38,12 @@ use tidegate_tower::Unsettled;
 pub use self::denials::Denial;
 pub use self::exposition::exposition;
 pub use self::format::Format;
+pub(crate) use self::gateway::{Cause, Ended, GatewayMetrics, RouteMetrics, UpstreamMetrics};
 use self::histogram::Histogram;
 pub(crate) use self::names::DescriptorOutcome;
 use self::names::Names;
 use self::sampling::{Pulse, Weight};
+use self::settled::SettledCosts;
 use self::spread::Spread;
 pub use self::tally::{MOST_LIMITS, OTHER};
 use self::tally::{Said, Tallies};
@@ -88,7 +93,7 @@ pub struct Metrics {
     clock: Arc<dyn Clock>,
     counter: quanta::Clock,
     pulse: Pulse,
-    requests: Spread,
+    requests: Spread<8>,
     tallies: Tallies,
     names: Names,
     unkeyed: Unkeyed,
@@ -97,11 +102,14 @@ pub struct Metrics {
     deciding: Histogram,
     connections: [Connections; Door::ALL.len()],
     reloads: Reloads,
+    /// The gateway, if it is open.
+    gateway: OnceLock<Arc<GatewayMetrics>>,
     /// Who verifies tokens, and counts them.
     tokens: OnceLock<Arc<Verifier>>,
     /// The rules whose limits are counted.
     counted: Mutex<Option<RuleSet>>,
     unsettled: UnsettledCosts,
+    settled: SettledCosts,
 }
 
 #[derive(Debug, Default)]
@@ -167,9 +175,11 @@ impl Metrics {
             deciding: Histogram::default(),
             connections: Default::default(),
             reloads: Reloads::default(),
+            gateway: OnceLock::new(),
             tokens: OnceLock::new(),
             counted: Mutex::new(None),
             unsettled: UnsettledCosts::default(),
+            settled: SettledCosts::default(),
         }
     }
 
@@ -183,11 +193,12 @@ impl Metrics {
     /// Counts a request that was decided by rules. Says what else is wanted of it.
     #[inline]
     pub(crate) fn count(&self, ruling: &Ruling<'_>, sample: Option<Sample>) -> Wanted {
-        self.requests.add(match (&ruling.refused, ruling.verdict.is_allowed()) {
+        let outcome = match (&ruling.refused, ruling.verdict.is_allowed()) {
             (Some(_), _) => Said::Refused,
             (None, true) => Said::Allowed,
             (None, false) => Said::Denied,
-        });
+        };
+        self.requests.add(outcome as usize, 1);
         if let Some(refused) = &ruling.refused {
             self.tallies.with(&RuleId::new(&refused.rule), |tally| tally.add(Said::Refused));
         }
@@ -216,7 +227,7 @@ impl Metrics {
         sample: Option<Sample>,
     ) {
         let mode = tidegate_core::rules::Mode::Enforce;
-        self.requests.add(if decision.is_allowed() { Said::Allowed } else { Said::Denied });
+        self.requests.add(if decision.is_allowed() { Said::Allowed } else { Said::Denied } as usize, 1);
         let denials = self.tallies.with(rule, |tally| {
             tally.is_brought();
             tally.decided(mode, decision, *by, self.pulse.now())
@@ -245,6 +256,16 @@ impl Metrics {
     /// Counts a cost that no response settled.
     pub(crate) fn unsettled(&self, limit: &RuleId, why: Unsettled) {
         self.unsettled.count(limit, why);
+    }
+
+    /// Counts a cost that was reserved at `taken` and settled at `actual`.
+    pub(crate) fn settled(&self, limit: &RuleId, taken: u64, actual: u64) {
+        self.settled.settle(limit, taken, actual);
+    }
+
+    /// Counts a cost that is refunded.
+    pub(crate) fn refunded(&self, limit: &RuleId, cost: u64) {
+        self.settled.refund(limit, cost);
     }
 
     #[inline]
@@ -324,6 +345,7 @@ impl Metrics {
         self.tallies.retain(|id| known.contains(&id.stable_hash()));
         self.unkeyed.retain(|id| rules.rules().iter().any(|rule| rule.id() == id));
         self.unsettled.retain(|id| known.contains(&id.stable_hash()));
+        self.settled.retain(|id| known.contains(&id.stable_hash()));
         self.names.forget();
     }
 
@@ -351,6 +373,11 @@ impl Metrics {
     /// Shows what this listener counts, as that of `door`. The first one stays.
     pub fn watch_listener(&self, door: Door, listening: Listening) {
         let _ = self.connections[door as usize].listener.set(listening);
+    }
+
+    /// Shows what the gateway counts. The first one stays.
+    pub(crate) fn watch_gateway(&self, gateway: Arc<GatewayMetrics>) {
+        let _ = self.gateway.set(gateway);
     }
 
     /// Shows what this one counts. The first one stays.

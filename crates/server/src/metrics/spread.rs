@@ -3,52 +3,49 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::tally::Said;
-
-/// How often each was [`Said`].
-pub(super) type Counts = [u64; 8];
-
-/// Counters that threads do not share, so that they do not wait for each other: a cache line for each thread, and a few for all
-/// threads beyond those that have one.
+/// `N` counters that threads do not share, so that they do not wait for each other: whole cache lines for each thread, and a few
+/// for all threads beyond those that have some.
 ///
 /// A clone counts together with it.
 #[derive(Clone, Debug)]
-pub(super) struct Spread {
+pub(super) struct Spread<const N: usize> {
     /// Those for all come last. Each of the others is written by one thread only.
-    lines: Arc<[Line]>,
+    lines: Arc<[Line<N>]>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(64))]
-struct Line([AtomicU64; 8]);
+struct Line<const N: usize>([AtomicU64; N]);
 
 /// A power of two.
 const SHARED: usize = 2;
 /// The most threads that have lines of their own.
 const MOST_OWNERS: usize = 64;
 
-impl Spread {
-    pub(super) fn new() -> Spread {
-        Spread { lines: (0..owners() + SHARED).map(|_| Line::default()).collect() }
+impl<const N: usize> Spread<N> {
+    pub(super) fn new() -> Spread<N> {
+        let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
+        Spread { lines: (0..owners() + SHARED).map(line).collect() }
     }
 
+    /// Adds to the counter with this number.
     #[inline]
-    pub(super) fn add(&self, said: Said) {
+    pub(super) fn add(&self, counter: usize, by: u64) {
         let number = thread::number();
         let owned = self.lines.len() - SHARED;
         if number < owned {
             // Nobody else writes it, so that nothing comes in between.
-            let count = &self.lines[number].0[said as usize];
-            count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            let count = &self.lines[number].0[counter];
+            count.store(count.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
         } else {
-            self.lines[owned + number % SHARED].0[said as usize].fetch_add(1, Ordering::Relaxed);
+            self.lines[owned + number % SHARED].0[counter].fetch_add(by, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
+    pub(super) fn counts(&self) -> [u64; N] {
+        let mut counts = [0_u64; N];
         for Line(line) in &*self.lines {
-            counts.iter_mut().zip(line).for_each(|(sum, count)| *sum += count.load(Ordering::Relaxed));
+            counts.iter_mut().zip(line).for_each(|(sum, count)| *sum = sum.wrapping_add(count.load(Ordering::Relaxed)));
         }
         counts
     }

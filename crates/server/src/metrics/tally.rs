@@ -9,7 +9,10 @@ use tidegate_core::rules::Mode;
 use tidegate_core::{DecidedBy, Decision, Outcome, RuleId};
 
 use super::denials::Denial;
-use super::spread::{Counts, Spread};
+use super::spread::Spread;
+
+/// How often each was [`Said`].
+pub(super) type Counts = [u64; 8];
 
 /// What is counted of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +48,7 @@ impl Said {
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     pub(super) id: RuleId,
-    counts: Spread,
+    counts: Spread<8>,
     rest: Arc<Rest>,
 }
 
@@ -76,7 +79,7 @@ impl Tally {
 
     #[inline]
     pub(super) fn add(&self, said: Said) {
-        self.counts.add(said);
+        self.counts.add(said as usize, 1);
     }
 
     /// Counts a decision. Says whether it is the first denial of the beat.

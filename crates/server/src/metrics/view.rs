@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::Condition;
 use tidegate_core::rules::{Mode, Rule, RuleSet, Switches};
 
-use super::spread::Counts;
-use super::tally::Said;
+use super::tally::{Counts, Said};
 use super::{Denial, Metrics, Ranking, TopKeys};
 use crate::engine::Engine;
 use crate::store::AnyStore;

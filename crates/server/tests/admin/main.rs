@@ -1,6 +1,8 @@
 //! The operators' door over real sockets, and what is built on it.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+#[path = "../support/certificates.rs"]
+mod certificates;
 #[path = "../../../redis/tests/support/mod.rs"]
 mod redis;
 #[path = "../support/mod.rs"]

@@ -8,6 +8,7 @@ mod grpc;
 mod heads;
 mod leaving;
 mod load;
+mod observing;
 mod priorities;
 mod redis_store;
 mod repeated;

@@ -1,0 +1,87 @@
+//! When a certificate expires.
+
+use rustls::pki_types::CertificateDer;
+
+use crate::identity::der::{Der, INTEGER, SEQUENCE};
+
+/// The explicit tag of the version, which may be left out.
+const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+
+/// The end of a certificate's validity (RFC 5280, 4.1.2.5), in seconds since the Unix epoch. `None` if it is malformed, or before
+/// that epoch.
+pub(super) fn not_after(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let mut fields = Der::new(certificate).inside(SEQUENCE)?.inside(SEQUENCE)?;
+    let (first, _) = fields.next()?;
+    if first == VERSION {
+        fields.value(INTEGER)?;
+    }
+    // The algorithm of the signature, and who issued it.
+    fields.value(SEQUENCE)?;
+    fields.value(SEQUENCE)?;
+    let mut validity = fields.inside(SEQUENCE)?;
+    validity.next()?;
+    let (tag, text) = validity.next()?;
+    let text = std::str::from_utf8(text).ok()?;
+    match tag {
+        UTC_TIME => {
+            // Two digits stand for 1950 to 2049.
+            let year: u64 = text.get(..2)?.parse().ok()?;
+            seconds(if year < 50 { 2_000 + year } else { 1_900 + year }, text.get(2..)?)
+        }
+        GENERALIZED_TIME => seconds(text.get(..4)?.parse().ok()?, text.get(4..)?),
+        _ => None,
+    }
+}
+
+/// The seconds from the Unix epoch to `MMDDHHMMSSZ` of a year.
+fn seconds(year: u64, rest: &str) -> Option<u64> {
+    let digits = rest.strip_suffix('Z').filter(|digits| digits.len() == 10 && digits.is_ascii())?;
+    let part = |place: usize| digits.get(place..place + 2)?.parse::<u64>().ok();
+    let (month, day, hour, minute, second) = (part(0)?, part(2)?, part(4)?, part(6)?, part(8)?);
+    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Counted from March on, leap days come last.
+    let (shifted_year, shifted_month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days_before_year = 365 * shifted_year + shifted_year / 4 - shifted_year / 100 + shifted_year / 400;
+    let days_before_month = (153 * shifted_month + 2) / 5;
+    let days = (days_before_year + days_before_month + day - 1).checked_sub(719_468)?;
+    Some(((days * 24 + hour) * 60 + minute) * 60 + second)
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    #[test]
+    fn both_ways_to_write_a_time_are_read() {
+        for (year, month, day, expiry) in [
+            (1999, 12, 31, 946_598_400),
+            (2000, 2, 29, 951_782_400),
+            (2024, 3, 1, 1_709_251_200),
+            (2049, 12, 31, 2_524_521_600),
+            // From 2050 on with four digits.
+            (2050, 1, 1, 2_524_608_000),
+            (2400, 2, 29, 13_574_563_200),
+        ] {
+            let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+            params.not_before = date_time_ymd(1980, 1, 1);
+            params.not_after = date_time_ymd(year, month, day);
+            let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            assert_eq!(not_after(certificate.der()), Some(expiry), "{year}-{month}-{day}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_certificate_has_no_expiry() {
+        for bytes in [&b""[..], &[0x30, 0], &[0x30, 2, 0x30, 0], &[0x30, 0x83, 0xff, 0xff, 0xff]] {
+            assert_eq!(not_after(&CertificateDer::from(bytes)), None);
+        }
+        assert_eq!(seconds(2024, "1301000000Z"), None);
+        assert_eq!(seconds(2024, "0101000000"), None);
+    }
+}

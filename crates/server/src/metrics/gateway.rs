@@ -1,0 +1,483 @@
+//! The gateway's requests, by route, and its upstreams.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::Door;
+use super::histogram::Shown;
+use super::page::{Labels, Page};
+use super::spread::Spread;
+
+/// What the gateway counts. Routes and upstreams come from the configuration, so there are only so many.
+#[derive(Debug)]
+pub(crate) struct GatewayMetrics {
+    clock: quanta::Clock,
+    /// Requests that have begun, and that have ended.
+    in_flight: Spread<2>,
+    routes: Vec<Arc<RouteMetrics>>,
+    /// Requests that have no route, or ended before one was found.
+    without_route: RouteMetrics,
+}
+
+/// What is counted of one route.
+#[derive(Debug)]
+pub(crate) struct RouteMetrics {
+    name: String,
+    /// Responses by the class of their status, in the order of [`StatusClass::ALL`], then bytes in and out.
+    requests: Spread<8>,
+    errors: [AtomicU64; Cause::ALL.len()],
+    retries: AtomicU64,
+    upstreams: Vec<Arc<UpstreamMetrics>>,
+}
+
+/// What is counted of one address of a route.
+#[derive(Debug)]
+pub(crate) struct UpstreamMetrics {
+    name: String,
+    in_flight: AtomicUsize,
+    connected: AtomicU64,
+    connect_failed: AtomicU64,
+    /// How many responses took how long to begin, then the sum in nanoseconds.
+    responses: Spread<{ RESPONSE_ENDS.len() + 2 }>,
+}
+
+/// The upper ends of the buckets for the time until a response begins, in microseconds.
+const RESPONSE_ENDS: [u32; 14] = [
+    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
+    10_000_000, 30_000_000,
+];
+
+/// The route of requests that have none.
+const NO_ROUTE: &str = "(none)";
+
+const BYTES_IN: usize = StatusClass::ALL.len();
+const BYTES_OUT: usize = BYTES_IN + 1;
+
+/// How a request ended, roughly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StatusClass {
+    Informational,
+    Success,
+    Redirection,
+    ClientError,
+    ServerError,
+    /// There was no response: the client went away first.
+    None,
+}
+
+impl StatusClass {
+    const ALL: [StatusClass; 6] = [
+        StatusClass::Informational,
+        StatusClass::Success,
+        StatusClass::Redirection,
+        StatusClass::ClientError,
+        StatusClass::ServerError,
+        StatusClass::None,
+    ];
+
+    fn of(status: Option<StatusCode>) -> StatusClass {
+        match status.map_or(0, |status| status.as_u16() / 100) {
+            1 => StatusClass::Informational,
+            2 => StatusClass::Success,
+            3 => StatusClass::Redirection,
+            4 => StatusClass::ClientError,
+            0 => StatusClass::None,
+            _ => StatusClass::ServerError,
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            StatusClass::Informational => "1xx",
+            StatusClass::Success => "2xx",
+            StatusClass::Redirection => "3xx",
+            StatusClass::ClientError => "4xx",
+            StatusClass::ServerError => "5xx",
+            StatusClass::None => "none",
+        }
+    }
+}
+
+/// Why the gateway answered a request itself, or broke off the response of an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// 404: no route takes the request.
+    NoRoute,
+    /// 405: the method is CONNECT.
+    ConnectMethod,
+    /// 400: the host is missing or malformed.
+    BadHost,
+    /// 400: the request can be read in two ways.
+    AmbiguousRequest,
+    /// 400: the path can be read in two ways.
+    RefusedPath,
+    /// 401: the token is missing or invalid.
+    InvalidToken,
+    /// 503: there are no keys that verify tokens.
+    NoTokenKeys,
+    /// 408: the client sent its body too slowly.
+    RequestTimeout,
+    /// 502: no connection to the upstream could be made.
+    ConnectFailed,
+    /// 504: connecting to the upstream took too long.
+    ConnectTimeout,
+    /// 503: no address of the upstream is healthy.
+    NoHealthyUpstream,
+    /// 502: the upstream broke off before its response, or sent something else than HTTP.
+    UpstreamReset,
+    /// 504: the upstream did not begin its response in time.
+    ResponseTimeout,
+    /// 502: the upstream switched protocols unasked.
+    UnexpectedUpgrade,
+    /// The upstream broke off in the middle of its response.
+    ResponseReset,
+    /// The upstream's response made no progress for too long.
+    ResponseStalled,
+}
+
+impl Cause {
+    const ALL: [Cause; 16] = [
+        Cause::NoRoute,
+        Cause::ConnectMethod,
+        Cause::BadHost,
+        Cause::AmbiguousRequest,
+        Cause::RefusedPath,
+        Cause::InvalidToken,
+        Cause::NoTokenKeys,
+        Cause::RequestTimeout,
+        Cause::ConnectFailed,
+        Cause::ConnectTimeout,
+        Cause::NoHealthyUpstream,
+        Cause::UpstreamReset,
+        Cause::ResponseTimeout,
+        Cause::UnexpectedUpgrade,
+        Cause::ResponseReset,
+        Cause::ResponseStalled,
+    ];
+
+    /// Its name in metrics and in the access log.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Cause::NoRoute => "no_route",
+            Cause::ConnectMethod => "connect_method",
+            Cause::BadHost => "bad_host",
+            Cause::AmbiguousRequest => "ambiguous_request",
+            Cause::RefusedPath => "refused_path",
+            Cause::InvalidToken => "invalid_token",
+            Cause::NoTokenKeys => "no_token_keys",
+            Cause::RequestTimeout => "request_timeout",
+            Cause::ConnectFailed => "connect_failed",
+            Cause::ConnectTimeout => "connect_timeout",
+            Cause::NoHealthyUpstream => "no_healthy_upstream",
+            Cause::UpstreamReset => "upstream_reset",
+            Cause::ResponseTimeout => "response_timeout",
+            Cause::UnexpectedUpgrade => "unexpected_upgrade",
+            Cause::ResponseReset => "response_reset",
+            Cause::ResponseStalled => "response_stalled",
+        }
+    }
+}
+
+/// A request that has ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ended {
+    /// The number of its route.
+    pub(crate) route: Option<usize>,
+    /// The status of the response, if there was one.
+    pub(crate) status: Option<StatusCode>,
+    /// What went wrong, if anything did.
+    pub(crate) cause: Option<Cause>,
+    /// Bytes of the body that were passed on to the upstream.
+    pub(crate) bytes_in: u64,
+    /// Bytes of the response's body that were passed on to the client.
+    pub(crate) bytes_out: u64,
+}
+
+impl GatewayMetrics {
+    /// Counts for these routes, each with its name and the names of its upstreams.
+    pub(crate) fn new(routes: impl IntoIterator<Item = (String, Vec<String>)>) -> GatewayMetrics {
+        let route = |(name, upstreams)| Arc::new(RouteMetrics::new(name, upstreams));
+        GatewayMetrics {
+            clock: quanta::Clock::new(),
+            in_flight: Spread::new(),
+            routes: routes.into_iter().map(route).collect(),
+            without_route: RouteMetrics::new(NO_ROUTE.to_owned(), Vec::new()),
+        }
+    }
+
+    /// The route with this number.
+    pub(crate) fn route(&self, number: usize) -> &Arc<RouteMetrics> {
+        &self.routes[number]
+    }
+
+    /// The present instant, for [`GatewayMetrics::since`].
+    #[inline]
+    pub(crate) fn instant(&self) -> u64 {
+        self.clock.raw()
+    }
+
+    /// The time since an instant.
+    #[inline]
+    pub(crate) fn since(&self, instant: u64) -> Duration {
+        self.clock.delta(instant, self.clock.raw())
+    }
+
+    /// Counts a request as in flight.
+    #[inline]
+    pub(crate) fn begin(&self) {
+        self.in_flight.add(0, 1);
+    }
+
+    /// Counts a request that is no longer in flight.
+    #[inline]
+    pub(crate) fn end(&self, ended: &Ended) {
+        self.in_flight.add(1, 1);
+        let route = ended.route.and_then(|route| self.routes.get(route)).map_or(&self.without_route, |route| route);
+        route.requests.add(StatusClass::of(ended.status) as usize, 1);
+        if ended.bytes_in > 0 {
+            route.requests.add(BYTES_IN, ended.bytes_in);
+        }
+        if ended.bytes_out > 0 {
+            route.requests.add(BYTES_OUT, ended.bytes_out);
+        }
+        if let Some(cause) = ended.cause {
+            route.errors[cause as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Requests in flight.
+    fn in_flight(&self) -> u64 {
+        let [begun, ended] = self.in_flight.counts();
+        // They are read one after the other, while requests come and go.
+        begun.saturating_sub(ended)
+    }
+
+    pub(super) fn write(&self, page: &mut Page) {
+        page.gauge("gateway_requests_in_flight", "Requests that the gateway is serving", &[(&[], self.in_flight())]);
+        let routes = || self.routes.iter().map(|route| &**route).chain([&self.without_route]);
+        let listener = ("listener", Door::Gateway.name());
+
+        let mut requests = Series::default();
+        let (mut bytes_in, mut bytes_out) = (Series::default(), Series::default());
+        let (mut errors, mut retries) = (Series::default(), Series::default());
+        for route in routes() {
+            let (name, counts) = (("route", route.name.as_str()), route.requests.counts());
+            for class in StatusClass::ALL {
+                // Classes that never occur on most routes are no series.
+                let is_usual = matches!(class, StatusClass::Success | StatusClass::ServerError);
+                let count = counts[class as usize];
+                if count > 0 || is_usual && route.name != NO_ROUTE {
+                    requests.add([listener, name, ("status", class.as_str())], count);
+                }
+            }
+            for cause in Cause::ALL {
+                let count = route.errors[cause as usize].load(Ordering::Relaxed);
+                if count > 0 {
+                    errors.add([name, ("cause", cause.as_str())], count);
+                }
+            }
+            if route.name != NO_ROUTE {
+                bytes_in.add([name], counts[BYTES_IN]);
+                bytes_out.add([name], counts[BYTES_OUT]);
+                retries.add([name], route.retries.load(Ordering::Relaxed));
+            }
+        }
+        let help =
+            "Requests that have ended, by the class of the response's status; none if the client went away first";
+        requests.write(help, "http_requests", Page::counter, page);
+        let help = "Requests that the gateway answered itself, or whose response broke off, by cause";
+        errors.write(help, "gateway_errors", Page::counter, page);
+        retries.write("Requests sent again to an upstream", "gateway_retries", Page::counter, page);
+        let help = "Bytes of request bodies passed on to upstreams";
+        bytes_in.write(help, "gateway_request_body_bytes", Page::counter, page);
+        let help = "Bytes of response bodies passed on to clients";
+        bytes_out.write(help, "gateway_response_body_bytes", Page::counter, page);
+        self.write_upstreams(page);
+    }
+
+    fn write_upstreams(&self, page: &mut Page) {
+        let mut in_flight = Series::default();
+        let mut connects = Series::default();
+        let mut responses: BTreeMap<[(&str, &str); 2], [u64; RESPONSE_ENDS.len() + 2]> = BTreeMap::new();
+        for route in &self.routes {
+            for upstream in &route.upstreams {
+                let names = [("route", route.name.as_str()), ("upstream", upstream.name.as_str())];
+                in_flight.add(names, upstream.in_flight() as u64);
+                let [route, name] = names;
+                let connected = upstream.connected.load(Ordering::Relaxed);
+                connects.add([route, name, ("result", "success")], connected);
+                let failed = upstream.connect_failed.load(Ordering::Relaxed);
+                connects.add([route, name, ("result", "failure")], failed);
+                let sums = responses.entry(names).or_insert([0; RESPONSE_ENDS.len() + 2]);
+                sums.iter_mut().zip(upstream.responses.counts()).for_each(|(sum, count)| *sum += count);
+            }
+        }
+        in_flight.write("Requests in flight to the upstream", "gateway_upstream_requests_in_flight", Page::gauge, page);
+        let help = "Attempts to connect to the upstream, by result";
+        connects.write(help, "gateway_upstream_connects", Page::counter, page);
+        let shown: Vec<(Labels<'_>, Shown)> =
+            responses.iter().map(|(names, counts)| (&names[..], shown(counts))).collect();
+        let help = "Time from sending a request to the upstream until its response begins";
+        page.histogram("gateway_upstream_response_seconds", help, &shown);
+    }
+}
+
+fn shown(counts: &[u64; RESPONSE_ENDS.len() + 2]) -> Shown {
+    let (counts, nanos) = counts.split_at(RESPONSE_ENDS.len() + 1);
+    let ends = RESPONSE_ENDS.iter().map(|micros| f64::from(*micros) / 1e6).chain([f64::MAX]);
+    Shown {
+        sum: nanos.first().map_or(0.0, |nanos| *nanos as f64 / 1e9),
+        count: counts.iter().sum(),
+        buckets: ends.zip(counts.iter().copied()).collect(),
+    }
+}
+
+/// Series with `N` labels. Those of one name are added up, as those of a route that is configured twice.
+struct Series<'s, const N: usize>(BTreeMap<[(&'s str, &'s str); N], u64>);
+
+impl<const N: usize> Default for Series<'_, N> {
+    fn default() -> Self {
+        Series(BTreeMap::new())
+    }
+}
+
+impl<'s, const N: usize> Series<'s, N> {
+    fn add(&mut self, labels: [(&'s str, &'s str); N], value: u64) {
+        *self.0.entry(labels).or_default() += value;
+    }
+
+    fn write(&self, help: &str, name: &str, write: fn(&mut Page, &str, &str, &[(Labels<'_>, u64)]), page: &mut Page) {
+        let values: Vec<(Labels<'_>, u64)> = self.0.iter().map(|(labels, value)| (&labels[..], *value)).collect();
+        write(page, name, help, &values);
+    }
+}
+
+impl RouteMetrics {
+    fn new(name: String, upstreams: Vec<String>) -> RouteMetrics {
+        RouteMetrics {
+            name,
+            requests: Spread::new(),
+            errors: Default::default(),
+            retries: AtomicU64::new(0),
+            upstreams: upstreams.into_iter().map(|name| Arc::new(UpstreamMetrics::new(name))).collect(),
+        }
+    }
+
+    /// The upstream with this number.
+    pub(crate) fn upstream(&self, number: usize) -> &Arc<UpstreamMetrics> {
+        &self.upstreams[number]
+    }
+
+    /// Counts a request that is sent again.
+    pub(crate) fn retried(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl UpstreamMetrics {
+    pub(crate) fn new(name: String) -> UpstreamMetrics {
+        UpstreamMetrics {
+            name,
+            in_flight: AtomicUsize::new(0),
+            connected: AtomicU64::new(0),
+            connect_failed: AtomicU64::new(0),
+            responses: Spread::new(),
+        }
+    }
+
+    /// Requests in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request as in flight, until [`UpstreamMetrics::end`].
+    pub(crate) fn begin(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a request as no longer in flight.
+    pub(crate) fn end(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts an attempt to connect.
+    pub(crate) fn connected(&self, succeeded: bool) {
+        if succeeded { &self.connected } else { &self.connect_failed }.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a response that took so long to begin.
+    #[inline]
+    pub(crate) fn responded(&self, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = RESPONSE_ENDS.partition_point(|end| u64::from(*end) * 1_000 < nanos);
+        self.responses.add(bucket, 1);
+        self.responses.add(RESPONSE_ENDS.len() + 1, nanos);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Format;
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_route_and_class_and_upstreams_by_address() {
+        let metrics = GatewayMetrics::new([
+            ("/".to_owned(), vec!["http://a:80".to_owned(), "http://a:80".to_owned()]),
+            ("/".to_owned(), vec!["http://a:80".to_owned()]),
+        ]);
+        for (route, status, cause) in [
+            (Some(0), Some(StatusCode::OK), None),
+            (Some(1), Some(StatusCode::CREATED), None),
+            (Some(0), Some(StatusCode::BAD_GATEWAY), Some(Cause::ConnectFailed)),
+            (None, Some(StatusCode::NOT_FOUND), Some(Cause::NoRoute)),
+            (None, None, None),
+        ] {
+            metrics.begin();
+            metrics.end(&Ended { route, status, cause, bytes_in: 3, bytes_out: 5 });
+        }
+        metrics.begin();
+        let upstream = metrics.route(0).upstream(1);
+        upstream.begin();
+        upstream.connected(true);
+        upstream.responded(Duration::from_micros(1_000));
+        metrics.route(1).upstream(0).responded(Duration::from_secs(60));
+        metrics.route(1).retried();
+        let mut page = Page::new(Format::Text);
+        metrics.write(&mut page);
+        let text = page.finish();
+        for line in [
+            r#"tidegate_gateway_requests_in_flight 1"#,
+            r#"tidegate_http_requests_total{listener="gateway",route="/",status="2xx"} 2"#,
+            r#"tidegate_http_requests_total{listener="gateway",route="/",status="5xx"} 1"#,
+            r#"tidegate_http_requests_total{listener="gateway",route="(none)",status="4xx"} 1"#,
+            r#"tidegate_http_requests_total{listener="gateway",route="(none)",status="none"} 1"#,
+            r#"tidegate_gateway_errors_total{route="/",cause="connect_failed"} 1"#,
+            r#"tidegate_gateway_errors_total{route="(none)",cause="no_route"} 1"#,
+            r#"tidegate_gateway_retries_total{route="/"} 1"#,
+            r#"tidegate_gateway_request_body_bytes_total{route="/"} 9"#,
+            r#"tidegate_gateway_response_body_bytes_total{route="/"} 15"#,
+            r#"tidegate_gateway_upstream_requests_in_flight{route="/",upstream="http://a:80"} 1"#,
+            r#"tidegate_gateway_upstream_connects_total{route="/",upstream="http://a:80",result="success"} 1"#,
+            r#"tidegate_gateway_upstream_response_seconds_bucket{route="/",upstream="http://a:80",le="0.001"} 1"#,
+            r#"tidegate_gateway_upstream_response_seconds_count{route="/",upstream="http://a:80"} 2"#,
+            r#"tidegate_gateway_upstream_response_seconds_sum{route="/",upstream="http://a:80"} 60.001"#,
+        ] {
+            assert!(text.lines().any(|known| known == line), "{line} is not in\n{text}");
+        }
+        let mut series: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.rsplit_once(' '))
+            .map(|(name, _)| name)
+            .collect();
+        let count = series.len();
+        series.sort_unstable();
+        series.dedup();
+        assert_eq!(series.len(), count, "a series is there twice:\n{text}");
+    }
+}

@@ -1,0 +1,68 @@
+//! Costs that responses settle, and costs that are refunded.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use tidegate_core::RuleId;
+
+use super::page::{Labels, Page};
+
+/// Costs by limit. Limits are those of rules, which are so many and no more.
+#[derive(Debug, Default)]
+pub(super) struct SettledCosts(Mutex<HashMap<RuleId, Costs>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Costs {
+    reserved: u64,
+    settled: u64,
+    refunded: u64,
+}
+
+impl SettledCosts {
+    /// Counts a cost that was reserved at `taken` and is `actual` in the end.
+    pub(super) fn settle(&self, limit: &RuleId, taken: u64, actual: u64) {
+        self.change(limit, |costs| {
+            costs.reserved = costs.reserved.saturating_add(taken);
+            costs.settled = costs.settled.saturating_add(actual);
+            costs.refunded = costs.refunded.saturating_add(taken.saturating_sub(actual));
+        });
+    }
+
+    /// Counts a cost that was charged for good and is refunded.
+    pub(super) fn refund(&self, limit: &RuleId, cost: u64) {
+        self.change(limit, |costs| costs.refunded = costs.refunded.saturating_add(cost));
+    }
+
+    fn change(&self, limit: &RuleId, change: impl FnOnce(&mut Costs)) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.get_mut(limit) {
+            Some(costs) => change(costs),
+            None => change(known.entry(limit.clone()).or_default()),
+        }
+    }
+
+    /// Forgets limits that are gone.
+    pub(super) fn retain(&self, is_known: impl Fn(&RuleId) -> bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|limit, _| is_known(limit));
+    }
+
+    pub(super) fn write(&self, page: &mut Page) {
+        let mut known: Vec<(RuleId, Costs)> = {
+            let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            known.iter().map(|(limit, costs)| (limit.clone(), *costs)).collect()
+        };
+        known.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+        let labels: Vec<_> = known.iter().map(|(limit, _)| [("rule", limit.as_str())]).collect();
+        // A limit that nothing settles has refunds alone.
+        let each = |value: fn(&Costs) -> u64, of_all: bool| -> Vec<(Labels<'_>, u64)> {
+            let shown = labels.iter().zip(&known).filter(|(_, (_, costs))| of_all || costs.reserved > 0);
+            shown.map(|(labels, (_, costs))| (&labels[..], value(costs))).collect()
+        };
+        let help = "Costs reserved as estimates, to be settled by the response";
+        page.counter("cost_reserved", help, &each(|costs| costs.reserved, false));
+        let help = "Costs charged in the end under limits whose costs the response settles";
+        page.counter("cost_settled", help, &each(|costs| costs.settled, false));
+        let help = "Costs refunded: estimates that were too high, and requests that reached no upstream";
+        page.counter("cost_refunded", help, &each(|costs| costs.refunded, true));
+    }
+}
