@@ -69,7 +69,7 @@ export class Track {
       const thoughtOf = h("td", { class: "thought" }, beside ? beside(expected) : "");
       return h("tr", {}, h("th", { scope: "row" }, name), cell, thoughtOf);
     });
-    const columns = ["so far", "expected at end"].map((name) => h("th", { scope: "col" }, name));
+    const columns = ["so far", "estimate at end"].map((name) => h("th", { scope: "col" }, name));
     const head = h("tr", {}, h("th", {}, h("span", { class: "unseen" }, "What")), columns);
     return h("table", { class: "totals" }, h("thead", {}, head), h("tbody", {}, body));
   }

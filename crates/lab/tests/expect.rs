@@ -69,6 +69,7 @@ proptest! {
             prop_assert!(judge.judgement().worst <= promise.limit, "{limit} {traffic}: {:?}", judge.judgement());
         }
         prop_assert!(expected.accepted <= expected.cost + 1e-6);
+        prop_assert!(expected.accepted <= expected.ceiling.unwrap() as f64, "{limit} {traffic}: {expected:?}");
         prop_assert!((0.0..=1.0 + 1e-9).contains(&expected.acceptance));
     }
 
@@ -133,6 +134,28 @@ fn traffic_by_chance_fares_as_expected_away_from_the_limit() {
             let (expected, admitted) = shares(limit, traffic, 300);
             assert!((expected - admitted).abs() < 0.03, "{limit}, {traffic}: {admitted}, expected {expected}");
         }
+    }
+}
+
+#[test]
+fn random_traffic_under_a_concurrency_limit_fares_as_erlang_says() {
+    for (limit, traffic) in [
+        ("concurrent 3 ttl 1min", "poisson 6/min"),
+        ("concurrent 10 ttl 2s", "poisson 5/s"),
+        ("concurrent 10 ttl 1s", "poisson 30/s clients 4"),
+        ("concurrent 8 ttl 1s", "poisson 5/s cost 2"),
+        ("concurrent 5 ttl 1s", "square 20/s 1/s every 20s random"),
+    ] {
+        let (expected, admitted) = shares(limit, traffic, 6_000);
+        assert!((expected - admitted).abs() < 0.03, "{limit}, {traffic}: {admitted}, expected {expected}");
+    }
+}
+
+#[test]
+fn an_attack_on_the_boundary_of_windows_is_expected_to_succeed() {
+    for count in [50, 100, 150] {
+        let (expected, admitted) = shares("fixed 100/min", &format!("boundary {count} every 1min"), 600);
+        assert!((expected - admitted).abs() < 0.01, "{count}: {admitted}, expected {expected}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use tidegate_core::{Micros, Timestamp};
 
-use crate::traffic::{Traffic, scaled};
+use crate::traffic::{Spacing, Traffic, scaled};
 
 /// Requests on average until so long after the beginning.
 type Mean = Rc<dyn Fn(Micros) -> f64>;
@@ -15,6 +15,8 @@ type Mean = Rc<dyn Fn(Micros) -> f64>;
 struct Source {
     mean: Mean,
     cost: u64,
+    /// Whether its requests are a Poisson process.
+    random: bool,
     /// The number of a first client, how many there are from there on, and the share of each.
     shares: Vec<(u32, u32, f64)>,
 }
@@ -64,6 +66,13 @@ impl Crowd {
         self.sources.iter().map(|source| (source.mean)(by) * source.cost as f64).sum()
     }
 
+    /// The cost of every request, if all are random and cost the same.
+    pub(super) fn random_cost(&self) -> Option<u64> {
+        let (first, rest) = self.sources.split_first()?;
+        let is_alike = |source: &Source| source.random && source.cost == first.cost;
+        (first.random && rest.iter().all(is_alike)).then_some(first.cost)
+    }
+
     pub(super) fn kinds(&self) -> &[Kind] {
         &self.kinds
     }
@@ -79,12 +88,13 @@ impl Crowd {
 }
 
 fn sources(traffic: &Traffic, start: Timestamp, finest: &mut Micros) -> Vec<Source> {
-    let alone = |mean: Mean| vec![Source { mean, cost: 1, shares: vec![(0, 1, 1.0)] }];
+    let alone = |mean: Mean| vec![Source { mean, cost: 1, random: false, shares: vec![(0, 1, 1.0)] }];
     match traffic {
-        Traffic::Flow { shape, .. } => {
-            let shape = *shape;
+        Traffic::Flow { shape, spacing } => {
+            let (shape, random) = (*shape, *spacing == Spacing::Random);
             *finest = shape.shortest_phase().map_or(*finest, |phase| phase.min(*finest));
-            alone(Rc::new(move |by| shape.count_by(by)))
+            let sources = alone(Rc::new(move |by| shape.count_by(by)));
+            sources.into_iter().map(|source| Source { random, ..source }).collect()
         }
         &Traffic::Spike { count, at, within } => {
             *finest = if within.is_zero() { *finest } else { within.min(*finest) };
@@ -98,7 +108,7 @@ fn sources(traffic: &Traffic, start: Timestamp, finest: &mut Micros) -> Vec<Sour
             let length = window.get().max(2);
             let near = (length / 1_000).max(1);
             let first = length - start.as_micros() % length;
-            *finest = Micros::new(length).min(*finest);
+            *finest = Micros::new(near).min(*finest);
             alone(Rc::new(move |by| {
                 let Some(since) = by.get().checked_sub(first.saturating_sub(near)) else { return 0.0 };
                 let whole = since / (2 * length);
@@ -112,7 +122,7 @@ fn sources(traffic: &Traffic, start: Timestamp, finest: &mut Micros) -> Vec<Sour
             let trace = trace.clone();
             let mean: Mean = Rc::new(move |by| trace.count_by(by) as f64 * cost);
             let shares = by_client.into_iter().zip(0..).map(|(share, client)| (client, 1, share)).collect();
-            vec![Source { mean, cost: 1, shares }]
+            vec![Source { mean, cost: 1, random: false, shares }]
         }
         Traffic::Clients { of, popularity, first } => {
             let mut begins = *first;

@@ -1,11 +1,11 @@
 //! What arithmetic says will come of a limit under some traffic.
 //!
-//! Bounds hold to the letter, whatever arrives: the tests hold the simulation against them. What is *expected* is an
-//! estimate: it treats requests as a liquid that flows at the traffic's mean rate. For evenly spaced traffic it is right to
-//! a few requests; chance makes it a little too high where the traffic is close to the limit, since a flood cannot make up
-//! for an ebb.
+//! Bounds hold to the letter, whatever arrives: the tests hold the simulation against them. The rest is an estimate. It treats
+//! requests as a liquid that flows at the traffic's mean rate, and random traffic under a concurrency limit by Erlang's loss formula.
+//! For evenly spaced traffic the liquid is right to a few requests; with random traffic close to the limit it is a little too high.
 
 mod fluid;
+mod loss;
 mod mean;
 
 use serde::Serialize;
@@ -13,6 +13,7 @@ use tidegate_core::limit::Windows;
 use tidegate_core::{Algorithm, Limit, Micros, Rate, Timestamp};
 
 use self::fluid::Fluid;
+use self::loss::LossSystem;
 use self::mean::Crowd;
 use crate::traffic::Traffic;
 
@@ -56,11 +57,16 @@ pub fn expect(
 ) -> Expectation {
     let crowd = Crowd::of(traffic, start, length);
     let cost = crowd.cost(length);
-    let accepted = Fluid::new(limit, holding).accepted(&crowd, start, length).min(cost);
+    let ceiling = ceiling(limit, start, length, holding).map(|most| most.saturating_mul(u64::from(traffic.clients())));
+    let accepted = match LossSystem::of(limit, &crowd, holding) {
+        Some(system) => system.accepted(&crowd, length),
+        None => Fluid::new(limit, holding).accepted(&crowd, start, length),
+    };
+    let accepted = accepted.min(cost).min(ceiling.map_or(f64::INFINITY, |most| most as f64));
     Expectation {
         arrivals: crowd.arrivals(length),
         cost,
-        ceiling: ceiling(limit, start, length, holding).map(|most| most.saturating_mul(u64::from(traffic.clients()))),
+        ceiling,
         accepted,
         acceptance: if cost > 0.0 { accepted / cost } else { 1.0 },
         drain: drain(limit, holding).get(),

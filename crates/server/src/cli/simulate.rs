@@ -36,7 +36,7 @@ Behind each: random, clients 1000 [zipf 1.1], as 7, cost 5, times 2, for 30s. Pa
 
 The same seed makes the same arrivals on every machine. Time is virtual: a day takes seconds.";
 
-/// Simulate limits under made-up traffic, and print what came of it beside what was to be expected.
+/// Simulate limits under made-up traffic, and print the outcome beside an estimate.
 ///
 /// The engine's own code decides every request, in virtual time. All limits see the same arrivals.
 #[derive(clap::Args)]
@@ -194,7 +194,7 @@ fn print(out: &mut impl Write, report: &Report) -> io::Result<()> {
 
 fn print_run(out: &mut impl Write, run: &Run) -> io::Result<()> {
     let Run { limit, totals, expected, accuracy } = run;
-    let (found, thought) = ("simulated", "expected");
+    let (found, thought) = ("simulated", "estimate");
     writeln!(out, "{STRONG}{limit}{STRONG:#}")?;
     writeln!(out, "{FAINT}{:18}{found:>14}{thought:>14}{FAINT:#}", "")?;
     let mut line = |what: &str, one: String, other: String| writeln!(out, "  {what:<16}{one:>14}{other:>14}");
