@@ -53,6 +53,8 @@ struct Tally {
     places: Vec<(usize, usize)>,
     prints: Prints,
     denied_keys: Frequent,
+    /// Those that only limits in shadow mode would have denied.
+    shadow_keys: Frequent,
     waits: Spread,
     timeline: Timeline,
     gauges: Option<Vec<Gauge>>,
@@ -94,6 +96,7 @@ impl Judge {
                 places: Vec::new(),
                 prints: Prints::new(),
                 denied_keys: Frequent::new(Frequent::CAPACITY),
+                shadow_keys: Frequent::new(Frequent::CAPACITY),
                 waits: Spread::new(),
                 timeline: Timeline::new(),
                 gauges: suggesting.then(Vec::new),
@@ -134,7 +137,13 @@ impl Judge {
 
     pub(super) fn suggestions(&self, share: f64, within: Micros) -> Vec<Suggestion> {
         let gauges = self.tally.gauges.iter().flatten().zip(&self.tally.limits);
-        gauges.filter_map(|(gauge, limit)| gauge.suggest(limit.id.as_str(), share, within)).collect()
+        let rules = self.generation.rules.rules();
+        let suggest = |(gauge, limit): (&Gauge, &LimitTally)| {
+            let rule = rules.iter().find(|rule| rule.id() == limit.rule);
+            let key = rule.into_iter().flat_map(|rule| rule.key_parts().map(|part| part.name)).collect();
+            gauge.suggest(limit.id.as_str(), key, share, within)
+        };
+        gauges.filter_map(suggest).collect()
     }
 
     pub(super) fn report(&self, top: usize) -> JudgeReport {
@@ -172,8 +181,10 @@ impl Judge {
             idle_rules: rules.iter().map(|rule| rule.id().to_owned()).filter(|id| !seen(id)).collect(),
             limits,
             denied_keys: tally.denied_keys.seen(),
-            keys_short_by: tally.denied_keys.error(),
+            keys_short_by: tally.denied_keys.error().max(tally.shadow_keys.error()),
             keys: tally.denied_keys.top(top).into_iter().map(key).collect(),
+            shadow_keys: tally.shadow_keys.seen(),
+            keys_in_shadow: tally.shadow_keys.top(top).into_iter().map(key).collect(),
             streak,
             waits: tally.waits.waits(),
             from: tally.first.map(Timestamp::as_micros),
@@ -266,12 +277,16 @@ impl Tally {
                 limit.limit = None;
             }
             let following = self.gauges.is_some();
+            let denied_keys = match ruled.mode {
+                Mode::Shadow => &mut self.shadow_keys,
+                Mode::Enforce | Mode::Off => &mut self.denied_keys,
+            };
             match ruled.decision.outcome {
                 Outcome::Allow { .. } => {
                     limit.admitted += 1;
-                    if following || !self.denied_keys.is_empty() {
+                    if following || !denied_keys.is_empty() {
                         let print = self.prints.of(number, charge.key);
-                        self.denied_keys.interrupt(print);
+                        denied_keys.interrupt(print);
                         self.follow(number, print, at, charge.cost);
                     }
                 }
@@ -279,7 +294,7 @@ impl Tally {
                     limit.denied += 1;
                     limit.too_large += u64::from(matches!(ruled.decision.outcome, Outcome::TooLarge { .. }));
                     let print = self.prints.of(number, charge.key);
-                    self.denied_keys.count(print, number, at, || key_name(charge.key));
+                    denied_keys.count(print, number, at, || key_name(charge.key));
                     self.follow(number, print, at, charge.cost);
                     if ruled.mode == Mode::Enforce {
                         denier.get_or_insert((number, print));

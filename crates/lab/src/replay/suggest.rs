@@ -33,6 +33,8 @@ struct Followed {
 pub struct Suggestion {
     /// Of which limit's keys.
     pub limit: String,
+    /// The parts of those keys; none if all requests share one.
+    pub key: Vec<String>,
     /// How many keys were looked at.
     pub keys: u64,
     /// If not all: a sample of one in so many.
@@ -102,7 +104,7 @@ impl Gauge {
     }
 
     /// The limit that leaves `share` of the keys alone and admits the least within `within` to anybody else.
-    pub(super) fn suggest(&self, limit: &str, share: f64, within: Micros) -> Option<Suggestion> {
+    pub(super) fn suggest(&self, limit: &str, key: Vec<String>, share: f64, within: Micros) -> Option<Suggestion> {
         let keys = self.keys.len();
         if keys == 0 {
             return None;
@@ -133,6 +135,7 @@ impl Gauge {
         }
         Some(Suggestion {
             limit: limit.to_owned(),
+            key,
             keys: keys as u64,
             one_in: 1 << self.sampled.min(63),
             share,
@@ -163,7 +166,7 @@ mod tests {
         let mut sorted = arrivals.clone();
         sorted.sort_unstable();
         sorted.iter().for_each(|&at| gauge.take(1, at, 2));
-        let suggestion = gauge.suggest("api", 1.0, Micros::from_secs(60)).unwrap();
+        let suggestion = gauge.suggest("api", Vec::new(), 1.0, Micros::from_secs(60)).unwrap();
         for alternative in &suggestion.alternatives {
             let denied = |limit: Limit| {
                 let mut state = limit.fresh();
@@ -185,9 +188,9 @@ mod tests {
         for key in 1..=1_000_u128 {
             (0..key).for_each(|_| gauge.take(key << 20, Timestamp::from_secs(1), 1));
         }
-        let suggestion = gauge.suggest("api", 0.999, Micros::from_secs(60)).unwrap();
+        let suggestion = gauge.suggest("api", Vec::new(), 0.999, Micros::from_secs(60)).unwrap();
         assert_eq!((suggestion.keys, suggestion.limited), (1_000, 1));
         assert!(suggestion.proposal.ends_with(" burst 999"), "{}", suggestion.proposal);
-        assert_eq!(gauge.suggest("api", 0.5, Micros::from_secs(60)).unwrap().limited, 500);
+        assert_eq!(gauge.suggest("api", Vec::new(), 0.5, Micros::from_secs(60)).unwrap().limited, 500);
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_core::Micros;
-use tidegate_core::rules::{self, RuleSet, Secret};
+use tidegate_core::rules::{self, RuleSet, Secret, Severity};
 use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings, Suggesting};
 
 use super::secret::SecretArgs;
@@ -209,7 +209,12 @@ fn read_rules(args: &Args) -> io::Result<Result<(RuleSet, Option<RuleSet>), Exit
         return match RuleSet::parse("--key", &text) {
             Ok(loaded) => Ok(Ok((loaded.rules, None))),
             Err(findings) => {
-                check::print(&mut anstream::stderr().lock(), &findings)?;
+                // The text around the key is none of the user's.
+                for finding in findings.0.iter().filter(|finding| finding.severity == Severity::Error) {
+                    let help = finding.help.as_ref().map(|help| format!("\n  = {help}")).unwrap_or_default();
+                    let problem = super::plain(&format!("--key: {}{help}", finding.problem));
+                    writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {problem}")?;
+                }
                 Ok(Err(ExitCode::from(2)))
             }
         };

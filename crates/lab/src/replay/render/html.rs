@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::words::{count, instant, number, share, span};
-use crate::replay::report::{Changed, JudgeReport, Report};
+use crate::replay::report::{Changed, DeniedKey, JudgeReport, Report};
 use crate::replay::timeline::Bin;
 
 const STYLE: &str = include_str!("report.css");
@@ -63,14 +63,14 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
     for suggestion in &report.suggestions {
         writeln!(
             page,
-            "<h2>Suggestion for {}</h2>\n<p><code>{}</code> would have limited {} of {}.</p>",
-            escaped(&suggestion.limit),
+            "<h2>Suggested limit for {}</h2>\n<p><code>{}</code> would have limited {} of {}.</p>",
+            escaped(if report.suggestions_only { "this key" } else { &suggestion.limit }),
             escaped(&suggestion.proposal),
             number(suggestion.limited),
             count(suggestion.keys, "key")
         )?;
         let rows = suggestion.alternatives.iter().map(|other| vec![other.limit.clone(), number(other.limited)]);
-        table(page, &["as few with", "keys limited"], rows.collect())?;
+        table(page, &[Head::Text("as few with"), Head::Number("keys limited")], rows.collect())?;
     }
     read(page, report)?;
     let data = serde_json::to_string(report).unwrap_or_default();
@@ -93,21 +93,22 @@ fn set(page: &mut String, which: &str, outcome: &JudgeReport) -> std::fmt::Resul
         ],
     )?;
     writeln!(page, "<h2>{which}over time</h2>")?;
-    chart(page, &outcome.timeline)?;
+    chart(page, outcome)?;
     writeln!(page, "<h2>{which}by limit</h2>")?;
     let rows = outcome.limits.iter().map(|limit| {
         let notation = limit.limit.as_deref().unwrap_or("several").to_owned();
         vec![limit.id.clone(), notation, limit.mode.clone(), number(limit.admitted), number(limit.denied)]
     });
-    table(page, &["limit", "", "mode", "admitted", "denied"], rows.collect())?;
-    if !outcome.keys.is_empty() {
-        writeln!(page, "<h2>{which}keys that would have been limited most</h2>")?;
-        let rows = outcome.keys.iter().map(|key| {
-            let (first, last) = (instant(key.first), instant(key.last));
-            vec![key.key.clone(), key.limit.clone(), number(key.denied), number(key.longest_streak), first, last]
-        });
-        table(page, &["key", "limit", "denied", "in a row", "first", "last"], rows.collect())?;
-    }
+    let head = [
+        Head::Text("limit"),
+        Head::Text("notation"),
+        Head::Text("mode"),
+        Head::Number("admitted"),
+        Head::Number("denied"),
+    ];
+    table(page, &head, rows.collect())?;
+    keys(page, &format!("{which}keys that would have been limited most"), &outcome.keys)?;
+    keys(page, &format!("{which}keys that limits in shadow mode would have limited most"), &outcome.keys_in_shadow)?;
     if let Some(streak) = &outcome.streak {
         writeln!(
             page,
@@ -128,7 +129,11 @@ fn set(page: &mut String, which: &str, outcome: &JudgeReport) -> std::fmt::Resul
             ("longest", waits.most),
         ];
         writeln!(page, "<h2>{which}retry-after</h2>")?;
-        table(page, &["", "wait"], rows.map(|(what, wait)| vec![what.to_owned(), span(wait)]).into())?;
+        table(
+            page,
+            &[Head::Text("share of denials"), Head::Number("wait")],
+            rows.map(|(what, wait)| vec![what.to_owned(), span(wait)]).into(),
+        )?;
     }
     Ok(())
 }
@@ -141,14 +146,28 @@ fn changed(page: &mut String, what: &str, list: &[Changed]) -> std::fmt::Result 
     let rows = list.iter().map(|key| {
         vec![key.key.clone(), key.limit.clone(), number(key.requests), instant(key.first), instant(key.last)]
     });
-    table(page, &["key", "limit", "requests", "first", "last"], rows.collect())
+    let head = ["key", "limit"].map(Head::Text).into_iter().chain([Head::Number("requests")]);
+    table(page, &head.chain(["first", "last"].map(Head::Text)).collect::<Vec<_>>(), rows.collect())
+}
+
+fn keys(page: &mut String, what: &str, list: &[DeniedKey]) -> std::fmt::Result {
+    if list.is_empty() {
+        return Ok(());
+    }
+    writeln!(page, "<h2>{what}</h2>")?;
+    let rows = list.iter().map(|key| {
+        let (first, last) = (instant(key.first), instant(key.last));
+        vec![key.key.clone(), key.limit.clone(), number(key.denied), number(key.longest_streak), first, last]
+    });
+    let head = ["key", "limit"].map(Head::Text).into_iter().chain(["denied", "in a row"].map(Head::Number));
+    table(page, &head.chain(["first", "last"].map(Head::Text)).collect::<Vec<_>>(), rows.collect())
 }
 
 fn read(page: &mut String, report: &Report) -> std::fmt::Result {
     let reading = &report.reading;
     writeln!(
         page,
-        "<h2>What was read</h2>\n<p>{}, {} of them no requests.</p>",
+        "<h2>What was read</h2>\n<p>{}, {} of them unparsable.</p>",
         count(reading.lines, "line"),
         number(reading.malformed)
     )?;
@@ -157,7 +176,7 @@ fn read(page: &mut String, report: &Report) -> std::fmt::Result {
             .shown
             .iter()
             .map(|line| vec![format!("{}:{}", line.log, line.line), line.problem.clone(), line.text.clone()]);
-        table(page, &["line", "problem", "text"], rows.collect())?;
+        table(page, &["line", "problem", "text"].map(Head::Text), rows.collect())?;
     }
     if reading.out_of_order > 0 {
         let (lines, back) = (count(reading.out_of_order, "line"), span(reading.furthest_back));
@@ -175,15 +194,33 @@ fn tiles(page: &mut String, tiles: &[(&str, String, String)]) -> std::fmt::Resul
     Ok(())
 }
 
-fn table(page: &mut String, head: &[&str], rows: Vec<Vec<String>>) -> std::fmt::Result {
+/// The head of a column. Numbers stand to the right, and so does their head.
+#[derive(Clone, Copy)]
+enum Head {
+    Text(&'static str),
+    Number(&'static str),
+}
+
+impl Head {
+    const fn class(self) -> &'static str {
+        match self {
+            Head::Text(_) => "",
+            Head::Number(_) => " class=\"n\"",
+        }
+    }
+}
+
+fn table(page: &mut String, head: &[Head], rows: Vec<Vec<String>>) -> std::fmt::Result {
     page.push_str("<div class=\"wide\"><table>\n<thead><tr>");
-    head.iter().try_for_each(|cell| write!(page, "<th scope=\"col\">{cell}</th>"))?;
+    for column in head {
+        let (Head::Text(name) | Head::Number(name)) = column;
+        write!(page, "<th scope=\"col\"{}>{name}</th>", column.class())?;
+    }
     page.push_str("</tr></thead>\n<tbody>\n");
     for row in rows {
         page.push_str("<tr>");
-        for cell in row {
-            let digits = cell.starts_with(|c: char| c.is_ascii_digit()) && !cell.contains(['.', ':', '/']);
-            write!(page, "<td{}>{}</td>", if digits { " class=\"n\"" } else { "" }, escaped(&cell))?;
+        for (cell, column) in row.iter().zip(head) {
+            write!(page, "<td{}>{}</td>", column.class(), escaped(cell))?;
         }
         page.push_str("</tr>\n");
     }
@@ -192,8 +229,9 @@ fn table(page: &mut String, head: &[&str], rows: Vec<Vec<String>>) -> std::fmt::
 }
 
 /// Stacked bars: what was admitted below, what was denied above.
-fn chart(page: &mut String, bins: &[Bin]) -> std::fmt::Result {
+fn chart(page: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
     const HEIGHT: f64 = 160.0;
+    let bins: &[Bin] = &outcome.timeline;
     let most = bins.iter().map(|bin| bin.admitted + bin.denied).max().unwrap_or(0).max(1) as f64;
     let (Some(first), Some(last)) = (bins.first(), bins.last()) else { return Ok(()) };
     let width = 8 * bins.len();
@@ -217,7 +255,9 @@ fn chart(page: &mut String, bins: &[Bin]) -> std::fmt::Result {
             base - denied
         )?;
     }
-    let (from, to) = (instant(first.from * 1_000_000), instant((last.from + last.seconds) * 1_000_000));
+    // The last bin may reach past the last request.
+    let end = (last.from + last.seconds) * 1_000_000;
+    let (from, to) = (instant(first.from * 1_000_000), instant(outcome.to.map_or(end, |to| to.min(end))));
     writeln!(
         page,
         "</svg>\n<figcaption><span>{from}</span><span><i class=\"admitted\"></i> admitted <i class=\"denied\"></i> denied</span>\

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::words::{count, instant, number, plain, share, span};
-use crate::replay::report::{Changed, Comparison, JudgeReport, Report};
+use crate::replay::report::{Changed, Comparison, DeniedKey, JudgeReport, LimitReport, Report};
 use crate::replay::suggest::Suggestion;
 use crate::replay::timeline::Bin;
 
@@ -28,7 +28,7 @@ pub fn text(report: &Report) -> String {
         }
     }
     for suggestion in &report.suggestions {
-        let _ = suggested(&mut out, suggestion);
+        let _ = suggested(&mut out, suggestion, report.suggestions_only);
     }
     out
 }
@@ -43,7 +43,7 @@ fn reading(out: &mut String, report: &Report) -> std::fmt::Result {
     }
     let many = reading.logs.len() > 1;
     if reading.malformed > 0 {
-        writeln!(out, "\nnot requests: {}, left out", count(reading.malformed, "line"))?;
+        writeln!(out, "\nleft out: {}", count(reading.malformed, "unparsable line"))?;
         for malformed in &reading.shown {
             let log = if many { format!("{}, ", plain(&malformed.log, 80)) } else { String::new() };
             writeln!(out, "  {log}line {}: {}: {}", malformed.line, malformed.problem, plain(&malformed.text, 100))?;
@@ -66,7 +66,7 @@ fn outcome(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
     writeln!(out, "admitted  {:>wide$}  {}", number(outcome.admitted), share(outcome.admitted, of))?;
     writeln!(out, "denied    {:>wide$}  {}", number(outcome.denied), share(outcome.denied, of))?;
     notes(out, outcome)?;
-    limits(out, outcome)?;
+    limits(out, &outcome.limits)?;
     keys(out, outcome)?;
     if let Some(streak) = &outcome.streak {
         let key = plain(&streak.key, WIDEST_KEY);
@@ -84,14 +84,14 @@ fn outcome(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
             span(waits.ninety_nine)
         )?;
     }
-    chart(out, &outcome.timeline)
+    chart(out, outcome)
 }
 
 fn notes(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
     if outcome.ungoverned > 0 {
         writeln!(
             out,
-            "no rule governs {} ({})",
+            "no rule matches {} ({})",
             count(outcome.ungoverned, "request"),
             share(outcome.ungoverned, outcome.requests)
         )?;
@@ -100,7 +100,7 @@ fn notes(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
         writeln!(out, "{rule} refuses {} that lack its key", count(*refused, "request"))?;
     }
     if !outcome.idle_rules.is_empty() {
-        writeln!(out, "rules that govern none of them: {}", outcome.idle_rules.join(", "))?;
+        writeln!(out, "rules that match no request: {}", outcome.idle_rules.join(", "))?;
     }
     if outcome.slots_without_duration > 0 {
         let requests = count(outcome.slots_without_duration, "request");
@@ -113,12 +113,12 @@ fn notes(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
     Ok(())
 }
 
-fn limits(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
-    if outcome.limits.is_empty() {
+fn limits(out: &mut String, limits: &[LimitReport]) -> std::fmt::Result {
+    if limits.is_empty() {
         return Ok(());
     }
     let head = ["by limit", "mode", "admitted", "denied", ""].map(String::from);
-    let row = |limit: &crate::replay::LimitReport| {
+    let row = |limit: &LimitReport| {
         let never = if limit.too_large > 0 {
             format!(", {} too large ever to pass", number(limit.too_large))
         } else {
@@ -133,20 +133,29 @@ fn limits(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
             format!("{notation}{never}"),
         ]
     };
-    table(out, std::iter::once(head).chain(outcome.limits.iter().map(row)), [false, false, true, true, false])
+    table(out, std::iter::once(head).chain(limits.iter().map(row)), [false, false, true, true, false])
 }
 
 fn keys(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
-    if outcome.keys.is_empty() {
-        return Ok(());
-    }
     let about = if outcome.keys_short_by > 0 { "about " } else { "" };
-    writeln!(out, "\nkeys that would have been limited: {about}{}", number(outcome.denied_keys))?;
-    if outcome.keys_short_by > 0 {
-        writeln!(out, "  (so many that counts may be up to {} too low)", number(outcome.keys_short_by))?;
+    for (what, total, list) in [
+        ("keys that would have been limited", outcome.denied_keys, &outcome.keys),
+        ("keys that limits in shadow mode would have limited", outcome.shadow_keys, &outcome.keys_in_shadow),
+    ] {
+        if !list.is_empty() {
+            writeln!(out, "\n{what}: {about}{}", number(total))?;
+            denied_keys(out, list)?;
+        }
     }
+    if outcome.keys_short_by > 0 {
+        writeln!(out, "\n(so many keys that counts may be up to {} too low)", number(outcome.keys_short_by))?;
+    }
+    Ok(())
+}
+
+fn denied_keys(out: &mut String, keys: &[DeniedKey]) -> std::fmt::Result {
     let head = ["most", "by", "denied", "in a row", "first", "last"].map(String::from);
-    let row = |key: &crate::replay::DeniedKey| {
+    let row = |key: &DeniedKey| {
         [
             plain(&key.key, WIDEST_KEY),
             key.limit.clone(),
@@ -156,7 +165,7 @@ fn keys(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
             instant(key.last),
         ]
     };
-    table(out, std::iter::once(head).chain(outcome.keys.iter().map(row)), [false, false, true, true, false, false])
+    table(out, std::iter::once(head).chain(keys.iter().map(row)), [false, false, true, true, false, false])
 }
 
 fn compared(out: &mut String, old: &JudgeReport, comparison: &Comparison) -> std::fmt::Result {
@@ -178,10 +187,24 @@ fn compared(out: &mut String, old: &JudgeReport, comparison: &Comparison) -> std
     for (which, outcome) in [("old", old), ("new", new)] {
         writeln!(out, "\n{which} rules")?;
         notes(out, outcome)?;
-        limits(out, outcome)?;
+        limits(out, &by_id(&outcome.limits))?;
+    }
+    if old.limits.iter().chain(&new.limits).any(|limit| limit.mode == "shadow") {
+        writeln!(
+            out,
+            "\nA limit in shadow mode counts the requests that are admitted. Its numbers differ when other limits"
+        )?;
+        writeln!(out, "admit other requests, even if the limit itself is the same.")?;
     }
     writeln!(out, "\nthe new rules over time")?;
-    chart(out, &new.timeline)
+    chart(out, new)
+}
+
+/// In the same order for both sets of rules.
+fn by_id(limits: &[LimitReport]) -> Vec<LimitReport> {
+    let mut limits = limits.to_vec();
+    limits.sort_by(|one, other| one.id.cmp(&other.id));
+    limits
 }
 
 fn changed(out: &mut String, what: &str, keys: u64, list: &[Changed]) -> std::fmt::Result {
@@ -196,10 +219,11 @@ fn changed(out: &mut String, what: &str, keys: u64, list: &[Changed]) -> std::fm
     table(out, std::iter::once(head).chain(list.iter().map(row)), [false, false, true, false, false])
 }
 
-fn suggested(out: &mut String, suggestion: &Suggestion) -> std::fmt::Result {
+fn suggested(out: &mut String, suggestion: &Suggestion, is_alone: bool) -> std::fmt::Result {
     let percent = format!("{:.6}", suggestion.share * 100.0);
     let percent = percent.trim_end_matches('0').trim_end_matches('.');
-    writeln!(out, "\nsuggestion for {}: {}", suggestion.limit, suggestion.proposal)?;
+    let of = if is_alone { String::new() } else { format!(" for {}", suggestion.limit) };
+    writeln!(out, "\nsuggested limit{of}: {}", suggestion.proposal)?;
     let sample = if suggestion.one_in > 1 {
         format!(", a sample of one in {}", number(suggestion.one_in))
     } else {
@@ -211,12 +235,23 @@ fn suggested(out: &mut String, suggestion: &Suggestion) -> std::fmt::Result {
     let all = &suggestion.alternatives;
     let proposed = all.iter().position(|alternative| alternative.limit == suggestion.proposal).unwrap_or(0);
     let near = all.iter().skip(proposed.saturating_sub(NEAR)).take(2 * NEAR + 1);
-    near.filter(|other| other.limit != suggestion.proposal).try_for_each(|other| writeln!(out, "    {}", other.limit))
+    near.filter(|other| other.limit != suggestion.proposal)
+        .try_for_each(|other| writeln!(out, "    {}", other.limit))?;
+    writeln!(out, "  exact for this log: leave room for growth, and try it in shadow mode first:")?;
+    let id = if is_alone { "suggested" } else { &suggestion.limit };
+    let key = match &suggestion.key[..] {
+        [] => String::new(),
+        [one] => format!("key: '{one}', "),
+        several => format!("key: ['{}'], ", several.join("', '")),
+    };
+    writeln!(out, "    rules:")?;
+    writeln!(out, "      - {{ id: '{}', {key}limit: {}, mode: shadow }}", id.replace('/', "-"), suggestion.proposal)
 }
 
 /// A line of blocks for all requests and one for those that were denied.
-fn chart(out: &mut String, bins: &[Bin]) -> std::fmt::Result {
+fn chart(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
     const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let bins: &[Bin] = &outcome.timeline;
     let together = bins.len().div_ceil(CHART).max(1);
     let folded: Vec<(u64, u64)> = bins
         .chunks(together)
@@ -240,7 +275,9 @@ fn chart(out: &mut String, bins: &[Bin]) -> std::fmt::Result {
     let per = span(seconds * 1_000_000);
     writeln!(out, "\nrequests  │{all}│ at most {} in {per}", number(most))?;
     writeln!(out, "denied    │{denied}│ at most {} in {per}", number(most_denied))?;
-    let (from, to) = (instant(first.from * 1_000_000), instant((last.from + last.seconds) * 1_000_000));
+    // The last bin may reach past the last request.
+    let end = (last.from + last.seconds) * 1_000_000;
+    let (from, to) = (instant(first.from * 1_000_000), instant(outcome.to.map_or(end, |to| to.min(end))));
     let gap = folded.len().saturating_sub(from.len() + to.len()).max(2);
     writeln!(out, "           {from}{:gap$}{to}", "")
 }

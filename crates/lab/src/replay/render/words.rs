@@ -15,16 +15,15 @@ pub(super) fn number(number: u64) -> String {
     text
 }
 
-/// `2.8 %`; what is not nothing does not look like it.
+/// `2.81 %`. A part that is neither nothing nor all does not look like it.
 pub(super) fn share(part: u64, whole: u64) -> String {
     let percent = 100.0 * part as f64 / whole.max(1) as f64;
     match percent {
         _ if part == 0 => "0 %".to_owned(),
         _ if part == whole => "100 %".to_owned(),
-        percent if percent < 0.001 => "< 0.001 %".to_owned(),
-        percent if percent < 1.0 => format!("{percent:.3} %"),
-        percent if percent > 99.0 => format!("{percent:.2} %"),
-        percent => format!("{percent:.1} %"),
+        percent if percent < 0.01 => "< 0.01 %".to_owned(),
+        percent if percent > 99.99 => "> 99.99 %".to_owned(),
+        percent => format!("{percent:.2} %"),
     }
 }
 
@@ -83,7 +82,9 @@ mod tests {
     fn numbers_and_times_read_well() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(number), ["0", "999", "1 000", "1 234 567"]);
         assert_eq!(share(0, 5), "0 %");
-        assert_eq!(share(1, 1_000_000), "< 0.001 %");
+        assert_eq!(share(1, 1_000_000), "< 0.01 %");
+        assert_eq!(share(999_999, 1_000_000), "> 99.99 %");
+        assert_eq!(share(1, 66), "1.52 %");
         assert_eq!(share(999, 1_000), "99.90 %");
         assert_eq!(instant(0), "1970-01-01 00:00:00");
         assert_eq!(instant(1_709_208_000_000_000), "2024-02-29 12:00:00");
