@@ -1,5 +1,7 @@
 //! The parts of a limit that clients see.
 
+use std::num::NonZeroU16;
+
 /// The parts of a limit that clients see. Operators see all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Disclosure {
@@ -9,12 +11,14 @@ pub struct Disclosure {
     pub unit: QuotaUnit,
     /// The problem type of its denials.
     pub problem: DenialKind,
+    /// The HTTP status of its denials; `None` for 429.
+    pub status: Option<DenialStatus>,
 }
 
 impl Disclosure {
     /// A limit on requests that clients see.
     pub const DEFAULT: Disclosure =
-        Disclosure { is_shown: true, unit: QuotaUnit::Requests, problem: DenialKind::QuotaExceeded };
+        Disclosure { is_shown: true, unit: QuotaUnit::Requests, problem: DenialKind::QuotaExceeded, status: None };
 }
 
 impl Default for Disclosure {
@@ -45,4 +49,25 @@ pub enum DenialKind {
     QuotaExceeded,
     /// The client behaves in a way that suggests a mistake or an attack.
     AbnormalUsage,
+}
+
+/// The HTTP status of a denial: 400 to 599.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DenialStatus(NonZeroU16);
+
+impl DenialStatus {
+    /// `None` unless `status` says that a request failed (4xx, 5xx).
+    #[must_use]
+    pub const fn new(status: u16) -> Option<DenialStatus> {
+        match NonZeroU16::new(status) {
+            Some(number) if matches!(status, 400..=599) => Some(DenialStatus(number)),
+            _ => None,
+        }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0.get()
+    }
 }

@@ -68,7 +68,7 @@ pub use body_number::BodyNumber;
 pub use charge::{Charge, groups};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Outcome};
-pub use disclosure::{DenialKind, Disclosure, QuotaUnit};
+pub use disclosure::{DenialKind, DenialStatus, Disclosure, QuotaUnit};
 pub use facts::{Fact, Facts, Request, Values, syntax};
 pub use gate::{Gate, Refusal};
 pub use key::{Key, RuleId};

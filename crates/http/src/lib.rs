@@ -25,10 +25,13 @@
 //!
 //! Nothing here reads a clock, a random source or a socket.
 
+mod accept;
 mod beside;
 mod body_fields;
 mod claims;
 mod client;
+mod cors;
+mod denial_body;
 mod facts;
 mod forwarded;
 mod grpc;
@@ -39,11 +42,15 @@ mod passing;
 mod problem;
 mod reply;
 mod target;
+mod template;
 mod written;
 
+pub use accept::prefers_html;
 pub use body_fields::BodyFields;
 pub use claims::Claims;
 pub use client::{ForwardingHeader, NetworkError, TrustedProxies};
+pub use cors::{AllowedReader, Cors, OriginError, expose_limits};
+pub use denial_body::{DenialBodies, HtmlPage, failure_page};
 pub use facts::HttpFacts;
 pub use grpc::is_grpc;
 pub use headers::{Audience, HeaderStyle, IetfForm, ReplyHeaders, ResetForm};
@@ -52,3 +59,4 @@ pub use json::{CostFinder, EventFinder, FieldFinder};
 pub use passing::{PassingBody, is_encoded};
 pub use reply::{Asked, Caller, Reply};
 pub use target::{apply_path_policy, path_of_target, path_refused};
+pub use template::{Template, TemplateError};

@@ -29,8 +29,8 @@ fn in_words<S: Serializer>(detail: &Detail<'_, '_>, serializer: S) -> Result<S::
     serializer.collect_str(detail)
 }
 
-pub(crate) fn json(reply: &Reply<'_, '_>, refused: Refused) -> Bytes {
-    let (kind, title) = match refused {
+pub(crate) fn kind_and_title(reply: &Reply<'_, '_>, refused: Refused) -> (&'static str, &'static str) {
+    match refused {
         Refused::Denied(_) | Refused::TooLarge(_) => match reply.denial() {
             DenialKind::QuotaExceeded => (QUOTA_EXCEEDED, "The assigned quota has been exceeded"),
             DenialKind::AbnormalUsage => (ABNORMAL_USAGE, "Abnormal usage has been detected"),
@@ -38,7 +38,11 @@ pub(crate) fn json(reply: &Reply<'_, '_>, refused: Refused) -> Bytes {
         Refused::Unavailable(_) => (REDUCED_CAPACITY, "Too little capacity for the moment"),
         Refused::Unkeyed(KeyFault::Missing) => ("about:blank", "Forbidden"),
         Refused::Unkeyed(KeyFault::Repeated) => ("about:blank", "Bad Request"),
-    };
+    }
+}
+
+pub(crate) fn json(reply: &Reply<'_, '_>, refused: Refused) -> Bytes {
+    let (kind, title) = kind_and_title(reply, refused);
     let (status, violated) = (reply.status().as_u16(), reply.violated().collect());
     let problem = Problem { kind, title, status, detail: Detail { reply, refused }, violated };
     // It grows once, if at all: denials come by the hundred thousand.

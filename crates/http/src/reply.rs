@@ -1,12 +1,14 @@
 //! What a request is answered.
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tidegate_core::rules::{KeyFault, Partitions};
 use tidegate_core::{DecidedBy, DenialKind, Micros, Outcome, Ruled, Ruling, Timestamp};
 
+use crate::denial_body::DenialBodies;
 use crate::headers::HeaderStyle;
+use crate::template::Explanation;
 use crate::{grpc, problem};
 
 /// Of whom a request comes, as far as it matters to what is shown.
@@ -108,7 +110,7 @@ impl<'a, 'r> Reply<'a, 'r> {
     /// | status | the request |
     /// |---|---|
     /// | 200 | was allowed |
-    /// | 429 | was denied by a limit |
+    /// | 429 | was denied by a limit, unless its rule says another `status` |
     /// | 413 | costs more than a limit can ever hold, unless [told otherwise](HeaderStyle::too_large) |
     /// | 503 | was denied only because the store is away and a rule says `on_store_failure: deny` |
     /// | 403 | lacks a part of a rule's key, and the rule says `on_missing_key: refuse` |
@@ -117,12 +119,24 @@ impl<'a, 'r> Reply<'a, 'r> {
     pub fn status(&self) -> StatusCode {
         match self.refused() {
             None => StatusCode::OK,
-            Some(Refused::Denied(_)) => StatusCode::TOO_MANY_REQUESTS,
+            Some(Refused::Denied(_)) => self.status_of_rule().unwrap_or(StatusCode::TOO_MANY_REQUESTS),
             Some(Refused::TooLarge(_)) => self.style.too_large,
             Some(Refused::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Some(Refused::Unkeyed(KeyFault::Missing)) => StatusCode::FORBIDDEN,
             Some(Refused::Unkeyed(KeyFault::Repeated)) => StatusCode::BAD_REQUEST,
         }
+    }
+
+    /// What the first of the rules that deny says.
+    fn status_of_rule(&self) -> Option<StatusCode> {
+        let status = self.ruling.deniers().find_map(|ruled| ruled.disclosure.status)?;
+        StatusCode::from_u16(status.get()).ok()
+    }
+
+    /// Whether the request is refused because it does not say whom it is for.
+    #[must_use]
+    pub fn is_unidentified(&self) -> bool {
+        self.refused() == Some(Refused::Unkeyed(KeyFault::Missing))
     }
 
     /// Why the request does not go ahead, as an RFC 9457 problem in JSON. Empty if it does.
@@ -131,16 +145,46 @@ impl<'a, 'r> Reply<'a, 'r> {
         self.refused().map(|refused| problem::json(self, refused)).unwrap_or_default()
     }
 
-    /// The whole response to a request that does not go ahead. To one that does: 200, and nothing in its body.
+    /// The whole response to a request that does not go ahead, as a problem in JSON. To one that does: 200, and nothing in its
+    /// body.
     #[must_use]
     pub fn response(&self) -> Response<Bytes> {
-        let mut response = Response::new(self.problem());
+        self.response_with(|_, answer| {
+            answer.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+            self.problem()
+        })
+    }
+
+    /// The same as `bodies` has it for the request whose headers these are.
+    #[must_use]
+    pub fn response_as(&self, bodies: &DenialBodies, request: &HeaderMap) -> Response<Bytes> {
+        self.response_with(|refused, answer| {
+            let (kind, title) = problem::kind_and_title(self, refused);
+            let explanation = Explanation {
+                status: self.status(),
+                kind,
+                title,
+                detail: &problem::Detail { reply: self, refused },
+                rule: self.violated().next(),
+                retry_after: self.retry_after().map(|wait| wait.as_secs_ceil().max(1)),
+                request_id: None,
+            };
+            bodies.write(explanation, request, answer, || self.problem())
+        })
+    }
+
+    fn response_with(&self, body: impl FnOnce(Refused, &mut HeaderMap) -> Bytes) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::new());
         *response.status_mut() = self.status();
         let told = self.headers();
-        // What is told, and what the body is.
-        response.headers_mut().reserve(told.len() + 1);
-        if !response.body().is_empty() {
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        // What is told, what the body is, and what that depends on.
+        response.headers_mut().reserve(told.len() + 2);
+        if let Some(refused) = self.refused() {
+            *response.body_mut() = body(refused, response.headers_mut());
+            // Caches do not store a 429; they may store other statuses, such as 404.
+            if matches!(refused, Refused::Denied(_)) && self.status_of_rule().is_some() {
+                response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            }
         }
         told.insert_into(response.headers_mut());
         response

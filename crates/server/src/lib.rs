@@ -17,6 +17,7 @@ pub mod log;
 mod log_throttle;
 pub mod metrics;
 mod mode_choice;
+pub mod own_answers;
 mod pieces;
 mod problem;
 pub mod receipts;

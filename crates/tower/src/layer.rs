@@ -6,7 +6,7 @@ use http::HeaderName;
 use http::request::Parts;
 use tidegate_core::rules::{PathPolicy, RuleSet, Whom};
 use tidegate_core::{Clock, Limit, Limiter, MemoryStore, Ruling, Store, SystemClock};
-use tidegate_http::{HeaderStyle, HttpFacts, TrustedProxies};
+use tidegate_http::{DenialBodies, HeaderStyle, HttpFacts, TrustedProxies};
 use tower_layer::Layer;
 
 use crate::identify::Identify;
@@ -75,6 +75,8 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
             proxies: Arc::new(TrustedProxies::none()),
             identify: None,
             style: HeaderStyle::default(),
+            bodies: Arc::new(DenialBodies::json()),
+            exempt: None,
             paths: PathPolicy::AsIs,
             cost_header: None,
             gives_back_unserved: false,
@@ -122,6 +124,22 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
     #[must_use]
     pub fn headers(mut self, style: HeaderStyle) -> RateLimitLayer<S, C> {
         self.settings.style = style;
+        self
+    }
+
+    /// Writes the bodies of denials like this: with a page for browsers ([`DenialBodies::default`]), or by templates of your own.
+    /// Without it, everyone gets a problem in JSON.
+    #[must_use]
+    pub fn denials(mut self, bodies: impl Into<Arc<DenialBodies>>) -> RateLimitLayer<S, C> {
+        self.settings.bodies = bodies.into();
+        self
+    }
+
+    /// Passes requests that this closure picks on to the service without asking the limiter: they are not charged, not counted,
+    /// and never denied. A client that can make its requests look like that is not limited.
+    #[must_use]
+    pub fn exempt_with(mut self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> RateLimitLayer<S, C> {
+        self.settings.exempt = Some(Arc::new(exempt));
         self
     }
 

@@ -10,8 +10,8 @@ use http::{HeaderName, HeaderValue, Request, Response};
 use tidegate_core::rules::{FieldPath, Matched, Mode, Partitions, PathPolicy, Priority, SettleSource};
 use tidegate_core::{Clock, Facts, Limiter, Micros, Outcome, RuleId, Ruling, Spent, Store};
 use tidegate_http::{
-    Asked, BodyFields, Caller, HeaderStyle, HttpFacts, Reply, ReplyHeaders, TrustedProxies, apply_path_policy,
-    is_encoded, is_grpc, path_refused,
+    Asked, BodyFields, Caller, DenialBodies, HeaderStyle, HttpFacts, Reply, ReplyHeaders, TrustedProxies,
+    apply_path_policy, is_encoded, is_grpc, path_refused,
 };
 
 use crate::aside::Aside;
@@ -31,6 +31,9 @@ pub(crate) struct Settings<S, C> {
     pub(crate) proxies: Arc<TrustedProxies>,
     pub(crate) identify: Option<Arc<dyn Identify>>,
     pub(crate) style: HeaderStyle,
+    pub(crate) bodies: Arc<DenialBodies>,
+    /// Which requests the limiter is not asked about.
+    pub(crate) exempt: Option<Arc<Exempt>>,
     pub(crate) paths: PathPolicy,
     pub(crate) cost_header: Option<HeaderName>,
     /// Whether what was charged for good is given back if nothing was done for it.
@@ -45,6 +48,9 @@ pub(crate) struct Settings<S, C> {
     pub(crate) told: Arc<AtomicBool>,
 }
 
+/// Whether the limiter is not asked about a request.
+pub(crate) type Exempt = dyn Fn(&Parts) -> bool + Send + Sync;
+
 impl<S, C> Clone for Settings<S, C> {
     fn clone(&self) -> Settings<S, C> {
         Settings {
@@ -52,6 +58,8 @@ impl<S, C> Clone for Settings<S, C> {
             proxies: Arc::clone(&self.proxies),
             identify: self.identify.clone(),
             style: self.style,
+            bodies: Arc::clone(&self.bodies),
+            exempt: self.exempt.clone(),
             paths: self.paths,
             cost_header: self.cost_header.clone(),
             gives_back_unserved: self.gives_back_unserved,
@@ -121,6 +129,9 @@ impl<S, C> Settings<S, C> {
 impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
     /// Decides a request by its head.
     pub(crate) async fn ask(self: &Arc<Self>, head: &Parts) -> Admission<S, C> {
+        if self.is_exempt(head) {
+            return Admission::Granted(Granted::free());
+        }
         let facts = self.facts(head);
         if self.lacks_address(&facts) {
             return Admission::Refused(missing_address::refused(&head.headers));
@@ -142,6 +153,9 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         if !self.limiter.store().answers_at_once() {
             return None;
         }
+        if self.is_exempt(head) {
+            return Some(Admission::Granted(Granted::free()));
+        }
         let facts = self.facts(head);
         if self.lacks_address(&facts) {
             return Some(Admission::Refused(missing_address::refused(&head.headers)));
@@ -153,6 +167,11 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
             self.tell(&facts, ruling, note);
             self.admit(head, matched, ruling, asked, partitions.as_ref())
         })
+    }
+
+    #[inline]
+    fn is_exempt(&self, head: &Parts) -> bool {
+        self.exempt.as_ref().is_some_and(|exempt| exempt(head))
     }
 
     fn asked(&self, facts: &HttpFacts<'_>) -> Asked {
@@ -291,7 +310,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
     ) -> Response<Bytes> {
         let reply = Reply::new(ruling, &self.style, asked).partitions(partitions);
         if !is_grpc(&head.headers) {
-            return reply.response();
+            return reply.response_as(&self.bodies, &head.headers);
         }
         let mut response = Response::new(Bytes::new());
         *response.headers_mut() = reply.grpc_headers();
@@ -300,6 +319,13 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Granted<S, C> {
+    /// For a request about which nobody was asked.
+    #[cold]
+    fn free() -> Granted<S, C> {
+        let along = Along { spent: None, headers: ReplyHeaders::default() };
+        Granted { delay: Micros::ZERO, held: None, priority: None, along }
+    }
+
     /// The request leaves the queue and goes to the service.
     pub(crate) fn run<B>(self, request: &mut Request<B>) -> Served<S, C> {
         let Granted { held, along, priority, .. } = self;

@@ -109,6 +109,9 @@ struct Rule {
     show: bool,
     /// What a denial tells clients that it is.
     problem: Problem,
+    /// The HTTP status of a denial. 429, if left out.
+    #[schemars(range(min = 400, max = 599))]
+    status: u16,
 }
 
 #[derive(JsonSchema)]

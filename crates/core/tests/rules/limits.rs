@@ -1,7 +1,7 @@
 //! `limit`, `limits`, `cost` and `reserve`: what a rule takes, and from what.
 
 use tidegate_core::rules::SettleSource;
-use tidegate_core::{MAX_EXACT, Micros, Request};
+use tidegate_core::{Charge, DenialStatus, MAX_EXACT, Micros, Request};
 
 use crate::support::{charges, get, rule};
 
@@ -162,6 +162,19 @@ fn clients_see_limits_unless_a_rule_or_a_limit_hides_them() {
     assert_eq!(shown("preset: login, show: false"), [false]);
     assert_eq!(shown("limits: [1/s, { limit: 9/h, show: false }]"), [true, false]);
     assert_eq!(shown("limits: [1/s, { limit: 9/h, show: true }], show: false"), [false, false]);
+}
+
+#[test]
+fn a_rule_says_the_status_of_its_denials() {
+    let statuses = |text: &str| -> Vec<Option<u16>> {
+        let rules = rule(text);
+        let request = get("/");
+        let status = |charge: Charge<'_>| charge.disclosure.status.map(DenialStatus::get);
+        rules.matching(&request).charges().map(status).collect()
+    };
+    assert_eq!(statuses("limit: 1/s"), [None]);
+    assert_eq!(statuses("limits: [1/s, 9/h], status: 503"), [Some(503), Some(503)]);
+    assert_eq!(statuses("preset: login, status: 400"), [Some(400)]);
 }
 
 #[test]

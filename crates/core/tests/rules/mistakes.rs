@@ -44,6 +44,10 @@ fn in_a_rule() -> Vec<(&'static str, String)> {
             "id: r\n  preset: login\n  cost: 11",
             "2:3 [i] a request that costs 11 can never pass a limit that holds 5; raise the limit or its burst, or lower the cost".into(),
         ),
+        (
+            "id: r\n  limit: 1/s\n  status: 302",
+            "4:11 [302] `status` is 302, which does not say that a request failed; write one from 400 to 599, such as `503`; without it a denial is 429".into(),
+        ),
         ("id: r\n  limit: 1/s\n  cost: -1", "4:9 [-1] `cost` is `-1` where a whole number is wanted; write one such as 20 or 1_000".into()),
         ("id: r\n  limit: 1/s\n  cost: 1.5", "4:9 [1.5] `cost` is `1.5` where a whole number is wanted; write one such as 20 or 1_000".into()),
         (

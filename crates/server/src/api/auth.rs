@@ -55,20 +55,19 @@ pub(super) async fn forwarded(
     request: Request,
 ) -> Response {
     match api.authorize(&request.into_parts().0, peer, &FORWARDED).await {
-        Ok(response) => response,
+        Ok(Authorized { response, .. }) => response,
         Err(problem) => problem.into_response(),
     }
 }
 
 pub(super) async fn nginx(State(api): State<Arc<Api>>, Extension(peer): Extension<Peer>, request: Request) -> Response {
     match api.authorize(&request.into_parts().0, peer, &NGINX).await {
-        Ok(mut response) => {
+        Ok(Authorized { mut response, is_unidentified }) => {
             let status = response.status();
             response.headers_mut().insert(X_TIDEGATE_STATUS, HeaderValue::from(status.as_u16()));
             *response.status_mut() = match status {
                 StatusCode::OK => StatusCode::OK,
-                // It lacks a part of a key, or a valid token: it does not say who it is.
-                StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => StatusCode::UNAUTHORIZED,
+                _ if is_unidentified => StatusCode::UNAUTHORIZED,
                 _ => StatusCode::FORBIDDEN,
             };
             response
@@ -77,8 +76,31 @@ pub(super) async fn nginx(State(api): State<Arc<Api>>, Extension(peer): Extensio
     }
 }
 
+/// What a client is to be answered.
+struct Authorized {
+    response: Response,
+    /// It lacks a part of a key, or a valid token: it does not say who it is.
+    is_unidentified: bool,
+}
+
+impl Authorized {
+    const fn denied(response: Response) -> Authorized {
+        Authorized { response, is_unidentified: false }
+    }
+}
+
 impl Api {
-    async fn authorize(&self, request: &Parts, peer: Peer, form: &Form) -> Result<Response, Problem> {
+    async fn authorize(&self, request: &Parts, peer: Peer, form: &Form) -> Result<Authorized, Problem> {
+        let mut authorized = self.authorize_request(request, peer, form).await?;
+        let response = &mut authorized.response;
+        // The proxy passes on the headers of an answer that allows, beside those of the service.
+        if response.status() != StatusCode::OK {
+            self.settings().answers.share(&request.headers, response.headers_mut());
+        }
+        Ok(authorized)
+    }
+
+    async fn authorize_request(&self, request: &Parts, peer: Peer, form: &Form) -> Result<Authorized, Problem> {
         let (peer, settings) = (peer.address.ip(), self.settings());
         if !settings.proxies.trusts(peer) {
             let detail = format!("{peer} is not one of the `trusted_proxies`, so it cannot ask on behalf of others.");
@@ -88,7 +110,8 @@ impl Api {
         let (method, target) = (said(headers, &form.method)?, said(headers, &form.target)?);
         // The proxy passes the path on as it came, whatever is answered here.
         if let Err(why) = settings.paths.check(path_of_target(&target)) {
-            return Ok(Problem::new(StatusCode::BAD_REQUEST, why.reason().to_owned()).into_response());
+            let problem = Problem::new(StatusCode::BAD_REQUEST, why.reason().to_owned());
+            return Ok(Authorized::denied(problem.into_response()));
         }
         let mut facts = HttpFacts::new(&request.method, &request.uri, headers)
             .method(&method)
@@ -102,7 +125,11 @@ impl Api {
         };
         if said.is_some_and(|host| !is_plain_host(host.as_bytes())) {
             let detail = "The request does not say which one host it is for, as a name or an address.".to_owned();
-            return Ok(Problem::new(StatusCode::BAD_REQUEST, detail).into_response());
+            return Ok(Authorized::denied(Problem::new(StatusCode::BAD_REQUEST, detail).into_response()));
+        }
+        let is_preflight = method.parse().is_ok_and(|method| settings.answers.passes_preflight(&method, headers));
+        if is_preflight {
+            return Ok(Authorized { response: StatusCode::OK.into_response(), is_unidentified: false });
         }
         if let Some(host) = host.and_then(|host| host.to_str().ok()) {
             facts = facts.host(host);
@@ -128,19 +155,22 @@ impl Api {
         let ruling = self.engine.check(&facts).await;
         let partitions = settings.style.partition_key.then(|| self.engine.limiter().rules().rules.partitions(&facts));
         let reply = Reply::new(&ruling, &settings.style, asked).partitions(partitions.as_ref());
-        Ok(reply.response().map(Body::from))
+        let response = reply.response_as(&settings.answers.bodies, headers).map(Body::from);
+        Ok(Authorized { response, is_unidentified: reply.is_unidentified() })
     }
 }
 
 /// What a client is told whose token is missing or invalid.
-fn challenged(why: Refusal) -> Response {
+fn challenged(why: Refusal) -> Authorized {
     match why.challenge() {
         Some(challenge) => {
             let mut response = Problem::new(StatusCode::UNAUTHORIZED, why.detail().to_owned()).into_response();
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-            response
+            Authorized { response, is_unidentified: true }
         }
-        None => Problem::new(StatusCode::SERVICE_UNAVAILABLE, why.detail().to_owned()).into_response(),
+        None => {
+            Authorized::denied(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why.detail().to_owned()).into_response())
+        }
     }
 }
 

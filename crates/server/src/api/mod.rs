@@ -53,6 +53,7 @@ use crate::browsers::{self, Hosts};
 use crate::engine::Engine;
 use crate::identity::Tokens;
 use crate::listen::{Peer, Stream};
+use crate::own_answers::OwnAnswers;
 use crate::traces::Traces;
 
 /// What the door needs to know.
@@ -72,6 +73,8 @@ pub struct Settings {
     pub proxies: TrustedProxies,
     /// Which headers clients see.
     pub style: HeaderStyle,
+    /// How denials are written in forward-auth, and which scripts may read them.
+    pub answers: OwnAnswers,
     /// What says who a client is, in forward-auth.
     pub auth_headers: AuthHeaders,
     /// Whether the name in `Authorization: Basic` is the user, in forward-auth.
@@ -128,6 +131,7 @@ impl Default for Settings {
             streams: 128,
             proxies: TrustedProxies::none(),
             style: HeaderStyle::default(),
+            answers: OwnAnswers::default(),
             auth_headers: AuthHeaders::default(),
             basic: false,
             hosts: Hosts::any(),

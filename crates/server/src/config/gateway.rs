@@ -53,6 +53,7 @@ impl Reading<'_> {
             routes,
             proxies: http.proxies.clone(),
             style: http.style,
+            answers: http.answers.clone(),
             auth_headers: http.auth_headers.clone(),
             basic: http.basic,
             client_certificate: client_certificate?,

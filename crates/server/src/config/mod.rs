@@ -4,6 +4,7 @@
 //! else from the table itself (`layers.rs`), and is then read into what it means (here). Whatever is wrong is reported all
 //! at once, with its place and what to write instead.
 
+mod answers;
 mod doors;
 mod fault;
 mod gateway;
@@ -293,6 +294,7 @@ impl Reading<'_> {
         let request_time = self.value("limits.request_time", span(100 * MS, HOUR));
         let streams = self.value("limits.streams", count(1, 100_000));
         let style = self.style();
+        let answers = self.own_answers();
         let names = api::AuthHeaders {
             user: self.header("auth.user_header"),
             api_key: self.header("auth.api_key_header"),
@@ -308,6 +310,7 @@ impl Reading<'_> {
             streams: u32::try_from(streams?).unwrap_or(u32::MAX),
             proxies,
             style: style?,
+            answers: answers?,
             auth_headers: names,
             basic: basic?,
             hosts: Hosts::any(),

@@ -29,6 +29,13 @@ pub(crate) fn about_section(section: &str) -> &'static str {
             "How API keys, cookies and other secrets are hidden in Redis, in the log and in metrics. The same on all nodes."
         }
         "headers" => "Which headers tell clients how they stand. A denied request always has Retry-After.",
+        "denial" => {
+            "The bodies of denials, at the gateway and in forward-auth: a page for browsers (by `Accept`), JSON for all others."
+        }
+        "cors" => {
+            "Scripts in browsers that may read answers of the gateway itself and of forward-auth (429, 413, 502), with \
+             Retry-After and the RateLimit fields. Your services answer for their own responses."
+        }
         "log" => "What is written to standard error.",
         "traces" => "OpenTelemetry: a span for each request that is decided. Only in builds with the feature `otel`.",
         "limits" => "What clients may use of the server.",
@@ -490,6 +497,39 @@ fn rest() -> Vec<Setting> {
         Setting::new("headers.on_allowed", &["true"], "Whether requests that are allowed have them too."),
         Setting::new("headers.audience", &["everyone"], "Who sees them: everyone, or authenticated callers only."),
         Setting::new("headers.jitter", &["0s"], "Up to how much is added to waits by chance."),
+        Setting::new("denial.html", &["true"], "Whether browsers get a page. Programs get JSON in any case."),
+        Setting::new(
+            "denial.html_template",
+            &[],
+            "A file with a page of your own. {{rule}}, {{retry_after}}, {{status}}, {{reason}}, {{type}}, {{title}}, {{detail}} and \
+             {{request_id}} stand for values.",
+        )
+        .such_as("denied.html"),
+        Setting::new("denial.json_template", &[], "A file with JSON of your own, with the same placeholders.")
+            .such_as("denied.json"),
+        Setting::new(
+            "denial.json_type",
+            &["application/problem+json"],
+            "The media type of JSON: application/problem+json or application/json.",
+        ),
+        Setting::new("denial.request_id_header", &["X-Request-Id"], "The request header that is {{request_id}} in templates."),
+        Setting::new(
+            "cors.origins",
+            &[],
+            "Origins whose scripts may read these answers; https://*.example.com for all below a domain, * for every one.",
+        )
+        .of(Kind::Many)
+        .such_as("https://app.example.com"),
+        Setting::new(
+            "cors.credentials",
+            &["false"],
+            "Whether they may also read answers to requests that were sent with cookies.",
+        ),
+        Setting::new(
+            "cors.limit_preflights",
+            &["false"],
+            "Whether preflights (OPTIONS) of these origins meet the rules. Otherwise they pass uncounted.",
+        ),
         Setting::new("log.format", &["text"], "text or json.").common().at_start(),
         Setting::new(
             "log.level",

@@ -1,11 +1,11 @@
 //! What can go wrong between a client and an upstream, whose fault it is, and how that is told.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use tidegate_core::rules::PathRefusal;
-use tidegate_http::is_grpc;
+use tidegate_http::{DenialBodies, failure_page, is_grpc};
 
 use super::passing::Passing;
 use crate::identity::jwt::Refusal;
@@ -40,6 +40,30 @@ pub(super) enum Failure {
     SlowToRespond,
     /// The upstream switched to another protocol, unasked.
     Unasked,
+}
+
+/// The form in which a client is told of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailureForm {
+    /// A status of gRPC's own.
+    Grpc,
+    /// A page for a browser.
+    Page,
+    /// A problem in JSON. Others get a page if `has_page`.
+    Problem { has_page: bool },
+}
+
+impl FailureForm {
+    /// The form for a request with these headers.
+    pub(super) fn of(request: &HeaderMap, bodies: &DenialBodies) -> FailureForm {
+        if is_grpc(request) {
+            FailureForm::Grpc
+        } else if bodies.is_page_for(request) {
+            FailureForm::Page
+        } else {
+            FailureForm::Problem { has_page: bodies.html.is_some() }
+        }
+    }
 }
 
 /// Whose fault it is.
@@ -133,19 +157,23 @@ impl Failure {
     }
 
     /// What the client is told.
-    pub(super) fn response(self, asked: &HeaderMap) -> Response<Passing> {
-        if is_grpc(asked) {
-            return self.grpc();
-        }
+    pub(super) fn response(self, form: FailureForm) -> Response<Passing> {
         let (status, fault, detail) = self.told();
-        let title = status.canonical_reason().unwrap_or("Error");
-        let problem = Problem { kind: "about:blank", title, status: status.as_u16(), detail, fault };
-        // Text and numbers can always be written.
-        let text = serde_json::to_vec(&problem).unwrap_or_default();
-        let mut response = Response::new(Passing::failure(Bytes::from(text), self.cause()));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        let mut headers = HeaderMap::new();
+        let text = match form {
+            FailureForm::Grpc => return self.grpc(),
+            FailureForm::Page => failure_page(status, &detail, &mut headers),
+            FailureForm::Problem { .. } => {
+                let title = status.canonical_reason().unwrap_or("Error");
+                let problem = Problem { kind: "about:blank", title, status: status.as_u16(), detail, fault };
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+                // Text and numbers can always be written.
+                Bytes::from(serde_json::to_vec(&problem).unwrap_or_default())
+            }
+        };
+        if form != (FailureForm::Problem { has_page: false }) {
+            headers.insert(VARY, HeaderValue::from_static("Accept"));
+        }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -157,6 +185,9 @@ impl Failure {
         if status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
         }
+        let mut response = Response::new(Passing::failure(text, self.cause()));
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
         response
     }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{CONNECTION, CONTENT_TYPE, UPGRADE};
+use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use tidegate_core::rules::PathPolicy;
@@ -21,7 +21,7 @@ use super::Settings;
 use super::address::Address;
 use super::budget::RetryBudget;
 use super::dial::Protocol;
-use super::failure::Failure;
+use super::failure::{Failure, FailureForm};
 use super::group::{Group, Tried};
 use super::head;
 use super::line::{Line, SendError, whose_delay};
@@ -164,8 +164,8 @@ struct Errand {
     head: Parts,
     body: RequestBody,
     host: HeaderValue,
-    /// A gRPC call wants to hear what went wrong in its own words.
-    speaks: Option<HeaderValue>,
+    /// How the client is told what went wrong.
+    form: FailureForm,
     /// The client's connection, if it is to speak another protocol. In a box, because most are not.
     client: Option<Box<Upgrading>>,
 }
@@ -188,18 +188,21 @@ impl Forward {
     fn errand(&self, request: Request<Sent>) -> Result<Errand, Box<Response<Passing>>> {
         let Passage { forwarding, downstream } = &*self.0;
         let (mut head, body) = request.into_parts();
-        let speaks = head.headers.get(CONTENT_TYPE).cloned();
+        let form = FailureForm::of(&head.headers, &downstream.manner.answers.bodies);
         if downstream.is_in_doubt() || head::has_two_lengths(&head) || head::has_blanks_around_a_value(&head) {
-            return Err(Box::new(last(Failure::Ambiguous.response(&HeaderMap::new()), head.version)));
+            return Err(Box::new(last(
+                Failure::Ambiguous.response(FailureForm::Problem { has_page: false }),
+                head.version,
+            )));
         }
         if head.method == Method::CONNECT {
-            return Err(Box::new(told(Failure::Connect, speaks)));
+            return Err(Box::new(Failure::Connect.response(form)));
         }
         let Some(host) = head::host(&head.uri, &head.headers) else {
-            return Err(Box::new(last(told(Failure::NoHost, speaks), head.version)));
+            return Err(Box::new(last(Failure::NoHost.response(form), head.version)));
         };
         let Some(group) = forwarding.group(&head.uri, &host) else {
-            return Err(Box::new(told(Failure::NoRoute, speaks)));
+            return Err(Box::new(Failure::NoRoute.response(form)));
         };
         // A gRPC stream is as slow as what it tells of: the timers of responses end it when neither end says anything.
         let pace = (!is_grpc(&head.headers)).then(|| forwarding.settings.body_pace());
@@ -214,7 +217,7 @@ impl Forward {
             Some(Box::new(Upgrading { connection, hold, asked }))
         });
         let passage = Arc::clone(&self.0);
-        Ok(Errand { passage, group, head, body: RequestBody::new(body, pace), host, speaks, client })
+        Ok(Errand { passage, group, head, body: RequestBody::new(body, pace), host, form, client })
     }
 }
 
@@ -231,19 +234,19 @@ impl Errand {
     }
 
     async fn pass(&mut self) -> Result<Response<Passing>, ClientGone> {
-        let Errand { passage, group, head, body, host, speaks, client } = self;
+        let Errand { passage, group, head, body, host, form, client } = self;
         let Passage { forwarding, downstream } = &**passage;
         match forwarding.exchange(&forwarding.groups[*group], head, body, host).await {
             Ok(answer) => {
                 let responded = forwarding.respond(answer, client.take(), downstream);
-                Ok(responded.unwrap_or_else(|why| told_of_upstream(why, speaks.take())))
+                Ok(responded.unwrap_or_else(|why| told_of_upstream(why, *form)))
             }
             Err(Stopped::Gone(gone)) => Err(gone),
             Err(Stopped::Failed { why, is_unseen }) => {
                 if !is_unseen || !forwarding.settings.give_back {
-                    return Ok(told_of_upstream(why, speaks.take()));
+                    return Ok(told_of_upstream(why, *form));
                 }
-                let mut response = told(why, speaks.take());
+                let mut response = why.response(*form);
                 response.extensions_mut().insert(Unserved);
                 Ok(response)
             }
@@ -251,16 +254,10 @@ impl Errand {
     }
 }
 
-/// What a client that speaks this hears of a failure.
+/// What a client is told of a failure after an upstream may have had the request.
 #[cold]
-fn told(why: Failure, speaks: Option<HeaderValue>) -> Response<Passing> {
-    why.response(&speaks.into_iter().map(|speaks| (CONTENT_TYPE, speaks)).collect())
-}
-
-/// The same, of a failure after an upstream may have had the request.
-#[cold]
-fn told_of_upstream(why: Failure, speaks: Option<HeaderValue>) -> Response<Passing> {
-    let mut response = told(why, speaks);
+fn told_of_upstream(why: Failure, form: FailureForm) -> Response<Passing> {
+    let mut response = why.response(form);
     response.extensions_mut().insert(Unanswered);
     response
 }

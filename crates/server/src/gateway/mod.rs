@@ -58,6 +58,7 @@ use crate::api::AuthHeaders;
 use crate::engine::Engine;
 use crate::identity::{CertificateName, Tokens};
 use crate::listen::{Peer, Stream};
+use crate::own_answers::OwnAnswers;
 
 /// What the gateway needs to know.
 #[derive(Clone, Debug)]
@@ -68,6 +69,8 @@ pub struct Settings {
     pub proxies: TrustedProxies,
     /// Which headers clients see.
     pub style: HeaderStyle,
+    /// How the gateway's own answers are written, and which scripts may read them.
+    pub answers: OwnAnswers,
     /// Where trusted proxies say who a client is.
     pub auth_headers: AuthHeaders,
     /// Whether the name in `Authorization: Basic` is the user.
@@ -143,6 +146,7 @@ impl Settings {
             routes,
             proxies: TrustedProxies::none(),
             style: HeaderStyle::default(),
+            answers: OwnAnswers::default(),
             auth_headers: AuthHeaders::default(),
             basic: false,
             client_certificate: None,
@@ -201,6 +205,12 @@ impl Door {
     #[must_use]
     pub fn open(engine: &Arc<Engine>, settings: Settings, tokens: Option<Tokens>, stop: &CancellationToken) -> Door {
         Door(Arc::new(Serving::new(engine, settings, tokens, stop)))
+    }
+
+    /// Answers as these settings say from the next connection on: with their headers, bodies and origins. The rest of them needs a
+    /// restart.
+    pub(crate) fn apply(&self, settings: &Settings) {
+        self.0.apply(settings);
     }
 
     /// Serves a connection until it ends, or until it is told to stop and has finished what is in flight.

@@ -91,6 +91,11 @@ impl Passing {
         Passing { kind: Kind::Text(text), way: PassedBy { cause: Some(cause), ..PassedBy::NOTHING } }
     }
 
+    /// Whether it is the gateway's own.
+    pub(super) const fn is_own(&self) -> bool {
+        self.way.cause.is_some()
+    }
+
     /// What comes on this connection, which is kept for others once it has all come.
     pub(super) fn from_upstream(
         body: Incoming,

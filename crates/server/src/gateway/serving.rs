@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, Version};
@@ -20,14 +21,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::{Builder, UpgradeableConnection};
 use pin_project_lite::pin_project;
 use tidegate_core::{Clock, SystemClock};
-use tidegate_http::{HttpFacts, TrustedProxies};
+use tidegate_http::{AllowedReader, HeaderStyle, HttpFacts, TrustedProxies, expose_limits};
 use tidegate_tower::{ApiKeyHeader, BodyReading, BodyReadingFuture, Identify, RateLimitLayer, ResponseBody};
 use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 use tower::Layer;
 
 use super::Settings;
-use super::failure::Failure;
+use super::failure::{Failure, FailureForm};
 use super::forward::{ClientGone, Forward, Forwarding};
 use super::incoming::IncomingHeaders;
 use super::observed::Observed;
@@ -43,6 +44,7 @@ use crate::engine::Engine;
 use crate::identity::{CertificateName, Identity, Tokens, basic_user};
 use crate::listen::{Peer, Stream};
 use crate::metrics::{Ended, GatewayMetrics};
+use crate::own_answers::OwnAnswers;
 use crate::store::AnyStore;
 
 /// What every connection needs.
@@ -54,10 +56,23 @@ pub(super) struct Serving {
     inspection_time: Duration,
     write_time: Duration,
     layer: RateLimitLayer<AnyStore>,
+    manner: ArcSwap<Manner>,
     vouching: Arc<Vouching>,
     incoming: Arc<IncomingHeaders>,
     forwarding: Arc<Forwarding>,
     tokens: Option<Arc<VerifiedHere>>,
+}
+
+/// How clients are answered where no service answers them, and what they are told of limits.
+pub(super) struct Manner {
+    style: HeaderStyle,
+    pub(super) answers: OwnAnswers,
+}
+
+impl Manner {
+    fn of(settings: &Settings) -> Manner {
+        Manner { style: settings.style, answers: settings.answers.clone() }
+    }
 }
 
 /// Verifies the tokens of requests.
@@ -111,8 +126,7 @@ impl Serving {
             client_certificate: settings.client_certificate,
         };
         let tokens = tokens.map(|tokens| Arc::new(VerifiedHere { tokens, clock: SystemClock::new() }));
-        let mut layer =
-            RateLimitLayer::new(engine.shared_limiter()).headers(settings.style).witness(Counting(Arc::clone(engine)));
+        let mut layer = RateLimitLayer::new(engine.shared_limiter()).witness(Counting(Arc::clone(engine)));
         if settings.give_back {
             layer = layer.give_back_unserved();
         }
@@ -132,11 +146,16 @@ impl Serving {
             inspection_time,
             write_time,
             layer,
+            manner: ArcSwap::from_pointee(Manner::of(&settings)),
             vouching,
             incoming,
             forwarding,
             tokens,
         }
+    }
+
+    pub(super) fn apply(&self, settings: &Settings) {
+        self.manner.store(Arc::new(Manner::of(settings)));
     }
 
     /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server stops. What it
@@ -149,6 +168,7 @@ impl Serving {
             address_text: HeaderValue::try_from(address.to_string())
                 .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
             is_encrypted: stream.is_encrypted(),
+            manner: self.manner.load_full(),
             certificate_user: self.certificate_user(&stream),
             tunnels: Tunnels::default(),
             begun: AtomicU64::new(0),
@@ -262,7 +282,13 @@ impl Serving {
     /// The middleware for one connection: whom requests come from is known by that.
     fn service_for(&self, downstream: &Arc<Downstream>) -> Limited {
         let whose = Whose { downstream: Arc::clone(downstream), vouching: Arc::clone(&self.vouching) };
-        let layer = self.layer.clone().identify(whose).reading_bodies().within(self.inspection_time);
+        let Manner { style, answers } = &*downstream.manner;
+        let mut layer = self.layer.clone().identify(whose).headers(*style).denials(Arc::clone(&answers.bodies));
+        if answers.cors.is_some() && !answers.limit_preflights {
+            let manner = Arc::clone(&downstream.manner);
+            layer = layer.exempt_with(move |head| manner.answers.passes_preflight(&head.method, &head.headers));
+        }
+        let layer = layer.reading_bodies().within(self.inspection_time);
         layer.layer(Forward::new(&self.forwarding, downstream))
     }
 }
@@ -275,6 +301,7 @@ pub(super) struct Downstream {
     /// Whether it is one of the proxies whose word counts.
     pub(super) is_trusted: bool,
     pub(super) is_encrypted: bool,
+    pub(super) manner: Arc<Manner>,
     /// The user that its certificate names.
     certificate_user: Option<Arc<str>>,
     pub(super) tunnels: Tunnels,
@@ -408,11 +435,18 @@ impl Service<Request<Incoming>> for Asked {
         let observed = Observed::begin(&self.downstream);
         self.incoming.clean(request.headers_mut(), self.downstream.is_trusted);
         let is_http2 = request.version() == Version::HTTP_2;
+        let reader = match &self.downstream.manner.answers.cors {
+            Some(cors) => cors.reader(request.headers()),
+            None => None,
+        };
         let way = match self.forwarding.settle_path(&mut request).and_then(|()| self.identify(&mut request)) {
             Ok(()) => Way::Limited { answering: tower_service::Service::call(&mut self.limited.clone(), request) },
-            Err(why) => Way::Refused { response: Some(Box::new(why.response(request.headers()))) },
+            Err(why) => {
+                let form = FailureForm::of(request.headers(), &self.downstream.manner.answers.bodies);
+                Way::Refused { response: Some(Box::new(why.response(form))) }
+            }
         };
-        Answering { way, observed: Some(observed), is_http2 }
+        Answering { way, observed: Some(observed), reader, is_http2 }
     }
 }
 
@@ -422,6 +456,8 @@ pin_project! {
         #[pin]
         way: Way,
         observed: Option<Observed>,
+        // The origin that may read an answer of the gateway's own.
+        reader: Option<AllowedReader>,
         is_http2: bool,
     }
 }
@@ -441,7 +477,7 @@ impl Future for Answering {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let response = match this.way.project() {
+        let mut response = match this.way.project() {
             WayNow::Limited { answering } => ready!(answering.poll(cx))?,
             WayNow::Refused { response } => {
                 let Some(response) = response.take() else { return Poll::Pending };
@@ -451,6 +487,13 @@ impl Future for Answering {
         let mut observed = this.observed.take();
         if let Some(observed) = &mut observed {
             observed.respond(&response);
+            if let Some(cors) = &observed.downstream().manner.answers.cors {
+                if response.body().get_ref().is_none_or(Passing::is_own) {
+                    cors.write(this.reader.as_ref(), response.headers_mut());
+                } else if this.reader.is_some() {
+                    expose_limits(response.headers_mut());
+                }
+            }
         }
         let http2 = observed.as_ref().filter(|_| *this.is_http2);
         let downstream = http2.map(|observed| Arc::clone(observed.downstream()));

@@ -97,11 +97,14 @@ impl Doors {
     }
 
     /// Opens the gateway.
-    pub(super) fn open_gateway(&mut self, settings: Settings, door: gateway::Door) -> Result<Listening, ListenError> {
-        let opened = self.open_as(Door::Gateway, settings, Arc::new(door), |door, stream, peer, stop| {
+    pub(super) fn open_gateway(
+        &mut self,
+        settings: Settings,
+        door: gateway::Door,
+    ) -> Result<Opened<gateway::Door>, ListenError> {
+        self.open_as(Door::Gateway, settings, Arc::new(door), |door, stream, peer, stop| {
             gateway::Door::clone(&door).serve(stream, peer, stop)
-        });
-        Ok(opened?.listening)
+        })
     }
 
     /// Opens the door for HTTP.

@@ -95,7 +95,7 @@ pub fn runtime() -> io::Result<Runtime> {
 /// A server that is up.
 pub struct Server {
     engine: Arc<Engine>,
-    gateway: Option<Listening>,
+    gateway: Option<Opened<gateway::Door>>,
     api: Option<Opened<api::Door>>,
     rls: Option<Opened<rls::Door>>,
     resp: Option<Opened<resp::Door>>,
@@ -239,7 +239,7 @@ impl Server {
     /// Where the gateway listens, if it is open.
     #[must_use]
     pub fn gateway(&self) -> Option<SocketAddr> {
-        self.gateway.as_ref().map(Listening::address)
+        self.gateway.as_ref().map(Opened::address)
     }
 
     /// Where the HTTP door listens, if it is open.

@@ -49,7 +49,7 @@ impl Server {
         }
         log::change_level(&configuration.log.level);
         let listening = [
-            (self.gateway.as_ref(), configuration.gateway),
+            (self.gateway.as_ref().map(|door| &door.listening), configuration.gateway),
             (self.api.as_ref().map(|door| &door.listening), configuration.api),
             (self.rls.as_ref().map(|door| &door.listening), configuration.rls),
             (self.resp.as_ref().map(|door| &door.listening), configuration.resp),
@@ -59,6 +59,9 @@ impl Server {
             if let (Some(open), Some(settings)) = (open, settings) {
                 open.apply(settings);
             }
+        }
+        if let Some(gateway) = &self.gateway {
+            gateway.door.apply(&configuration.forwarding);
         }
         if let Some(api) = &self.api {
             configuration.http.hosts = Hosts::of(api.address().ip(), configuration.hosts.api);

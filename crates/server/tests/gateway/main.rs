@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod budgets;
+mod denials;
 mod downgrade;
 mod forwarding;
 mod grpc;
@@ -20,6 +21,9 @@ mod upgrades;
 mod upstreams;
 mod waiting;
 
+#[path = "../lab/browser.rs"]
+#[allow(dead_code, reason = "the tests of the lab use the rest")]
+mod browser;
 #[path = "../support/certificates.rs"]
 mod certificates;
 #[path = "../support/ran.rs"]
@@ -30,5 +34,6 @@ mod redis_server;
 mod spellings;
 #[path = "../support/mod.rs"]
 mod support;
+use support as serving;
 
 mod peers;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{cost, is_name, long_form, overrides, settle, span_of};
-use crate::disclosure::{DenialKind, Disclosure, QuotaUnit};
+use crate::disclosure::{DenialKind, DenialStatus, Disclosure, QuotaUnit};
 use crate::key::RuleId;
 use crate::rules::presets::Preset;
 use crate::rules::rule::{Cost, KeyPart, Limits, RuleLimit};
@@ -44,6 +44,7 @@ pub(super) fn read(
     let cost = fields.get("cost").and_then(|node| cost::read(reader, node)).unwrap_or(Cost::Fixed(1));
     let is_shown = fields.get("show").and_then(|node| reader.flag(node, "`show`")).unwrap_or(true);
     let problem = fields.get("problem").and_then(|node| reader.choice(node, "`problem`", &PROBLEMS));
+    let status = fields.get("status").and_then(|node| denial_status(reader, node));
     let mut limits = Limits::default();
     match (fields.get("limit"), fields.get("limits")) {
         (Some(_), Some(both)) => {
@@ -76,12 +77,23 @@ pub(super) fn read(
     for limit in limits.all_mut() {
         limit.disclosure.is_shown &= is_shown;
         limit.disclosure.problem = problem.unwrap_or_default();
+        limit.disclosure.status = status;
     }
     let says = |name: &&str| fields.get(name).is_some();
     if fields.understood && !["limit", "limits", "tiers", "overrides", "preset"].iter().any(says) {
         reader.error(fields.at, "a rule without a limit", "write one such as `limit: 20/s burst 50`");
     }
     limits
+}
+
+fn denial_status(reader: &mut Reader<'_>, node: &Node) -> Option<DenialStatus> {
+    let number = reader.count(node, "`status`")?;
+    let status = u16::try_from(number).ok().and_then(DenialStatus::new);
+    if status.is_none() {
+        let problem = format_args!("`status` is {number}, which does not say that a request failed");
+        reader.error(node.at, problem, "write one from 400 to 599, such as `503`; without it a denial is 429");
+    }
+    status
 }
 
 /// Warns of a limit that admits nothing. One for a single key is how that key is blocked, and is meant.

@@ -42,7 +42,7 @@ pub(super) struct Mention {
 }
 
 pub(in crate::rules) const FILE: [&str; 3] = ["include", "tiers", "rules"];
-pub(in crate::rules) const RULE: [&str; 19] = [
+pub(in crate::rules) const RULE: [&str; 20] = [
     "id",
     "preset",
     "match",
@@ -62,6 +62,7 @@ pub(in crate::rules) const RULE: [&str; 19] = [
     "stop",
     "show",
     "problem",
+    "status",
 ];
 
 pub(in crate::rules) const ON_MISSING_KEY: [(&str, OnMissingKey); 3] =

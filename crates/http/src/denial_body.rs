@@ -1,0 +1,158 @@
+//! The bodies of denials: a page for browsers, JSON for programs.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use crate::accept::prefers_html;
+use crate::template::{Explanation, Template};
+
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
+/// The page has a style sheet of its own, and nothing else.
+const PAGE_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
+/// Longer ones are no ids.
+const MOST_ID_BYTES: usize = 128;
+
+static BUILT_IN: LazyLock<Template> = LazyLock::new(|| {
+    // A test reads it.
+    Template::html(include_str!("page.html")).unwrap_or_else(|_| Template::empty())
+});
+
+/// How denials are written.
+///
+/// Programs get an RFC 9457 problem in JSON. [`DenialBodies::default`] has a page for browsers besides.
+#[derive(Clone, Debug)]
+pub struct DenialBodies {
+    /// The page for requests that [would rather have one](prefers_html); `None` if there is none for anybody.
+    pub html: Option<HtmlPage>,
+    /// The JSON for all others, in place of the problem.
+    pub json: Option<Template>,
+    /// The media type of JSON.
+    pub json_type: HeaderValue,
+    /// The header whose value is the id of a request, for templates.
+    pub request_id: HeaderName,
+}
+
+/// A page for browsers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HtmlPage {
+    /// A small one without scripts, which says what happened and when to try again.
+    BuiltIn,
+    /// An operator's own.
+    Own(Template),
+}
+
+impl Default for DenialBodies {
+    fn default() -> DenialBodies {
+        DenialBodies { html: Some(HtmlPage::BuiltIn), ..DenialBodies::json() }
+    }
+}
+
+impl DenialBodies {
+    /// JSON for everyone.
+    #[must_use]
+    pub const fn json() -> DenialBodies {
+        DenialBodies {
+            html: None,
+            json: None,
+            json_type: PROBLEM_JSON,
+            request_id: HeaderName::from_static("x-request-id"),
+        }
+    }
+
+    /// Whether a request is answered with a page.
+    #[must_use]
+    pub fn is_page_for(&self, request: &HeaderMap) -> bool {
+        self.html.is_some() && prefers_html(request)
+    }
+
+    /// The body of a denial; its headers go into `answer`. `problem` writes the JSON that is sent unless there is a template.
+    pub(crate) fn write(
+        &self,
+        explanation: Explanation<'_>,
+        request: &HeaderMap,
+        answer: &mut HeaderMap,
+        problem: impl FnOnce() -> Bytes,
+    ) -> Bytes {
+        if self.html.is_some() {
+            answer.insert(VARY, HeaderValue::from_static("Accept"));
+        }
+        let page = self.html.as_ref().filter(|_| prefers_html(request));
+        if page.is_none() && self.json.is_none() {
+            answer.insert(CONTENT_TYPE, self.json_type.clone());
+            return problem();
+        }
+        let explanation = Explanation { request_id: self.request_id(request), ..explanation };
+        let text = match (page, &self.json) {
+            (Some(page), _) => return page.write(&explanation, answer),
+            (None, Some(template)) => template.render(&explanation),
+            (None, None) => String::new(),
+        };
+        answer.insert(CONTENT_TYPE, self.json_type.clone());
+        Bytes::from(text)
+    }
+
+    /// The id that a request says it has. It is shown to whoever sent it, and to nobody else.
+    fn request_id<'h>(&self, request: &'h HeaderMap) -> Option<&'h str> {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+=".contains(&byte);
+        let id = request.get(&self.request_id)?.to_str().ok()?;
+        (!id.is_empty() && id.len() <= MOST_ID_BYTES && id.bytes().all(is_part)).then_some(id)
+    }
+}
+
+impl HtmlPage {
+    fn write(&self, explanation: &Explanation<'_>, answer: &mut HeaderMap) -> Bytes {
+        answer.insert(CONTENT_TYPE, HTML);
+        answer.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        answer.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let template = match self {
+            HtmlPage::BuiltIn => {
+                answer.insert(CONTENT_SECURITY_POLICY, PAGE_POLICY);
+                &*BUILT_IN
+            }
+            HtmlPage::Own(template) => template,
+        };
+        Bytes::from(template.render(explanation))
+    }
+}
+
+/// A page of the built-in kind for something that is no denial, with its headers.
+#[must_use]
+pub fn failure_page(status: StatusCode, detail: &dyn fmt::Display, answer: &mut HeaderMap) -> Bytes {
+    let title = crate::template::reason(status);
+    let (kind, rule, retry_after, request_id) = ("about:blank", None, None, None);
+    let explanation = Explanation { status, kind, title, detail, rule, retry_after, request_id };
+    HtmlPage::BuiltIn.write(&explanation, answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_page_is_a_template() {
+        let mut headers = HeaderMap::new();
+        let page = failure_page(StatusCode::BAD_GATEWAY, &"<It> cannot be reached.", &mut headers);
+        let page = String::from_utf8(page.to_vec()).unwrap();
+        assert!(page.starts_with("<!doctype html>") && page.contains("<h1>Bad Gateway</h1>"), "{page}");
+        assert!(page.contains("&lt;It&gt; cannot be reached.") && !page.contains("{{"), "{page}");
+        assert_eq!(headers[CONTENT_TYPE], "text/html; charset=utf-8");
+    }
+
+    #[test]
+    fn an_id_is_shown_only_if_it_looks_like_one() {
+        let bodies = DenialBodies::default();
+        let id = |value: &str| {
+            let headers = [(bodies.request_id.clone(), HeaderValue::from_str(value).unwrap())].into_iter().collect();
+            bodies.request_id(&headers).map(str::to_owned)
+        };
+        assert_eq!(id("0af7651916cd43dd-8448"), Some("0af7651916cd43dd-8448".to_owned()));
+        for value in ["", "<b>", "javascript:alert(1)", "//evil.example", "a b", &"a".repeat(129)] {
+            assert_eq!(id(value), None, "{value}");
+        }
+    }
+}

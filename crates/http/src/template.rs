@@ -1,0 +1,249 @@
+//! Bodies of denials as an operator writes them: text with placeholders.
+//!
+//! `{{name}}` stands for a value, escaped for where it stands. In HTML that is text, or the quoted value of an attribute. In
+//! JSON it is part of a string, or a whole value: `{"wait": {{retry_after}}, "text": "Wait {{retry_after}} s"}`.
+
+mod html;
+mod json;
+
+use std::fmt::{self, Write};
+
+use tidegate_core::yaml::closest;
+
+/// A body with placeholders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    pieces: Vec<Piece>,
+}
+
+/// What is wrong with a template, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {problem}")]
+pub struct TemplateError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub problem: String,
+    /// What to write instead.
+    pub help: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(Box<str>),
+    Value(Field, Escape),
+}
+
+/// What a placeholder stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Rule,
+    RetryAfter,
+    Status,
+    Reason,
+    Type,
+    Title,
+    Detail,
+    RequestId,
+}
+
+/// What a value is escaped for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Escape {
+    Html,
+    /// Within a JSON string.
+    JsonText,
+    /// A JSON value by itself.
+    JsonValue,
+}
+
+/// What there is to say of a denial.
+#[derive(Clone, Copy)]
+pub(crate) struct Explanation<'a> {
+    pub(crate) status: http::StatusCode,
+    pub(crate) kind: &'a str,
+    pub(crate) title: &'a str,
+    pub(crate) detail: &'a dyn fmt::Display,
+    /// The limit that denies, if the client may know.
+    pub(crate) rule: Option<&'a str>,
+    /// Seconds to wait, if waiting helps.
+    pub(crate) retry_after: Option<u64>,
+    pub(crate) request_id: Option<&'a str>,
+}
+
+impl Field {
+    const ALL: [(&'static str, Field); 8] = [
+        ("rule", Field::Rule),
+        ("retry_after", Field::RetryAfter),
+        ("status", Field::Status),
+        ("reason", Field::Reason),
+        ("type", Field::Type),
+        ("title", Field::Title),
+        ("detail", Field::Detail),
+        ("request_id", Field::RequestId),
+    ];
+
+    fn named(name: &str) -> Option<Field> {
+        Field::ALL.iter().find(|(known, _)| *known == name).map(|(_, field)| *field)
+    }
+
+    const fn is_number(self) -> bool {
+        matches!(self, Field::RetryAfter | Field::Status)
+    }
+
+    /// Its value as text; `None` if there is none.
+    fn value(self, explanation: &Explanation<'_>) -> Option<String> {
+        match self {
+            Field::Rule => explanation.rule.map(str::to_owned),
+            Field::RetryAfter => explanation.retry_after.map(|seconds| seconds.to_string()),
+            Field::Status => Some(explanation.status.as_u16().to_string()),
+            Field::Reason => Some(reason(explanation.status).to_owned()),
+            Field::Type => Some(explanation.kind.to_owned()),
+            Field::Title => Some(explanation.title.to_owned()),
+            Field::Detail => Some(explanation.detail.to_string()),
+            Field::RequestId => explanation.request_id.map(str::to_owned),
+        }
+    }
+}
+
+/// What a status means, in a word or two.
+pub(crate) fn reason(status: http::StatusCode) -> &'static str {
+    status.canonical_reason().unwrap_or(if status.is_server_error() { "Error" } else { "Denied" })
+}
+
+impl Template {
+    /// Reads a template that makes HTML. What has no value is empty.
+    ///
+    /// ```
+    /// use tidegate_http::Template;
+    ///
+    /// assert!(Template::html("<p>Come back in {{ retry_after }} seconds.").is_ok());
+    /// let error = Template::html("<h1>Sorry</h1>\n<p>{{retry}}").unwrap_err();
+    /// assert_eq!(error.to_string(), "2:4: there is no placeholder `retry`");
+    /// assert_eq!(error.help, "did you mean `retry_after`?");
+    /// ```
+    ///
+    /// # Errors
+    /// A placeholder means nothing, or stands where no escaping makes it safe.
+    pub fn html(text: &str) -> Result<Template, TemplateError> {
+        html::read(text)
+    }
+
+    /// Reads a template that makes JSON. What has no value is `null`, or empty within a string.
+    ///
+    /// ```
+    /// use tidegate_http::Template;
+    ///
+    /// assert!(Template::json(r#"{"error": {{title}}, "retry_after": {{retry_after}}}"#).is_ok());
+    /// let error = Template::json(r#"{"error": {{title}},}"#).unwrap_err();
+    /// assert_eq!((error.line, error.column), (1, 21));
+    /// ```
+    ///
+    /// # Errors
+    /// A placeholder means nothing, or what comes of it is not JSON.
+    pub fn json(text: &str) -> Result<Template, TemplateError> {
+        json::read(text)
+    }
+
+    pub(crate) const fn empty() -> Template {
+        Template { pieces: Vec::new() }
+    }
+
+    pub(crate) fn render(&self, explanation: &Explanation<'_>) -> String {
+        let mut text = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(piece) => text.push_str(piece),
+                Piece::Value(field, Escape::Html) => {
+                    html::escape(&mut text, &field.value(explanation).unwrap_or_default());
+                }
+                Piece::Value(field, Escape::JsonText) => {
+                    json::escape(&mut text, &field.value(explanation).unwrap_or_default());
+                }
+                Piece::Value(field, Escape::JsonValue) => match field.value(explanation) {
+                    None => text.push_str("null"),
+                    Some(number) if field.is_number() => text.push_str(&number),
+                    Some(value) => {
+                        text.push('"');
+                        json::escape(&mut text, &value);
+                        text.push('"');
+                    }
+                },
+            }
+        }
+        text
+    }
+}
+
+/// A placeholder in a text.
+struct Placeholder {
+    field: Field,
+    /// Where it ends.
+    end: usize,
+}
+
+/// Reads the placeholder that begins at `start` with `{{`.
+fn placeholder(text: &str, start: usize) -> Result<Placeholder, TemplateError> {
+    let inside = &text[start + 2..];
+    let Some(length) = inside.find("}}").filter(|length| !inside[..*length].contains('\n')) else {
+        return Err(TemplateError::at(text, start, "`{{` begins a placeholder that does not end", "end it with `}}`"));
+    };
+    let name = inside[..length].trim();
+    let Some(field) = Field::named(name) else {
+        let help = match closest(name, Field::ALL.map(|(known, _)| known)) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => {
+                let mut all = String::from("there are");
+                for (number, (known, _)) in Field::ALL.iter().enumerate() {
+                    // Writing into a string does not fail.
+                    let _ = write!(all, "{} `{known}`", if number == 0 { "" } else { "," });
+                }
+                all
+            }
+        };
+        return Err(TemplateError::at(text, start, format!("there is no placeholder `{name}`"), help));
+    };
+    Ok(Placeholder { field, end: start + 2 + length + 2 })
+}
+
+impl TemplateError {
+    fn at(text: &str, offset: usize, problem: impl Into<String>, help: impl Into<String>) -> TemplateError {
+        let before = &text[..offset];
+        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+        let line = before.matches('\n').count() + 1;
+        let column = before[line_start..].chars().count() + 1;
+        TemplateError { line, column, problem: problem.into(), help: help.into() }
+    }
+}
+
+/// Pieces as they are found.
+#[derive(Default)]
+struct Pieces {
+    pieces: Vec<Piece>,
+    /// Up to where the text is in a piece.
+    done: usize,
+}
+
+impl Pieces {
+    fn push(&mut self, text: &str, start: usize, placeholder: &Placeholder, escape: Escape) {
+        self.text(&text[self.done..start]);
+        self.pieces.push(Piece::Value(placeholder.field, escape));
+        self.done = placeholder.end;
+    }
+
+    fn finish(mut self, text: &str) -> Template {
+        self.text(&text[self.done..]);
+        Template { pieces: self.pieces }
+    }
+
+    fn text(&mut self, piece: &str) {
+        if !piece.is_empty() {
+            self.pieces.push(Piece::Text(piece.into()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
