@@ -24,6 +24,12 @@ export function filledList(heads, rows) {
   return list(heads, h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell)))));
 }
 
+/** What the two colours of a chart are: the first is solid, the second hatched. */
+export function legend(solid, hatched) {
+  const key = (css, text) => h("span", { class: `key ${css}` }, h("i", { "aria-hidden": "true" }), text);
+  return h("p", { class: "legend" }, key("solid", solid), key("hatched", hatched));
+}
+
 /** One large number, and what it is. */
 export function figure(name, value) {
   return h("div", { class: "figure", "data-figure": name }, value, h("span", {}, name));

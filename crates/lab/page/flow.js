@@ -1,6 +1,6 @@
 // Arrivals and admissions over time.
 
-import { DASHES, LETTERS, Pane, ceiling, palette, timeTicks } from "./canvas.js";
+import { DASHES, LETTERS, Pane, ceiling, palette, rounded, timeTicks } from "./canvas.js";
 import { clock, short, span } from "./format.js";
 import { ALLOWED } from "./record.js";
 
@@ -77,6 +77,16 @@ export class FlowChart {
     this.pane = new Pane(canvas, changed);
     this.bars = new Bars();
     this.scale = 1;
+    /** Where the pointer is, from the left; `null` if it is elsewhere. */
+    this.pointer = null;
+    canvas.addEventListener("pointermove", (event) => {
+      this.pointer = event.offsetX;
+      changed();
+    });
+    canvas.addEventListener("pointerleave", () => {
+      this.pointer = null;
+      changed();
+    });
   }
 
   draw(record, playback, view) {
@@ -85,7 +95,7 @@ export class FlowChart {
     const colours = palette();
     const area = plotArea(pane, view);
     const bottom = pane.height - BOTTOM;
-    const width = barWidth(view, area.width);
+    const width = barWidth(view, area.width, record);
     const first = Math.floor(view.from / width);
     const bars = Math.ceil(view.to / width) - first;
     this.bars.count(record, playback.arrivals, first, bars, width);
@@ -134,6 +144,29 @@ export class FlowChart {
     context.restore();
     drawTime(context, area, view, pane.height, record.expected.length);
     drawNow(context, area, view, playback.time, TOP, bottom);
+    if (this.pointer !== null) this.#pointed(context, area, view, width, first, record);
+  }
+
+  /** The numbers of the bar below the pointer. */
+  #pointed(context, area, view, width, first, record) {
+    const time = view.from + ((this.pointer - area.left) / area.width) * (view.to - view.from);
+    const bar = Math.floor(time / width) - first;
+    const arrived = this.bars.arrived[bar];
+    if (this.pointer < area.left || this.pointer > area.right || arrived === undefined) return;
+    const admitted = this.bars.admitted.map((counts, n) => `${LETTERS[n]} ${counts[bar]}`);
+    const from = clock((first + bar) * width, record.expected.length);
+    const text = `${from}, ${span(width)}: ${arrived} arrived, admitted by ${admitted.join(", ")}`;
+    const colours = palette();
+    const wide = context.measureText(text).width + 16;
+    const left = Math.min(Math.max(area.left, this.pointer - wide / 2), area.right - wide);
+    context.fillStyle = colours.surface;
+    context.strokeStyle = colours.line;
+    rounded(context, left, TOP, wide, 22, 5);
+    context.fill();
+    context.stroke();
+    context.fillStyle = colours.ink;
+    context.textAlign = "left";
+    context.fillText(text, left + 8, TOP + 15);
   }
 
   /** What the chart says, in words. */
@@ -148,9 +181,17 @@ export class FlowChart {
   }
 }
 
-/** Bars of round lengths, so that they stay where they are while time goes by. */
-function barWidth(view, pixels) {
-  const least = ((view.to - view.from) / pixels) * BAR;
+/**
+ * Bars of round lengths, so that they stay where they are while time goes by. They are as long as the shortest period of a limit if
+ * there is room for twenty of them: within a period, counts go up and down whatever the limit does.
+ */
+function barWidth(view, pixels, record) {
+  const periods = record.limits.map(({ described }) => described.expected.worst_window?.length ?? 0);
+  const period = Math.min(...periods.filter((period) => period > 0));
+  const shown = view.to - view.from;
+  const narrowest = (shown / pixels) * BAR;
+  if (period >= narrowest && period * 20 <= shown) return period;
+  const least = narrowest;
   const power = 10 ** Math.floor(Math.log10(least));
   return [1, 2, 2.5, 5, 10].map((step) => step * power).find((step) => step >= least * 0.999);
 }

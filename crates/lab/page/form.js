@@ -14,7 +14,7 @@ const SPEEDS = [
   ["60", "60 × (a minute a second)"],
   ["3600", "3 600 × (an hour a second)"],
   ["86400", "86 400 × (a day a second)"],
-  ["max", "as fast as it goes"],
+  ["max", "maximum"],
 ];
 
 /** All fields of a run. */
@@ -84,6 +84,7 @@ export class Form {
         continue;
       }
       tell(place, message);
+      place.mistaken?.();
       first ??= place.text;
     }
     first?.focus();
@@ -108,8 +109,10 @@ export class Form {
 
   /** Marks the worked case that the fields say, if they say one. */
   #mark() {
-    const present = toQuery(this.settings());
-    const number = PRESETS.findIndex(({ settings }) => toQuery(settings) === present);
+    // How fast it is played does not make it another case.
+    const query = (settings) => toQuery({ ...settings, speed: "1" });
+    const present = query(this.settings());
+    const number = PRESETS.findIndex(({ settings }) => query(settings) === present);
     this.presets.forEach((button, n) => button.setAttribute("aria-pressed", String(n === number)));
     setText(byId("preset-about"), PRESETS[number]?.about ?? "");
   }
@@ -233,9 +236,10 @@ function trafficFields(read, model, write) {
   });
   return [
     ...own,
-    canBeRandom(model.id) ? h("label", { class: "check" }, random, "by chance") : null,
+    canBeRandom(model.id) ? h("label", { class: "check" }, random, "random") : null,
     clients,
-    h("label", { class: "field" }, h("span", {}, "Zipf"), zipf),
+    h("label", { class: "field", title: "How unequal clients are: 0, all alike; 1, the second sends half as much as the first, the third a third" },
+      h("span", {}, "Skew (Zipf)"), zipf),
     cost,
   ].filter((field) => field !== null);
 }

@@ -48,6 +48,11 @@ export function short(number) {
   return trimmed(number, size >= 100 ? 0 : size >= 10 ? 1 : 2);
 }
 
+/** The time of day of an instant in milliseconds, in UTC: `09:52:55`. */
+export function timeOfDay(ms) {
+  return new Date(ms).toISOString().slice(11, 19);
+}
+
 /** An instant of a run of this length. */
 export function clock(micros, length) {
   const seconds = micros / 1e6;

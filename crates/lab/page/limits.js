@@ -44,7 +44,7 @@ export class Limits {
     input.value = text;
     const error = errorLine(`limit-error-${number}`);
     const choice = h("select", { "aria-label": `Algorithm of limit ${letter}`, id: `algorithm-${number}` },
-      ALGORITHMS.map(({ id, name }) => h("option", { value: id }, name)));
+      h("option", { value: "", hidden: true }, "As text"), ALGORITHMS.map(({ id, name }) => h("option", { value: id }, name)));
     const about = h("span", { class: "hint" });
     const parameters = h("div", { class: "parameters" });
     const remove = h("button", { type: "button", class: "quiet small", "aria-label": `Remove limit ${letter}` }, "Remove");
@@ -52,7 +52,11 @@ export class Limits {
     const element = h("div", { class: `limit series-${number}`, role: "group", "aria-label": `Limit ${letter}` },
       h("div", { class: "row" }, h("span", { class: "badge", "aria-hidden": "true" }, letter), choice, remove),
       input, error, about, parameters);
-    const card = { element, text: input, error };
+    // What the sliders cannot say may be fine for the engine, or a mistake: only the engine knows.
+    const mistaken = () => {
+      about.textContent = "";
+    };
+    const card = { element, text: input, error, mistaken };
     const write = (fields) => {
       input.value = writeLimit(fields);
       this.changed();
@@ -61,7 +65,7 @@ export class Limits {
       const fields = readLimit(input.value);
       const algorithm = fields && ALGORITHMS.find(({ id }) => id === fields.algorithm);
       choice.value = fields?.algorithm ?? "";
-      about.textContent = algorithm ? algorithm.about : "This text says more than the sliders can.";
+      about.textContent = algorithm ? algorithm.about : "There are no sliders for this text.";
       if (!keepFocus) parameters.replaceChildren(...(fields ? this.#parameters(fields, algorithm, number, write) : []));
     };
     input.addEventListener("input", () => {

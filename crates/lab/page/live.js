@@ -1,9 +1,9 @@
 // How the running server is doing: what its operators' door says every second.
 
 import { Pane, ceiling, palette } from "./canvas.js";
-import { card, figure, list, noRows } from "./cards.js";
+import { card, figure, legend, list, noRows } from "./cards.js";
 import { h, setText } from "./dom.js";
-import { count, percent, short, span } from "./format.js";
+import { count, percent, short, span, timeOfDay } from "./format.js";
 import { Operating } from "./operate.js";
 import { follow } from "./stream.js";
 import { authorization, forgetToken, keepToken, token } from "./token.js";
@@ -14,7 +14,7 @@ const SECONDS = 120;
 const LISTED = 100;
 /** How many keys are listed. */
 const KEYS = 8;
-const FIGURES = ["Allowed", "Denied", "Denied share", "Store", "Room for keys", "Rules"];
+const FIGURES = ["Allowed", "Denied", "Denied share", "Store", "Room for keys", "Generation of rules"];
 const RULE_HEADS = [
   "Rule", "Mode", "#Allowed /s", "#Denied /s", "#Would deny /s", "#Denied so far", "Last two minutes", "Switch",
 ];
@@ -66,7 +66,7 @@ export class Live {
       h("h2", {}, "The server's token"),
       h("p", { class: "hint" }, about),
       h("label", { for: "token" }, "Token"), field, error,
-      h("button", { class: "primary" }, "Look"));
+      h("button", { class: "primary" }, "Connect"));
     this.place.replaceChildren(form);
     if (problem) field.focus();
   }
@@ -116,11 +116,11 @@ export class Live {
       this.status,
       this.banner,
       h("div", { class: "card figures" }, FIGURES.map((name) => figure(name, this.figures[name]))),
-      card("Decisions a second", "", canvas),
+      card("Decisions a second", "", legend("allowed", "denied"), canvas),
       card("Rules", "", list(RULE_HEADS, this.rules)),
       card("Busiest keys", "half", list(["Key", "Rule", "#Requests", "Headroom"], this.traffic)),
       card("Most denied keys", "half", list(["Key", "Rule", "#Denials", "Share"], this.denied)),
-      card("Denials as they come, some of many", "half", list(["At", "Rule", "Key", "Retry after"], this.feed, "feed")),
+      card("Recent denials (sampled)", "half", list(["At (UTC)", "Rule", "Key", "Retry after"], this.feed, "feed")),
       card("Operate", "half", this.operating.element));
     this.place.replaceChildren(board);
     this.pane = new Pane(canvas, () => this.#draw());
@@ -179,11 +179,11 @@ export class Live {
     set("Allowed", `${short(allowed)}/s`);
     set("Denied", `${short(denied)}/s`);
     set("Denied share", allowed + denied > 0 ? percent(denied / (allowed + denied)) : "–");
-    set("Store", view.store.well ? view.store.kind : `${view.store.kind}: away`, !view.store.well);
+    set("Store", view.store.well ? view.store.kind : `${view.store.kind}: unavailable`, !view.store.well);
     this.figures.Store.title = view.store.trouble ?? "";
     const keys = view.store.keys;
     set("Room for keys", keys ? percent(1 - keys[0] / keys[1]) : "–", keys !== null && keys[0] / keys[1] > 0.9);
-    set("Rules", `gen. ${view.generation}`);
+    set("Generation of rules", String(view.generation));
   }
 
   /** Rows stay where they are as long as they can: somebody may be choosing in one of them. */
@@ -243,7 +243,7 @@ export class Live {
 
   #feed() {
     const rows = this.denials.map(({ at_ms, rule, key, retry_after_ms, mode }) => h("tr", {},
-      h("td", {}, new Date(at_ms).toLocaleTimeString()),
+      h("td", {}, timeOfDay(at_ms)),
       h("td", {}, rule, mode === "shadow" ? h("span", { class: "tag shadow" }, "shadow") : null),
       h("td", {}, h("code", {}, shown(key))),
       h("td", {}, retry_after_ms === null ? "never" : span(retry_after_ms * 1_000))));
@@ -312,10 +312,10 @@ export class Live {
   }
 }
 
-/** A time of day, with the day if that is another. */
+/** A time of day in UTC, as in the log, with the day if that is another. */
 function moment(ms) {
-  const at = new Date(ms);
-  return at.toDateString() === new Date().toDateString() ? at.toLocaleTimeString() : at.toLocaleString();
+  const day = (ms) => new Date(ms).toISOString().slice(0, 10);
+  return `${day(ms) === day(Date.now()) ? "" : `${day(ms)} `}${timeOfDay(ms)} UTC`;
 }
 
 /** A key's parts as one text. */

@@ -28,18 +28,19 @@ const form = new Form(
 const runner = new Runner(stage, form, keep);
 let live = null;
 
-function run(remember) {
+/** Runs what the form says. `whole`: the finished run at once, to be played afterwards. */
+function run(remember, whole = false) {
   const settings = form.settings();
   const address = `?${toQuery(settings)}`;
   if (remember && address !== location.search) history.pushState(null, "", address + location.hash);
   byId("stale").hidden = true;
-  runner.start(settings);
+  runner.start(settings, whole);
 }
 
-function show(settings, start) {
+function show(settings, start, whole = false) {
   form.show(settings);
   keep.limits(settings.limits);
-  if (start) run(false);
+  if (start) run(false, whole);
 }
 
 const TABS = ["simulate", "replay", "live"];
@@ -66,8 +67,8 @@ const reports = new Reports(byId("replay"), (limit) => {
   const settings = form.settings();
   choose("simulate");
   show({ ...settings, limits: [limit] }, false);
-  byId("stale").hidden = false;
-  byId("run").focus();
+  run(true, true);
+  byId("stage").focus();
 });
 
 function tabs(hasLive) {
@@ -86,7 +87,9 @@ function tabs(hasLive) {
     byId(`tab-${next}`).focus();
   });
   const asked = location.hash.slice(1);
-  tab(present.includes(asked) ? asked : "simulate");
+  // A server's page shows the server, unless the link is to a run.
+  const first = hasLive && fromQuery(location.search) === null ? "live" : "simulate";
+  tab(present.includes(asked) ? asked : first);
 }
 
 window.addEventListener("popstate", () => show(fromQuery(location.search) ?? DEFAULTS, true));
@@ -102,5 +105,5 @@ tabs(about.live);
 const linked = fromQuery(location.search);
 const mayRun = !about.live || token() !== null;
 const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-show(linked ?? DEFAULTS, mayRun && (linked !== null || !calm));
+show(linked ?? DEFAULTS, mayRun && (linked !== null || !calm), linked === null);
 document.documentElement.dataset.ready = "true";

@@ -16,9 +16,9 @@ export const ALGORITHMS = [
   algorithm("meter", "Leaky bucket, meter", "refuses what would overflow", [COUNT, "period", BURST]),
   algorithm("shaper", "Leaky bucket, shaper", "delays, so that they leave evenly", [COUNT, "period", field("queue", "Queue", 5, 50)]),
   algorithm("fixed", "Fixed window", "one counter for each window", [COUNT, "period", "calendar"]),
-  algorithm("sliding", "Sliding window", "the window before, weighted by overlap", [COUNT, "period", field("parts", "Parts", 2, 1)]),
+  algorithm("sliding", "Sliding window", "the window before, weighted by overlap", [COUNT, "period", field("parts", "Sub-windows", 2, 1)]),
   algorithm("log", "Sliding log", "exact: every admission is remembered", [COUNT, "period"]),
-  algorithm("concurrent", "Concurrency", "so many at the same time", [field("slots", "Slots", 4, 3), "ttl"]),
+  algorithm("concurrent", "Concurrency", "concurrent requests", [field("slots", "Slots", 4, 3), "ttl"]),
 ];
 
 const whole = (text) => Number(text.replaceAll("_", ""));
@@ -85,7 +85,7 @@ const model = (id, name, about, form, fields) => ({ id, name, about, form, field
 /** The models of traffic: how each is written, with its fields in braces. */
 export const MODELS = [
   model("steady", "Steady", "evenly apart", "steady {rate}", [rate("rate", "Rate", "30/s")]),
-  model("poisson", "Poisson", "by chance", "poisson {rate}", [rate("rate", "Rate", "30/s")]),
+  model("poisson", "Poisson", "random, at a mean rate", "poisson {rate}", [rate("rate", "Rate", "30/s")]),
   model("square", "Square wave", "one rate for half of each period, the other for the rest", "square {peak} {base} every {period}",
     [rate("peak", "Peak", "100/s"), rate("base", "Base", "5/s"), time("period", "Period", "10s")]),
   model("ramp", "Ramp", "from one rate to the other", "ramp {from} {to} over {over}",

@@ -1,6 +1,7 @@
 // What operators do from the live view: switch modes, read the rules again, look how a key stands.
 
 import { h } from "./dom.js";
+import { timeOfDay } from "./format.js";
 import { authorization } from "./token.js";
 
 const MODES = [["as_written", "as written"], ["enforce", "enforce"], ["shadow", "shadow"], ["off", "off"]];
@@ -132,7 +133,7 @@ export class Operating {
       if (same?.dataset.text === text) return;
       same?.remove();
     }
-    const time = new Date().toLocaleTimeString();
+    const time = `${timeOfDay(Date.now())} UTC`;
     const line = h("p", { class: bad ? "said bad" : "said" }, `${time}  ${bad ? "Not done: " : ""}${text}`);
     if (name) Object.assign(line.dataset, { note: name, text });
     this.notes.prepend(line);

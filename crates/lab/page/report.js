@@ -1,7 +1,7 @@
 // A report of `tidegate replay`, opened from a file. It is read here and sent to nobody.
 
 import { Pane, ceiling, palette } from "./canvas.js";
-import { card, figure, filledList } from "./cards.js";
+import { card, figure, filledList, legend } from "./cards.js";
 import { h } from "./dom.js";
 import { count, percent, short, span } from "./format.js";
 
@@ -26,14 +26,19 @@ export class Reports {
     this.error = h("p", { class: "error", id: "report-error", role: "alert", hidden: true });
     input.setAttribute("aria-describedby", this.error.id);
     this.shown = h("div", { class: "board", id: "report" });
-    const opening = h("section", { class: "card token" },
+    const opening = h("section", { class: "card token drop" },
       h("h2", {}, "Open a replay"),
-      h("p", { class: "hint" }, "What tidegate replay wrote with --html or --format json. It is read here and sent to nobody."),
+      h("p", { class: "hint" }, "Choose a report, or drop it here: a file that tidegate replay wrote with --html or --format json. It stays in this browser."),
       h("label", { for: input.id }, "Report"), input, this.error);
     place.replaceChildren(h("div", { class: "board" }, opening), this.shown);
-    place.addEventListener("dragover", (event) => event.preventDefault());
+    place.addEventListener("dragover", (event) => {
+      event.preventDefault();
+      opening.classList.add("over");
+    });
+    place.addEventListener("dragleave", () => opening.classList.remove("over"));
     place.addEventListener("drop", (event) => {
       event.preventDefault();
+      opening.classList.remove("over");
       this.#open(event.dataTransfer.files[0]);
     });
   }
@@ -65,7 +70,7 @@ export class Reports {
       parts.push(...(comparison ? this.#compared(outcome, comparison) : this.#set("", outcome)));
     }
     parts.push(...report.suggestions.map((suggestion) => this.#suggestion(suggestion)));
-    const left = reading.malformed > 0 ? `, ${count(reading.malformed)} of them no requests` : "";
+    const left = reading.malformed > 0 ? `, ${count(reading.malformed)} of them unparsable` : "";
     parts.push(h("p", { class: "hint" }, `${count(reading.lines)} lines were read${left}.`));
     this.shown.replaceChildren(...parts);
     this.touch();
@@ -80,8 +85,8 @@ export class Reports {
       ]),
       ...this.#changed("Who loses", comparison.losers),
       ...this.#changed("Who gains", comparison.gainers),
-      ...this.#set("Old rules: ", outcome),
-      ...this.#set("New rules: ", comparison.new),
+      h("div", { class: "half set" }, ...this.#set("Old rules: ", outcome)),
+      h("div", { class: "half set" }, ...this.#set("New rules: ", comparison.new)),
     ];
   }
 
@@ -89,7 +94,7 @@ export class Reports {
     const share = (part) => (outcome.requests > 0 ? ` (${percent(part / outcome.requests)})` : "");
     const limits = outcome.limits.map(({ id, limit, mode, admitted, denied }) =>
       [id, h("code", {}, limit ?? "several"), mode, count(admitted), count(denied), this.#try(limit)]);
-    const keys = outcome.keys.map(({ key, limit, denied, longest_streak, first, last }) =>
+    const keys = (list) => list.map(({ key, limit, denied, longest_streak, first, last }) =>
       [h("code", {}, key), limit, count(denied), count(longest_streak), instant(first), instant(last)]);
     const parts = [
       figures([
@@ -98,12 +103,16 @@ export class Reports {
         ["Denied", count(outcome.denied) + share(outcome.denied)],
         ["Keys limited", count(outcome.denied_keys)],
       ]),
-      card(`${which}Over time`, "", this.#chart(outcome.timeline)),
+      card(`${which}Over time`, "", legend("admitted", "denied"), this.#chart(outcome.timeline)),
       card(`${which}By limit`, "", filledList(["Rule", "Limit", "Mode", "#Admitted", "#Denied", ""], limits)),
     ];
-    if (keys.length > 0) {
-      const heads = ["Key", "Rule", "#Denied", "#In a row", "First", "Last"];
-      parts.push(card(`${which}Keys that would have been limited most`, "", filledList(heads, keys)));
+    const heads = ["Key", "Rule", "#Denied", "#In a row", "First", "Last"];
+    const lists = [
+      ["Keys that would have been limited most", outcome.keys],
+      ["Keys that limits in shadow mode would have limited most", outcome.keys_in_shadow ?? []],
+    ];
+    for (const [title, list] of lists) {
+      if (list.length > 0) parts.push(card(which + title, "", filledList(heads, keys(list))));
     }
     if (outcome.waits) parts.push(card(`${which}Retry-After`, "", waits(outcome.waits)));
     return parts;
@@ -119,7 +128,7 @@ export class Reports {
   #suggestion({ limit, proposal, limited, keys, alternatives }) {
     const found = h("p", {}, h("code", {}, proposal), ` would have limited ${count(limited)} of ${count(keys)} keys.`);
     const rows = alternatives.map((other) => [h("code", {}, other.limit), count(other.limited), this.#try(other.limit)]);
-    return card(`Suggestion for ${limit}`, "",
+    return card(`Suggested limit for ${limit}`, "",
       h("div", { class: "row" }, found, this.#try(proposal)),
       h("details", {}, h("summary", {}, "Others that limit as few"), filledList(["Limit", "#Keys limited", ""], rows)));
   }

@@ -22,7 +22,8 @@ export class Runner {
     return this.stage.record;
   }
 
-  start(settings) {
+  /** Runs some settings. `whole`: as fast as it comes; the speed that was chosen is for playing it afterwards. */
+  start(settings, whole = false) {
     this.stop(null);
     this.#problem(null);
     this.#busy(true);
@@ -31,7 +32,9 @@ export class Runner {
     const speed = settings.speed === "max" ? Infinity : Number(settings.speed);
     let record = null;
     let lost = false;
-    this.stream = follow(`run?${toQuery(settings)}${name}`, {
+    const asked = whole && settings.store === "memory" ? { ...settings, speed: "max" } : settings;
+    this.chosen = speed;
+    this.stream = follow(`run?${toQuery(asked)}${name}`, {
       headers: authorization(),
       opened: () => {
         if (lost) this.#state("running", "The connection is back: the run goes on where it was.");
@@ -41,7 +44,7 @@ export class Runner {
         switch (kind) {
           case "expect":
             record = new Record(data);
-            this.playback = new Playback(record, speed);
+            this.playback = new Playback(record, asked === settings ? speed : Infinity);
             this.stage.show(record, this.playback);
             this.saving.ready(true);
             this.saving.limits(data.limits.map(({ limit }) => limit));
@@ -86,6 +89,7 @@ export class Runner {
     });
     const text = cut ? "Cut off here: the lab draws no more than this." : "All decisions are here.";
     this.#state("ended", `${text} ${count(record.length)} requests, ${count(record.length * totals.length)} decisions.`);
+    this.stage.ended(this.chosen);
     document.documentElement.dataset.counted = String(counted);
     if (!counted) this.#problem("What was counted here is not what the engine counted. Please report this.");
     this.stage.touch();
@@ -101,6 +105,8 @@ export class Runner {
       return;
     }
     const left = this.form.errors(problem.errors ?? []);
+    // A text that is no limit is no rule either.
+    if (problem.errors?.some(({ field }) => field.startsWith("limit"))) this.saving.limits([]);
     const where = problem.errors ? ": see the fields that are marked" : "";
     this.#state("refused", `The run was not started${where}.`);
     if (!problem.errors) this.#problem(problem.detail);

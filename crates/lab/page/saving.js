@@ -50,6 +50,8 @@ export function composed(record, playback, flow, tracks) {
   const heights = boxes.map((row) => Math.max(...row.map((box) => box.height)));
   const widths = boxes.map((row) => row.reduce((sum, box) => sum + box.width + gap, -gap));
   const width = Math.max(700, ...widths) + 2 * margin;
+  // Every row takes the whole width, however wide it is on the page.
+  boxes.forEach((row, n) => stretch(row, width - 2 * margin - widths[n]));
   const canvas = document.createElement("canvas");
   canvas.width = width * scale;
   canvas.height = (2 * margin + heights.reduce((sum, height) => sum + height + title + gap, 0)) * scale;
@@ -62,6 +64,7 @@ export function composed(record, playback, flow, tracks) {
     context.fillStyle = colours.ink;
     context.font = "600 14px system-ui, sans-serif";
     context.fillText(text, margin, y + 14);
+    if (n === 0) legend(context, record, colours, margin + context.measureText(text).width + 2 * gap, y + 14);
     let x = margin;
     parts.forEach((part, number) => {
       const box = boxes[n][number];
@@ -71,6 +74,24 @@ export function composed(record, playback, flow, tracks) {
     y += heights[n] + title + gap;
   });
   return canvas;
+}
+
+/** Gives what is left of a row's width to its last picture. */
+function stretch(row, left) {
+  const last = row.at(-1);
+  row[row.length - 1] = { width: last.width + left, height: last.height };
+}
+
+/** Says which colour is which limit. */
+function legend(context, record, colours, x, y) {
+  context.font = "13px system-ui, sans-serif";
+  record.limits.forEach((_, n) => {
+    context.fillStyle = colours[`series-${n}`];
+    context.fillRect(x, y - 6, 18, 3);
+    context.fillStyle = colours.muted;
+    context.fillText(LETTERS[n], x + 24, y);
+    x += 52;
+  });
 }
 
 /** The buttons. `present` says what there is to save: a record, a playback, a flow chart's canvas and tracks. */
@@ -88,7 +109,8 @@ export function saving(present) {
   const choice = byId("rule-of");
   let limits = [];
   const show = () => {
-    byId("rule").textContent = ruleText(limits[Number(choice.value)] ?? "");
+    byId("rule").textContent = limits.length > 0 ? ruleText(limits[Number(choice.value)] ?? "") : "";
+    byId("rule").closest(".yaml").hidden = limits.length === 0;
   };
   choice.addEventListener("change", show);
   return {

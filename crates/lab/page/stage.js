@@ -62,6 +62,15 @@ export class Stage {
     this.touch();
   }
 
+  /** All has come. From now on it is played at this speed. */
+  ended(speed) {
+    const { playback } = this;
+    if (playback.speed === Infinity && speed !== Infinity) {
+      playback.latest();
+      playback.speed = speed;
+    }
+  }
+
   #frame(now, since) {
     const { record, playback } = this;
     if (!record) return;

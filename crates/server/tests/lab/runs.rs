@@ -61,7 +61,7 @@ fn a_run_is_started_from_the_page_and_its_link_reproduces_it() {
     browser.write("#traffic-text", "poisson 70/s clients 3 zipf 1.1 cost 2");
     browser.write("#length", "15s");
     browser.write("#seed", "11");
-    browser.choose("#speed", "as fast as it goes");
+    browser.choose("#speed", "maximum");
     browser.click("#run");
     let scenario = Scenario {
         limits: &["gcra 20/s burst 50", "log 9/s"],
@@ -148,5 +148,23 @@ fn every_worked_case_runs() {
     }
     browser.assert_quiet(|_| false);
     browser.go("about:blank");
+    lab.until_idle();
+}
+
+#[test]
+fn the_first_sight_is_a_finished_run_that_can_be_played() {
+    let (lab, browser) = (Lab::open(), Browser::open());
+    browser.go_to_lab(&lab.url("/lab/"));
+    browser.until("the end", "return document.getElementById('status').dataset.state === 'ended' || null");
+    browser.until("the end drawn", "return document.getElementById('clock').textContent.startsWith('30.00 s') || null");
+    assert_eq!(browser.js("return document.getElementById('speed').value"), "2");
+    let pressed = "return document.querySelector('#presets [aria-pressed=true]')?.textContent ?? null";
+    assert_eq!(browser.js(pressed), "A rate with bursts");
+    // How fast it is played does not make it another case.
+    browser.choose("#speed", "10 ×");
+    assert_eq!(browser.js(pressed), "A rate with bursts");
+    browser.click("#play");
+    browser.until("the beginning", "return parseFloat(document.getElementById('clock').textContent) < 30 || null");
+    browser.assert_quiet(|_| false);
     lab.until_idle();
 }
