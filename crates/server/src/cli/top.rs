@@ -25,7 +25,7 @@ Examples:
   tidegate top --admin https://10.0.0.5:9600 --ca ca.pem     another one; the token from TIDEGATE_ADMIN_TOKEN
   tidegate top --once                                        two seconds of it, as text
 
-Keys: q leaves, s sorts rules by the next column.
+Keys: q leaves, p pauses, s sorts rules by the next column.
 Exit status: 0 if all is well, 1 if the server cannot be watched, 2 if the command was not understood.";
 
 /// Watch a server live: decisions a second, which rules deny, and the keys that come most often.
@@ -89,6 +89,7 @@ fn watch(model: &mut Model, mut news: Receiver<News>) -> io::Result<ExitCode> {
                 break Ok(ExitCode::SUCCESS);
             }
             Ok(Some(KeyEvent { code: KeyCode::Char('s'), .. })) => model.sort_by_next(),
+            Ok(Some(KeyEvent { code: KeyCode::Char('p' | ' '), .. })) => model.pause(!model.is_paused),
             Ok(_) => {}
             Err(error) => break Err(error),
         }

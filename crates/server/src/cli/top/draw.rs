@@ -5,6 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Words, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table};
+use tidegate_core::Micros;
 use tidegate_core::rules::Mode;
 
 use super::model::{Line, Model, Speed};
@@ -39,12 +40,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     }
     draw_denials(frame, denials, model);
     let order = model.order.name();
-    frame.render_widget(Words::styled(format!("q quit   s sort rules (by {order})"), FAINT), foot);
+    let pause = if model.is_paused { "p go on" } else { "p pause" };
+    frame.render_widget(Words::styled(format!("q quit   {pause}   s sort rules (by {order})"), FAINT), foot);
 }
 
 fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let state = match &model.line {
         Line::Connecting => Span::styled("connecting …", DOUBTFUL),
+        Line::Live if model.is_paused => Span::styled("paused", DOUBTFUL),
         Line::Live => Span::styled("live", GOOD),
         Line::Lost(reason) => Span::styled(format!("NO CONNECTION, trying again: {}", plain(reason)), BAD),
     };
@@ -101,19 +104,31 @@ fn draw_rules(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let rules = model.rules();
     let title = if known > rules.len() { format!("rules ({} of {known})", rules.len()) } else { "rules".to_owned() };
     let rows = rules.into_iter().map(|(rule, speed)| rule_row(rule, speed));
-    let widths = [
-        Constraint::Fill(1),
-        Constraint::Length(8),
-        Constraint::Length(11),
-        Constraint::Length(10),
-        Constraint::Length(8),
-        Constraint::Length(10),
-    ];
-    let header = Row::new(["rule", "mode", "allowed/s", "denied/s", "drop %", "denied"]).style(FAINT);
+    // On a narrow terminal the names of rules matter more than the last columns.
+    let columns = [("rule", 16), ("denied/s", 10), ("allowed/s", 11), ("mode", 8), ("drop %", 8), ("denied", 10)];
+    let fitting = columns.iter().scan(0, |used, (_, width)| {
+        *used += width + 1;
+        (*used <= area.width + 1).then_some(())
+    });
+    let shown = fitting.count().max(2);
+    let widths = columns.iter().take(shown).enumerate().map(|(column, (_, width))| match column {
+        0 => Constraint::Fill(1),
+        _ => Constraint::Length(*width),
+    });
+    let header =
+        columns.iter().take(shown).enumerate().map(|(column, (name, _))| number_from(column, 1, (*name).to_owned()));
+    let rows = rows.map(|cells| Row::new(cells.0.into_iter().take(shown)).style(cells.1));
+    let header = Row::new(header).style(FAINT);
     frame.render_widget(Table::new(rows, widths).header(header).block(titled(title)), area);
 }
 
-fn rule_row(rule: &RuleView, speed: Speed) -> Row<'static> {
+/// A cell of a table whose numbers begin with the column `first`: they stand to the right.
+fn number_from(column: usize, first: usize, text: String) -> Cell<'static> {
+    let line = Words::raw(text);
+    Cell::new(if column >= first { line.right_aligned() } else { line })
+}
+
+fn rule_row(rule: &RuleView, speed: Speed) -> ([Cell<'static>; 6], Style) {
     let mode = rule.mode.map_or_else(|| "-".to_owned(), |mode| mode.to_string());
     let style = match rule.mode {
         Some(Mode::Shadow | Mode::Off) => FAINT,
@@ -125,15 +140,14 @@ fn rule_row(rule: &RuleView, speed: Speed) -> Row<'static> {
         0 => plain(&rule.rule),
         lacking => format!("{} ({} without key)", plain(&rule.rule), short(lacking as f64)),
     };
-    Row::new([
-        Cell::new(name),
-        Cell::new(mode),
-        Cell::new(short(speed.allowed)),
-        Cell::new(short(speed.denied)),
-        Cell::new(format!("{:.1}", speed.drop_rate())),
-        Cell::new(short((rule.denied + rule.shadow_denied) as f64)),
-    ])
-    .style(style)
+    let denied = short((rule.denied + rule.shadow_denied) as f64);
+    let cells = [name, rate(speed.denied), rate(speed.allowed), mode, format!("{:.1}", speed.drop_rate()), denied];
+    let mut column = 0;
+    let cells = cells.map(|text| {
+        column += 1;
+        number_from(column - 1, 1, text)
+    });
+    (cells, style)
 }
 
 fn draw_keys(frame: &mut Frame<'_>, area: Rect, title: &str, top: &TopKeys) {
@@ -143,12 +157,13 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, title: &str, top: &TopKeys) {
         Row::new([
             Cell::new(plain(&name)),
             Cell::new(plain(&key.rule)).style(FAINT),
-            Cell::new(short(key.count as f64 / top.seconds as f64)),
-            Cell::new(format!("{part:.1}")),
+            number_from(2, 2, rate(key.count as f64 / top.seconds as f64)),
+            number_from(3, 2, format!("{part:.1}")),
         ])
     });
     let widths = [Constraint::Fill(3), Constraint::Fill(2), Constraint::Length(7), Constraint::Length(6)];
-    let header = Row::new(["key", "rule", "per s", "%"]).style(FAINT);
+    let header = ["key", "rule", "per s", "%"].map(str::to_owned).into_iter().enumerate();
+    let header = Row::new(header.map(|(column, name)| number_from(column, 2, name))).style(FAINT);
     let title = format!("{title}, last {} s", top.seconds);
     frame.render_widget(Table::new(rows, widths).header(header).block(titled(title)), area);
 }
@@ -156,7 +171,7 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, title: &str, top: &TopKeys) {
 fn draw_denials(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let lines = model.denials.iter().rev().take(usize::from(area.height)).map(|denial| {
         let wait =
-            denial.retry_after_ms.map_or_else(|| "never".to_owned(), |ms| format!("in {:.1} s", ms as f64 / 1_000.0));
+            denial.retry_after_ms.map_or_else(|| "never".to_owned(), |ms| format!("in {}", Micros::from_millis(ms)));
         let key = if denial.key.is_empty() { "(shared by all)".to_owned() } else { denial.key.join(" ") };
         let would = if denial.mode == Mode::Shadow { "would be denied" } else { "denied" };
         Words::from(vec![
@@ -175,6 +190,11 @@ fn titled(title: String) -> Block<'static> {
 fn clock(at_ms: u64) -> String {
     let seconds = at_ms / 1_000 % 86_400;
     format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+/// A number per second, always with one decimal below 100, so that columns line up: `7.0`, `12.5`, `126`.
+fn rate(number: f64) -> String {
+    if number < 100.0 { format!("{number:.1}") } else { short(number) }
 }
 
 /// `7`, `1.5`, `12.3k`, `4.0M`.
@@ -270,8 +290,8 @@ mod tests {
             "203.0.113.7",
             "203.0.113.8",
             "01:02:03 login denied 203.0.113.9",
-            "again in 1.5 s",
-            "q quit   s sort rules (by denied)",
+            "again in 1.5s",
+            "q quit   p pause   s sort rules (by denied)",
         ] {
             assert!(screen.contains(text), "{text} is not in\n{screen}");
         }
@@ -287,6 +307,26 @@ mod tests {
         assert!(!screen.contains("live"));
         assert!(screen.contains("allowed 0/s"), "{screen}");
         assert!(screen.contains("203.0.113.7"));
+    }
+
+    #[test]
+    fn a_narrow_terminal_keeps_the_names_of_rules() {
+        let screen = screen(40, 24, &live());
+        assert!(screen.contains("login") && screen.contains("denied/s"), "{screen}");
+        assert!(!screen.contains("drop %"), "{screen}");
+    }
+
+    #[test]
+    fn a_paused_screen_stays_as_it_is() {
+        let mut model = live();
+        model.pause(true);
+        let paused = screen(80, 24, &model);
+        assert!(paused.contains("paused") && paused.contains("p go on"), "{paused}");
+        model.learn(News::View(Box::new(view(3_000, 30))));
+        assert_eq!(screen(80, 24, &model), paused);
+        model.pause(false);
+        model.learn(News::View(Box::new(view(4_000, 31))));
+        assert!(screen(80, 24, &model).contains("live"));
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub(super) struct Model {
     pub(super) url: String,
     pub(super) line: Line,
     pub(super) order: Order,
+    /// Whether new views are left aside, so that the screen can be read.
+    pub(super) is_paused: bool,
     pub(super) view: Option<View>,
     before: Option<View>,
     /// Requests a second, the newest last.
@@ -85,6 +87,7 @@ impl Model {
             url: url.to_owned(),
             line: Line::Connecting,
             order: Order::Denied,
+            is_paused: false,
             view: None,
             before: None,
             history: VecDeque::new(),
@@ -99,6 +102,7 @@ impl Model {
                 // What happens while nobody looks is not part of any second that is shown.
                 self.before = None;
             }
+            News::View(_) if self.is_paused => {}
             News::View(view) => {
                 let goes_on = self.line == Line::Live;
                 self.line = Line::Live;
@@ -112,6 +116,11 @@ impl Model {
                 }
             }
         }
+    }
+
+    /// Leaves new views aside, or takes them in again.
+    pub(super) const fn pause(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
     }
 
     pub(super) const fn sort_by_next(&mut self) {
