@@ -52,35 +52,70 @@ async fn curl(port: u16, user: &str) -> (u16, String, String) {
     (next().parse().unwrap(), next(), next())
 }
 
+/// An Envoy of its own for a test.
+struct Envoy {
+    port: u16,
+    _process: Running,
+    _folder: tempfile::TempDir,
+}
+
+impl Envoy {
+    /// Between clients and `app`, with `tidegate` to ask, once it lets somebody pass.
+    async fn start(config: &str, app: SocketAddr, tidegate: SocketAddr) -> Envoy {
+        let port = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let config = config
+            .replace("port_value: 10000", &format!("port_value: {port}"))
+            .replace("port_value: 3000", &format!("port_value: {}", app.port()))
+            .replace("port_value: 8081", &format!("port_value: {}", tidegate.port()));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("envoy.yaml");
+        std::fs::write(&file, config).unwrap();
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let envoy = Command::new(python_packages().join("envoy/_bin/envoy"))
+            .args(["--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning", "-c"])
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        let mut envoy = Running(envoy.unwrap());
+        // A user of nobody's counts as one of its own: it tells when Envoy is up.
+        eventually("Envoy", async || {
+            let log = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+            assert!(envoy.0.try_wait().unwrap().is_none(), "Envoy has ended: {}", log());
+            (curl(port, "somebody").await.0 > 0).then_some(())
+        })
+        .await;
+        Envoy { port, _process: envoy, _folder: folder }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_does_as_it_is_told_without_an_answer() {
+    let app = application().await;
+    // One takes connections and says nothing, and nobody listens at the other.
+    let silent = StdListener::bind("127.0.0.1:0").unwrap();
+    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
+    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let allowing = block("static_resources").to_owned();
+    let denying = allowing.replace("failure_mode_deny: false", "failure_mode_deny: true");
+    assert_ne!(allowing, denying);
+    for (config, expected) in [(allowing, 200), (denying, 500)] {
+        for tidegate in [silent.local_addr().unwrap(), nobody.local_addr().unwrap()] {
+            let envoy = Envoy::start(&config, app, tidegate).await;
+            assert_eq!(curl(envoy.port, "alice").await.0, expected, "{tidegate}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_asks_and_obeys() {
     let (served, app) = (Served::new(block("domain: edge")).await, application().await);
-    let port = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // A busy machine may be slow; that is not what is tested.
     let config = block("static_resources")
-        .replace("port_value: 10000", &format!("port_value: {port}"))
-        .replace("port_value: 3000", &format!("port_value: {}", app.port()))
-        .replace("port_value: 8081", &format!("port_value: {}", served.address.port()))
-        // A busy machine may be slow; that is not what is tested.
         .replace("timeout: 0.1s", "timeout: 60s")
         .replace("failure_mode_deny: false", "failure_mode_deny: true");
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("envoy.yaml");
-    std::fs::write(&file, config).unwrap();
-    let log = std::fs::File::create(folder.path().join("log")).unwrap();
-    let envoy = Command::new(python_packages().join("envoy/_bin/envoy"))
-        .args(["--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning", "-c"])
-        .arg(&file)
-        .stdout(Stdio::null())
-        .stderr(log)
-        .spawn();
-    let mut envoy = Running(envoy.unwrap());
-    // A user of nobody's counts as one of its own: it tells when Envoy is up.
-    eventually("Envoy", async || {
-        let log = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
-        assert!(envoy.0.try_wait().unwrap().is_none(), "Envoy has ended: {}", log());
-        (curl(port, "somebody").await.0 == 200).then_some(())
-    })
-    .await;
+    let envoy = Envoy::start(&config, app, served.address).await;
+    let port = envoy.port;
 
     let mut told = Vec::new();
     for _ in 0..5 {

@@ -2,10 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::spellings::{RULES as LOGIN, node, served_as_login, spellings};
@@ -110,16 +112,14 @@ impl Proxy {
 
     fn haproxy(script: &str, configuration: &str, tidegate: SocketAddr, upstream: SocketAddr) -> Proxy {
         let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
-        assert!(script.contains("127.0.0.1:8080") && configuration.contains("127.0.0.1:3000"));
-        let configuration = configuration.replace("bind :80", &format!("bind 127.0.0.1:{port}"));
-        std::fs::write(
-            folder.path().join("haproxy.cfg"),
-            configuration.replace("127.0.0.1:3000", &upstream.to_string()),
-        )
-        .unwrap();
-        // A busy machine may take its time.
-        let script = script.replace("127.0.0.1:8080", &tidegate.to_string()).replace("= 1000 --", "= 60000 --");
-        std::fs::write(folder.path().join("tidegate.lua"), script).unwrap();
+        let (listener, own) = ("abns@tidegate", format!("abns@tidegate-test-{port}"));
+        assert!(script.contains(listener) && configuration.contains("bind abns@tidegate\n"));
+        let configuration = with_addresses(configuration, ("bind :80", port), tidegate, upstream)
+            .replace("bind http://", "bind ")
+            .replace(listener, &own)
+            .replace("global\n", "global\n  stats socket unix@haproxy.sock\n");
+        std::fs::write(folder.path().join("haproxy.cfg"), configuration).unwrap();
+        std::fs::write(folder.path().join("tidegate.lua"), script.replace(listener, &own)).unwrap();
         let mut command = Command::new("haproxy");
         command.args(["-db", "-f", "haproxy.cfg"]);
         Proxy::start(command, folder, port)
@@ -143,6 +143,18 @@ impl Proxy {
         format!("{}{}", read("output.log"), read("error.log"))
     }
 
+    /// What HAProxy has counted for a backend, by the names that its statistics have.
+    fn haproxy_counts(&self, backend: &str, names: [&str; 2]) -> [u64; 2] {
+        let mut socket = UnixStream::connect(self.folder.path().join("haproxy.sock")).unwrap();
+        socket.write_all(b"show stat\n").unwrap();
+        let mut text = String::new();
+        socket.read_to_string(&mut text).unwrap();
+        let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let header = lines.next().unwrap();
+        let counts = lines.find(|line| line[0].trim() == backend && line[1] == "BACKEND").unwrap();
+        names.map(|name| counts[header.iter().position(|column| *column == name).unwrap()].parse().unwrap())
+    }
+
     /// Asks by curl. Says the status, the headers and the body.
     fn ask(&self, path: &str, args: &[&str]) -> (u16, String, String) {
         let mut command = Command::new("curl");
@@ -152,6 +164,71 @@ impl Proxy {
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, head.to_ascii_lowercase(), body.to_owned())
     }
+}
+
+/// A configuration in which Tidegate may take its time, as it does on a busy machine.
+fn patient(configuration: &str) -> String {
+    let times = [
+        ("timeout connect 200ms", "timeout connect 60s"),
+        ("timeout server 1s", "timeout server 60s"),
+        ("dial_timeout 200ms", "dial_timeout 60s"),
+        ("response_header_timeout 1s", "response_header_timeout 60s"),
+        ("proxy_connect_timeout 200ms", "proxy_connect_timeout 60s"),
+        ("proxy_read_timeout 1s", "proxy_read_timeout 60s"),
+    ];
+    times.iter().fold(configuration.to_owned(), |text, (quick, slow)| text.replace(quick, slow))
+}
+
+/// Starts a proxy in front of Tidegate and an upstream. Says what its clients get once Tidegate is stopped, and then once it
+/// is gone.
+fn unanswered(start: impl Fn(SocketAddr, SocketAddr) -> Proxy) -> (Proxy, [u16; 2]) {
+    let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"]);
+    let upstream = Upstream::start();
+    let proxy = start(server.address, upstream.address);
+    // On a busy machine the first answers may come too late for the guides' timeouts.
+    until("an answer through the proxy", || (proxy.ask("/free", &["-d", "hi"]).0 == 200).then_some(()));
+    server.signal(Signal::STOP);
+    let stopped = proxy.ask("/limited", &["-d", "hi"]).0;
+    drop(server);
+    let gone = proxy.ask("/limited", &["-d", "hi"]).0;
+    (proxy, [stopped, gone])
+}
+
+#[test]
+fn nginx_does_as_it_is_told_without_an_answer() {
+    let [block] = &blocks("nginx.md", "nginx")[..] else { panic!("one configuration") };
+    let allowing = unanswered(|tidegate, upstream| Proxy::nginx(block, tidegate, upstream));
+    assert_eq!(allowing.1, [200, 200], "{}", allowing.0.log());
+    let line = "error_page 502 504 = @no_tidegate;";
+    assert!(block.contains(line));
+    let denying = unanswered(|tidegate, upstream| Proxy::nginx(&block.replace(line, ""), tidegate, upstream));
+    assert_eq!(denying.1, [500, 500], "{}", denying.0.log());
+}
+
+#[test]
+fn caddy_does_as_it_is_told_without_an_answer() {
+    let blocks = blocks("caddy.md", "caddyfile");
+    assert_eq!(blocks.len(), 3);
+    for (block, expected) in blocks.iter().zip([[504, 502], [504, 502], [200, 200]]) {
+        let (proxy, told) = unanswered(|tidegate, upstream| Proxy::caddy(block, tidegate, upstream));
+        assert_eq!(told, expected, "{block}\n{}", proxy.log());
+    }
+}
+
+#[test]
+fn haproxy_does_as_it_is_told_without_an_answer_and_tries_once() {
+    let ([script], [configuration]) = (&blocks("haproxy.md", "lua")[..], &blocks("haproxy.md", "haproxy")[..]) else {
+        panic!("one script and one configuration")
+    };
+    let (proxy, told) = unanswered(|tidegate, upstream| Proxy::haproxy(script, configuration, tidegate, upstream));
+    assert_eq!(told, [503, 503], "{}", proxy.log());
+    let [failed, retried] = proxy.haproxy_counts("tidegate", ["econ", "wretr"]);
+    assert_eq!((failed, retried), (1, 0), "connections that failed, and that were tried again");
+
+    let allowing = script.replace("ALLOW_UNANSWERED = false", "ALLOW_UNANSWERED = true");
+    assert_ne!(allowing, *script);
+    let (proxy, told) = unanswered(|tidegate, upstream| Proxy::haproxy(&allowing, configuration, tidegate, upstream));
+    assert_eq!(told, [200, 200], "{}", proxy.log());
 }
 
 /// What every proxy has to do.
@@ -192,11 +269,8 @@ fn nginx_limits_as_its_guide_says() {
     let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"]);
     let upstream = Upstream::start();
     let [block] = &blocks("nginx.md", "nginx")[..] else { panic!("one configuration") };
-    let proxy = Proxy::nginx(block, server.address, upstream.address);
+    let proxy = Proxy::nginx(&patient(block), server.address, upstream.address);
     limits_by_address(&proxy, &upstream, true);
-    // Without Tidegate, requests pass.
-    drop(server);
-    assert_eq!(proxy.ask("/limited", &[]).0, 200, "{}", proxy.log());
 }
 
 #[test]
@@ -204,10 +278,8 @@ fn caddy_limits_as_its_guide_says() {
     for (number, block) in blocks("caddy.md", "caddyfile").iter().enumerate() {
         let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"]);
         let upstream = Upstream::start();
-        let proxy = Proxy::caddy(block, server.address, upstream.address);
+        let proxy = Proxy::caddy(&patient(block), server.address, upstream.address);
         limits_by_address(&proxy, &upstream, number == 1);
-        drop(server);
-        assert_eq!(proxy.ask("/limited", &[]).0, 502);
     }
 }
 
@@ -218,10 +290,8 @@ fn haproxy_limits_as_its_guide_says() {
     let ([script], [configuration]) = (&blocks("haproxy.md", "lua")[..], &blocks("haproxy.md", "haproxy")[..]) else {
         panic!("one script and one configuration")
     };
-    let proxy = Proxy::haproxy(script, configuration, server.address, upstream.address);
+    let proxy = Proxy::haproxy(script, &patient(configuration), server.address, upstream.address);
     limits_by_address(&proxy, &upstream, true);
-    drop(server);
-    assert_eq!(proxy.ask("/limited", &[]).0, 503, "{}", proxy.log());
 }
 
 /// Two logins pass and no spelling brings a third; taken as they are, spellings dodge the rule. `start` starts the proxy in
@@ -252,13 +322,13 @@ fn is_not_dodged(start: impl Fn(SocketAddr, SocketAddr) -> Proxy) {
 #[test]
 fn no_spelling_dodges_a_rule_behind_nginx() {
     let [block] = &blocks("nginx.md", "nginx")[..] else { panic!("one configuration") };
-    is_not_dodged(|tidegate, upstream| Proxy::nginx(block, tidegate, upstream));
+    is_not_dodged(|tidegate, upstream| Proxy::nginx(&patient(block), tidegate, upstream));
 }
 
 #[test]
 fn no_spelling_dodges_a_rule_behind_caddy() {
     for block in blocks("caddy.md", "caddyfile") {
-        is_not_dodged(|tidegate, upstream| Proxy::caddy(&block, tidegate, upstream));
+        is_not_dodged(|tidegate, upstream| Proxy::caddy(&patient(&block), tidegate, upstream));
     }
 }
 
@@ -267,5 +337,5 @@ fn no_spelling_dodges_a_rule_behind_haproxy() {
     let ([script], [configuration]) = (&blocks("haproxy.md", "lua")[..], &blocks("haproxy.md", "haproxy")[..]) else {
         panic!("one script and one configuration")
     };
-    is_not_dodged(|tidegate, upstream| Proxy::haproxy(script, configuration, tidegate, upstream));
+    is_not_dodged(|tidegate, upstream| Proxy::haproxy(script, &patient(configuration), tidegate, upstream));
 }
