@@ -169,7 +169,12 @@ impl Engine {
                 Hits::Take(hits) => hits.get(),
                 Hits::Check | Hits::GiveBack(_) => 0,
             };
-            self.metrics.count_descriptor(&name, matches!(name, Cow::Owned(_)), outcome, hits);
+            let is_made_up = matches!(name, Cow::Owned(_));
+            self.metrics.count_descriptor(&name, is_made_up, outcome, hits);
+            let is_near = |ruled: &tidegate_core::Ruled<'_>| ruled.decision.remaining < ruled.decision.limit / 5;
+            if outcome == DescriptorOutcome::Within && decided.told(descriptor).is_some_and(is_near) {
+                self.metrics.count_descriptor(&name, is_made_up, DescriptorOutcome::NearLimit, hits);
+            }
             if wanted.is_any()
                 && let Some(ruled) = decided.told(descriptor)
             {

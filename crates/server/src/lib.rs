@@ -20,6 +20,7 @@ mod mode_choice;
 pub mod own_answers;
 mod pieces;
 mod problem;
+mod readiness;
 pub mod receipts;
 pub mod resp;
 pub mod rls;

@@ -6,11 +6,10 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
-use tidegate_core::Condition;
 
 use super::{Api, json};
 use crate::identity::jwt::KeysHealth;
-use crate::store::AnyStore;
+use crate::readiness::StoreTrouble;
 
 #[derive(Serialize)]
 struct Live {
@@ -67,9 +66,11 @@ pub(super) async fn live() -> Response {
 }
 
 /// Ready unless it is stopping. While the store is away the server still decides, as each rule says: it is ready then, and
-/// says what is wrong. Whoever wants only servers whose store is well asks for `?store=required`.
+/// says what is wrong. With the setting `store.required`, or asked for `?store=required`, it is ready only while the store
+/// answers.
 pub(super) async fn ready(State(api): State<Arc<Api>>, request: Request) -> Response {
-    let needs_store = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "store=required"));
+    let is_asked = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "store=required"));
+    let needs_store = is_asked || api.settings().store_required;
     let (stopping, store) = (api.stop.is_cancelled(), StoreState::of(&api));
     let ready = !stopping && (store.well || !needs_store);
     let generation = api.engine.limiter().rules();
@@ -82,21 +83,18 @@ pub(super) async fn ready(State(api): State<Arc<Api>>, request: Request) -> Resp
 impl StoreState {
     fn of(api: &Api) -> StoreState {
         let kind = if api.engine.limiter().store().is_in_memory() { "memory" } else { "redis" };
-        if let Condition::Failing { since, reason } = api.engine.limiter().health().store {
-            let since = Some(since.as_micros() / 1_000_000);
-            return StoreState { kind, well: false, reason: Some(reason.to_string()), since };
+        match StoreTrouble::of(&api.engine) {
+            None => StoreState { kind, well: true, reason: None, since: None },
+            Some(StoreTrouble { reason, since }) => StoreState { kind, well: false, reason: Some(reason), since },
         }
-        // Nobody may have asked it anything yet.
-        let reason = match api.engine.limiter().store() {
-            AnyStore::Memory(_) => None,
-            AnyStore::Redis(tier) => {
-                let servers = tier.behind().stats().servers;
-                let away = servers.iter().find(|server| !server.connected);
-                let trouble =
-                    away.map(|server| server.last_trouble.clone().unwrap_or_else(|| "not connected yet".to_owned()));
-                trouble.or_else(|| servers.is_empty().then(|| "no server is known yet".to_owned()))
-            }
-        };
-        StoreState { kind, well: reason.is_none(), reason, since: None }
     }
+}
+
+/// The same as [`ready`] in a word, where probes for envoyproxy/ratelimit look for it.
+pub(super) async fn healthcheck(State(api): State<Arc<Api>>) -> (StatusCode, &'static str) {
+    let needs_store = api.settings().store_required;
+    if api.stop.is_cancelled() || (needs_store && StoreTrouble::of(&api.engine).is_some()) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "not ready\n");
+    }
+    (StatusCode::OK, "OK\n")
 }

@@ -7,7 +7,7 @@
 //! | `POST /v1/reserve` | a check whose costs stay open to be settled |
 //! | `POST /v1/settle`, `/v1/release`, `/v1/renew` | what becomes of a receipt (`receipts.rs`) |
 //! | `/v1/auth`, `/v1/auth/nginx` | forward-auth (`auth.rs`) |
-//! | `GET /healthz`, `/readyz` | liveness and readiness (`health.rs`) |
+//! | `GET /healthz`, `/readyz`, `/healthcheck` | liveness and readiness (`health.rs`) |
 //! | `GET /openapi.json` | all of it, described |
 //!
 //! Checks are most of what is asked, so they are answered right on their connection (`connection.rs`, `answering.rs`); the
@@ -83,6 +83,8 @@ pub struct Settings {
     pub hosts: Hosts,
     /// What becomes of paths that servers read in several ways, in forward-auth.
     pub paths: PathPolicy,
+    /// Whether the server is ready only while its store answers.
+    pub store_required: bool,
 }
 
 /// The headers in which a proxy says who a client is; `None` for what it does not say.
@@ -136,6 +138,7 @@ impl Default for Settings {
             basic: false,
             hosts: Hosts::any(),
             paths: PathPolicy::Canonical,
+            store_required: false,
         }
     }
 }
@@ -185,7 +188,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const CHECK: &str = "/v1/check";
 const AUTH: &str = "/v1/auth";
 const NGINX_AUTH: &str = "/v1/auth/nginx";
-const PATHS: [&str; 11] = [
+const PATHS: [&str; 12] = [
     CHECK,
     "/v1/peek",
     "/v1/reserve",
@@ -196,6 +199,7 @@ const PATHS: [&str; 11] = [
     NGINX_AUTH,
     "/healthz",
     "/readyz",
+    "/healthcheck",
     "/openapi.json",
 ];
 
@@ -212,6 +216,7 @@ fn router(api: Arc<Api>) -> Router {
         .route(NGINX_AUTH, any(auth::nginx))
         .route("/healthz", get(health::live))
         .route("/readyz", get(health::ready))
+        .route("/healthcheck", get(health::healthcheck))
         .route("/openapi.json", get(openapi))
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_this_way)

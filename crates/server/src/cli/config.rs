@@ -53,7 +53,9 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Ok(configuration) => configuration,
         Err(faults) => return refuse(&faults),
     };
+    let may_be_absent = !configuration.rules_required && rules::rules_files(&configuration.rules).is_empty();
     if !configuration.rules.is_empty()
+        && !may_be_absent
         && let Err(findings) = rules::load(&configuration.rules)
     {
         check::print(&mut anstream::stderr().lock(), &findings)?;

@@ -37,7 +37,7 @@ pub(crate) use self::print::{ShownSetting, commented_file, shown};
 pub(crate) use self::secrets::{built_in_key_warning, key_needed_note, secret_given};
 pub use self::store::StoreSettings;
 pub(crate) use self::table::SETTINGS;
-use self::values::{choice, count, flag, header, login, share, span, text, token};
+use self::values::{choice, count, flag, header, login, share, span, span_or_off, text, token};
 use crate::admin::Token;
 use crate::browsers::Hosts;
 use crate::identity::jwt;
@@ -51,6 +51,8 @@ use crate::{api, gateway as door, resp, rls, traces};
 pub struct Configuration {
     /// Rules files, or folders of them. None is the example.
     pub rules: Vec<PathBuf>,
+    /// Whether folders among them must have a file in them at the start.
+    pub rules_required: bool,
     /// Where a server and its successor meet; `None` if they do not.
     pub handover: Option<PathBuf>,
     /// Where state lives.
@@ -147,6 +149,7 @@ const POLICIES: [(&str, OnStoreFailure); 3] = [
 impl Reading<'_> {
     fn configuration(&mut self, origin: Origin) -> Option<Configuration> {
         let rules = self.paths("rules");
+        let rules_required = self.value("rules_required", flag);
         let proxies = self.proxies();
         let log = self.log();
         let traces = self.traces();
@@ -159,7 +162,7 @@ impl Reading<'_> {
         let jwt = self.jwt();
         let api = self.door("api", HTTP_PROTOCOLS, proxies.clone());
         let rls = self.door("rls", HTTP_PROTOCOLS, proxies.clone());
-        let envoy = http.as_ref().and_then(|http| self.envoy(&http.style));
+        let envoy = http.as_ref().and_then(|http| self.envoy(http));
         let resp = self.door("resp", &[], proxies.clone());
         let admin = self.door("admin", ADMIN_PROTOCOLS, proxies.clone());
         let admin_token = self.value("admin.token", token);
@@ -167,6 +170,7 @@ impl Reading<'_> {
         proxies?;
         Some(Configuration {
             rules,
+            rules_required: rules_required?,
             handover: self.path("handover"),
             store: store?,
             secrets,
@@ -302,6 +306,7 @@ impl Reading<'_> {
         };
         let paths = self.value("auth.paths", choice(&door::PATH_POLICIES));
         let basic = self.value("auth.basic", flag);
+        let store_required = self.value("store.required", flag);
         Some(api::Settings {
             header_bytes: header_bytes?,
             header_time: header_time?,
@@ -315,10 +320,12 @@ impl Reading<'_> {
             basic: basic?,
             hosts: Hosts::any(),
             paths: paths?,
+            store_required: store_required?,
         })
     }
 
-    fn envoy(&mut self, style: &HeaderStyle) -> Option<rls::Settings> {
+    fn envoy(&mut self, http: &api::Settings) -> Option<rls::Settings> {
+        let style = &http.style;
         let own_domain = self.value("rls.domain", |value| Ok((value != "off").then(|| value.to_owned())));
         let on_store_failure = self.value("rls.on_store_failure", choice(&POLICIES));
         let styles = [
@@ -328,7 +335,10 @@ impl Reading<'_> {
         ];
         let metadata = self.value("rls.metadata", choice(&styles));
         let idle = self.value("rls.idle_time", span(100 * MS, 24 * HOUR));
+        let age = self.value("rls.connection_age", span_or_off(100 * MS, 365 * 24 * HOUR));
+        let age_grace = self.value("rls.connection_grace", span(Duration::ZERO, 24 * HOUR));
         let x_ratelimit = self.value("rls.x_ratelimit", flag)?;
+        let on_allowed = self.value("rls.on_allowed", flag)?;
         let always = self.texts("rls.always_charge");
         let terms = DomainTerms { on_store_failure: on_store_failure?, ..DomainTerms::default() };
         let domains = always.into_iter().map(|domain| (domain, DomainTerms { charging: Charging::Always, ..terms }));
@@ -337,12 +347,15 @@ impl Reading<'_> {
             terms,
             domains: domains.collect(),
             headers: HeaderStyle {
-                on_allowed: false,
+                on_allowed: style.on_allowed && on_allowed,
                 x_ratelimit: style.x_ratelimit.filter(|_| x_ratelimit),
                 ..*style
             },
             metadata: metadata?,
             idle: idle?,
+            age: age?,
+            age_grace: age_grace?,
+            store_required: http.store_required,
             ..rls::Settings::default()
         })
     }

@@ -55,6 +55,12 @@ pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
         .such_as("rules.yaml")
         .common(),
         Setting::new(
+            "rules_required",
+            &["true"],
+            "Whether a folder in `rules` needs a file in it. With false the server starts without rules and waits for one.",
+        )
+        .at_start(),
+        Setting::new(
             "redis",
             &[],
             "Share state through Redis: redis://host, rediss://host (TLS), cluster://host,host or sentinel://host,host/primary. \
@@ -161,6 +167,21 @@ fn doors() -> Vec<Setting> {
         "rls.idle_time",
         &["1h"],
         "How long a gRPC connection may be without a request before it is told to end.",
+    ));
+    doors.push(Setting::new(
+        "rls.on_allowed",
+        &["false"],
+        "Whether Envoy is told to add the headers of `headers` to allowed requests, too, if `headers.on_allowed` says so.",
+    ));
+    doors.push(Setting::new(
+        "rls.connection_age",
+        &["off"],
+        "How long a gRPC connection may live, give or take a tenth, so that clients connect to new servers; or off.",
+    ));
+    doors.push(Setting::new(
+        "rls.connection_grace",
+        &["10s"],
+        "How long requests in flight may take to end on a connection that has reached its age.",
     ));
     doors.extend(door!("resp", "127.0.0.1:6380"));
     doors.push(
@@ -430,6 +451,11 @@ fn rest() -> Vec<Setting> {
         Setting::new("tls.key", &[], "Its private key, as PEM.").such_as("server-key.pem"),
         Setting::new("tls.client_ca", &[], "Who may vouch for clients, as PEM.").such_as("clients.pem"),
         Setting::new("store.kind", &["memory"], "memory, redis, sentinel or cluster.").common(),
+        Setting::new(
+            "store.required",
+            &["false"],
+            "Whether the server is ready only while the store answers, to /readyz, /healthcheck and gRPC's health service.",
+        ),
         Setting::new(
             "store.keys",
             &["16777216"],

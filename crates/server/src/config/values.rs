@@ -100,6 +100,14 @@ pub(super) fn span(least: Duration, most: Duration) -> impl Fn(&str) -> Result<D
     }
 }
 
+/// A span of time between these, or `None` if it is off.
+pub(super) fn span_or_off(least: Duration, most: Duration) -> impl Fn(&str) -> Result<Option<Duration>, Wrong> {
+    move |value| match value {
+        "off" | "false" | "no" => Ok(None),
+        value => span(least, most)(value).map(Some),
+    }
+}
+
 /// One of a few words.
 pub(super) fn choice<T: Copy>(choices: &[(&'static str, T)]) -> impl Fn(&str) -> Result<T, Wrong> {
     move |value| {

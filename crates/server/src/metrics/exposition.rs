@@ -121,13 +121,27 @@ impl Metrics {
             .iter()
             .flat_map(|(name, hits)| {
                 let each = DescriptorOutcome::ALL.iter().zip(hits);
-                // What is never in shadow mode is no series.
-                let shown = each.filter(|(outcome, hits)| **outcome != DescriptorOutcome::OverInShadow || **hits > 0);
+                let shown = each.filter(|(outcome, hits)| match outcome {
+                    DescriptorOutcome::Within | DescriptorOutcome::Over => true,
+                    // What is never in shadow mode is no series.
+                    DescriptorOutcome::OverInShadow => **hits > 0,
+                    // These are counted as within, too.
+                    DescriptorOutcome::NearLimit => false,
+                });
                 shown.map(|(outcome, hits)| ([("descriptor", &**name), ("outcome", outcome.as_str())], *hits))
             })
             .collect();
         let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
-        page.counter("descriptors", "Hits of Envoy descriptors, by whether they were within their limits", &values)
+        page.counter("descriptors", "Hits of Envoy descriptors, by whether they were within their limits", &values);
+        let near: Vec<_> = names
+            .iter()
+            .map(|(name, hits)| ([("descriptor", &**name)], hits[DescriptorOutcome::NearLimit as usize]))
+            .collect();
+        let values: Vec<(Labels<'_>, u64)> = near.iter().map(|(labels, count)| (&labels[..], *count)).collect();
+        let help = "Hits of Envoy descriptors that left less than a fifth of their limits";
+        page.counter("descriptors_near_limit", help, &values);
+        let unknown = self.unknown_domains.load(Ordering::Relaxed);
+        page.counter("unknown_domain_requests", "Requests of Envoy for domains without a limit", &[(&[], unknown)]);
     }
 
     fn write_unsettled(&self, page: &mut Page) {

@@ -96,6 +96,7 @@ pub struct Metrics {
     requests: Spread<8>,
     tallies: Tallies,
     names: Names,
+    unknown_domains: AtomicU64,
     unkeyed: Unkeyed,
     top: Top,
     recent: denials::Recent,
@@ -169,6 +170,7 @@ impl Metrics {
             requests: Spread::new(),
             tallies: Tallies::new(),
             names: Names::new(),
+            unknown_domains: AtomicU64::new(0),
             unkeyed: Unkeyed::default(),
             top,
             recent: denials::Recent::default(),
@@ -251,6 +253,11 @@ impl Metrics {
     /// counted apart only up to a bound.
     pub(crate) fn count_descriptor(&self, name: &str, is_made_up: bool, outcome: DescriptorOutcome, hits: u64) {
         self.names.count(name, is_made_up, outcome, hits);
+    }
+
+    /// Counts a request for a domain that no file has.
+    pub(crate) fn unknown_domain(&self) {
+        self.unknown_domains.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a cost that no response settled.

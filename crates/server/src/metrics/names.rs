@@ -20,17 +20,24 @@ pub(crate) enum DescriptorOutcome {
     Over,
     /// Over a limit in shadow mode, which does not deny.
     OverInShadow,
+    /// Within, with less than a fifth of the limit left. Counted beside [`DescriptorOutcome::Within`].
+    NearLimit,
 }
 
 impl DescriptorOutcome {
-    pub(super) const ALL: [DescriptorOutcome; 3] =
-        [DescriptorOutcome::Within, DescriptorOutcome::Over, DescriptorOutcome::OverInShadow];
+    pub(super) const ALL: [DescriptorOutcome; 4] = [
+        DescriptorOutcome::Within,
+        DescriptorOutcome::Over,
+        DescriptorOutcome::OverInShadow,
+        DescriptorOutcome::NearLimit,
+    ];
 
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             DescriptorOutcome::Within => "within",
             DescriptorOutcome::Over => "over",
             DescriptorOutcome::OverInShadow => "over_in_shadow",
+            DescriptorOutcome::NearLimit => "near_limit",
         }
     }
 }
@@ -125,7 +132,7 @@ mod tests {
         let all = names.all();
         assert_eq!(all.len(), MOST_MADE_UP + 2);
         let sum = |outcome: DescriptorOutcome| all.iter().map(|(_, hits)| hits[outcome as usize]).sum::<u64>();
-        assert_eq!(DescriptorOutcome::ALL.map(sum), [100_001, 100_000, 4]);
-        assert!(all.contains(&("d.key".into(), [0, 0, 4])));
+        assert_eq!(DescriptorOutcome::ALL.map(sum), [100_001, 100_000, 4, 0]);
+        assert!(all.contains(&("d.key".into(), [0, 0, 4, 0])));
     }
 }

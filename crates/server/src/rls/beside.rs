@@ -1,5 +1,7 @@
 //! What gRPC services have beside their methods: health and reflection.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -22,17 +24,34 @@ const NAMES: [&str; 3] = ["", "envoy.service.ratelimit.v3.RateLimitService", "ra
 pub(super) struct Beside {
     routes: Routes,
     health: HealthReporter,
+    is_serving: AtomicBool,
+    is_closing: AtomicBool,
 }
 
 impl Beside {
     pub(super) async fn open() -> Beside {
         let (health, service) = tonic_health::server::health_reporter();
-        let beside = Beside { routes: with_reflection(Routes::new(service)).prepare(), health };
+        let routes = with_reflection(Routes::new(service)).prepare();
+        let beside = Beside { routes, health, is_serving: AtomicBool::new(true), is_closing: AtomicBool::new(false) };
         beside.say(ServingStatus::Serving).await;
         beside
     }
 
+    /// Whether the door is about to close.
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// Says whether the door serves, unless it is about to close.
+    pub(super) async fn serving(&self, is_serving: bool) {
+        if self.is_closing() || self.is_serving.swap(is_serving, Ordering::Relaxed) == is_serving {
+            return;
+        }
+        self.say(if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
+    }
+
     pub(super) async fn closing(&self) {
+        self.is_closing.store(true, Ordering::Relaxed);
         self.say(ServingStatus::NotServing).await;
     }
 

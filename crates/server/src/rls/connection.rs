@@ -58,13 +58,24 @@ where
         .auto_date_header(false);
     let calls = Calls { door, begun: Arc::clone(&begun) };
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), calls));
-    tokio::select! {
+    let grace = tokio::select! {
         biased;
         ended = requests.drive(connection.as_mut()) => return ended,
-        () = until_idle(&begun, settings.idle, stop) => connection.as_mut().graceful_shutdown(),
-    }
+        () = until_idle(&begun, settings.idle, stop) => settings.idle,
+        () = until_old(settings.age, fastrand::f64()) => settings.age_grace,
+    };
+    connection.as_mut().graceful_shutdown();
     // A client may answer pings and still never end what it has begun.
-    tokio::time::timeout(settings.idle, requests.drive(connection)).await.unwrap_or(Ok(()))
+    tokio::time::timeout(grace, requests.drive(connection)).await.unwrap_or(Ok(()))
+}
+
+/// Returns when a connection has lived for `age`, give or take a tenth of it by chance (`random` is between 0 and 1): those that
+/// were opened together are not closed together.
+async fn until_old(age: Option<Duration>, random: f64) {
+    match age {
+        Some(age) => tokio::time::sleep(age.mul_f64(0.9 + random * 0.2)).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Returns when no request has begun for `idle`, or on `stop`.
@@ -129,6 +140,16 @@ mod tests {
         };
         tokio::join!(ask, until_idle(&begun, HOUR, CancellationToken::new()));
         assert!((6 * HOUR..=6 * HOUR + HOUR / 4).contains(&start.elapsed()), "{:?}", start.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_of_one_age_do_not_end_together() {
+        for (random, share) in [(0.0, 0.9), (0.5, 1.0), (1.0, 1.1)] {
+            let start = Instant::now();
+            until_old(Some(HOUR), random).await;
+            let off = start.elapsed().abs_diff(HOUR.mul_f64(share));
+            assert!(off <= Duration::from_millis(2), "{random}: {:?}", start.elapsed());
+        }
     }
 
     #[tokio::test(start_paused = true)]

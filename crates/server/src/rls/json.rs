@@ -32,31 +32,31 @@ pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Re
     let (most_bytes, arrival) = {
         let Settings { most_bytes, arrival, hosts, .. } = &**door.0.settings.load();
         if let Err(misdirected) = hosts.check(request.uri(), request.headers()) {
-            return refused(StatusCode::MISDIRECTED_REQUEST, &misdirected.to_string());
+            return told(StatusCode::MISDIRECTED_REQUEST, &misdirected.to_string());
         }
         (*most_bytes, *arrival)
     };
     if let Err(not_json) = check_json(request.headers()) {
-        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, &not_json.to_string());
+        return told(StatusCode::UNSUPPORTED_MEDIA_TYPE, &not_json.to_string());
     }
     let body = match WholeBody::new(request.into_body(), most_bytes, arrival).await {
         Ok(body) => body,
-        Err(error @ BodyError::TooLarge { .. }) => return refused(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
-        Err(error @ BodyError::TooSlow { .. }) => return refused(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
-        Err(error @ BodyError::Broken) => return refused(StatusCode::BAD_REQUEST, &error.to_string()),
+        Err(error @ BodyError::TooLarge { .. }) => return told(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
+        Err(error @ BodyError::TooSlow { .. }) => return told(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
+        Err(error @ BodyError::Broken) => return told(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     let message = match serde_json::from_slice::<AskedRequest>(&body) {
         Ok(asked) => RateLimitRequest::from(asked),
-        Err(error) => return refused(StatusCode::BAD_REQUEST, &format!("not a RateLimitRequest: {error}")),
+        Err(error) => return told(StatusCode::BAD_REQUEST, &format!("not a RateLimitRequest: {error}")),
     };
     match door.decide(&message).await {
         Ok(answer) => respond(&answer),
-        Err(error) => refused(StatusCode::BAD_REQUEST, &error.to_string()),
+        Err(error) => told(StatusCode::BAD_REQUEST, &error.to_string()),
     }
 }
 
 /// Says why there is no answer.
-pub(super) fn refused(status: StatusCode, reason: &str) -> Response<AnswerBody> {
+pub(super) fn told(status: StatusCode, reason: &str) -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::Whole(format!("{reason}\n").into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use self::beside::Beside;
 use self::question::{Question, QuestionError};
 use crate::engine::Engine;
+use crate::readiness::StoreTrouble;
 
 /// Where Envoy asks.
 ///
@@ -86,6 +87,20 @@ impl Door {
         self.0.beside.closing().await;
     }
 
+    /// Tells those who ask gRPC's health service how it stands with the store, if that matters. To be called now and then.
+    pub(crate) async fn report_health(&self) {
+        self.0.beside.serving(self.has_what_it_needs()).await;
+    }
+
+    /// Whether requests can be answered as the settings want.
+    fn is_ready(&self) -> bool {
+        !self.0.beside.is_closing() && self.has_what_it_needs()
+    }
+
+    fn has_what_it_needs(&self) -> bool {
+        !self.0.settings.load().store_required || StoreTrouble::of(&self.0.engine).is_none()
+    }
+
     /// Answers one message.
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, QuestionError> {
         let (engine, settings) = (&self.0.engine, self.0.settings.load_full());
@@ -96,7 +111,10 @@ impl Door {
         let decided = match generation.rules.domain(&request.domain) {
             Some(domain) => engine.check_descriptors(&generation, domain, &asked, terms).await,
             None if settings.is_own(&request.domain) => engine.check_entries(&generation, &asked, terms.charging).await,
-            None => DescriptorsRuling::unlimited(&generation, asked.len()),
+            None => {
+                engine.metrics().unknown_domain();
+                DescriptorsRuling::unlimited(&generation, asked.len())
+            }
         };
         Ok(answer::answer(request, &decided, &settings, at))
     }

@@ -14,6 +14,9 @@ use tokio::time::timeout;
 use super::body::AnswerBody;
 use super::{Door, grpc, json};
 
+/// Where probes for envoyproxy/ratelimit look.
+const HEALTHCHECK: &str = "/healthcheck";
+
 /// The requests of one connection.
 pub(super) struct Calls {
     pub(super) door: Door,
@@ -41,7 +44,9 @@ async fn answer(door: &Door, request: Request<Incoming>) -> Response<AnswerBody>
     match (request.method(), request.uri().path()) {
         (&Method::POST, grpc::METHOD) if grpc::is_spoken(&request) => grpc::call(door, request).await,
         (&Method::POST, json::PATH) => json::call(door, request).await,
-        (_, json::PATH) => json::refused(StatusCode::METHOD_NOT_ALLOWED, "send a POST"),
+        (&Method::GET | &Method::HEAD, HEALTHCHECK) if door.is_ready() => json::told(StatusCode::OK, "OK"),
+        (&Method::GET | &Method::HEAD, HEALTHCHECK) => json::told(StatusCode::SERVICE_UNAVAILABLE, "not ready"),
+        (_, json::PATH) => json::told(StatusCode::METHOD_NOT_ALLOWED, "send a POST"),
         // Streams are only ended together with their connection, and HTTP/1 has no other way to ask whether it is alive.
         _ if grpc::is_spoken(&request) && request.version() == Version::HTTP_2 => {
             let arrival = door.0.settings.load().arrival;
@@ -50,6 +55,6 @@ async fn answer(door: &Door, request: Request<Incoming>) -> Response<AnswerBody>
                 Err(_) => grpc::too_slow(arrival),
             }
         }
-        _ => json::refused(StatusCode::NOT_FOUND, "there is gRPC here, and POST /json"),
+        _ => json::told(StatusCode::NOT_FOUND, "there is gRPC here, POST /json and GET /healthcheck"),
     }
 }

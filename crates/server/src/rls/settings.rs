@@ -39,6 +39,12 @@ pub struct Settings {
     /// An HTTP/2 connection on which no request has come for so long is told to end. What is still in flight then has as long
     /// again.
     pub idle: Duration,
+    /// How long an HTTP/2 connection may live, give or take a tenth; `None` for as long as it likes.
+    pub age: Option<Duration>,
+    /// How long what is in flight may take to end once a connection has lived so long.
+    pub age_grace: Duration,
+    /// Whether health says that the door serves only while the store answers.
+    pub store_required: bool,
 }
 
 impl Default for Settings {
@@ -57,6 +63,9 @@ impl Default for Settings {
             arrival: Duration::from_secs(10),
             silence: Duration::from_secs(30),
             idle: Duration::from_secs(60 * 60),
+            age: None,
+            age_grace: Duration::from_secs(10),
+            store_required: false,
             hosts: Hosts::any(),
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate_core::rules::{Diagnostics, Loaded, RuleCounts, RuleSet, load};
+use tidegate_core::rules::{Diagnostics, Loaded, RuleCounts, RuleSet, load, rules_files};
 use tidegate_redis::steering::{Event, Following, NoRuntime, Node, Steering};
 
 use super::EXAMPLE_RULES;
@@ -13,10 +13,15 @@ use crate::engine::Engine;
 use crate::identity::KnownFacts;
 use crate::watch::{Watch, WatchError};
 
-/// The rules in these files. If there are none: the example, but no rules at all for a gateway, whose traffic is real.
-pub(super) fn load_rules(paths: &[PathBuf], has_gateway: bool) -> Result<Loaded, Diagnostics> {
+/// The rules in these files. If no file is named: the example, but no rules at all for a gateway, whose traffic is real. If folders
+/// are named that have no file in them yet, and need none, no rules either.
+pub(super) fn load_rules(paths: &[PathBuf], has_gateway: bool, is_required: bool) -> Result<Loaded, Diagnostics> {
     let loaded = match paths {
         [] if has_gateway => RuleSet::parse("no rules", "rules: []")?,
+        [_, ..] if !is_required && rules_files(paths).is_empty() => {
+            tracing::warn!("there are no rules yet: nothing is limited until a rules file is there");
+            RuleSet::parse("no rules", "rules: []")?
+        }
         [] => RuleSet::parse("the example", EXAMPLE_RULES)?,
         paths => load(paths)?,
     };

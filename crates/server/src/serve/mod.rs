@@ -128,7 +128,8 @@ impl Server {
     pub async fn start(mut configuration: Configuration) -> Result<Server, ServeError> {
         make_room_for_connections(&mut configuration);
         let (secret, known) = (configuration.secret(), KnownFacts::of(&configuration));
-        let loaded = load_rules(&configuration.rules, known.is_some()).map_err(ServeError::Rules)?;
+        let loaded = load_rules(&configuration.rules, known.is_some(), configuration.rules_required)
+            .map_err(ServeError::Rules)?;
         let rules = loaded.rules.with_secret(secret);
         warn_of_built_in_key(&rules);
         if let Some(known) = known {
@@ -333,6 +334,9 @@ impl Server {
             let now = self.engine.metrics().now();
             verifier.reload_files(now);
             verifier.sweep(now);
+        }
+        if let Some(rls) = &self.rls {
+            rls.door.report_health().await;
         }
         self.operators.beat();
     }

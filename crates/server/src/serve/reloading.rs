@@ -142,7 +142,7 @@ fn read(origin: &Origin, paths: &[PathBuf]) -> Result<Next, Refused> {
     let configuration = origin.read_again()?;
     let is_elsewhere = configuration.rules != paths;
     let rules = is_elsewhere
-        .then(|| load_rules(&configuration.rules, configuration.gateway.is_some()))
+        .then(|| load_rules(&configuration.rules, configuration.gateway.is_some(), configuration.rules_required))
         .transpose()
         .map_err(Refused::Rules)?;
     Ok(Next { configuration, rules })

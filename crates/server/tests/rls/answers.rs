@@ -216,6 +216,18 @@ descriptors:
     let all = |descriptor| ["within", "over", "over_in_shadow"].map(|outcome| count(descriptor, outcome));
     assert_eq!(all("d.user"), [Some(10), Some(5), None], "{text}");
     assert_eq!(all("d.dark"), [Some(10), Some(0), Some(3)], "{text}");
+    // The sixth to the tenth leave nothing, and the first four leave enough.
+    assert!(text.contains("tidegate_descriptors_near_limit_total{descriptor=\"d.user\"} 6\n"), "{text}");
+}
+
+#[tokio::test]
+async fn requests_for_domains_that_no_file_has_are_counted() {
+    let served = Served::new("{ domain: d, descriptors: [{ key: user }] }").await;
+    for domain in ["d", "e", "f", "tidegate"] {
+        served.ask(request(domain, &["user=a"])).await;
+    }
+    let text = tidegate::metrics::exposition(&served.engine, tidegate::metrics::Format::Text);
+    assert!(text.contains("\ntidegate_unknown_domain_requests_total 2\n"), "{text}");
 }
 
 #[tokio::test]

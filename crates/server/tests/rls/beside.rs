@@ -1,5 +1,11 @@
 //! Health and reflection, and a client of Python's that knows our messages from reflection alone.
 
+use std::process::Command;
+use std::time::Duration;
+
+use tidegate::rls::Settings;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
@@ -30,6 +36,43 @@ async fn health_tells_whether_the_door_is_open() {
     assert_eq!(check("somebody.else").await, Err(Code::NotFound));
     served.door.closing().await;
     assert_eq!(check("ratelimit").await, Ok(ServingStatus::NotServing));
+}
+
+#[tokio::test]
+async fn probes_for_the_original_find_their_path() {
+    let served = Served::new(EDGE).await;
+    let url = format!("http://{}/healthcheck", served.address);
+    let probe = || {
+        let url = url.clone();
+        let args = ["-s", "-w", " %{http_code}"];
+        let run = move || Command::new("curl").args(args).arg(url).output().unwrap().stdout;
+        async move { String::from_utf8(tokio::task::spawn_blocking(run).await.unwrap()).unwrap() }
+    };
+    assert_eq!(probe().await, "OK\n 200");
+    served.door.closing().await;
+    assert_eq!(probe().await, "not ready\n 503");
+}
+
+#[tokio::test]
+async fn a_connection_that_has_lived_long_enough_is_told_to_end() {
+    let settings = Settings { age: Some(Duration::from_millis(100)), ..Settings::default() };
+    let served = Served::with(EDGE, settings).await;
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    // A preface and empty settings.
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let (mut head, mut kinds) = ([0; 9], Vec::new());
+    while stream.read_exact(&mut head).await.is_ok() {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut frame = vec![0; length as usize];
+        stream.read_exact(&mut frame).await.unwrap();
+        kinds.push(head[3]);
+        if head[3] == 6 && head[4] == 0 {
+            // A ping, which it wants back before it ends.
+            head[4] = 1;
+            stream.write_all(&[&head[..], &frame[..]].concat()).await.unwrap();
+        }
+    }
+    assert!(kinds.contains(&7), "GOAWAY among the frames of kinds {kinds:?}");
 }
 
 /// Learns the messages from the server, then asks: four times one request, then one with hits of its own.

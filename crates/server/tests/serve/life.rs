@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -219,4 +220,32 @@ fn logs_can_be_json() {
     let line = until("a line", || server.log().lines().find(|line| line.contains("reloading")).map(str::to_owned));
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!((line["level"].as_str(), line["message"].as_str()), (Some("INFO"), Some("reloading")));
+}
+
+#[test]
+fn a_server_may_start_before_its_rules_are_there() {
+    let folder = folder(&[]);
+    let rules = folder.path().join("limits");
+    std::fs::create_dir(&rules).unwrap();
+    let rules = rules.to_str().unwrap();
+    let refused = tidegate(folder.path()).args(["serve", "--rules", rules]).output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && told.contains("the folder has no YAML file"), "{told}");
+    let server = Server::start(&[], &["--rules", rules, "--rules-required", "false"]);
+    assert_eq!(server.check(r#"{"path":"/"}"#)["limits"], serde_json::json!([]));
+    std::fs::write(Path::new(rules).join("a.yaml"), "rules: [{ id: all, limit: 1/h }]").unwrap();
+    until("the rules", || (server.check(r#"{"path":"/"}"#)["limits"][0]["id"] == "all").then_some(()));
+}
+
+#[test]
+fn envoy_is_told_headers_of_allowed_requests_if_that_is_set() {
+    let limits = "{ domain: edge, descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 5 } }] }";
+    let question = r#"{"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"a"}]}]}"#;
+    let json = [("content-type", "application/json")];
+    for (args, shown) in [(&[][..], false), (&["--rls-on-allowed", "true"], true)] {
+        let server = Server::start(&[("limits.yaml", limits)], &[&["--rules", "limits.yaml"], args].concat());
+        let answer = server.post_to(&format!("http://{}/json", server.door("Envoy")), &json, question);
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.body.contains("ratelimit-policy"), shown, "{answer:?}");
+    }
 }

@@ -45,17 +45,12 @@ fn asked(listener: SocketAddr, request: &str) -> String {
 }
 
 fn metrics(server: &Server) -> String {
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n\r\n");
+    let head = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
     let mut stream = TcpStream::connect(server.door("Admin")).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
+    write!(stream, "{head}Authorization: Bearer {ADMIN_TOKEN}\r\n\r\n").unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut answer = String::new();
-    while !answer.ends_with("# EOF\n") && !answer.ends_with("# EOF\n\r\n0\r\n\r\n") {
-        let mut bytes = [0; 8_192];
-        let read = stream.read(&mut bytes).unwrap();
-        assert!(read > 0, "{answer}");
-        answer.push_str(&String::from_utf8_lossy(&bytes[..read]));
-    }
+    stream.read_to_string(&mut answer).unwrap();
     answer
 }
 

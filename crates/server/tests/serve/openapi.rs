@@ -56,7 +56,8 @@ impl Held {
             Some(kind) => {
                 let schema = &described["content"][kind]["schema"];
                 assert!(schema.is_object(), "{path}: {kind} is not described for {}", answer.status);
-                self.fits(schema, &answer.json()).unwrap();
+                let document = if kind.starts_with("text/") { json!(answer.body) } else { answer.json() };
+                self.fits(schema, &document).unwrap();
             }
             None => assert_eq!((answer.body.as_str(), &described["content"]), ("", &Value::Null), "{path}"),
         }
@@ -133,6 +134,7 @@ fn the_description_is_true_and_complete() {
     held.get("/v1/auth/nginx", &[]);
     held.get("/healthz", &[]);
     held.get("/readyz?store=required", &[]);
+    held.get("/healthcheck", &[]);
     held.get("/openapi.json", &[]);
 
     // Small bodies only, a store that is not there, and tokens that are verified.
@@ -150,13 +152,16 @@ fn the_description_is_true_and_complete() {
         "redis://127.0.0.1:1",
         "--auth-jwt-secret-file",
         "secret",
+        "--store-required",
+        "true",
     ];
     let files = [("rules.yaml", rules), ("secret", "a secret that is long enough for tokens")];
     let mut held = Held::new(Server::start(&files, &args), seen);
     held.get("/v1/auth", &[&caddy("/")[..], &[("authorization", "Bearer made.up.token")]].concat());
     held.get("/v1/auth/nginx", &[&nginx("/")[..], &[("authorization", "Bearer made.up.token")]].concat());
     held.get("/v1/auth", &caddy("/"));
-    held.get("/readyz?store=required", &[]);
+    held.get("/readyz", &[]);
+    held.get("/healthcheck", &[]);
     for path in ["/v1/settle", "/v1/release", "/v1/renew"] {
         held.post(path, &json!({"receipt": receipt}));
     }
