@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use super::MemoryStore;
-use super::fingerprint::{Fingerprint, KeyHash, Rest};
+use super::fingerprint::{Fingerprint, KeyHash, LowHash};
 use super::holds::Hold;
 use super::quota::Claim;
 use super::shard::{Edit, NoRoom, Shard};
@@ -156,20 +156,20 @@ impl<C: Clock> MemoryStore<C> {
     #[inline(always)]
     pub(crate) fn decide_one(&self, rule: &RuleId, key: KeyRef<'_>, limit: &Limit, cost: u64) -> Decision {
         let at = self.fingerprints.hash(key).under(rule);
-        let glance = self.glance(at);
+        let optimistic = self.optimistic(at);
         // The rest is done while the key is on its way from memory.
-        let of = at.with(self.fingerprints.rest(key), rule);
+        let of = at.with(self.fingerprints.low_hash(key), rule);
         let now = self.clock.now();
-        let version = glance.version();
-        if let Some(slot) = glance.find_packed(of, limit) {
+        let version = optimistic.version();
+        if let Some(slot) = optimistic.find_packed(of, limit) {
             let before = slot.cell();
-            if glance.is_still(version) {
+            if optimistic.is_still(version) {
                 let mut cell = before;
                 let decision = limit.decide_packed(&mut cell, cost, now);
                 if cell == before {
                     return decision;
                 }
-                if let Some(shard) = glance.lock_at(version) {
+                if let Some(shard) = optimistic.lock_at(version) {
                     slot.set_cell(cell);
                     shard.count_writes(1, now);
                     return decision;
@@ -240,19 +240,19 @@ impl<C: Clock> MemoryStore<C> {
             hashes[index] = self.fingerprints.hash(keys[index]);
         }
         let mut at = [hashes[0].under(charges[0].rule); N];
-        let mut glances = [self.glance(at[0]); N];
+        let mut glances = [self.optimistic(at[0]); N];
         for index in 1..N {
             at[index] = hashes[index.min(SHARDS - 1)].under(charges[index].rule);
-            glances[index] = self.glance(at[index]);
+            glances[index] = self.optimistic(at[index]);
         }
         // The rest is done while the keys are on their way from memory.
-        let mut rests = [self.fingerprints.rest(keys[0]); SHARDS];
+        let mut lows = [self.fingerprints.low_hash(keys[0]); SHARDS];
         for index in 1..SHARDS {
-            rests[index] = self.fingerprints.rest(keys[index]);
+            lows[index] = self.fingerprints.low_hash(keys[index]);
         }
-        let mut of = [at[0].with(rests[0], charges[0].rule); N];
+        let mut of = [at[0].with(lows[0], charges[0].rule); N];
         for index in 1..N {
-            of[index] = at[index].with(rests[index.min(SHARDS - 1)], charges[index].rule);
+            of[index] = at[index].with(lows[index.min(SHARDS - 1)], charges[index].rule);
             if of[..index].contains(&of[index]) {
                 return Err(Missed::NotSimple);
             }
@@ -297,9 +297,9 @@ impl<C: Clock> MemoryStore<C> {
                 slot.change_cell(cell);
             }
             // A sweep moves entries, so it comes after all of them are written.
-            for (shard, glance) in shards.iter_mut().zip(glances) {
+            for (shard, optimistic) in shards.iter_mut().zip(glances) {
                 if let Some(shard) = shard.take() {
-                    let writes = glances.iter().filter(|other| other.is_of_shard(glance)).count();
+                    let writes = glances.iter().filter(|other| other.is_of_shard(optimistic)).count();
                     shard.count_writes(writes, now);
                 }
             }
@@ -319,15 +319,15 @@ impl<C: Clock> MemoryStore<C> {
 
     fn places_of(&self, charges: &[Charge<'_>]) -> SmallVec<[Place; 4]> {
         let mut places = SmallVec::new();
-        let mut last: Option<(&Key<'_>, KeyHash, Rest)> = None;
+        let mut last: Option<(&Key<'_>, KeyHash, LowHash)> = None;
         for charge in charges {
             // Several limits of one client usually come with one and the same key.
-            let (hash, rest) = match last {
-                Some((key, hash, rest)) if ptr::eq(key, charge.key) => (hash, rest),
-                _ => (self.fingerprints.hash(charge.key.borrow()), self.fingerprints.rest(charge.key.borrow())),
+            let (hash, low) = match last {
+                Some((key, hash, low)) if ptr::eq(key, charge.key) => (hash, low),
+                _ => (self.fingerprints.hash(charge.key.borrow()), self.fingerprints.low_hash(charge.key.borrow())),
             };
-            last = Some((charge.key, hash, rest));
-            let of = hash.under(charge.rule).with(rest, charge.rule);
+            last = Some((charge.key, hash, low));
+            let of = hash.under(charge.rule).with(low, charge.rule);
             places.push(Place { of, is_shared: false, is_cramped: false });
         }
         places

@@ -24,19 +24,19 @@ impl Fingerprint {
     }
 }
 
-/// So much of a fingerprint that the processor can be sent for what is known of the key, while the rest is made.
+/// The address at which probing for a key begins: enough of a fingerprint to prefetch its slot while the low half is hashed.
 #[derive(Clone, Copy)]
-pub(super) struct Whereabouts {
+pub(super) struct ProbeAddress {
     /// The upper half of the fingerprint's key.
     pub(super) upper: u32,
     pub(super) shard: u32,
 }
 
-impl Whereabouts {
-    /// The whole fingerprint, with what [`Fingerprints::rest`] says of the same key.
+impl ProbeAddress {
+    /// The whole fingerprint, completed by the [`Fingerprints::low_hash`] of the same key.
     #[inline]
-    pub(super) fn with(self, rest: Rest, rule: &RuleId) -> Fingerprint {
-        let lower = (rest.0 ^ salt(rule)) & u64::from(u32::MAX);
+    pub(super) fn with(self, low: LowHash, rule: &RuleId) -> Fingerprint {
+        let lower = (low.0 ^ salt(rule)) & u64::from(u32::MAX);
         Fingerprint { key: (u64::from(self.upper) << 32 | lower).max(1), shard: self.shard }
     }
 }
@@ -53,15 +53,15 @@ pub(super) struct KeyHash(u64);
 impl KeyHash {
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "half of a hash each")]
-    pub(super) fn under(self, rule: &RuleId) -> Whereabouts {
+    pub(super) fn under(self, rule: &RuleId) -> ProbeAddress {
         // All that is known of a key lies in one shard, so that a request under several rules takes one lock.
-        Whereabouts { upper: ((self.0 ^ salt(rule)) >> 32) as u32, shard: self.0 as u32 }
+        ProbeAddress { upper: ((self.0 ^ salt(rule)) >> 32) as u32, shard: self.0 as u32 }
     }
 }
 
-/// The rest of a key's hash.
+/// The low half of a key's hash.
 #[derive(Clone, Copy)]
-pub(super) struct Rest(u64);
+pub(super) struct LowHash(u64);
 
 /// Makes fingerprints. Clients choose their keys, so the hash is keyed at random: nobody can aim at another's bucket, or
 /// at one shard.
@@ -78,19 +78,19 @@ impl Fingerprints {
     /// Stands for `key` under `rule`.
     #[inline]
     pub(super) fn of(&self, rule: &RuleId, key: KeyRef<'_>) -> Fingerprint {
-        self.hash(key).under(rule).with(self.rest(key), rule)
+        self.hash(key).under(rule).with(self.low_hash(key), rule)
     }
 
-    /// Of what is common to the fingerprints of `key` under all rules, the part that says where it lies.
+    /// The high half of the hash, from which the probe address follows. It is the same under all rules.
     #[inline]
     pub(super) fn hash(&self, key: KeyRef<'_>) -> KeyHash {
         KeyHash(hash_parts(&self.first, key))
     }
 
-    /// The other part.
+    /// The low half of the hash, which tells keys at one address apart.
     #[inline]
-    pub(super) fn rest(&self, key: KeyRef<'_>) -> Rest {
-        Rest(hash_parts(&self.second, key))
+    pub(super) fn low_hash(&self, key: KeyRef<'_>) -> LowHash {
+        LowHash(hash_parts(&self.second, key))
     }
 
     /// The fingerprint of the bucket that keys share under `rule` when there is no room for more.
@@ -98,7 +98,7 @@ impl Fingerprints {
         // A number is hashed unlike any part of a key, so that no key can be made to share it. Each rule has another
         // number, so that a flood of keys under many rules does not meet in one shard.
         let (first, second) = (self.first.hash_one(rule.salt()), self.second.hash_one(rule.salt()));
-        KeyHash(first).under(rule).with(Rest(second), rule)
+        KeyHash(first).under(rule).with(LowHash(second), rule)
     }
 
     /// A number that cannot be guessed from others of its kind.

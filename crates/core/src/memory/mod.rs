@@ -10,30 +10,30 @@
 //! no key has recovered, the rule's new keys share one bucket: a key that owes something is never forgotten to make room, so
 //! flooding the store buys nobody anything, and a flood under one rule leaves the others alone.
 
-mod beside;
-mod commons;
+mod arena;
+mod cold;
 mod deciding;
+mod displaced;
 mod fingerprint;
-mod glance;
-mod ground;
 mod holds;
 mod lock;
+mod optimistic;
 mod pages;
 mod quota;
 mod settling;
 mod shard;
+mod shared;
 mod slots;
 mod sync;
 mod table;
-mod train;
 
 use std::future::{Future, ready};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use self::fingerprint::{Fingerprint, Fingerprints, Whereabouts};
-use self::glance::Glance;
-use self::ground::Ground;
+use self::arena::Arena;
+use self::fingerprint::{Fingerprint, Fingerprints, ProbeAddress};
+use self::optimistic::OptimisticRead;
 use self::quota::Claim;
 pub use self::quota::RuleUsage;
 use self::shard::{Edit, Head, Shard};
@@ -56,7 +56,7 @@ const KEYS_A_SHARD: usize = 8_192;
 /// State in this process's memory. Share it by reference or in an `Arc`.
 pub struct MemoryStore<C = SystemClock> {
     heads: Box<[Head]>,
-    ground: Arc<Ground>,
+    arena: Arc<Arena>,
     fingerprints: Fingerprints,
     receipts: AtomicU64,
     clock: C,
@@ -114,7 +114,7 @@ impl<C: Clock> MemoryStore<C> {
         let shards = (max_keys / KEYS_A_SHARD).next_power_of_two();
         MemoryStore {
             heads: (0..shards).map(|_| Head::new()).collect(),
-            ground: Arc::new(Ground::new(shards, max_keys)),
+            arena: Arc::new(Arena::new(shards, max_keys)),
             fingerprints: Fingerprints::new(),
             receipts: AtomicU64::new(1),
             clock,
@@ -139,14 +139,14 @@ impl<C: Clock> MemoryStore<C> {
 
     #[inline]
     fn lock_number(&self, number: u32) -> Shard<'_> {
-        Shard::lock(&self.heads[number as usize], Slots::of(&self.ground, number as usize))
+        Shard::lock(&self.heads[number as usize], Slots::of(&self.arena, number as usize))
     }
 
     /// Has the processor fetch what a check of the key will need.
     #[inline(always)]
-    fn glance(&self, at: Whereabouts) -> Glance<'_> {
+    fn optimistic(&self, at: ProbeAddress) -> OptimisticRead<'_> {
         let number = self.shard_number(at.shard) as usize;
-        Glance::at(&self.heads[number], Slots::of(&self.ground, number), at.upper)
+        OptimisticRead::at(&self.heads[number], Slots::of(&self.arena, number), at.upper)
     }
 
     /// Locks the shard of a charge's key and prepares it to be charged, or the rule's shared bucket if there is no room.
@@ -226,13 +226,13 @@ impl<C: Clock> MemoryStore<C> {
 
     /// How full the store is. Looks at one shard after another, so a busy store's numbers are a little apart in time.
     pub fn stats(&self) -> MemoryStats {
-        let quota = self.ground.commons().quota();
+        let quota = self.arena.shared_data().quota();
         let mut stats = MemoryStats {
             used: usize::try_from(quota.used()).unwrap_or(usize::MAX),
             max_keys: usize::try_from(quota.cap()).unwrap_or(usize::MAX),
-            swept: self.ground.commons().total(|counts| &counts.swept),
-            evicted: self.ground.commons().total(|counts| &counts.evicted),
-            overflowed: self.ground.commons().total(|counts| &counts.overflowed),
+            swept: self.arena.shared_data().total(|counts| &counts.swept),
+            evicted: self.arena.shared_data().total(|counts| &counts.evicted),
+            overflowed: self.arena.shared_data().total(|counts| &counts.overflowed),
             ..MemoryStats::default()
         };
         for (number, _) in (0..).zip(&self.heads) {
@@ -248,18 +248,18 @@ impl<C: Clock> MemoryStore<C> {
     /// How much of the store's room is taken, and how much there is: [`MemoryStats::used`] and [`MemoryStats::max_keys`],
     /// without a look at the shards.
     pub fn used(&self) -> (u64, u64) {
-        let quota = self.ground.commons().quota();
+        let quota = self.arena.shared_data().quota();
         (quota.used(), quota.cap())
     }
 
     /// Times that there was no room: [`MemoryStats::overflowed`], without a look at the shards.
     pub fn overflowed(&self) -> u64 {
-        self.ground.commons().total(|counts| &counts.overflowed)
+        self.arena.shared_data().total(|counts| &counts.overflowed)
     }
 
     /// The rules that hold anything or found no room: up to a thousand, and one entry for all others together.
     pub fn usage_by_rule(&self) -> Vec<RuleUsage> {
-        self.ground.commons().quota().by_rule()
+        self.arena.shared_data().quota().by_rule()
     }
 }
 

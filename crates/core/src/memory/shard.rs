@@ -3,12 +3,12 @@
 use std::array;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::beside::Beside;
-use super::commons::Counts;
+use super::cold::ColdData;
 use super::fingerprint::Fingerprint;
 use super::holds::{Hold, HoldId, Holds};
 use super::lock::{Guard, Lock, Version};
 use super::quota::{AccountId, Claim, Quota, UNIT_BYTES};
+use super::shared::Counts;
 use super::slots::{Entry, Slot, Slots, Tag, WORDS_A_SLOT};
 use super::table::Table;
 use crate::decision::Decision;
@@ -24,15 +24,15 @@ pub(super) struct Head {
     /// Of the table that holds the other keys.
     places: AtomicU32,
     len: AtomicU32,
-    rest: Lock<Rest>,
+    locked: Lock<Locked>,
 }
 
-struct Rest {
+struct Locked {
     /// The slot at which sweeping goes on.
     cursor: u32,
     /// To known keys, since the last sweep.
     writes: u32,
-    beside: Option<Box<Beside>>,
+    cold: Option<Box<ColdData>>,
 }
 
 impl Head {
@@ -41,7 +41,7 @@ impl Head {
             first: array::from_fn(|_| AtomicU64::new(0)),
             places: AtomicU32::new(0),
             len: AtomicU32::new(0),
-            rest: Lock::new(Rest { cursor: 0, writes: 0, beside: None }),
+            locked: Lock::new(Locked { cursor: 0, writes: 0, cold: None }),
         }
     }
 
@@ -57,19 +57,19 @@ impl Head {
 
     #[inline]
     pub(super) fn version(&self) -> Version {
-        self.rest.version()
+        self.locked.version()
     }
 
     #[inline]
     pub(super) fn is_still(&self, version: Version) -> bool {
-        self.rest.is_still(version)
+        self.locked.is_still(version)
     }
 }
 
 /// A shard, locked.
 pub(super) struct Shard<'a> {
     head: &'a Head,
-    rest: Guard<'a, Rest>,
+    locked: Guard<'a, Locked>,
     slots: Slots<'a>,
     /// Slots to sweep before the shard is unlocked.
     due: usize,
@@ -131,13 +131,13 @@ fn units_of_new(limit: &Limit) -> u64 {
 impl<'a> Shard<'a> {
     #[inline]
     pub(super) fn lock(head: &'a Head, slots: Slots<'a>) -> Shard<'a> {
-        Shard { head, rest: head.rest.lock(), slots, due: 0, evicted: 0 }
+        Shard { head, locked: head.locked.lock(), slots, due: 0, evicted: 0 }
     }
 
     /// Locks a shard in which nobody has changed anything since then.
     #[inline]
     pub(super) fn lock_at(head: &'a Head, slots: Slots<'a>, version: Version) -> Option<Shard<'a>> {
-        Some(Shard { head, rest: head.rest.lock_at(version)?, slots, due: 0, evicted: 0 })
+        Some(Shard { head, locked: head.locked.lock_at(version)?, slots, due: 0, evicted: 0 })
     }
 
     pub(super) fn keys(&self) -> usize {
@@ -151,21 +151,21 @@ impl<'a> Shard<'a> {
 
     /// Bytes of what does not fit in the table, nearly.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.rest.beside.as_deref().map_or(0, Beside::heap_bytes)
+        self.locked.cold.as_deref().map_or(0, ColdData::heap_bytes)
     }
 
     /// Reservations that wait to be settled.
     pub(super) fn reservations(&self) -> usize {
-        self.rest.beside.as_deref().map_or(0, |beside| beside.holds.len())
+        self.locked.cold.as_deref().map_or(0, |cold| cold.holds.len())
     }
 
     #[cfg(test)]
     pub(super) fn known_limits(&self) -> usize {
-        self.rest.beside.as_ref().map_or(0, |beside| beside.limits())
+        self.locked.cold.as_ref().map_or(0, |cold| cold.limits())
     }
 
-    fn beside(&mut self) -> &mut Beside {
-        self.rest.beside.get_or_insert_default()
+    fn cold(&mut self) -> &mut ColdData {
+        self.locked.cold.get_or_insert_default()
     }
 
     fn quota(&self) -> &'a Quota {
@@ -190,19 +190,19 @@ impl<'a> Shard<'a> {
 
     /// Remembers a reservation, for which there is [room](Shard::claim_hold).
     pub(super) fn add_hold(&mut self, id: HoldId, hold: Hold) {
-        self.beside().holds.add(id, hold);
+        self.cold().holds.add(id, hold);
     }
 
     /// Ends a reservation. `None` if there is none, or if it has expired.
     pub(super) fn take_hold(&mut self, id: HoldId, now: Timestamp) -> Option<Hold> {
-        let hold = self.rest.beside.as_deref_mut()?.holds.take(id)?;
+        let hold = self.locked.cold.as_deref_mut()?.holds.take(id)?;
         self.quota().release(hold.account, Holds::UNITS);
         (hold.expires > now).then_some(hold)
     }
 
     /// Lets a reservation run anew. `false` if there is none, or if it has expired.
     pub(super) fn renew_hold(&mut self, id: HoldId, now: Timestamp) -> bool {
-        self.rest.beside.as_deref_mut().is_some_and(|beside| beside.holds.renew(id, now))
+        self.locked.cold.as_deref_mut().is_some_and(|cold| cold.holds.renew(id, now))
     }
 
     /// Claims room for a reservation of the rule. Some that have expired make room.
@@ -219,9 +219,9 @@ impl<'a> Shard<'a> {
 
     fn forget_expired_holds(&mut self, most: usize, now: Timestamp) {
         let quota = self.quota();
-        if let Some(beside) = self.rest.beside.as_deref_mut() {
+        if let Some(cold) = self.locked.cold.as_deref_mut() {
             for _ in 0..most {
-                let Some(hold) = beside.holds.pop_expired(now) else { return };
+                let Some(hold) = cold.holds.pop_expired(now) else { return };
                 quota.release(hold.account, Holds::UNITS);
             }
         }
@@ -297,7 +297,7 @@ impl<'a> Shard<'a> {
     ) -> R {
         let Some(slot) = self.find(of) else {
             // What the sweep will look at comes from memory while the key is put in its place.
-            self.table().fetch(self.slots, (self.rest.cursor as usize).saturating_sub(1));
+            self.table().fetch(self.slots, (self.locked.cursor as usize).saturating_sub(1));
             let mut state = limit.fresh();
             let (answer, edit) = change(&mut state);
             if edit == Edit::Keep {
@@ -333,7 +333,7 @@ impl<'a> Shard<'a> {
             }
         };
         if edit == Edit::Keep {
-            self.rest.writes += 1;
+            self.locked.writes += 1;
         }
         answer
     }
@@ -484,7 +484,7 @@ impl<'a> Shard<'a> {
                 self.quota().release(account, units.saturating_sub(1));
                 cell
             }
-            None => [self.beside().put(state) as u64, units],
+            None => [self.cold().put(state) as u64, units],
         };
         let entry = Entry { key: of.key, tag: Tag::new(limit, account), cell };
         if self.first().key() == 0 {
@@ -492,9 +492,9 @@ impl<'a> Shard<'a> {
         } else {
             self.change_table(|table, slots| table.insert(slots, entry));
         }
-        if !self.slots.commons().limits.offer(limit) {
+        if !self.slots.shared_data().limits.offer(limit) {
             let used = self.table().iter(self.slots).map(|entry| entry.tag.shape()).chain([self.first().shape()]);
-            self.rest.beside.get_or_insert_default().add_limit(limit, used);
+            self.locked.cold.get_or_insert_default().add_limit(limit, used);
         }
     }
 
@@ -510,7 +510,7 @@ impl<'a> Shard<'a> {
     fn remove_numbered(&mut self, number: usize) {
         let entry = self.numbered(number);
         if self.limit_of_shape(entry.tag.shape()).is_some_and(|limit| !limit.packs()) {
-            self.beside().take(entry.cell[0]);
+            self.cold().take(entry.cell[0]);
         }
         if number == FIRST {
             self.first().set(Entry::EMPTY);
@@ -530,23 +530,23 @@ impl<'a> Shard<'a> {
     }
 
     fn large_state(&self, limit: &Limit, index: u64) -> Option<&State> {
-        self.rest.beside.as_deref().filter(|_| !limit.packs())?.state(index)
+        self.locked.cold.as_deref().filter(|_| !limit.packs())?.state(index)
     }
 
     fn large_state_mut(&mut self, limit: &Limit, index: u64) -> Option<&mut State> {
-        self.rest.beside.as_deref_mut().filter(|_| !limit.packs())?.state_mut(index)
+        self.locked.cold.as_deref_mut().filter(|_| !limit.packs())?.state_mut(index)
     }
 
     fn limit_of_shape(&self, shape: u64) -> Option<&Limit> {
-        self.slots.commons().limits.get(shape).or_else(|| self.rest.beside.as_deref()?.limit(shape))
+        self.slots.shared_data().limits.get(shape).or_else(|| self.locked.cold.as_deref()?.limit(shape))
     }
 
     /// Counts writes that were made in place, sweeps some slots every so many, and unlocks the shard.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "no request has that many charges")]
     pub(super) fn count_writes(mut self, writes: usize, now: Timestamp) {
-        self.rest.writes += writes as u32;
-        if self.rest.writes >= WRITES_BETWEEN_SWEEPS {
+        self.locked.writes += writes as u32;
+        if self.locked.writes >= WRITES_BETWEEN_SWEEPS {
             // Moved there, so that nothing of it need lie in memory otherwise.
             Shard::sweep_and_unlock(self, now);
         }
@@ -559,8 +559,8 @@ impl<'a> Shard<'a> {
     }
 
     fn sweep_in_turn(&mut self, now: Timestamp) {
-        if self.rest.writes >= WRITES_BETWEEN_SWEEPS {
-            self.rest.writes = 0;
+        if self.locked.writes >= WRITES_BETWEEN_SWEEPS {
+            self.locked.writes = 0;
             self.sweep(SLOTS_A_SWEEP, now);
         }
     }
@@ -579,16 +579,16 @@ impl<'a> Shard<'a> {
     fn forget_recovered(&mut self, slots: usize, now: Timestamp) -> u64 {
         let before = self.keys();
         for _ in 0..=slots.min(self.table().slots()) {
-            let number = self.rest.cursor as usize;
+            let number = self.locked.cursor as usize;
             let entry = self.numbered(number);
             if number > self.table().slots() {
-                self.rest.cursor = 0;
+                self.locked.cursor = 0;
             } else if self.is_recovered(&entry, now) {
                 self.quota().release(entry.tag.account(), self.units_of(&entry));
                 // The next entry may move into this slot, so the cursor stays.
                 self.remove_numbered(number);
             } else {
-                self.rest.cursor += 1;
+                self.locked.cursor += 1;
             }
         }
         let forgotten = (before - self.keys()) as u64;

@@ -4,10 +4,10 @@ use std::hint::select_unpredictable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::commons::{Commons, Counts};
-use super::ground::{Ground, LINES_A_ROW, NURSERY, Part, SLOTS_A_ROW};
+use super::arena::{Arena, LINES_A_ROW, SLOTS_A_ROW, SMALL_ROW, ShardRow};
 use super::pages;
 use super::quota::{AccountId, Quota};
+use super::shared::{Counts, SharedData};
 use crate::limit::{Cell, Limit, Shape};
 
 /// One key. Half a cache line.
@@ -56,7 +56,7 @@ pub(super) const WORDS_A_LINE: usize = 2 * WORDS_A_SLOT;
 /// The slots of one shard.
 #[derive(Clone, Copy)]
 pub(super) struct Slots<'a> {
-    ground: &'a Arc<Ground>,
+    arena: &'a Arc<Arena>,
     shard: usize,
     /// The row of the first slot.
     first_row: usize,
@@ -70,8 +70,8 @@ pub(super) struct Line<'a> {
 
 /// Eight slots: four cache lines.
 #[derive(Clone, Copy)]
-pub(super) struct Near<'a> {
-    part: &'a Part,
+pub(super) struct ProbeWindow<'a> {
+    part: &'a ShardRow,
     /// The first of the four.
     first: usize,
 }
@@ -85,45 +85,45 @@ pub(super) struct Slot<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Those of a table in the nursery.
-    pub(super) const fn of(ground: &'a Arc<Ground>, shard: usize) -> Slots<'a> {
-        Slots { ground, shard, first_row: NURSERY }
+    /// The slots of a table in the small row.
+    pub(super) const fn of(arena: &'a Arc<Arena>, shard: usize) -> Slots<'a> {
+        Slots { arena, shard, first_row: SMALL_ROW }
     }
 
-    /// Those of a table that is in the nursery, or not any more.
+    /// The slots of a table that is in the small row, or has moved out of it.
     #[inline]
-    pub(super) const fn in_nursery(self, is_in_nursery: bool) -> Slots<'a> {
-        Slots { first_row: if is_in_nursery { NURSERY } else { NURSERY + 1 }, ..self }
+    pub(super) const fn in_small_row(self, is_in_small_row: bool) -> Slots<'a> {
+        Slots { first_row: if is_in_small_row { SMALL_ROW } else { SMALL_ROW + 1 }, ..self }
     }
 
-    pub(super) fn commons(self) -> &'a Commons {
-        self.ground.commons()
+    pub(super) fn shared_data(self) -> &'a SharedData {
+        self.arena.shared_data()
     }
 
     /// What all rules of the store hold.
     pub(super) fn quota(self) -> &'a Quota {
-        self.commons().quota()
+        self.shared_data().quota()
     }
 
     /// What has happened in this shard, and in some others.
     pub(super) fn counts(self) -> &'a Counts {
-        self.commons().counts(self.shard)
+        self.shared_data().counts(self.shard)
     }
 
     /// Says that the table will use `after` slots instead of `before`.
     pub(super) fn resize(self, before: usize, after: usize) {
-        Ground::resize(self.ground, before, after);
+        Arena::resize(self.arena, before, after);
     }
 
     /// Says that the table will soon use `slots` slots.
-    pub(super) fn foresee(self, slots: usize) {
-        Ground::foresee(self.ground, slots);
+    pub(super) fn reserve_ahead(self, slots: usize) {
+        Arena::reserve_ahead(self.arena, slots);
     }
 
     /// The line that begins with slot `index`, an even number; `None` if no table has reached it yet.
     #[inline]
     pub(super) fn line(self, index: usize) -> Option<Line<'a>> {
-        let part = self.ground.part(self.first_row + index / SLOTS_A_ROW, self.shard)?;
+        let part = self.arena.part(self.first_row + index / SLOTS_A_ROW, self.shard)?;
         Some(Line { words: &part[self.line_in_part(index)] })
     }
 
@@ -137,9 +137,9 @@ impl<'a> Slots<'a> {
     /// The slots from `index` on, an even number, that a key which points there nearly always is in. Where a row ends, others
     /// of the same row take the place of those that follow.
     #[inline(always)]
-    pub(super) fn near(self, index: usize) -> Option<Near<'a>> {
-        let part = self.ground.part(self.first_row + index / SLOTS_A_ROW, self.shard)?;
-        Some(Near { part, first: self.line_in_part(index) })
+    pub(super) fn near(self, index: usize) -> Option<ProbeWindow<'a>> {
+        let part = self.arena.part(self.first_row + index / SLOTS_A_ROW, self.shard)?;
+        Some(ProbeWindow { part, first: self.line_in_part(index) })
     }
 
     /// All slots that any table has reached, in order. The processor fetches each row while the one before is gone through.
@@ -193,7 +193,7 @@ impl<'a> Line<'a> {
     }
 }
 
-impl<'a> Near<'a> {
+impl<'a> ProbeWindow<'a> {
     /// The slot that holds `key` if any of them does, or else any. Five keys of six are in the first two lines: the others need
     /// not have come from memory for these.
     #[inline(always)]

@@ -5,9 +5,9 @@
 //! it began; growing is one pass over the array. The table runs nearly full and grows by a tenth, not twofold: that is
 //! what keeps a key below 44 bytes.
 
-use super::ground::NURSERY_SLOTS;
-use super::slots::{Entry, Line, Near, Slot, Slots};
-use super::train::Train;
+use super::arena::SMALL_ROW_SLOTS;
+use super::displaced::Displaced;
+use super::slots::{Entry, Line, ProbeWindow, Slot, Slots};
 
 /// How many keys the table has, and how many places they are spread over. The slots are kept apart.
 #[derive(Clone, Copy, Debug)]
@@ -17,9 +17,10 @@ pub(super) struct Table {
 }
 
 const LEAST_PLACES: u32 = 6;
-/// A table with more does not fit into the nursery.
-const NURSERY_PLACES: u32 = 56;
-const _: () = assert!(slots_for(NURSERY_PLACES) <= NURSERY_SLOTS && slots_for(NURSERY_PLACES + 2) > NURSERY_SLOTS);
+/// A table with more does not fit into the small row.
+const SMALL_ROW_PLACES: u32 = 56;
+const _: () =
+    assert!(slots_for(SMALL_ROW_PLACES) <= SMALL_ROW_SLOTS && slots_for(SMALL_ROW_PLACES + 2) > SMALL_ROW_SLOTS);
 
 impl Table {
     pub(super) const fn new(places: u32, len: u32) -> Table {
@@ -44,14 +45,14 @@ impl Table {
         slots_for(self.places)
     }
 
-    const fn is_in_nursery(self) -> bool {
-        self.places <= NURSERY_PLACES
+    const fn is_in_small_row(self) -> bool {
+        self.places <= SMALL_ROW_PLACES
     }
 
     /// The slots that the table lies in, out of its shard's.
     #[inline]
     const fn within(self, slots: Slots<'_>) -> Slots<'_> {
-        slots.in_nursery(self.is_in_nursery())
+        slots.in_small_row(self.is_in_small_row())
     }
 
     /// What lies in a slot.
@@ -77,7 +78,7 @@ impl Table {
 
     /// Where a key with this upper half points to; `None` if no table has reached that place.
     #[inline(always)]
-    pub(super) fn near(self, slots: Slots<'_>, upper: u32) -> Option<Near<'_>> {
+    pub(super) fn near(self, slots: Slots<'_>, upper: u32) -> Option<ProbeWindow<'_>> {
         self.within(slots).near(Table::place_of_upper(upper, self.places))
     }
 
@@ -118,7 +119,7 @@ impl Table {
         if self.len + 1 > most {
             self.grow(slots, places_for(self.len + 1));
         } else if self.len + self.len / 32 > most {
-            slots.foresee(slots_for(places_for(most)));
+            slots.reserve_ahead(slots_for(places_for(most)));
         }
         while !self.try_insert(slots, entry) {
             self.grow(slots, more_than(self.places));
@@ -162,7 +163,7 @@ impl Table {
         if end_in(places, self.iter(slots)) >= slots_for(places) {
             return;
         }
-        if Table::new(places, self.len).is_in_nursery() {
+        if Table::new(places, self.len).is_in_small_row() {
             return self.lay_anew(slots, places);
         }
         // In fewer places every entry lies where it lay before, or ahead of that.
@@ -181,7 +182,7 @@ impl Table {
     }
 
     fn grow(&mut self, slots: Slots<'_>, places: u32) {
-        if self.is_in_nursery() {
+        if self.is_in_small_row() {
             return self.lay_anew(slots, places);
         }
         slots.resize(self.slots(), slots_for(places));
@@ -199,7 +200,7 @@ impl Table {
         }
     }
 
-    /// Takes all entries out and lays them over as many places, or over more if they crowd: the way within the nursery, into it
+    /// Takes all entries out and lays them over as many places, or over more if they crowd: the way within the small row, into it
     /// and out of it. There are few.
     fn lay_anew(&mut self, slots: Slots<'_>, mut places: u32) {
         let entries: Vec<_> = self.iter(slots).collect();
@@ -219,13 +220,13 @@ impl Table {
     /// Spreads the entries over more places, in one pass: on the way from the first slot to the last, each entry is taken
     /// along until it comes to its place. Answers with those that found none.
     fn spread(&mut self, slots: Slots<'_>, places: u32) -> Vec<Entry> {
-        let mut taken = Train::with_room_for((places - self.places) as usize);
+        let mut taken = Displaced::with_room_for((places - self.places) as usize);
         self.places = places;
         for (index, slot) in self.within(slots).in_order().take(self.slots() - 1).enumerate() {
-            taken.join(slot.entry());
-            slot.set(taken.leave_if(|first| Table::place(first.key, places) <= index));
+            taken.push(slot.entry());
+            slot.set(taken.pop_if(|first| Table::place(first.key, places) <= index));
         }
-        taken.rest()
+        taken.remaining()
     }
 }
 
@@ -267,7 +268,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::ground::Ground;
+    use super::super::arena::Arena;
     use super::super::slots::Tag;
     use super::*;
 
@@ -282,12 +283,12 @@ mod tests {
             shards in 2_usize..9,
             adding in 1_u8..8,
         ) {
-            let ground = Arc::new(Ground::new(shards, 1 << 20));
+            let arena = Arc::new(Arena::new(shards, 1 << 20));
             // A neighbour whose slots must not change.
-            let neighbour = Slots::of(&ground, 0);
+            let neighbour = Slots::of(&arena, 0);
             let mut other = Table::new(0, 0);
             (1..100).for_each(|key| other.insert(neighbour, entry(key << 56, key)));
-            let slots = Slots::of(&ground, shards - 1);
+            let slots = Slots::of(&arena, shards - 1);
             let mut table = Table::new(0, 0);
             let mut model = BTreeMap::new();
             for (number, (kind, key, crowded)) in steps.into_iter().enumerate() {
@@ -323,8 +324,8 @@ mod tests {
 
     #[test]
     fn a_key_takes_about_forty_bytes_whatever_the_number() {
-        let ground = Arc::new(Ground::new(1, 1 << 20));
-        let slots = Slots::of(&ground, 0);
+        let arena = Arc::new(Arena::new(1, 1 << 20));
+        let slots = Slots::of(&arena, 0);
         let mut table = Table::new(0, 0);
         let mut key = 1_u64;
         let mut worst = 0;

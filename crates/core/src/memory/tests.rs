@@ -303,16 +303,16 @@ fn whoever_changes_a_shard_spoils_what_was_read_of_it_without_the_lock() {
             penalize(&key).is_allowed()
         }];
     for change in changes {
-        let glance = store.glance(at);
-        let version = glance.version();
-        assert!(glance.find_packed(of, &limit).is_some() && glance.is_still(version));
+        let optimistic = store.optimistic(at);
+        let version = optimistic.version();
+        assert!(optimistic.find_packed(of, &limit).is_some() && optimistic.is_still(version));
         assert!(change());
-        assert!(!glance.is_still(version) && glance.lock_at(version).is_none());
+        assert!(!optimistic.is_still(version) && optimistic.lock_at(version).is_none());
     }
-    let glance = store.glance(at);
-    let version = glance.version();
+    let optimistic = store.optimistic(at);
+    let version = optimistic.version();
     assert!(!store.decide(&[Charge::new(&rule, &key, &limit).cost(9)]).unwrap().is_allowed());
-    assert!(glance.is_still(version), "a denial changes nothing");
+    assert!(optimistic.is_still(version), "a denial changes nothing");
 }
 
 /// Requests share some of their keys and not others, and these lie in different shards: each request is charged to all of

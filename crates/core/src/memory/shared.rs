@@ -1,4 +1,4 @@
-//! What all shards of a store have in common.
+//! Data that all shards of a store share.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use super::quota::Quota;
 use crate::limit::Limit;
 
 /// Limits that any shard may look up, what the rules hold, and counts that every shard adds to.
-pub(super) struct Commons {
+pub(super) struct SharedData {
     pub(super) limits: CommonLimits,
     quota: Quota,
     counts: [Counts; STRIPES],
@@ -16,10 +16,10 @@ pub(super) struct Commons {
 /// Shards that add to different counts do not wait for each other.
 const STRIPES: usize = 16;
 
-impl Commons {
+impl SharedData {
     /// For a store that holds up to so many keys.
-    pub(super) fn new(max_keys: usize) -> Commons {
-        Commons { limits: CommonLimits::default(), quota: Quota::new(max_keys), counts: Default::default() }
+    pub(super) fn new(max_keys: usize) -> SharedData {
+        SharedData { limits: CommonLimits::default(), quota: Quota::new(max_keys), counts: Default::default() }
     }
 
     pub(super) const fn quota(&self) -> &Quota {

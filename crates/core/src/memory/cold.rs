@@ -1,4 +1,4 @@
-//! What a shard keeps that most checks do not touch.
+//! The cold data of a shard: what most checks do not touch.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -7,7 +7,7 @@ use super::holds::Holds;
 use crate::limit::{Limit, State};
 
 #[derive(Default)]
-pub(super) struct Beside {
+pub(super) struct ColdData {
     /// A limit of every shape that the table's entries have, except the common ones.
     limits: BTreeMap<u64, Limit>,
     /// How many limits to collect before looking for unused ones.
@@ -21,7 +21,7 @@ pub(super) struct Beside {
 
 const FEW_LIMITS: usize = 8;
 
-impl Beside {
+impl ColdData {
     pub(super) fn limit(&self, shape: u64) -> Option<&Limit> {
         self.limits.get(&shape)
     }
@@ -99,6 +99,6 @@ impl Beside {
         let states: usize = self.large.iter().flatten().map(State::heap_bytes).sum();
         let list = self.large.capacity() * size_of::<Option<State>>() + self.vacant.capacity() * size_of::<usize>();
         let limits = self.limits.len() * 2 * size_of::<(u64, Limit)>();
-        size_of::<Beside>() + states + list + limits + self.holds.heap_bytes()
+        size_of::<ColdData>() + states + list + limits + self.holds.heap_bytes()
     }
 }

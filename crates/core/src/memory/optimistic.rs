@@ -1,33 +1,33 @@
-//! Looking at a shard without its lock.
+//! Optimistic reads: a shard, read without its lock.
 //!
 //! Most checks find a key that is known, in one of the first places where it may lie. They read it without the lock and take
 //! the lock only to write, provided that nobody has taken it meanwhile. A denial writes nothing, so a client that hammers
-//! at a limit it has reached keeps no lock from anyone.
+//! at a limit it has reached takes no lock.
 
 use std::ptr;
 
 use super::fingerprint::Fingerprint;
 use super::lock::Version;
 use super::shard::{Head, Shard};
-use super::slots::{Near, Slot, Slots};
+use super::slots::{ProbeWindow, Slot, Slots};
 use crate::limit::Limit;
 
-/// A shard, and the part of it where a key is likely to be.
+/// A shard that is read without its lock, and the probe window where a key is likely to be.
 #[derive(Clone, Copy)]
-pub(super) struct Glance<'a> {
+pub(super) struct OptimisticRead<'a> {
     head: &'a Head,
     slots: Slots<'a>,
     /// Looked up only if it was worth fetching.
-    near: Option<Near<'a>>,
+    near: Option<ProbeWindow<'a>>,
 }
 
 /// A table with fewer places is usually in a cache.
 const LEAST_TO_FETCH: u32 = 32;
 
-impl<'a> Glance<'a> {
+impl<'a> OptimisticRead<'a> {
     /// Has the processor fetch what a check of the key will need. Nobody waits for it.
     #[inline(always)]
-    pub(super) fn at(head: &'a Head, slots: Slots<'a>, upper: u32) -> Glance<'a> {
+    pub(super) fn at(head: &'a Head, slots: Slots<'a>, upper: u32) -> OptimisticRead<'a> {
         let table = head.table();
         let mut near = None;
         if table.places() >= LEAST_TO_FETCH {
@@ -36,12 +36,12 @@ impl<'a> Glance<'a> {
                 near.fetch();
             }
         }
-        Glance { head, slots, near }
+        OptimisticRead { head, slots, near }
     }
 
     /// Whether both are of one shard.
     #[inline]
-    pub(super) fn is_of_shard(self, other: Glance<'_>) -> bool {
+    pub(super) fn is_of_shard(self, other: OptimisticRead<'_>) -> bool {
         ptr::eq(self.head, other.head)
     }
 
@@ -77,7 +77,7 @@ impl<'a> Glance<'a> {
                 return Some(slot);
             }
         }
-        Glance::find_far(self.head, self.slots, of.key)
+        OptimisticRead::find_far(self.head, self.slots, of.key)
     }
 
     /// The slot of a key that others have pushed far along.

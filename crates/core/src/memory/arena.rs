@@ -1,55 +1,55 @@
-//! The memory that the tables of all shards lie in.
+//! The arena that holds the tables of all shards.
 //!
 //! The hash spreads keys evenly, so all shards grow at nearly the same pace. Memory is therefore cut into rows: each row
 //! holds the next few slots of every shard. No table ever moves to a larger piece of memory and leaves a smaller one
 //! behind, so nothing is lost between pieces, and a row is large enough to lie in huge pages, where reading a random slot
 //! takes the processor half the time: it need not look up where the page is.
 //!
-//! Huge pages take milliseconds to make ready, and the first keys do not wait that long. So tables begin in the first row, the
-//! nursery, which lies in small pages, and leave it when they have outgrown it.
+//! Preparing a huge page takes milliseconds, and the first keys do not wait that long. So tables begin in the first row, which
+//! lies in small pages (the *small row*), and move out of it when they outgrow it.
 
 use std::array;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::commons::Commons;
 use super::pages::{self, Fresh};
+use super::shared::SharedData;
 use super::slots::WORDS_A_LINE;
 
 /// Of each shard in each row.
 pub(super) const SLOTS_A_ROW: usize = 64;
 pub(super) const LINES_A_ROW: usize = SLOTS_A_ROW / 2;
-const WORDS_A_PART: usize = LINES_A_ROW * WORDS_A_LINE;
+const WORDS_A_SHARD_ROW: usize = LINES_A_ROW * WORDS_A_LINE;
 
-/// What a shard has of a row: two kilobytes.
-pub(super) type Part = [[AtomicU64; WORDS_A_LINE]; LINES_A_ROW];
+/// The part of a row that belongs to one shard: two kilobytes.
+pub(super) type ShardRow = [[AtomicU64; WORDS_A_LINE]; LINES_A_ROW];
 
 /// The row that small tables lie in.
-pub(super) const NURSERY: usize = 0;
-/// The most slots of a table in the nursery.
-pub(super) const NURSERY_SLOTS: usize = SLOTS_A_ROW;
+pub(super) const SMALL_ROW: usize = 0;
+/// The most slots of a table in the small row.
+pub(super) const SMALL_ROW_SLOTS: usize = SLOTS_A_ROW;
 
 /// The rows that a table of so many slots lies in.
 const fn rows_for(slots: usize) -> Range<usize> {
-    if slots <= NURSERY_SLOTS {
-        NURSERY..NURSERY + slots.div_ceil(SLOTS_A_ROW)
+    if slots <= SMALL_ROW_SLOTS {
+        SMALL_ROW..SMALL_ROW + slots.div_ceil(SLOTS_A_ROW)
     } else {
-        NURSERY + 1..NURSERY + 1 + slots.div_ceil(SLOTS_A_ROW)
+        SMALL_ROW + 1..SMALL_ROW + 1 + slots.div_ceil(SLOTS_A_ROW)
     }
 }
 
-/// Slots for any number of shards. Whoever holds a shard's lock may use that shard's slots.
-pub(super) struct Ground {
+/// Slots for any number of shards. The holder of a shard's lock may use that shard's slots.
+pub(super) struct Arena {
     shards: usize,
     /// One row, then two, then four, and so on. What nobody has written to takes no memory.
-    fields: [OnceLock<Field>; 32],
+    segments: [OnceLock<Segment>; 32],
     uses: Mutex<Uses>,
     /// Rows that are to be laid out in huge pages, from the first, and those that were.
     wanted: AtomicUsize,
     prepared: AtomicUsize,
-    is_tended: AtomicBool,
-    commons: Commons,
+    is_maintained: AtomicBool,
+    shared_data: SharedData,
 }
 
 /// What rows are used for, from the first.
@@ -64,8 +64,8 @@ struct Use {
     shards: u32,
     /// Whether it may take memory.
     is_backed: bool,
-    /// Whether it is being given back: nobody may write to it before that is done.
-    is_leaving: bool,
+    /// Whether it is being returned to the system: nobody may write to it before that is done.
+    is_being_returned: bool,
 }
 
 impl Uses {
@@ -74,8 +74,8 @@ impl Uses {
         self.of_rows.iter().rposition(|row| row.shards > 0).map_or(0, |last| last + 1)
     }
 
-    fn in_nursery(&self) -> usize {
-        self.of_rows.first().map_or(0, |nursery| nursery.shards as usize)
+    fn in_small_row(&self) -> usize {
+        self.of_rows.first().map_or(0, |small_row| small_row.shards as usize)
     }
 
     fn row(&mut self, row: usize) -> &mut Use {
@@ -89,61 +89,61 @@ impl Uses {
     fn idle(&self, wanted: usize) -> Option<usize> {
         let is_idle = |&row: &usize| {
             let Use { shards, is_backed, .. } = self.of_rows[row];
-            shards == 0 && is_backed && (row >= wanted || row == NURSERY)
+            shards == 0 && is_backed && (row >= wanted || row == SMALL_ROW)
         };
         (0..self.of_rows.len()).rfind(is_idle)
     }
 }
 
 /// Some rows, one after the other.
-struct Field {
+struct Segment {
     words: Fresh,
     /// Where the first row begins: at the beginning of a page, or at least of a cache line.
     start: usize,
 }
 
-impl Ground {
-    /// Ground for so many tables, which hold up to so many keys together.
-    pub(super) fn new(shards: usize, max_keys: usize) -> Ground {
-        Ground {
+impl Arena {
+    /// An arena for `shards` tables, which hold up to `max_keys` keys together.
+    pub(super) fn new(shards: usize, max_keys: usize) -> Arena {
+        Arena {
             shards,
-            fields: array::from_fn(|_| OnceLock::new()),
+            segments: array::from_fn(|_| OnceLock::new()),
             uses: Mutex::default(),
             wanted: AtomicUsize::new(0),
             prepared: AtomicUsize::new(0),
-            is_tended: AtomicBool::new(false),
-            commons: Commons::new(max_keys),
+            is_maintained: AtomicBool::new(false),
+            shared_data: SharedData::new(max_keys),
         }
     }
 
-    pub(super) const fn commons(&self) -> &Commons {
-        &self.commons
+    pub(super) const fn shared_data(&self) -> &SharedData {
+        &self.shared_data
     }
 
-    /// In which field a row lies, and the how-manieth row of that it is.
+    /// The segment that holds a row, and the row's index in it.
     #[inline]
     const fn locate(row: usize) -> (usize, usize) {
-        let field = (row + 1).ilog2();
-        (field as usize, row + 1 - (1 << field))
+        let segment = (row + 1).ilog2();
+        (segment as usize, row + 1 - (1 << segment))
     }
 
     const fn words_a_row(&self) -> usize {
-        self.shards * WORDS_A_PART
+        self.shards * WORDS_A_SHARD_ROW
     }
 
     fn row(&self, row: usize) -> &[AtomicU64] {
-        let (field, row) = Ground::locate(row);
+        let (segment, row) = Arena::locate(row);
         let words = self.words_a_row();
-        let field = self.fields[field].get_or_init(|| Field::new(words << field));
-        &field.words[field.start + row * words..][..words]
+        let segment = self.segments[segment].get_or_init(|| Segment::new(words << segment));
+        &segment.words[segment.start + row * words..][..words]
     }
 
     /// What a shard has of a row; `None` if no table has reached it yet.
     #[inline(always)]
-    pub(super) fn part(&self, row: usize, shard: usize) -> Option<&Part> {
-        let (field, row) = Ground::locate(row);
-        let field = self.fields.get(field)?.get()?;
-        let words = field.words.get(field.start + (row * self.shards + shard) * WORDS_A_PART..)?;
+    pub(super) fn part(&self, row: usize, shard: usize) -> Option<&ShardRow> {
+        let (segment, row) = Arena::locate(row);
+        let segment = self.segments.get(segment)?.get()?;
+        let words = segment.words.get(segment.start + (row * self.shards + shard) * WORDS_A_SHARD_ROW..)?;
         words.as_chunks().0.first_chunk()
     }
 
@@ -155,7 +155,7 @@ impl Ground {
     fn uses_without_leaving(&self, rows: &Range<usize>) -> MutexGuard<'_, Uses> {
         loop {
             let mut uses = self.uses();
-            if !rows.clone().any(|row| uses.row(row).is_leaving) {
+            if !rows.clone().any(|row| uses.row(row).is_being_returned) {
                 return uses;
             }
             drop(uses);
@@ -164,75 +164,75 @@ impl Ground {
     }
 
     /// Says that a table will use `after` slots instead of `before`.
-    pub(super) fn resize(ground: &Arc<Ground>, before: usize, after: usize) {
+    pub(super) fn resize(arena: &Arc<Arena>, before: usize, after: usize) {
         let (before, after) = (rows_for(before), rows_for(after));
         if before == after {
             return;
         }
-        let mut uses = ground.uses_without_leaving(&after);
-        let (reached, nursed) = (uses.reached(), uses.in_nursery());
+        let mut uses = arena.uses_without_leaving(&after);
+        let (reached, small_before) = (uses.reached(), uses.in_small_row());
         for row in after.clone().filter(|row| !before.contains(row)) {
-            ground.row(row);
+            arena.row(row);
             let row = uses.row(row);
             (row.shards, row.is_backed) = (row.shards + 1, true);
         }
         for row in before.filter(|row| !after.contains(row)) {
             uses.row(row).shards -= 1;
         }
-        let (reaches, nurses) = (uses.reached(), uses.in_nursery());
+        let (reaches, small_now) = (uses.reached(), uses.in_small_row());
         drop(uses);
-        if reaches > reached.max(NURSERY + 1) {
+        if reaches > reached.max(SMALL_ROW + 1) {
             // Others follow soon, and some of them will be further ahead.
-            Ground::prepare(ground, reaches + 1);
-        } else if nurses == ground.shards / 2 && nursed < nurses {
+            Arena::prepare(arena, reaches + 1);
+        } else if small_now == arena.shards / 2 && small_before < small_now {
             // The fullest will soon leave.
-            Ground::foresee(ground, NURSERY_SLOTS + 1);
+            Arena::reserve_ahead(arena, SMALL_ROW_SLOTS + 1);
         } else if reaches < reached {
-            ground.wanted.store(reaches, Ordering::SeqCst);
-            ground.prepared.fetch_min(reaches, Ordering::Relaxed);
-            Ground::tend(ground);
-        } else if nurses == 0 && nursed > 0 {
-            Ground::tend(ground);
+            arena.wanted.store(reaches, Ordering::SeqCst);
+            arena.prepared.fetch_min(reaches, Ordering::Relaxed);
+            Arena::maintain(arena);
+        } else if small_now == 0 && small_before > 0 {
+            Arena::maintain(arena);
         }
     }
 
     /// Says that a table will soon use `slots` slots.
-    pub(super) fn foresee(ground: &Arc<Ground>, slots: usize) {
-        Ground::prepare(ground, rows_for(slots).end);
+    pub(super) fn reserve_ahead(arena: &Arc<Arena>, slots: usize) {
+        Arena::prepare(arena, rows_for(slots).end);
     }
 
     /// Has rows up to the `rows`-th laid out in huge pages before a table reaches them. Rows that are reached earlier lie in
     /// small pages.
-    fn prepare(ground: &Arc<Ground>, rows: usize) {
-        let is_large = ground.words_a_row() * size_of::<u64>() >= pages::HUGE;
-        if is_large && ground.prepared.load(Ordering::Relaxed) < rows {
-            ground.wanted.fetch_max(rows, Ordering::SeqCst);
-            Ground::tend(ground);
+    fn prepare(arena: &Arc<Arena>, rows: usize) {
+        let is_large = arena.words_a_row() * size_of::<u64>() >= pages::HUGE;
+        if is_large && arena.prepared.load(Ordering::Relaxed) < rows {
+            arena.wanted.fetch_max(rows, Ordering::SeqCst);
+            Arena::maintain(arena);
         }
     }
 
     /// Prepares the rows that are wanted, and gives back those that are not used any more. The system takes up to milliseconds
     /// to clear a huge page, and as long to take back many, which no check should wait for: so it is done aside.
-    fn tend(ground: &Arc<Ground>) {
-        if !ground.begin_to_tend() {
+    fn maintain(arena: &Arc<Arena>) {
+        if !arena.begin_to_tend() {
             return;
         }
-        let there = Arc::clone(ground);
-        if std::thread::Builder::new().name("tidegate-rows".to_owned()).spawn(move || there.tend_all()).is_err() {
-            ground.is_tended.store(false, Ordering::SeqCst);
+        let there = Arc::clone(arena);
+        if std::thread::Builder::new().name("tidegate-rows".to_owned()).spawn(move || there.maintain_all()).is_err() {
+            arena.is_maintained.store(false, Ordering::SeqCst);
         }
     }
 
     /// `false` if another thread is at it.
     fn begin_to_tend(&self) -> bool {
-        !self.is_tended.swap(true, Ordering::SeqCst)
+        !self.is_maintained.swap(true, Ordering::SeqCst)
     }
 
-    fn tend_all(&self) {
+    fn maintain_all(&self) {
         loop {
             self.prepare_wanted();
             while self.give_back_one() {}
-            self.is_tended.store(false, Ordering::SeqCst);
+            self.is_maintained.store(false, Ordering::SeqCst);
             // Who wanted more meanwhile has left it to this thread.
             if !self.is_wanting() || !self.begin_to_tend() {
                 return;
@@ -248,7 +248,7 @@ impl Ground {
 
     fn prepare_wanted(&self) {
         let rows = self.wanted.load(Ordering::SeqCst);
-        let first = self.prepared.load(Ordering::Relaxed).max(self.uses().reached()).max(NURSERY + 1);
+        let first = self.prepared.load(Ordering::Relaxed).max(self.uses().reached()).max(SMALL_ROW + 1);
         for row in first..rows {
             pages::make_huge(self.row(row));
             pages::touch(self.row(row));
@@ -261,20 +261,20 @@ impl Ground {
     fn give_back_one(&self) -> bool {
         let mut uses = self.uses();
         let Some(row) = uses.idle(self.wanted.load(Ordering::SeqCst)) else { return false };
-        *uses.row(row) = Use { shards: 0, is_backed: false, is_leaving: true };
+        *uses.row(row) = Use { shards: 0, is_backed: false, is_being_returned: true };
         // Half a millisecond for one in small pages. Who changes to other rows does not wait for it.
         drop(uses);
         pages::give_back(self.row(row));
-        self.uses().row(row).is_leaving = false;
+        self.uses().row(row).is_being_returned = false;
         true
     }
 }
 
-impl Field {
-    fn new(words: usize) -> Field {
+impl Segment {
+    fn new(words: usize) -> Segment {
         let align = if words * size_of::<u64>() >= pages::HUGE { pages::HUGE } else { 64 };
         let words = Fresh::new(words + align / size_of::<u64>());
-        Field { start: words.as_ptr().align_offset(align).min(align / size_of::<u64>()), words }
+        Segment { start: words.as_ptr().align_offset(align).min(align / size_of::<u64>()), words }
     }
 }
 
@@ -287,36 +287,36 @@ mod tests {
         Entry { key: number as u64 + 1, tag: Tag::NONE, cell: [number as u64, 9] }
     }
 
-    fn large(ground: &Arc<Ground>, shard: usize) -> Slots<'_> {
-        Slots::of(ground, shard).in_nursery(false)
+    fn large(arena: &Arc<Arena>, shard: usize) -> Slots<'_> {
+        Slots::of(arena, shard).in_small_row(false)
     }
 
     #[test]
     fn every_slot_of_every_shard_is_its_own() {
         const SLOTS: usize = 1_000;
-        let ground = Arc::new(Ground::new(8, 1 << 20));
+        let arena = Arc::new(Arena::new(8, 1 << 20));
         for shard in 0..8 {
-            large(&ground, shard).resize(0, SLOTS);
-            (0..SLOTS).for_each(|index| large(&ground, shard).set(index, entry(shard * SLOTS + index)));
+            large(&arena, shard).resize(0, SLOTS);
+            (0..SLOTS).for_each(|index| large(&arena, shard).set(index, entry(shard * SLOTS + index)));
         }
         for shard in 0..8 {
-            assert!((0..SLOTS).all(|index| large(&ground, shard).get(index) == entry(shard * SLOTS + index)));
-            assert!((0..NURSERY_SLOTS).all(|index| Slots::of(&ground, shard).get(index).is_empty()));
+            assert!((0..SLOTS).all(|index| large(&arena, shard).get(index) == entry(shard * SLOTS + index)));
+            assert!((0..SMALL_ROW_SLOTS).all(|index| Slots::of(&arena, shard).get(index).is_empty()));
         }
     }
 
     #[test]
     fn rows_that_no_shard_reaches_any_more_are_given_back_and_can_be_had_again() {
-        let ground = Arc::new(Ground::new(2_048, 1 << 20));
-        let (one, other) = (large(&ground, 1), large(&ground, 2));
+        let arena = Arc::new(Arena::new(2_048, 1 << 20));
+        let (one, other) = (large(&arena, 1), large(&arena, 2));
         one.resize(0, 1_000);
         other.resize(0, 300);
         one.set(999, entry(1));
         one.set(999, Entry::EMPTY);
         other.set(299, entry(2));
         one.resize(1_000, 100);
-        assert_eq!(ground.uses().reached(), rows_for(300).end);
-        let backed = || ground.uses().of_rows.iter().filter(|row| row.is_backed).count();
+        assert_eq!(arena.uses().reached(), rows_for(300).end);
+        let backed = || arena.uses().of_rows.iter().filter(|row| row.is_backed).count();
         while backed() > rows_for(300).len() + 1 {
             std::thread::yield_now();
         }
@@ -326,31 +326,31 @@ mod tests {
     }
 
     #[test]
-    fn the_nursery_is_given_back_when_all_have_left_it_and_can_be_had_again() {
-        let ground = Arc::new(Ground::new(2_048, 1 << 20));
-        let (one, other) = (Slots::of(&ground, 1), Slots::of(&ground, 2));
+    fn the_small_row_is_given_back_when_all_have_left_it_and_can_be_had_again() {
+        let arena = Arc::new(Arena::new(2_048, 1 << 20));
+        let (one, other) = (Slots::of(&arena, 1), Slots::of(&arena, 2));
         for slots in [one, other] {
             slots.resize(0, 64);
             slots.resize(64, 65);
         }
-        while ground.uses().of_rows[NURSERY].is_backed {
+        while arena.uses().of_rows[SMALL_ROW].is_backed {
             std::thread::yield_now();
         }
         one.resize(65, 40);
         one.set(39, entry(1));
-        assert!(ground.uses().of_rows[NURSERY].is_backed);
+        assert!(arena.uses().of_rows[SMALL_ROW].is_backed);
         assert_eq!((one.get(39), other.get(39)), (entry(1), Entry::EMPTY));
     }
 
     #[test]
     fn rows_are_made_ready_aside_while_tables_use_them() {
-        let ground = Arc::new(Ground::new(2_048, 1 << 20));
-        let slots = large(&ground, 5);
+        let arena = Arc::new(Arena::new(2_048, 1 << 20));
+        let slots = large(&arena, 5);
         slots.resize(0, 100);
-        slots.foresee(640);
+        slots.reserve_ahead(640);
         slots.resize(100, 640);
         (0..640).for_each(|index| slots.set(index, entry(index)));
-        while ground.prepared.load(Ordering::Relaxed) < rows_for(640).end {
+        while arena.prepared.load(Ordering::Relaxed) < rows_for(640).end {
             std::thread::yield_now();
         }
         assert!((0..640).all(|index| slots.get(index) == entry(index)));
@@ -358,13 +358,13 @@ mod tests {
 
     #[test]
     fn huge_rows_are_made_ready_when_half_of_the_shards_have_a_table() {
-        let ground = Arc::new(Ground::new(2_048, 1 << 20));
-        (0..1_023).for_each(|shard| Slots::of(&ground, shard).resize(0, 20));
-        assert_eq!(ground.wanted.load(Ordering::SeqCst), 0);
-        Slots::of(&ground, 1_023).resize(0, 20);
-        while ground.prepared.load(Ordering::Relaxed) < rows_for(NURSERY_SLOTS + 1).end {
+        let arena = Arc::new(Arena::new(2_048, 1 << 20));
+        (0..1_023).for_each(|shard| Slots::of(&arena, shard).resize(0, 20));
+        assert_eq!(arena.wanted.load(Ordering::SeqCst), 0);
+        Slots::of(&arena, 1_023).resize(0, 20);
+        while arena.prepared.load(Ordering::Relaxed) < rows_for(SMALL_ROW_SLOTS + 1).end {
             std::thread::yield_now();
         }
-        assert!(!ground.uses().of_rows.iter().skip(1).any(|row| row.shards > 0 || !row.is_backed));
+        assert!(!arena.uses().of_rows.iter().skip(1).any(|row| row.shards > 0 || !row.is_backed));
     }
 }

@@ -1,0 +1,95 @@
+//! Entries displaced from their slots while a table is laid out anew.
+
+use std::hint::select_unpredictable;
+
+use super::slots::Entry;
+
+/// A ring buffer of entries. `push` and `pop_if` are branch-free: whether a slot is empty is unpredictable, and a misprediction
+/// costs more than the write.
+pub(super) struct Displaced {
+    /// Its length is a power of two.
+    ring: Vec<Entry>,
+    /// How many entries were popped so far.
+    popped: usize,
+    /// How many entries were pushed so far.
+    pushed: usize,
+}
+
+impl Displaced {
+    /// An empty buffer with room for `entries` before it has to grow.
+    pub(super) fn with_room_for(entries: usize) -> Displaced {
+        Displaced { ring: vec![Entry::EMPTY; (entries + 1).next_power_of_two()], popped: 0, pushed: 0 }
+    }
+
+    const fn index(&self, number: usize) -> usize {
+        number & (self.ring.len() - 1)
+    }
+
+    /// Adds an entry behind the others, unless it is empty.
+    #[inline]
+    pub(super) fn push(&mut self, entry: Entry) {
+        if self.pushed - self.popped == self.ring.len() {
+            self.grow();
+        }
+        let index = self.index(self.pushed);
+        self.ring[index] = entry;
+        self.pushed += usize::from(!entry.is_empty());
+    }
+
+    /// Takes out the first entry, if there is one and `may_go` says so; otherwise an empty one.
+    #[inline]
+    pub(super) fn pop_if(&mut self, may_go: impl FnOnce(&Entry) -> bool) -> Entry {
+        let first = self.ring[self.index(self.popped)];
+        let goes = (self.popped < self.pushed) & may_go(&first);
+        self.popped += usize::from(goes);
+        select_unpredictable(goes, first, Entry::EMPTY)
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let remaining = self.remaining();
+        *self = Displaced::with_room_for(2 * remaining.len());
+        remaining.into_iter().for_each(|entry| self.push(entry));
+    }
+
+    /// The entries that were not popped, in order.
+    pub(super) fn remaining(&self) -> Vec<Entry> {
+        (self.popped..self.pushed).map(|number| self.ring[self.index(number)]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::slots::Tag;
+    use super::*;
+
+    fn entry(key: u64) -> Entry {
+        Entry { key, tag: Tag::NONE, cell: [0; 2] }
+    }
+
+    #[test]
+    fn entries_are_popped_in_the_order_in_which_they_were_pushed() {
+        for room in [0, 1, 5, 40] {
+            let mut displaced = Displaced::with_room_for(room);
+            let mut popped = Vec::new();
+            for key in 1..=40 {
+                displaced.push(entry(key));
+                displaced.push(Entry::EMPTY);
+                popped.push(displaced.pop_if(|first| first.key % 3 != 0 && key % 2 == 0));
+            }
+            popped.retain(|entry| !entry.is_empty());
+            popped.extend(displaced.remaining());
+            assert_eq!(popped, (1..=40).map(entry).collect::<Vec<_>>(), "{room}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_popped_from_an_empty_buffer() {
+        let mut displaced = Displaced::with_room_for(2);
+        assert_eq!(displaced.pop_if(|_| true), Entry::EMPTY);
+        displaced.push(entry(7));
+        assert_eq!(displaced.pop_if(|_| false), Entry::EMPTY);
+        assert_eq!(displaced.pop_if(|_| true), entry(7));
+        assert_eq!(displaced.pop_if(|_| true), Entry::EMPTY);
+    }
+}
