@@ -51,6 +51,17 @@ pub enum DenialKind {
     AbnormalUsage,
 }
 
+impl DenialKind {
+    /// The word for it in rules files.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            DenialKind::QuotaExceeded => "quota-exceeded",
+            DenialKind::AbnormalUsage => "abnormal-usage",
+        }
+    }
+}
+
 /// The HTTP status of a denial: 400 to 599.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DenialStatus(NonZeroU16);

@@ -477,3 +477,21 @@ fn two_rules_files_are_compared() {
     assert_eq!(report["changed"][0]["fields"][0]["field"], "key");
     assert!(folder.run(&["rules", "diff", "a.yaml"]).bad().contains("--redis"));
 }
+
+#[test]
+fn explain_tells_what_clients_are_told() {
+    let rules = "rules: [{ id: r, limits: [5/h, { name: day, limit: 9/day, show: false }], problem: abnormal-usage, status: 403 }]";
+    let folder = Folder::with(&[("rules.yaml", rules)]);
+    let run = |more: &[&str]| {
+        let asked = ["explain", "rules.yaml", "--request", "GET /"];
+        folder.run(&[&asked[..], more].concat()).good().to_owned()
+    };
+    let told = run(&[]);
+    for said in ["9/day, cost 1, not shown to clients", "problem         abnormal-usage", "status          403"] {
+        assert!(told.contains(said), "{said}: {told}");
+    }
+    let told: Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();
+    let rule = &told["rules"][0];
+    assert_eq!((&rule["problem"], &rule["status"]), (&"abnormal-usage".into(), &403.into()), "{told}");
+    assert_eq!((&rule["limits"][0]["show"], &rule["limits"][1]["show"]), (&true.into(), &false.into()), "{told}");
+}

@@ -12,6 +12,7 @@ use super::matching::{Application, Governing, Granted, MatchedRule, Mismatch, Se
 use super::pattern::Pattern;
 use super::rule::{KeyFault, KeyPart, Mode, Priority, Rule};
 use super::secret::Secret;
+use crate::disclosure::DenialStatus;
 use crate::facts::Facts;
 use crate::notation::write_span;
 use crate::yaml::Place;
@@ -126,6 +127,10 @@ pub struct Charged {
     pub store_deadline: Option<String>,
     /// How much the request matters when not all can be served.
     pub priority: Priority,
+    /// What a denial tells clients that it is.
+    pub problem: &'static str,
+    /// The HTTP status of a denial, if it is not 429.
+    pub status: Option<u16>,
 }
 
 /// A part of a key.
@@ -154,6 +159,8 @@ pub struct ShownLimit {
     pub reserve: Option<String>,
     /// Where the response says what the request really cost, such as `body:usage.total_tokens`.
     pub settle: Option<String>,
+    /// Whether clients see it.
+    pub show: bool,
 }
 
 impl RuleSet {
@@ -247,7 +254,9 @@ impl MatchedRule<'_, '_> {
             cost_from: limit.cost.said_by(),
             reserve: limit.reserve.map(write_span),
             settle: limit.settle.as_ref().map(ToString::to_string),
+            show: limit.disclosure.is_shown,
         });
+        let disclosure = self.rule.disclosure();
         Charged {
             key: if missing.is_none() { self.rule.key.iter().filter_map(shown).collect() } else { Vec::new() },
             missing,
@@ -256,6 +265,8 @@ impl MatchedRule<'_, '_> {
             on_store_failure: self.rule.on_store_failure.to_string(),
             store_deadline: self.rule.store_deadline.map(write_span),
             priority: self.rule.priority,
+            problem: disclosure.problem.as_str(),
+            status: disclosure.status.map(DenialStatus::get),
         }
     }
 }

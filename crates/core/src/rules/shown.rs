@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::envoy::Domain;
 use super::rule::{KeyPart, Mode, Priority, Rule};
 use super::{OnMissingKey, OnRepeatedKey, RuleSet};
+use crate::disclosure::{DenialStatus, Disclosure};
 use crate::key::{Key, RuleId};
 use crate::yaml::Place;
 
@@ -34,6 +35,11 @@ pub struct ShownRule<'r> {
     pub on_store_failure: String,
     /// How much its requests matter when not all can be served.
     pub priority: Priority,
+    /// What a denial tells clients that it is.
+    pub problem: &'static str,
+    /// The HTTP status of a denial, if it is not 429.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
 }
 
 /// What a part of a key is.
@@ -52,6 +58,8 @@ pub struct LimitName<'r> {
     pub id: &'r str,
     /// The limit in its short notation.
     pub limit: String,
+    /// Whether clients see it.
+    pub show: bool,
 }
 
 /// The longest part of a key that is shown, in characters.
@@ -93,7 +101,11 @@ impl Rule {
     }
 
     fn shown(&self, mode: Mode) -> ShownRule<'_> {
-        let limits = self.limits.all().map(|limit| LimitName { id: limit.id.as_str(), limit: limit.limit.to_string() });
+        let limits = self.limits.all().map(|limit| LimitName {
+            id: limit.id.as_str(),
+            limit: limit.limit.to_string(),
+            show: limit.disclosure.is_shown,
+        });
         let mut limits: Vec<LimitName<'_>> = limits.collect();
         limits.sort();
         limits.dedup();
@@ -115,7 +127,14 @@ impl Rule {
             },
             on_store_failure: self.on_store_failure.to_string(),
             priority: self.priority,
+            problem: self.disclosure().problem.as_str(),
+            status: self.disclosure().status.map(DenialStatus::get),
         }
+    }
+
+    /// What clients are told of the rule's denials: the same for all of its limits.
+    pub(super) fn disclosure(&self) -> Disclosure {
+        self.limits.all().next().map_or(Disclosure::DEFAULT, |limit| limit.disclosure)
     }
 }
 

@@ -28,6 +28,7 @@ const LONGEST_NAME: usize = 64;
 pub struct Node {
     id: String,
     host: String,
+    name: String,
 }
 
 /// A name that a node cannot have.
@@ -41,14 +42,30 @@ impl Node {
     /// # Errors
     /// If one of them is no name.
     pub fn new(id: &str, host: &str) -> Result<Node, NodeError> {
-        Ok(Node { id: node_name(id)?, host: node_name(host)? })
+        Ok(Node { id: node_name(id)?, host: node_name(host)?, name: id.to_owned() })
     }
 
     /// This process on this machine, under an id that was made up.
     #[must_use]
     pub fn here() -> Node {
         let host = node_name(&host_name()).unwrap_or_else(|_| "unknown".to_owned());
-        Node { id: format!("{:08x}", fastrand::u32(..)), host }
+        let id = format!("{:08x}", fastrand::u32(..));
+        let name = format!("{host}-{id}");
+        Node { id, host, name }
+    }
+
+    /// The same under a name for people, which need not be unique.
+    ///
+    /// # Errors
+    /// If it is no name.
+    pub fn named(self, name: &str) -> Result<Node, NodeError> {
+        Ok(Node { name: node_name(name)?, ..self })
+    }
+
+    /// What people call it: the name of its machine and its id, unless it was given another.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The node's id.
@@ -87,6 +104,9 @@ pub struct NodeReport {
     pub node: String,
     /// The name of its machine.
     pub host: String,
+    /// What people call it. Nodes of earlier versions do not say it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// Which Tidegate it runs.
     pub build: String,
     /// The version that it took in last; 0 if it has taken in none.
@@ -129,6 +149,7 @@ impl NodeReport {
         NodeReport {
             node: node.id.clone(),
             host: node.host.clone(),
+            name: node.name.clone(),
             build: env!("CARGO_PKG_VERSION").to_owned(),
             version: standing.edition.as_ref().map_or(0, |edition| edition.version),
             rules: standing.rules_version(),
@@ -139,6 +160,12 @@ impl NodeReport {
             unknown: Vec::new(),
             edition: standing.edition.clone(),
         }
+    }
+
+    /// What to call the node: its name, or its id if it does not say one.
+    #[must_use]
+    pub fn called(&self) -> &str {
+        if self.name.is_empty() { &self.node } else { &self.name }
     }
 
     /// The same, with what its limiter has.

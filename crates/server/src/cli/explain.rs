@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anstyle::Style;
 use serde::Serialize;
 use tidegate_core::rules::{self, Charged, ExplainedRule, Explanation, Granted, Mode, RuleOutcome, ShownLimit};
-use tidegate_core::{Clock, Request, SystemClock};
+use tidegate_core::{Clock, DenialKind, Request, SystemClock};
 
 use super::request::RequestArgs;
 use super::secret::SecretArgs;
@@ -287,6 +287,10 @@ fn charged_lines(rule: &ExplainedRule, charged: &Charged) -> Vec<String> {
     lines.push(labelled("mode", &rule.mode.to_string()));
     lines.push(labelled("store failure", &charged.on_store_failure));
     lines.extend(charged.store_deadline.as_ref().map(|deadline| labelled("store deadline", deadline)));
+    if charged.problem != DenialKind::default().as_str() {
+        lines.push(labelled("problem", charged.problem));
+    }
+    lines.extend(charged.status.map(|status| labelled("status", &status.to_string())));
     lines.push(labelled("written in", &rule.place.to_string()));
     lines
 }
@@ -308,6 +312,9 @@ fn limit_line(limit: &ShownLimit) -> String {
     }
     if limit.cost > limit.capacity {
         line.push_str(&format!(": always denied, since it holds {} at most", limit.capacity));
+    }
+    if !limit.show {
+        line.push_str(", not shown to clients");
     }
     line
 }

@@ -103,7 +103,7 @@ fn table(out: &mut impl Write, fleet: &Fleet) -> io::Result<()> {
         .map(|(report, _)| {
             let since = if report.version == 0 { "-".to_owned() } else { ago(report.since, fleet.now) };
             let (version, rules) = (number(report.version, "-"), number(report.rules, "own"));
-            [plain(&report.node), plain(&report.host), version, rules, report.generation.to_string(), since]
+            [plain(report.called()), plain(&report.host), version, rules, report.generation.to_string(), since]
         })
         .collect();
     let width = |column: usize| {
@@ -127,7 +127,7 @@ fn table(out: &mut impl Write, fleet: &Fleet) -> io::Result<()> {
 }
 
 fn remarks(out: &mut impl Write, report: &NodeReport) -> io::Result<()> {
-    let node = plain(&report.node);
+    let node = plain(report.called());
     if let Some(reason) = &report.refused {
         writeln!(out, "{ERROR}{node}{ERROR:#} keeps what it has: {}", plain(reason))?;
     }
@@ -164,6 +164,7 @@ struct Report<'f> {
 #[derive(Serialize)]
 struct Row<'f> {
     node: &'f str,
+    name: &'f str,
     host: &'f str,
     build: &'f str,
     state: &'static str,
@@ -187,6 +188,7 @@ impl Row<'_> {
     fn of(report: &NodeReport, state: NodeState) -> Row<'_> {
         Row {
             node: &report.node,
+            name: report.called(),
             host: &report.host,
             build: &report.build,
             state: word(state).0,

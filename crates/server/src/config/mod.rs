@@ -27,6 +27,7 @@ use http::{HeaderName, StatusCode};
 use tidegate_core::rules::{OnStoreFailure, Secret};
 use tidegate_core::{Charging, DomainTerms, Micros};
 use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, IetfForm, ResetForm, TrustedProxies};
+use tidegate_redis::steering::Node;
 
 pub use self::fault::{Fault, Faults};
 pub(crate) use self::layers::FILE_VARIABLE;
@@ -53,6 +54,8 @@ pub struct Configuration {
     pub rules: Vec<PathBuf>,
     /// Whether folders among them must have a file in them at the start.
     pub rules_required: bool,
+    /// What this server is called where servers are listed.
+    pub node: Node,
     /// Where a server and its successor meet; `None` if they do not.
     pub handover: Option<PathBuf>,
     /// Where state lives.
@@ -150,6 +153,7 @@ impl Reading<'_> {
     fn configuration(&mut self, origin: Origin) -> Option<Configuration> {
         let rules = self.paths("rules");
         let rules_required = self.value("rules_required", flag);
+        let node = self.node();
         let proxies = self.proxies();
         let log = self.log();
         let traces = self.traces();
@@ -171,6 +175,7 @@ impl Reading<'_> {
         Some(Configuration {
             rules,
             rules_required: rules_required?,
+            node: node?,
             handover: self.path("handover"),
             store: store?,
             secrets,
@@ -271,6 +276,21 @@ impl Reading<'_> {
         let repeats = self.value("log.repeats", count(1, 1_000_000));
         let repeats = repeats.and_then(|repeats| u32::try_from(repeats).ok().and_then(NonZero::new));
         Some(log::Settings { format: format?, level: level?, queue_bytes: queue_bytes?, repeats: repeats? })
+    }
+
+    fn node(&mut self) -> Option<Node> {
+        let node = Node::here();
+        match self.value("node.name", text) {
+            None => Some(node),
+            Some(name) => match node.named(&name) {
+                Ok(node) => Some(node),
+                Err(error) => {
+                    // The error says what to write.
+                    self.wrong("node.name", &error.to_string(), "");
+                    None
+                }
+            },
+        }
     }
 
     /// `None` if something is wrong, `Some(None)` if nobody wants them.

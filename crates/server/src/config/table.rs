@@ -7,6 +7,7 @@ use super::setting::{Kind, Setting};
 /// The purpose of a section, in a sentence.
 pub(crate) fn about_section(section: &str) -> &'static str {
     match section {
+        "node" => "This server among others.",
         "gateway" => "The gateway: forwards what the rules allow to your services, and answers the rest itself.",
         "api" => "The HTTP door: decisions as JSON, and forward-auth for nginx, Caddy, Traefik and HAProxy.",
         "rls" => "The door for Envoy: its rate-limit service, over gRPC and as JSON.",
@@ -83,6 +84,13 @@ pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
             &["x-forwarded-for"],
             "Where they say who the client is: x-forwarded-for or forwarded.",
         ),
+        Setting::new(
+            "node.name",
+            &[],
+            "What this server is called in `tidegate fleet` and in metrics; otherwise the machine's name and a random number.",
+        )
+        .such_as("edge-1")
+        .at_start(),
         Setting::new(
             "handover",
             &[],

@@ -29,6 +29,9 @@ pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
     let traces = if cfg!(feature = "otel") { "true" } else { "false" };
     let build = [("version", env!("CARGO_PKG_VERSION")), ("arch", std::env::consts::ARCH), ("otel", traces)];
     page.gauge("build_info", "Always 1. The labels say which build of the program this is", &[(&build, 1)]);
+    if let Some(node) = metrics.node.get() {
+        page.gauge("node_info", "Always 1. The label says what the server is called", &[(&[("name", &**node)], 1)]);
+    }
     metrics.write_decisions(&mut page);
     metrics.write_listeners(&mut page);
     if let Some(gateway) = metrics.gateway.get() {

@@ -97,6 +97,8 @@ pub struct Metrics {
     tallies: Tallies,
     names: Names,
     unknown_domains: AtomicU64,
+    /// What the server is called.
+    node: OnceLock<Box<str>>,
     unkeyed: Unkeyed,
     top: Top,
     recent: denials::Recent,
@@ -171,6 +173,7 @@ impl Metrics {
             tallies: Tallies::new(),
             names: Names::new(),
             unknown_domains: AtomicU64::new(0),
+            node: OnceLock::new(),
             unkeyed: Unkeyed::default(),
             top,
             recent: denials::Recent::default(),
@@ -253,6 +256,11 @@ impl Metrics {
     /// counted apart only up to a bound.
     pub(crate) fn count_descriptor(&self, name: &str, is_made_up: bool, outcome: DescriptorOutcome, hits: u64) {
         self.names.count(name, is_made_up, outcome, hits);
+    }
+
+    /// Says what the server is called. The first name stays.
+    pub(crate) fn call_node(&self, name: &str) {
+        let _ = self.node.set(name.into());
     }
 
     /// Counts a request for a domain that no file has.

@@ -34,13 +34,14 @@ pub(super) fn load_rules(paths: &[PathBuf], has_gateway: bool, is_required: bool
 /// Follows what is published for the fleet, and notes whether the rules in force are such.
 pub(super) fn follow_fleet(
     steering: &Steering,
+    node: Node,
     engine: &Engine,
     are_published: &Arc<AtomicBool>,
     known: Option<KnownFacts>,
 ) -> Result<Following, NoRuntime> {
     let are_published = Arc::clone(are_published);
     let limiter = engine.shared_limiter();
-    steering.follow(engine.shared_limiter(), Node::here(), move |event| match event {
+    steering.follow(engine.shared_limiter(), node, move |event| match event {
         Event::Applied { version, rules, generation, unknown } => {
             let were_published = are_published.swap(rules > 0, Ordering::Relaxed);
             if rules > 0 && !were_published {

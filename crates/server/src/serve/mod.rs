@@ -139,6 +139,7 @@ impl Server {
         let (steering, store) = (store.steering()?, store.open()?);
         let traces = configuration.traces.as_ref().map(Traces::open).transpose()?.unwrap_or_default();
         let engine = Arc::new(Engine::new(Limiter::new(rules, store)).with_traces(traces));
+        engine.metrics().call_node(configuration.node.name());
         let stop = CancellationToken::new();
         let mut doors = Doors::new(Arc::clone(&engine), stop.clone());
         if let Some(path) = &handover {
@@ -204,7 +205,7 @@ impl Server {
             None => None,
         };
         let following = match steering {
-            Some(steering) => Some(follow_fleet(&steering, &engine, &are_published, known)?),
+            Some(steering) => Some(follow_fleet(&steering, configuration.node, &engine, &are_published, known)?),
             None => None,
         };
         let watch = follow_files(&paths, loaded.files, &engine, &are_published, known)?;

@@ -57,3 +57,14 @@ fn rules_that_come_from_no_file_cannot_be_read_again() {
     let problem = Server::start().post("/v1/rules/reload", "").problem(409);
     assert!(problem["detail"].as_str().unwrap().contains("--rules"));
 }
+
+#[test]
+fn what_clients_are_told_of_a_rule_is_shown() {
+    let server = Server::ruled_by(
+        "rules: [{ id: a, limit: 5/h, show: false, problem: abnormal-usage, status: 403 }, { id: b, limit: 5/h }]",
+    );
+    let rules = server.get("/v1/rules").good()["rules"].clone();
+    assert_eq!((&rules[0]["problem"], &rules[0]["status"]), (&"abnormal-usage".into(), &403.into()), "{rules}");
+    assert_eq!((&rules[1]["problem"], &rules[1]["status"]), (&"quota-exceeded".into(), &serde_json::Value::Null));
+    assert_eq!((&rules[0]["limits"][0]["show"], &rules[1]["limits"][0]["show"]), (&false.into(), &true.into()));
+}

@@ -69,3 +69,56 @@ fn a_fleet_shares_one_limit_and_readiness_tells_how_the_store_is() {
         (ready(&one).status == 200).then_some(())
     });
 }
+
+#[test]
+fn a_node_has_a_name_and_says_that_its_rules_are_published() {
+    let port = free_port();
+    let _store = redis(port);
+    let url = format!("redis://:hunter2@127.0.0.1:{port}");
+    let args = ["--rules", "rules.yaml", "--redis", &url, "--store-redis-deadline", "2s"];
+    let files = [("rules.yaml", RULES)];
+    let first = Server::start(&files, &[&args[..], &["--node-name", "edge-1"]].concat());
+    assert!(!first.banner.contains("published"), "{}", first.banner);
+    let run = |words: &[&str]| {
+        let output = tidegate(first.folder.path()).args(words).args(["--redis", &url]).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    until("what is published", || run(&["rules", "push", "rules.yaml"]).0.then_some(()));
+    let second = Server::start(&files, &args);
+    assert!(second.banner.contains("1 rule (published for the fleet)"), "{}", second.banner);
+    let fleet = until("two nodes", || {
+        let (_, told) = run(&["fleet", "--format", "json"]);
+        let fleet: serde_json::Value = serde_json::from_str(&told).ok()?;
+        (fleet["nodes"].as_array()?.len() == 2).then_some(fleet)
+    });
+    let names: Vec<&str> =
+        fleet["nodes"].as_array().unwrap().iter().map(|node| node["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"edge-1"), "{fleet}");
+    let other = fleet["nodes"].as_array().unwrap().iter().find(|node| node["name"] != "edge-1").unwrap();
+    let made_up = format!("{}-{}", other["host"].as_str().unwrap(), other["node"].as_str().unwrap());
+    assert_eq!(other["name"], made_up.as_str());
+    assert!(run(&["fleet"]).1.contains("edge-1 "), "{:?}", run(&["fleet"]));
+
+    let wrong = tidegate(first.folder.path()).args(["config", "--node-name", "a b"]).output().unwrap();
+    let told = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(!wrong.status.success() && told.contains("`a b` cannot name a node"), "{told}");
+}
+
+#[test]
+fn the_log_says_who_switched_what_from_where_and_until_when() {
+    const TOKEN: &str = "0123456789abcdef";
+    let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml", "--admin-token", TOKEN]);
+    let url = format!("http://{}/v1/modes", server.door("Admin"));
+    let token = format!("Bearer {TOKEN}");
+    let headers = [("content-type", "application/json"), ("authorization", token.as_str())];
+    let line = |body: &str, said: &str| {
+        assert_eq!(server.post_to(&url, &headers, body).status, 200);
+        until(said, || server.log().lines().find(|line| line.contains(said)).map(str::to_owned))
+    };
+    let timed = line(r#"{"rule":"api","mode":"off","for":"15min"}"#, "until_unix=");
+    for said in ["switched", "target=\"api\"", "mode=\"off\"", "by itself", "admin.token from 127.0.0.1:"] {
+        assert!(timed.contains(said), "{said}: {timed}");
+    }
+    let untimed = line(r#"{"mode":"shadow"}"#, "when it is taken back");
+    assert!(untimed.contains("mode=\"shadow\"") && !untimed.contains("until_unix"), "{untimed}");
+}

@@ -32,7 +32,11 @@ pub(in crate::rules) const LIMIT: [&str; 16] = [
 
 /// What a denial by a rule means.
 pub(in crate::rules) const PROBLEMS: [(&str, DenialKind); 2] =
-    [("quota-exceeded", DenialKind::QuotaExceeded), ("abnormal-usage", DenialKind::AbnormalUsage)];
+    [kind_named(DenialKind::QuotaExceeded), kind_named(DenialKind::AbnormalUsage)];
+
+const fn kind_named(kind: DenialKind) -> (&'static str, DenialKind) {
+    (kind.as_str(), kind)
+}
 
 pub(super) fn read(
     reader: &mut Reader<'_>,
