@@ -1,5 +1,6 @@
 //! Tidegate as a program: its command line, its doors, and what a running limiter needs around the engine.
 
+pub mod access_log;
 pub mod admin;
 pub mod api;
 mod auth_throttle;

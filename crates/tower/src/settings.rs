@@ -140,7 +140,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         let note = self.note();
         let partitions = self.partitions(&facts);
         let decided = |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
-            self.tell(&facts, ruling, note);
+            self.tell(head, &facts, ruling, note);
             self.admit(head, matched, ruling, asked, partitions.as_ref())
         };
         self.limiter.check_then(&facts, decided).await
@@ -164,7 +164,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         let note = self.note();
         let partitions = self.partitions(&facts);
         self.limiter.check_at_once(&facts, |matched, ruling| {
-            self.tell(&facts, ruling, note);
+            self.tell(head, &facts, ruling, note);
             self.admit(head, matched, ruling, asked, partitions.as_ref())
         })
     }
@@ -189,9 +189,9 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         self.witness.as_ref().map_or_else(Note::default, |witness| witness.asking())
     }
 
-    fn tell(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, note: Note) {
+    fn tell(&self, head: &Parts, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, note: Note) {
         if let Some(witness) = &self.witness {
-            witness.decided(facts, ruling, note);
+            witness.decided(head, facts, ruling, note);
         }
     }
 

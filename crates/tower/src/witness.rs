@@ -1,5 +1,6 @@
 //! Who sees what is decided.
 
+use http::request::Parts;
 use tidegate_core::{RuleId, Ruling};
 use tidegate_http::HttpFacts;
 
@@ -13,8 +14,8 @@ pub trait Witness: Send + Sync {
         Note::default()
     }
 
-    /// The limiter has decided.
-    fn decided(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, note: Note);
+    /// The limiter has decided the request with this head, of which it knew these facts.
+    fn decided(&self, head: &Parts, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, note: Note);
 
     /// A cost that was to be settled by the response stays as it was taken.
     fn unsettled(&self, limit: &RuleId, why: Unsettled) {
@@ -74,7 +75,7 @@ pub struct Note {
 }
 
 impl<F: Fn(&Ruling<'_>) + Send + Sync> Witness for F {
-    fn decided(&self, _: &HttpFacts<'_>, ruling: &Ruling<'_>, _: Note) {
+    fn decided(&self, _: &Parts, _: &HttpFacts<'_>, ruling: &Ruling<'_>, _: Note) {
         self(ruling);
     }
 }

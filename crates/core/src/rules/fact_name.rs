@@ -19,6 +19,22 @@ pub(super) enum FactName {
     Descriptor(String),
 }
 
+/// Whether the value of a header or parameter of this name may let whoever sees it pass for somebody else. When in doubt, it does.
+///
+/// ```
+/// use tidegate_core::rules::is_secret_name;
+///
+/// assert!(is_secret_name("X-Api-Key") && is_secret_name("access_token"));
+/// assert!(!is_secret_name("page"));
+/// ```
+#[must_use]
+pub fn is_secret_name(name: &str) -> bool {
+    const TELLING: [&str; 11] =
+        ["auth", "cookie", "cred", "jwt", "key", "pass", "secret", "session", "sid", "sig", "token"];
+    let has = |word: &str| name.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()));
+    TELLING.iter().any(|word| has(word))
+}
+
 impl FactName {
     /// The fact of a name such as `user` or `header:X-Tenant`.
     pub(super) fn parse(text: &str) -> Option<FactName> {
@@ -57,14 +73,9 @@ impl FactName {
 
     /// Whether whoever sees the value may be able to pass for somebody else. When in doubt, it is.
     pub(super) fn is_secret(&self) -> bool {
-        const TELLING: [&str; 11] =
-            ["auth", "cookie", "cred", "jwt", "key", "pass", "secret", "session", "sid", "sig", "token"];
         match self {
             FactName::ApiKey | FactName::Cookie(_) => true,
-            FactName::Header(name) | FactName::Query(name) | FactName::Descriptor(name) => {
-                let name = name.to_ascii_lowercase();
-                TELLING.iter().any(|word| name.contains(word))
-            }
+            FactName::Header(name) | FactName::Query(name) | FactName::Descriptor(name) => is_secret_name(name),
             FactName::Method | FactName::Host | FactName::User | FactName::Tier | FactName::Claim(_) => false,
         }
     }

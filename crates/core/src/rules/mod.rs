@@ -53,6 +53,7 @@ mod tiers;
 pub use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
 pub use counts::RuleCounts;
 pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart};
+pub use fact_name::is_secret_name;
 pub use field::{FieldPath, FieldPathError};
 pub use load::{Loaded, file_contents, load, rules_files};
 pub use matching::{Granted, Matched, MatchedRule, RefusingRule};

@@ -86,6 +86,7 @@ impl Reading<'_> {
             health_interval: health_interval?,
             give_back: give_back?,
             trust: trust?,
+            access_log: None,
         })
     }
 

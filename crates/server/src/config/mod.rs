@@ -39,6 +39,7 @@ pub(crate) use self::secrets::{built_in_key_warning, key_needed_note, secret_giv
 pub use self::store::StoreSettings;
 pub(crate) use self::table::SETTINGS;
 use self::values::{choice, count, flag, header, login, share, span, span_or_off, text, token};
+use crate::access_log::{self, AccessLogFormat, AccessLogTarget};
 use crate::admin::Token;
 use crate::browsers::Hosts;
 use crate::identity::jwt;
@@ -92,6 +93,8 @@ pub struct Configuration {
     pub origin: Origin,
     /// What is logged.
     pub log: log::Settings,
+    /// Where requests are logged; `None` if nowhere.
+    pub access_log: Option<access_log::Settings>,
     /// Where traces go; `None` if nowhere.
     pub traces: Option<traces::Settings>,
     /// The certificates in use, to be read again when they change.
@@ -156,6 +159,7 @@ impl Reading<'_> {
         let node = self.node();
         let proxies = self.proxies();
         let log = self.log();
+        let access_log = self.access_log();
         let traces = self.traces();
         let store = self.store();
         let secrets = self.secrets();
@@ -198,6 +202,7 @@ impl Reading<'_> {
             resp: resp?,
             redis_protocol: redis_protocol?,
             log: log?,
+            access_log: access_log?,
             traces: traces?,
             certificates: std::mem::take(&mut self.certificates),
             warnings: std::mem::take(&mut self.warnings),
@@ -291,6 +296,28 @@ impl Reading<'_> {
                 }
             },
         }
+    }
+
+    /// `None` if something is wrong, `Some(None)` if nobody wants it.
+    fn access_log(&mut self) -> Option<Option<access_log::Settings>> {
+        let formats = [
+            ("json", Some(AccessLogFormat::Json)),
+            ("combined", Some(AccessLogFormat::Combined)),
+            ("off", None),
+            ("false", None),
+        ];
+        let format = self.value("access_log.format", choice(&formats));
+        let queue_bytes = self.value("access_log.queue_bytes", count(1 << 10, 1 << 30));
+        let target = match self.value("access_log.path", text)?.as_str() {
+            "-" | "stdout" => AccessLogTarget::Stdout,
+            "" => {
+                self.wrong("access_log.path", "it is empty", "write the path of a file, or `-` for standard output");
+                return None;
+            }
+            _ => AccessLogTarget::File(self.path("access_log.path")?),
+        };
+        let queue_bytes = queue_bytes?;
+        Some(format?.map(|format| access_log::Settings { format, target, queue_bytes }))
     }
 
     /// `None` if something is wrong, `Some(None)` if nobody wants them.

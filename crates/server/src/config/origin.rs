@@ -116,7 +116,9 @@ mod tests {
 
     #[test]
     fn addresses_the_store_where_requests_go_who_users_are_traces_and_logs_need_a_restart_and_nothing_else_does() {
-        const OTHERS: [&str; 7] = [
+        const OTHERS: [&str; 9] = [
+            "node.name",
+            "rules_required",
             "log.format",
             "log.queue_bytes",
             "log.repeats",
@@ -128,8 +130,9 @@ mod tests {
         let needs = |setting: &&Setting| setting.needs_restart;
         let names = super::super::SETTINGS.iter().filter(needs).map(|setting| setting.name);
         for name in names {
-            let is_such =
-                ["store.", "traces.", "gateway.", "auth.jwt."].iter().any(|section| name.starts_with(section));
+            let is_such = ["store.", "traces.", "gateway.", "auth.jwt.", "access_log."]
+                .iter()
+                .any(|section| name.starts_with(section));
             assert!(name.ends_with(".listen") || is_such || OTHERS.contains(&name), "{name}");
         }
     }

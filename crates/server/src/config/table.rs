@@ -38,6 +38,9 @@ pub(crate) fn about_section(section: &str) -> &'static str {
              Retry-After and the RateLimit fields. Your services answer for their own responses."
         }
         "log" => "What is written to standard error.",
+        "access_log" => {
+            "A line for each request of the gateway, to be read by people, by other programs, or by tidegate replay."
+        }
         "traces" => "OpenTelemetry: a span for each request that is decided. Only in builds with the feature `otel`.",
         "limits" => "What clients may use of the server.",
         _ => "",
@@ -581,6 +584,25 @@ fn rest() -> Vec<Setting> {
             "log.repeats",
             &["10"],
             "How many lines a second one place in the program may log, after a burst of ten times as many.",
+        )
+        .at_start(),
+        Setting::new(
+            "access_log.format",
+            &["off"],
+            "json, combined (Apache's combined log format), or off. Values of secret parameters are hidden.",
+        )
+        .common()
+        .at_start(),
+        Setting::new(
+            "access_log.path",
+            &["-"],
+            "The file that lines are added to, or - for standard output. SIGHUP has it opened anew, after it was renamed.",
+        )
+        .at_start(),
+        Setting::new(
+            "access_log.queue_bytes",
+            &["4194304"],
+            "The most bytes that wait to be written to it; further lines are dropped and counted.",
         )
         .at_start(),
         Setting::new(

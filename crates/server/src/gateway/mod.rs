@@ -22,6 +22,7 @@ mod head;
 mod health;
 mod incoming;
 mod line;
+mod logged;
 mod observed;
 mod passing;
 mod patience;
@@ -54,6 +55,7 @@ pub(crate) use self::route::PATH_POLICIES;
 pub use self::route::Route;
 use self::serving::Serving;
 pub use self::upgrades::Upgrades;
+use crate::access_log::AccessLog;
 use crate::api::AuthHeaders;
 use crate::engine::Engine;
 use crate::identity::{CertificateName, Tokens};
@@ -136,6 +138,8 @@ pub struct Settings {
     pub give_back: bool,
     /// Who may vouch for upstreams.
     pub trust: Trust,
+    /// Where requests are logged; `None` if nowhere.
+    pub access_log: Option<Arc<AccessLog>>,
 }
 
 impl Settings {
@@ -179,6 +183,7 @@ impl Settings {
             health_interval: Duration::from_secs(5),
             give_back: true,
             trust: Trust::web(),
+            access_log: None,
         }
     }
 

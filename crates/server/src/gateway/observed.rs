@@ -1,28 +1,36 @@
-//! A request from its head to the end of its response, as it is counted.
+//! A request from its head to the end of its response, as it is counted and logged.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Response;
+use http::{Request, Response};
 use http_body::Frame;
 use tidegate_tower::ResponseBody;
 
-use super::passing::{Passing, PassingError};
-use super::request_body::Upload;
+use super::logged::Logged;
+use super::passing::{PassedBy, Passing, PassingError};
 use super::serving::Downstream;
 use crate::metrics::Ended;
 
-/// A request in flight. Dropping it counts it, however it ended.
+/// A request in flight. Dropping it counts and logs it, however it ended.
 pub(super) struct Observed {
     downstream: Arc<Downstream>,
     ended: Ended,
-    upload: Option<Arc<Upload>>,
+    way: PassedBy,
+    /// What the access log will tell.
+    logged: Option<Arc<Logged>>,
 }
 
 impl Observed {
-    pub(super) fn begin(downstream: &Arc<Downstream>) -> Observed {
+    /// Begins with the head of a request. If it is to be logged, that goes along with it.
+    pub(super) fn begin<B>(downstream: &Arc<Downstream>, request: &mut Request<B>) -> Observed {
         downstream.begin_request();
-        Observed { downstream: Arc::clone(downstream), ended: Ended::default(), upload: None }
+        let logged = downstream.log(request);
+        if let Some(logged) = &logged {
+            request.extensions_mut().insert(Arc::clone(logged));
+        }
+        let (downstream, ended) = (Arc::clone(downstream), Ended::default());
+        Observed { downstream, ended, way: PassedBy::default(), logged }
     }
 
     pub(super) const fn downstream(&self) -> &Arc<Downstream> {
@@ -34,8 +42,8 @@ impl Observed {
         self.ended.status = Some(response.status());
         // What rules refuse went nowhere.
         if let Some(passing) = response.body().get_ref() {
-            (self.ended.route, self.ended.cause) = (passing.way.route, passing.way.cause);
-            self.upload.clone_from(&passing.way.upload);
+            self.way.clone_from(&passing.way);
+            (self.ended.route, self.ended.cause) = (self.way.route, self.way.cause);
         }
     }
 
@@ -52,7 +60,7 @@ impl Observed {
 
 impl Drop for Observed {
     fn drop(&mut self) {
-        self.ended.bytes_in = self.upload.as_ref().map_or(0, |upload| upload.bytes());
-        self.downstream.end_request(&self.ended);
+        self.ended.bytes_in = self.way.upload.as_ref().map_or(0, |upload| upload.bytes());
+        self.downstream.end_request(&self.ended, self.logged.as_deref(), &self.way);
     }
 }

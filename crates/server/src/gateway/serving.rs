@@ -31,14 +31,16 @@ use super::Settings;
 use super::failure::{Failure, FailureForm};
 use super::forward::{ClientGone, Forward, Forwarding};
 use super::incoming::IncomingHeaders;
+use super::logged::Logged;
 use super::observed::Observed;
-use super::passing::{Passing, PassingError};
+use super::passing::{PassedBy, Passing, PassingError};
 use super::patience::Patience;
 use super::probing::look_after;
 use super::tunnel::Tunnels;
 use super::unread::{Droppable, Responses, UnreadError};
 use super::watched::Watched;
 use super::witness::Counting;
+use crate::access_log::AccessLog;
 use crate::api::AuthHeaders;
 use crate::engine::Engine;
 use crate::identity::{CertificateName, Identity, Tokens, basic_user};
@@ -60,6 +62,7 @@ pub(super) struct Serving {
     vouching: Arc<Vouching>,
     incoming: Arc<IncomingHeaders>,
     forwarding: Arc<Forwarding>,
+    observing: Arc<Observing>,
     tokens: Option<Arc<VerifiedHere>>,
 }
 
@@ -138,6 +141,11 @@ impl Serving {
         let (write_time, vouching) = (settings.write_time, Arc::new(vouching));
         let forwarding = Arc::new(Forwarding::new(settings.clone()));
         engine.metrics().watch_gateway(Arc::clone(forwarding.metrics()));
+        let observing = Arc::new(Observing {
+            metrics: Arc::clone(forwarding.metrics()),
+            log: settings.access_log.clone(),
+            engine: Arc::clone(engine),
+        });
         look_after(forwarding.upstreams(), &settings, stop);
         Serving {
             http1,
@@ -150,6 +158,7 @@ impl Serving {
             vouching,
             incoming,
             forwarding,
+            observing,
             tokens,
         }
     }
@@ -176,7 +185,7 @@ impl Serving {
             believed: AtomicU64::new(u64::MAX),
             is_tunnel: AtomicBool::new(false),
             responses: Responses::default(),
-            metrics: Arc::clone(self.forwarding.metrics()),
+            observing: Arc::clone(&self.observing),
         });
         let service = Asked {
             limited: self.service_for(&downstream),
@@ -313,7 +322,14 @@ pub(super) struct Downstream {
     is_tunnel: AtomicBool,
     /// Those that an HTTP/2 client may leave unread.
     responses: Responses<Held>,
+    observing: Arc<Observing>,
+}
+
+/// Where requests are counted and logged.
+struct Observing {
     metrics: Arc<GatewayMetrics>,
+    log: Option<Arc<AccessLog>>,
+    engine: Arc<Engine>,
 }
 
 impl Downstream {
@@ -339,13 +355,25 @@ impl Downstream {
     /// A request has begun, and is in flight.
     pub(super) fn begin_request(&self) {
         self.begun.fetch_add(1, Ordering::Relaxed);
-        self.metrics.begin();
+        self.observing.metrics.begin();
+    }
+
+    /// What the access log will tell of a request, if there is one.
+    pub(super) fn log<B>(&self, request: &Request<B>) -> Option<Arc<Logged>> {
+        let Observing { metrics, log, .. } = &*self.observing;
+        Some(Logged::begin(log.as_ref()?, metrics, request))
     }
 
     /// A request has ended.
-    pub(super) fn end_request(&self, ended: &Ended) {
+    pub(super) fn end_request(&self, ended: &Ended, logged: Option<&Logged>, way: &PassedBy) {
+        let Observing { metrics, log, engine } = &*self.observing;
         self.ended.fetch_add(1, Ordering::Relaxed);
-        self.metrics.end(ended);
+        metrics.end(ended);
+        if let (Some(log), Some(logged)) = (log, logged) {
+            engine.limiter().with_rules(|present| {
+                logged.end((log, metrics), self, ended, way, present.rules.secret());
+            });
+        }
     }
 
     /// Whether something is being answered.
@@ -432,7 +460,7 @@ impl Service<Request<Incoming>> for Asked {
     type Future = Answering;
 
     fn call(&self, mut request: Request<Incoming>) -> Answering {
-        let observed = Observed::begin(&self.downstream);
+        let observed = Observed::begin(&self.downstream, &mut request);
         self.incoming.clean(request.headers_mut(), self.downstream.is_trusted);
         let is_http2 = request.version() == Version::HTTP_2;
         let reader = match &self.downstream.manner.answers.cors {
@@ -535,6 +563,10 @@ impl Body for Held {
 }
 
 /// The body of an answer, as hyper gets it.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are of the first kind, and a box would be one more allocation for each request"
+)]
 enum Answered {
     Own(Held),
     Watched(Droppable<Held>),

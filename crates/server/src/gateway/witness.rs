@@ -3,10 +3,12 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use http::request::Parts;
 use tidegate_core::{RuleId, Ruling};
 use tidegate_http::HttpFacts;
 use tidegate_tower::{Note, Unsettled, Witness};
 
+use super::logged::Logged;
 use crate::engine::Engine;
 use crate::metrics::Sample;
 
@@ -18,7 +20,10 @@ impl Witness for Counting {
         sample.map_or_else(Note::default, |Sample { weight, begun }| Note { weight: weight.get(), reading: begun })
     }
 
-    fn decided(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, note: Note) {
+    fn decided(&self, head: &Parts, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, note: Note) {
+        if let Some(logged) = head.extensions.get::<Arc<Logged>>() {
+            self.0.limiter().with_rules(|present| logged.judge(facts, ruling, present.rules.secret()));
+        }
         let sample = NonZeroU32::new(note.weight).map(|weight| Sample { weight, begun: note.reading });
         self.0.count(ruling, facts, sample);
     }

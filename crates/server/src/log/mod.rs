@@ -21,7 +21,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use self::queue::Queue;
+pub(crate) use self::queue::{Queue, Trouble};
 use self::repeats::{RepeatLimit, Repeats};
 
 /// How long a process that ends waits for its last lines to be written.
@@ -142,7 +142,7 @@ pub fn begin(settings: &Settings) -> io::Result<Flush> {
     // Not by `io::stderr`, whose lock would be held for as long as a write stalls.
     let out = std::fs::File::from(io::stderr().as_fd().try_clone_to_owned()?);
     let written = Arc::clone(&queue);
-    std::thread::Builder::new().name("tidegate-log".to_owned()).spawn(move || written.write_to(out, report_missing))?;
+    std::thread::Builder::new().name("tidegate-log".to_owned()).spawn(move || written.write_to(out, report))?;
     std::panic::set_hook(Box::new(|info| {
         let backtrace = Backtrace::capture();
         let backtrace = (backtrace.status() == BacktraceStatus::Captured).then_some(backtrace);
@@ -154,8 +154,15 @@ pub fn begin(settings: &Settings) -> io::Result<Flush> {
     Ok(Flush(Some(queue)))
 }
 
-fn report_missing(lines: u64) {
-    tracing::warn!(target: repeats::UNLIMITED, lines, "log lines were dropped here: they were not read in time");
+#[expect(clippy::needless_pass_by_value, reason = "that is how it is called")]
+fn report(trouble: Trouble) {
+    match trouble {
+        Trouble::Missing { lines } => {
+            tracing::warn!(target: repeats::UNLIMITED, lines, "log lines were dropped here: they were not read in time");
+        }
+        // There is nowhere else to say so.
+        Trouble::Failed { .. } => {}
+    }
 }
 
 /// Logs from this level on, from now on.

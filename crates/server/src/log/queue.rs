@@ -9,14 +9,34 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Lines that one thread writes and all others add to, without ever waiting for the file.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     state: Mutex<State>,
     /// There is something to write.
     filled: Condvar,
     /// All is written.
     emptied: Condvar,
     capacity: usize,
+    /// How long further lines are waited for before some are written.
+    linger: Duration,
+    taken: AtomicU64,
     dropped: AtomicU64,
+}
+
+/// Lines that were not written.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// There was no room for them.
+    Missing {
+        /// How many.
+        lines: u64,
+    },
+    /// The file did not take them.
+    Failed {
+        /// How many.
+        lines: u64,
+        /// Why.
+        error: io::Error,
+    },
 }
 
 #[derive(Default)]
@@ -31,22 +51,40 @@ struct State {
 impl Queue {
     /// A queue of so many bytes. A single line may be longer.
     pub(super) fn new(capacity: usize) -> Queue {
+        Queue::lingering(capacity, Duration::ZERO)
+    }
+
+    /// The same, for many lines: whoever writes them waits for more to come, unless half of the queue is full, so that those who
+    /// add lines seldom have to wake anybody.
+    pub(crate) fn lingering(capacity: usize, linger: Duration) -> Queue {
         Queue {
             state: Mutex::default(),
             filled: Condvar::new(),
             emptied: Condvar::new(),
             capacity,
+            linger,
+            taken: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         }
     }
 
     /// Lines that were not written.
-    pub(super) fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
+    /// Lines that were taken to be written.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Counts a line as dropped.
+    pub(crate) fn skip(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Adds a line, or drops it if there is no room.
-    fn push(&self, line: &[u8]) {
+    pub(crate) fn push(&self, line: &[u8]) {
         let mut state = self.lock();
         // After a gap nothing is added until the gap can be reported, so that it is reported in its place.
         let fits = state.bytes.is_empty() || state.bytes.len().saturating_add(line.len()) <= self.capacity;
@@ -55,22 +93,29 @@ impl Queue {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
+        let before = state.bytes.len();
         state.bytes.extend_from_slice(line);
         state.lines += 1;
+        let is_half_full = |bytes: usize| bytes > self.capacity / 2;
+        let is_to_wake = before == 0 || is_half_full(state.bytes.len()) && !is_half_full(before);
         drop(state);
-        self.filled.notify_one();
+        if is_to_wake {
+            self.filled.notify_one();
+        }
     }
 
-    /// Writes lines for ever. `report_missing` is told how many were dropped, once there is room to log that.
-    pub(super) fn write_to(&self, mut out: impl Write, report_missing: impl Fn(u64)) {
+    /// Writes lines for ever. `report` is told of those that were not written: if they were dropped, once there is room to log that.
+    pub(crate) fn write_to(&self, mut out: impl Write, report: impl Fn(Trouble)) {
         let mut bytes = Vec::new();
         loop {
             let (lines, missing) = self.take(&mut bytes);
             if missing > 0 {
-                report_missing(missing);
+                report(Trouble::Missing { lines: missing });
             }
-            if write_whole(&mut out, &bytes).is_err() {
+            self.taken.fetch_add(lines, Ordering::Relaxed);
+            if let Err(error) = write_whole(&mut out, &bytes) {
                 self.dropped.fetch_add(lines, Ordering::Relaxed);
+                report(Trouble::Failed { lines, error });
             }
             bytes.clear();
             // A burst need not be paid for until the end.
@@ -87,13 +132,18 @@ impl Queue {
         }
         let mut state =
             self.filled.wait_while(state, |state| state.bytes.is_empty()).unwrap_or_else(PoisonError::into_inner);
+        if !self.linger.is_zero() {
+            let has_room = |state: &mut State| state.bytes.len() <= self.capacity / 2;
+            let waited = self.filled.wait_timeout_while(state, self.linger, has_room);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
         state.is_writing = true;
         std::mem::swap(&mut state.bytes, bytes);
         (std::mem::take(&mut state.lines), std::mem::take(&mut state.missing))
     }
 
     /// Waits until all is written, but not for longer than `most`.
-    pub(super) fn flush(&self, most: Duration) {
+    pub(crate) fn flush(&self, most: Duration) {
         let is_busy = |state: &mut State| state.is_writing || !state.bytes.is_empty();
         let _ = self.emptied.wait_timeout_while(self.lock(), most, is_busy);
     }
@@ -156,7 +206,11 @@ mod tests {
     fn begin() -> (Arc<Queue>, Receiver<String>, Sender<()>) {
         let (queue, (say, said), (read, reads)) = (Arc::new(Queue::new(10)), mpsc::channel(), mpsc::channel());
         let (lines, reported) = (Arc::clone(&queue), Arc::clone(&queue));
-        let report = move |missing: u64| reported.push(format!("-{missing}\n").as_bytes());
+        let report = move |trouble: Trouble| {
+            if let Trouble::Missing { lines } = trouble {
+                reported.push(format!("-{lines}\n").as_bytes());
+            }
+        };
         std::thread::spawn(move || lines.write_to(Slow(say, reads), report));
         (queue, said, read)
     }

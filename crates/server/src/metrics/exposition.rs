@@ -41,6 +41,11 @@ pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
         write_tokens(verifier, &mut page);
     }
     write_log(&mut page);
+    if let Some(log) = metrics.access_log.get() {
+        page.counter("access_log_lines", "Lines of the access log that were handed to the file", &[(&[], log.taken())]);
+        let help = "Lines of the access log that were not written: they came too fast, or the file did not take them";
+        page.counter("access_log_lines_dropped", help, &[(&[], log.dropped())]);
+    }
     write_rules(engine, &mut page);
     write_health(&engine.limiter().health(), &mut page);
     match engine.limiter().store() {
@@ -115,7 +120,7 @@ impl Metrics {
             "decide_duration_seconds",
             "Time taken to decide a request, extrapolated from a sample",
             &[(&[], self.deciding.shown())],
-        )
+        );
     }
 
     fn write_descriptors(&self, page: &mut Page) {
@@ -158,7 +163,7 @@ impl Metrics {
             "unsettled",
             "Reserved costs that no response settled and that stay at their estimates, by reason",
             &values,
-        )
+        );
     }
 
     fn write_listeners(&self, page: &mut Page) {
@@ -199,7 +204,7 @@ impl Metrics {
         );
         let failures: Vec<(Labels<'_>, u64)> =
             connections().map(|(labels, door)| (&labels[..], door.auth_failures.load(Ordering::Relaxed))).collect();
-        page.counter("auth_failures", "Failed attempts to authenticate: wrong passwords and tokens", &failures)
+        page.counter("auth_failures", "Failed attempts to authenticate: wrong passwords and tokens", &failures);
     }
 }
 
@@ -225,14 +230,14 @@ fn write_tokens(verifier: &Verifier, page: &mut Page) {
         "jwt_cache_bytes",
         "Approximate size of the cache of verified tokens",
         &[(&[], counted.cache.bytes as u64)],
-    )
+    );
 }
 
 fn write_log(page: &mut Page) {
     let log::Dropped { queue_full, repeated } = log::dropped();
     let reasons: [(Labels<'_>, u64); 2] =
         [(&[("reason", "queue_full")], queue_full), (&[("reason", "repeated")], repeated)];
-    page.counter("log_lines_dropped", "Log lines that were not written, by reason", &reasons)
+    page.counter("log_lines_dropped", "Log lines that were not written, by reason", &reasons);
 }
 
 fn write_rules(engine: &Engine, page: &mut Page) {
@@ -267,7 +272,7 @@ fn write_rules(engine: &Engine, page: &mut Page) {
         "rules_last_reload_timestamp_seconds",
         "Time of the last attempt to reload the rules; 0 if there was none since the start",
         &[(&[], at)],
-    )
+    );
 }
 
 fn write_health(health: &Health, page: &mut Page) {
@@ -310,7 +315,7 @@ fn write_health(health: &Health, page: &mut Page) {
         "reports_lost",
         "Admissions during an outage that will not be reported to the store",
         &[(&[], reports.lost)],
-    )
+    );
 }
 
 fn write_memory(stats: &MemoryStats, usage: &[RuleUsage], page: &mut Page) {
@@ -334,7 +339,7 @@ fn write_memory(stats: &MemoryStats, usage: &[RuleUsage], page: &mut Page) {
     };
     page.gauge("memory_rule_keys_used", "Used part of the cap, by rule", &by_rule(|usage| usage.used));
     let help = "Times that a new key of the rule found no room and shared a bucket with others";
-    page.counter("memory_rule_overflowed", help, &by_rule(|usage| usage.overflowed))
+    page.counter("memory_rule_overflowed", help, &by_rule(|usage| usage.overflowed));
 }
 
 fn write_redis(tier: &Tier<RedisStore>, page: &mut Page) {
@@ -355,7 +360,7 @@ fn write_redis(tier: &Tier<RedisStore>, page: &mut Page) {
     let labels: Vec<_> = times.errors.iter().map(|(code, count)| ([("code", *code)], *count)).collect();
     let errors: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
     page.counter("redis_errors", "Calls to Redis that failed, by error code", &errors);
-    write_servers(tier.behind(), page)
+    write_servers(tier.behind(), page);
 }
 
 fn write_servers(store: &RedisStore, page: &mut Page) {
@@ -385,5 +390,5 @@ fn write_servers(store: &RedisStore, page: &mut Page) {
     page.counter("redis_not_run", "Failed calls that certainly did not run", &each(|server| server.counts.not_run));
     page.counter("redis_unknown", "Failed calls that may have run", &each(|server| server.counts.unknown));
     page.counter("redis_batches", "Batches of calls sent to the server", &each(|server| server.counts.batches));
-    page.counter("redis_connections", "Connections made to the server", &each(|server| server.counts.connections))
+    page.counter("redis_connections", "Connections made to the server", &each(|server| server.counts.connections));
 }

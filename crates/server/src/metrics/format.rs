@@ -44,12 +44,21 @@ fn weight<'a>(mut parameters: impl Iterator<Item = &'a str>) -> u32 {
         let (name, value) = parameter.split_once('=')?;
         name.trim().eq_ignore_ascii_case("q").then(|| value.trim())
     });
-    match given.map(str::parse::<f64>) {
+    match given {
         None => 1_000,
-        // Clamped to what a weight may be.
-        Some(Ok(weight)) => (weight.clamp(0.0, 1.0) * 1_000.0) as u32,
-        Some(Err(_)) => 0,
+        Some(weight) => thousandths(weight).unwrap_or(0),
     }
+}
+
+/// `0.75` as 750: a weight has at most three digits behind its point (RFC 9110, 12.4.2).
+fn thousandths(weight: &str) -> Option<u32> {
+    let (whole, fraction) = weight.split_once('.').unwrap_or((weight, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if fraction.len() > 3 || !is_number(fraction) || !is_number(whole) {
+        return None;
+    }
+    let fraction: u32 = format!("{fraction:0<3}").parse().ok()?;
+    Some((whole.parse::<u32>().ok()?.min(1) * 1_000 + fraction).min(1_000))
 }
 
 #[cfg(test)]

@@ -367,6 +367,11 @@ impl RouteMetrics {
         }
     }
 
+    /// The requests that it takes, as the configuration has it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The upstream with this number.
     pub(crate) fn upstream(&self, number: usize) -> &Arc<UpstreamMetrics> {
         &self.upstreams[number]
@@ -387,6 +392,11 @@ impl UpstreamMetrics {
             connect_failed: AtomicU64::new(0),
             responses: Spread::new(),
         }
+    }
+
+    /// Its address.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Requests in flight.

@@ -53,6 +53,7 @@ pub use self::top::{Ranking, TopKey, TopKeys};
 use self::unkeyed::Unkeyed;
 use self::unsettled::UnsettledCosts;
 pub use self::view::{Reload, Requests, RuleView, StoreView, View};
+use crate::access_log::AccessLog;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
 
@@ -105,6 +106,8 @@ pub struct Metrics {
     deciding: Histogram,
     connections: [Connections; Door::ALL.len()],
     reloads: Reloads,
+    /// The access log, if there is one.
+    access_log: OnceLock<Arc<AccessLog>>,
     /// The gateway, if it is open.
     gateway: OnceLock<Arc<GatewayMetrics>>,
     /// Who verifies tokens, and counts them.
@@ -180,6 +183,7 @@ impl Metrics {
             deciding: Histogram::default(),
             connections: Default::default(),
             reloads: Reloads::default(),
+            access_log: OnceLock::new(),
             gateway: OnceLock::new(),
             tokens: OnceLock::new(),
             counted: Mutex::new(None),
@@ -388,6 +392,11 @@ impl Metrics {
     /// Shows what this listener counts, as that of `door`. The first one stays.
     pub fn watch_listener(&self, door: Door, listening: Listening) {
         let _ = self.connections[door as usize].listener.set(listening);
+    }
+
+    /// Shows what the access log counts. The first one stays.
+    pub(crate) fn watch_access_log(&self, log: Arc<AccessLog>) {
+        let _ = self.access_log.set(log);
     }
 
     /// Shows what the gateway counts. The first one stays.

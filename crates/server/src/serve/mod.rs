@@ -27,6 +27,7 @@ use self::following::{follow_files, follow_fleet, load_rules, warn_of_built_in_k
 use self::pressure::Pressure;
 pub use self::signals::Signals;
 use self::signals::Told;
+use crate::access_log::{AccessLog, AccessLogError};
 use crate::admin::{self, AdminState, Token, TokenError};
 use crate::browsers::Hosts;
 use crate::config::{Configuration, Origin};
@@ -70,6 +71,9 @@ pub enum ServeError {
     /// There is a server whose place cannot be taken, or nobody could take this one's.
     #[error(transparent)]
     Handover(#[from] HandoverError),
+    /// The access log cannot be opened.
+    #[error(transparent)]
+    AccessLog(#[from] AccessLogError),
     /// Traces cannot be sent.
     #[error(transparent)]
     Traces(#[from] TracesError),
@@ -110,6 +114,7 @@ pub struct Server {
     stop: CancellationToken,
     watch: Option<Watch>,
     following: Option<Following>,
+    access_log: Option<Arc<AccessLog>>,
     certificates: Vec<Arc<Tls>>,
     /// Another server has taken this one's place.
     succeeded: CancellationToken,
@@ -147,8 +152,14 @@ impl Server {
         }
         let verifier = configuration.jwt.map(|settings| verify_tokens(settings, &engine, &stop));
         let tokens = verifier.clone().map(Tokens::new);
+        let access_log = configuration.access_log.as_ref().filter(|_| configuration.gateway.is_some());
+        let access_log = access_log.map(AccessLog::open).transpose()?.map(Arc::new);
+        if let Some(log) = &access_log {
+            engine.metrics().watch_access_log(Arc::clone(log));
+        }
         let gateway = match configuration.gateway {
             Some(at) => {
+                configuration.forwarding.access_log.clone_from(&access_log);
                 let door = gateway::Door::open(&engine, configuration.forwarding, tokens.clone(), &stop);
                 Some(doors.open_gateway(at, door)?)
             }
@@ -230,6 +241,7 @@ impl Server {
             stop,
             watch,
             following,
+            access_log,
             certificates,
             succeeded,
             pressure: Pressure::default(),
@@ -299,7 +311,12 @@ impl Server {
                 biased;
                 told = signals.next() => match told {
                     Told::Stop => break,
-                    Told::Reload => self.reload().await,
+                    Told::Reload => {
+                        if let Some(log) = &self.access_log {
+                            log.reopen();
+                        }
+                        self.reload().await;
+                    }
                 },
                 () = self.succeeded.cancelled() => break,
                 _ = housekeeping.tick() => self.keep_house().await,
@@ -320,8 +337,14 @@ impl Server {
         }
         // What was admitted without the store is told to it, if it is there again.
         let _ = tokio::time::timeout(HOUSEKEEPING, self.engine.limiter().report_local()).await;
-        let traces = self.engine.traces().clone();
-        let _ = tokio::task::spawn_blocking(move || traces.close()).await;
+        let (traces, access_log) = (self.engine.traces().clone(), self.access_log.take());
+        let finish = move || {
+            traces.close();
+            if let Some(log) = access_log {
+                log.flush();
+            }
+        };
+        let _ = tokio::task::spawn_blocking(finish).await;
     }
 
     async fn keep_house(&mut self) {

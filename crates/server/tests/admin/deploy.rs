@@ -87,7 +87,9 @@ rules:
     let args =
         ["--rules", "rules.yaml", "--gateway", "127.0.0.1:0", "--upstream", &upstream, "--gateway-routes", &dead];
     let tls = ["--rls-tls", "on", "--tls-certificate", "cert.pem", "--tls-key", "key.pem"];
-    let server = serving::Server::start(&files, &[&args[..], &tls, &["--admin-open-metrics", "true"]].concat());
+    let log = ["--access-log-format", "json", "--access-log-path", "access.log"];
+    let args = [&args[..], &tls, &log, &["--admin-open-metrics", "true"]].concat();
+    let server = serving::Server::start(&files, &args);
     let gateway = server.door("Gateway");
     assert_eq!(server.get_from(&format!("http://{gateway}/"), &[]).status, 200);
     assert_eq!(server.get_from(&format!("http://{gateway}/dead"), &[]).status, 502);
@@ -159,6 +161,28 @@ fn metrics_come_in_the_format_that_the_scraper_asks_for() {
     assert_eq!(open_metrics.kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
     assert!(open_metrics.text.contains("# TYPE tidegate_requests counter\n"));
     assert!(open_metrics.text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn every_alert_has_a_section_that_says_what_to_do() {
+    let (alerts, runbook) = (read("prometheus/alerts.yaml"), read("../docs/alerts.md"));
+    let sections: Vec<&str> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let mut named = Vec::new();
+    for line in alerts.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix("- alert: ") {
+            named.push((name, None));
+        } else if let Some(url) = line.strip_prefix("runbook_url: ") {
+            let (alert, anchor) = named.last_mut().unwrap();
+            assert_eq!(anchor.replace(url), None, "{alert} has two");
+        }
+    }
+    for (alert, url) in &named {
+        let anchor = alert.to_ascii_lowercase();
+        let wanted = format!("\"https://github.com/tidegate/tidegate/blob/main/docs/alerts.md#{anchor}\"");
+        assert_eq!(*url, Some(wanted.as_str()), "{alert}");
+    }
+    let named: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
+    assert_eq!(sections, named, "docs/alerts.md and alerts.yaml differ");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The gateway, between clients and upstreams that we did not write, and between raw bytes.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+mod access_log;
 mod budgets;
 mod denials;
 mod downgrade;

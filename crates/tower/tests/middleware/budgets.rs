@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
@@ -458,7 +459,7 @@ async fn a_request_that_is_denied_takes_nothing_of_any_budget() {
 struct Noting(Arc<Mutex<Vec<String>>>);
 
 impl Witness for Noting {
-    fn decided(&self, _: &HttpFacts<'_>, _: &Ruling<'_>, _: Note) {}
+    fn decided(&self, _: &Parts, _: &HttpFacts<'_>, _: &Ruling<'_>, _: Note) {}
 
     fn unsettled(&self, limit: &RuleId, why: Unsettled) {
         self.0.lock().unwrap().push(format!("{limit}: {}", why.as_str()));

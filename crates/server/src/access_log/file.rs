@@ -1,0 +1,72 @@
+//! The file that lines are written to, which can be renamed and made anew while it is open.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Who may read a file that is made: requests tell of people.
+const MODE: u32 = 0o640;
+
+/// A handle to the file, for those who do not write.
+pub(super) struct LogFile(Arc<AtomicBool>);
+
+/// Where lines are written.
+pub(super) struct Writer {
+    out: File,
+    /// `None` for standard output.
+    path: Option<PathBuf>,
+    is_stale: Arc<AtomicBool>,
+}
+
+impl LogFile {
+    pub(super) fn open(path: &Path) -> io::Result<(LogFile, Writer)> {
+        Ok(LogFile::of(append(path)?, Some(path.to_owned())))
+    }
+
+    pub(super) fn stdout() -> io::Result<(LogFile, Writer)> {
+        // Not by `io::stdout`, whose lock would be held for as long as a write stalls.
+        let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        Ok(LogFile::of(out, None))
+    }
+
+    fn of(out: File, path: Option<PathBuf>) -> (LogFile, Writer) {
+        let is_stale = Arc::new(AtomicBool::new(false));
+        (LogFile(Arc::clone(&is_stale)), Writer { out, path, is_stale })
+    }
+
+    /// Has the file opened anew before the next line is written.
+    pub(super) fn reopen(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    // A pipe that is opened to be written to alone waits for somebody who reads it.
+    let is_pipe = fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo());
+    OpenOptions::new().read(is_pipe).append(true).create(true).mode(MODE).open(path)
+}
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_stale.swap(false, Ordering::Relaxed)
+            && let Some(path) = &self.path
+        {
+            match append(path) {
+                Ok(out) => self.out = out,
+                Err(error) => {
+                    let path = path.display();
+                    tracing::error!(%path, %error, "the access log cannot be opened again: the file that is open stays in use");
+                }
+            }
+        }
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

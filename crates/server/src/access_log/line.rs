@@ -1,0 +1,317 @@
+//! One request as a line of the log.
+
+use std::borrow::Cow;
+use std::io::Write;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::{Method, StatusCode, Version};
+use tidegate_core::Timestamp;
+use tidegate_core::rules::Secret;
+
+use super::redact::redacted;
+use super::time::{common, rfc3339};
+
+/// The status of a request whose client went away before there was a response, as nginx has it.
+const CLIENT_CLOSED: u16 = 499;
+
+/// A request that has ended.
+pub(crate) struct Line<'l> {
+    /// When it came.
+    pub(crate) at: Timestamp,
+    /// Through which listener.
+    pub(crate) listener: &'static str,
+    /// The client's address.
+    pub(crate) address: IpAddr,
+    /// Its user, if anybody knows.
+    pub(crate) user: Option<&'l str>,
+    /// The hash of its API key.
+    pub(crate) api_key: Option<&'l str>,
+    /// Its tier.
+    pub(crate) tier: Option<&'l str>,
+    /// What it asked for.
+    pub(crate) method: &'l Method,
+    /// The path with its query, as they came.
+    pub(crate) target: &'l str,
+    /// How it came.
+    pub(crate) version: Version,
+    /// The host that it was for.
+    pub(crate) host: Option<&'l [u8]>,
+    /// What it was answered; `None` if the client went away first.
+    pub(crate) status: Option<StatusCode>,
+    /// Bytes of its body that were passed on.
+    pub(crate) bytes_in: u64,
+    /// Bytes of the response's body.
+    pub(crate) bytes_out: u64,
+    /// How long it took in all.
+    pub(crate) took: Duration,
+    /// The route that it took.
+    pub(crate) route: Option<&'l str>,
+    /// The upstream that answered, and how long that took to begin.
+    pub(crate) upstream: Option<(&'l str, Duration)>,
+    /// What went wrong.
+    pub(crate) cause: Option<&'static str>,
+    /// What the rules said, and the limit that said most; `None` if they were not asked.
+    pub(crate) decided: Option<(Decided, Option<&'l str>)>,
+    /// `User-Agent`.
+    pub(crate) agent: Option<&'l [u8]>,
+    /// `Referer`.
+    pub(crate) referer: Option<&'l [u8]>,
+    /// `traceparent`.
+    pub(crate) traceparent: Option<&'l [u8]>,
+}
+
+/// What the rules said of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decided {
+    Allowed,
+    /// Allowed, and a rule in shadow mode would have denied it.
+    Shadow,
+    Denied,
+    /// It lacks a part of a key that a rule insists on, or has it more than once.
+    Refused,
+}
+
+impl Decided {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Decided::Allowed => "allowed",
+            Decided::Shadow => "shadow",
+            Decided::Denied => "denied",
+            Decided::Refused => "refused",
+        }
+    }
+}
+
+impl Line<'_> {
+    fn status(&self) -> u16 {
+        self.status.map_or(CLIENT_CLOSED, |status| status.as_u16())
+    }
+
+    /// Writes it as a JSON object. The names are those that `tidegate replay` knows in logs of its own.
+    pub(super) fn json(&self, secret: &Secret, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"time\":\"");
+        rfc3339(self.at, out);
+        // Writing to memory does not fail, here and below.
+        let _ = write!(out, "\",\"listener\":\"{}\",\"address\":\"{}\"", self.listener, self.address);
+        json_text("method", Some(self.method.as_str()), out);
+        json_text("path", Some(&redacted(self.target, secret)), out);
+        json_bytes("host", self.host, out);
+        let (status, bytes_in, bytes_out) = (self.status(), self.bytes_in, self.bytes_out);
+        let _ = write!(out, ",\"status\":{status},\"bytes_in\":{bytes_in},\"bytes_out\":{bytes_out},\"duration_ms\":");
+        millis(self.took, out);
+        json_text("route", self.route, out);
+        if let Some((address, took)) = self.upstream {
+            json_text("upstream", Some(address), out);
+            out.extend_from_slice(b",\"upstream_ms\":");
+            millis(took, out);
+        }
+        json_text("cause", self.cause, out);
+        if let Some((decided, limit)) = self.decided {
+            json_text("decision", Some(decided.as_str()), out);
+            json_text("rule", limit, out);
+        }
+        json_text("user", self.user, out);
+        if let Some(hash) = self.api_key {
+            let _ = write!(out, ",\"api_key\":\"#{hash}\"");
+        }
+        json_text("tier", self.tier, out);
+        json_bytes("user_agent", self.agent, out);
+        let referer = self.referer.map(String::from_utf8_lossy);
+        json_text("referer", referer.as_deref().map(|referer| redacted(referer, secret)).as_deref(), out);
+        json_text("trace_id", self.traceparent.and_then(trace_id), out);
+        out.extend_from_slice(b"}\n");
+    }
+
+    /// Writes it in Apache's combined log format.
+    pub(super) fn combined(&self, secret: &Secret, out: &mut Vec<u8>) {
+        let _ = write!(out, "{} - ", self.address);
+        match self.user {
+            // Blanks and brackets would end the field for those who read it.
+            Some(user) if !user.is_empty() => escape(user.as_bytes(), b" []", out),
+            _ => out.push(b'-'),
+        }
+        out.extend_from_slice(b" [");
+        common(self.at, out);
+        out.extend_from_slice(b"] \"");
+        escape(self.method.as_str().as_bytes(), b"", out);
+        out.push(b' ');
+        escape(redacted(self.target, secret).as_bytes(), b"", out);
+        let _ = write!(out, " {:?}\" {} ", self.version, self.status());
+        match self.bytes_out {
+            0 => out.push(b'-'),
+            bytes => drop(write!(out, "{bytes}")),
+        }
+        let referer = self.referer.map(String::from_utf8_lossy);
+        let referer = referer.as_deref().map(|referer| redacted(referer, secret));
+        for value in [referer.as_deref().map(str::as_bytes), self.agent] {
+            out.extend_from_slice(b" \"");
+            match value {
+                Some(value) if !value.is_empty() => escape(value, b"", out),
+                _ => out.push(b'-'),
+            }
+            out.push(b'"');
+        }
+        out.push(b'\n');
+    }
+}
+
+/// Milliseconds with their thousandths.
+fn millis(took: Duration, out: &mut Vec<u8>) {
+    let _ = write!(out, "{}.{:03}", took.as_millis(), took.subsec_micros() % 1_000);
+}
+
+/// The trace of a `traceparent` (W3C Trace Context).
+fn trace_id(traceparent: &[u8]) -> Option<&str> {
+    let mut parts = std::str::from_utf8(traceparent).ok()?.split('-');
+    let (version, trace) = (parts.next()?, parts.next()?);
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (version.len() == 2 && is_hex(version) && trace.len() == 32 && is_hex(trace)).then_some(trace)
+}
+
+fn json_bytes(name: &str, value: Option<&[u8]>, out: &mut Vec<u8>) {
+    let value: Option<Cow<'_, str>> = value.map(String::from_utf8_lossy);
+    json_text(name, value.as_deref(), out);
+}
+
+/// A member of an object, if there is a value.
+fn json_text(name: &str, value: Option<&str>, out: &mut Vec<u8>) {
+    let Some(value) = value else { return };
+    let _ = write!(out, ",\"{name}\":\"");
+    let mut plain = 0;
+    for (at, byte) in value.bytes().enumerate() {
+        let is_plain = byte >= 0x20 && byte != b'"' && byte != b'\\' && byte != 0x7f;
+        if is_plain {
+            continue;
+        }
+        out.extend_from_slice(&value.as_bytes()[plain..at]);
+        plain = at + 1;
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            _ => drop(write!(out, "\\u{byte:04x}")),
+        }
+    }
+    out.extend_from_slice(&value.as_bytes()[plain..]);
+    out.push(b'"');
+}
+
+/// Escapes as Apache does: quotes and backslashes by a backslash, and what cannot be printed by its number. So are `besides`.
+fn escape(value: &[u8], besides: &[u8], out: &mut Vec<u8>) {
+    for &byte in value {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            0x20..=0x7e if !besides.contains(&byte) => out.push(byte),
+            _ => drop(write!(out, "\\x{byte:02x}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn line() -> Line<'static> {
+        Line {
+            at: Timestamp::from_micros(1_763_392_801_123_456),
+            listener: "gateway",
+            address: "203.0.113.7".parse().unwrap(),
+            user: Some("ann"),
+            api_key: None,
+            tier: None,
+            method: &Method::GET,
+            target: "/a?x=1",
+            version: Version::HTTP_11,
+            host: Some(b"api.example.com"),
+            status: Some(StatusCode::OK),
+            bytes_in: 0,
+            bytes_out: 2_326,
+            took: Duration::from_micros(12_034),
+            route: Some("/"),
+            upstream: Some(("http://10.0.0.5:3000", Duration::from_micros(11_000))),
+            cause: None,
+            decided: Some((Decided::Allowed, Some("per-address"))),
+            agent: Some(b"curl/8.5"),
+            referer: Some(b"https://b.example/?token=hunter2"),
+            traceparent: Some(b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        }
+    }
+
+    fn in_json(line: &Line<'_>) -> String {
+        let mut out = Vec::new();
+        line.json(&Secret::default(), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn in_combined(line: &Line<'_>) -> String {
+        let mut out = Vec::new();
+        line.combined(&Secret::default(), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_request_is_one_object_with_all_that_is_known() {
+        let hash = Secret::default().hide("hunter2");
+        let text = in_json(&line());
+        assert_eq!(
+            serde_json::from_str::<Value>(&text).unwrap(),
+            json!({
+                "time": "2025-11-17T15:20:01.123456Z", "listener": "gateway", "address": "203.0.113.7", "method": "GET",
+                "path": "/a?x=1", "host": "api.example.com", "status": 200, "bytes_in": 0, "bytes_out": 2326,
+                "duration_ms": 12.034, "route": "/", "upstream": "http://10.0.0.5:3000", "upstream_ms": 11.0,
+                "decision": "allowed", "rule": "per-address", "user": "ann", "user_agent": "curl/8.5",
+                "referer": format!("https://b.example/?token=%23{hash}"), "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+            })
+        );
+        assert!(!text.contains("hunter2"));
+    }
+
+    #[test]
+    fn a_request_is_one_line_of_combined_log_format() {
+        let hash = Secret::default().hide("hunter2");
+        let wanted = format!(
+            "203.0.113.7 - ann [17/Nov/2025:15:20:01 +0000] \"GET /a?x=1 HTTP/1.1\" 200 2326 \"https://b.example/?token=%23{hash}\" \
+             \"curl/8.5\"\n"
+        );
+        assert_eq!(in_combined(&line()), wanted);
+        let bare = Line { user: None, referer: None, agent: Some(b""), bytes_out: 0, status: None, ..line() };
+        let wanted = "203.0.113.7 - - [17/Nov/2025:15:20:01 +0000] \"GET /a?x=1 HTTP/1.1\" 499 - \"-\" \"-\"\n";
+        assert_eq!(in_combined(&bare), wanted);
+    }
+
+    #[test]
+    fn nothing_that_a_client_sends_breaks_out_of_its_field() {
+        let hostile = "\"\\\n\r\u{0}\u{1b}[31m\u{7f} [1] é";
+        let raw = [hostile.as_bytes(), b"\xff"].concat();
+        let line = Line { user: Some(hostile), agent: Some(&raw), referer: Some(&raw), host: Some(&raw), ..line() };
+        let text = in_json(&line);
+        assert_eq!(text.matches('\n').count(), 1);
+        let read: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&read["user"], &read["user_agent"]), (&json!(hostile), &json!(format!("{hostile}\u{fffd}"))));
+        assert!(!text.trim_end().bytes().any(|byte| byte.is_ascii_control()), "{text:?}");
+        let text = in_combined(&line);
+        assert!(text.trim_end().bytes().all(|byte| (0x20..0x7f).contains(&byte)), "{text:?}");
+        assert!(
+            text.starts_with(r#"203.0.113.7 - \"\\\n\r\x00\x1b\x5b31m\x7f\x20\x5b1\x5d\x20\xc3\xa9 [17/Nov"#),
+            "{text}"
+        );
+        assert!(text.ends_with("\\xc3\\xa9\\xff\"\n"), "{text}");
+    }
+
+    #[test]
+    fn a_malformed_traceparent_is_no_trace() {
+        for malformed in [
+            &b""[..],
+            b"00",
+            b"00-xyz",
+            b"zz-4bf92f3577b34da6a3ce929d0e0e4736-1",
+            b"00-\"4bf92f3577b34da6a3ce929d0e0e47-1",
+        ] {
+            assert_eq!(trace_id(malformed), None);
+        }
+    }
+}

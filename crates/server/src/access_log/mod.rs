@@ -1,0 +1,165 @@
+//! The access log: a line for each request that the gateway has answered.
+//!
+//! Writing it never holds up a request. A line (`line.rs`) goes into a bounded queue, the same that the ordinary log has, and a thread
+//! writes what is in it to the file (`file.rs`). Lines that find the queue full are dropped, counted, and reported in the
+//! ordinary log.
+
+mod file;
+mod line;
+mod redact;
+mod time;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::rules::Secret;
+use tidegate_core::{Clock, SystemClock, Timestamp};
+
+use self::file::LogFile;
+pub(crate) use self::line::{Decided, Line};
+use crate::log::{Queue, Trouble};
+
+/// How long the thread that writes waits for further lines, so that it writes many at once.
+const LINGER: Duration = Duration::from_millis(10);
+/// How long a process that ends waits for its last lines to be written.
+const FLUSH_TIME: Duration = Duration::from_secs(2);
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessLogFormat {
+    /// One JSON object a line.
+    Json,
+    /// Apache's combined log format.
+    Combined,
+}
+
+/// Where lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessLogTarget {
+    /// Standard output.
+    Stdout,
+    /// The end of a file, which is made if there is none.
+    File(PathBuf),
+}
+
+/// What is logged, how, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How lines look.
+    pub format: AccessLogFormat,
+    /// Where they go.
+    pub target: AccessLogTarget,
+    /// The most bytes that wait to be written.
+    pub queue_bytes: usize,
+}
+
+/// The file cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("the access log `{}` cannot be opened: {reason}; see `access_log.path`", path.display())]
+pub struct AccessLogError {
+    path: PathBuf,
+    reason: io::Error,
+}
+
+/// An access log that is open.
+pub struct AccessLog {
+    format: AccessLogFormat,
+    queue: Arc<Queue>,
+    file: LogFile,
+    clock: SystemClock,
+}
+
+impl fmt::Debug for AccessLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessLog").field("format", &self.format).finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    /// Where a thread writes its lines before they go into the queue.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl AccessLog {
+    /// Opens the file, and writes to it from a thread of its own until the process ends.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn open(settings: &Settings) -> Result<AccessLog, AccessLogError> {
+        let (path, opened) = match &settings.target {
+            AccessLogTarget::Stdout => (PathBuf::from("-"), LogFile::stdout()),
+            AccessLogTarget::File(path) => (path.clone(), LogFile::open(path)),
+        };
+        let queue = Arc::new(Queue::lingering(settings.queue_bytes, LINGER));
+        let begun = opened.and_then(|(file, writer)| {
+            let written = Arc::clone(&queue);
+            let thread = std::thread::Builder::new().name("tidegate-access-log".to_owned());
+            thread.spawn(move || written.write_to(writer, report))?;
+            Ok(file)
+        });
+        let file = begun.map_err(|reason| AccessLogError { path, reason })?;
+        Ok(AccessLog { format: settings.format, queue, file, clock: SystemClock::new() })
+    }
+
+    /// The present instant, for [`Line::at`].
+    #[inline]
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Logs a request. Values of secret parameters are hidden under `secret`.
+    pub(crate) fn write(&self, line: &Line<'_>, secret: &Secret) {
+        let written = BUFFER.try_with(|buffer| {
+            let mut buffer = buffer.borrow_mut();
+            buffer.clear();
+            match self.format {
+                AccessLogFormat::Json => line.json(secret, &mut buffer),
+                AccessLogFormat::Combined => line.combined(secret, &mut buffer),
+            }
+            self.queue.push(&buffer);
+            // One long line need not be paid for until the end.
+            buffer.shrink_to(4_096);
+        });
+        // A thread that ends has no buffer any more.
+        if written.is_err() {
+            self.queue.skip();
+        }
+    }
+
+    /// Has the file opened anew before the next line is written, after it was renamed.
+    pub fn reopen(&self) {
+        self.file.reopen();
+    }
+
+    /// Lines that were not written.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.queue.dropped()
+    }
+
+    /// Lines that were taken to be written.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.queue.taken()
+    }
+
+    /// Waits until all lines are written, but not for longer than two seconds.
+    pub fn flush(&self) {
+        self.queue.flush(FLUSH_TIME);
+    }
+}
+
+fn report(trouble: Trouble) {
+    match trouble {
+        Trouble::Missing { lines } => {
+            tracing::warn!(lines, "access log lines were dropped: they came faster than they can be written");
+        }
+        Trouble::Failed { lines, error } => {
+            tracing::error!(lines, %error, "access log lines could not be written");
+        }
+    }
+}
