@@ -27,9 +27,9 @@ pub enum Fact<'n> {
     Tier,
     /// A header, by its name in any case.
     Header(&'n str),
-    /// A query parameter, by its decoded name in any case.
+    /// A query parameter, by its decoded name in any case, as [`syntax::parameters`] finds it.
     Query(&'n str),
-    /// A cookie.
+    /// A cookie, by its name in any case.
     Cookie(&'n str),
     /// A claim of a token, as verified by whoever asks.
     Claim(&'n str),
@@ -55,6 +55,12 @@ pub trait Facts {
     /// How much the request says it costs, where its protocol has a place for that.
     fn hits(&self) -> Option<u64> {
         None
+    }
+
+    /// Whether the request has a body and does not say how long it is. Unless somebody knows better, so if it has a
+    /// `Transfer-Encoding`.
+    fn has_unmeasured_body(&self) -> bool {
+        !self.values(Fact::Header("transfer-encoding")).is_none()
     }
 
     /// The number in a field of the request's JSON body, as far as somebody has looked into it.
@@ -175,7 +181,7 @@ impl Facts for Request {
             Fact::Tier => self.tier.as_deref().into(),
             Fact::Header(name) => named(&self.headers, |known| known.eq_ignore_ascii_case(name)),
             Fact::Query(name) => syntax::parameters(&self.query, name).collect(),
-            Fact::Cookie(name) => named(&self.cookies, |known| known == name),
+            Fact::Cookie(name) => named(&self.cookies, |known| known.eq_ignore_ascii_case(name)),
             Fact::Claim(name) => named(&self.claims, |known| known == name),
             Fact::Descriptor(name) => named(&self.descriptor, |known| known == name),
         }

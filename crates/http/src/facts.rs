@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::ops::Range;
 
-use http::header::{COOKIE, HOST};
+use http::header::{COOKIE, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Uri};
 use tidegate_core::rules::FieldPath;
 use tidegate_core::syntax::{self, text};
@@ -24,8 +24,8 @@ use crate::target::Target;
 /// | method, path | the request line; the path as it came, rules normalise it |
 /// | host | the target's authority (`:authority` of HTTP/2), else `Host`; without a port |
 /// | header | every line of its name; bytes that are not UTF-8 become U+FFFD |
-/// | cookie | every one of its name in all `Cookie` lines, as it is written |
-/// | query | every parameter of its name in any case; names and values are decoded (`%61` and `+`) |
+/// | cookie | every one of its name, in any case, in all `Cookie` lines, as it is written |
+/// | query | every parameter of its name, as [`parameters`](syntax::parameters) finds them; names and values are decoded |
 /// | body | what somebody has found there ([`BodyFields`]) |
 ///
 /// What comes more than once has several [values](Facts::values), and rules say what becomes of such a request.
@@ -44,6 +44,7 @@ pub struct HttpFacts<'a> {
     token: Option<&'a Claims>,
     hits: Option<u64>,
     body: Option<&'a BodyFields>,
+    is_unmeasured: bool,
 }
 
 macro_rules! verified {
@@ -75,6 +76,7 @@ impl<'a> HttpFacts<'a> {
             token: None,
             hits: None,
             body: None,
+            is_unmeasured: false,
         }
     }
 
@@ -153,6 +155,13 @@ impl<'a> HttpFacts<'a> {
         self
     }
 
+    /// With a body of which nobody knows how long it is. One with a `Transfer-Encoding` is known to have one.
+    #[must_use]
+    pub const fn with_unmeasured_body(mut self) -> HttpFacts<'a> {
+        self.is_unmeasured = true;
+        self
+    }
+
     /// Whether anybody has said who made the request: a user, an API key or a claim.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
@@ -217,6 +226,10 @@ impl Facts for HttpFacts<'_> {
 
     fn hits(&self) -> Option<u64> {
         self.hits
+    }
+
+    fn has_unmeasured_body(&self) -> bool {
+        self.is_unmeasured || self.headers.contains_key(TRANSFER_ENCODING)
     }
 
     fn body(&self, path: &FieldPath) -> Option<BodyNumber> {

@@ -40,7 +40,7 @@ pub(crate) fn write(reply: &Reply<'_, '_>, refused: Refused, headers: &mut Heade
         Refused::Denied(_) | Refused::TooLarge(_) => RESOURCE_EXHAUSTED,
         Refused::Unavailable(_) => UNAVAILABLE,
         Refused::Unkeyed(KeyFault::Missing) => PERMISSION_DENIED,
-        Refused::Unkeyed(KeyFault::Repeated) => INVALID_ARGUMENT,
+        Refused::Unkeyed(KeyFault::Repeated | KeyFault::Unmeasured) => INVALID_ARGUMENT,
     };
     let message = Detail { reply, refused }.to_string();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));

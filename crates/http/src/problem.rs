@@ -38,6 +38,7 @@ pub(crate) fn kind_and_title(reply: &Reply<'_, '_>, refused: Refused) -> (&'stat
         Refused::Unavailable(_) => (REDUCED_CAPACITY, "Too little capacity for the moment"),
         Refused::Unkeyed(KeyFault::Missing) => ("about:blank", "Forbidden"),
         Refused::Unkeyed(KeyFault::Repeated) => ("about:blank", "Bad Request"),
+        Refused::Unkeyed(KeyFault::Unmeasured) => ("about:blank", "Length Required"),
     }
 }
 
@@ -77,6 +78,9 @@ impl fmt::Display for Detail<'_, '_> {
             }
             Refused::Unkeyed(KeyFault::Repeated) => f.write_str(
                 "A header, cookie or query parameter that requests are limited by comes more than once. Send it once.",
+            ),
+            Refused::Unkeyed(KeyFault::Unmeasured) => f.write_str(
+                "This request costs as much as its body is long, and does not say that. Send a Content-Length.",
             ),
         }
     }

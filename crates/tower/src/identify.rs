@@ -4,7 +4,7 @@ use http::HeaderName;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use tidegate_core::Values;
-use tidegate_core::syntax::text;
+use tidegate_core::syntax::{credentials, text};
 use tidegate_http::HttpFacts;
 
 /// Adds what is known of whoever makes a request to its facts, for rules to key and match by.
@@ -71,9 +71,8 @@ impl Identify for ApiKeyHeader {
     }
 }
 
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+fn bearer(line: &[u8]) -> Option<&[u8]> {
+    credentials(line, "Bearer").filter(|token| !token.is_empty())
 }
 
 #[cfg(test)]
@@ -88,6 +87,8 @@ mod tests {
         for (header, value, key) in [
             ("x-api-key", "k_1", Some("k_1")),
             ("authorization", "bearer  k_1", Some("k_1")),
+            ("authorization", "Bearer\tk_1", Some("k_1")),
+            ("authorization", "Bearer", None),
             ("authorization", "Basic k_1", None),
             ("authorization", "k_1", None),
             ("x-other", "k_1", None),

@@ -119,7 +119,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> BodyReadingFuture<Svc, B, S, C> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        if !body.is_end_stream() && body.size_hint().exact().is_none() {
+            head.extensions.insert(UnmeasuredBody);
+        }
         let wanted = if body.is_end_stream() { Vec::new() } else { self.limited.settings.fields_wanted(&head) };
         let state = if wanted.is_empty() {
             let request = Request::from_parts(head, RequestBody::untouched(body));
@@ -136,6 +139,10 @@ where
         BodyReadingFuture { state }
     }
 }
+
+/// The extension of a request with a body of which nobody knows how long it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnmeasuredBody;
 
 pin_project! {
     /// The response to come. While the body is being looked at nothing is taken for the request, and nothing held.

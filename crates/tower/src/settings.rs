@@ -22,6 +22,7 @@ use crate::identify::Identify;
 use crate::meter::{Meter, Settled};
 use crate::missing_address;
 use crate::peer;
+use crate::reading::UnmeasuredBody;
 use crate::unserved::{Arrival, Unanswered, Unserved};
 use crate::upgrade::{self, UpgradeHold};
 use crate::witness::{Note, Witness};
@@ -266,6 +267,9 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
             && let Some(fields) = head.extensions.get::<BodyFields>()
         {
             facts = facts.body(fields);
+        }
+        if head.extensions.get::<UnmeasuredBody>().is_some() {
+            facts = facts.with_unmeasured_body();
         }
         if let Some(identify) = &self.identify {
             facts = identify.identify(head, facts);

@@ -2,22 +2,67 @@
 
 use std::borrow::Cow;
 
-/// The values of a parameter in a query, in their order. Names and values are decoded (`%61`, `+`). Names are compared in
-/// any case, because some upstreams do.
+/// The values of a parameter in a query, in their order. Names and values are decoded (`%61`, `+`).
+///
+/// A parameter counts if any usual upstream takes its name for this one: in another case, with blanks around it, with an index
+/// (`name[]`) or a NUL behind it, and with a blank, a dot or a bracket for an underscore, as PHP does. Some upstreams separate
+/// parameters by `;` too: values that only they read follow those that all read.
 pub fn parameters<'q>(query: &'q str, name: &str) -> impl Iterator<Item = Cow<'q, str>> {
-    let pairs = form_urlencoded::parse(query.as_bytes());
-    pairs.filter(move |(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    let all = form_urlencoded::parse(query.as_bytes()).filter(move |(known, _)| is_parameter(known, name));
+    let others = if query.contains(';') { between_semicolons(query, name) } else { Vec::new() };
+    all.map(|(_, value)| value).chain(others)
 }
 
-/// The values of a cookie in a line of `Cookie`, in their order and as they are written.
+/// What a parameter is to upstreams that separate by `;`, and to no others.
+#[cold]
+fn between_semicolons<'q>(query: &'q str, name: &str) -> Vec<Cow<'q, str>> {
+    let values = |part: &'q str| form_urlencoded::parse(part.as_bytes()).filter(|(known, _)| is_parameter(known, name));
+    let known: Vec<Cow<'q, str>> = values(query).map(|(_, value)| value).collect();
+    let parts = query.split(';').flat_map(|part| values(part).map(|(_, value)| value));
+    parts.filter(|value| !known.contains(value)).collect()
+}
+
+fn is_parameter(known: &str, name: &str) -> bool {
+    let is_odd = |byte: u8| byte <= b' ' || matches!(byte, b'.' | b'[' | 0x7f);
+    known.eq_ignore_ascii_case(name) || (known.bytes().any(is_odd) && is_alike(known, name))
+}
+
+/// Whether some upstream takes one name of a parameter for the other.
+#[cold]
+fn is_alike(known: &str, name: &str) -> bool {
+    let before_nul = known.split('\0').next().unwrap_or_default();
+    let without_controls: String = known.chars().filter(|char| !char.is_control()).collect();
+    [before_nul, &without_controls].into_iter().any(|known| {
+        let known = without_index(known.trim());
+        known.eq_ignore_ascii_case(name) || known.replace([' ', '.', '['], "_").eq_ignore_ascii_case(name)
+    })
+}
+
+/// A name without `[]` or `[0]` at its end.
+fn without_index(name: &str) -> &str {
+    let open = name.strip_suffix(']').map(|name| name.trim_end_matches(|char: char| char.is_ascii_digit()));
+    open.and_then(|name| name.strip_suffix('[')).unwrap_or(name)
+}
+
+/// The values of a cookie in a line of `Cookie`, in their order and as they are written. Names are compared in any case,
+/// because some upstreams do.
 pub fn cookies<'l>(line: &'l [u8], name: &str) -> impl Iterator<Item = Cow<'l, str>> {
     let pairs = line.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
     let values = pairs.filter_map(move |pair| {
         let equals = pair.iter().position(|&byte| byte == b'=')?;
         let (known, value) = pair.split_at(equals);
-        (known.trim_ascii_end() == name.as_bytes()).then(|| value[1..].trim_ascii_start())
+        known.trim_ascii_end().eq_ignore_ascii_case(name.as_bytes()).then(|| value[1..].trim_ascii_start())
     });
     values.map(text)
+}
+
+/// What follows a scheme in a line of `Authorization`, without blanks around it; `None` if the scheme is another. A scheme has no
+/// case, and any number of blanks may follow it (RFC 9110, 11.4).
+#[must_use]
+pub fn credentials<'l>(line: &'l [u8], scheme: &str) -> Option<&'l [u8]> {
+    let (known, rest) = line.trim_ascii_start().split_at_checked(scheme.len())?;
+    let is_it = known.eq_ignore_ascii_case(scheme.as_bytes()) && matches!(rest.first(), None | Some(b' ' | b'\t'));
+    is_it.then(|| rest.trim_ascii())
 }
 
 /// As [`String::from_utf8_lossy`], and faster for what is UTF-8, as nearly all is.
@@ -36,6 +81,38 @@ mod tests {
         assert_eq!(all("k=1&%6B=2&K=3&k&kk=4&x=k", "k"), ["1", "2", "3", ""]);
         assert_eq!(all("a+b=1&a%20b=x+y", "a b"), ["1", "x y"]);
         assert_eq!(all("", "k"), [""; 0]);
+        assert_eq!(
+            all("+k=1&%09k=2&k%00x=3&k%00=4&%00k=5&k[]=6&k[0]=7&k+=8", "k"),
+            ["1", "2", "3", "4", "5", "6", "7", "8"]
+        );
+        assert_eq!(
+            all("api.key=1&api+key=2&api[key=3&api_key=4&apikey=5&api%2Ekey=6", "api_key"),
+            ["1", "2", "3", "4", "6"]
+        );
+        assert_eq!(all("filter[a]=1&filter[b]=2&filter=3", "filter[a]"), ["1"]);
+        assert_eq!(all("filter[a]=1&filter=3", "filter"), ["3"]);
+    }
+
+    #[test]
+    fn a_parameter_is_found_behind_a_semicolon_too() {
+        let all = |query, name| parameters(query, name).collect::<Vec<_>>();
+        assert_eq!(all("x=1;k=2", "k"), ["2"]);
+        assert_eq!(all("k=1&x=1;k=2", "k"), ["1", "2"]);
+        assert_eq!(all("k=1;x=1", "k"), ["1;x=1", "1"]);
+        assert_eq!(all("x=a;b&k=1", "k"), ["1"]);
+        assert_eq!(all("x=a;b&k=1&k=1", "k"), ["1", "1"]);
+        assert_eq!(all("x=a%3Bk=2", "k"), [""; 0]);
+    }
+
+    #[test]
+    fn credentials_follow_their_scheme_in_whatever_spelling() {
+        for line in ["Bearer x", "bEARER  x ", "Bearer\tx", " Bearer x"] {
+            assert_eq!(credentials(line.as_bytes(), "Bearer"), Some(&b"x"[..]), "{line}");
+        }
+        assert_eq!(credentials(b"Bearer", "Bearer"), Some(&b""[..]));
+        for line in ["Basic x", "Bearerx", "Bear", ""] {
+            assert_eq!(credentials(line.as_bytes(), "Bearer"), None, "{line}");
+        }
     }
 
     #[test]
@@ -43,7 +120,7 @@ mod tests {
         let all = |line: &'static str, name| cookies(line.as_bytes(), name).collect::<Vec<_>>();
         assert_eq!(all("a=1;  b = two words ;c; a=3;a==x", "a"), ["1", "3", "=x"]);
         assert_eq!(all("a=1;  b = two words ;c", "b"), ["two words"]);
-        assert_eq!(all("A=1; c", "a"), [""; 0]);
+        assert_eq!(all("A=1; c; ab=2", "a"), ["1"]);
         assert_eq!(cookies(b"a=\xff", "a").next().as_deref(), Some("\u{fffd}"));
     }
 }

@@ -30,19 +30,24 @@ impl RuleSet {
     }
 }
 
+/// A number of things: `1 rule`, `2 rules`.
+#[must_use]
+pub fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// `3 rules`, `1 domain with 5 descriptors`, or both.
 impl fmt::Display for RuleCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RuleCounts { rules, domains, descriptors } = *self;
-        let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
         if rules > 0 || domains == 0 {
-            f.write_str(&count(rules, "rule"))?;
+            f.write_str(&counted(rules, "rule"))?;
         }
         if rules > 0 && domains > 0 {
             f.write_str(" and ")?;
         }
         if domains > 0 {
-            write!(f, "{} with {}", count(domains, "domain"), count(descriptors, "descriptor"))?;
+            write!(f, "{} with {}", counted(domains, "domain"), counted(descriptors, "descriptor"))?;
         }
         Ok(())
     }

@@ -40,11 +40,12 @@ impl Explanation {
         self.rules.iter().filter(|rule| matches!(rule.outcome, RuleOutcome::Matched(_)))
     }
 
-    /// The rule that refuses the request because it cannot make its key of it, if one does.
+    /// The rule that refuses the request because it cannot tell whom to charge or how much, if one does.
     #[must_use]
     pub fn refused_by(&self) -> Option<&ExplainedRule> {
-        let refuses =
-            |rule: &&ExplainedRule| matches!(rule.outcome, RuleOutcome::Refused { .. } | RuleOutcome::Repeated { .. });
+        let refuses = |rule: &&ExplainedRule| {
+            matches!(rule.outcome, RuleOutcome::Refused { .. } | RuleOutcome::Repeated { .. } | RuleOutcome::Unmeasured)
+        };
         self.rules.iter().filter(|rule| rule.mode == Mode::Enforce).find(refuses)
     }
 }
@@ -108,6 +109,8 @@ pub enum RuleOutcome {
         /// The part.
         repeated: String,
     },
+    /// The request costs as much as its body is long and does not say how long that is.
+    Unmeasured,
 }
 
 /// Whom a rule charges for a request, and how much.
@@ -229,6 +232,7 @@ impl RuleSet {
                 // A sound key leaves the tier, by which the rule's limits are found.
                 RuleOutcome::Repeated { repeated: faulty.unwrap_or_else(|| FactName::Tier.to_string()) }
             }
+            Application::Refused(KeyFault::Unmeasured) => RuleOutcome::Unmeasured,
         }
     }
 }

@@ -25,14 +25,21 @@ pub(super) enum FactName {
 /// use tidegate_core::rules::is_secret_name;
 ///
 /// assert!(is_secret_name("X-Api-Key") && is_secret_name("access_token"));
-/// assert!(!is_secret_name("page"));
+/// assert!(!is_secret_name("page") && !is_secret_name("country_code"));
 /// ```
 #[must_use]
 pub fn is_secret_name(name: &str) -> bool {
-    const TELLING: [&str; 11] =
-        ["auth", "cookie", "cred", "jwt", "key", "pass", "secret", "session", "sid", "sig", "token"];
-    let has = |word: &str| name.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()));
-    TELLING.iter().any(|word| has(word))
+    let lower = name.to_ascii_lowercase();
+    if TELLING.iter().any(|part| lower.contains(part)) {
+        return true;
+    }
+    let (mut before, mut tells) = (String::new(), false);
+    for word in words(name) {
+        let is_ordinary = ORDINARY_CODES.contains(&before.as_str());
+        tells |= TELLING_WORDS.contains(&word.as_str()) || (matches!(word.as_str(), "code" | "codes") && !is_ordinary);
+        before = word;
+    }
+    tells
 }
 
 impl FactName {
@@ -98,6 +105,55 @@ impl FactName {
     }
 }
 
+/// Wherever these stand in a name, it tells of a secret.
+const TELLING: [&str; 21] = [
+    "2fa",
+    "assertion",
+    "auth",
+    "bearer",
+    "cookie",
+    "cred",
+    "csrf",
+    "hmac",
+    "jwt",
+    "key",
+    "pass",
+    "private",
+    "pwd",
+    "saml",
+    "secret",
+    "session",
+    "sid",
+    "sig",
+    "ticket",
+    "token",
+    "xsrf",
+];
+/// Too short to be looked for inside of other words: `opinion` and `footprint` are no secrets.
+const TELLING_WORDS: [&str; 10] = ["cvc", "cvv", "hotp", "magic", "mfa", "otp", "pin", "sess", "ssn", "totp"];
+/// Words before `code` that make it an ordinary one. Any other is taken for a code that lets somebody in.
+const ORDINARY_CODES: [&str; 21] = [
+    "airport", "area", "color", "country", "currency", "dial", "error", "exit", "item", "lang", "language", "locale",
+    "post", "postal", "product", "reason", "region", "response", "state", "status", "zip",
+];
+
+/// The words of `zip_code`, `zip-code` and `zipCode`, in lower case.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut was_small = false;
+    for char in name.chars() {
+        if !char.is_ascii_alphabetic() || (char.is_ascii_uppercase() && was_small) {
+            words.push(String::new());
+        }
+        was_small = char.is_ascii_lowercase();
+        if let (Some(word), true) = (words.last_mut(), char.is_ascii_alphabetic()) {
+            word.push(char.to_ascii_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
 impl fmt::Display for FactName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -111,6 +167,91 @@ impl fmt::Display for FactName {
             FactName::Cookie(name) => write!(f, "cookie:{name}"),
             FactName::Claim(name) => write!(f, "claim:{name}"),
             FactName::Descriptor(name) => write!(f, "descriptor:{name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_secrets_are_known_in_whatever_way_they_are_written() {
+        for name in [
+            "otp",
+            "X-OTP",
+            "otp_code",
+            "totp",
+            "pin",
+            "userPin",
+            "user-pin",
+            "bearer",
+            "passwd",
+            "pwd",
+            "userPwd",
+            "code",
+            "access_code",
+            "accessCode",
+            "code_verifier",
+            "reset-code",
+            "verification_code",
+            "PHPSESSID",
+            "JSESSIONID",
+            "sess",
+            "sess_id",
+            "connect.sid",
+            "X-CSRF-Token",
+            "_xsrf",
+            "SAMLResponse",
+            "client_assertion",
+            "ticket",
+            "cvv",
+            "ssn",
+            "mfa",
+            "2fa",
+            "private",
+            "X-Api-Key",
+            "X-Amz-Signature",
+            "recovery_codes",
+            "otp1",
+        ] {
+            assert!(FactName::Query(name.to_owned()).is_secret(), "{name}");
+            assert!(
+                FactName::Header(name.to_ascii_lowercase()).is_secret() || name.contains(char::is_uppercase),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn ordinary_names_are_not_hidden() {
+        for name in [
+            "country_code",
+            "countryCode",
+            "country-code",
+            "zip_code",
+            "zipcode",
+            "postalCode",
+            "statuscode",
+            "language_code",
+            "error_code",
+            "opinion",
+            "spinner",
+            "shipping",
+            "footprint",
+            "encoding",
+            "decoder",
+            "assess",
+            "x-tenant",
+            "page",
+            "q",
+            "user",
+            "tier",
+            "currency_code",
+            "barcode",
+            "magical",
+        ] {
+            assert!(!FactName::Query(name.to_owned()).is_secret(), "{name}");
         }
     }
 }

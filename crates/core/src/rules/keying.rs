@@ -186,7 +186,7 @@ fn value_of<'f, F: Facts + ?Sized>(
     rule: &Rule,
     request: &Seen<'f, F>,
 ) -> Result<Cow<'f, str>, KeyFault> {
-    match (request.values(fact), rule.on_repeated_key) {
+    match (request.canonical_values(fact), rule.on_repeated_key) {
         (Values::One(value), _) => Ok(value),
         (Values::None, _) => Err(KeyFault::Missing),
         (Values::Several(_), OnRepeatedKey::Refuse) => Err(KeyFault::Repeated),

@@ -18,8 +18,25 @@ const MOST_FILES: usize = 1_024;
 const MOST_BYTES: usize = 4 * LARGEST_FILE;
 
 /// Settings of a server that no rules file has: a file with one of them is its configuration.
-const SERVER_SETTINGS: [&str; 10] =
-    ["admin", "api", "gateway", "headers", "limits", "log", "resp", "rls", "store", "trusted_proxies"];
+pub const SERVER_SETTINGS: [&str; 17] = [
+    "admin",
+    "api",
+    "auth",
+    "forwarding_header",
+    "gateway",
+    "handover",
+    "headers",
+    "limits",
+    "log",
+    "redis",
+    "resp",
+    "rls",
+    "secrets",
+    "store",
+    "tls",
+    "traces",
+    "trusted_proxies",
+];
 /// What `tidegate init` calls the configuration that it writes beside the rules.
 const CONFIGURATION_FILES: [&str; 2] = ["tidegate.yaml", "tidegate.yml"];
 

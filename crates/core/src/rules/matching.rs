@@ -61,30 +61,31 @@ impl<'f, F: Facts + ?Sized> Seen<'f, F> {
         })
     }
 
-    /// The values of a fact, in the case in which rules are written.
+    /// The values of a fact, in the spelling in which rules are written. A cookie, or credentials, in an unusual spelling
+    /// count as written, too: a condition holds if it holds for either.
     pub(super) fn values(&self, name: &FactName) -> Values<'f> {
+        let canonical = self.canonical_values(name);
+        if !name.is_matched_as_written() || canonical.is_none() {
+            return canonical;
+        }
+        let written = self.facts.values(name.as_fact());
+        if canonical == written {
+            return canonical;
+        }
+        let unusual = canonical.iter().zip(&written).filter(|(canonical, written)| canonical != written);
+        written.iter().chain(unusual.map(|(canonical, _)| canonical)).cloned().collect()
+    }
+
+    /// The values of a fact, each in the one spelling that stands for all spellings of it: what keys are made of.
+    pub(super) fn canonical_values(&self, name: &FactName) -> Values<'f> {
         match name {
             FactName::Tier => self.tier().clone(),
-            FactName::Host => self.facts.values(Fact::Host).map(in_small_letters),
-            FactName::Method => self.facts.values(Fact::Method).map(in_capitals),
+            FactName::Host | FactName::Method | FactName::Cookie(_) | FactName::Header(_) => {
+                self.facts.values(name.as_fact()).map(|value| name.canonical(value))
+            }
             _ => self.facts.values(name.as_fact()),
         }
     }
-}
-
-/// A host without the dot that may end it. Seldom in another case, and handed on as it is otherwise.
-fn in_small_letters(host: Cow<'_, str>) -> Cow<'_, str> {
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) || host.ends_with('.') {
-        return host.trim_end_matches('.').to_ascii_lowercase().into();
-    }
-    host
-}
-
-fn in_capitals(method: Cow<'_, str>) -> Cow<'_, str> {
-    if method.bytes().any(|byte| byte.is_ascii_lowercase()) {
-        return method.to_ascii_uppercase().into();
-    }
-    method
 }
 
 impl<F: Facts + ?Sized> Lookup for Seen<'_, F> {
@@ -202,7 +203,7 @@ impl Conditions {
 pub struct Matched<'r, 'f> {
     /// In the order of the files.
     pub rules: SmallVec<[MatchedRule<'r, 'f>; 4]>,
-    /// A rule that refuses the request because it cannot make its key of it.
+    /// A rule that refuses the request because it cannot tell whom to charge, or how much.
     pub refused: Option<RefusingRule<'r>>,
     /// Whether any of the rules found a part of its key missing, and charges the key that such requests share.
     pub(crate) is_any_unkeyed: bool,
@@ -443,7 +444,7 @@ pub(super) enum Application {
     NoLimit,
     /// A part of the key is missing, and the rule lets such requests pass.
     Skipped,
-    /// A part of the key is missing or comes more than once, and the rule refuses such requests.
+    /// A part of the key is missing or comes more than once, or the cost is not said, and the rule refuses such requests.
     Refused(KeyFault),
 }
 
@@ -462,7 +463,7 @@ impl Rule {
                 None
             }
             (Err(KeyFault::Missing), OnMissingKey::Skip) => return Application::Skipped,
-            (Err(fault @ (KeyFault::Missing | KeyFault::Repeated)), _) => return Application::Refused(fault),
+            (Err(fault), _) => return Application::Refused(fault),
         };
         let (granted, limits) = match self.limits.of(named.as_deref(), || request.tier()) {
             Ok(Some(limits)) => limits,
@@ -470,7 +471,12 @@ impl Rule {
             Err(fault) => return Application::Refused(fault),
         };
         (into.granted, into.limits) = (granted, Some(limits));
-        limits.iter().for_each(|limit| into.costs.push(limit.cost.of(request)));
+        for limit in limits.iter() {
+            match limit.cost.of(request) {
+                Ok(cost) => into.costs.push(cost),
+                Err(fault) => return Application::Refused(fault),
+            }
+        }
         Application::Limited
     }
 }
@@ -525,18 +531,22 @@ impl CostSource {
 }
 
 impl Cost {
-    fn of<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> u64 {
-        match self {
+    fn of<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> Result<u64, KeyFault> {
+        Ok(match self {
             Cost::Fixed(cost) => *cost,
             Cost::Hits => request.facts.hits().unwrap_or(1),
-            Cost::Said { by, times, otherwise } => {
+            Cost::Said { by, times, otherwise, needs_length } => {
                 // Whichever of several an upstream believes, it is paid for.
-                by.iter().filter_map(|by| by.cost(request, *times, *otherwise)).max().unwrap_or(*otherwise)
+                let said = by.iter().filter_map(|by| by.cost(request, *times, *otherwise)).max();
+                if said.is_none() && *needs_length && request.facts.has_unmeasured_body() {
+                    return Err(KeyFault::Unmeasured);
+                }
+                said.unwrap_or(*otherwise)
             }
             Cost::ByPath { paths, otherwise } => {
                 let found = paths.iter().find(|(path, _)| path.matches(request.normal_path()));
                 found.map_or(*otherwise, |(_, cost)| *cost)
             }
-        }
+        })
     }
 }

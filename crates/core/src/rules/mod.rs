@@ -22,6 +22,7 @@
 //! # Ok::<(), String>(())
 //! ```
 
+mod canonical;
 mod checks;
 mod counts;
 pub mod envoy;
@@ -51,11 +52,11 @@ mod switches;
 mod tiers;
 
 pub use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
-pub use counts::RuleCounts;
+pub use counts::{RuleCounts, counted};
 pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart};
 pub use fact_name::is_secret_name;
 pub use field::{FieldPath, FieldPathError};
-pub use load::{Loaded, file_contents, load, rules_files};
+pub use load::{Loaded, SERVER_SETTINGS, file_contents, load, rules_files};
 pub use matching::{Granted, Matched, MatchedRule, RefusingRule};
 pub use named::{NamedKey, NoSuchKey, PartName};
 pub use one::Whom;

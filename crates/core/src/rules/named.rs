@@ -366,6 +366,7 @@ fn clear(part: &KeyPart, value: &str) -> Result<String, NoSuchKey> {
             let address = address.ok_or_else(|| NoSuchKey::Address { text: value.to_owned() })?;
             Ok(network_of(address.to_canonical(), *ipv4, *ipv6).as_str().to_owned())
         }
-        KeyPart::Fact(_) | KeyPart::Secret(_) | KeyPart::Segment(_) | KeyPart::Route => Ok(value.to_owned()),
+        KeyPart::Fact(fact) | KeyPart::Secret(fact) => Ok(fact.canonical(value.into()).into_owned()),
+        KeyPart::Segment(_) | KeyPart::Route => Ok(value.to_owned()),
     }
 }

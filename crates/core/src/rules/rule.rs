@@ -304,13 +304,15 @@ pub enum OnRepeatedKey {
     Join,
 }
 
-/// What keeps a rule from making its key of a request.
+/// What keeps a rule from charging a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyFault {
-    /// The request lacks a part of it.
+    /// The request lacks a part of its key.
     Missing,
-    /// The request says a part of it more than once.
+    /// The request says a part of its key more than once.
     Repeated,
+    /// The request costs as much as its body is long, and does not say how long that is.
+    Unmeasured,
 }
 
 impl KeyFault {
@@ -320,6 +322,7 @@ impl KeyFault {
         match self {
             KeyFault::Missing => "missing_key",
             KeyFault::Repeated => "repeated_key",
+            KeyFault::Unmeasured => "length_required",
         }
     }
 }
@@ -405,6 +408,9 @@ pub(super) enum Cost {
         by: Vec<CostSource>,
         times: u64,
         otherwise: u64,
+        /// Whether a body whose length is not said is refused: it goes by the length, and nobody said what it costs
+        /// `otherwise`.
+        needs_length: bool,
     },
     /// What the protocol says; one if it does not.
     Hits,
@@ -442,11 +448,9 @@ impl Cost {
 
     /// What a limit counts that takes this, as far as there is a word for it.
     pub(super) fn unit(&self) -> QuotaUnit {
-        let is_length =
-            |by: &CostSource| matches!(by, CostSource::Fact(FactName::Header(name)) if name == "content-length");
         match self {
             Cost::Fixed(1) | Cost::Hits => QuotaUnit::Requests,
-            Cost::Said { by, times: 1, .. } if by.iter().all(is_length) => QuotaUnit::ContentBytes,
+            Cost::Said { by, times: 1, .. } if by.iter().all(CostSource::is_length) => QuotaUnit::ContentBytes,
             Cost::Fixed(_) | Cost::Said { .. } | Cost::ByPath { .. } => QuotaUnit::Other,
         }
     }
@@ -461,6 +465,11 @@ pub(super) enum CostSource {
 }
 
 impl CostSource {
+    /// Whether it is the length of the request's body.
+    pub(super) fn is_length(&self) -> bool {
+        matches!(self, CostSource::Fact(FactName::Header(name)) if name == "content-length")
+    }
+
     /// Whether anyone can send what they like there.
     pub(super) const fn is_unverified(&self) -> bool {
         match self {

@@ -54,7 +54,8 @@ impl Secret {
     /// state in memory only.
     #[must_use]
     pub fn random() -> Secret {
-        // The standard library seeds each state from the system's randomness; two 64-bit outputs make a key.
+        // The standard library asks the system for randomness once for each thread, and gives every further state of the thread
+        // the next key. Two 64-bit outputs make ours: they differ, and tell nothing of each other without the thread's key.
         let half = || RandomState::new().hash_one(0u8);
         let mut key = [0; 16];
         let (low, high) = key.split_at_mut(8);

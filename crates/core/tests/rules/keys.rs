@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use tidegate_core::Request;
 use tidegate_core::rules::{KeyFault, RuleSet, Secret};
 
-use crate::support::{get, governs, key, rule, rules};
+use crate::support::{charges, get, governs, key, rule, rules, when};
 
 fn by(part: &str) -> String {
     format!("limit: 1/s, key: {part}")
@@ -246,6 +246,73 @@ fn a_part_that_comes_more_than_once_is_refused() {
     // In shadow, and where the rule does not apply, nothing is refused.
     assert_eq!(refused(&rule(&format!("{}, mode: shadow", by("header:X-Key"))), &twice), None);
     assert_eq!(refused(&rule(&format!("{}, match: {{ path: /other }}", by("header:X-Key"))), &twice), None);
+}
+
+#[test]
+fn all_spellings_of_a_value_make_one_key() {
+    let keys = |part: &str, requests: &[Request]| {
+        let rules = rule(&by(part));
+        let keys: std::collections::HashSet<_> = requests.iter().map(|request| key(&rules, request)).collect();
+        keys.into_iter().collect::<Vec<_>>()
+    };
+    let cookies =
+        ["secret", "s%65cret", "\"secret\"", "\"\\163ecret\"", "%22secret"].map(|value| get("/").cookie("sid", value));
+    assert_eq!(keys("cookie:sid", &cookies[..4]).len(), 1);
+    assert_eq!(keys("cookie:sid", &cookies).len(), 2);
+    let lines = ["Bearer x", "bearer x", "BEARER  x", "Bearer\tx"].map(|value| get("/").header("Authorization", value));
+    assert_eq!(keys("header:Authorization", &lines).len(), 1);
+    assert_eq!(keys("[header:Authorization, user]", &lines).len(), 1);
+    let tokens = ["Bearer x", "Bearer X"].map(|value| get("/").header("Authorization", value));
+    assert_eq!(keys("header:Authorization", &tokens).len(), 2, "tokens have a case");
+    let targets = ["/?q=1", "/?+q=1", "/?%09q=1", "/?q%00x=1", "/?a=b;q=1", "/?Q=1", "/?q[]=1"].map(get);
+    assert_eq!(keys("query:q", &targets), [Some(vec!["1".to_owned()])]);
+}
+
+#[test]
+fn a_parameter_that_upstreams_read_in_several_ways_is_refused() {
+    let rules = rule(&by("query:q"));
+    for target in ["/?q=made-up&a=b;q=real", "/?q=made-up;a=b", "/?q=made-up&+q=real", "/?q=1&q%00=2", "/?q=1&q[]=2"] {
+        assert_eq!(refused(&rules, &get(target)), Some(KeyFault::Repeated), "{target}");
+    }
+    assert_eq!(refused(&rules, &get("/?a=b;c&q=1")), None);
+}
+
+#[test]
+fn overrides_and_operators_name_a_value_in_any_spelling() {
+    let rules = rule("limit: 1/s, key: 'cookie:sid', overrides: { 'a%20b': 7/s }");
+    for value in ["a b", "a%20b", "a+b", "\"a b\""] {
+        assert_eq!(charges(&rules, &get("/").cookie("SID", value)), ["r: 1 of 7/s"], "{value}");
+        let named = rules.key_of_rule("r", &[value], None).unwrap();
+        assert_eq!(
+            Some(named.key.parts().map(|part| String::from_utf8_lossy(part).into_owned()).collect::<Vec<_>>()),
+            key(&rules, &get("/").cookie("sid", "a b"))
+        );
+    }
+}
+
+#[test]
+fn a_condition_holds_for_every_spelling() {
+    let rules = rules(
+        "rules: [{ id: r, match: { cookie: { plan: free }, header: { Authorization: 'Bearer *' } }, limit: 1/s }]",
+    );
+    for (plan, line) in [("free", "Bearer x"), ("fr%65e", "bearer x"), ("\"free\"", "BEARER   x")] {
+        assert!(governs(&rules, &get("/").cookie("plan", plan).header("authorization", line)), "{plan} {line}");
+    }
+    assert!(governs(&when("cookie: { plan: 'fr%65e' }"), &get("/").cookie("plan", "fr%65e")), "as it is written, too");
+    assert!(!governs(&rules, &get("/").cookie("plan", "free").header("authorization", "Basic x")));
+}
+
+#[test]
+fn a_body_of_unknown_length_is_refused_where_its_length_is_the_cost() {
+    let rules = rule("limit: 1000/min, cost: header:Content-Length");
+    let chunked = get("/").header("Transfer-Encoding", "chunked");
+    assert_eq!(refused(&rules, &chunked), Some(KeyFault::Unmeasured));
+    assert_eq!(charges(&rules, &get("/").header("Content-Length", "42")), ["r: 42 of 1000/min"]);
+    assert_eq!(charges(&rules, &get("/")), ["r: 1 of 1000/min"]);
+    let otherwise = rule("limit: 1000/min, cost: { from: header:Content-Length, otherwise: 500 }");
+    assert_eq!(charges(&otherwise, &chunked), ["r: 500 of 1000/min"]);
+    assert_eq!(refused(&rule("limit: 1000/min, cost: header:X-Cost"), &chunked), None);
+    assert_eq!(refused(&rule("limit: 1000/min, cost: header:Content-Length, mode: shadow"), &chunked), None);
 }
 
 #[test]

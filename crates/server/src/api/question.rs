@@ -250,7 +250,9 @@ impl Facts for Question<'_> {
             Fact::Query(name) => {
                 self.query.get(|known| known.eq_ignore_ascii_case(name)).or_else(|| self.in_path(name))
             }
-            Fact::Cookie(name) => self.cookies.get(|known| known == name).or_else(|| self.in_cookie_header(name)),
+            Fact::Cookie(name) => {
+                self.cookies.get(|known| known.eq_ignore_ascii_case(name)).or_else(|| self.in_cookie_header(name))
+            }
             Fact::Claim(name) => self.claims.get(|known| known == name),
             Fact::Descriptor(name) => self.descriptor.get(|known| known == name),
         }

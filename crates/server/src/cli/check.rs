@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tidegate_core::rules::{self, Diagnostic, Diagnostics, Loaded, RuleCounts, RuleSet, Severity};
+use tidegate_core::rules::{self, Diagnostic, Diagnostics, Loaded, RuleCounts, RuleSet, Severity, counted};
 
 use super::given::variables;
 use super::serve::refuse;
-use super::{ERROR, Format, GOOD, Rules, STRONG, WARNING, count, plain, print_json, secret};
+use super::{ERROR, Format, GOOD, Rules, STRONG, WARNING, plain, print_json, secret};
 use crate::config::{Configuration, Faults, Given};
 use crate::identity::KnownFacts;
 
@@ -154,9 +154,9 @@ fn print_one(out: &mut impl Write, finding: &Diagnostic) -> io::Result<()> {
 fn summarise(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
     let found = match (report.errors, report.warnings) {
         (0, 0) => "nothing to complain of".to_owned(),
-        (0, warnings) => count(warnings, "warning"),
-        (errors, 0) => count(errors, "error"),
-        (errors, warnings) => format!("{} and {}", count(errors, "error"), count(warnings, "warning")),
+        (0, warnings) => counted(warnings, "warning"),
+        (errors, 0) => counted(errors, "error"),
+        (errors, warnings) => format!("{} and {}", counted(errors, "error"), counted(warnings, "warning")),
     };
     match report.counts {
         Some(counts) => writeln!(out, "{GOOD}good{GOOD:#}: {counts}, {found}"),

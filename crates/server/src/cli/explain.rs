@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use anstyle::Style;
 use serde::Serialize;
-use tidegate_core::rules::{self, Charged, ExplainedRule, Explanation, Granted, Mode, RuleOutcome, ShownLimit};
+use tidegate_core::rules::{
+    self, Charged, ExplainedRule, Explanation, Granted, Mode, RuleOutcome, ShownLimit, counted,
+};
 use tidegate_core::{Clock, DenialKind, Request, SystemClock};
 
 use super::request::RequestArgs;
 use super::secret::SecretArgs;
 use super::serve::refuse;
-use super::{ERROR, FAINT, Format, GOOD, Rules, STRONG, WARNING, check, count, failed, plain, print_json};
+use super::{ERROR, FAINT, Format, GOOD, Rules, STRONG, WARNING, check, failed, plain, print_json};
 use crate::identity::Identity;
 use crate::identity::jwt::{self, Verifier};
 use crate::serve;
@@ -56,7 +58,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     };
     let warnings = loaded.warnings.warnings();
     if warnings > 0 {
-        let warnings = count(warnings, "warning");
+        let warnings = counted(warnings, "warning");
         writeln!(anstream::stderr(), "{WARNING}{warnings}{WARNING:#}: `tidegate check` shows them\n")?;
     }
     let secret = match args.secret.secret() {
@@ -261,6 +263,14 @@ fn told(rule: &ExplainedRule) -> (Style, &'static str, Vec<String>) {
         RuleOutcome::Repeated { repeated } => {
             let line = format!("the request has {repeated} more than once, and the rule refuses such requests");
             (ERROR, "refused", vec![line])
+        }
+        RuleOutcome::Unmeasured => {
+            let style = if rule.mode == Mode::Shadow { WARNING } else { ERROR };
+            (
+                style,
+                "refused",
+                vec!["it costs as much as its body is long, and the request does not say that".to_owned()],
+            )
         }
     }
 }

@@ -172,11 +172,6 @@ fn failed(error: &dyn std::fmt::Display) -> io::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// `1 rule`, `2 rules`.
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
 /// Text from outside, without what could steer a terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()

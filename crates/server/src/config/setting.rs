@@ -170,6 +170,15 @@ mod tests {
     use super::super::table::SETTINGS;
 
     #[test]
+    fn a_file_with_any_setting_is_known_for_a_configuration_and_not_taken_for_rules() {
+        use std::collections::BTreeSet;
+        // `rules` stands in both kinds of files.
+        let sections = SETTINGS.iter().filter_map(|setting| setting.name.split('.').next());
+        let sections: BTreeSet<&str> = sections.filter(|name| *name != "rules").collect();
+        assert_eq!(sections, tidegate_core::rules::SERVER_SETTINGS.into_iter().collect());
+    }
+
+    #[test]
     fn names_flags_and_variables_tell_settings_apart() {
         let flags: HashSet<String> = SETTINGS.iter().map(|setting| setting.flag.clone()).collect();
         let variables: HashSet<String> = SETTINGS.iter().map(|setting| setting.variable.clone()).collect();

@@ -16,15 +16,15 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
     match &node.value {
         Value::Integer(_) | Value::Float(_) => reader.count(node, "`cost`").map(Cost::Fixed),
         Value::Map(_) => mapped(reader, node),
-        _ => said(reader, node, 1, 1),
+        _ => said(reader, node, 1, None),
     }
 }
 
 fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
     let fields = reader.fields(node, "`cost`", &COST)?;
     let otherwise = match fields.get("otherwise") {
-        Some(node) => reader.count(node, "`otherwise`")?,
-        None => 1,
+        Some(node) => Some(reader.count(node, "`otherwise`")?),
+        None => None,
     };
     let times = match fields.get("times") {
         Some(node) => Some(reader.count(node, "`times`")?),
@@ -32,7 +32,7 @@ fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
     };
     match (fields.get("from"), fields.get("paths")) {
         (Some(from), None) => said(reader, from, times.unwrap_or(1), otherwise),
-        (None, Some(paths)) if times.is_none() => by_path(reader, paths, otherwise),
+        (None, Some(paths)) if times.is_none() => by_path(reader, paths, otherwise.unwrap_or(1)),
         (None, Some(_)) => {
             reader.error(node.at, "`times` says nothing beside `paths`", "remove it: each path has its own cost");
             None
@@ -46,7 +46,7 @@ fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
     }
 }
 
-fn said(reader: &mut Reader<'_>, node: &Node, times: u64, otherwise: u64) -> Option<Cost> {
+fn said(reader: &mut Reader<'_>, node: &Node, times: u64, otherwise: Option<u64>) -> Option<Cost> {
     if !matches!(node.value, Value::List(_)) && reader.text(node, "`cost`")? == "hits" {
         return Some(Cost::Hits);
     }
@@ -59,7 +59,8 @@ fn said(reader: &mut Reader<'_>, node: &Node, times: u64, otherwise: u64) -> Opt
     for item in items {
         by.push(source(reader, item)?);
     }
-    Some(Cost::Said { by, times, otherwise })
+    let needs_length = otherwise.is_none() && by.iter().any(CostSource::is_length);
+    Some(Cost::Said { by, times, otherwise: otherwise.unwrap_or(1), needs_length })
 }
 
 /// A place in the request.

@@ -1,7 +1,6 @@
 //! `overrides`: limits for single keys.
 
 use super::limits::several;
-use crate::rules::fact_name::FactName;
 use crate::rules::keying::network_of;
 use crate::rules::rule::{Cost, KeyPart, Overrides};
 use crate::yaml::{Name, Node, Reader, Value};
@@ -49,9 +48,8 @@ fn parts(reader: &mut Reader<'_>, name: &Name, key: &[KeyPart]) -> Option<Vec<St
 /// A part as requests spell it.
 fn spelled(reader: &mut Reader<'_>, name: &Name, part: &KeyPart, text: &str) -> Option<String> {
     match part {
-        KeyPart::Fact(FactName::Method) => Some(text.to_ascii_uppercase()),
-        KeyPart::Fact(FactName::Host) => Some(text.to_ascii_lowercase()),
-        KeyPart::Fact(_) | KeyPart::Secret(_) | KeyPart::Segment(_) | KeyPart::Route => Some(text.to_owned()),
+        KeyPart::Fact(fact) | KeyPart::Secret(fact) => Some(fact.canonical(text.into()).into_owned()),
+        KeyPart::Segment(_) | KeyPart::Route => Some(text.to_owned()),
         KeyPart::Address { ipv4, ipv6 } => {
             let bare = text.split('/').next().unwrap_or(text);
             let Ok(address) = bare.parse::<std::net::IpAddr>() else {

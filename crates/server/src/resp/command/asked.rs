@@ -182,7 +182,8 @@ impl Facts for Asked<'_> {
                 .find(Kind::Query, |known| known.eq_ignore_ascii_case(name))
                 .or_else(|| syntax::parameters(self.query, name).collect()),
             Fact::Cookie(name) => {
-                self.find(Kind::Cookie, |known| known == name).or_else(|| self.in_cookie_header(name))
+                let given = self.find(Kind::Cookie, |known| known.eq_ignore_ascii_case(name));
+                given.or_else(|| self.in_cookie_header(name))
             }
             Fact::Claim(name) => self.find(Kind::Claim, |known| known == name),
             Fact::Descriptor(name) => self.find(Kind::Descriptor, |known| known == name),
