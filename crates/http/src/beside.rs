@@ -4,24 +4,53 @@
 //! have room there. The `X-RateLimit` fields tell of one limit, so the stricter one is told.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::Parser;
-use sfv::visitor::Ignored;
+use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
+
+/// What is put in front of the name of an upstream's limit if it is called as one of ours.
+const UPSTREAM: &str = "upstream:";
 
 /// Makes one list of what an upstream said in a field and of our own value, which is the last. A value that is no list stays alone:
 /// with ours behind it nobody could read either.
+///
+/// Clients find limits by their names, which are strings. A limit of the upstream's with a name of ours is renamed, so that it
+/// cannot be taken for ours, and what is no limit is left out.
 pub(crate) fn join_lists(headers: &mut HeaderMap, name: &HeaderName) {
     let mut theirs: Vec<HeaderValue> = headers.get_all(name).iter().cloned().collect();
     let Some(ours) = theirs.pop() else { return };
-    let is_list = |value: &HeaderValue| Parser::new(value.as_bytes()).parse_list_with_visitor(Ignored).is_ok();
-    if !theirs.iter().all(is_list) {
+    let list = |value: &HeaderValue| Parser::new(value.as_bytes()).parse::<List>().ok();
+    let (Some(known), Some(lists)) = (list(&ours), theirs.iter().map(list).collect::<Option<Vec<_>>>()) else {
         return set(headers, name, theirs);
-    }
-    let theirs = theirs.iter().map(HeaderValue::as_bytes).filter(|value| !value.trim_ascii().is_empty());
-    let joined: Vec<&[u8]> = std::iter::once(ours.as_bytes()).chain(theirs).collect();
+    };
+    let known: Vec<&str> = known.iter().filter_map(name_of).collect();
+    let theirs: List = lists.into_iter().flatten().filter_map(|entry| beside(entry, &known)).collect();
+    let joined = match theirs.serialize() {
+        Some(theirs) => HeaderValue::from_bytes(&[ours.as_bytes(), theirs.as_bytes()].join(&b", "[..])),
+        None => Ok(ours),
+    };
     // Values with commas between them are a value.
-    if let Ok(joined) = HeaderValue::from_bytes(&joined.join(&b", "[..])) {
+    if let Ok(joined) = joined {
         set(headers, name, [joined]);
     }
+}
+
+/// The name of a limit. Some write it as a token, which the draft does not.
+fn name_of(entry: &ListEntry) -> Option<&str> {
+    match entry {
+        ListEntry::Item(Item { bare_item: BareItem::String(name), .. }) => Some(name.as_str()),
+        ListEntry::Item(Item { bare_item: BareItem::Token(name), .. }) => Some(name.as_str()),
+        ListEntry::Item(_) | ListEntry::InnerList(_) => None,
+    }
+}
+
+/// An upstream's limit under a name that none of ours has; `None` if it is no limit.
+fn beside(entry: ListEntry, ours: &[&str]) -> Option<ListEntry> {
+    let mut name = name_of(&entry)?.to_owned();
+    while ours.contains(&name.as_str()) {
+        name.insert_str(0, UPSTREAM);
+    }
+    let ListEntry::Item(Item { params, .. }) = entry else { return None };
+    let name = sfv::String::from_string(name).ok()?;
+    Some(ListEntry::Item(Item::with_params(name, params)))
 }
 
 /// Makes these the values of a field.

@@ -145,6 +145,14 @@ impl Name {
     const ALL: [Name; 7] =
         [Name::RetryAfter, Name::Limit, Name::Remaining, Name::Reset, Name::ResetAfter, Name::Bucket, Name::RateLimit];
 
+    /// Whether it is one of the `X-RateLimit` fields, which tell of one limit together.
+    const fn is_conventional(self) -> bool {
+        match self {
+            Name::Limit | Name::Remaining | Name::Reset | Name::ResetAfter | Name::Bucket => true,
+            Name::RetryAfter | Name::RateLimit => false,
+        }
+    }
+
     const fn header(self) -> HeaderName {
         match self {
             Name::RetryAfter => RETRY_AFTER,
@@ -300,12 +308,17 @@ impl ReplyHeaders {
         if number == 0 || headers.try_reserve(number).is_err() {
             return;
         }
+        let leaves_theirs = self.leaves_theirs(headers);
         let text = Bytes::from(self.text);
         let mut start = 0;
         // Whether somebody has said it before, which appending tells without another look.
         let mut said = Said::default();
         for (name, end) in Name::ALL.into_iter().zip(self.ends).filter(|(_, end)| *end > 0) {
             let end = end as usize;
+            if leaves_theirs && name.is_conventional() {
+                start = end;
+                continue;
+            }
             // Digits and printable characters always make a value.
             if let Ok(value) = HeaderValue::from_maybe_shared(text.slice(start..end)) {
                 if let Name::RetryAfter = name {
@@ -322,6 +335,15 @@ impl ReplyHeaders {
         if said != Said::default() {
             said.settle(headers, &self.ends);
         }
+    }
+
+    /// Whether an upstream's `X-RateLimit` fields stay alone: ours would tell of a limit without saying what is left of it,
+    /// and would be taken for a part of theirs.
+    fn leaves_theirs(&self, headers: &HeaderMap) -> bool {
+        let is_written = |name: Name| self.ends[name as usize] > 0;
+        !is_written(Name::Remaining)
+            && (is_written(Name::ResetAfter) || is_written(Name::Bucket))
+            && Name::ALL.into_iter().any(|name| name.is_conventional() && headers.contains_key(name.header()))
     }
 
     /// Keeps what `write` adds to the buffer as a header's value, if it adds anything. To be called in the order of the
@@ -353,11 +375,8 @@ struct Said {
 
 impl Said {
     fn note(&mut self, name: Name) {
-        match name {
-            Name::RateLimit => self.rate_limit = true,
-            Name::Limit | Name::Remaining | Name::Reset | Name::ResetAfter | Name::Bucket => self.conventional = true,
-            Name::RetryAfter => {}
-        }
+        self.conventional |= name.is_conventional();
+        self.rate_limit |= matches!(name, Name::RateLimit);
     }
 
     /// Brings what the upstream said and what was appended to it together.
@@ -371,7 +390,7 @@ impl Said {
         }
         if self.conventional {
             let told: Stricter = beside::stricter(headers, &REMAINING, &RESET);
-            for name in [Name::Limit, Name::Remaining, Name::Reset, Name::ResetAfter, Name::Bucket] {
+            for name in Name::ALL.into_iter().filter(|name| name.is_conventional()) {
                 beside::keep(headers, &name.header(), told, written[name as usize] > 0);
             }
         }

@@ -52,7 +52,7 @@ pub struct Reply<'a, 'r> {
 /// Why a request does not go ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// A rule cannot make its key of it.
+    /// A rule cannot tell whom to charge, or how much.
     Unkeyed(KeyFault),
     /// It may later.
     Denied(Micros),
@@ -81,7 +81,11 @@ impl<'a, 'r> Reply<'a, 'r> {
         }
         match self.ruling.verdict.outcome {
             Outcome::Allow { .. } => None,
-            Outcome::TooLarge { max } => Some(Refused::TooLarge(max)),
+            Outcome::TooLarge { .. } => Some(match self.shown_most() {
+                Some(max) => Refused::TooLarge(max),
+                // Told that it is too large, somebody could find out how much a hidden limit holds.
+                None => Refused::Denied(self.hidden_wait()),
+            }),
             Outcome::Deny { retry_after } if self.is_store_away() => Some(Refused::Unavailable(retry_after)),
             Outcome::Deny { retry_after } => Some(Refused::Denied(retry_after)),
         }
@@ -115,6 +119,7 @@ impl<'a, 'r> Reply<'a, 'r> {
     /// | 503 | was denied only because the store is away and a rule says `on_store_failure: deny` |
     /// | 403 | lacks a part of a rule's key, and the rule says `on_missing_key: refuse` |
     /// | 400 | says a part of a rule's key more than once, and the rule does not say `on_repeated_key: join` |
+    /// | 411 | costs as much as its body is long, and does not say how long that is |
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self.refused() {
@@ -124,6 +129,7 @@ impl<'a, 'r> Reply<'a, 'r> {
             Some(Refused::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Some(Refused::Unkeyed(KeyFault::Missing)) => StatusCode::FORBIDDEN,
             Some(Refused::Unkeyed(KeyFault::Repeated)) => StatusCode::BAD_REQUEST,
+            Some(Refused::Unkeyed(KeyFault::Unmeasured)) => StatusCode::LENGTH_REQUIRED,
         }
     }
 
@@ -192,7 +198,8 @@ impl<'a, 'r> Reply<'a, 'r> {
 
     /// The headers that make a whole gRPC response to a request that does not go ahead (with HTTP's status 200 and
     /// nothing in its body): `RESOURCE_EXHAUSTED` with `RetryInfo`, `UNAVAILABLE` while the store is away,
-    /// `PERMISSION_DENIED` if it lacks a part of a rule's key, or `INVALID_ARGUMENT` if it says one more than once.
+    /// `PERMISSION_DENIED` if it lacks a part of a rule's key, or `INVALID_ARGUMENT` if it says one more than once or does not
+    /// say how long it is.
     #[must_use]
     pub fn grpc_headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -210,11 +217,25 @@ impl<'a, 'r> Reply<'a, 'r> {
         deniers.map(|ruled| ruled.id.as_str())
     }
 
-    /// Whether the caller may know how much can ever pass: by each limit that the request is too large for.
+    /// Whether the caller may know how much can ever pass.
     pub(crate) fn shows_most(&self) -> bool {
-        let mut too_large =
-            self.ruling.deniers().filter(|ruled| matches!(ruled.decision.outcome, Outcome::TooLarge { .. }));
-        self.style.audience.has(self.asked.caller) && too_large.all(|ruled| ruled.disclosure.is_shown)
+        self.style.audience.has(self.asked.caller)
+    }
+
+    /// How much can ever pass the limits that clients may see; `None` if the request is too large for hidden ones only.
+    fn shown_most(&self) -> Option<u64> {
+        let shown = self.ruling.deniers().filter(|ruled| ruled.disclosure.is_shown);
+        let most = shown.filter_map(|ruled| match ruled.decision.outcome {
+            Outcome::TooLarge { max } => Some(max),
+            Outcome::Allow { .. } | Outcome::Deny { .. } => None,
+        });
+        most.min()
+    }
+
+    /// The wait of a request that is too large for a hidden limit: as if the limit were used up.
+    fn hidden_wait(&self) -> Micros {
+        let resets = self.ruling.deniers().map(|ruled| ruled.decision.reset_after);
+        resets.max().unwrap_or(Micros::ZERO).max(Micros::from_secs(1))
     }
 
     /// What a denial means: abnormal usage, if a rule that denies says so.

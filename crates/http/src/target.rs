@@ -70,6 +70,8 @@ impl Target<'_> {
             rest = path;
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // A whole URI may have no path, which is that of the root. What then stands in its place is a fragment.
+        let path = if authority.is_some() && !path.starts_with('/') { "/" } else { path };
         Target { authority, path, query }
     }
 }
@@ -142,7 +144,8 @@ mod tests {
         assert_eq!(parts("/a?b?c"), ("-", "/a", "b?c"));
         assert_eq!(parts("/a#b?c"), ("-", "/a#b", "c"));
         assert_eq!(parts("http://me@h:1/a?b"), ("h:1", "/a", "b"));
-        assert_eq!(parts("http://h?b"), ("h", "", "b"));
+        assert_eq!(parts("http://h?b"), ("h", "/", "b"));
+        assert_eq!((parts("http://h#b"), parts("http://h")), (("h", "/", ""), ("h", "/", "")));
         assert_eq!(parts("/to?http://h/x"), ("-", "/to", "http://h/x"));
         assert_eq!(parts("/to#://h/x"), ("-", "/to#://h/x", ""));
     }

@@ -317,6 +317,17 @@ fn a_hidden_limit_is_nowhere_to_be_seen() {
     let response = Reply::new(&too_large, &style, ASKED).response();
     let shown = format!("{:?} {}", response.headers(), String::from_utf8_lossy(response.body()));
     assert!(!shown.contains("77") && !shown.contains("global"), "{shown}");
+    // Nor can its size be found out by trying: it denies as one that is used up does.
+    let used_up = self::ruling([hidden(ruled("global", deny(2_000_000)))]);
+    let ordinary = Reply::new(&used_up, &style, ASKED).response();
+    assert_eq!((response.status(), ordinary.status()), (StatusCode::TOO_MANY_REQUESTS, StatusCode::TOO_MANY_REQUESTS));
+    assert_eq!((response.headers(), response.body()), (ordinary.headers(), ordinary.body()));
+    // A limit that is shown says so all the same, and what it holds itself.
+    let both = [hidden(ruled("global", Outcome::TooLarge { max: 77 })), ruled("burst", Outcome::TooLarge { max: 99 })];
+    let response = Reply::new(&self::ruling(both), &style, ASKED).response();
+    assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    let shown = String::from_utf8_lossy(response.body());
+    assert!(shown.contains("99") && !shown.contains("77"), "{shown}");
 }
 
 #[test]
@@ -380,6 +391,39 @@ fn an_upstream_that_limits_too_is_told_of_beside_us() {
     // In a form of older drafts, which is no list: it stays as it came.
     let headers = beside(&[("ratelimit", "limit=10, remaining=1, reset=5")]);
     assert_eq!(all(&headers, "ratelimit"), ["limit=10, remaining=1, reset=5"]);
+}
+
+#[test]
+fn an_upstreams_limit_is_never_taken_for_one_of_ours() {
+    let headers = beside(&[
+        ("ratelimit", "\"own\";r=1000;t=5, own;r=2000, \"upstream:own\";r=7"),
+        ("ratelimit", "other;r=2, 100;w=60, (\"own\");r=9, :AAAA:;r=1"),
+        ("ratelimit-policy", "\"own\";q=5000;w=1"),
+    ]);
+    let told =
+        "\"own\";r=3;t=2, \"upstream:own\";r=1000;t=5, \"upstream:own\";r=2000, \"upstream:own\";r=7, \"other\";r=2";
+    assert_eq!(all(&headers, "ratelimit"), [told]);
+    assert_eq!(all(&headers, "ratelimit-policy"), ["\"own\";q=10;w=60, \"upstream:own\";q=5000;w=1"]);
+    let headers = beside(&[("ratelimit-policy", "100;w=60")]);
+    assert_eq!(all(&headers, "ratelimit-policy"), ["\"own\";q=10;w=60"]);
+}
+
+#[test]
+fn an_upstreams_conventional_family_stays_where_ours_says_nothing_of_what_is_left() {
+    let style = HeaderStyle { x_ratelimit: None, bucket: true, reset_after: true, ..HeaderStyle::default() };
+    let written = |theirs: &[(&'static str, &'static str)]| {
+        let mut headers: HeaderMap =
+            theirs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        Reply::new(&ruling([ruled("own", ALLOW)]), &style, ASKED).write_headers(&mut headers);
+        let names = ["limit", "remaining", "reset", "reset-after", "bucket"];
+        names.map(|name| all(&headers, &format!("x-ratelimit-{name}")).join("|"))
+    };
+    let theirs = [("x-ratelimit-limit", "5"), ("x-ratelimit-remaining", "4"), ("x-ratelimit-reset", "9")];
+    assert_eq!(written(&theirs), ["5", "4", "9", "", ""]);
+    let bucket = ("x-ratelimit-bucket", "up");
+    assert_eq!(written(&[theirs[0], theirs[1], theirs[2], bucket]), ["5", "4", "9", "", "up"]);
+    assert_eq!(written(&[bucket]), ["", "", "", "", "up"]);
+    assert_eq!(written(&[])[4], "own");
 }
 
 #[test]

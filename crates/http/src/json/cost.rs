@@ -127,7 +127,7 @@ impl Collect for Largest {
     }
 
     fn number(&mut self, field: usize, written: Option<&str>) {
-        // A number that needs so many digits is larger than any limit.
+        // What so many characters say is not looked at: most such numbers are larger than any limit, and all count as that.
         let Some(written) = written else { return self.candidate(field, u64::MAX) };
         match BodyNumber::parse(written) {
             Some(number) => self.candidate(field, number.largest()),
