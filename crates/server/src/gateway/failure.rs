@@ -26,6 +26,8 @@ pub(super) enum Failure {
     Path(PathRefusal),
     /// Its token is missing or invalid.
     Token(Refusal),
+    /// It has more than one line of `Authorization`.
+    SeveralCredentials,
     /// The client stopped in the middle of its request.
     ClientStalls,
     /// No connection to the upstream could be made.
@@ -99,7 +101,7 @@ impl Failure {
                 "The request does not say in one Host which host it is for, as a name or an address.",
             ),
             Failure::Ambiguous => {
-                let detail = "The request can be read in two ways: it says more than once how long it is, has a transfer \
+                let detail = "The request can be read in two ways: it says more than once or with zeros in front how long it is, has a transfer \
                               coding other than chunked, or lines that end without a carriage return.";
                 (StatusCode::BAD_REQUEST, Fault::Client, detail)
             }
@@ -108,6 +110,10 @@ impl Failure {
                 Some(_) => (StatusCode::UNAUTHORIZED, Fault::Client, why.detail()),
                 None => (StatusCode::SERVICE_UNAVAILABLE, Fault::Gateway, why.detail()),
             },
+            Failure::SeveralCredentials => {
+                let detail = "The request has more than one line of Authorization: send one.";
+                (StatusCode::BAD_REQUEST, Fault::Client, detail)
+            }
             Failure::ClientStalls => {
                 (StatusCode::REQUEST_TIMEOUT, Fault::Client, "The request's body took too long to come.")
             }
@@ -122,7 +128,8 @@ impl Failure {
                 (StatusCode::SERVICE_UNAVAILABLE, Fault::Upstream, "The service behind this gateway is not well.")
             }
             Failure::Broken => {
-                let detail = "The service behind this gateway broke off before it answered.";
+                let detail =
+                    "The service behind this gateway broke off before it answered, or its answer makes no sense.";
                 (StatusCode::BAD_GATEWAY, Fault::Upstream, detail)
             }
             Failure::SlowToRespond => {
@@ -196,7 +203,7 @@ impl Failure {
         let (_, _, detail) = self.told();
         let status = match self {
             Failure::NoRoute | Failure::Connect => "12",
-            Failure::NoHost | Failure::Ambiguous | Failure::Path(_) => "3",
+            Failure::NoHost | Failure::Ambiguous | Failure::Path(_) | Failure::SeveralCredentials => "3",
             Failure::Token(why) if why.challenge().is_some() => "16",
             Failure::Token(_) => "14",
             Failure::ClientStalls => "1",

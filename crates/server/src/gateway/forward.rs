@@ -189,7 +189,7 @@ impl Forward {
         let Passage { forwarding, downstream } = &*self.0;
         let (mut head, body) = request.into_parts();
         let form = FailureForm::of(&head.headers, &downstream.manner.answers.bodies);
-        if downstream.is_in_doubt() || head::has_two_lengths(&head) || head::has_blanks_around_a_value(&head) {
+        if downstream.is_in_doubt() || head::has_unclear_length(&head) || head::has_blanks_around_a_value(&head) {
             return Err(Box::new(last(
                 Failure::Ambiguous.response(FailureForm::Problem { has_page: false }),
                 head.version,
@@ -430,7 +430,10 @@ impl Forwarding {
         downstream: &Downstream,
     ) -> Result<Response<Passing>, Failure> {
         let came_as = mem::replace(response.version_mut(), Version::HTTP_11);
-        let protocol = head::end_to_end(response.headers_mut());
+        let protocol = head::response(response.headers_mut()).map_err(|why| {
+            tracing::warn!(upstream = %lease.upstream().address, "a response of an upstream is not passed on: {why}");
+            Failure::Broken
+        })?;
         if self.settings.via {
             head::add_via(response.headers_mut(), came_as);
         }

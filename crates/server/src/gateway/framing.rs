@@ -3,11 +3,13 @@
 //! Who reads a request decides where the next one begins, and a proxy in front of us may have decided otherwise. So what can
 //! be read in two ways is refused. Most of that hyper refuses itself. Some of it hyper reads one way and forgets the other, and
 //! nobody can tell afterwards: a request that says how long it is more than once, by `Content-Length`, `Transfer-Encoding` or
-//! both, codings other than `chunked`, and lines that end with a bare line feed. Those are found here, where the bytes pass on their way to hyper.
+//! both, a length with zeros in front, codings other than `chunked`, and lines that end with a bare line feed. Those are found here, where the bytes pass on their way to hyper.
 
 use std::mem;
 
 use memchr::memchr;
+
+use super::head::has_zeros_in_front;
 
 /// The longest line that is followed. hyper refuses it long before.
 const LONGEST: usize = 1 << 20;
@@ -148,7 +150,8 @@ impl Head {
         let Some(colon) = memchr(b':', line) else { return };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
-            self.lengths += 1;
+            // Some servers take zeros in front for an octal number.
+            self.lengths += if has_zeros_in_front(value) { 2 } else { 1 };
             self.length = std::str::from_utf8(value).ok().and_then(|length| length.parse().ok());
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             // Whoever knows another coding, alone or beside this one, reads another body.
@@ -212,6 +215,8 @@ mod tests {
         assert_eq!(found(BOTH), Some(0));
         assert_eq!(found("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\ncontent-length: x\r\n\r\n"), Some(0));
         assert_eq!(found("POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n"), Some(0));
+        assert_eq!(found("POST / HTTP/1.1\r\nContent-Length: 004\r\n\r\nabcd"), Some(0));
+        assert_eq!(found("POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"), None);
         for codings in ["gzip, chunked", ",chunked", "chunked, chunked", "chunked,", "gzip", "x", ""] {
             assert_eq!(
                 found(&format!("POST / HTTP/1.1\r\nTransfer-Encoding: {codings}\r\n\r\n")),

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry, FORWARDED, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -50,9 +50,20 @@ pub(super) fn has_blanks_around_a_value(head: &Parts) -> bool {
     head.version == Version::HTTP_2 && head.headers.values().any(is_malformed)
 }
 
-/// Whether a request says more than once how long it is. HTTP/1's are found where its bytes pass.
-pub(super) fn has_two_lengths(head: &Parts) -> bool {
-    head.version == Version::HTTP_2 && head.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some()
+/// Whether a request says more than once how long it is, or with zeros in front, which some servers take for an octal number.
+/// HTTP/1's are found where its bytes pass.
+pub(super) fn has_unclear_length(head: &Parts) -> bool {
+    if head.version != Version::HTTP_2 {
+        return false;
+    }
+    let mut lengths = head.headers.get_all(CONTENT_LENGTH).iter();
+    let first = lengths.next();
+    lengths.next().is_some() || first.is_some_and(|length| has_zeros_in_front(length.as_bytes()))
+}
+
+/// Whether a length has more digits than it needs.
+pub(super) fn has_zeros_in_front(length: &[u8]) -> bool {
+    matches!(length, [b'0', _, ..])
 }
 
 /// Which fields a head has of those that are looked for here. Most have few fields at all, so that going through them once
@@ -64,8 +75,11 @@ struct Has {
     of_one_connection: bool,
     te: bool,
     expect: bool,
+    trailer: bool,
     forwarded: bool,
     http2_settings: bool,
+    transfer_encoding: bool,
+    content_length: bool,
 }
 
 impl Has {
@@ -74,9 +88,12 @@ impl Has {
         for name in headers.keys() {
             match name.as_str() {
                 "connection" => has.connection = true,
-                "upgrade" | "keep-alive" | "proxy-connection" | "transfer-encoding" => has.of_one_connection = true,
+                "upgrade" | "keep-alive" | "proxy-connection" => has.of_one_connection = true,
+                "transfer-encoding" => (has.of_one_connection, has.transfer_encoding) = (true, true),
+                "content-length" => has.content_length = true,
                 "te" => has.te = true,
                 "expect" => has.expect = true,
+                "trailer" => has.trailer = true,
                 "forwarded" => has.forwarded = true,
                 "http2-settings" => has.http2_settings = true,
                 _ => {}
@@ -86,9 +103,22 @@ impl Has {
     }
 }
 
-/// Removes what is about one connection. Says which protocols the other end would like to change to.
-pub(super) fn end_to_end(headers: &mut HeaderMap) -> Option<HeaderValue> {
-    remove_those_of_one_connection(headers, Has::of(headers))
+/// A response that says how long it is in two ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a response has both a Content-Length and a Transfer-Encoding")]
+pub(super) struct TwoLengths;
+
+/// Makes the head of a response what clients are to see: without what is about one connection. Says which protocols the
+/// upstream would like to change to.
+///
+/// # Errors
+/// If it can be read in two ways.
+pub(super) fn response(headers: &mut HeaderMap) -> Result<Option<HeaderValue>, TwoLengths> {
+    let has = Has::of(headers);
+    if has.transfer_encoding && has.content_length {
+        return Err(TwoLengths);
+    }
+    Ok(remove_those_of_one_connection(headers, has))
 }
 
 fn remove_those_of_one_connection(headers: &mut HeaderMap, has: Has) -> Option<HeaderValue> {
@@ -168,6 +198,10 @@ pub(super) fn request(
     if has.expect {
         // The client is told to go on when its body is wanted.
         headers.remove(EXPECT);
+    }
+    if has.trailer {
+        // Requests' trailers are left out.
+        headers.remove(TRAILER);
     }
     forwarded(headers, has, host, downstream, &settings.proxies);
     if settings.via {
@@ -295,7 +329,7 @@ pub(super) fn address_to(head: &mut Parts, host: &HeaderValue, to: &Address, pro
             }
             head.version = Version::HTTP_2;
             let scheme = if to.scheme == Scheme::Https { "https" } else { "http" };
-            let path = head.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+            let path = path_and_query(&head.uri);
             let whole = Uri::builder().scheme(scheme).authority(host.as_bytes()).path_and_query(path).build();
             // A host that cannot stand in a target was refused before.
             if let Ok(uri) = whole {
@@ -305,9 +339,24 @@ pub(super) fn address_to(head: &mut Parts, host: &HeaderValue, to: &Address, pro
     }
 }
 
-/// The target as it stands in a request to an origin: the same bytes, without scheme and authority.
+/// The target as it stands in a request to an origin: the same bytes, without scheme and authority. No path is `/`.
 fn origin_form(uri: &Uri) -> Uri {
-    uri.path_and_query().cloned().map_or_else(|| Uri::from_static("/"), Uri::from)
+    path_and_query(uri).into()
+}
+
+/// The path and the query of a target. `http://a.example#x` and `http://a.example?x` have no path, which is `/` where a request
+/// has to say one.
+fn path_and_query(uri: &Uri) -> PathAndQuery {
+    let root = || PathAndQuery::from_static("/");
+    match uri.path_and_query() {
+        Some(said) if said.as_str().starts_with('?') => {
+            // A query stays one behind a path.
+            PathAndQuery::try_from(format!("/{}", said.as_str())).unwrap_or_else(|_| root())
+        }
+        // Also said of no path at all, which is not the same when it is written.
+        Some(said) if said.as_str() != "/" => said.clone(),
+        _ => root(),
+    }
 }
 
 #[cfg(test)]
@@ -338,15 +387,23 @@ mod tests {
             ("x-private", "1"),
             ("keep-alive", "timeout=5"),
             ("proxy-connection", "x"),
-            ("transfer-encoding", "chunked"),
             ("host", "a"),
             ("content-length", "3"),
             ("x-public", "2"),
         ]);
-        assert_eq!(end_to_end(&mut map).as_ref().map(HeaderValue::as_bytes), Some(&b"websocket, x"[..]));
+        let upgrade = response(&mut map).unwrap();
+        assert_eq!(upgrade.as_ref().map(HeaderValue::as_bytes), Some(&b"websocket, x"[..]));
         assert_eq!(names(&map), ["content-length", "host", "x-public"]);
         // Without `Connection: upgrade` nobody asks for it.
-        assert_eq!(end_to_end(&mut headers(&[("upgrade", "h2c")])), None);
+        assert_eq!(response(&mut headers(&[("upgrade", "h2c")])), Ok(None));
+        let mut chunked = headers(&[("transfer-encoding", "chunked"), ("x-public", "2")]);
+        assert_eq!((response(&mut chunked), names(&chunked)), (Ok(None), vec!["x-public"]));
+    }
+
+    #[test]
+    fn a_response_with_two_lengths_is_refused() {
+        let mut both = headers(&[("transfer-encoding", "chunked"), ("content-length", "3")]);
+        assert_eq!(response(&mut both), Err(TwoLengths));
     }
 
     #[test]
@@ -372,6 +429,15 @@ mod tests {
             assert_eq!(origin_form(&uri).to_string(), target);
             let plain: Uri = target.parse().unwrap();
             assert_eq!(plain.to_string(), target);
+        }
+        for (target, origin) in [
+            ("http://b", "/"),
+            ("http://b#x", "/"),
+            ("http://b?x", "/?x"),
+            ("http://b?", "/?"),
+            ("http://b?x#y", "/?x"),
+        ] {
+            assert_eq!(origin_form(&target.parse().unwrap()).to_string(), origin, "{target}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! What is removed from a request before rules and upstreams see it.
 //!
 //! First what `Connection` names: it ends with the client's connection, so rules see what upstreams will see. Then names with an
-//! underscore, which CGI, WSGI and PHP take for the same names with a dash: `X_Api_Key` would be believed where `X-Api-Key` was
-//! charged. Then what only a trusted proxy can say: who a client is, where it is, and what it asked for. What the gateway says
+//! underscore or another odd character, which CGI, WSGI and PHP take for the same names with a dash: `X_Api_Key` or `X.Api.Key`
+//! would be believed where `X-Api-Key` was charged. Then what only a trusted proxy can say: who a client is, where it is, and what it asked for. What the gateway says
 //! itself is written afterwards, so nothing that a client sends can remove it.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, UPGRADE};
@@ -43,7 +43,7 @@ pub(super) struct IncomingHeaders {
     vouched: SmallVec<[HeaderName; 4]>,
     /// The header in which clients show their own API key.
     api_key: Option<HeaderName>,
-    /// Whether names with an underscore pass.
+    /// Whether names with an underscore or another odd character pass.
     underscores: bool,
 }
 
@@ -95,20 +95,27 @@ impl IncomingHeaders {
     }
 
     fn is_refused(&self, name: &HeaderName, is_trusted: bool) -> bool {
-        (!self.underscores && name.as_str().as_bytes().contains(&b'_')) || (!is_trusted && self.is_unvouched(name))
+        let is_odd = is_odd(name);
+        (is_odd && !self.underscores) || (!is_trusted && self.is_unvouched(name, is_odd))
     }
 
-    fn is_unvouched(&self, name: &HeaderName) -> bool {
+    fn is_unvouched(&self, name: &HeaderName, is_odd: bool) -> bool {
         let text = name.as_str();
-        if text.as_bytes().contains(&b'_') {
-            // To CGI and WSGI, `X_User` is `X-User`.
-            let alike = text.replace('_', "-");
+        if is_odd {
+            // To CGI and WSGI, `X_User` is `X-User`, and to some of them so is `X.User`.
+            let alike = text.replace(|char: char| !char.is_ascii_alphanumeric(), "-");
             return self.vouched.iter().any(|known| known.as_str() == alike)
                 || alike == "forwarded"
                 || is_said_by_proxies(&alike);
         }
         self.vouched.contains(name) || (is_said_by_proxies(text) && !WRITTEN_ANEW.contains(&text))
     }
+}
+
+/// Whether a name has anything but letters, digits and dashes in it.
+fn is_odd(name: &HeaderName) -> bool {
+    // Names are in lower case.
+    name.as_str().bytes().any(|byte| !matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
 fn is_said_by_proxies(name: &str) -> bool {
@@ -147,9 +154,11 @@ mod tests {
         left
     }
 
-    const CLAIMS: [(&str, &str); 17] = [
+    const CLAIMS: [(&str, &str); 19] = [
         ("x-user", "admin"),
         ("X_User", "admin"),
+        ("X.User", "admin"),
+        ("X~Forwarded|For", "192.0.2.1"),
         ("x-tier", "gold"),
         ("x-key", "k"),
         ("x-priority", "critical"),
@@ -178,7 +187,14 @@ mod tests {
 
     #[test]
     fn a_name_with_an_underscore_stands_for_no_other() {
-        let lines = [("x-key", "made-up"), ("X_Key", "real"), ("x_other", "1"), ("x-other", "1")];
+        let lines = [
+            ("x-key", "made-up"),
+            ("X_Key", "real"),
+            ("X.Key", "real"),
+            ("X~Key", "real"),
+            ("x_other", "1"),
+            ("x-other", "1"),
+        ];
         for is_trusted in [false, true] {
             assert_eq!(left(&without_underscores(Some("x-key")), is_trusted, &lines), ["x-key", "x-other"]);
         }

@@ -12,7 +12,8 @@ use hyper::body::Incoming;
 
 use super::body_pace::{BodyPace, BodyTimer};
 
-/// What the client sends, passed on as it comes.
+/// What the client sends, passed on as it comes, without trailers: no rule has seen them, and an upstream that adds them to the
+/// headers would believe there what was removed here.
 #[derive(Default)]
 pub(super) struct RequestBody(Option<Passed>);
 
@@ -127,6 +128,8 @@ impl Passed {
         if let Some(timer) = timer {
             timer.end_wait();
         }
+        // Nothing comes behind them.
+        let frame = frame.filter(|frame| !matches!(frame, Ok(frame) if frame.is_trailers()));
         if let Some(Ok(frame)) = &frame {
             *bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
             upload.bytes.store(*bytes, Ordering::Relaxed);

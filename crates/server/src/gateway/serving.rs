@@ -43,7 +43,7 @@ use super::witness::Counting;
 use crate::access_log::AccessLog;
 use crate::api::AuthHeaders;
 use crate::engine::Engine;
-use crate::identity::{CertificateName, Identity, Tokens, basic_user};
+use crate::identity::{CertificateName, Identity, Tokens, basic_user, has_several_credentials};
 use crate::listen::{Peer, Stream};
 use crate::metrics::{Ended, GatewayMetrics};
 use crate::own_answers::OwnAnswers;
@@ -193,6 +193,7 @@ impl Serving {
             forwarding: Arc::clone(&self.forwarding),
             downstream: Arc::clone(&downstream),
             tokens: self.tokens.clone(),
+            is_basic: self.vouching.basic,
         };
         let may_be_http2 = tokio::select! {
             biased;
@@ -433,6 +434,8 @@ struct Asked {
     incoming: Arc<IncomingHeaders>,
     forwarding: Arc<Forwarding>,
     tokens: Option<Arc<VerifiedHere>>,
+    /// Whether users are taken from basic authentication.
+    is_basic: bool,
 }
 
 /// The user that the certificate of a request's connection names.
@@ -444,6 +447,9 @@ impl Asked {
     fn identify(&self, request: &mut Request<Incoming>) -> Result<(), Failure> {
         if let Some(user) = &self.downstream.certificate_user {
             request.extensions_mut().insert(CertificateUser(Arc::clone(user)));
+        }
+        if self.is_basic && has_several_credentials(request.headers()) {
+            return Err(Failure::SeveralCredentials);
         }
         let Some(verified) = &self.tokens else { return Ok(()) };
         let identity = verified.tokens.identify(request.headers(), verified.clock.now());

@@ -140,6 +140,47 @@ fn trailers_pass() {
     assert!(upstream.last().contains("te: trailers\r\n"), "{}", upstream.last());
 }
 
+/// A trailer is a header to an upstream that adds it to those that came before: none gets through that rules and the gateway
+/// have not seen.
+#[test]
+fn trailers_of_requests_are_left_out() {
+    let (send, received) = std::sync::mpsc::channel();
+    let send = std::sync::Mutex::new(send);
+    let upstream = Upstream::start(move |taken| {
+        taken.head()?;
+        let mut rest = String::new();
+        while !rest.ends_with("0\r\n\r\n") {
+            rest.push_str(&taken.line()?);
+        }
+        send.lock().unwrap().send(rest).unwrap();
+        taken.answer("ok")
+    });
+    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--auth-user-header", "X-User"]);
+    let got = gateway.raw(
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-User\r\nConnection: close\r\n\r\n\
+          5\r\nhello\r\n0\r\nX-User: admin\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n",
+    );
+    assert!(got.starts_with("HTTP/1.1 200 "), "{got}");
+    assert_eq!(received.recv().unwrap(), "5\r\nhello\r\n0\r\n\r\n");
+    assert!(!upstream.last().to_ascii_lowercase().contains("\r\ntrailer:"), "{}", upstream.last());
+}
+
+#[test]
+fn a_body_whose_length_is_its_cost_has_to_say_it() {
+    let upstream = Upstream::echo();
+    let rules = "rules: [{ id: bytes, limit: 1000/h, cost: header:Content-Length }]";
+    let gateway = Gateway::start(rules, &[&upstream.url()], &[]);
+    for protocol in ["--http1.1", "--http2-prior-knowledge"] {
+        let sent = gateway.curl("/", &[protocol, "-d", "hello"]);
+        assert_eq!((sent.status, sent.body.as_str()), (200, "hello"));
+        // HTTP/2 says nothing of chunks: there a body just has no length.
+        let unmeasured = ["-H", "Transfer-Encoding: chunked", "-H", "Content-Length:"];
+        let refused = gateway.curl("/", &[&[protocol, "-d", "hello"], &unmeasured[..]].concat());
+        assert_eq!((refused.status, refused.json()["title"].as_str()), (411, Some("Length Required")), "{refused:?}");
+    }
+    assert_eq!(gateway.left("bytes", "/"), 990);
+}
+
 #[test]
 fn a_client_that_asks_whether_to_go_on_is_told_only_when_its_body_is_wanted() {
     let upstream = Upstream::echo();

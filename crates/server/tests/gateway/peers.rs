@@ -366,6 +366,15 @@ impl Taken {
         self.reader.get_mut().write_all(text.as_bytes())
     }
 
+    /// The next line, as it came.
+    pub(crate) fn line(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line)? {
+            0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(line),
+        }
+    }
+
     /// Waits until the gateway closes the connection.
     pub(crate) fn until_closed(&mut self) {
         let _ = self.reader.read_to_end(&mut Vec::new());

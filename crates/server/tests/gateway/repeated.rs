@@ -89,3 +89,18 @@ rules:
     };
     assert_eq!([ask(&["a", "b"]), ask(&["a", "b"]), ask(&["b", "a"]), ask(&["a"])], [200, 429, 200, 200]);
 }
+
+/// One session, spelled in ways that upstreams read alike, has one limit.
+#[test]
+fn no_spelling_of_a_cookie_or_of_credentials_has_a_limit_of_its_own() {
+    let upstream = Upstream::saying("ok");
+    let rules = "rules: [{ id: c, key: 'cookie:sid', limit: log 3/h, on_missing_key: skip }, \
+                 { id: a, key: 'header:Authorization', limit: log 3/h, on_missing_key: skip }]";
+    let gateway = Gateway::start(rules, &[&upstream.url()], &[]);
+    let cookies = ["sid=secret", "sid=s%65cret", "sid=\"secret\"", "sid=\"s%65cret\""];
+    let statuses = cookies.map(|cookie| gateway.curl("/", &["-H", &format!("Cookie: {cookie}")]).status);
+    assert_eq!(statuses, [200, 200, 200, 429]);
+    let lines = ["Bearer x", "bearer x", "Bearer  x", "BEARER\tx"];
+    let statuses = lines.map(|line| gateway.curl("/", &["-H", &format!("Authorization: {line}")]).status);
+    assert_eq!(statuses, [200, 200, 200, 429]);
+}

@@ -19,7 +19,8 @@ const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 #[test]
 fn what_can_be_read_in_two_ways_is_refused() {
     let between = Between::start();
-    let shapes: [(&str, &[u8]); 29] = [
+    let shapes: [(&str, &[u8]); 30] = [
+        ("a length with zeros in front", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 005\r\n\r\nhello"),
         ("two lengths", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!"),
         ("one length twice", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello"),
         ("two lengths in one", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 6\r\n\r\nhello!"),
@@ -109,7 +110,9 @@ fn what_can_be_read_in_one_way_only_is_written_anew() {
         ("GET http://b.example/x?y HTTP/1.1\r\nHost: a\r\n", "", "GET /x?y HTTP/1.1", "host: b.example"),
         ("GET http://b.example HTTP/1.1\r\nHost: b.example\r\n", "", "GET / HTTP/1.1", "host: b.example"),
         ("\r\n\r\nGET / HTTP/1.1\r\nHost:a\r\n", "", "GET / HTTP/1.1", "host: a"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 005\r\n", "hello", "POST / HTTP/1.1", "content-length: 005"),
+        ("GET http://b.example#x HTTP/1.1\r\nHost: a\r\n", "", "GET / HTTP/1.1", "host: b.example"),
+        ("GET http://b.example?x HTTP/1.1\r\nHost: a\r\n", "", "GET /?x HTTP/1.1", "host: b.example"),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n", "hello", "POST / HTTP/1.1", "content-length: 5"),
         (
             "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \tChunked \r\n",
             "5;x=1\r\nhello\r\n0\r\n\r\n",
@@ -179,6 +182,8 @@ fn an_upstream_that_speaks_nonsense_is_not_believed() {
     let shapes = [
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
         "HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 20\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
         "SSH-2.0-OpenSSH_9.2\r\n",
         "HTTP/1.1 200 OK\r\nX-A: one\r\n two\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
