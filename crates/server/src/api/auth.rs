@@ -14,6 +14,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
@@ -22,13 +23,14 @@ use axum::response::{IntoResponse, Response};
 use http::header::{HOST, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use tidegate_core::Clock;
+use tidegate_core::rules::Mode;
+use tidegate_core::{Clock, Outcome, Ruling};
 use tidegate_http::{Asked, Caller, HttpFacts, Reply, is_plain_host, path_of_target};
 
 use super::Api;
 use super::problem::Problem;
-use crate::identity::basic_user;
 use crate::identity::jwt::Refusal;
+use crate::identity::{basic_user, has_several_credentials};
 use crate::listen::Peer;
 
 const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
@@ -134,6 +136,10 @@ impl Api {
         if let Some(host) = host.and_then(|host| host.to_str().ok()) {
             facts = facts.host(host);
         }
+        if settings.basic && has_several_credentials(headers) {
+            let detail = "The request has more than one line of Authorization: send one.".to_owned();
+            return Ok(Problem::new(StatusCode::BAD_REQUEST, detail).into_response());
+        }
         // Each source has the last word over those before it.
         if settings.basic
             && let Some(user) = basic_user(headers)
@@ -153,10 +159,38 @@ impl Api {
         }
         let asked = Asked { at: self.clock.now(), caller: Caller::of(&facts), random: fastrand::u64(..) };
         let ruling = self.engine.check(&facts).await;
+        let ruling = self.hold_back(ruling, settings.hold_time).await;
         let partitions = settings.style.partition_key.then(|| self.engine.limiter().rules().rules.partitions(&facts));
         let reply = Reply::new(&ruling, &settings.style, asked).partitions(partitions.as_ref());
         let response = reply.response_as(&settings.answers.bodies, headers).map(Body::from);
         Ok(Authorized { response, is_unidentified: reply.is_unidentified() })
+    }
+}
+
+impl Api {
+    /// Waits for a request's turn, where a shaper paces it: the proxy passes it on when it is answered. One that would have to
+    /// wait for longer than `most`, and so perhaps for longer than its proxy does, is denied instead, and leaves the queue.
+    async fn hold_back(&self, mut ruling: Ruling<'static>, most: Duration) -> Ruling<'static> {
+        let Outcome::Allow { delay } = ruling.verdict.outcome else { return ruling };
+        if delay <= most.into() {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay.into()).await;
+            }
+            return ruling;
+        }
+        for receipt in std::mem::take(&mut ruling.receipts) {
+            let nothing = vec![0; receipt.held.len()];
+            if let Err(error) = self.engine.limiter().settle(&receipt, &nothing).await {
+                tracing::warn!(%error, receipt = %receipt.id, "a request that was not held back keeps what it took");
+            }
+        }
+        ruling.verdict.outcome = Outcome::Deny { retry_after: delay };
+        for ruled in &mut ruling.ruled {
+            if ruled.mode == Mode::Enforce && ruled.decision.delay() == delay {
+                ruled.decision.outcome = Outcome::Deny { retry_after: delay };
+            }
+        }
+        ruling
     }
 }
 

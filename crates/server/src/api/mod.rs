@@ -85,6 +85,8 @@ pub struct Settings {
     pub paths: PathPolicy,
     /// Whether the server is ready only while its store answers.
     pub store_required: bool,
+    /// The longest that forward-auth holds an answer back for a shaper.
+    pub hold_time: Duration,
 }
 
 /// The headers in which a proxy says who a client is; `None` for what it does not say.
@@ -139,6 +141,7 @@ impl Default for Settings {
             hosts: Hosts::any(),
             paths: PathPolicy::Canonical,
             store_required: false,
+            hold_time: Duration::from_millis(500),
         }
     }
 }

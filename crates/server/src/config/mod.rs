@@ -354,6 +354,7 @@ impl Reading<'_> {
         let paths = self.value("auth.paths", choice(&door::PATH_POLICIES));
         let basic = self.value("auth.basic", flag);
         let store_required = self.value("store.required", flag);
+        let hold_time = self.value("auth.hold_time", span(Duration::ZERO, HOUR));
         Some(api::Settings {
             header_bytes: header_bytes?,
             header_time: header_time?,
@@ -368,6 +369,7 @@ impl Reading<'_> {
             hosts: Hosts::any(),
             paths: paths?,
             store_required: store_required?,
+            hold_time: hold_time?,
         })
     }
 

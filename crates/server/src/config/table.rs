@@ -282,7 +282,8 @@ fn gateway() -> Vec<Setting> {
         Setting::new(
             "gateway.underscores",
             &["false"],
-            "Whether headers pass whose names have an underscore. Some upstreams take X_User for X-User.",
+            "Whether headers pass whose names have an underscore, or anything but letters, digits and dashes. Some upstreams take \
+             X_User for X-User.",
         ),
         Setting::new(
             "gateway.paths",
@@ -401,7 +402,11 @@ fn jwt() -> Vec<Setting> {
             "A request with an invalid token: refuse (401), or anonymous (limited as one without a user).",
         ),
         Setting::new("auth.jwt.required", &["false"], "Whether a request without a token is refused with 401."),
-        Setting::new("auth.jwt.leeway", &["60s"], "How far the clocks of issuers may differ from the server's."),
+        Setting::new(
+            "auth.jwt.leeway",
+            &["60s"],
+            "How far the clocks of issuers may differ from the server's: tokens are accepted for so long after they expire.",
+        ),
         Setting::new("auth.jwt.refresh_interval", &["5min"], "How often the key set is fetched from its URL."),
         Setting::new(
             "auth.jwt.min_refresh_interval",
@@ -439,6 +444,12 @@ fn auth() -> Vec<Setting> {
             "auth.paths",
             &["canonical"],
             "Paths that servers read in several ways: canonical (denied), strict (whatever is not canonical) or as-is.",
+        ),
+        Setting::new(
+            "auth.hold_time",
+            &["500ms"],
+            "The longest that forward-auth holds an answer back for a `shaper`. What would wait longer is denied. Shorter than the \
+             proxy's timeout.",
         ),
         Setting::new(
             "auth.client_certificate",

@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use tidegate_core::syntax::credentials;
 
 /// The longest name that is taken, in bytes.
 const LONGEST: usize = 256;
@@ -15,11 +16,7 @@ const LONGEST: usize = 256;
 pub(crate) fn basic_user(headers: &HeaderMap) -> Option<String> {
     let mut lines = headers.get_all(AUTHORIZATION).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else { return None };
-    let (scheme, rest) = line.as_bytes().split_at_checked(b"Basic ".len())?;
-    if !scheme.eq_ignore_ascii_case(b"Basic ") {
-        return None;
-    }
-    let pair = STANDARD.decode(rest.trim_ascii()).ok()?;
+    let pair = STANDARD.decode(credentials(line.as_bytes(), "Basic")?).ok()?;
     let colon = pair.iter().position(|byte| *byte == b':')?;
     let name = std::str::from_utf8(&pair[..colon]).ok()?;
     (1..=LONGEST).contains(&name.len()).then(|| name.to_owned())
@@ -36,6 +33,7 @@ mod tests {
         for (line, name) in [
             ("Basic YWxpY2U6c2VjcmV0", Some("alice")),
             ("basic  YWxpY2U6", Some("alice")),
+            ("Basic\tYWxpY2U6", Some("alice")),
             ("Basic YTpiOmM=", Some("a")),
             ("Basic OnNlY3JldA==", None),
             ("Basic YWxpY2U=", None),

@@ -41,7 +41,8 @@ fn only<'n>(mut names: impl Iterator<Item = &'n str>) -> Option<String> {
     }
 }
 
-/// The common name among the attributes of a subject: sets of an identifier and a value each.
+/// The common name of a subject. A subject is a list of sets of attributes, and an attribute is an identifier with a value. `None`
+/// also if it has several common names, or is malformed.
 fn common_name(subject: &[u8]) -> Option<String> {
     let (mut sets, mut found) = (Der::new(subject), None);
     while let Some(mut attributes) = sets.inside(SET) {
@@ -54,6 +55,9 @@ fn common_name(subject: &[u8]) -> Option<String> {
             if found.replace(name).is_some() {
                 return None;
             }
+        }
+        if !attributes.is_at_end() {
+            return None;
         }
     }
     found.filter(|name| !name.is_empty() && sets.is_at_end()).map(str::to_owned)

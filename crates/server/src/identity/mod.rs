@@ -19,6 +19,7 @@ mod known;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use http::header::AUTHORIZATION;
 use tidegate_core::Timestamp;
 use tidegate_http::{Claims, HttpFacts};
 
@@ -26,6 +27,12 @@ pub(crate) use self::basic::basic_user;
 pub use self::certificate::CertificateName;
 use self::jwt::{Refusal, Verifier};
 pub(crate) use self::known::KnownFacts;
+
+/// Whether a request has more than one line of `Authorization`, of which HTTP knows one (RFC 9110, 11.6.2): whichever is looked
+/// at here, an upstream may believe another.
+pub(crate) fn has_several_credentials(headers: &HeaderMap) -> bool {
+    headers.get_all(AUTHORIZATION).iter().nth(1).is_some()
+}
 
 /// What is known of a user by a source that can be believed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

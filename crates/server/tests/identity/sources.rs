@@ -129,3 +129,26 @@ fn the_name_in_a_client_certificate_is_the_user() {
     };
     assert_eq!(["ann", "ann", "ann", "bob"].map(ask), [200, 200, 429, 200]);
 }
+
+/// Whichever of two identities is charged, an upstream may believe the other.
+#[test]
+fn two_identities_in_one_request_are_refused() {
+    let upstream = Files::start(&[("index.html", "hello")]);
+    let (alice, bob) = (token("rs256"), token("es256"));
+    let session = |token: &str| format!("session={token}");
+    let (of_alice, basic) = (format!("Bearer {alice}"), "Basic YWxpY2U6c2VjcmV0");
+    for on_invalid in ["refuse", "anonymous"] {
+        let args = ["--auth-jwt-cookie", "session", "--auth-basic", "true", "--auth-jwt-on-invalid", on_invalid];
+        let server = with_keys(&upstream, RULES, &args);
+        let refused = ask(&server, &[("Authorization", &of_alice), ("Cookie", &session(bob))]);
+        assert_eq!(refused.status, 401, "{on_invalid}");
+        assert_eq!(ask(&server, &[("Authorization", &of_alice), ("Cookie", &session(alice))]).status, 200);
+        for lines in [[of_alice.as_str(), basic], [basic, &of_alice]] {
+            let both = lines.map(|line| ("Authorization", line));
+            assert_eq!(ask(&server, &both).status, 400, "{on_invalid}: {lines:?}");
+        }
+    }
+    let tokens = with_keys(&upstream, RULES, &["--auth-jwt-on-invalid", "anonymous"]);
+    assert_eq!(ask(&tokens, &[("Authorization", basic), ("Authorization", &of_alice)]).status, 401);
+    assert_eq!(upstream.asked("/index.html"), 2);
+}

@@ -112,3 +112,36 @@ fn a_host_that_servers_read_differently_is_denied() {
     }
     assert_eq!((ask("api.example.com"), ask("api.example.com:443")), (200, 200));
 }
+
+#[test]
+fn a_shaper_holds_the_answer_back() {
+    let rules = "rules: [{ id: paced, key: address, limit: shaper 2/s queue 3 }]";
+    let server = Server::start(&[("rules.yaml", rules)], &["--rules", "rules.yaml"]);
+    let begun = std::time::Instant::now();
+    for form in ["/v1/auth", "/v1/auth/nginx"] {
+        let names = if form == "/v1/auth" {
+            ["x-forwarded-method", "x-forwarded-uri"]
+        } else {
+            ["x-original-method", "x-original-uri"]
+        };
+        let headers = [(names[0], "GET"), (names[1], "/"), ("x-forwarded-for", "203.0.113.7")];
+        assert_eq!(server.get_with(form, &headers).status, 200);
+    }
+    // The second leaves half a second behind the first, however long the machine takes.
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(490), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn what_would_be_held_back_for_too_long_is_denied_and_leaves_the_queue() {
+    let rules =
+        "rules: [{ id: paced, key: address, limit: shaper 1/h queue 3 }, { id: slots, limit: concurrent 2 ttl 1h }]";
+    let server = Server::start(&[("rules.yaml", rules)], &["--rules", "rules.yaml"]);
+    let ask = || server.get_with("/v1/auth", &forwarded("203.0.113.7"));
+    assert_eq!(ask().status, 200);
+    for _ in 0..5 {
+        let denied = ask();
+        assert_eq!((denied.status, denied.json()["violated-policies"][0].as_str()), (429, Some("paced")));
+        let wait: u64 = denied.header("retry-after").unwrap().parse().unwrap();
+        assert!((3_000..=3_600).contains(&wait), "{wait}");
+    }
+}

@@ -285,7 +285,8 @@ impl Verifier {
         let refusal = match self.settings.place.find(headers) {
             Found::None if self.settings.is_required => self.refused(Refusal::Missing),
             Found::None => return Ok(None),
-            Found::Several => self.refused(Refusal::Several),
+            // Also where invalid tokens count as none: an upstream may serve the user of a valid one among them.
+            Found::Several => return Err(self.refused(Refusal::Several)),
             Found::One(token) => match self.verify(&token, now) {
                 Ok(identity) => return Ok(Some(identity)),
                 Err(refusal) => refusal,

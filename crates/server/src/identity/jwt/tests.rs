@@ -440,7 +440,8 @@ proptest! {
         prop_assert!(by_secret().verify(parts.join(".").as_bytes(), at(NOW)).is_err());
     }
 
-    /// No change of a valid token is valid, but for the bits of its last character that no byte is made of.
+    /// No change of a valid token is valid, not even of the bits of its last character that no byte is made of: they have to be
+    /// zero.
     #[test]
     fn a_token_that_was_changed_is_refused(place: prop::sample::Index, with: u8) {
         let token = usual(&json!({ "sub": "ann", "exp": NOW + 60 })).into_bytes();

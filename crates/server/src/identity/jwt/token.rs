@@ -8,14 +8,14 @@ use serde_json::{Map, Value};
 use tidegate_core::syntax;
 use tidegate_http::Claims;
 
-use crate::identity::Identity;
+use crate::identity::{Identity, has_several_credentials};
 
 /// Where requests have their tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenPlace {
     /// The header: of `Authorization`, what follows `Bearer`; of another one, all of it.
     pub header: HeaderName,
-    /// The cookie to look at if the header has none.
+    /// The cookie that may have it instead.
     pub cookie: Option<String>,
 }
 
@@ -32,17 +32,28 @@ impl TokenPlace {
     #[inline]
     pub(super) fn find<'h>(&self, headers: &'h HeaderMap) -> Found<'h> {
         let lines = headers.get_all(&self.header).iter().map(http::HeaderValue::as_bytes);
+        // Of several lines of `Authorization` an upstream may believe one that is no token.
+        if self.header == AUTHORIZATION && has_several_credentials(headers) {
+            return Found::Several;
+        }
         let found = if self.header == AUTHORIZATION {
             only(lines.filter_map(after_bearer).map(Cow::Borrowed))
         } else {
             only(lines.map(|line| Cow::Borrowed(after_bearer(line).unwrap_or(line))))
         };
-        match (&self.cookie, found) {
-            (Some(name), Found::None) => {
-                let lines = headers.get_all(COOKIE).iter();
-                only(lines.flat_map(|line| syntax::cookies(line.as_bytes(), name)).map(bytes))
-            }
-            (_, found) => found,
+        let Some(name) = &self.cookie else { return found };
+        let lines = headers.get_all(COOKIE).iter();
+        found.or(only(lines.flat_map(|line| syntax::cookies(line.as_bytes(), name)).map(bytes)))
+    }
+}
+
+impl<'h> Found<'h> {
+    /// What is found in either of two places: one token, if it is the same in both.
+    fn or(self, other: Found<'h>) -> Found<'h> {
+        match (self, other) {
+            (Found::None, found) | (found, Found::None) => found,
+            (Found::One(one), Found::One(other)) if one == other => Found::One(one),
+            _ => Found::Several,
         }
     }
 }
@@ -64,10 +75,7 @@ fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
 
 /// What follows the scheme `Bearer`; `None` for another scheme.
 fn after_bearer(line: &[u8]) -> Option<&[u8]> {
-    const BEARER: &[u8] = b"Bearer";
-    let (scheme, token) = line.trim_ascii_start().split_at_checked(BEARER.len())?;
-    let is_bearer = scheme.eq_ignore_ascii_case(BEARER) && matches!(token.first(), None | Some(b' ' | b'\t'));
-    is_bearer.then(|| token.trim_ascii())
+    syntax::credentials(line, "Bearer")
 }
 
 /// Which claims say who the user is.
@@ -167,10 +175,13 @@ mod tests {
             (&[("authorization", "Bearer")], Some("")),
             (&[("authorization", "Basic a.b.c")], None),
             (&[("authorization", "Bearers a.b.c")], None),
-            (&[("authorization", "Basic x"), ("authorization", "Bearer a.b.c")], Some("a.b.c")),
+            (&[("authorization", "Basic x"), ("authorization", "Bearer a.b.c")], Some("several")),
+            (&[("authorization", "Bearer a.b.c"), ("authorization", "Basic x")], Some("several")),
             (&[("authorization", "Bearer x"), ("authorization", "Bearer a.b.c")], Some("several")),
             (&[("cookie", "a=1; session=x.y.z")], Some("x.y.z")),
-            (&[("cookie", "session=x.y.z"), ("authorization", "Bearer a.b.c")], Some("a.b.c")),
+            (&[("cookie", "session=x.y.z"), ("authorization", "Bearer a.b.c")], Some("several")),
+            (&[("cookie", "session=a.b.c"), ("authorization", "Bearer a.b.c")], Some("a.b.c")),
+            (&[("cookie", "session=x; Session=y"), ("authorization", "Basic a")], Some("several")),
             (&[("cookie", "session=x; session=y")], Some("several")),
             (&[("x-token", "a.b.c")], None),
         ] {
