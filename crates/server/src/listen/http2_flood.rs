@@ -14,6 +14,8 @@ const HEAD: usize = 9;
 /// So many idle frames, if they come within a second and outnumber those of requests, are a flood.
 const MOST: u32 = 10_000;
 const WITHIN: Duration = Duration::from_secs(1);
+/// After so many idle frames it is seen whether the second is over.
+const LOOK_EVERY: u32 = 100;
 
 /// Follows what a client sends, in whatever pieces it comes.
 #[derive(Debug, Default)]
@@ -116,16 +118,15 @@ impl Frames {
             // SETTINGS, PING, PRIORITY, and what nobody knows.
             _ => {}
         }
-        self.idle += 1;
-        if self.idle < MOST {
-            return Ok(());
+        // A second begins with an idle frame: a silence before it is no part of it.
+        if self.idle.is_multiple_of(LOOK_EVERY) {
+            let now = Instant::now();
+            if self.idle == 0 || now.duration_since(self.since) >= WITHIN {
+                (self.since, self.idle, self.busy) = (now, 0, 0);
+            }
         }
-        let now = Instant::now();
-        if now.duration_since(self.since) < WITHIN && self.busy < self.idle {
-            return Err(Flood);
-        }
-        (self.since, self.idle, self.busy) = (now, 0, 0);
-        Ok(())
+        self.idle = self.idle.saturating_add(1);
+        if self.idle >= MOST && self.busy < self.idle { Err(Flood) } else { Ok(()) }
     }
 }
 
@@ -175,8 +176,21 @@ mod tests {
         meter.follow(PREFACE).unwrap();
         for _ in 0..20 {
             tokio::time::advance(Duration::from_millis(600)).await;
-            meter.follow(&ping().repeat(MOST as usize / 2)).unwrap();
+            meter.follow(&ping().repeat(MOST as usize / 3)).unwrap();
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_after_a_silence_is_a_flood() {
+        let mut meter = FrameMeter::default();
+        meter.follow(PREFACE).unwrap();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(meter.follow(&ping().repeat(MOST as usize)), Err(Flood));
+        // Also if some came before the silence.
+        let mut meter = FrameMeter::default();
+        meter.follow(&[&PREFACE[..], &ping().repeat(50)].concat()).unwrap();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(meter.follow(&ping().repeat((MOST + LOOK_EVERY) as usize)), Err(Flood));
     }
 
     #[test]

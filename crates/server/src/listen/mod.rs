@@ -33,7 +33,7 @@ use self::address_share::{AddressShares, Counted, ShareExceeded, usual_share};
 pub use self::handover::{Estate, HandoverError, Inheritance, hand_over};
 use self::room::{Place, Room};
 pub use self::stream::Stream;
-pub use self::tls::{Tls, TlsError, TlsFiles};
+pub use self::tls::{Reloaded, Tls, TlsError, TlsFiles};
 pub(crate) use self::vigil::{Sign, Vigil};
 use crate::keepalive;
 use crate::log_throttle::LogThrottle;

@@ -67,8 +67,25 @@ pub struct Tls {
     config: ArcSwap<ServerConfig>,
     /// When the certificate in use expires, in seconds since the Unix epoch; 0 if it does not say so in a way that is understood.
     expiry: AtomicU64,
-    /// What was in the files when they were last read.
-    contents: Mutex<Contents>,
+    last: Mutex<LastRead>,
+}
+
+/// What became of the files when they were last read.
+struct LastRead {
+    contents: Contents,
+    /// Why they could not be read, if so.
+    unreadable: Option<String>,
+}
+
+/// What became of certificates that were to be read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reloaded {
+    /// Nothing is new.
+    Unchanged,
+    /// The files could not be read before, and can be again. They hold what they held before.
+    ReadableAgain,
+    /// New ones are in use.
+    Replaced,
 }
 
 type Contents = [Vec<u8>; 3];
@@ -91,26 +108,37 @@ impl Tls {
         let contents = read(&files)?;
         let config = ArcSwap::new(Arc::new(config(&files, &contents, protocols)?));
         let expiry = AtomicU64::new(expiry_of(&contents));
-        Ok(Tls { files, protocols, config, expiry, contents: Mutex::new(contents) })
+        let last = Mutex::new(LastRead { contents, unreadable: None });
+        Ok(Tls { files, protocols, config, expiry, last })
     }
 
-    /// Reads the files again, and uses what is in them for connections from now on. Says whether it was anything new.
+    /// Reads the files again, and uses what is in them for connections from now on.
     ///
     /// # Errors
-    /// If they cannot be read or used. What was used before stays in use then.
-    pub fn reload(&self) -> Result<bool, TlsError> {
-        let now = read(&self.files)?;
-        let mut before = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
-        if now == *before {
-            return Ok(false);
+    /// If they cannot be read or used, which is told once until something else is wrong. What was used before stays in use
+    /// then.
+    pub fn reload(&self) -> Result<Reloaded, TlsError> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let contents = match read(&self.files) {
+            Ok(contents) => contents,
+            Err(error) => {
+                let reason = Some(error.to_string());
+                let is_known = last.unreadable == reason;
+                last.unreadable = reason;
+                return if is_known { Ok(Reloaded::Unchanged) } else { Err(error) };
+            }
+        };
+        let was_unreadable = last.unreadable.take().is_some();
+        if contents == last.contents {
+            return Ok(if was_unreadable { Reloaded::ReadableAgain } else { Reloaded::Unchanged });
         }
-        let config = config(&self.files, &now, self.protocols);
-        let expiry = expiry_of(&now);
+        let config = config(&self.files, &contents, self.protocols);
+        let expiry = expiry_of(&contents);
         // Also if it is of no use: what is wrong with it is said once.
-        *before = now;
+        last.contents = contents;
         self.config.store(Arc::new(config?));
         self.expiry.store(expiry, Ordering::Relaxed);
-        Ok(true)
+        Ok(Reloaded::Replaced)
     }
 
     /// When the certificate in use expires, in seconds since the Unix epoch.
@@ -188,4 +216,43 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 
 fn no_key(reason: &str) -> String {
     format!("there is no private key in it ({reason})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_missing_is_told_of_once() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (certificate, key) = (folder.path().join("server.pem"), folder.path().join("key.pem"));
+        let write = |name: &str| {
+            let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+            std::fs::write(&certificate, made.cert.pem()).unwrap();
+            std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        };
+        write("a.example");
+        let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), client_authorities: None };
+        let tls = Tls::load(files, &[]).unwrap();
+        assert_eq!(tls.reload().unwrap(), Reloaded::Unchanged);
+        let kept = std::fs::read(&certificate).unwrap();
+        std::fs::remove_file(&certificate).unwrap();
+        assert!(matches!(tls.reload(), Err(TlsError::Unreadable { .. })));
+        assert_eq!(tls.reload().unwrap(), Reloaded::Unchanged, "it was told");
+        // Another fault is told.
+        std::fs::write(&certificate, &kept).unwrap();
+        std::fs::remove_file(&key).unwrap();
+        assert!(matches!(tls.reload(), Err(TlsError::Unreadable { path, .. }) if path == key));
+        assert_eq!(tls.reload().unwrap(), Reloaded::Unchanged);
+        write("b.example");
+        assert_eq!((tls.reload().unwrap(), tls.reload().unwrap()), (Reloaded::Replaced, Reloaded::Unchanged));
+        let kept = std::fs::read(&key).unwrap();
+        std::fs::remove_file(&key).unwrap();
+        assert!(tls.reload().is_err());
+        std::fs::write(&key, kept).unwrap();
+        assert_eq!((tls.reload().unwrap(), tls.reload().unwrap()), (Reloaded::ReadableAgain, Reloaded::Unchanged));
+        std::fs::write(&key, "no key").unwrap();
+        assert!(tls.reload().is_err());
+        assert_eq!(tls.reload().unwrap(), Reloaded::Unchanged);
+    }
 }

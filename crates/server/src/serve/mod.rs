@@ -34,7 +34,7 @@ use crate::config::{Configuration, Origin};
 use crate::engine::Engine;
 use crate::identity::jwt::{self, Verifier};
 use crate::identity::{KnownFacts, Tokens};
-use crate::listen::{HandoverError, ListenError, Listening, Tls};
+use crate::listen::{HandoverError, ListenError, Listening, Reloaded, Tls};
 use crate::store::AnyStore;
 use crate::traces::{Traces, TracesError};
 use crate::watch::{Watch, WatchError};
@@ -368,8 +368,9 @@ impl Server {
     fn reload_certificates(&self) {
         for tls in &self.certificates {
             match tls.reload() {
-                Ok(true) => tracing::info!("new certificates are in use"),
-                Ok(false) => {}
+                Ok(Reloaded::Replaced) => tracing::info!("new certificates are in use"),
+                Ok(Reloaded::ReadableAgain) => tracing::info!("certificates can be read again"),
+                Ok(Reloaded::Unchanged) => {}
                 Err(error) => tracing::error!(%error, "certificates cannot be used: those in use stay"),
             }
         }
