@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tidegate_core::rules::{self, Diagnostics, RuleSet};
+use tidegate_core::rules::{self, Diagnostics, RuleSet, counted};
 
 use self::outcome::{Mismatch, run_scenario};
 use self::scenario::TestFile;
-use super::{ERROR, Format, GOOD, STRONG, check, count, plain, print_json};
+use super::{ERROR, Format, GOOD, STRONG, check, plain, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -120,7 +120,7 @@ fn print(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
     let (passed, failed) = (report.passed, report.failed);
     match (passed + failed, failed) {
         (0, _) => writeln!(out, "{STRONG}no tests{STRONG:#}"),
-        (all, 0) => writeln!(out, "{GOOD}{}{GOOD:#}: all passed", count(all, "test")),
-        (all, failed) => writeln!(out, "{ERROR}{}{ERROR:#}: {failed} failed", count(all, "test")),
+        (all, 0) => writeln!(out, "{GOOD}{}{GOOD:#}: all passed", counted(all, "test")),
+        (all, failed) => writeln!(out, "{ERROR}{}{ERROR:#}: {failed} failed", counted(all, "test")),
     }
 }

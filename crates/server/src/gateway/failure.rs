@@ -149,7 +149,7 @@ impl Failure {
             Failure::NoRoute => Cause::NoRoute,
             Failure::Connect => Cause::ConnectMethod,
             Failure::NoHost => Cause::BadHost,
-            Failure::Ambiguous => Cause::AmbiguousRequest,
+            Failure::Ambiguous | Failure::SeveralCredentials => Cause::AmbiguousRequest,
             Failure::Path(_) => Cause::RefusedPath,
             Failure::Token(why) if why.challenge().is_some() => Cause::InvalidToken,
             Failure::Token(_) => Cause::NoTokenKeys,
