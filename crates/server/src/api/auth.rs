@@ -138,7 +138,7 @@ impl Api {
         }
         if settings.basic && has_several_credentials(headers) {
             let detail = "The request has more than one line of Authorization: send one.".to_owned();
-            return Ok(Problem::new(StatusCode::BAD_REQUEST, detail).into_response());
+            return Ok(Authorized::denied(Problem::new(StatusCode::BAD_REQUEST, detail).into_response()));
         }
         // Each source has the last word over those before it.
         if settings.basic

@@ -101,8 +101,8 @@ impl Failure {
                 "The request does not say in one Host which host it is for, as a name or an address.",
             ),
             Failure::Ambiguous => {
-                let detail = "The request can be read in two ways: it says more than once or with zeros in front how long it is, has a transfer \
-                              coding other than chunked, or lines that end without a carriage return.";
+                let detail = "The request can be read in two ways: it says more than once or with zeros in front how long it \
+                              is, has a transfer coding other than chunked, or lines that end without a carriage return.";
                 (StatusCode::BAD_REQUEST, Fault::Client, detail)
             }
             Failure::Path(why) => (StatusCode::BAD_REQUEST, Fault::Client, why.reason()),
