@@ -18,7 +18,7 @@ const MOST_FILES: usize = 1_024;
 const MOST_BYTES: usize = 4 * LARGEST_FILE;
 
 /// Settings of a server that no rules file has: a file with one of them is its configuration.
-pub const SERVER_SETTINGS: [&str; 17] = [
+pub const SERVER_SETTINGS: [&str; 18] = [
     "admin",
     "api",
     "auth",
@@ -28,6 +28,7 @@ pub const SERVER_SETTINGS: [&str; 17] = [
     "headers",
     "limits",
     "log",
+    "node",
     "redis",
     "resp",
     "rls",
