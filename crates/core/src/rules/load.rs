@@ -18,7 +18,8 @@ const MOST_FILES: usize = 1_024;
 const MOST_BYTES: usize = 4 * LARGEST_FILE;
 
 /// Settings of a server that no rules file has: a file with one of them is its configuration.
-pub const SERVER_SETTINGS: [&str; 18] = [
+pub const SERVER_SETTINGS: [&str; 19] = [
+    "access_log",
     "admin",
     "api",
     "auth",
