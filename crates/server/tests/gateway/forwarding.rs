@@ -168,7 +168,7 @@ fn trailers_of_requests_are_left_out() {
 #[test]
 fn a_body_whose_length_is_its_cost_has_to_say_it() {
     let upstream = Upstream::echo();
-    let rules = "rules: [{ id: bytes, limit: 1000/h, cost: header:Content-Length }]";
+    let rules = "rules: [{ id: bytes, limit: log 1000/day, cost: header:Content-Length }]";
     let gateway = Gateway::start(rules, &[&upstream.url()], &[]);
     for protocol in ["--http1.1", "--http2-prior-knowledge"] {
         let sent = gateway.curl("/", &[protocol, "-d", "hello"]);
