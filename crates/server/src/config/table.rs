@@ -88,18 +88,18 @@ pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
             "Where they say who the client is: x-forwarded-for or forwarded.",
         ),
         Setting::new(
+            "handover",
+            &[],
+            "A Unix socket at which the server that takes this one's place is handed what the doors listen at.",
+        )
+        .such_as("/run/tidegate.sock"),
+        Setting::new(
             "node.name",
             &[],
             "What this server is called in `tidegate fleet` and in metrics; otherwise the machine's name and a random number.",
         )
         .such_as("edge-1")
         .at_start(),
-        Setting::new(
-            "handover",
-            &[],
-            "A Unix socket at which the server that takes this one's place is handed what the doors listen at.",
-        )
-        .such_as("/run/tidegate.sock"),
     ];
     all.extend(doors());
     all.extend(others());
