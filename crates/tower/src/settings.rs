@@ -382,8 +382,12 @@ impl<S: Store + 'static, C: Clock + 'static> Served<S, C> {
     /// Tells the client how it stands, and hands over what is held until the body ends.
     pub(crate) fn respond<B>(self, response: &mut Response<B>) -> Holding {
         let Along { spent, headers } = self.along;
-        headers.insert_into(response.headers_mut());
-        if response.extensions().get::<Unserved>().is_some() {
+        let is_unserved = response.extensions().get::<Unserved>().is_some();
+        // After a refund the numbers are no longer true.
+        if !is_unserved || (spent.is_none() && self.held.is_none()) {
+            headers.insert_into(response.headers_mut());
+        }
+        if is_unserved {
             if let Some(Returnable { settings, spent }) = spent {
                 if let Some(witness) = &settings.witness {
                     spent.costs().for_each(|(limit, cost)| witness.refunded(limit, cost));

@@ -75,7 +75,7 @@ pub struct Limiter<S, C = SystemClock> {
     watch: Watch,
 }
 
-/// Rules in their modes, and the how-manieth they are.
+/// Rules in their modes, and their generation number.
 #[derive(Clone, Debug)]
 pub struct Generation {
     /// Counted from 1. A switch begins a new one too.

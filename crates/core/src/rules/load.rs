@@ -192,8 +192,9 @@ impl Loading {
                     self.file(&folder.join(text), Some(Included { by: &source, node, depth: depth + 1 }));
                 }
                 (Some(_), None) => {
-                    let problem = "text that is not in a file can include none";
-                    self.findings.push(source.finding(Severity::Error, node.at, problem, None));
+                    let problem = "rules that are published, or come by standard input, cannot include files";
+                    let help = "write the rules of those files into this one: its readers do not have the files";
+                    self.findings.push(source.finding(Severity::Error, node.at, problem, Some(help.to_owned())));
                 }
                 (None, _) => {
                     let problem = format!("`include` has {} where the name of a file is wanted", node.kind());
@@ -259,7 +260,9 @@ fn yaml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
         let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
         let yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
         let configuration = CONFIGURATION_FILES.iter().any(|name| path.ends_with(name));
-        if yaml && !hidden && !configuration && path.is_file() {
+        // Tests of rules lie beside them: `rules.test.yaml`.
+        let tests = path.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with(".test"));
+        if yaml && !hidden && !configuration && !tests && path.is_file() {
             files.push(path);
         }
     }

@@ -141,7 +141,7 @@ fn what_is_not_there_or_has_no_end_is_told() {
 
 #[test]
 fn text_without_a_file_includes_nothing() {
-    let expected = "1:10 [a.yaml] text that is not in a file can include none";
+    let expected = "1:10 [a.yaml] rules that are published, or come by standard input, cannot include files";
     assert_eq!(crate::support::mistakes("include: a.yaml\nrules: []"), [expected]);
 }
 

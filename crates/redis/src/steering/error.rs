@@ -117,6 +117,26 @@ pub enum PublishError {
         /// How many characters it may have.
         most: usize,
     },
+    /// A version that is not among the last changes.
+    #[error("version {version} is not among the last changes: `tidegate rules history` lists them")]
+    NoSuchVersion {
+        /// The version.
+        version: u64,
+    },
+    /// A version that brought no rules, or whose rules were too large to be kept.
+    #[error(
+        "version {version} has no rules to go back to: it is a switch of modes, or its rules were too large to be kept"
+    )]
+    NoRules {
+        /// The version.
+        version: u64,
+    },
+    /// A version whose rules are the published ones.
+    #[error("the rules of version {version} are the ones that are published")]
+    AlreadyPublished {
+        /// The version.
+        version: u64,
+    },
     /// Others publish without a pause.
     #[error("others kept publishing meanwhile; try again")]
     Crowded,

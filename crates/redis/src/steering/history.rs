@@ -37,6 +37,9 @@ pub enum ChangeKind {
         name: String,
         /// The text of the file; `None` if it was too large to be kept.
         text: Option<String>,
+        /// The version that was rolled back to; `None` if the rules are new.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rollback_to: Option<u64>,
     },
     /// A switch to another mode.
     Mode {
@@ -116,7 +119,7 @@ mod tests {
 
     fn change(version: u64, text: &str) -> PublishedChange {
         let signed = Signature { who: "ann".to_owned(), at: Timestamp::from_secs(1_700_000_000) };
-        let kind = ChangeKind::Rules { name: "rules.yaml".to_owned(), text: Some(text.to_owned()) };
+        let kind = ChangeKind::Rules { name: "rules.yaml".to_owned(), text: Some(text.to_owned()), rollback_to: None };
         PublishedChange { version, signed, kind }
     }
 
@@ -156,7 +159,7 @@ mod tests {
     fn rules_that_are_too_large_are_remembered_without_their_text() {
         let mut history = History::default();
         let written = history.record(change(1, &"#".repeat(LARGEST_HISTORY))).unwrap();
-        let kind = ChangeKind::Rules { name: "rules.yaml".to_owned(), text: None };
+        let kind = ChangeKind::Rules { name: "rules.yaml".to_owned(), text: None, rollback_to: None };
         assert_eq!(History::read(written.as_bytes()).changes, [PublishedChange { kind, ..change(1, "") }]);
     }
 }

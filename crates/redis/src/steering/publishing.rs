@@ -43,7 +43,7 @@ pub enum Target {
 }
 
 enum Change<'a> {
-    Rules { name: String, text: &'a str },
+    Rules { name: String, text: &'a str, rollback_to: Option<u64> },
     Mode { target: &'a Target, mode: Option<Mode>, lasting: Option<Micros> },
 }
 
@@ -65,7 +65,28 @@ impl Steering {
         let file = name("the file's name", file)?;
         at_most("the text of the rules", text.len(), LARGEST_RULES)?;
         parse(file.clone(), text.to_owned()).await.map_err(PublishError::Broken)?;
-        self.publish(&Change::Rules { name: file, text }, who, expected).await
+        self.publish(&Change::Rules { name: file, text, rollback_to: None }, who, expected).await
+    }
+
+    /// Publishes the rules of an earlier version again. They get a version of their own; modes stay as they are.
+    ///
+    /// # Errors
+    /// If the version is not in the [history](Steering::history) or brought no rules, if its rules are published already or have
+    /// errors, if another version was expected, or if Redis does not do it.
+    pub async fn roll_back(&self, version: u64, who: &str, expected: Option<u64>) -> Result<Publication, PublishError> {
+        let changes = self.history().await?;
+        let change =
+            changes.iter().find(|change| change.version == version).ok_or(PublishError::NoSuchVersion { version })?;
+        let ChangeKind::Rules { name: file, text: Some(text), .. } = &change.kind else {
+            return Err(PublishError::NoRules { version });
+        };
+        let head = self.connect(None).await?.head().await?;
+        if head.and_then(|head| head.rules).is_some_and(|rules| rules.edition.version == version) {
+            return Err(PublishError::AlreadyPublished { version });
+        }
+        // What an earlier Tidegate could use, this one may not.
+        parse(file.clone(), text.clone()).await.map_err(PublishError::Broken)?;
+        self.publish(&Change::Rules { name: file.clone(), text, rollback_to: Some(version) }, who, expected).await
     }
 
     /// Puts one rule, or all of them, into a mode; `None` takes that back. It holds for all nodes, until it is taken
@@ -162,9 +183,10 @@ impl Draft {
         let mut rules = head.and_then(|head| head.rules);
         let mut history = session.history().await?;
         let (value, kind) = match change {
-            Change::Rules { name, text } => {
+            Change::Rules { name, text, rollback_to } => {
                 rules = Some(RulesHead { edition: edition.clone(), name: name.clone(), signed: signed.clone() });
-                let kind = ChangeKind::Rules { name: name.clone(), text: Some((*text).to_owned()) };
+                let kind =
+                    ChangeKind::Rules { name: name.clone(), text: Some((*text).to_owned()), rollback_to: *rollback_to };
                 ((session.keys.rules(), (*text).to_owned()), kind)
             }
             Change::Mode { target, mode, lasting } => {

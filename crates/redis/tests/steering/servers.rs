@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use tidegate_core::rules::Mode;
+use tidegate_core::{Adjustment, Charge, Key, Limit, Micros, RuleId, Store};
+use tidegate_redis::RedisStore;
 use tidegate_redis::link::{Settings, Tls, slot_of};
 use tidegate_redis::steering::{Fleet, Steering, Target};
 use tokio::time::Instant;
@@ -62,24 +64,68 @@ async fn tls_with_certificates_on_both_sides() {
     assert!(stranger.published().await.is_err(), "nobody whom browsers believe vouches for this server");
 }
 
-/// The permissions that the documentation names, and no others.
+/// Gives a server the users that the guide names, all with the password `pw`.
+fn users_of_the_guide(server: &Server) {
+    let guide = include_str!("../../../../docs/fleet.md");
+    let lines: Vec<&str> = guide.lines().filter(|line| line.starts_with("ACL SETUSER ")).collect();
+    assert_eq!(lines.len(), 2);
+    for line in lines {
+        let words = line.split_whitespace().map(|word| if word == ">…" { ">pw" } else { word });
+        server.run::<()>(&words.collect::<Vec<_>>());
+    }
+}
+
+/// The permissions that the guide names, and no others.
 #[tokio::test(flavor = "multi_thread")]
 async fn users_who_may_do_only_what_they_need() {
     let server = Server::start();
-    let place = ["~tidegate:{#steering}:*", "&tidegate:{#steering}:*"];
-    let node = "+strlen +getrange +time +set +zadd +zrem +zremrangebyscore +pexpire +del +multi +exec +subscribe";
-    let operator = "+strlen +getrange +time +set +watch +multi +exec +publish +zrange";
-    for (user, commands) in [("node", node), ("operator", operator)] {
-        let rules = ["ACL", "SETUSER", user, "on", ">pw", "resetchannels"].into_iter().chain(place);
-        let rules: Vec<&str> = rules.chain(commands.split(' ')).collect();
-        server.run::<()>(&rules);
-    }
+    users_of_the_guide(&server);
     let as_user = |user: &str| steering(&format!("redis://{user}:pw@{}", server.address()));
-    let follower = works(&as_user("operator"), &as_user("node")).await;
+    let follower = works(&as_user("operator"), &as_user("serving")).await;
     assert!(follower.events().is_empty(), "{:?}", follower.events());
-    let wrong = steering(&format!("redis://node:no@{}", server.address())).published().await.unwrap_err();
+    let wrong = steering(&format!("redis://serving:no@{}", server.address())).published().await.unwrap_err();
     assert!(wrong.to_string().starts_with("Redis answered: "), "{wrong}");
     assert!(!format!("{wrong:?}").contains("pw"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_serving_user_may_do_all_that_the_store_does() {
+    let server = Server::start();
+    users_of_the_guide(&server);
+    let url = format!("redis://serving:pw@{}", server.address());
+    let store = RedisStore::open(Settings::standalone(&url).unwrap()).unwrap();
+    let (rule, key) = (RuleId::new("rule"), Key::from("key"));
+    for limit in [
+        "3/min",
+        "gcra 3/min",
+        "meter 3/min",
+        "shaper 3/min",
+        "fixed 3/min",
+        "sliding 3/min",
+        "log 3/min",
+        "concurrent 3 ttl 1min",
+    ] {
+        let rule = RuleId::new(limit);
+        let limit: Limit = limit.parse().unwrap();
+        let charge = Charge::new(&rule, &key, &limit).cost(2).reserve(Micros::from_secs(10));
+        let answer = store.decide(&[charge]).await.unwrap();
+        assert!(answer.is_allowed(), "{limit}");
+        store.peek(&[charge]).await.unwrap();
+        if let Some(receipt) = answer.receipt {
+            assert!(store.renew(&receipt).await.unwrap(), "{limit}");
+            store.settle(&receipt, &[1]).await.unwrap();
+        }
+        if !limit.holds_slots() {
+            store.adjust(&charge, Adjustment::Credit).await.unwrap();
+            store.adjust(&charge, Adjustment::Penalty).await.unwrap();
+        }
+        store.reset(&rule, &key).await.unwrap();
+    }
+    let limit: Limit = "1/min".parse().unwrap();
+    let charge = Charge::new(&rule, &key, &limit);
+    assert!(
+        store.decide(&[charge]).await.unwrap().is_allowed() && !store.decide(&[charge]).await.unwrap().is_allowed()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

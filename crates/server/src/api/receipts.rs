@@ -22,11 +22,11 @@ struct Settling {
     actual: Option<Actual>,
 }
 
-/// What it really cost: the same number for everything that was reserved, or by limit.
+/// The actual cost: one number if the receipt holds one limit, or a number for each limit.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "`actual` is a number, or an object with a number for each limit")]
 enum Actual {
-    All(u64),
+    One(u64),
     Each(BTreeMap<String, u64>),
 }
 
@@ -53,12 +53,15 @@ pub(super) async fn settle(State(api): State<Arc<Api>>, request: Request) -> Res
         let body = api.body(request).await?;
         let Settling { receipt, actual } = read(&body)?;
         let receipts = receipts_in(&receipt)?;
-        if let Some(Actual::Each(each)) = &actual {
-            all_are_held(each, &receipts)?;
+        match &actual {
+            Some(Actual::Each(each)) => all_are_held(each, &receipts)?,
+            Some(Actual::One(cost)) => one_is_held(*cost, &receipts)?,
+            None => {}
         }
         api.settle(&receipts, |held| match &actual {
             None => held.taken,
-            Some(Actual::All(cost)) => *cost,
+            // Slots are free again, whatever the cost.
+            Some(Actual::One(cost)) => *cost,
             Some(Actual::Each(each)) => each.get(held.rule.as_str()).copied().unwrap_or(held.taken),
         })
         .await
@@ -111,6 +114,19 @@ fn all_are_held(each: &BTreeMap<String, u64>, receipts: &[Receipt]) -> Result<()
         None => format!("It holds `{}`.", held.join("`, `")),
     };
     Err(Problem::in_json(format!("The receipt holds nothing of `{stranger}`. {meant}"), None))
+}
+
+/// A number alone says nothing about a receipt of several limits: requests and tokens do not cost the same.
+fn one_is_held(cost: u64, receipts: &[Receipt]) -> Result<(), Problem> {
+    let held = receipts.iter().flat_map(Receipt::things).filter(|held| !held.limit.holds_slots());
+    let ids: Vec<&str> = held.map(|held| held.rule.as_str()).collect();
+    let [first, _, ..] = ids[..] else { return Ok(()) };
+    let all = ids.join("`, `");
+    let detail = format!(
+        "The receipt holds `{all}`. Say which of them cost {cost}, such as {{\"actual\": {{\"{first}\": {cost}}}}}; the others stay \
+         as they were reserved."
+    );
+    Err(Problem::in_json(detail, None))
 }
 
 fn receipts_in(text: &str) -> Result<Vec<Receipt>, Problem> {

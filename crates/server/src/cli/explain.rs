@@ -25,7 +25,7 @@ Examples:
   tidegate explain rules/ --request 'GET /search?q=tea' --header 'X-Env: prod' --user ann
   tidegate explain rules/ --request 'POST /v1/chat/completions' --api-key k_7f3a --body max_tokens=500
   tidegate explain rules/ --request 'GET /api' --jwt eyJhbGciOi... --config tidegate.yaml
-  tidegate explain envoy.yaml --request 'GET /' --descriptor remote_address=203.0.113.7 --hits 5
+  tidegate explain rules.yaml --request 'GET /' --descriptor remote_address=203.0.113.7 --hits 5
 
 Nothing is counted: the request is made up, and no store is asked.";
 
@@ -78,11 +78,21 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
                   `public_key_file` or `secret_file`",
             );
         };
+        let is_refused = settings.on_invalid == jwt::OnInvalid::Refuse;
         let found = verify(settings, token)?;
+        if let (Verified::Invalid(reason), true, Format::Text) = (&found, is_refused, args.rules.format) {
+            let mut out = anstream::stdout().lock();
+            print_token(&mut out, &Verified::Invalid(reason.clone()))?;
+            writeln!(out, "The server answers 401, and no rule is asked (`auth.jwt.on_invalid: refuse`).")?;
+            return Ok(ExitCode::FAILURE);
+        }
         if let Verified::Valid(identity) = &found {
             request = identified(request, identity);
         }
         verified = Some(found);
+    }
+    if loaded.rules.rules().is_empty() && loaded.rules.counts().descriptors > 0 {
+        return failed(&"these are Envoy's descriptors, which are matched entry by entry: `explain` is for rules");
     }
     let explanation = loaded.rules.with_secret(secret).explain(&request);
     match args.rules.format {

@@ -38,7 +38,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9600")]
     admin: Uri,
 
-    /// Its token.
+    /// Its token: `admin.token`, or the one that the server printed when it started.
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
     token: String,
 
@@ -124,10 +124,12 @@ fn once(model: &mut Model, mut news: Receiver<News>) -> io::Result<ExitCode> {
     let Ok(mut terminal) = Terminal::new(TestBackend::new(100, 40));
     let Ok(_) = terminal.draw(|frame| draw::draw(frame, model));
     let mut out = anstream::stdout().lock();
-    for row in terminal.backend().buffer().content().chunks(100) {
-        let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
-        writeln!(out, "{}", line.trim_end())?;
-    }
+    let rows = terminal.backend().buffer().content().chunks(100);
+    let lines = rows.map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned());
+    // One empty line in the place of many: a screen has to be filled, a text has not.
+    let mut lines: Vec<String> = lines.collect();
+    lines.dedup_by(|line, before| line.is_empty() && before.is_empty());
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -49,6 +49,11 @@ impl Reading<'_> {
         if !upstreams.is_empty() {
             routes.push(Route::of_everything(upstreams));
         }
+        if routes.is_empty() && self.layers.rank("gateway.listen") > 0 {
+            let warning =
+                "the gateway is not open: `gateway.listen` is set, but neither `gateway.upstream` nor `gateway.routes`";
+            self.warnings.push(warning.to_owned());
+        }
         Some(Settings {
             routes,
             proxies: http.proxies.clone(),

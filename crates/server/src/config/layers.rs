@@ -132,7 +132,8 @@ impl Layers {
                 None if name == FILE_VARIABLE => {}
                 None => {
                     // Kubernetes sets variables of its own that begin like these: only what is close is told of.
-                    let known: Vec<String> = SETTINGS.iter().map(|setting| setting.variable.to_lowercase()).collect();
+                    let known: Vec<String> =
+                        SETTINGS.iter().flat_map(Setting::variables).map(|variable| variable.to_lowercase()).collect();
                     let rests = known.iter().filter_map(|name| name.strip_prefix("tidegate_"));
                     if let Some(meant) = closest(&name["TIDEGATE_".len()..], rests) {
                         let meant = meant.to_uppercase();

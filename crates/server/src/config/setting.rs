@@ -103,7 +103,12 @@ impl Setting {
 
     /// Whether a variable of the environment sets it.
     pub(crate) fn is_set_by(&self, variable: &str) -> bool {
-        self.variable == variable || self.aliases.iter().any(|alias| variable_of(alias) == variable)
+        self.variables().any(|known| known == variable)
+    }
+
+    /// The variables of the environment that set it.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = String> {
+        std::iter::once(self.variable.clone()).chain(self.aliases.iter().map(|alias| variable_of(alias)))
     }
 
     /// The name of its value in the command line's help.

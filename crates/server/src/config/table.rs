@@ -491,8 +491,11 @@ fn rest() -> Vec<Setting> {
         .of(Kind::Urls)
         .common(),
         Setting::new("store.redis.primary", &[], "The name by which sentinels know the primary.").such_as("mymaster"),
-        Setting::new("store.redis.user", &[], "Who to be, if the URL does not say it.").such_as("tidegate"),
+        Setting::new("store.redis.user", &[], "The Redis user, if the URL does not say it.")
+            .also_called("redis-user")
+            .such_as("tidegate"),
         Setting::new("store.redis.password", &[], "The password, if the URL does not say it.")
+            .also_called("redis-password")
             .of(Kind::Secret)
             .such_as("s3cret"),
         Setting::new("store.redis.prefix", &["tidegate"], "What all keys begin with."),

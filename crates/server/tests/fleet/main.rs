@@ -392,6 +392,9 @@ fn changes_are_listed_shown_compared_and_rolled_back() {
         back.out()
     );
     assert_eq!(place.run(&["rules", "show"]).good(), GOOD);
+    assert!(place.run(&["rules", "rollback", "4"]).bad().contains("are the ones that are published"));
+    assert!(place.run(&["rules", "rollback", "2"]).bad().contains("has no rules to go back to"));
+    assert!(place.run(&["rules", "history"]).good().contains("dan  rules: rules.yaml, rollback to version 1"));
     until("the node", || {
         let rules = place.nodes[0].0.rules();
         let is_back = rules.rules.rules().iter().any(|rule| rule.id() == "search");

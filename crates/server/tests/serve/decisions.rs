@@ -336,3 +336,55 @@ fn answer_on(stream: &mut TcpStream) -> String {
     }
     String::from_utf8_lossy(&answer).into_owned()
 }
+
+/// The guide's requests get the answers of the guide, but for times and receipts.
+#[test]
+fn the_guide_shows_what_the_server_answers() {
+    let guide = include_str!("../../../../docs/http-api.md");
+    let block =
+        |label: &str| guide.split(&format!("```{label}\n")).skip(1).map(|rest| rest.split("```").next().unwrap());
+    let rules = block("yaml").next().unwrap();
+    let server = Server::start(&[("rules.yaml", rules)], &["--rules", "rules.yaml"]);
+    let mut receipt = Value::Null;
+    let mut examples = 0;
+    for story in block("console").flat_map(|block| block.split("$ ").skip(1)) {
+        let (command, printed) = story.split_once('\n').unwrap();
+        let rest = command.strip_prefix("curl -s localhost:8080").unwrap();
+        let (path, body) = rest.split_once(" --json '").unwrap();
+        let mut body: Value = serde_json::from_str(body.strip_suffix('\'').unwrap()).unwrap();
+        if body["receipt"].is_string() {
+            body["receipt"] = receipt.clone();
+        }
+        let mut answer: Value = server.post(path, &body.to_string()).json();
+        let mut expected: Value = serde_json::from_str(printed).unwrap();
+        if answer["receipt"].is_string() {
+            receipt = answer["receipt"].take();
+            assert!(expected["receipt"].take().is_string(), "{command}");
+        }
+        for answer in [&mut answer, &mut expected] {
+            for limit in answer["limits"].as_array_mut().into_iter().flatten() {
+                assert!(limit["reset_after"].take().is_number(), "{command}");
+            }
+        }
+        if !answer.is_array() {
+            assert_eq!(answer, expected, "{command}");
+        }
+        examples += 1;
+    }
+    assert_eq!(examples, 9);
+}
+
+#[test]
+fn one_number_does_not_settle_several_limits() {
+    let server = server();
+    let reserved = server.post("/v1/reserve", r#"{"path":"/chat","user":"ann","hits":100}"#).good();
+    let settle = |actual: Value| {
+        server.post("/v1/settle", &json!({"receipt": reserved["receipt"], "actual": actual}).to_string())
+    };
+    let refused = settle(json!(40));
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    assert!(refused.body.contains("The receipt holds `tokens`, `calls`."), "{}", refused.body);
+    let refused = settle(json!([1, 2]));
+    assert!(refused.body.contains("an object with a number for each limit"), "{}", refused.body);
+    assert_eq!(settle(json!({"tokens": 40})).good(), json!({"settled": true, "given_back": 60, "charged": 0}));
+}

@@ -237,7 +237,7 @@ fn suggested(out: &mut String, suggestion: &Suggestion, is_alone: bool) -> std::
     let near = all.iter().skip(proposed.saturating_sub(NEAR)).take(2 * NEAR + 1);
     near.filter(|other| other.limit != suggestion.proposal)
         .try_for_each(|other| writeln!(out, "    {}", other.limit))?;
-    writeln!(out, "  exact for this log: leave room for growth, and try it in shadow mode first:")?;
+    writeln!(out, "  fits this log: leave room for growth, and try it in shadow mode first:")?;
     let id = if is_alone { "suggested" } else { &suggestion.limit };
     let key = match &suggestion.key[..] {
         [] => String::new(),

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tidegate_core::Timestamp;
-use tidegate_core::rules::{Mode, RuleSet};
+use tidegate_core::rules::Mode;
 use tidegate_redis::steering::{ChangeKind, PublishedChange};
 
 use super::super::published::ago;
 use super::super::redis::{RedisArgs, user_at_host};
-use super::super::{FAINT, Format, STRONG, check, failed, plain, print_json};
+use super::super::{FAINT, Format, STRONG, failed, plain, print_json};
 use super::{Signed, print_published, seconds};
 
 const HISTORY_EXAMPLES: &str = "\
@@ -75,8 +75,11 @@ fn print(out: &mut impl Write, changes: &[PublishedChange], in_force: Option<u64
 
 fn words(kind: &ChangeKind) -> String {
     match kind {
-        ChangeKind::Rules { name, text: Some(_) } => format!("rules: {name}"),
-        ChangeKind::Rules { name, text: None } => format!("rules: {name} (too large to be kept)"),
+        ChangeKind::Rules { name, text, rollback_to } => {
+            let rollback = rollback_to.map(|version| format!(", rollback to version {version}")).unwrap_or_default();
+            let kept = if text.is_some() { "" } else { " (too large to be kept)" };
+            format!("rules: {name}{rollback}{kept}")
+        }
         ChangeKind::Mode { rule, mode, until } => {
             let target = rule.as_ref().map_or_else(|| "all rules".to_owned(), |rule| format!("rule {rule}"));
             let end = if until.is_some() { ", for a time" } else { "" };
@@ -104,6 +107,8 @@ enum KindReport<'c> {
         name: &'c str,
         /// Whether the text can still be shown.
         kept: bool,
+        /// The version that was rolled back to; `null` if the rules were new.
+        rollback_to: Option<u64>,
     },
     Mode {
         /// `null` stands for all rules.
@@ -118,7 +123,9 @@ enum KindReport<'c> {
 impl ChangeReport<'_> {
     fn of(change: &PublishedChange) -> ChangeReport<'_> {
         let kind = match &change.kind {
-            ChangeKind::Rules { name, text } => KindReport::Rules { name, kept: text.is_some() },
+            ChangeKind::Rules { name, text, rollback_to } => {
+                KindReport::Rules { name, kept: text.is_some(), rollback_to: *rollback_to }
+            }
             ChangeKind::Mode { rule, mode, until } => {
                 KindReport::Mode { rule: rule.as_deref(), mode: *mode, until: until.map(seconds) }
             }
@@ -136,7 +143,7 @@ pub(super) fn rules_of(changes: &[PublishedChange], version: u64) -> Result<(&st
         return Err(format!("version {version} is not among the last changes: `tidegate rules history` lists them"));
     };
     match &change.kind {
-        ChangeKind::Rules { name, text: Some(text) } => Ok((name, text)),
+        ChangeKind::Rules { name, text: Some(text), .. } => Ok((name, text)),
         ChangeKind::Rules { text: None, .. } => {
             Err(format!("the rules of version {version} were too large to be kept"))
         }
@@ -177,22 +184,10 @@ pub(in crate::cli) struct Rollback {
 }
 
 pub(super) fn rollback(args: &Rollback) -> io::Result<ExitCode> {
-    let changes = match args.redis.with(async |steering| steering.history().await)? {
-        Ok(changes) => changes,
-        Err(code) => return Ok(code),
-    };
-    let (name, text) = match rules_of(&changes, args.version) {
-        Ok(found) => found,
-        Err(problem) => return failed(&problem),
-    };
-    let mut out = anstream::stdout().lock();
-    // What an earlier version of Tidegate could use, this one may not.
-    if !check::one(&mut out, RuleSet::parse(name, text))? {
-        return Ok(ExitCode::FAILURE);
-    }
     let who = args.who.clone().unwrap_or_else(user_at_host);
-    match args.redis.with(async |steering| steering.publish_rules(name, text, &who, args.expect).await)? {
-        Ok(published) => print_published(&mut out, &published, &who)?,
+    let published = args.redis.with(async |steering| steering.roll_back(args.version, &who, args.expect).await)?;
+    match published {
+        Ok(published) => print_published(&mut anstream::stdout().lock(), &published, &who)?,
         Err(code) => return Ok(code),
     }
     Ok(ExitCode::SUCCESS)

@@ -34,7 +34,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     draw_curve(frame, curve, model);
     draw_rules(frame, rules, model);
     if let Some(view) = &model.view {
-        let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(keys);
+        let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas(keys);
         draw_keys(frame, left, "top keys by traffic", &view.traffic);
         draw_keys(frame, right, "top keys by denials", &view.denied);
     }
