@@ -341,13 +341,12 @@ fn answer_on(stream: &mut TcpStream) -> String {
 #[test]
 fn the_guide_shows_what_the_server_answers() {
     let guide = include_str!("../../../../docs/http-api.md");
-    let block =
-        |label: &str| guide.split(&format!("```{label}\n")).skip(1).map(|rest| rest.split("```").next().unwrap());
-    let rules = block("yaml").next().unwrap();
+    let block = |begin: &'static str| guide.split(begin).skip(1).map(|rest| rest.split("```").next().unwrap());
+    let rules = block("```yaml\n").next().unwrap();
     let server = Server::start(&[("rules.yaml", rules)], &["--rules", "rules.yaml"]);
     let mut receipt = Value::Null;
     let mut examples = 0;
-    for story in block("console").flat_map(|block| block.split("$ ").skip(1)) {
+    for story in block("```console\n").flat_map(|block| block.split("$ ").skip(1)) {
         let (command, printed) = story.split_once('\n').unwrap();
         let rest = command.strip_prefix("curl -s localhost:8080").unwrap();
         let (path, body) = rest.split_once(" --json '").unwrap();
