@@ -40,11 +40,14 @@ impl Proxy {
     /// HAProxy with the script and the configuration of its guide.
     fn haproxy(server: &Server, upstream: &Files) -> Proxy {
         let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
-        // A busy machine may take its time.
-        let script = block("haproxy.md", "lua")
-            .replace("127.0.0.1:8080", &server.address.to_string())
-            .replace("= 1000 --", "= 60000 --");
+        let own = format!("abns@tidegate-identity-{port}");
+        let script = block("haproxy.md", "lua").replace("abns@tidegate", &own);
         let configuration = block("haproxy.md", "haproxy")
+            .replace("127.0.0.1:8080", &server.address.to_string())
+            .replace("abns@tidegate", &own)
+            // A busy machine may take its time.
+            .replace("timeout server 1s", "timeout server 60s")
+            .replace("timeout connect 200ms", "timeout connect 60s")
             .replace("bind :80", &format!("bind 127.0.0.1:{port}"))
             .replace("127.0.0.1:3000", &format!("127.0.0.1:{}", upstream.port));
         std::fs::write(folder.path().join("tidegate.lua"), script).unwrap();

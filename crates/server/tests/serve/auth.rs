@@ -114,6 +114,7 @@ fn a_host_that_servers_read_differently_is_denied() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the answer is held back in real time")]
 fn a_shaper_holds_the_answer_back() {
     let rules = "rules: [{ id: paced, key: address, limit: shaper 2/s queue 3 }]";
     let server = Server::start(&[("rules.yaml", rules)], &["--rules", "rules.yaml"]);
