@@ -14,7 +14,7 @@ const FOREIGN_FLAGS: [&str; 7] =
     ["--features", "--json", "--help", "--version", "--config", "--compressed", "--prior-knowledge"];
 
 /// What looks like the name of a setting and is none: files, names of traces and of fields elsewhere.
-const FOREIGN_NAMES: [&str; 2] = ["tidegate.", "usage."];
+const FOREIGN_NAMES: [&str; 4] = ["tidegate.", "usage.", "example.", "api.key"];
 const FILES: [&str; 9] = [".rs", ".lua", ".yaml", ".yml", ".json", ".md", ".log", ".pem", ".toml"];
 
 /// What the program knows.

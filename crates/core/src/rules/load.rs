@@ -18,11 +18,13 @@ const MOST_FILES: usize = 1_024;
 const MOST_BYTES: usize = 4 * LARGEST_FILE;
 
 /// Settings of a server that no rules file has: a file with one of them is its configuration.
-pub const SERVER_SETTINGS: [&str; 19] = [
+pub const SERVER_SETTINGS: [&str; 22] = [
     "access_log",
     "admin",
     "api",
     "auth",
+    "cors",
+    "denial",
     "forwarding_header",
     "gateway",
     "handover",
@@ -33,6 +35,7 @@ pub const SERVER_SETTINGS: [&str; 19] = [
     "redis",
     "resp",
     "rls",
+    "rules_required",
     "secrets",
     "store",
     "tls",
