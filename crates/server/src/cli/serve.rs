@@ -12,6 +12,7 @@ use super::given::{GivenArgs, variables};
 use super::{ERROR, FAINT, GOOD, STRONG, WARNING, plain};
 use crate::admin::Token;
 use crate::config::Configuration;
+use crate::log::LogFormat;
 use crate::serve::{self, Server, Signals};
 use crate::{listen, log};
 
@@ -47,6 +48,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     };
     // Dropped last, when nothing more is logged.
     let flush = log::begin(&configuration.log)?;
+    let log_format = configuration.log.format;
     for warning in &configuration.warnings {
         tracing::warn!("{warning}");
     }
@@ -84,7 +86,8 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
             is_example,
             are_published,
         };
-        banner.print_aside();
+        banner.log();
+        banner.print_aside(log_format);
         server.until_stopped(signals).await;
         Ok(ExitCode::SUCCESS)
     })
@@ -120,13 +123,54 @@ struct Banner<'b> {
 }
 
 impl Banner<'_> {
+    /// Says in the log that the server is up, and where it listens.
+    fn log(&self) {
+        let at = |listener: Option<(SocketAddr, bool)>| listener.map(|(address, _)| tracing::field::display(address));
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            gateway = at(self.gateway),
+            api = at(self.api),
+            rls = at(self.rls),
+            resp = at(self.resp),
+            admin = at(self.admin),
+            store = self.store,
+            rules = %self.rules,
+            "the server is up"
+        );
+    }
+
+    /// The banner for programs: one line of JSON.
+    fn json(&self) -> String {
+        let at = |listener: Option<(SocketAddr, bool)>| listener.map(|(address, _)| address.to_string());
+        let banner = serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "listeners": {
+                "gateway": at(self.gateway),
+                "api": at(self.api),
+                "rls": at(self.rls),
+                "resp": at(self.resp),
+                "admin": at(self.admin),
+            },
+            "store": self.store,
+            "rules": self.rules,
+            "are_rules_published": self.are_published,
+            "admin_token": self.token,
+        });
+        format!("{banner}\n")
+    }
+
     /// Prints it to standard output, on a thread of its own: a server does not wait for somebody to read that.
-    fn print_aside(&self) {
-        let colours = AutoStream::choice(&io::stdout());
-        let mut out = AutoStream::new(Vec::new(), colours);
-        // It goes to memory.
-        let _ = self.print(&mut out);
-        let text = out.into_inner();
+    fn print_aside(&self, format: LogFormat) {
+        let text = match format {
+            LogFormat::Json => self.json().into_bytes(),
+            LogFormat::Text => {
+                let colours = AutoStream::choice(&io::stdout());
+                let mut out = AutoStream::new(Vec::new(), colours);
+                // It goes to memory.
+                let _ = self.print(&mut out);
+                out.into_inner()
+            }
+        };
         std::thread::spawn(move || {
             let mut out = io::stdout().lock();
             if let Err(error) = out.write_all(&text).and_then(|()| out.flush()) {

@@ -75,16 +75,20 @@ impl Recent {
 pub(super) fn log(lines: &[(&str, u64, Option<Arc<Denial>>)]) {
     for (rule, denials, first) in lines.iter().take(MOST_LINES) {
         match first {
-            Some(first) => tracing::info!(
-                target: "tidegate::denials",
-                rule,
-                mode = %first.mode,
-                denials,
-                first_key = ?first.key,
-                first_retry_after_ms = first.retry_after_ms,
-                without_store = first.without_store,
-                "denied"
-            ),
+            Some(first) => {
+                // The first denial speaks for the others: a rule changes its mode only with the rules.
+                let what = if first.mode == Mode::Shadow { "would deny (shadow mode)" } else { "denied" };
+                tracing::info!(
+                    target: "tidegate::denials",
+                    rule,
+                    mode = %first.mode,
+                    denials,
+                    first_key = first.key.join(", "),
+                    first_retry_after_ms = first.retry_after_ms,
+                    without_store = first.without_store,
+                    "{what}"
+                );
+            }
             None => tracing::info!(target: "tidegate::denials", rule, denials, "denied"),
         }
     }

@@ -92,7 +92,8 @@ pub(super) fn follow_files(
             }
             Err(findings) => {
                 let errors = findings.errors();
-                tracing::error!(errors, "the rules cannot be used: those in force stay\n{findings}");
+                // Fields come behind the message, and would stand alone behind its last line.
+                tracing::error!("the rules cannot be used: those in force stay; errors={errors}\n{findings}");
             }
         }
     })?;

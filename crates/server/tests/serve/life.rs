@@ -220,6 +220,14 @@ fn logs_can_be_json() {
     let line = until("a line", || server.log().lines().find(|line| line.contains("reloading")).map(str::to_owned));
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!((line["level"].as_str(), line["message"].as_str()), (Some("INFO"), Some("reloading")));
+    let up = server.log().lines().find(|line| line.contains("the server is up")).map(str::to_owned).unwrap();
+    let up: serde_json::Value = serde_json::from_str(&up).unwrap();
+    assert_eq!(up["api"], server.address.to_string(), "{up}");
+    // The banner is for programs then.
+    let banner: serde_json::Value = serde_json::from_str(server.banner.lines().next().unwrap()).unwrap();
+    assert_eq!((&banner["listeners"]["api"], &banner["listeners"]["gateway"]), (&up["api"], &serde_json::Value::Null));
+    assert_eq!((&banner["store"], &banner["rules"]["rules"]), (&"memory".into(), &3.into()));
+    assert!(banner["admin_token"].as_str().unwrap().len() > 20, "{banner}");
 }
 
 #[test]

@@ -131,12 +131,22 @@ impl Server {
         let mut process = Process(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         let mut stdout = BufReader::new(process.0.stdout.take().unwrap());
         let mut banner = String::new();
-        while !banner.contains("\nStop with") {
+        while !banner.contains("\nStop with") && !(banner.starts_with('{') && banner.ends_with('\n')) {
             let read = stdout.read_line(&mut banner).unwrap();
             if read == 0 {
                 let mut said = String::new();
                 let _ = process.0.stderr.take().unwrap().read_to_string(&mut said);
                 panic!("it ended early: {banner}{said}");
+            }
+        }
+        if let Ok(said) = serde_json::from_str::<Value>(&banner) {
+            // As people get it, for those who look for addresses in it.
+            for (listener, name) in
+                [("gateway", "Gateway"), ("api", "HTTP"), ("rls", "Envoy"), ("resp", "Redis"), ("admin", "Admin")]
+            {
+                if let Some(address) = said["listeners"][listener].as_str() {
+                    banner.push_str(&format!("\n  {name}  http://{address}\n"));
+                }
             }
         }
         let (_, http) = banner.split_once("\n  HTTP ").unwrap();
