@@ -458,6 +458,8 @@ fn mistakes_in_a_test_file_are_pointed_at() {
     assert!(told("tests: []\n").contains("a test file without `rules`"));
     assert!(told("rules: rules.yaml\n").contains("a test file without `tests`"));
     assert!(told("rules: none.yaml\ntests: []\n").contains("none.yaml"));
+    let misnamed = in_step("{ request: GET /, expect: denied, by: logn }");
+    assert!(misnamed.contains("there is no rule `logn`") && misnamed.contains("did you mean `login`?"), "{misnamed}");
     let folder = Folder::with(&[]);
     assert!(folder.run(&["test", "t.yaml"]).bad().contains("the tests cannot be read"));
 }

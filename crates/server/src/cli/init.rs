@@ -15,7 +15,8 @@ Examples:
   tidegate init                  tidegate.yaml and rules.yaml in this folder
   tidegate init /etc/tidegate    in another one
 
-Exit status: 0 if they were written, 1 if not (files that are there are left alone), 2 if the command was not understood.";
+Rules that are there are kept. Exit status: 0 if the files were written, 1 if not (a configuration that is there is left alone), 2 if the
+command was not understood.";
 
 /// Write a configuration and rules to start from.
 ///
@@ -31,18 +32,24 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let (configuration, rules) = (args.folder.join("tidegate.yaml"), args.folder.join("rules.yaml"));
-    if let Some(there) = [&configuration, &rules].into_iter().find(|path| path.exists()) {
-        return refuse(&format!("`{}` is there already, and is left alone: write to another folder", there.display()));
+    if configuration.exists() {
+        let there = configuration.display();
+        return refuse(&format!("`{there}` is there already, and is left alone: write to another folder"));
     }
+    // Rules that are there are what the configuration is for.
+    let has_rules = rules.exists();
     let written = std::fs::create_dir_all(&args.folder)
         .and_then(|()| write(&configuration, &commented_file()))
-        .and_then(|()| write(&rules, EXAMPLE_RULES));
+        .and_then(|()| if has_rules { Ok(()) } else { write(&rules, EXAMPLE_RULES) });
     if let Err(error) = written {
         return refuse(&format!("`{}` cannot be written to: {error}", args.folder.display()));
     }
     let mut out = anstream::stdout().lock();
-    for path in [&configuration, &rules] {
-        writeln!(out, "{GOOD}written{GOOD:#}: {}", path.display())?;
+    writeln!(out, "{GOOD}written{GOOD:#}: {}", configuration.display())?;
+    if has_rules {
+        writeln!(out, "{STRONG}kept{STRONG:#}: {}", rules.display())?;
+    } else {
+        writeln!(out, "{GOOD}written{GOOD:#}: {}", rules.display())?;
     }
     writeln!(out, "\nStart with {STRONG}tidegate serve --config {}{STRONG:#}", configuration.display())?;
     Ok(ExitCode::SUCCESS)

@@ -75,6 +75,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
 fn run_file(file: &Path, other_rules: &[PathBuf]) -> Result<Vec<TestResult>, Diagnostics> {
     let tests = TestFile::read(file)?;
     let rules = load(if other_rules.is_empty() { &tests.rules } else { other_rules })?;
+    tests.deniers_exist(&rules)?;
     let results = tests.scenarios.iter().map(|scenario| TestResult {
         file: file.display().to_string(),
         line: scenario.place.line,
@@ -119,7 +120,7 @@ fn print(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
     }
     let (passed, failed) = (report.passed, report.failed);
     match (passed + failed, failed) {
-        (0, _) => writeln!(out, "{STRONG}no tests{STRONG:#}"),
+        (0, _) => Ok(()),
         (all, 0) => writeln!(out, "{GOOD}{}{GOOD:#}: all passed", counted(all, "test")),
         (all, failed) => writeln!(out, "{ERROR}{}{ERROR:#}: {failed} failed", counted(all, "test")),
     }

@@ -40,10 +40,29 @@ impl Reading<'_> {
                 proxies: proxies.clone().filter(|_| proxy_protocol == Some(true)),
             })
         };
-        match address? {
-            Some(address) => settings(address).map(Some),
-            None => Some(None),
+        let listener = match address? {
+            Some(address) => Some(settings(address)?),
+            None => None,
+        };
+        if let Some(listener) = listener.as_ref().filter(|listener| !listener.address.ip().is_loopback()) {
+            self.warn_of_exposure(door, listener);
         }
+        Some(listener)
+    }
+
+    /// Warns of a listener that other machines can reach, if what it takes for granted on this machine does not hold there.
+    fn warn_of_exposure(&mut self, door: &str, listener: &listen::Settings) {
+        let is_set = |name: &str| self.layers.get(name).is_some_and(|found| !found.values.is_empty());
+        let warning = match door {
+            "admin" if listener.tls.is_none() => {
+                "`admin.listen` can be reached from other machines without TLS, and its token can be read on the way: set `admin.tls`"
+            }
+            "resp" if !is_set("resp.password") && !is_set("resp.users") => {
+                "`resp.listen` can be reached from other machines without a password: set `resp.password` or `resp.users`"
+            }
+            _ => return,
+        };
+        self.warnings.push(warning.to_owned());
     }
 
     fn door_tls(&mut self, name: &str, protocols: &'static [&'static [u8]], is_open: bool) -> Option<Option<Arc<Tls>>> {

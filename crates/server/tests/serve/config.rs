@@ -160,12 +160,29 @@ fn init_writes_files_that_work_and_writes_over_none() {
         assert!(is_unset || *default == value, "{name}: {default} {value}");
     }
 
-    for there in ["tidegate.yaml", "rules.yaml"] {
-        let second = run(&["init", "new"]);
-        assert_eq!(second.status.code(), Some(1));
-        assert!(text(&second.stderr).contains("is there already, and is left alone"));
-        std::fs::remove_file(folder.path().join("new").join(there)).unwrap();
-    }
+    let second = run(&["init", "new"]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(text(&second.stderr).contains("is there already, and is left alone"));
+    // Rules that are there are kept.
+    let own = "rules: [{ id: own, limit: 1/s }]\n";
+    std::fs::remove_file(folder.path().join("new/tidegate.yaml")).unwrap();
+    std::fs::write(&rules, own).unwrap();
+    let third = run(&["init", "new"]);
+    assert_eq!(third.status.code(), Some(0), "{}", text(&third.stderr));
+    assert!(text(&third.stdout).contains("kept: new/rules.yaml"), "{}", text(&third.stdout));
+    assert_eq!(std::fs::read_to_string(&rules).unwrap(), own);
+}
+
+#[test]
+fn listeners_that_other_machines_reach_are_warned_of() {
+    let open = ["--admin-listen", "0.0.0.0:0", "--resp-listen", "0.0.0.0:0"];
+    let warned = |more: &[&str]| {
+        let server = Server::start(&[], &[&open[..], more].concat());
+        ["`admin.listen` can be reached", "`resp.listen` can be reached"].map(|warning| server.log().contains(warning))
+    };
+    assert_eq!(warned(&[]), [true, true]);
+    assert_eq!(warned(&["--resp-password", "hunter2hunter2"]), [true, false]);
+    assert_eq!(warned(&["--resp-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]), [false, false]);
 }
 
 #[test]

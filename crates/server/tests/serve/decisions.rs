@@ -337,6 +337,19 @@ fn answer_on(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// Takes out the times when limits are full again, which are there but differ.
+fn forget_times(answer: &mut Value) {
+    match answer {
+        Value::Array(answers) => answers.iter_mut().for_each(forget_times),
+        Value::Object(answer) => {
+            for limit in answer.get_mut("limits").and_then(Value::as_array_mut).into_iter().flatten() {
+                assert!(limit["reset_after"].take().is_number(), "{limit}");
+            }
+        }
+        _ => {}
+    }
+}
+
 /// The guide's requests get the answers of the guide, but for times and receipts.
 #[test]
 fn the_guide_shows_what_the_server_answers() {
@@ -351,23 +364,17 @@ fn the_guide_shows_what_the_server_answers() {
         let rest = command.strip_prefix("curl -s localhost:8080").unwrap();
         let (path, body) = rest.split_once(" --json '").unwrap();
         let mut body: Value = serde_json::from_str(body.strip_suffix('\'').unwrap()).unwrap();
-        if body["receipt"].is_string() {
+        if body.get("receipt").is_some() {
             body["receipt"] = receipt.clone();
         }
         let mut answer: Value = server.post(path, &body.to_string()).json();
         let mut expected: Value = serde_json::from_str(printed).unwrap();
-        if answer["receipt"].is_string() {
+        if answer.get("receipt").is_some_and(Value::is_string) {
             receipt = answer["receipt"].take();
             assert!(expected["receipt"].take().is_string(), "{command}");
         }
-        for answer in [&mut answer, &mut expected] {
-            for limit in answer["limits"].as_array_mut().into_iter().flatten() {
-                assert!(limit["reset_after"].take().is_number(), "{command}");
-            }
-        }
-        if !answer.is_array() {
-            assert_eq!(answer, expected, "{command}");
-        }
+        [&mut answer, &mut expected].map(forget_times);
+        assert_eq!(answer, expected, "{command}");
         examples += 1;
     }
     assert_eq!(examples, 9);

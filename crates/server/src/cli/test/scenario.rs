@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use tidegate_core::rules::{Diagnostic, Diagnostics, FieldPath, Place, Severity};
-use tidegate_core::yaml::{Fields, Node, Reader, Source, Value};
-use tidegate_core::{Micros, Request};
+use tidegate_core::rules::{Diagnostic, Diagnostics, FieldPath, Place, Rule, RuleSet, Severity};
+use tidegate_core::yaml::{Fields, Node, Reader, Source, Value, closest};
+use tidegate_core::{Micros, Request, RuleId};
 use tidegate_http::without_port;
 
 use super::super::request::request_line;
@@ -95,6 +95,28 @@ impl TestFile {
             Some(read) if !is_bad => Ok(read),
             Some(_) | None => Err(Diagnostics(findings)),
         }
+    }
+}
+
+impl TestFile {
+    /// Holds the rules and limits that tests name against the rules that are tested.
+    ///
+    /// # Errors
+    /// Every name that none of them has.
+    pub(super) fn deniers_exist(&self, rules: &RuleSet) -> Result<(), Diagnostics> {
+        let known: Vec<&str> =
+            rules.rules().iter().map(Rule::id).chain(rules.limit_ids().map(RuleId::as_str)).collect();
+        let steps = self.scenarios.iter().flat_map(|scenario| &scenario.steps);
+        let unknown = steps.filter_map(|step| {
+            let by = step.expected.by.as_deref().filter(|by| !known.contains(by))?;
+            let help = match closest(by, known.iter().copied()) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "name a rule, or a limit of a rule such as `model/tokens`".to_owned(),
+            };
+            Some(Diagnostic::bare(step.place.clone(), format!("there is no rule `{by}`"), &help))
+        });
+        let unknown: Vec<Diagnostic> = unknown.collect();
+        if unknown.is_empty() { Ok(()) } else { Err(Diagnostics(unknown)) }
     }
 }
 
