@@ -141,7 +141,8 @@ fn what_is_not_there_or_has_no_end_is_told() {
 
 #[test]
 fn text_without_a_file_includes_nothing() {
-    let expected = "1:10 [a.yaml] rules that are published, or come by standard input, cannot include files";
+    let expected = "1:10 [a.yaml] rules that are published, or come by standard input, cannot include files; \
+                    write the rules of those files into this one: its readers do not have the files";
     assert_eq!(crate::support::mistakes("include: a.yaml\nrules: []"), [expected]);
 }
 
