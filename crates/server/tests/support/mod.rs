@@ -131,7 +131,9 @@ impl Server {
         let mut process = Process(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         let mut stdout = BufReader::new(process.0.stdout.take().unwrap());
         let mut banner = String::new();
-        while !banner.contains("\nStop with") && !(banner.starts_with('{') && banner.ends_with('\n')) {
+        let is_whole =
+            |banner: &str| banner.contains("\nStop with") || (banner.starts_with('{') && banner.ends_with('\n'));
+        while !is_whole(&banner) {
             let read = stdout.read_line(&mut banner).unwrap();
             if read == 0 {
                 let mut said = String::new();
