@@ -175,14 +175,15 @@ fn init_writes_files_that_work_and_writes_over_none() {
 
 #[test]
 fn listeners_that_other_machines_reach_are_warned_of() {
-    let open = ["--admin-listen", "0.0.0.0:0", "--resp-listen", "0.0.0.0:0"];
+    let open = ["config", "--admin-listen", "0.0.0.0:9600", "--resp-listen"];
     let warned = |more: &[&str]| {
-        let server = Server::start(&[], &[&open[..], more].concat());
-        ["`admin.listen` can be reached", "`resp.listen` can be reached"].map(|warning| server.log().contains(warning))
+        let ran = run(&[], &[], &[&open[..], more].concat());
+        let said = ran.out + &ran.err;
+        ["`admin.listen` can be reached", "`resp.listen` can be reached"].map(|warning| said.contains(warning))
     };
-    assert_eq!(warned(&[]), [true, true]);
-    assert_eq!(warned(&["--resp-password", "hunter2hunter2"]), [true, false]);
-    assert_eq!(warned(&["--resp-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]), [false, false]);
+    assert_eq!(warned(&["0.0.0.0:6380"]), [true, true]);
+    assert_eq!(warned(&["0.0.0.0:6380", "--resp-password", "hunter2hunter2"]), [true, false]);
+    assert_eq!(warned(&["127.0.0.1:6380"]), [true, false]);
 }
 
 #[test]
