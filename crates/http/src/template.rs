@@ -120,8 +120,8 @@ impl Template {
     /// use tidegate_http::Template;
     ///
     /// assert!(Template::html("<p>Come back in {{ retry_after }} seconds.").is_ok());
-    /// let error = Template::html("<h1>Sorry</h1>\n<p>{{retry}}").unwrap_err();
-    /// assert_eq!(error.to_string(), "2:4: there is no placeholder `retry`");
+    /// let error = Template::html("<h1>Sorry</h1>\n<p>{{retry_afer}}").unwrap_err();
+    /// assert_eq!(error.to_string(), "2:4: there is no placeholder `retry_afer`");
     /// assert_eq!(error.help, "did you mean `retry_after`?");
     /// ```
     ///

@@ -8,7 +8,7 @@ use tidegate_core::rules::{Mode, Rule, RuleSet, Switches};
 use tidegate_core::yaml::closest;
 use tidegate_redis::steering::{PublishError, Published, SteeringError, Target};
 
-use super::redis::{RedisArgs, user_at_host};
+use super::redis::{RedisArgs, SignatureArgs};
 use super::{GOOD, STRONG, WARNING, failed, plain};
 use crate::mode_choice::{LONGEST_SWITCH, ModeChoice};
 
@@ -49,13 +49,8 @@ pub(super) struct Args {
     #[arg(long)]
     force: bool,
 
-    /// Publish only if this version is the present one.
-    #[arg(long, value_name = "VERSION")]
-    expect: Option<u64>,
-
-    /// Who publishes, for others to see. You at this machine, otherwise.
-    #[arg(long, value_name = "NAME")]
-    who: Option<String>,
+    #[command(flatten)]
+    signature: SignatureArgs,
 
     #[command(flatten)]
     redis: RedisArgs,
@@ -63,7 +58,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let target = args.rule.clone().map_or(Target::All, Target::Rule);
-    let who = args.who.clone().unwrap_or_else(user_at_host);
+    let (who, expected) = (args.signature.who(), args.signature.expect);
     let mode = args.mode.mode();
     if mode.is_none() && args.lasting.is_some() {
         failed(&"`--for` ends a switch, and `as-written` takes one back: write one of them")?;
@@ -77,8 +72,8 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
             check_rule(rule, steering.published().await?.as_ref())?;
         }
         let publication = match (mode, args.lasting) {
-            (Some(mode), Some(lasting)) => steering.publish_mode_for(&target, mode, lasting, &who, args.expect).await?,
-            (mode, _) => steering.publish_mode(&target, mode, &who, args.expect).await?,
+            (Some(mode), Some(lasting)) => steering.publish_mode_for(&target, mode, lasting, &who, expected).await?,
+            (mode, _) => steering.publish_mode(&target, mode, &who, expected).await?,
         };
         Ok::<_, ModeError>((publication, steering.published().await?))
     })?;

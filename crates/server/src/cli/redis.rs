@@ -131,8 +131,27 @@ fn tell<T>(error: &dyn std::error::Error, code: ExitCode) -> io::Result<Result<T
     Ok(Err(code))
 }
 
-/// Whoever is at the keyboard: the default of `--who`.
-pub(super) fn user_at_host() -> String {
+/// The version that a change is made to, and who makes it.
+#[derive(clap::Args)]
+pub(super) struct SignatureArgs {
+    /// Publish only if this version is the present one; 0 if nothing is published yet.
+    #[arg(long, value_name = "VERSION")]
+    pub(super) expect: Option<u64>,
+
+    /// Who publishes, for others to see. You at this machine, otherwise.
+    #[arg(long, value_name = "NAME")]
+    who: Option<String>,
+}
+
+impl SignatureArgs {
+    /// The name that others see.
+    pub(super) fn who(&self) -> String {
+        self.who.clone().unwrap_or_else(user_at_host)
+    }
+}
+
+/// The user at the keyboard, and their machine.
+fn user_at_host() -> String {
     let user = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
     let user = user.filter(|user| !user.is_empty()).unwrap_or_else(|| "somebody".to_owned());
     format!("{user}@{}", tidegate_redis::steering::Node::here().host())

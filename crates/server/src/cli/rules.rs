@@ -13,7 +13,7 @@ use tidegate_core::rules::{self, Diagnostics, Loaded, RuleSet};
 use tidegate_redis::steering::{Publication, Published, Signature};
 
 use super::published::{by, switched};
-use super::redis::{RedisArgs, user_at_host};
+use super::redis::{RedisArgs, SignatureArgs};
 use super::{FAINT, Format, GOOD, STRONG, check, failed, plain, print_json};
 
 /// Publish rules to a fleet, show what is published, compare, and roll back.
@@ -58,13 +58,8 @@ pub(super) struct Push {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Publish only if this version is the present one; 0 if nothing is published yet.
-    #[arg(long, value_name = "VERSION")]
-    expect: Option<u64>,
-
-    /// Who publishes, for others to see. You at this machine, otherwise.
-    #[arg(long, value_name = "NAME")]
-    who: Option<String>,
+    #[command(flatten)]
+    signature: SignatureArgs,
 
     #[command(flatten)]
     redis: RedisArgs,
@@ -80,8 +75,8 @@ fn push(args: &Push) -> io::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     let name = args.file.file_name().map_or_else(|| "rules".to_owned(), |name| name.to_string_lossy().into_owned());
-    let who = args.who.clone().unwrap_or_else(user_at_host);
-    let published = args.redis.with(async |steering| steering.publish_rules(&name, &text, &who, args.expect).await)?;
+    let (who, expected) = (args.signature.who(), args.signature.expect);
+    let published = args.redis.with(async |steering| steering.publish_rules(&name, &text, &who, expected).await)?;
     match published {
         Ok(published) => print_published(&mut out, &published, &who)?,
         Err(code) => return Ok(code),

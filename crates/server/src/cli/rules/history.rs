@@ -9,7 +9,7 @@ use tidegate_core::rules::Mode;
 use tidegate_redis::steering::{ChangeKind, PublishedChange};
 
 use super::super::published::ago;
-use super::super::redis::{RedisArgs, user_at_host};
+use super::super::redis::{RedisArgs, SignatureArgs};
 use super::super::{FAINT, Format, STRONG, failed, plain, print_json};
 use super::{Signed, print_published, seconds};
 
@@ -171,21 +171,16 @@ pub(in crate::cli) struct Rollback {
     #[arg(value_name = "VERSION")]
     version: u64,
 
-    /// Publish only if this version is the present one.
-    #[arg(long, value_name = "VERSION")]
-    expect: Option<u64>,
-
-    /// Who publishes, for others to see. You at this machine, otherwise.
-    #[arg(long, value_name = "NAME")]
-    who: Option<String>,
+    #[command(flatten)]
+    signature: SignatureArgs,
 
     #[command(flatten)]
     redis: RedisArgs,
 }
 
 pub(super) fn rollback(args: &Rollback) -> io::Result<ExitCode> {
-    let who = args.who.clone().unwrap_or_else(user_at_host);
-    let published = args.redis.with(async |steering| steering.roll_back(args.version, &who, args.expect).await)?;
+    let (who, expected) = (args.signature.who(), args.signature.expect);
+    let published = args.redis.with(async |steering| steering.roll_back(args.version, &who, expected).await)?;
     match published {
         Ok(published) => print_published(&mut anstream::stdout().lock(), &published, &who)?,
         Err(code) => return Ok(code),
