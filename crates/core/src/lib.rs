@@ -44,6 +44,7 @@ mod charge;
 mod clock;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+mod date;
 mod decimal;
 mod decision;
 mod disclosure;
@@ -67,6 +68,7 @@ pub mod yaml;
 pub use body_number::BodyNumber;
 pub use charge::{Charge, groups};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use date::Date;
 pub use decision::{Decision, Outcome};
 pub use disclosure::{DenialKind, DenialStatus, Disclosure, QuotaUnit};
 pub use facts::{Fact, Facts, Request, Values, syntax};

@@ -17,22 +17,30 @@ use http::header::ACCEPT;
 /// ```
 #[must_use]
 pub fn prefers_html(headers: &HeaderMap) -> bool {
-    let (mut html, mut json) = (0, 0);
-    for line in headers.get_all(ACCEPT) {
-        let Ok(line) = line.to_str() else { continue };
+    let [html, json] = accepted_weights(
+        headers,
+        [&["text/html", "application/xhtml+xml"], &["application/json", "application/problem+json"]],
+    );
+    html > json
+}
+
+/// The weights, in thousandths, with which `Accept` names each of these groups of media types; 0 for a group that it does not
+/// name. The highest counts if it names several of a group.
+#[must_use]
+pub fn accepted_weights<const N: usize>(headers: &HeaderMap, groups: [&[&str]; N]) -> [u32; N] {
+    let mut weights = [0; N];
+    for line in headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok()) {
         for range in line.split(',') {
             let (kind, parameters) = range.split_once(';').unwrap_or((range, ""));
             let kind = kind.trim();
-            if kind.eq_ignore_ascii_case("text/html") || kind.eq_ignore_ascii_case("application/xhtml+xml") {
-                html = html.max(quality(parameters));
-            } else if kind.eq_ignore_ascii_case("application/json")
-                || kind.eq_ignore_ascii_case("application/problem+json")
-            {
-                json = json.max(quality(parameters));
+            for (weight, group) in weights.iter_mut().zip(groups) {
+                if group.iter().any(|known| kind.eq_ignore_ascii_case(known)) {
+                    *weight = quality(parameters).max(*weight);
+                }
             }
         }
     }
-    html > json
+    weights
 }
 
 /// The weight among the parameters of a media range, in thousandths. One that cannot be read counts as none.

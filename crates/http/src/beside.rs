@@ -6,7 +6,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
 
-/// What is put in front of the name of an upstream's limit if it is called as one of ours.
+/// The prefix of an upstream's limit whose name is one of ours.
 const UPSTREAM: &str = "upstream:";
 
 /// Makes one list of what an upstream said in a field and of our own value, which is the last. A value that is no list stays alone:

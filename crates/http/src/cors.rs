@@ -32,7 +32,7 @@ enum AllowedOrigin {
     Subdomains { scheme: String, domain: String },
 }
 
-/// Why something is no origin.
+/// A text that is not an origin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OriginError {
     /// It is not written as an origin.

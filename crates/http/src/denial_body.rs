@@ -22,7 +22,7 @@ static BUILT_IN: LazyLock<Template> = LazyLock::new(|| {
     Template::html(include_str!("page.html")).unwrap_or_else(|_| Template::empty())
 });
 
-/// How denials are written.
+/// The form of denials.
 ///
 /// Programs get an RFC 9457 problem in JSON. [`DenialBodies::default`] has a page for browsers besides.
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ impl DenialBodies {
         Bytes::from(text)
     }
 
-    /// The id that a request says it has. It is shown to whoever sent it, and to nobody else.
+    /// The id that a request says it has. Only its sender is shown it.
     fn request_id<'h>(&self, request: &'h HeaderMap) -> Option<&'h str> {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+=".contains(&byte);
         let id = request.get(&self.request_id)?.to_str().ok()?;

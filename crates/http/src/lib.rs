@@ -45,7 +45,7 @@ mod target;
 mod template;
 mod written;
 
-pub use accept::prefers_html;
+pub use accept::{accepted_weights, prefers_html};
 pub use body_fields::BodyFields;
 pub use claims::Claims;
 pub use client::{ForwardingHeader, NetworkError, TrustedProxies};

@@ -133,7 +133,7 @@ impl<'a, 'r> Reply<'a, 'r> {
         }
     }
 
-    /// What the first of the rules that deny says.
+    /// The status of the first rule that denies and has one.
     fn status_of_rule(&self) -> Option<StatusCode> {
         let status = self.ruling.deniers().find_map(|ruled| ruled.disclosure.status)?;
         StatusCode::from_u16(status.get()).ok()
@@ -183,7 +183,7 @@ impl<'a, 'r> Reply<'a, 'r> {
         let mut response = Response::new(Bytes::new());
         *response.status_mut() = self.status();
         let told = self.headers();
-        // What is told, what the body is, and what that depends on.
+        // Limits, the body's type, and `Vary`.
         response.headers_mut().reserve(told.len() + 2);
         if let Some(refused) = self.refused() {
             *response.body_mut() = body(refused, response.headers_mut());

@@ -16,7 +16,7 @@ pub struct Template {
     pieces: Vec<Piece>,
 }
 
-/// What is wrong with a template, and where.
+/// A mistake in a template, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {problem}")]
 pub struct TemplateError {
@@ -24,9 +24,9 @@ pub struct TemplateError {
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The mistake.
     pub problem: String,
-    /// What to write instead.
+    /// The text to write instead.
     pub help: String,
 }
 
@@ -36,7 +36,7 @@ enum Piece {
     Value(Field, Escape),
 }
 
-/// What a placeholder stands for.
+/// The value that a placeholder stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     Rule,
@@ -49,7 +49,7 @@ enum Field {
     RequestId,
 }
 
-/// What a value is escaped for.
+/// The context that a value is escaped for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Escape {
     Html,
@@ -59,7 +59,7 @@ enum Escape {
     JsonValue,
 }
 
-/// What there is to say of a denial.
+/// The values of a denial that templates can show.
 #[derive(Clone, Copy)]
 pub(crate) struct Explanation<'a> {
     pub(crate) status: http::StatusCode,
@@ -108,7 +108,7 @@ impl Field {
     }
 }
 
-/// What a status means, in a word or two.
+/// The reason phrase of a status.
 pub(crate) fn reason(status: http::StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or(if status.is_server_error() { "Error" } else { "Denied" })
 }
@@ -180,7 +180,7 @@ impl Template {
 /// A placeholder in a text.
 struct Placeholder {
     field: Field,
-    /// Where it ends.
+    /// Its end.
     end: usize,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method};
 use tidegate_http::{Cors, DenialBodies};
 
-/// How answers are written that come from Tidegate and not from a service.
+/// The form of answers that come from Tidegate and not from a service.
 #[derive(Clone, Debug, Default)]
 pub struct OwnAnswers {
     /// The bodies of denials.

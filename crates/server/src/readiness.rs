@@ -5,7 +5,7 @@ use tidegate_core::Condition;
 use crate::engine::Engine;
 use crate::store::AnyStore;
 
-/// What is wrong with the store.
+/// A store that does not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoreTrouble {
     pub(crate) reason: String,
@@ -14,7 +14,7 @@ pub(crate) struct StoreTrouble {
 }
 
 impl StoreTrouble {
-    /// What is wrong with the store of `engine`; `None` if it answers.
+    /// The fault of `engine`'s store; `None` if it answers.
     pub(crate) fn of(engine: &Engine) -> Option<StoreTrouble> {
         if let Condition::Failing { since, reason } = engine.limiter().health().store {
             return Some(StoreTrouble { reason: reason.to_string(), since: Some(since.as_micros() / 1_000_000) });

@@ -33,7 +33,7 @@ pub(crate) struct Settings<S, C> {
     pub(crate) identify: Option<Arc<dyn Identify>>,
     pub(crate) style: HeaderStyle,
     pub(crate) bodies: Arc<DenialBodies>,
-    /// Which requests the limiter is not asked about.
+    /// The requests that are exempt from limits.
     pub(crate) exempt: Option<Arc<Exempt>>,
     pub(crate) paths: PathPolicy,
     pub(crate) cost_header: Option<HeaderName>,

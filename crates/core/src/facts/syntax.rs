@@ -13,7 +13,7 @@ pub fn parameters<'q>(query: &'q str, name: &str) -> impl Iterator<Item = Cow<'q
     all.map(|(_, value)| value).chain(others)
 }
 
-/// What a parameter is to upstreams that separate by `;`, and to no others.
+/// The values of a parameter that only upstreams which separate by `;` read.
 #[cold]
 fn between_semicolons<'q>(query: &'q str, name: &str) -> Vec<Cow<'q, str>> {
     let values = |part: &'q str| form_urlencoded::parse(part.as_bytes()).filter(|(known, _)| is_parameter(known, name));
@@ -56,7 +56,7 @@ pub fn cookies<'l>(line: &'l [u8], name: &str) -> impl Iterator<Item = Cow<'l, s
     values.map(text)
 }
 
-/// What follows a scheme in a line of `Authorization`, without blanks around it; `None` if the scheme is another. A scheme has no
+/// The credentials behind a scheme in a line of `Authorization`, without blanks around them; `None` if the scheme is another. A scheme has no
 /// case, and any number of blanks may follow it (RFC 9110, 11.4).
 #[must_use]
 pub fn credentials<'l>(line: &'l [u8], scheme: &str) -> Option<&'l [u8]> {

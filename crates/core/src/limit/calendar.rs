@@ -1,5 +1,6 @@
 //! UTC calendar windows.
 
+use crate::date::Date;
 use crate::time::{Micros, Timestamp};
 
 const DAY: u64 = 86_400_000_000;
@@ -30,12 +31,12 @@ impl Calendar {
                 (monday.saturating_sub(3), monday + 4)
             }
             Calendar::Month => {
-                let (year, month) = year_and_month(day);
+                let (Date { year, month, .. }, _) = Date::of(now);
                 let (next_year, next_month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
                 (first_day(year, month), first_day(next_year, next_month))
             }
             Calendar::Year => {
-                let (year, _) = year_and_month(day);
+                let (Date { year, .. }, _) = Date::of(now);
                 (first_day(year, 1), first_day(year + 1, 1))
             }
         };
@@ -55,23 +56,9 @@ impl Calendar {
     }
 }
 
-// Years are counted from March, so that the leap day is the last of its year and months follow one pattern: 153 days
-// to every five months.
-
 /// The day (since the epoch) on which a month begins.
 fn first_day(year: u64, month: u64) -> u64 {
-    let (year, from_march) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let leap_days = year / 4 - year / 100 + year / 400;
-    let days_before_epoch = 719_468;
-    year * 365 + leap_days + (153 * from_march + 2) / 5 - days_before_epoch
-}
-
-fn year_and_month(day: u64) -> (u64, u64) {
-    // The mean year is off by at most one; the exact start of the year tells which.
-    let guess = 1970 + day / 365;
-    let year = if first_day(guess, 1) > day { guess - 1 } else { guess };
-    let month = (1..=12).rev().find(|&month| first_day(year, month) <= day).unwrap_or(1);
-    (year, month)
+    Date { year, month, day: 1 }.days_since_epoch().unsigned_abs()
 }
 
 #[cfg(test)]

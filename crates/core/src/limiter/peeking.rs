@@ -70,7 +70,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Ok(self.standing_of(&generation, &matched, |_| true).await)
     }
 
-    /// How a key that an operator names stands under a rule or one of its limits, whatever the rule's mode.
+    /// Peeks at a key that an operator names, under a rule or one of its limits, in any mode of the rule.
     ///
     /// # Errors
     /// As [`Limiter::peek_key`]. [`NoSuchKey::TierWanted`] if the rule has limits for tiers only, and the key does not tell

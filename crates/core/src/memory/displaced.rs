@@ -9,9 +9,9 @@ use super::slots::Entry;
 pub(super) struct Displaced {
     /// Its length is a power of two.
     ring: Vec<Entry>,
-    /// How many entries were popped so far.
+    /// The number of entries popped so far.
     popped: usize,
-    /// How many entries were pushed so far.
+    /// The number of entries pushed so far.
     pushed: usize,
 }
 

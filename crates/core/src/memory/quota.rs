@@ -175,7 +175,7 @@ impl Quota {
         if !self.admits(own.load(Ordering::Relaxed), self.used(), units) {
             return false;
         }
-        // The rule's account is raised before the total and lowered after it, so that whoever reads a total finds all of it that is
+        // The rule's account is raised before the total and lowered after it, so that a reader of the total finds all of it that is
         // the rule's in its account: claims at the same time do not pass the threshold together.
         own.fetch_add(units, Ordering::Relaxed);
         let taken = self.used.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {

@@ -130,7 +130,7 @@ pub struct Charged {
     pub store_deadline: Option<String>,
     /// How much the request matters when not all can be served.
     pub priority: Priority,
-    /// What a denial tells clients that it is.
+    /// The kind of denial that clients are told.
     pub problem: &'static str,
     /// The HTTP status of a denial, if it is not 429.
     pub status: Option<u16>,

@@ -19,7 +19,7 @@ pub(super) enum FactName {
     Descriptor(String),
 }
 
-/// Whether the value of a header or parameter of this name may let whoever sees it pass for somebody else. When in doubt, it does.
+/// Whether the value of a header or parameter of this name is a secret: a credential of somebody. When in doubt, it is.
 ///
 /// ```
 /// use tidegate_core::rules::is_secret_name;

@@ -251,7 +251,7 @@ impl RuleSet {
     }
 }
 
-/// What an operator's id means: a rule, or one of its limits.
+/// The rule, or the limit of a rule, that an operator's id names.
 #[derive(Clone, Copy)]
 struct Meant<'r> {
     rule: &'r Rule,
@@ -316,7 +316,7 @@ impl<'r> Meant<'r> {
     }
 }
 
-/// What is known of a request that has a key, by which it is told to which tier it belongs.
+/// The facts of a request with a certain key, from which its tier follows.
 struct KeyFacts<'k> {
     rule: &'k Rule,
     values: &'k [Option<String>],

@@ -304,7 +304,7 @@ pub enum OnRepeatedKey {
     Join,
 }
 
-/// What keeps a rule from charging a request.
+/// The reason why a rule cannot charge a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyFault {
     /// The request lacks a part of its key.

@@ -107,7 +107,7 @@ struct Rule {
     stop: bool,
     /// Whether clients see the rule's limits in headers and in the bodies of denials. Operators always do.
     show: bool,
-    /// What a denial tells clients that it is.
+    /// The kind of denial that clients are told.
     problem: Problem,
     /// The HTTP status of a denial. 429, if left out.
     #[schemars(range(min = 400, max = 599))]

@@ -35,7 +35,7 @@ pub struct ShownRule<'r> {
     pub on_store_failure: String,
     /// How much its requests matter when not all can be served.
     pub priority: Priority,
-    /// What a denial tells clients that it is.
+    /// The kind of denial that clients are told.
     pub problem: &'static str,
     /// The HTTP status of a denial, if it is not 429.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ impl Rule {
         self.key.iter().map(|part| KeyPartName { name: part.to_string(), secret: part.is_secret() })
     }
 
-    /// What state can belong to under this rule: its limits, some more than once.
+    /// The ids of the rule's limits, under which state is kept; some more than once.
     pub fn limit_ids(&self) -> impl Iterator<Item = &RuleId> {
         self.limits.all().map(|limit| &limit.id)
     }
@@ -132,7 +132,7 @@ impl Rule {
         }
     }
 
-    /// What clients are told of the rule's denials: the same for all of its limits.
+    /// The disclosure of the rule's denials, the same for all of its limits.
     pub(super) fn disclosure(&self) -> Disclosure {
         self.limits.all().next().map_or(Disclosure::DEFAULT, |limit| limit.disclosure)
     }

@@ -2,7 +2,7 @@
 
 use super::{Escape, Pieces, Template, TemplateError, placeholder};
 
-/// Where a reader of HTML is.
+/// The state of the HTML scanner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Text,
@@ -44,7 +44,7 @@ pub(super) fn read(text: &str) -> Result<Template, TemplateError> {
         }
         match (place, byte) {
             (Place::Text, b'<') if bytes[at..].starts_with(b"<!--") => {
-                // What stands in a comment cannot end it: `>` is escaped.
+                // A value in a comment cannot end it: `>` is escaped.
             }
             (Place::Text, b'<')
                 if bytes.get(at + 1).is_some_and(|next| next.is_ascii_alphabetic() || b"/!".contains(next)) =>

@@ -15,9 +15,9 @@ const MOST_SLOTS: u64 = 10_000;
 
 /// A concurrency limit, for random traffic whose requests all take the same number of slots.
 pub(super) struct LossSystem {
-    /// How many requests there is room for.
+    /// The number of requests that there is room for.
     places: u64,
-    /// How long each holds its slots.
+    /// The time for which each holds its slots.
     held: Micros,
 }
 

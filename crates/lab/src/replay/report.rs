@@ -39,13 +39,13 @@ pub struct JudgeReport {
     pub idle_rules: Vec<String>,
     /// What each limit said.
     pub limits: Vec<LimitReport>,
-    /// How many keys were denied by enforced limits, limit by limit.
+    /// The number of keys that enforced limits denied, limit by limit.
     pub denied_keys: u64,
     /// By how much the counts of denied keys may be too low: zero unless there were very many.
     pub keys_short_by: u64,
     /// The keys that were denied most often.
     pub keys: Vec<DeniedKey>,
-    /// How many keys limits in shadow mode would have denied, limit by limit.
+    /// The number of keys that limits in shadow mode would have denied, limit by limit.
     pub shadow_keys: u64,
     /// The keys that limits in shadow mode would have denied most often.
     pub keys_in_shadow: Vec<DeniedKey>,

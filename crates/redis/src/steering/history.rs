@@ -19,10 +19,10 @@ pub(super) const LARGEST_HISTORY: usize = 4 << 20;
 pub struct PublishedChange {
     /// The version that it made.
     pub version: u64,
-    /// Who made it, and when.
+    /// The signature of the change.
     #[serde(flatten)]
     pub signed: Signature,
-    /// What it changed.
+    /// The change itself.
     #[serde(flatten)]
     pub kind: ChangeKind,
 }

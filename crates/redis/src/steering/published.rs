@@ -118,7 +118,7 @@ impl Switched {
 }
 
 impl PublishedModes {
-    /// What holds at this time, as limiters want it.
+    /// The switches in force at this time, as limiters take them.
     #[must_use]
     pub fn switches_at(&self, now: Timestamp) -> Switches {
         let mut switches = Switches::new();
@@ -134,7 +134,7 @@ impl PublishedModes {
         switches
     }
 
-    /// What is switched, ended or not: all rules (`None`), and single ones.
+    /// All switches, ended or not: of all rules (`None`), and of single ones.
     pub fn each(&self) -> impl Iterator<Item = (Option<&str>, &Switched)> {
         let all = self.all.iter().map(|switched| (None, switched));
         all.chain(self.rules.iter().map(|(rule, switched)| (Some(rule.as_str()), switched)))

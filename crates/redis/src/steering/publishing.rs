@@ -84,7 +84,7 @@ impl Steering {
         if head.and_then(|head| head.rules).is_some_and(|rules| rules.edition.version == version) {
             return Err(PublishError::AlreadyPublished { version });
         }
-        // What an earlier Tidegate could use, this one may not.
+        // Rules that an earlier Tidegate could use may have errors for this one.
         parse(file.clone(), text.clone()).await.map_err(PublishError::Broken)?;
         self.publish(&Change::Rules { name: file.clone(), text, rollback_to: Some(version) }, who, expected).await
     }

@@ -62,7 +62,7 @@ impl Node {
         Ok(Node { name: node_name(name)?, ..self })
     }
 
-    /// What people call it: the name of its machine and its id, unless it was given another.
+    /// The display name: host name and id, unless another was given.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -104,7 +104,7 @@ pub struct NodeReport {
     pub node: String,
     /// The name of its machine.
     pub host: String,
-    /// What people call it. Nodes of earlier versions do not say it.
+    /// The display name. Nodes of earlier versions do not report one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Which Tidegate it runs.
@@ -162,7 +162,7 @@ impl NodeReport {
         }
     }
 
-    /// What to call the node: its name, or its id if it does not say one.
+    /// The node's display name, or its id if it reports none.
     #[must_use]
     pub fn called(&self) -> &str {
         if self.name.is_empty() { &self.node } else { &self.name }

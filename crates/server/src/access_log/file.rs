@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Who may read a file that is made: requests tell of people.
+/// The mode of new files: access logs contain personal data.
 const MODE: u32 = 0o640;
 
 /// A handle to the file, for those who do not write.
 pub(super) struct LogFile(Arc<AtomicBool>);
 
-/// Where lines are written.
+/// The file that lines are written to.
 pub(super) struct Writer {
     out: File,
     /// `None` for standard output.

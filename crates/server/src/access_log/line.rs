@@ -12,7 +12,7 @@ use tidegate_core::rules::Secret;
 use super::redact::redacted;
 use super::time::{common, rfc3339};
 
-/// The status of a request whose client went away before there was a response, as nginx has it.
+/// The status of a request whose client disconnected before there was a response, as nginx has it.
 const CLIENT_CLOSED: u16 = 499;
 
 /// A request that has ended.
@@ -29,29 +29,29 @@ pub(crate) struct Line<'l> {
     pub(crate) api_key: Option<&'l str>,
     /// Its tier.
     pub(crate) tier: Option<&'l str>,
-    /// What it asked for.
+    /// The request target.
     pub(crate) method: &'l Method,
     /// The path with its query, as they came.
     pub(crate) target: &'l str,
-    /// How it came.
+    /// The protocol version.
     pub(crate) version: Version,
     /// The host that it was for.
     pub(crate) host: Option<&'l [u8]>,
-    /// What it was answered; `None` if the client went away first.
+    /// The status; `None` if the client disconnected first.
     pub(crate) status: Option<StatusCode>,
     /// Bytes of its body that were passed on.
     pub(crate) bytes_in: u64,
     /// Bytes of the response's body.
     pub(crate) bytes_out: u64,
-    /// How long it took in all.
+    /// The total time.
     pub(crate) took: Duration,
     /// The route that it took.
     pub(crate) route: Option<&'l str>,
     /// The upstream that answered, and how long that took to begin.
     pub(crate) upstream: Option<(&'l str, Duration)>,
-    /// What went wrong.
+    /// The cause of an error.
     pub(crate) cause: Option<&'static str>,
-    /// What the rules said, and the limit that said most; `None` if they were not asked.
+    /// The decision, and the limit that determined it; `None` if no rule was asked.
     pub(crate) decided: Option<(Decided, Option<&'l str>)>,
     /// `User-Agent`.
     pub(crate) agent: Option<&'l [u8]>,
@@ -61,7 +61,7 @@ pub(crate) struct Line<'l> {
     pub(crate) traceparent: Option<&'l [u8]>,
 }
 
-/// What the rules said of a request.
+/// A decision, as the access log names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decided {
     Allowed,

@@ -23,12 +23,12 @@ use self::file::LogFile;
 pub(crate) use self::line::{Decided, Line};
 use crate::log::{Queue, Trouble};
 
-/// How long the thread that writes waits for further lines, so that it writes many at once.
+/// The time that the writing thread waits for further lines, so that it writes many at once.
 const LINGER: Duration = Duration::from_millis(10);
-/// How long a process that ends waits for its last lines to be written.
+/// The time that an ending process waits for its last lines to be written.
 const FLUSH_TIME: Duration = Duration::from_secs(2);
 
-/// How lines look.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessLogFormat {
     /// One JSON object a line.
@@ -37,7 +37,7 @@ pub enum AccessLogFormat {
     Combined,
 }
 
-/// Where lines go.
+/// The destination of lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLogTarget {
     /// Standard output.
@@ -46,12 +46,12 @@ pub enum AccessLogTarget {
     File(PathBuf),
 }
 
-/// What is logged, how, and where.
+/// The settings of an access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How lines look.
+    /// The format of a line.
     pub format: AccessLogFormat,
-    /// Where they go.
+    /// The destination.
     pub target: AccessLogTarget,
     /// The most bytes that wait to be written.
     pub queue_bytes: usize,
@@ -80,7 +80,7 @@ impl fmt::Debug for AccessLog {
 }
 
 thread_local! {
-    /// Where a thread writes its lines before they go into the queue.
+    /// The buffer in which a thread formats a line before it is queued.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 

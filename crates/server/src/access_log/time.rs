@@ -2,56 +2,28 @@
 
 use std::io::Write;
 
-use tidegate_core::Timestamp;
+use tidegate_core::{Date, Timestamp};
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// An instant as a date and a time of day.
-struct Civil {
-    year: u64,
-    month: u64,
-    day: u64,
-    hour: u64,
-    minute: u64,
-    second: u64,
-    micros: u64,
-}
-
-impl Civil {
-    fn of(at: Timestamp) -> Civil {
-        let (seconds, micros) = (at.as_micros() / 1_000_000, at.as_micros() % 1_000_000);
-        let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-        // Years from March on, so that leap days come last, in eras of 400 years.
-        let shifted = days + 719_468;
-        let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-        let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month_from_march = (5 * day_of_year + 2) / 153;
-        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-        Civil {
-            year: era * 400 + year_of_era + u64::from(month <= 2),
-            month,
-            day: day_of_year - (153 * month_from_march + 2) / 5 + 1,
-            hour: of_day / 3_600,
-            minute: of_day / 60 % 60,
-            second: of_day % 60,
-            micros,
-        }
-    }
+/// `15:20:01`, of the seconds since midnight.
+fn time_of_day(seconds: u64) -> String {
+    format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
 /// `2026-11-17T15:20:01.123456Z`
 pub(super) fn rfc3339(at: Timestamp, out: &mut Vec<u8>) {
-    let Civil { year, month, day, hour, minute, second, micros } = Civil::of(at);
+    let (Date { year, month, day }, seconds) = Date::of(at);
+    let (time, micros) = (time_of_day(seconds), at.as_micros() % 1_000_000);
     // Writing to memory does not fail.
-    let _ = write!(out, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z");
+    let _ = write!(out, "{year:04}-{month:02}-{day:02}T{time}.{micros:06}Z");
 }
 
 /// `17/Nov/2026:15:20:01 +0000`
 pub(super) fn common(at: Timestamp, out: &mut Vec<u8>) {
-    let Civil { year, month, day, hour, minute, second, .. } = Civil::of(at);
-    let month = usize::try_from(month).ok().and_then(|month| MONTHS.get(month.checked_sub(1)?)).unwrap_or(&"Jan");
-    let _ = write!(out, "{day:02}/{month}/{year:04}:{hour:02}:{minute:02}:{second:02} +0000");
+    let (Date { year, month, day }, seconds) = Date::of(at);
+    let (month, time) = (MONTHS[usize::try_from(month - 1).unwrap_or(0) % MONTHS.len()], time_of_day(seconds));
+    let _ = write!(out, "{day:02}/{month}/{year:04}:{time} +0000");
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Who operates.
+//! The sender of an administrative request, for the log.
 
 use std::convert::Infallible;
 use std::fmt;

@@ -40,7 +40,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, http::StatusCode};
-use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, VARY, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, VARY, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue};
 use serde::Serialize;
 use tidegate_core::yaml::closest;
@@ -246,8 +246,7 @@ async fn configuration(State(state): State<AdminState>) -> Response {
 }
 
 async fn metrics_page(State(state): State<AdminState>, headers: HeaderMap) -> Response {
-    let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let format = metrics::Format::accepted(accept);
+    let format = metrics::Format::accepted(&headers);
     let text = metrics::exposition(&state.0.engine, format);
     ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], text).into_response()
 }

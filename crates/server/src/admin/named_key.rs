@@ -32,7 +32,7 @@ impl NamedParts {
     /// looked up among the keys that came lately and those that the rules name.
     pub(super) fn resolve(engine: &Engine, id: &str, given: Option<Vec<String>>) -> Result<NamedParts, Problem> {
         let present = engine.limiter().rules();
-        // What does not exist is told by whoever looks for it.
+        // A missing file is reported where it is opened.
         let Some(rule) = present.rules.rule_of(id) else { return Ok(NamedParts(Vec::new())) };
         let wanted: Vec<_> = rule.key_parts().collect();
         let is_shared = given.as_ref().is_some_and(Vec::is_empty);

@@ -8,7 +8,7 @@ use tidegate_core::{Clock, Limiter, Timestamp};
 
 use super::caller::Caller;
 
-/// What is switched.
+/// A switch that is in force.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
     /// All rules.
@@ -58,7 +58,7 @@ pub(super) struct Switchboard(Mutex<BTreeMap<Target, Timed>>);
 struct Timed {
     /// What it was switched to.
     mode: Option<Mode>,
-    /// What it goes back to, and when that ends in turn.
+    /// The mode to return to, and the end of that one.
     before: (Option<Mode>, Option<Timestamp>),
     until: Timestamp,
 }
@@ -119,7 +119,7 @@ impl Switchboard {
     }
 }
 
-/// What a switch goes back to, unless that has come to its end meanwhile.
+/// The mode that a switch returns to, unless that one has ended meanwhile.
 fn before_that((mode, end): (Option<Mode>, Option<Timestamp>), now: Timestamp) -> (Option<Mode>, Option<Timestamp>) {
     if end.is_some_and(|end| end <= now) { (None, None) } else { (mode, end) }
 }

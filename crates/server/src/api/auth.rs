@@ -78,7 +78,7 @@ pub(super) async fn nginx(State(api): State<Arc<Api>>, Extension(peer): Extensio
     }
 }
 
-/// What a client is to be answered.
+/// The response that a client should get.
 struct Authorized {
     response: Response,
     /// It lacks a part of a key, or a valid token: it does not say who it is.

@@ -33,7 +33,7 @@ struct TokensState {
     /// Whether there are keys, and they are current.
     well: bool,
     keys: usize,
-    /// What is wrong.
+    /// The mistake.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// Since when, in seconds since the Unix epoch.
@@ -53,7 +53,7 @@ struct StoreState {
     /// `memory` or `redis`.
     kind: &'static str,
     well: bool,
-    /// What is wrong.
+    /// The mistake.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// Since when, in seconds since the Unix epoch.

@@ -73,7 +73,7 @@ pub struct Settings {
     pub proxies: TrustedProxies,
     /// Which headers clients see.
     pub style: HeaderStyle,
-    /// How denials are written in forward-auth, and which scripts may read them.
+    /// The form of denials in forward-auth, and the origins whose scripts may read them.
     pub answers: OwnAnswers,
     /// What says who a client is, in forward-auth.
     pub auth_headers: AuthHeaders,

@@ -55,7 +55,7 @@ pub struct Configuration {
     pub rules: Vec<PathBuf>,
     /// Whether folders among them must have a file in them at the start.
     pub rules_required: bool,
-    /// What this server is called where servers are listed.
+    /// The name of this server in lists of servers.
     pub node: Node,
     /// Where a server and its successor meet; `None` if they do not.
     pub handover: Option<PathBuf>,
@@ -93,7 +93,7 @@ pub struct Configuration {
     pub origin: Origin,
     /// What is logged.
     pub log: log::Settings,
-    /// Where requests are logged; `None` if nowhere.
+    /// The access log, if there is one.
     pub access_log: Option<access_log::Settings>,
     /// Where traces go; `None` if nowhere.
     pub traces: Option<traces::Settings>,

@@ -345,7 +345,7 @@ fn gateway() -> Vec<Setting> {
     gateway
 }
 
-/// How JSON Web Tokens are verified.
+/// The verification of JSON Web Tokens.
 fn jwt() -> Vec<Setting> {
     let all = [
         Setting::new("auth.jwt.jwks_url", &[], "The URL of the key set (JWKS) that verifies tokens.")

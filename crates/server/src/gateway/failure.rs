@@ -163,7 +163,7 @@ impl Failure {
         }
     }
 
-    /// What the client is told.
+    /// The form of the answer to the client.
     pub(super) fn response(self, form: FailureForm) -> Response<Passing> {
         let (status, fault, detail) = self.told();
         let mut headers = HeaderMap::new();

@@ -100,7 +100,7 @@ impl Forwarding {
         apply_path_policy(policy, request.uri_mut()).map_err(Failure::Path)
     }
 
-    /// Where requests are counted.
+    /// The counters of requests.
     pub(super) const fn metrics(&self) -> &Arc<GatewayMetrics> {
         &self.metrics
     }
@@ -149,7 +149,7 @@ struct Answer {
     /// The connection that it comes on, if it is this request's own.
     line: Option<Box<Line>>,
     lease: Lease,
-    /// How long it took to begin.
+    /// The time until the response began.
     took: Duration,
 }
 
@@ -164,7 +164,7 @@ struct Errand {
     head: Parts,
     body: RequestBody,
     host: HeaderValue,
-    /// How the client is told what went wrong.
+    /// The form in which the client is told of a failure.
     form: FailureForm,
     /// The client's connection, if it is to speak another protocol. In a box, because most are not.
     client: Option<Box<Upgrading>>,
@@ -254,7 +254,7 @@ impl Errand {
     }
 }
 
-/// What a client is told of a failure after an upstream may have had the request.
+/// The answer to a failure after an upstream may have had the request.
 #[cold]
 fn told_of_upstream(why: Failure, form: FailureForm) -> Response<Passing> {
     let mut response = why.response(form);

@@ -1,4 +1,4 @@
-//! What the access log tells of a request, gathered on its way.
+//! The access log's data of a request, gathered on its way.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -31,7 +31,7 @@ pub(super) struct Logged {
     judged: OnceLock<Judged>,
 }
 
-/// What was known when the rules were asked, and what they said.
+/// The facts that the rules were asked with, and their decision.
 struct Judged {
     address: Option<IpAddr>,
     user: Option<Box<str>>,
@@ -117,7 +117,7 @@ impl Logged {
     }
 }
 
-/// What a ruling says, and the limit that says most.
+/// The decision of a ruling, and the limit that determined it.
 fn said(ruling: &Ruling<'_>) -> (Decided, Option<RuleId>) {
     if let Some(refused) = &ruling.refused {
         return (Decided::Refused, Some(RuleId::new(&refused.rule)));

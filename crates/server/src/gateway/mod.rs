@@ -71,7 +71,7 @@ pub struct Settings {
     pub proxies: TrustedProxies,
     /// Which headers clients see.
     pub style: HeaderStyle,
-    /// How the gateway's own answers are written, and which scripts may read them.
+    /// The form of the gateway's own answers, and the origins whose scripts may read them.
     pub answers: OwnAnswers,
     /// Where trusted proxies say who a client is.
     pub auth_headers: AuthHeaders,
@@ -138,7 +138,7 @@ pub struct Settings {
     pub give_back: bool,
     /// Who may vouch for upstreams.
     pub trust: Trust,
-    /// Where requests are logged; `None` if nowhere.
+    /// The access log, if there is one.
     pub access_log: Option<Arc<AccessLog>>,
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Observed {
     downstream: Arc<Downstream>,
     ended: Ended,
     way: PassedBy,
-    /// What the access log will tell.
+    /// The request's entry in the access log, if there is one.
     logged: Option<Arc<Logged>>,
 }
 
@@ -40,7 +40,7 @@ impl Observed {
     /// The response begins.
     pub(super) fn respond(&mut self, response: &Response<ResponseBody<Passing>>) {
         self.ended.status = Some(response.status());
-        // What rules refuse went nowhere.
+        // A request that rules refuse has no route.
         if let Some(passing) = response.body().get_ref() {
             self.way.clone_from(&passing.way);
             (self.ended.route, self.ended.cause) = (self.way.route, self.way.cause);

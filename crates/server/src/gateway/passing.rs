@@ -20,22 +20,22 @@ use crate::metrics::{Cause, UpstreamMetrics};
 /// The body of a response: an upstream's, or the gateway's own.
 pub(super) struct Passing {
     kind: Kind,
-    /// How the response came about.
+    /// The origin of the response.
     pub(super) way: PassedBy,
 }
 
-/// How a response came about, for those who count and log it.
+/// The origin of a response, for metrics and the access log.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PassedBy {
     /// The number of the route.
     pub(super) route: Option<usize>,
     /// The upstream that answered.
     pub(super) upstream: Option<Arc<UpstreamMetrics>>,
-    /// How long it took to begin its response.
+    /// The time until its response began.
     pub(super) upstream_time: Duration,
-    /// Why the gateway answered instead.
+    /// The cause, if the gateway answered instead.
     pub(super) cause: Option<Cause>,
-    /// How much of the request's body was passed on, if it had one.
+    /// The counter of the request's body, if it had one.
     pub(super) upload: Option<Arc<Upload>>,
 }
 
@@ -86,7 +86,7 @@ impl Passing {
         Passing { kind: Kind::Text(text), way: PassedBy::NOTHING }
     }
 
-    /// What the gateway says of a failure.
+    /// The gateway's own answer to a failure.
     pub(super) const fn failure(text: Bytes, cause: Cause) -> Passing {
         Passing { kind: Kind::Text(text), way: PassedBy { cause: Some(cause), ..PassedBy::NOTHING } }
     }

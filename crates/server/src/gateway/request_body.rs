@@ -34,7 +34,7 @@ pub(super) type Sent = tidegate_tower::RequestBody<Incoming>;
 #[derive(Debug, Default)]
 pub(super) struct Upload {
     state: AtomicU8,
-    /// How many bytes of it were passed on.
+    /// The number of bytes that were passed on.
     bytes: AtomicU64,
     /// What the client is held to; `None` if it may take its time.
     pace: Option<BodyPace>,
@@ -96,7 +96,7 @@ impl RequestBody {
 }
 
 impl Upload {
-    /// How many bytes of it were passed on.
+    /// The number of bytes that were passed on.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -66,7 +66,7 @@ pub(super) struct Serving {
     tokens: Option<Arc<VerifiedHere>>,
 }
 
-/// How clients are answered where no service answers them, and what they are told of limits.
+/// The form of answers that come from the gateway itself, and of rate-limit headers.
 pub(super) struct Manner {
     style: HeaderStyle,
     pub(super) answers: OwnAnswers,
@@ -326,7 +326,7 @@ pub(super) struct Downstream {
     observing: Arc<Observing>,
 }
 
-/// Where requests are counted and logged.
+/// The metrics and the access log of requests.
 struct Observing {
     metrics: Arc<GatewayMetrics>,
     log: Option<Arc<AccessLog>>,
@@ -359,7 +359,7 @@ impl Downstream {
         self.observing.metrics.begin();
     }
 
-    /// What the access log will tell of a request, if there is one.
+    /// A request's entry in the access log, if there is one.
     pub(super) fn log<B>(&self, request: &Request<B>) -> Option<Arc<Logged>> {
         let Observing { metrics, log, .. } = &*self.observing;
         Some(Logged::begin(log.as_ref()?, metrics, request))

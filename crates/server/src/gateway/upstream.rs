@@ -102,7 +102,7 @@ impl Upstream {
         connected
     }
 
-    /// Where its requests and connections are counted.
+    /// The counters of its requests and connections.
     pub(super) const fn counts(&self) -> &Arc<UpstreamMetrics> {
         &self.counts
     }

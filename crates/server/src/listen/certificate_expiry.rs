@@ -1,6 +1,7 @@
 //! When a certificate expires.
 
 use rustls::pki_types::CertificateDer;
+use tidegate_core::Date;
 
 use crate::identity::der::{Der, INTEGER, SEQUENCE};
 
@@ -40,14 +41,7 @@ fn seconds(year: u64, rest: &str) -> Option<u64> {
     let digits = rest.strip_suffix('Z').filter(|digits| digits.len() == 10 && digits.is_ascii())?;
     let part = |place: usize| digits.get(place..place + 2)?.parse::<u64>().ok();
     let (month, day, hour, minute, second) = (part(0)?, part(2)?, part(4)?, part(6)?, part(8)?);
-    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    // Counted from March on, leap days come last.
-    let (shifted_year, shifted_month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days_before_year = 365 * shifted_year + shifted_year / 4 - shifted_year / 100 + shifted_year / 400;
-    let days_before_month = (153 * shifted_month + 2) / 5;
-    let days = (days_before_year + days_before_month + day - 1).checked_sub(719_468)?;
+    let days = u64::try_from(Date::new(year, month, day)?.days_since_epoch()).ok()?;
     Some(((days * 24 + hour) * 60 + minute) * 60 + second)
 }
 

@@ -70,14 +70,14 @@ pub struct Tls {
     last: Mutex<LastRead>,
 }
 
-/// What became of the files when they were last read.
+/// The outcome of the last reading of the files.
 struct LastRead {
     contents: Contents,
-    /// Why they could not be read, if so.
+    /// The reason why they could not be read, if so.
     unreadable: Option<String>,
 }
 
-/// What became of certificates that were to be read again.
+/// The outcome of reading certificates again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reloaded {
     /// Nothing is new.

@@ -24,10 +24,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 pub(crate) use self::queue::{Queue, Trouble};
 use self::repeats::{RepeatLimit, Repeats};
 
-/// How long a process that ends waits for its last lines to be written.
+/// The time that an ending process waits for its last lines to be written.
 const FLUSH_TIME: Duration = Duration::from_secs(2);
 
-/// How lines look.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
@@ -40,7 +40,7 @@ pub enum LogFormat {
 /// What is logged, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How lines look.
+    /// The format of a line.
     pub format: LogFormat,
     /// From which level on, part by part.
     pub level: Targets,

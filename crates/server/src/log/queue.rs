@@ -16,7 +16,7 @@ pub(crate) struct Queue {
     /// All is written.
     emptied: Condvar,
     capacity: usize,
-    /// How long further lines are waited for before some are written.
+    /// The time to wait for further lines before some are written.
     linger: Duration,
     taken: AtomicU64,
     dropped: AtomicU64,
@@ -27,12 +27,12 @@ pub(crate) struct Queue {
 pub(crate) enum Trouble {
     /// There was no room for them.
     Missing {
-        /// How many.
+        /// The number.
         lines: u64,
     },
     /// The file did not take them.
     Failed {
-        /// How many.
+        /// The number.
         lines: u64,
         /// Why.
         error: io::Error,

@@ -131,7 +131,7 @@ impl Metrics {
                 let each = DescriptorOutcome::ALL.iter().zip(hits);
                 let shown = each.filter(|(outcome, hits)| match outcome {
                     DescriptorOutcome::Within | DescriptorOutcome::Over => true,
-                    // What is never in shadow mode is no series.
+                    // A rule that was never in shadow mode has no such series.
                     DescriptorOutcome::OverInShadow => **hits > 0,
                     // These are counted as within, too.
                     DescriptorOutcome::NearLimit => false,

@@ -1,4 +1,7 @@
-//! The text formats that Prometheus reads, and which of them a scraper asks for.
+//! The text formats that Prometheus reads, and the one that a scraper asks for.
+
+use http::HeaderMap;
+use tidegate_http::accepted_weights;
 
 /// A text format of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,50 +23,26 @@ impl Format {
         }
     }
 
-    /// The format that the values of `Accept` ask for. `OpenMetrics` has to be named, with at least the weight that plain text
+    /// The format that `Accept` asks for. `OpenMetrics` has to be named, with at least the weight that plain text
     /// has: clients that accept anything get the format that every scraper reads.
     #[must_use]
-    pub fn accepted<'a>(accept: impl IntoIterator<Item = &'a str>) -> Format {
-        let (mut text, mut open_metrics) = (0, 0);
-        for range in accept.into_iter().flat_map(|value| value.split(',')) {
-            let mut parts = range.split(';').map(str::trim);
-            let weight_of = match parts.next().unwrap_or_default() {
-                kind if kind.eq_ignore_ascii_case("application/openmetrics-text") => &mut open_metrics,
-                kind if kind.eq_ignore_ascii_case("text/plain") => &mut text,
-                _ => continue,
-            };
-            *weight_of = weight(parts).max(*weight_of);
-        }
+    pub fn accepted(headers: &HeaderMap) -> Format {
+        let [open_metrics, text] = accepted_weights(headers, [&["application/openmetrics-text"], &["text/plain"]]);
         if open_metrics > 0 && open_metrics >= text { Format::OpenMetrics } else { Format::Text }
     }
 }
 
-/// The weight of a media range, in thousandths.
-fn weight<'a>(mut parameters: impl Iterator<Item = &'a str>) -> u32 {
-    let given = parameters.find_map(|parameter| {
-        let (name, value) = parameter.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("q").then(|| value.trim())
-    });
-    match given {
-        None => 1_000,
-        Some(weight) => thousandths(weight).unwrap_or(0),
-    }
-}
-
-/// `0.75` as 750: a weight has at most three digits behind its point (RFC 9110, 12.4.2).
-fn thousandths(weight: &str) -> Option<u32> {
-    let (whole, fraction) = weight.split_once('.').unwrap_or((weight, ""));
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if fraction.len() > 3 || !is_number(fraction) || !is_number(whole) {
-        return None;
-    }
-    let fraction: u32 = format!("{fraction:0<3}").parse().ok()?;
-    Some((whole.parse::<u32>().ok()?.min(1) * 1_000 + fraction).min(1_000))
-}
-
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+    use http::header::ACCEPT;
+
     use super::*;
+
+    fn accepted(lines: &[&str]) -> Format {
+        let line = |line: &&str| (ACCEPT, HeaderValue::from_str(line).unwrap());
+        Format::accepted(&lines.iter().map(line).collect())
+    }
 
     #[test]
     fn open_metrics_is_written_for_those_who_ask_for_it() {
@@ -87,9 +66,9 @@ mod tests {
             ("text/html, */*;q=0.8", Format::Text),
             ("", Format::Text),
         ] {
-            assert_eq!(Format::accepted([accept]), format, "{accept}");
+            assert_eq!(accepted(&[accept]), format, "{accept}");
         }
-        assert_eq!(Format::accepted([]), Format::Text);
-        assert_eq!(Format::accepted(["*/*", "application/openmetrics-text"]), Format::OpenMetrics);
+        assert_eq!(accepted(&[]), Format::Text);
+        assert_eq!(accepted(&["*/*", "application/openmetrics-text"]), Format::OpenMetrics);
     }
 }

@@ -12,7 +12,7 @@ use super::histogram::Shown;
 use super::page::{Labels, Page};
 use super::spread::Spread;
 
-/// What the gateway counts. Routes and upstreams come from the configuration, so there are only so many.
+/// The gateway's counters. Routes and upstreams come from the configuration, so their number is bounded.
 #[derive(Debug)]
 pub(crate) struct GatewayMetrics {
     clock: quanta::Clock,
@@ -23,7 +23,7 @@ pub(crate) struct GatewayMetrics {
     without_route: RouteMetrics,
 }
 
-/// What is counted of one route.
+/// The counters of one route.
 #[derive(Debug)]
 pub(crate) struct RouteMetrics {
     name: String,
@@ -34,14 +34,14 @@ pub(crate) struct RouteMetrics {
     upstreams: Vec<Arc<UpstreamMetrics>>,
 }
 
-/// What is counted of one address of a route.
+/// The counters of one upstream address of a route.
 #[derive(Debug)]
 pub(crate) struct UpstreamMetrics {
     name: String,
     in_flight: AtomicUsize,
     connected: AtomicU64,
     connect_failed: AtomicU64,
-    /// How many responses took how long to begin, then the sum in nanoseconds.
+    /// A histogram of the time until responses began, then the sum in nanoseconds.
     responses: Spread<{ RESPONSE_ENDS.len() + 2 }>,
 }
 
@@ -57,7 +57,7 @@ const NO_ROUTE: &str = "(none)";
 const BYTES_IN: usize = StatusClass::ALL.len();
 const BYTES_OUT: usize = BYTES_IN + 1;
 
-/// How a request ended, roughly.
+/// The class of a request's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StatusClass {
     Informational,
@@ -65,7 +65,7 @@ enum StatusClass {
     Redirection,
     ClientError,
     ServerError,
-    /// There was no response: the client went away first.
+    /// There was no response: the client disconnected first.
     None,
 }
 
@@ -102,7 +102,7 @@ impl StatusClass {
     }
 }
 
-/// Why the gateway answered a request itself, or broke off the response of an upstream.
+/// The cause for which the gateway answered a request itself, or broke off the response of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// 404: no route takes the request.
@@ -189,7 +189,7 @@ pub(crate) struct Ended {
     pub(crate) route: Option<usize>,
     /// The status of the response, if there was one.
     pub(crate) status: Option<StatusCode>,
-    /// What went wrong, if anything did.
+    /// The cause of an error, if there was one.
     pub(crate) cause: Option<Cause>,
     /// Bytes of the body that were passed on to the upstream.
     pub(crate) bytes_in: u64,

@@ -98,7 +98,7 @@ pub struct Metrics {
     tallies: Tallies,
     names: Names,
     unknown_domains: AtomicU64,
-    /// What the server is called.
+    /// The server's name.
     node: OnceLock<Box<str>>,
     unkeyed: Unkeyed,
     top: Top,

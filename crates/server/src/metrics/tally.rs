@@ -11,7 +11,7 @@ use tidegate_core::{DecidedBy, Decision, Outcome, RuleId};
 use super::denials::Denial;
 use super::spread::Spread;
 
-/// How often each was [`Said`].
+/// The number of times that each was [`Said`].
 pub(super) type Counts = [u64; 8];
 
 /// What is counted of a limit.

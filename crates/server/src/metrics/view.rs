@@ -21,7 +21,7 @@ pub struct View {
     pub reload: Option<Reload>,
     /// The mode that all rules are switched to, if they are.
     pub all: Option<Mode>,
-    /// What is switched, all rules first.
+    /// The switches, that of all rules first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub switched: Vec<SwitchView>,
     /// All requests.
@@ -168,7 +168,7 @@ impl Metrics {
     }
 }
 
-/// What is switched.
+/// A switch that is in force.
 fn switched(switches: &Switches) -> Vec<SwitchView> {
     let all = switches.all().map(|mode| (None, mode));
     let single = switches.rules().map(|(rule, mode)| (Some(rule), mode));

@@ -69,7 +69,7 @@ where
     tokio::time::timeout(grace, requests.drive(connection)).await.unwrap_or(Ok(()))
 }
 
-/// Returns when a connection has lived for `age`, give or take a tenth of it by chance (`random` is between 0 and 1): those that
+/// Returns when a connection has lived for `age`, give or take a random tenth of it (`random` is between 0 and 1): those that
 /// were opened together are not closed together.
 async fn until_old(age: Option<Duration>, random: f64) {
     match age {

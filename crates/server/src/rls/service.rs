@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::body::AnswerBody;
 use super::{Door, grpc, json};
 
-/// Where probes for envoyproxy/ratelimit look.
+/// The path that probes for envoyproxy/ratelimit ask for.
 const HEALTHCHECK: &str = "/healthcheck";
 
 /// The requests of one connection.

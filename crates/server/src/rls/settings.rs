@@ -39,9 +39,9 @@ pub struct Settings {
     /// An HTTP/2 connection on which no request has come for so long is told to end. What is still in flight then has as long
     /// again.
     pub idle: Duration,
-    /// How long an HTTP/2 connection may live, give or take a tenth; `None` for as long as it likes.
+    /// The greatest age of an HTTP/2 connection, give or take a tenth; `None` for no bound.
     pub age: Option<Duration>,
-    /// How long what is in flight may take to end once a connection has lived so long.
+    /// The time for requests in flight to end once a connection has that age.
     pub age_grace: Duration,
     /// Whether health says that the door serves only while the store answers.
     pub store_required: bool,

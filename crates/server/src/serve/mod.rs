@@ -47,7 +47,7 @@ pub const EXAMPLE_RULES: &str = include_str!("../example/rules.yaml");
 /// are logged.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// How long the banner waits for the first look at what is published for the fleet.
+/// The time that the banner waits for the rules that are published for the fleet.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// Why a server does not start.

@@ -215,7 +215,7 @@ fn a_switch_can_have_an_end_that_every_node_keeps() {
     let modes = || place.nodes.iter().map(|(limiter, _)| limiter.rules().rules.mode_of("login")).collect::<Vec<_>>();
     until("the end", || (modes() == [Some(Mode::Enforce); 2]).then_some(()));
     assert!(place.run(&["rules", "show"]).err().contains("ended"));
-    // What has ended is not published again.
+    // A switch that has ended is not published again.
     place.run(&["mode", "login", "shadow"]).good();
     let shown = place.run(&["rules", "show", "--format", "json"]).json();
     assert_eq!(shown["switched"].as_array().unwrap().len(), 1, "{shown}");

@@ -161,7 +161,7 @@ fn a_file_that_takes_nothing_is_told_of_and_one_that_cannot_be_opened_is_refused
     assert!(said.contains("access_log.path"), "{said}");
 }
 
-/// What a replay of the log says: requests, admitted, denied, and what each limit said.
+/// The result of replaying the log: requests, admitted, denied, and the decisions of each limit.
 fn replayed(gateway: &Gateway) -> Value {
     let mut command = tidegate(gateway.server.folder.path());
     let output = command.args(["replay", "--rules", "rules.yaml", "--format", "json", "access.log"]).output().unwrap();

@@ -1,4 +1,4 @@
-//! What clients are told in place of a service: pages, JSON, statuses, and what scripts of other origins may read.
+//! Answers in place of a service: pages, JSON, statuses, and CORS.
 
 use rustix::process::Signal;
 

@@ -1,4 +1,4 @@
-//! What the gateway counts, as its metrics show it.
+//! The gateway's metrics.
 
 use std::io::Write;
 

@@ -160,7 +160,7 @@ fn the_first_sight_is_a_finished_run_that_can_be_played() {
     assert_eq!(browser.js("return document.getElementById('speed').value"), "2");
     let pressed = "return document.querySelector('#presets [aria-pressed=true]')?.textContent ?? null";
     assert_eq!(browser.js(pressed), "A rate with bursts");
-    // How fast it is played does not make it another case.
+    // Another speed does not make it another case.
     browser.choose("#speed", "10 ×");
     assert_eq!(browser.js(pressed), "A rate with bursts");
     browser.click("#play");

@@ -143,7 +143,7 @@ impl Proxy {
         format!("{}{}", read("output.log"), read("error.log"))
     }
 
-    /// What HAProxy has counted for a backend, by the names that its statistics have.
+    /// HAProxy's statistics of a backend, by name.
     fn haproxy_counts(&self, backend: &str, names: [&str; 2]) -> [u64; 2] {
         let mut socket = UnixStream::connect(self.folder.path().join("haproxy.sock")).unwrap();
         socket.write_all(b"show stat\n").unwrap();

@@ -62,7 +62,7 @@ pub(crate) struct Findings {
     /// Questions that got no answer, or one that makes no sense.
     pub(crate) unanswered: Vec<String>,
     pub(crate) faults: BTreeMap<&'static str, u64>,
-    /// How often the server that reloaded its rules least often did so.
+    /// The number of reloads of the server with the fewest.
     pub(crate) reloads: u64,
     /// The slowest decision, and how many took longer than their deadline and the allowance.
     pub(crate) slowest: Duration,

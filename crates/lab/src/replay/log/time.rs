@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use tidegate_core::Timestamp;
+use tidegate_core::{Date, Timestamp};
 
 /// An instant, and whether its writer cut it down to whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,20 +13,8 @@ pub(super) struct Stamp {
 
 /// Days from the epoch to a day of the calendar, or `None` if there is no such day. Before 1970 it is negative.
 fn days(year: i64, month: i64, day: i64) -> Option<i64> {
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let longest = match month {
-        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
-        4 | 6 | 9 | 11 => 30,
-        2 if leap => 29,
-        2 => 28,
-        _ => return None,
-    };
-    if day < 1 || day > longest {
-        return None;
-    }
-    // Years from March, so that the leap day is the last of its year.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    Some(year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468)
+    let part = |number: i64| u64::try_from(number).ok();
+    Date::new(part(year)?, part(month)?, part(day)?).map(Date::days_since_epoch)
 }
 
 fn number(digits: &[u8]) -> Option<i64> {

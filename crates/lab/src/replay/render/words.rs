@@ -1,6 +1,6 @@
 //! Numbers and times as people read them.
 
-use tidegate_core::Micros;
+use tidegate_core::{Date, Micros, Timestamp};
 
 /// `1 234 567`.
 pub(super) fn number(number: u64) -> String {
@@ -29,22 +29,8 @@ pub(super) fn share(part: u64, whole: u64) -> String {
 
 /// `2026-11-15 09:22:00`, in UTC.
 pub(super) fn instant(micros: u64) -> String {
-    let seconds = micros / 1_000_000;
-    let (day, time) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, date) = civil(day);
-    format!("{year:04}-{month:02}-{date:02} {:02}:{:02}:{:02}", time / 3_600, time / 60 % 60, time % 60)
-}
-
-/// The date of a day since the epoch, by years that begin in March.
-const fn civil(day: u64) -> (u64, u64, u64) {
-    let day = day + 719_468;
-    let (era, day) = (day / 146_097, day % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let date = day - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + later, month, date)
+    let (Date { year, month, day }, time) = Date::of(Timestamp::from_micros(micros));
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", time / 3_600, time / 60 % 60, time % 60)
 }
 
 /// `1s`, `2min`, `1.5ms`.

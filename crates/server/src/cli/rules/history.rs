@@ -137,7 +137,7 @@ impl ChangeReport<'_> {
 /// The name and the text of the rules that a version brought.
 ///
 /// # Errors
-/// What to tell people if there are none.
+/// A message for people if there are none.
 pub(super) fn rules_of(changes: &[PublishedChange], version: u64) -> Result<(&str, &str), String> {
     let Some(change) = changes.iter().find(|change| change.version == version) else {
         return Err(format!("version {version} is not among the last changes: `tidegate rules history` lists them"));

@@ -16,7 +16,7 @@ const BEGIN: Timestamp = Timestamp::from_secs(1_704_067_200);
 pub(super) struct Mismatch {
     #[serde(flatten)]
     pub(super) place: Place,
-    /// Which request of its step it is, counted from 1.
+    /// The number of the request in its step, from 1.
     request: u64,
     difference: Difference,
     /// The limits that decided the request.

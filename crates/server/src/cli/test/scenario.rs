@@ -30,7 +30,7 @@ pub(super) struct Step {
     /// The time since the step before.
     pub(super) after: Micros,
     pub(super) request: Request,
-    /// How many such requests come.
+    /// The number of such requests.
     pub(super) times: u64,
     /// Whether the requests go on until the test ends, and keep their slots.
     pub(super) hold: bool,

@@ -90,7 +90,7 @@ pub struct FetchSettings {
 /// Everything that keys come from.
 pub(super) struct Sources {
     files: Vec<KeyFile>,
-    /// What was fetched last, and the keys in it; `None` before that.
+    /// The last key set that was fetched, with its keys; `None` before that.
     fetched: Option<(Vec<u8>, Vec<Key>)>,
 }
 

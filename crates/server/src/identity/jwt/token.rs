@@ -48,7 +48,7 @@ impl TokenPlace {
 }
 
 impl<'h> Found<'h> {
-    /// What is found in either of two places: one token, if it is the same in both.
+    /// The token in either of two places: one token, if both have the same.
     fn or(self, other: Found<'h>) -> Found<'h> {
         match (self, other) {
             (Found::None, found) | (found, Found::None) => found,
@@ -90,7 +90,7 @@ pub struct ClaimNames {
 /// The most bytes of names and values that a token's claims may come to. Nothing is left out to stay below it: what is left out
 /// could be what a rule goes by.
 const MOST_BYTES: usize = 64 * 1_024;
-/// How deep objects in a token are looked into.
+/// The greatest depth of objects in a token that is searched.
 const DEEPEST: usize = 4;
 
 impl ClaimNames {
