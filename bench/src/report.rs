@@ -53,6 +53,20 @@ impl Row {
     }
 }
 
+/// Gives the id to the row with the lowest ratio: an id stands for the least that was reached by any of several measurements.
+pub fn lowest(id: &str, rows: Vec<Row>) -> Vec<Row> {
+    lowest_of(id, rows, |_| true)
+}
+
+/// [`lowest`], among the rows that are meant.
+pub fn lowest_of(id: &str, mut rows: Vec<Row>, is_meant: impl Fn(&Row) -> bool) -> Vec<Row> {
+    let meant = rows.iter_mut().filter(|row| is_meant(row));
+    if let Some(row) = meant.min_by(|one, other| one.ratio.total_cmp(&other.ratio)) {
+        row.id = Some(id.to_owned());
+    }
+    rows
+}
+
 /// All rows of one benchmark, printed as they come.
 #[derive(Default)]
 pub struct Report {

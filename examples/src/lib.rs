@@ -22,3 +22,7 @@ struct Guide;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/middleware.md")]
 struct Middleware;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/from-governor.md")]
+struct FromGovernor;

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use tidegate_bench::report::{Report, Row};
-use tidegate_core::{Limit, Micros, Rate};
+use tidegate_core::limit::Rate;
+use tidegate_core::{Limit, Micros};
 use tidegate_lab::accuracy::{Judge, Judgement, Promise};
 use tidegate_lab::random::Random;
 use tidegate_lab::traffic::{START, Shape, Spacing, Traffic};

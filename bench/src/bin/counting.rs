@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use tidegate::engine::Engine;
-use tidegate_core::rules::{OnStoreFailure, RuleSet};
-use tidegate_core::{BroughtLimit, Key, Limiter, MemoryStore, Request, RuleId};
+use tidegate_core::{Key, MemoryStore, RuleId};
+use tidegate_rules::{BroughtLimit, Limiter, OnStoreFailure, Request, RuleSet};
 
 const DECISIONS: usize = 1_000_000;
 const ROUNDS: usize = 7;

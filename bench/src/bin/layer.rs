@@ -17,8 +17,8 @@ use axum::extract::ConnectInfo;
 use http::{Request, Response};
 use tidegate_bench::report::{Report, Row};
 use tidegate_bench::sample::{median, quiet_rounds};
-use tidegate_core::rules::RuleSet;
 use tidegate_http::HeaderStyle;
+use tidegate_rules::RuleSet;
 use tidegate_tower::RateLimitLayer;
 use tower::{Layer, Service};
 use tower_governor::GovernorLayer;
@@ -82,14 +82,18 @@ rules:
         let rules = RuleSet::parse("rules.yaml", text)?.rules;
         Ok(added(nanos(|| RateLimitLayer::rules(rules.clone()).headers(style).layer(Hello), Mix::Allowed)))
     };
+    let limit = "gcra 1000000/s burst 1000000".parse()?;
+    let one_limit = added(nanos(|| RateLimitLayer::per_client(limit).headers(silent).layer(Hello), Mix::Allowed));
     let row = |what: &str, ours: f64, theirs: f64| {
         Row::smaller_is_better(what, ours, "tower_governor, one limit", theirs, "ns")
     };
     report.section(
         "added to a call that is allowed",
         vec![
-            row("one rule, no headers", ours(one, silent)?, plain),
-            row("one rule, X-RateLimit headers", ours(one, x_ratelimit)?, with_headers),
+            row("one limit, no headers", one_limit, plain).with_id("layer/one-limit"),
+            row("one rule, no headers", ours(one, silent)?, plain).with_id("layer/one-rule"),
+            row("one rule, X-RateLimit headers", ours(one, x_ratelimit)?, with_headers)
+                .with_id("layer/one-rule-headers"),
             row("one rule, X-RateLimit and IETF headers", ours(one, HeaderStyle::default())?, with_headers),
             row("three rules, no headers", ours(three, silent)?, plain),
             row("three rules, X-RateLimit and IETF headers", ours(three, HeaderStyle::default())?, with_headers),
@@ -101,7 +105,7 @@ rules:
     let theirs = added(nanos(|| governor(365 * 86_400 * 1_000_000_000, 1).layer(Hello), Mix::Denied));
     report.section(
         "added to a call that is denied, its answer included",
-        vec![row("one rule, a problem body and headers; theirs a line of text", ours, theirs)],
+        vec![row("one rule, a problem body and headers; theirs a line of text", ours, theirs).with_id("layer/denied")],
     );
     report.write("layer");
     Ok(())

@@ -16,9 +16,9 @@ use tidegate_bench::report::{Report, Row};
 use tidegate_bench::sample::{median, quiet_rounds};
 use tidegate_bench::threads::alone;
 use tidegate_core::Micros;
-use tidegate_core::rules::RuleSet;
 use tidegate_lab::replay::{Input, Replay, Settings, Suggesting};
 use tidegate_lab::traffic::Traffic;
+use tidegate_rules::RuleSet;
 
 const LINES: usize = 1_000_000;
 const AIM: f64 = 1_000_000.0;
@@ -138,6 +138,8 @@ fn main() {
     row("combined, one rule, with a suggestion", &combined, ONE_RULE, &suggesting);
     row("nginx JSON, one rule", &nginx_json(), ONE_RULE, &plain);
     row("our own table, one rule", &own_csv(), ONE_RULE, &plain);
+    rows[0].id = Some("replay/one-rule".to_owned());
+    rows[1].id = Some("replay/three-rules".to_owned());
     report.section("Replaying an access log on one core", rows);
     report.write("replay");
 }

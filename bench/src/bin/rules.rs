@@ -14,8 +14,8 @@ use limitador::RateLimiter;
 use limitador::limit::{Context, Limit};
 use tidegate_bench::report::{Report, Row};
 use tidegate_bench::sample::{median, quiet_rounds};
-use tidegate_core::rules::RuleSet;
-use tidegate_core::{Limiter, MemoryStore, Request};
+use tidegate_core::MemoryStore;
+use tidegate_rules::{Limiter, Request, RuleSet};
 
 /// Never reached: both sides count, neither denies.
 const PLENTY: u64 = 1_000_000_000;
@@ -112,7 +112,8 @@ fn main() {
     }
     let few = matching[0].1;
     let row = |(services, time, _): &(usize, f64, u64)| {
-        Row::smaller_is_better(format!("matching among {services} rules, 5 match"), *time, "ours among 10", few, "ns")
+        let what = format!("matching among {services} rules, 5 match");
+        Row::smaller_is_better(what, *time, "ours among 10", few, "ns").with_id(&format!("rules/matching-{services}"))
     };
     report.section(
         "Finding the rules of a request (at most 1000 ns; a ratio of at least 0.33)",
@@ -143,7 +144,8 @@ fn main() {
             assert!(!result.expect("memory has room").limited);
         });
         let what = format!("deciding among {services} rules, 5 match");
-        deciding.push(Row::smaller_is_better(what, ours, "limitador", theirs, "ns"));
+        let row = Row::smaller_is_better(what, ours, "limitador", theirs, "ns");
+        deciding.push(row.with_id(&format!("rules/deciding-{services}")));
     }
     report.section("Deciding a request by its rules", deciding);
     report.write("rules");

@@ -25,7 +25,7 @@ pub struct Charge<'a> {
     /// next (see [`groups`]).
     pub group: u8,
     /// Whether it repeats a charge of the same rule under another name of the same key, while the
-    /// [secret](crate::rules::Secret::with_previous) that names keys is rotated. Both are decided together, and told of as one.
+    /// secret that names keys is rotated. Both are decided together, and told of as one.
     pub alias: bool,
     /// The parts of the limit that clients see.
     pub disclosure: Disclosure,

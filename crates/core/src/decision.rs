@@ -39,8 +39,8 @@ pub enum Outcome {
 }
 
 impl Decision {
-    /// What nothing was asked of answers.
-    pub(crate) const NONE: Decision =
+    /// The decision where no limit applies: allowed at once.
+    pub const NONE: Decision =
         Decision { outcome: Outcome::Allow { delay: Micros::ZERO }, limit: 0, remaining: 0, reset_after: Micros::ZERO };
 
     /// Whether the request may go ahead (perhaps after [`Decision::delay`]).

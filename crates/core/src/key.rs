@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::io::Write;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Whom a request is charged to: an address, an account, or several such parts together.
@@ -10,11 +12,15 @@ use std::sync::Arc;
 /// different keys.
 ///
 /// ```
+/// use std::net::IpAddr;
+///
 /// use tidegate_core::Key;
 ///
 /// assert_ne!(Key::of(["a:b", "c"]), Key::of(["a", "b:c"]));
 /// assert_ne!(Key::of(["ab"]), Key::of(["a", "b"]));
 /// assert_eq!(Key::from("alice"), Key::of(["alice"]));
+/// assert_eq!(Key::from(IpAddr::from([203, 0, 113, 7])), Key::from("203.0.113.7"));
+/// assert_eq!(Key::from(42_u64), Key::from(b"42"));
 /// ```
 #[derive(Clone)]
 pub struct Key<'a>(Parts<'a>);
@@ -54,13 +60,25 @@ impl Key<'static> {
         }
         written.into_key()
     }
+
+    /// The key of one part, which is `part` as it is displayed. It has to fit.
+    fn displayed(part: impl fmt::Display) -> Key<'static> {
+        let mut key = Key::GLOBAL;
+        key.write_one(|mut room| {
+            let before = room.len();
+            // No address and no number is longer than the room, so this cannot fail.
+            let _ = write!(room, "{part}");
+            u8::try_from(before - room.len()).unwrap_or(0)
+        });
+        key
+    }
 }
 
 impl Key<'_> {
     /// Makes it the key of one short part, which `write` puts into the bytes that it is given and says the length of.
     ///
     /// Where the key stands: to move what was just stored byte by byte takes the processor several times as long as to make it.
-    pub(crate) fn write_one(&mut self, write: impl FnOnce(&mut [u8]) -> u8) {
+    pub fn write_one(&mut self, write: impl FnOnce(&mut [u8]) -> u8) {
         // What is left there of another key is behind the end of this one.
         if !matches!(self.0, Parts::Few { .. }) {
             *self = Key::GLOBAL;
@@ -74,7 +92,7 @@ impl Key<'_> {
     }
 
     /// Makes it the key of this part, where it stands.
-    pub(crate) fn set_one(&mut self, part: &[u8]) {
+    pub fn set_one(&mut self, part: &[u8]) {
         match u8::try_from(part.len()) {
             Ok(length) if part.len() < FEW => self.write_one(|room| {
                 room[..part.len()].copy_from_slice(part);
@@ -85,7 +103,7 @@ impl Key<'_> {
     }
 
     /// Makes it a copy of another that borrows nothing, where it stands.
-    pub(crate) fn set(&mut self, other: &Key<'_>) {
+    pub fn set(&mut self, other: &Key<'_>) {
         match &other.0 {
             Parts::One(part) => self.set_one(part),
             Parts::Few { bytes, length } => self.0 = Parts::Few { bytes: *bytes, length: *length },
@@ -201,6 +219,26 @@ impl<'a> From<&'a String> for Key<'a> {
 impl<'a> From<&'a [u8]> for Key<'a> {
     fn from(part: &'a [u8]) -> Key<'a> {
         Key(Parts::One(part))
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Key<'a> {
+    fn from(part: &'a [u8; N]) -> Key<'a> {
+        Key(Parts::One(part))
+    }
+}
+
+/// The key of the address as it is usually written: `203.0.113.7`, `2001:db8::1`.
+impl From<IpAddr> for Key<'static> {
+    fn from(address: IpAddr) -> Key<'static> {
+        Key::displayed(address)
+    }
+}
+
+/// The key of the number in decimal digits.
+impl From<u64> for Key<'static> {
+    fn from(number: u64) -> Key<'static> {
+        Key::displayed(number)
     }
 }
 

@@ -36,54 +36,40 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`guide`] shows the rest, example by example. Limits as data, matched against requests, are the next crate: `tidegate-rules`.
+//!
 //! Nothing here knows of sockets, HTTP or an async runtime. Only [`SystemClock`] reads a clock; tests pass a
 //! [`ManualClock`] and never wait.
 
-mod body_number;
-mod charge;
+pub mod charge;
 mod clock;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
-mod date;
-mod decimal;
 mod decision;
-mod disclosure;
-mod divisor;
-mod facts;
+pub mod disclosure;
 mod gate;
+#[cfg(any(doc, doctest))]
+pub mod guide;
 mod key;
 pub mod limit;
-mod limiter;
-mod memory;
-mod notation;
+pub mod memory;
+pub mod notation;
 mod permit;
-mod rate;
-mod receipt;
-pub mod rules;
-mod store;
-mod time;
+pub mod receipt;
+pub mod store;
+pub mod time;
 mod verdict;
-pub mod yaml;
 
-pub use body_number::BodyNumber;
-pub use charge::{Charge, groups};
+pub use charge::Charge;
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use date::Date;
 pub use decision::{Decision, Outcome};
-pub use disclosure::{DenialKind, DenialStatus, Disclosure, QuotaUnit};
-pub use facts::{Fact, Facts, Request, Values, syntax};
 pub use gate::{Gate, Refusal};
 pub use key::{Key, RuleId};
-pub use limit::{Algorithm, Limit, LimitError, Recovery, State};
-pub use limiter::{
-    Asked, BroughtLimit, Charging, Condition, DecidedBy, DescriptorRuling, DescriptorsRuling, DomainTerms, Generation,
-    Health, Hits, KeyRefusal, Limiter, Reports, ResetError, Ruled, Ruling, SecondNames, Spent, WithoutStore,
-};
-pub use memory::{DEFAULT_MAX_KEYS, MemoryStats, MemoryStore, RuleUsage};
+pub use limit::{Limit, LimitError};
+pub use memory::MemoryStore;
 pub use notation::NotationError;
 pub use permit::Permit;
-pub use rate::{LONGEST_PERIOD, Rate};
-pub use receipt::{Held, Receipt, ReceiptId, ReceiptIdError, Settlement};
-pub use store::{Adjustment, Answer, Decisions, Store, StoreError};
-pub use time::{MAX_EXACT, Micros, Timestamp};
+pub use receipt::{Receipt, Settlement};
+pub use store::{Store, StoreError};
+pub use time::{Micros, Timestamp};
 pub use verdict::Verdict;

@@ -68,7 +68,7 @@ pub struct Receipt {
 
 impl Receipt {
     /// Whether the thing with this number is another one under a second name of its key, which stands for the same: both
-    /// were taken together while the [secret](crate::rules::Secret::with_previous) that names keys was rotated.
+    /// were taken together while the secret that names keys was rotated.
     ///
     /// Told by what receipts have always said, so that nodes of different versions settle each other's.
     #[must_use]

@@ -93,7 +93,8 @@ pub enum StoreError {
 impl StoreError {
     /// What it means for those of the charges alone, which it counts from 0. `None` if only others' keys cannot be used: then
     /// these can still be decided.
-    pub(crate) fn among(&self, some: Range<usize>) -> Option<StoreError> {
+    #[must_use]
+    pub fn among(&self, some: Range<usize>) -> Option<StoreError> {
         let StoreError::UnusableKey { charges, reason } = self else { return Some(self.clone()) };
         let within = charges.iter().filter(|charge| some.contains(charge)).map(|charge| charge - some.start);
         let charges: SmallVec<[usize; 2]> = within.collect();
@@ -127,7 +128,7 @@ pub trait Store: Send + Sync {
     /// Decides all charges of one request together: if each is allowed all are made, otherwise none. A store that has to
     /// wait for its answer waits no longer than the shortest [deadline](Charge::deadline) among them.
     ///
-    /// That is about the charges that count. Those of [rules in the shadow](crate::groups) come behind them in the same
+    /// That is about the charges that count. Those of [rules in the shadow](crate::charge::groups) come behind them in the same
     /// question, and have no say. If the request is allowed, each such rule is decided by itself, all of its charges or none;
     /// if it is denied, they are only looked at, each charge by itself.
     fn decide(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Answer, StoreError>> + Send;

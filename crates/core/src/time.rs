@@ -1,5 +1,9 @@
 //! Instants and spans, in whole microseconds.
 
+mod date;
+
+pub use date::Date;
+
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;

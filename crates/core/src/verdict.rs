@@ -19,7 +19,7 @@ pub struct Verdict {
 
 impl Verdict {
     /// Where there are no charges: nothing limits the request.
-    pub(crate) const NONE: Verdict = Verdict { outcome: Outcome::Allow { delay: Micros::ZERO }, telling: None };
+    pub const NONE: Verdict = Verdict { outcome: Outcome::Allow { delay: Micros::ZERO }, telling: None };
 
     /// Combines the decisions on the charges of one request. No charges mean that nothing limits it.
     #[must_use]

@@ -1,18 +1,17 @@
 //! What was found in the body of a request.
 
-use tidegate_core::BodyNumber;
-use tidegate_core::rules::FieldPath;
+use tidegate_rules::{BodyNumber, FieldPath};
 
 /// The numbers that stand in a few fields of a request's JSON body, found before the request is decided.
 ///
 /// ```
-/// use tidegate_core::BodyNumber;
+/// use tidegate_rules::BodyNumber;
 /// use tidegate_http::BodyFields;
 ///
 /// let path = "max_tokens".parse()?;
 /// let fields: BodyFields = [(path, BodyNumber::Exact(500))].into_iter().collect();
 /// assert_eq!(fields.get(&"max_tokens".parse()?), Some(BodyNumber::Exact(500)));
-/// # Ok::<(), tidegate_core::rules::FieldPathError>(())
+/// # Ok::<(), tidegate_rules::FieldPathError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BodyFields(Vec<(FieldPath, BodyNumber)>);

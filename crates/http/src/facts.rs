@@ -6,9 +6,8 @@ use std::ops::Range;
 
 use http::header::{COOKIE, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Uri};
-use tidegate_core::rules::FieldPath;
-use tidegate_core::syntax::{self, text};
-use tidegate_core::{BodyNumber, Fact, Facts, Values};
+use tidegate_rules::syntax::{self, text};
+use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values};
 
 use crate::body_fields::BodyFields;
 use crate::claims::Claims;

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_core::Micros;
-use tidegate_core::rules::KeyFault;
+use tidegate_rules::KeyFault;
 
 use crate::problem::Detail;
 use crate::reply::{Refused, Reply};

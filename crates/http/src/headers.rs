@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use tidegate_core::rules::{Mode, Partitions};
-use tidegate_core::{Micros, Ruled, Timestamp, Verdict};
+use tidegate_core::{Micros, Timestamp, Verdict};
+use tidegate_rules::{Mode, Partitions, Ruled};
 
 use crate::beside::{self, Stricter};
 use crate::reply::{Caller, Reply};

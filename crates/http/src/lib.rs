@@ -2,8 +2,8 @@
 //!
 //! ```
 //! use http::{HeaderMap, Method, StatusCode, Uri};
-//! use tidegate_core::rules::RuleSet;
-//! use tidegate_core::{Limiter, MemoryStore, Timestamp};
+//! use tidegate_rules::{Limiter, RuleSet};
+//! use tidegate_core::{MemoryStore, Timestamp};
 //! use tidegate_http::{Asked, Caller, HeaderStyle, HttpFacts, Reply, TrustedProxies};
 //!
 //! let rules = "rules: [{ id: login, match: { path: /login }, key: address, limit: log 1/min }]";

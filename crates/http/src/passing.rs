@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use tidegate_core::rules::FieldPath;
+use tidegate_rules::FieldPath;
 
 use crate::json::{EventFinder, FieldFinder};
 

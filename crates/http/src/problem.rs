@@ -4,8 +4,9 @@ use std::fmt;
 
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
-use tidegate_core::rules::KeyFault;
-use tidegate_core::{DenialKind, Micros};
+use tidegate_core::Micros;
+use tidegate_core::disclosure::DenialKind;
+use tidegate_rules::KeyFault;
 
 use crate::reply::{Refused, Reply};
 

@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use tidegate_core::rules::{KeyFault, Partitions};
-use tidegate_core::{DecidedBy, DenialKind, Micros, Outcome, Ruled, Ruling, Timestamp};
+use tidegate_core::disclosure::DenialKind;
+use tidegate_core::{Micros, Outcome, Timestamp};
+use tidegate_rules::{DecidedBy, KeyFault, Partitions, Ruled, Ruling};
 
 use crate::denial_body::DenialBodies;
 use crate::headers::HeaderStyle;

@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
 use serde::Serialize;
-use tidegate_core::rules::{PathPolicy, PathRefusal};
+use tidegate_rules::{PathPolicy, PathRefusal};
 
 use crate::grpc::is_grpc;
 
@@ -15,7 +15,7 @@ use crate::grpc::is_grpc;
 ///
 /// ```
 /// use http::Uri;
-/// use tidegate_core::rules::{PathPolicy, PathRefusal};
+/// use tidegate_rules::{PathPolicy, PathRefusal};
 /// use tidegate_http::apply_path_policy;
 ///
 /// let mut target = Uri::from_static("/a//b/../%7euser?x=//y");

@@ -8,7 +8,7 @@ mod json;
 
 use std::fmt::{self, Write};
 
-use tidegate_core::yaml::closest;
+use tidegate_rules::yaml::closest;
 
 /// A body with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]

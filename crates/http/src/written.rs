@@ -8,7 +8,9 @@ use std::cell::RefCell;
 use bytes::Bytes;
 use http::HeaderValue;
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
-use tidegate_core::{Micros, QuotaUnit, Ruled};
+use tidegate_core::Micros;
+use tidegate_core::disclosure::QuotaUnit;
+use tidegate_rules::Ruled;
 
 use crate::headers::printable;
 

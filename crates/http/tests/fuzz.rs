@@ -8,10 +8,10 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use tidegate_core::rules::FieldPath;
-use tidegate_core::{BodyNumber, MAX_EXACT};
+use tidegate_core::time::MAX_EXACT;
 use tidegate_fuzz::{in_pieces, target, text};
 use tidegate_http::{CostFinder, EventFinder, FieldFinder, ForwardingHeader, TrustedProxies};
+use tidegate_rules::{BodyNumber, FieldPath};
 
 const PATHS: [&str; 6] = ["n", "a.n", "a.b.n", "a.b", "usage.total_tokens", "é"];
 

@@ -4,9 +4,8 @@
 
 use proptest::prelude::*;
 use serde_json::{Map, Value};
-use tidegate_core::BodyNumber;
-use tidegate_core::rules::FieldPath;
 use tidegate_http::{CostFinder, EventFinder, FieldFinder};
+use tidegate_rules::{BodyNumber, FieldPath};
 
 fn paths() -> Vec<FieldPath> {
     ["n", "a.n", "a.b.n", "a.b", "usage.total_tokens", "é"].map(|path| path.parse().unwrap()).to_vec()

@@ -8,12 +8,11 @@ use http::{HeaderMap, StatusCode};
 use proptest::prelude::*;
 use sfv::{BareItem, List, ListEntry, Parser};
 use smallvec::SmallVec;
-use tidegate_core::rules::{Mode, RuleSet};
-use tidegate_core::{
-    DecidedBy, Decision, Disclosure, Limiter, ManualClock, MemoryStore, Micros, Outcome, Recovery, Request, RuleId,
-    Ruled, Ruling, Timestamp, Verdict,
-};
+use tidegate_core::disclosure::Disclosure;
+use tidegate_core::limit::Recovery;
+use tidegate_core::{Decision, ManualClock, MemoryStore, Micros, Outcome, RuleId, Timestamp, Verdict};
 use tidegate_http::{Asked, Audience, Caller, HeaderStyle, IetfForm, Reply, ResetForm};
+use tidegate_rules::{DecidedBy, Limiter, Mode, Request, RuleSet, Ruled, Ruling};
 
 const NOW: Timestamp = Timestamp::from_secs(1_767_225_600);
 const ASKED: Asked = Asked { at: NOW, caller: Caller::Authenticated, random: 0 };

@@ -17,8 +17,9 @@
 use std::collections::VecDeque;
 
 use serde::Serialize;
-use tidegate_core::limit::{SlidingLog, Windows};
-use tidegate_core::{Algorithm, Limit, Micros, ReceiptId, State, Timestamp};
+use tidegate_core::limit::{Algorithm, SlidingLog, State, Windows};
+use tidegate_core::receipt::ReceiptId;
+use tidegate_core::{Limit, Micros, Timestamp};
 
 use crate::traffic::Arrival;
 
@@ -35,7 +36,7 @@ impl Promise {
     /// What a limit's notation promises: `L/W`. A concurrency limit promises nothing of the kind.
     #[must_use]
     pub fn of(limit: &Limit) -> Option<Promise> {
-        let rate = |rate: tidegate_core::Rate| Promise { limit: rate.tokens(), window: rate.period() };
+        let rate = |rate: tidegate_core::limit::Rate| Promise { limit: rate.tokens(), window: rate.period() };
         Some(match limit.algorithm() {
             Algorithm::TokenBucket(bucket) => rate(bucket.refill()),
             Algorithm::Gcra(gcra) => rate(gcra.rate()),

@@ -6,10 +6,10 @@ use std::io::{Read, Write as _};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use tidegate_core::rules::RuleSet;
-use tidegate_core::{Limiter, ManualClock, MemoryStore, Micros, Request, Timestamp};
+use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp};
 use tidegate_lab::random::Random;
 use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings, Suggesting};
+use tidegate_rules::{Limiter, Request, RuleSet};
 
 const RULES: &str = "\
 rules:

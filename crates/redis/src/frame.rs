@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 
 use smallvec::SmallVec;
-use tidegate_core::{Adjustment, Charge, Held, Key, Receipt, ReceiptId, RuleId};
+use tidegate_core::receipt::{Held, ReceiptId};
+use tidegate_core::store::Adjustment;
+use tidegate_core::{Charge, Key, Receipt, RuleId};
 
 use crate::limits::{Numbers, countable};
 use crate::names::Names;

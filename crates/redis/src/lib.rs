@@ -6,8 +6,7 @@
 //! was denied. [`steering`] gives a fleet its rules.
 //!
 //! ```no_run
-//! use tidegate_core::rules::RuleSet;
-//! use tidegate_core::{Limiter, Request};
+//! use tidegate_rules::{Limiter, Request, RuleSet};
 //! use tidegate_redis::tier::Tier;
 //! use tidegate_redis::{RedisStore, Settings};
 //!

@@ -1,7 +1,8 @@
 //! Limits as the script knows them: a kind and a few numbers.
 
-use tidegate_core::limit::{Calendar, Windows};
-use tidegate_core::{Algorithm, Limit, MAX_EXACT, Micros, Rate};
+use tidegate_core::limit::{Algorithm, Calendar, Rate, Windows};
+use tidegate_core::time::MAX_EXACT;
+use tidegate_core::{Limit, Micros};
 
 /// What the script needs to know of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

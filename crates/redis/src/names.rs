@@ -9,7 +9,8 @@
 use std::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
-use tidegate_core::{Key, ReceiptId, RuleId};
+use tidegate_core::receipt::ReceiptId;
+use tidegate_core::{Key, RuleId};
 
 use crate::link::slot_of;
 

@@ -2,7 +2,8 @@
 
 use smallvec::SmallVec;
 use tidegate_core::limit::Mark;
-use tidegate_core::{Charge, Decision, Decisions, Limit, Micros, Outcome, Receipt, Settlement};
+use tidegate_core::store::Decisions;
+use tidegate_core::{Charge, Decision, Limit, Micros, Outcome, Receipt, Settlement};
 
 /// Why an answer cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidegate_core::charge::groups;
 use tidegate_core::limit::Mark;
-use tidegate_core::{
-    Adjustment, Answer, Charge, Clock, Decision, Decisions, Held, Key, Receipt, ReceiptId, RuleId, Settlement, Store,
-    StoreError, groups,
-};
+use tidegate_core::receipt::{Held, ReceiptId};
+use tidegate_core::store::{Adjustment, Answer, Decisions};
+use tidegate_core::{Charge, Clock, Decision, Key, Receipt, RuleId, Settlement, Store, StoreError};
 use tokio::runtime::Handle;
 
 use self::giving_back::GivingBack;

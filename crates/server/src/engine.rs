@@ -6,11 +6,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::rules::envoy::{Domain, EntryFacts};
-use tidegate_core::rules::{NoSuchKey, OnStoreFailure};
-use tidegate_core::{
-    Asked, BroughtLimit, Charging, DecidedBy, Decision, DescriptorsRuling, DomainTerms, Facts, Generation, Hits, Key,
-    Limit, Limiter, Micros, ResetError, RuleId, Ruling,
+use tidegate_core::{Decision, Key, Limit, Micros, RuleId};
+use tidegate_rules::envoy::{Domain, EntryFacts};
+use tidegate_rules::{
+    Asked, BroughtLimit, Charging, DecidedBy, DescriptorsRuling, DomainTerms, Facts, Generation, Hits, Limiter,
+    NoSuchKey, OnStoreFailure, ResetError, Ruling,
 };
 
 use crate::metrics::{DescriptorOutcome, KeyName, Metrics, Sample, Wanted};
@@ -25,8 +25,8 @@ pub const THROTTLE_RULE: &str = "@cl.throttle";
 ///
 /// ```
 /// use tidegate::engine::Engine;
-/// use tidegate_core::rules::RuleSet;
-/// use tidegate_core::{Limiter, MemoryStore, Request};
+/// use tidegate_rules::{Limiter, Request, RuleSet};
+/// use tidegate_core::MemoryStore;
 ///
 /// let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, key: user, limit: 1/min }]")?.rules;
 /// let engine = Engine::new(Limiter::new(rules, MemoryStore::new().into()));
@@ -171,14 +171,14 @@ impl Engine {
             };
             let is_made_up = matches!(name, Cow::Owned(_));
             self.metrics.count_descriptor(&name, is_made_up, outcome, hits);
-            let is_near = |ruled: &tidegate_core::Ruled<'_>| ruled.decision.remaining < ruled.decision.limit / 5;
+            let is_near = |ruled: &tidegate_rules::Ruled<'_>| ruled.decision.remaining < ruled.decision.limit / 5;
             if outcome == DescriptorOutcome::Within && decided.told(descriptor).is_some_and(is_near) {
                 self.metrics.count_descriptor(&name, is_made_up, DescriptorOutcome::NearLimit, hits);
             }
             if wanted.is_any()
                 && let Some(ruled) = decided.told(descriptor)
             {
-                let named = || KeyName { readable: found.key.readable(), in_full: None };
+                let named = || KeyName { readable: tidegate_rules::readable_key(&found.key), in_full: None };
                 self.metrics.look_at(wanted, ruled, &found.key, named);
             }
         }

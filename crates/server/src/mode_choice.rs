@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::Deserialize;
 use tidegate_core::Micros;
-use tidegate_core::rules::Mode;
+use tidegate_rules::Mode;
 
 /// The longest that a switch with an end may last.
 pub(crate) const LONGEST_SWITCH: Micros = Micros::from_secs(366 * 86_400);

@@ -1,6 +1,6 @@
 //! Whether the store can be relied on, for probes.
 
-use tidegate_core::Condition;
+use tidegate_rules::Condition;
 
 use crate::engine::Engine;
 use crate::store::AnyStore;

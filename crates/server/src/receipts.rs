@@ -7,7 +7,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate_core::limit::Mark;
-use tidegate_core::{Held, Key, Limit, Receipt, ReceiptId, RuleId};
+use tidegate_core::receipt::{Held, ReceiptId};
+use tidegate_core::{Key, Limit, Receipt, RuleId};
 
 /// The first byte, so that a later form can be told from this one.
 const FORM: u8 = 1;

@@ -1,8 +1,7 @@
 //! The store that a server was told to use.
 
-use tidegate_core::{
-    Adjustment, Answer, Charge, Decision, Decisions, Key, MemoryStore, Receipt, RuleId, Settlement, Store, StoreError,
-};
+use tidegate_core::store::{Adjustment, Answer, Decisions};
+use tidegate_core::{Charge, Decision, Key, MemoryStore, Receipt, RuleId, Settlement, Store, StoreError};
 use tidegate_redis::RedisStore;
 use tidegate_redis::tier::Tier;
 

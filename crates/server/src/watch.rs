@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
-use tidegate_core::rules::{Diagnostics, Loaded, file_contents, load, rules_files};
+use tidegate_rules::{Diagnostics, Loaded, file_contents, load, rules_files};
 
 /// How often the contents are looked at when nothing is said to have changed.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

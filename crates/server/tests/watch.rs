@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tidegate::watch::Watch;
-use tidegate_core::rules::{Diagnostics, Loaded, load};
-use tidegate_core::{Limiter, MemoryStore, Request};
+use tidegate_core::MemoryStore;
+use tidegate_rules::{Diagnostics, Limiter, Loaded, Request, load};
 
 /// Long enough for any machine; what is promised is a second.
 const PATIENCE: Duration = Duration::from_secs(30);

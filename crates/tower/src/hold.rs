@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
-use tidegate_core::{Algorithm, Clock, Held, Limiter, Micros, Receipt, RuleId, Store};
+use tidegate_core::limit::Algorithm;
+use tidegate_core::receipt::Held;
+use tidegate_core::{Clock, Micros, Receipt, RuleId, Store};
+use tidegate_rules::Limiter;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 

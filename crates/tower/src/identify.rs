@@ -3,9 +3,9 @@
 use http::HeaderName;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use tidegate_core::Values;
-use tidegate_core::syntax::{credentials, text};
 use tidegate_http::HttpFacts;
+use tidegate_rules::Values;
+use tidegate_rules::syntax::{credentials, text};
 
 /// Adds what is known of whoever makes a request to its facts, for rules to key and match by.
 ///
@@ -78,7 +78,7 @@ fn bearer(line: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use http::Request;
-    use tidegate_core::{Fact, Facts};
+    use tidegate_rules::{Fact, Facts};
 
     use super::*;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use http::request::Parts;
-use tidegate_core::rules::{PathPolicy, RuleSet, Whom};
-use tidegate_core::{Clock, Limit, Limiter, MemoryStore, Ruling, Store, SystemClock};
+use tidegate_core::{Clock, Limit, MemoryStore, Store, SystemClock};
 use tidegate_http::{DenialBodies, HeaderStyle, HttpFacts, TrustedProxies};
+use tidegate_rules::{Limiter, PathPolicy, RuleSet, Ruling, Whom};
 use tower_layer::Layer;
 
 use crate::identify::Identify;
@@ -18,7 +18,7 @@ use crate::witness::Witness;
 /// Puts rate limits in front of a service. Clones share what was counted.
 ///
 /// ```
-/// use tidegate_core::rules::RuleSet;
+/// use tidegate_rules::RuleSet;
 /// use tidegate_http::{ForwardingHeader, TrustedProxies};
 /// use tidegate_tower::RateLimitLayer;
 ///
@@ -145,7 +145,7 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
 
     /// Does this with paths that have several spellings. They stay as they came, unless told otherwise.
     ///
-    /// Rules see a path [normalised](tidegate_core::rules::normalize). A service that compares paths as they came, as axum's
+    /// Rules see a path [normalised](tidegate_rules::normalize). A service that compares paths as they came, as axum's
     /// router does, serves no handler by a spelling that its rule does not know. One that decodes first (a proxy, a server of
     /// files) may, and should get [`PathPolicy::Canonical`]: what has several readings is then refused with 400, and the
     /// service sees the rest in the form in which the rules have judged it.
@@ -176,7 +176,7 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
     }
 
     /// Lets requests say in this header how much they matter (`critical`, `high`, `normal` or `low`), where no rule says so,
-    /// and tells the service in the same header. It also finds a [`Priority`](tidegate_core::rules::Priority) in the
+    /// and tells the service in the same header. It also finds a [`Priority`](tidegate_rules::Priority) in the
     /// request's extensions; a request that has none is `normal`.
     ///
     /// Whoever can send the header can call himself critical: let only your own proxies set it.

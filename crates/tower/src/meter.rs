@@ -6,8 +6,8 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Response};
 use smallvec::SmallVec;
 use tidegate_core::RuleId;
-use tidegate_core::rules::{FieldPath, Settle, SettleSource};
 use tidegate_http::PassingBody;
+use tidegate_rules::{FieldPath, Settle, SettleSource};
 
 use crate::cost::ActualCost;
 use crate::witness::{Unsettled, Witness};

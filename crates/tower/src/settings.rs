@@ -7,11 +7,13 @@ use bytes::Bytes;
 use http::header::ACCEPT_ENCODING;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response};
-use tidegate_core::rules::{FieldPath, Matched, Mode, Partitions, PathPolicy, Priority, SettleSource};
-use tidegate_core::{Clock, Facts, Limiter, Micros, Outcome, RuleId, Ruling, Spent, Store};
+use tidegate_core::{Clock, Micros, Outcome, RuleId, Store};
 use tidegate_http::{
     Asked, BodyFields, Caller, DenialBodies, HeaderStyle, HttpFacts, Reply, ReplyHeaders, TrustedProxies,
     apply_path_policy, is_encoded, is_grpc, path_refused,
+};
+use tidegate_rules::{
+    Facts, FieldPath, Limiter, Matched, Mode, Partitions, PathPolicy, Priority, Ruling, SettleSource, Spent,
 };
 
 use crate::aside::Aside;
@@ -20,12 +22,11 @@ use crate::cost::{ActualCost, Costs};
 use crate::hold::{Hold, Receipts, Watched};
 use crate::identify::Identify;
 use crate::meter::{Meter, Settled};
-use crate::missing_address;
-use crate::peer;
 use crate::reading::UnmeasuredBody;
 use crate::unserved::{Arrival, Unanswered, Unserved};
 use crate::upgrade::{self, UpgradeHold};
 use crate::witness::{Note, Witness};
+use crate::{missing_address, peer};
 
 pub(crate) struct Settings<S, C> {
     pub(crate) limiter: Arc<Limiter<S, C>>,

@@ -1,8 +1,9 @@
 //! Who sees what is decided.
 
 use http::request::Parts;
-use tidegate_core::{RuleId, Ruling};
+use tidegate_core::RuleId;
 use tidegate_http::HttpFacts;
+use tidegate_rules::Ruling;
 
 /// Sees each decision, for metrics and logs, before the request goes on.
 ///

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use tidegate_core::rules::RuleSet;
+use tidegate_rules::RuleSet;
 use tidegate_tower::{ActualCost, RateLimitLayer};
 use tokio::net::TcpListener;
 

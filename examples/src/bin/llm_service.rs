@@ -18,7 +18,7 @@ use http::{HeaderName, Request};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use tidegate_core::rules::RuleSet;
+use tidegate_rules::RuleSet;
 use tidegate_tower::{ApiKeyHeader, RateLimitLayer};
 use tokio::net::TcpListener;
 

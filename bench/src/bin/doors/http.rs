@@ -19,17 +19,17 @@ const RECOVERED: &str = "1000000/h";
 
 pub fn measure(report: &mut Report) {
     let axum = Server::axum();
-    for (limit, keys) in [(LIVE, "live keys"), (RECOVERED, "keys made anew")] {
+    for (id, limit, keys) in [("http/check", LIVE, "live keys"), ("http/check-new-keys", RECOVERED, "keys made anew")] {
         let ours = Server::http(limit);
         let headline = format!("HTTP door, {keys}, 50 connections, one request on its way on each");
-        compare_with(&axum, &ours, report, &headline, 50);
+        compare_with(&axum, &ours, report, id, &headline, 50);
     }
-    compare_with(&axum, &Server::http(LIVE), report, "HTTP door, live keys, one connection", 1);
+    compare_with(&axum, &Server::http(LIVE), report, "http/one-connection", "HTTP door, live keys, one connection", 1);
 }
 
-fn compare_with(axum: &Server, ours: &Server, report: &mut Report, headline: &str, connections: usize) {
+fn compare_with(axum: &Server, ours: &Server, report: &mut Report, id: &str, headline: &str, connections: usize) {
     let load = |name, server| Load::new(name, server, connections, check, is_answer);
-    compare(report, headline, "requests/s", vec![load("/v1/check", ours), load("axum, \"ok\"", axum)]);
+    compare(report, id, headline, "requests/s", vec![load("/v1/check", ours), load("axum, \"ok\"", axum)]);
 }
 
 /// A request about a key.

@@ -10,8 +10,8 @@ use tidegate::api;
 use tidegate::engine::Engine;
 use tidegate::listen::{self, Listener};
 use tidegate::resp::{Door, Settings};
-use tidegate_core::rules::RuleSet;
-use tidegate_core::{Limiter, MemoryStore};
+use tidegate_core::MemoryStore;
+use tidegate_rules::{Limiter, RuleSet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 

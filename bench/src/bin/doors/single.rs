@@ -57,8 +57,9 @@ struct Connection {
     is_waiting: bool,
 }
 
-/// Has all of these take turns, and reports on the first beside each of the others.
-pub fn compare(report: &mut Report, headline: &str, unit: &str, mut loads: Vec<Load>) {
+/// Has all of these take turns, and reports on the first beside each of the others. The comparison of rates with the second
+/// gets the id.
+pub fn compare(report: &mut Report, id: &str, headline: &str, unit: &str, mut loads: Vec<Load>) {
     let turns = std::thread::scope(|scope| {
         let load = scope.spawn(|| {
             pin_to_core(1);
@@ -79,7 +80,9 @@ pub fn compare(report: &mut Report, headline: &str, unit: &str, mut loads: Vec<L
     };
     let ours = loads[0].name;
     let rate = |peer: &str, mine, theirs| Row::larger_is_better(ours, mine, peer, theirs, unit);
-    report.section(headline, rows(&rate, |turn| turn.answers_a_second));
+    let mut rates = rows(&rate, |turn| turn.answers_a_second);
+    rates[0].id = Some(id.to_owned());
+    report.section(headline, rates);
     for (load, turns) in loads.iter().zip(&turns) {
         let (server, client) = (middle(turns, |turn| turn.server), middle(turns, |turn| turn.load));
         println!(

@@ -1,20 +1,21 @@
-//! What three rules cost of our own throughput.
+//! What three rules, an access log and verified tokens cost of our own throughput.
 //!
-//! That is a small difference of two large numbers, and the machine changes its speed from one second to the next. So a gateway
-//! without rules and one with three take turns of a few hundredths of a second, each with its load waiting while it is not its
+//! Each is a small difference of two large numbers, and the machine changes its speed from one second to the next. So a gateway
+//! without and one with it take turns of a few hundredths of a second, each with its load waiting while it is not its
 //! turn: both have the same speeds then, and each has the core to itself.
 //!
 //! It is also measured with both at work at once, by the processor's time that each takes for a request. They push each other
 //! out of the caches then, so this is the upper end.
 
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_bench::report::{Report, Row};
 use tidegate_bench::sample::median;
 
-use crate::load::requests_a_second;
-use crate::servers::{Headers, NONE, Running, THREE_RULES};
+use crate::load::requests_with;
+use crate::servers::{Headers, NONE, Running, THREE_RULES, TOKEN};
 
 /// How many pairs are started: where in memory a program comes to lie makes it quicker or slower for as long as it runs.
 const PAIRS: usize = 10;
@@ -23,30 +24,65 @@ const SECONDS: u32 = 4;
 const TURN: Duration = Duration::from_millis(25);
 const SECONDS_AT_ONCE: u32 = 2;
 
+/// Two gateways that differ in one thing, and the header of the requests that both get.
+struct Pair<'a> {
+    rules: [&'a str; 2],
+    headers: Headers,
+    /// Settings of the second.
+    settings: &'a [&'a str],
+    header: Option<&'a str>,
+}
+
+impl Pair<'_> {
+    fn start(&self, upstream: SocketAddr) -> [Running; 2] {
+        let [first, second] = self.rules;
+        [
+            Running::ours(upstream, first, self.headers),
+            Running::ours_with(upstream, second, self.headers, self.settings),
+        ]
+    }
+
+    fn rates_in_turns(&self, upstream: SocketAddr) -> [f64; 2] {
+        let pairs = (0..PAIRS).map(|_| self.start(upstream));
+        in_proportion(pairs.flat_map(|pair| [(); ROUNDS].map(|()| rates_in_turns(&pair, self.header))).collect())
+    }
+
+    fn nanoseconds_a_request(&self, upstream: SocketAddr) -> [f64; 2] {
+        let pairs = (0..PAIRS).map(|_| self.start(upstream));
+        in_proportion(pairs.flat_map(|pair| [(); ROUNDS].map(|()| nanoseconds_a_request(&pair, self.header))).collect())
+    }
+}
+
 pub fn measure(report: &mut Report) {
     let upstream = Running::upstream();
-    let pairs = |headers| {
-        let pair = move || [NONE, THREE_RULES].map(|rules| Running::ours(upstream.address, rules, headers));
-        (0..PAIRS).map(move |_| pair())
-    };
-    let in_turns = |headers| {
-        let both = |pair: [Running; 2]| [(); ROUNDS].map(|()| rates_in_turns(&pair));
-        in_proportion(pairs(headers).flat_map(both).collect())
-    };
-    let row =
-        |what, [plain, three]: [f64; 2]| Row::larger_is_better(what, three, "ours, no rules", plain, "requests/s");
+    let back = upstream.address;
+    let rules = Pair { rules: [NONE, THREE_RULES], headers: Headers::None, settings: &[], header: None };
+    let telling = Pair { headers: Headers::Usual, ..rules };
+    let authorization = format!("Authorization: Bearer {TOKEN}");
+    let log = ["access_log.format=json", "access_log.path=FOLDER/access.log"];
+    let jwt = ["auth.jwt.secret_file=FOLDER/secret", "auth.jwt.issuer=bench", "auth.jwt.audience=bench"];
+    let logged = Pair { rules: [THREE_RULES; 2], settings: &log, ..rules };
+    let verified = Pair { rules: [THREE_RULES; 2], settings: &jwt, header: Some(&authorization), ..rules };
+
+    let rate = |what, peer, [without, with]: [f64; 2]| Row::larger_is_better(what, with, peer, without, "requests/s");
     report.section(
-        "What three rules cost, in turns of 25 ms",
+        "What it costs, in turns of 25 ms",
         vec![
-            row("forwarded, three rules", in_turns(Headers::None)),
-            row("forwarded, three rules, headers", in_turns(Headers::Usual)),
+            rate("three rules", "ours, no rules", rules.rates_in_turns(back)).with_id("gateway/cost-of-rules"),
+            rate("three rules, headers", "ours, no rules", telling.rates_in_turns(back)),
+            rate("an access log, JSON, to a file", "ours without", logged.rates_in_turns(back))
+                .with_id("gateway/cost-of-observing"),
+            rate("tokens, HS256", "ours without", verified.rates_in_turns(back)).with_id("gateway/cost-of-jwt"),
         ],
     );
-    let both = |pair: [Running; 2]| [(); ROUNDS].map(|()| nanoseconds_a_request(&pair));
-    let [plain, three] = in_proportion(pairs(Headers::None).flat_map(both).collect());
+    let time = |what, peer, [without, with]: [f64; 2]| Row::smaller_is_better(what, with, peer, without, "ns/request");
     report.section(
-        "What three rules cost, with both at work at once",
-        vec![Row::smaller_is_better("processor time, three rules", three, "ours, no rules", plain, "ns/request")],
+        "What it costs, with both at work at once, by processor time",
+        vec![
+            time("three rules", "ours, no rules", rules.nanoseconds_a_request(back)),
+            time("an access log, JSON, to a file", "ours without", logged.nanoseconds_a_request(back)),
+            time("tokens, HS256", "ours without", verified.nanoseconds_a_request(back)),
+        ],
     );
 }
 
@@ -59,13 +95,13 @@ fn in_proportion(rounds: Vec<[f64; 2]>) -> [f64; 2] {
 }
 
 /// How many requests each of two serves in a second of its own while they take turns.
-fn rates_in_turns(servers: &[Running; 2]) -> [f64; 2] {
+fn rates_in_turns(servers: &[Running; 2], header: Option<&str>) -> [f64; 2] {
     servers.iter().for_each(Running::pause);
     let mut had = [Duration::ZERO; 2];
     let rates = thread::scope(|scope| {
         let loads = servers.each_ref().map(|server| {
             let address = server.address;
-            scope.spawn(move || requests_a_second(address, SECONDS))
+            scope.spawn(move || requests_with(address, SECONDS, header))
         });
         // Each has two turns in a row, and so comes first as often as last.
         for number in [0, 1, 1, 0].into_iter().cycle() {
@@ -89,13 +125,13 @@ fn rates_in_turns(servers: &[Running; 2]) -> [f64; 2] {
 }
 
 /// What each of two takes for a request while both have as many as they can serve.
-fn nanoseconds_a_request(servers: &[Running; 2]) -> [f64; 2] {
+fn nanoseconds_a_request(servers: &[Running; 2], header: Option<&str>) -> [f64; 2] {
     let used = || servers.each_ref().map(Running::processor_time);
     let before = used();
     let rates = thread::scope(|scope| {
         let load = |server: &Running| {
             let address = server.address;
-            scope.spawn(move || requests_a_second(address, SECONDS_AT_ONCE))
+            scope.spawn(move || requests_with(address, SECONDS_AT_ONCE, header))
         };
         servers.each_ref().map(load).map(|load| load.join().expect("a load that ends"))
     });

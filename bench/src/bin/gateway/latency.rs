@@ -35,12 +35,13 @@ pub fn measure(report: &mut Report) {
     let servers = [upstream.address, ours.address, nginx.address];
     let rounds: Vec<[Times; 3]> = (0..ROUNDS).map(|_| servers.map(times)).collect();
     let mut rows = Vec::new();
-    for (name, share) in [("median", 0.5), ("99th percentile", 0.99)] {
+    for (id, name, share) in [("gateway/added-median", "median", 0.5), ("gateway/added-p99", "99th percentile", 0.99)] {
         let [direct, ours, nginx] =
             [0, 1, 2].map(|server| median(rounds.iter().map(|times| times[server].quantile(share)).collect()));
         rows.push(Row::smaller_is_better(name, ours, "direct", direct, "us"));
         rows.push(Row::smaller_is_better(name, ours, "nginx", nginx, "us"));
-        rows.push(Row::smaller_is_better(format!("added, {name}"), ours - direct, "nginx", nginx - direct, "us"));
+        let added = Row::smaller_is_better(format!("added, {name}"), ours - direct, "nginx", nginx - direct, "us");
+        rows.push(added.with_id(id));
     }
     report.section("1 000 requests a second on 20 connections, three rules, time to a response", rows);
 }

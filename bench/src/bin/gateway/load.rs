@@ -7,8 +7,15 @@ use crate::servers::pinned;
 /// Requests a second over 64 connections for so many seconds, and how many of all were answered with another status than
 /// 2xx or 3xx.
 pub fn requests_a_second(server: SocketAddr, seconds: u32) -> (f64, f64) {
+    requests_with(server, seconds, None)
+}
+
+/// [`requests_a_second`], each with this header.
+pub fn requests_with(server: SocketAddr, seconds: u32, header: Option<&str>) -> (f64, f64) {
     let output = pinned(1, "wrk")
-        .args(["-t", "1", "-c", "64", "-d", &format!("{seconds}s"), &format!("http://{server}/")])
+        .args(["-t", "1", "-c", "64", "-d", &format!("{seconds}s")])
+        .args(header.iter().flat_map(|header| ["-H", header]))
+        .arg(format!("http://{server}/"))
         .output()
         .expect("wrk is installed");
     let text = String::from_utf8_lossy(&output.stdout);

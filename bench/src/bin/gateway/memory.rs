@@ -18,7 +18,8 @@ pub fn measure(report: &mut Report) {
     let upstream = Running::upstream();
     let ours = of(&Running::ours(upstream.address, NONE, Headers::Usual));
     let nginx = of(&Running::nginx_proxy(upstream.address, "", ""));
-    let row = Row::smaller_is_better("memory of a connection", ours, "nginx", nginx, "bytes");
+    let row = Row::smaller_is_better("memory of a connection", ours, "nginx", nginx, "bytes")
+        .with_id("gateway/connection-bytes");
     report.section("10 000 slow clients", vec![row]);
 }
 

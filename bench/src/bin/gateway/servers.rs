@@ -24,6 +24,10 @@ rules:
 pub const FEW: &str = "rules: [{ id: few, key: address, limit: 1/h burst 1 }]";
 pub const NONE: &str = "rules: []";
 
+/// A token of `alice`, valid until 2100, signed with HS256 and [`SECRET`].
+pub const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhbGljZSIsImlzcyI6ImJlbmNoIiwiYXVkIjoiYmVuY2giLCJleHAiOjQxMDI0NDQ4MDB9.8NN_jij57CA76BZ9ADfyaMb9n4p7NAiU5H26sNafqEI";
+const SECRET: &str = "tidegate-bench-secret-of-thirty-two-bytes!";
+
 /// What ours tells those whose requests it forwards.
 #[derive(Clone, Copy)]
 pub enum Headers {
@@ -50,9 +54,10 @@ pub fn is_asked_for() -> bool {
 /// Serves until it is killed: the whole server, in its own runtime.
 pub fn serve() {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
-    let [upstream, rules, headers] = &arguments[..] else {
+    let [upstream, rules, headers, settings @ ..] = &arguments[..] else {
         panic!("an upstream, a rules file and a choice of headers")
     };
+    let settings = settings.iter().filter_map(|setting| setting.split_once('='));
     let (x_ratelimit, ietf) = if headers == Headers::None.name() { ("off", "false") } else { ("delta", "true") };
     tidegate::serve::runtime().expect("a runtime").block_on(async {
         let any = "127.0.0.1:0".to_owned();
@@ -69,7 +74,8 @@ pub fn serve() {
             ("resp.listen", "off".to_owned()),
             ("admin.listen", "off".to_owned()),
         ];
-        let flags = flags.into_iter().map(|(name, value)| (name.to_owned(), vec![value])).collect();
+        let settings = settings.map(|(name, value)| (name, value.to_owned()));
+        let flags = flags.into_iter().chain(settings).map(|(name, value)| (name.to_owned(), vec![value])).collect();
         let configuration = Configuration::load(&Given { file: None, flags }, &[]).expect("settings that make sense");
         let signals = Signals::receive().expect("signals");
         let server = Server::start(configuration).await.expect("a server");
@@ -90,11 +96,19 @@ pub struct Running {
 impl Running {
     /// Our gateway.
     pub fn ours(upstream: SocketAddr, rules: &str, headers: Headers) -> Running {
-        let files = Files::new(&[("rules.yaml", rules)]);
+        Running::ours_with(upstream, rules, headers, &[])
+    }
+
+    /// Our gateway with further settings, as `name=value`. A value `FOLDER/file` is a file in its folder, where `secret` is
+    /// that of [`TOKEN`].
+    pub fn ours_with(upstream: SocketAddr, rules: &str, headers: Headers, settings: &[&str]) -> Running {
+        let files = Files::new(&[("rules.yaml", rules), ("secret", SECRET)]);
         let program = std::env::current_exe().expect("this program");
         let mut command = pinned(0, program);
         command.args([ASKED, &format!("http://{upstream}")]).arg(files.0.join("rules.yaml"));
-        command.arg(headers.name()).stdout(Stdio::piped());
+        let folder = files.0.display().to_string();
+        command.arg(headers.name()).args(settings.iter().map(|setting| setting.replace("FOLDER", &folder)));
+        command.stdout(Stdio::piped());
         let mut process = command.spawn().expect("taskset is installed");
         let line = BufReader::new(process.stdout.take().expect("its output")).lines().next();
         let line = line.expect("a line").expect("text");

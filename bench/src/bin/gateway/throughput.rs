@@ -40,10 +40,10 @@ pub fn measure(report: &mut Report) {
     report.section(
         "The gateway on one core, 64 connections",
         vec![
-            row("forwarded, no rules", plain, "nginx", nginx),
-            row("forwarded, three rules", three, "nginx, limit_req", limit_req),
+            row("forwarded, no rules", plain, "nginx", nginx).with_id("gateway/no-rules"),
+            row("forwarded, three rules", three, "nginx, limit_req", limit_req).with_id("gateway/three-rules"),
             row("forwarded, three rules, headers", telling, "nginx, limit_req", limit_req),
-            row("denied", denied, "nginx, limit_req", nginx_denied),
+            row("denied", denied, "nginx, limit_req", nginx_denied).with_id("gateway/denied"),
         ],
     );
 }

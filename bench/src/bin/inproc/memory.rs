@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tidegate_bench::keys::for_each_key;
 use tidegate_bench::machine::resident_bytes;
-use tidegate_bench::report::{Report, Row};
+use tidegate_bench::report::{Report, Row, lowest_of};
 use tidegate_bench::threads::together;
 use tidegate_core::Gate;
 
@@ -33,6 +33,7 @@ pub fn measure(report: &mut Report, scale: &Scale) {
             rows.push(Row::smaller_is_better(name, ours, peer, theirs, "bytes/key"));
         }
     }
+    let rows = lowest_of("inproc/bytes-per-key", rows, |row| row.peer == PEERS[0]);
     report.section(&format!("Resident memory per key, {} M keys", scale.most / 1_000_000), rows);
 }
 

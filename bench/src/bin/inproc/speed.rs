@@ -8,7 +8,7 @@
 use std::fmt;
 
 use tidegate_bench::keys::{Order, for_each_key};
-use tidegate_bench::report::{Report, Row};
+use tidegate_bench::report::{Report, Row, lowest_of};
 use tidegate_bench::sample::{median, quiet_rounds};
 use tidegate_bench::threads::{together, undisturbed};
 
@@ -70,6 +70,8 @@ pub fn measure(report: &mut Report, scale: &Scale) -> Checks {
         let rows: Vec<_> =
             [Mix::Allowed, Mix::Denied].into_iter().flat_map(|mix| over(live, mix, scale.rounds)).collect();
         checks.alone.push((live, (rows[0].ours + rows[1].ours) / 2.0));
+        let id = format!("inproc/{}", named(live).replace(' ', ""));
+        let rows = lowest_of(&id, rows, |row| row.peer == PEERS[0]);
         report.section(&format!("One check over {} live keys", named(live)), rows);
     }
     checks

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use tidegate_bench::keys::{Order, for_each_key};
-use tidegate_bench::report::{Report, Row};
+use tidegate_bench::report::{Report, Row, lowest};
 use tidegate_bench::sample::{median, quiet_rounds};
 use tidegate_bench::threads::undisturbed;
 use tidegate_core::{Charge, Key, Limit, MemoryStore, RuleId};
@@ -45,7 +45,7 @@ impl Rules {
 
 pub fn measure(report: &mut Report, scale: &Scale) {
     let rows = scale.live.iter().filter(|&&live| live <= 1_000_000).flat_map(|&live| over(live, scale.rounds));
-    report.section("Three limits on one key", rows.collect());
+    report.section("Three limits on one key", lowest("inproc/three-limits", rows.collect()));
 }
 
 fn over(live: u64, rounds: usize) -> Vec<Row> {

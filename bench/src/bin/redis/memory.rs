@@ -1,7 +1,7 @@
 //! What a key costs the server, by its own account, expiry included.
 
 use redis::aio::MultiplexedConnection;
-use tidegate_bench::report::{Report, Row};
+use tidegate_bench::report::{Report, Row, lowest};
 
 use crate::peers::Scripted;
 use crate::server::Server;
@@ -29,7 +29,7 @@ pub async fn measure(report: &mut Report, server: &Server) {
         let ours = bytes_a_key(&mut connection).await;
         rows.push(Row::smaller_is_better(format!("bytes a key, {name}"), ours, "a hash of two fields", hash, "bytes"));
     }
-    report.section("Memory in Redis", rows);
+    report.section("Memory in Redis", lowest("redis/bytes", rows));
 }
 
 /// Of the only key there is.

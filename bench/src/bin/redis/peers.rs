@@ -3,23 +3,28 @@
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 
-/// A token bucket as it is usually scripted: a hash with the tokens left and the time of the last look, in floating point,
-/// one call for each request.
-const TOKEN_BUCKET: &str = r"
+/// Token buckets as they are usually scripted: a hash each with the tokens left and the time of the last look, in floating
+/// point, one call for each request.
+const TOKEN_BUCKETS: &str = r"
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
 local rate, burst, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local state = redis.call('HMGET', KEYS[1], 'tokens', 'at')
-local tokens = tonumber(state[1]) or burst
-local at = tonumber(state[2]) or now
-tokens = math.min(burst, tokens + (now - at) * rate)
-local allowed = tokens >= cost
-if allowed then
-  tokens = tokens - cost
+local left, allowed = {}, true
+for i, key in ipairs(KEYS) do
+  local state = redis.call('HMGET', key, 'tokens', 'at')
+  local tokens = tonumber(state[1]) or burst
+  local at = tonumber(state[2]) or now
+  left[i] = math.min(burst, tokens + (now - at) * rate)
+  allowed = allowed and left[i] >= cost
 end
-redis.call('HSET', KEYS[1], 'tokens', tokens, 'at', now)
-redis.call('EXPIRE', KEYS[1], math.ceil(burst / rate) + 1)
-return { allowed and 1 or 0, math.floor(tokens) }
+for i, key in ipairs(KEYS) do
+  if allowed then
+    left[i] = left[i] - cost
+  end
+  redis.call('HSET', key, 'tokens', left[i], 'at', now)
+  redis.call('EXPIRE', key, math.ceil(burst / rate) + 1)
+end
+return { allowed and 1 or 0, math.floor(left[1]) }
 ";
 
 #[derive(Clone)]
@@ -30,15 +35,19 @@ pub struct Scripted {
 
 impl Scripted {
     pub async fn new(mut connection: MultiplexedConnection) -> Scripted {
-        let script = Script::new(TOKEN_BUCKET);
+        let script = Script::new(TOKEN_BUCKETS);
         script.load_async(&mut connection).await.expect("a script that loads");
         Scripted { script: script.into(), connection }
     }
 
-    /// A hundred a second, bursts of `burst`.
-    pub async fn check(&mut self, key: &str, burst: u64) -> bool {
+    /// So many limits, each of a hundred a second and bursts of `burst`.
+    pub async fn check(&mut self, key: &str, limits: u64, burst: u64) -> bool {
         let mut call = self.script.prepare_invoke();
-        call.key(key).arg(100).arg(burst).arg(1);
+        call.key(key);
+        for limit in 1..limits {
+            call.key(format!("{key}:{limit}"));
+        }
+        call.arg(100).arg(burst).arg(1);
         let (allowed, _left): (u64, u64) = call.invoke_async(&mut self.connection).await.expect("an answer");
         allowed == 1
     }

@@ -39,7 +39,7 @@ fn main() {
             let row = |peer, theirs| Row::larger_is_better("our door", ours, peer, theirs, "requests/s");
             let of = |what, rate| Row::larger_is_better(what, rate, "tonic, a constant", tonic, "requests/s");
             let rows = vec![
-                row("tonic, a constant", tonic),
+                row("tonic, a constant", tonic).with_id(&format!("rls/{connections}x{in_flight}")),
                 row("gathered, a constant", gathered),
                 of("hyper, a constant", hyper),
                 of("gathered, a constant", gathered),

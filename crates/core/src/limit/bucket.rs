@@ -2,7 +2,7 @@
 
 use super::LimitError;
 use crate::decision::{Decision, Outcome};
-use crate::rate::Rate;
+use crate::limit::Rate;
 use crate::time::{MAX_EXACT, Micros, Timestamp};
 
 /// A capacity and the rate at which what was spent comes back.

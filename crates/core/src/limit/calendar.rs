@@ -1,7 +1,6 @@
 //! UTC calendar windows.
 
-use crate::date::Date;
-use crate::time::{Micros, Timestamp};
+use crate::time::{Date, Micros, Timestamp};
 
 const DAY: u64 = 86_400_000_000;
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{LimitError, Mark};
 use crate::decision::{Decision, Outcome};
-use crate::rate::LONGEST_PERIOD;
+use crate::limit::LONGEST_PERIOD;
 use crate::receipt::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
@@ -102,6 +102,9 @@ impl Slots {
 }
 
 impl Concurrency {
+    /// The time after which a slot that nobody returned is free again, where none is given.
+    pub const DEFAULT_TTL: Micros = Micros::from_secs(60);
+
     /// At most `slots` held at once, each under a lease of `ttl`. No slots admit nothing.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Why a limit cannot be built.
 
-use crate::rate::LONGEST_PERIOD;
+use crate::limit::LONGEST_PERIOD;
 use crate::time::Micros;
 
 /// A limit that means nothing, or that cannot be computed exactly. The message says what to change.

@@ -5,7 +5,7 @@
 
 use super::{Calendar, LimitError, Mark};
 use crate::decision::{Decision, Outcome};
-use crate::rate::LONGEST_PERIOD;
+use crate::limit::LONGEST_PERIOD;
 use crate::time::{MAX_EXACT, Micros, Timestamp};
 
 /// The shortest window of any algorithm.

@@ -6,7 +6,7 @@
 
 use super::LimitError;
 use super::bucket::Bucket;
-use crate::rate::Rate;
+use crate::limit::Rate;
 
 /// The generic cell rate algorithm with a burst of `capacity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

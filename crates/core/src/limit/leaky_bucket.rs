@@ -8,7 +8,7 @@
 use super::bucket::{Bucket, Tat};
 use super::{LimitError, Mark};
 use crate::decision::{Decision, Outcome};
-use crate::rate::Rate;
+use crate::limit::Rate;
 use crate::time::Timestamp;
 
 /// A leaky bucket that refuses what would overflow it.

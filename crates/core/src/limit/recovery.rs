@@ -54,7 +54,8 @@ impl Recovery {
     }
 
     /// The decision to report for a denial whose cost was charged all the same. `after` is the state of the key after the charge.
-    pub(crate) fn charged_though_denied(self, denied: &Decision, after: &Decision) -> Decision {
+    #[must_use]
+    pub fn charged_though_denied(self, denied: &Decision, after: &Decision) -> Decision {
         let outcome = match (denied.outcome, self) {
             (Outcome::Deny { retry_after }, Recovery::Steady(_)) => {
                 // The whole line has moved by what was charged.

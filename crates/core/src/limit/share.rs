@@ -4,7 +4,7 @@ use super::{
     Algorithm, Concurrency, FixedWindow, Gcra, Limit, LimitError, Meter, Shaper, SlidingLog, SlidingWindow,
     TokenBucket, Windows,
 };
-use crate::rate::{LONGEST_PERIOD, Rate};
+use crate::limit::{LONGEST_PERIOD, Rate};
 use crate::time::Micros;
 
 impl Limit {

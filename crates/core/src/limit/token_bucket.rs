@@ -5,7 +5,7 @@
 
 use super::LimitError;
 use super::bucket::Bucket;
-use crate::rate::Rate;
+use crate::limit::Rate;
 
 /// A token bucket. In any span of length `t` it admits at most `capacity + refill · t`, and a greedy client gets
 /// exactly that, rounded down.

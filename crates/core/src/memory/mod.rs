@@ -187,7 +187,8 @@ impl<C: Clock> MemoryStore<C> {
         charges.iter().map(|charge| self.peek_at(charge, now)).collect()
     }
 
-    pub(crate) fn peek_one(&self, charge: &Charge<'_>) -> Decision {
+    /// [`MemoryStore::peek`] at one charge.
+    pub fn peek_one(&self, charge: &Charge<'_>) -> Decision {
         self.peek_at(charge, self.clock.now())
     }
 

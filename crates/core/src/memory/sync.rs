@@ -3,7 +3,7 @@
 //! Under `--cfg tidegate_loom` they are loom's, which tries every order in which the threads of a test may run and every value
 //! that each of their reads may then return. (The plain `--cfg loom` would change dependencies too.)
 
-#[cfg(not(tidegate_loom))]
+#[cfg(not(all(test, tidegate_loom)))]
 pub(super) use std::{
     cell::UnsafeCell,
     hint::spin_loop,
@@ -11,7 +11,7 @@ pub(super) use std::{
     thread::yield_now,
 };
 
-#[cfg(tidegate_loom)]
+#[cfg(all(test, tidegate_loom))]
 pub(super) use loom::{
     hint::spin_loop,
     sync::atomic::{AtomicU64, Ordering, fence},
@@ -19,13 +19,13 @@ pub(super) use loom::{
 };
 
 /// How often a waiter looks at a lock before it yields its processor. loom goes on with another thread only when one yields.
-pub(super) const SPINS: u32 = if cfg!(tidegate_loom) { 0 } else { 64 };
+pub(super) const SPINS: u32 = if cfg!(all(test, tidegate_loom)) { 0 } else { 64 };
 
 /// loom's cell, with the interface of the standard library's.
-#[cfg(tidegate_loom)]
+#[cfg(all(test, tidegate_loom))]
 pub(super) struct UnsafeCell<T>(loom::cell::UnsafeCell<T>);
 
-#[cfg(tidegate_loom)]
+#[cfg(all(test, tidegate_loom))]
 impl<T> UnsafeCell<T> {
     pub(super) fn new(value: T) -> UnsafeCell<T> {
         UnsafeCell(loom::cell::UnsafeCell::new(value))

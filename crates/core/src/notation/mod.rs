@@ -86,8 +86,9 @@ pub(crate) fn span(text: &str) -> Result<Micros, NotationError> {
     parse::span(text)
 }
 
-/// A span of time as it is [read](span).
-pub(crate) fn write_span(span: Micros) -> String {
+/// A span of time in the form in which [`Micros`] is parsed, such as `30s`.
+#[must_use]
+pub fn write_span(span: Micros) -> String {
     let (number, unit) = unit::Unit::measuring(span);
     format!("{number}{}", unit.names[0])
 }

@@ -6,14 +6,11 @@ use std::str::FromStr;
 use super::unit::{COMMON_UNITS, UNITS, Unit};
 use super::{NotationError, closest};
 use crate::limit::{
-    Concurrency, FixedWindow, Gcra, Limit, LimitError, Meter, Shaper, SlidingLog, SlidingWindow, TokenBucket,
+    Concurrency, FixedWindow, Gcra, Limit, LimitError, Meter, Rate, Shaper, SlidingLog, SlidingWindow, TokenBucket,
 };
-use crate::rate::Rate;
 use crate::time::Micros;
 
 const ALGORITHMS: [&str; 8] = ["token-bucket", "gcra", "meter", "shaper", "fixed", "sliding", "log", "concurrent"];
-
-const DEFAULT_LEASE: Micros = Micros::from_secs(60);
 
 impl FromStr for Limit {
     type Err = NotationError;
@@ -104,7 +101,7 @@ fn fixed_window(words: &mut Words<'_>) -> Result<Limit, NotationError> {
 fn concurrency(words: &mut Words<'_>) -> Result<Limit, NotationError> {
     let word = words.expect("a number of slots, such as concurrent 10 ttl 30s")?;
     let slots = words.number(word)?;
-    let mut lease = (word, DEFAULT_LEASE);
+    let mut lease = (word, Concurrency::DEFAULT_TTL);
     if words.take_option("ttl", &["ttl"])? {
         let word = words.expect("how long a lease runs, such as 30s")?;
         let (number, unit) = words.span(word)?;

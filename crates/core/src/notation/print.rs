@@ -3,8 +3,7 @@
 use std::fmt;
 
 use super::unit::{UNITS, Unit};
-use crate::limit::{Algorithm, Calendar, Limit, Windows};
-use crate::rate::Rate;
+use crate::limit::{Algorithm, Calendar, Limit, Rate, Windows};
 use crate::time::Micros;
 
 impl fmt::Display for Rate {

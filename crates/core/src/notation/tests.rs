@@ -1,8 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::limit::{Algorithm, Limit};
-use crate::rate::Rate;
+use crate::limit::{Algorithm, Limit, Rate};
 use crate::time::Micros;
 
 fn limit(text: &str) -> Limit {

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use tidegate_core::limit::Mark;
-use tidegate_core::{Limit, Micros, Outcome, ReceiptId, Timestamp};
+use tidegate_core::receipt::ReceiptId;
+use tidegate_core::{Limit, Micros, Outcome, Timestamp};
 
 use crate::limits::{Bucket, buckets};
 use crate::traces::{Hands, Op, requests_ahead, starts, traces};

@@ -1,10 +1,10 @@
 //! Limits that change: a key keeps what it has spent, no more and no less.
 
 use proptest::prelude::*;
-use tidegate_core::limit::State;
-use tidegate_core::{
-    Adjustment, Algorithm, Charge, Clock, Key, Limit, ManualClock, MemoryStore, ReceiptId, RuleId, Timestamp,
-};
+use tidegate_core::limit::{Algorithm, State};
+use tidegate_core::receipt::ReceiptId;
+use tidegate_core::store::Adjustment;
+use tidegate_core::{Charge, Clock, Key, Limit, ManualClock, MemoryStore, RuleId, Timestamp};
 
 use crate::limits::{any_limit, any_spending_limit, bucket_of, buckets, concurrencies, with_capacity};
 use crate::traces::{Cost, Hands, Op, Step, costs, moves_ahead, starts, traces_ahead};

@@ -1,8 +1,8 @@
 //! Clocks that step: nothing is admitted twice, and nobody waits for long.
 
 use proptest::prelude::*;
-use tidegate_core::limit::{SlidingWindow, Windows};
-use tidegate_core::{Algorithm, Limit, Micros, Outcome, State, Timestamp};
+use tidegate_core::limit::{Algorithm, SlidingWindow, State, Windows};
+use tidegate_core::{Limit, Micros, Outcome, Timestamp};
 
 use crate::limits::{any_limit, bucket_of, buckets, span_of};
 use crate::traces::{Cost, Hands, Move, costs, moves, requests_ahead, starts};
@@ -19,7 +19,7 @@ fn spend(limit: &Limit, hands: &mut Hands, steps: &[(Move, Cost, bool)]) -> Stat
         let decision = limit.decide(&mut state, cost.of(limit), now);
         hands.heed(&decision);
         if is_penalty {
-            limit.charge(&mut state, cost.of(limit), now, tidegate_core::ReceiptId::new(1));
+            limit.charge(&mut state, cost.of(limit), now, tidegate_core::receipt::ReceiptId::new(1));
         }
     }
     state
@@ -149,7 +149,7 @@ proptest! {
         for (by, cost) in steps {
             let now = hands.go(by, &limit);
             prop_assert!(!limit.is_ahead(&state, now));
-            limit.charge(&mut state, cost.of(&limit), now, tidegate_core::ReceiptId::new(1));
+            limit.charge(&mut state, cost.of(&limit), now, tidegate_core::receipt::ReceiptId::new(1));
             prop_assert!(!limit.is_ahead(&state, now));
         }
     }

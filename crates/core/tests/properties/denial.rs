@@ -1,7 +1,9 @@
 //! Denials cost nothing and tell the truth; so do all the numbers of a decision.
 
 use proptest::prelude::*;
-use tidegate_core::{Decision, Limit, Micros, Outcome, ReceiptId, State, Timestamp};
+use tidegate_core::limit::State;
+use tidegate_core::receipt::ReceiptId;
+use tidegate_core::{Decision, Limit, Micros, Outcome, Timestamp};
 
 use crate::limits::{any_limit, calendar_windows, fixed_windows};
 use crate::model::number_of;
@@ -111,7 +113,7 @@ proptest! {
 
     #[test]
     fn at_reset_nothing_counts_and_not_a_moment_earlier(limit in any_limit(), start in starts(), steps in traces()) {
-        let is_fixed = matches!(limit.algorithm(), tidegate_core::Algorithm::FixedWindow(_));
+        let is_fixed = matches!(limit.algorithm(), tidegate_core::limit::Algorithm::FixedWindow(_));
         watch(&limit, start, &steps, |seen| {
             let Some(reset) = later(seen.now, seen.decision.reset_after) else { return Ok(()) };
             prop_assert!(limit.is_recovered(&seen.after, reset));
@@ -140,7 +142,7 @@ proptest! {
 
     #[test]
     fn reset_does_not_wobble(limit in any_limit(), start in starts(), steps in traces(), cost in costs()) {
-        let is_fixed = matches!(limit.algorithm(), tidegate_core::Algorithm::FixedWindow(_));
+        let is_fixed = matches!(limit.algorithm(), tidegate_core::limit::Algorithm::FixedWindow(_));
         watch(&limit, start, &steps, |seen| {
             let Some(reset) = later(seen.now, seen.decision.reset_after) else { return Ok(()) };
             // Whenever it is asked for until then, as long as nothing is spent, it is the same instant.

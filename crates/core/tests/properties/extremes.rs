@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use tidegate_core::limit::{Calendar, Concurrency, FixedWindow, SlidingLog, SlidingWindow};
-use tidegate_core::{
-    Adjustment, Charge, Key, LONGEST_PERIOD, Limit, MAX_EXACT, ManualClock, MemoryStore, Micros, Outcome, Rate,
-    ReceiptId, RuleId, Settlement, Timestamp,
-};
+use tidegate_core::limit::{Calendar, Concurrency, FixedWindow, LONGEST_PERIOD, Rate, SlidingLog, SlidingWindow};
+use tidegate_core::receipt::ReceiptId;
+use tidegate_core::store::Adjustment;
+use tidegate_core::time::MAX_EXACT;
+use tidegate_core::{Charge, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, RuleId, Settlement, Timestamp};
 
 use crate::limits::{Bucket, most_tokens};
 

@@ -175,7 +175,7 @@ proptest! {
         let actual: Vec<u64> = taken.iter().map(|&&(_, _, cost, actual)| actual.min(cost)).collect();
         let due: u64 = taken.iter().zip(&actual).map(|(charge, actual)| charge.2 - actual).sum();
         // A shaper's queue only lets the last one out, so with several in it not all can be given back.
-        let all_can = !limits.iter().any(|limit| matches!(limit.algorithm(), tidegate_core::Algorithm::Shaper(_)));
+        let all_can = !limits.iter().any(|limit| matches!(limit.algorithm(), tidegate_core::limit::Algorithm::Shaper(_)));
         match store.settle(&receipt, &actual) {
             Settlement::Settled { given_back, charged: 0 } if all_can => prop_assert_eq!(given_back, due),
             Settlement::Settled { given_back, charged: 0 } => prop_assert!(given_back <= due),

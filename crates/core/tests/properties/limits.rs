@@ -3,9 +3,11 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use tidegate_core::limit::{
-    Calendar, Concurrency, FixedWindow, Gcra, Meter, Shaper, SlidingLog, SlidingWindow, TokenBucket, Windows,
+    Algorithm, Calendar, Concurrency, FixedWindow, Gcra, Meter, Rate, Shaper, SlidingLog, SlidingWindow, TokenBucket,
+    Windows,
 };
-use tidegate_core::{Algorithm, Limit, MAX_EXACT, Micros, Rate};
+use tidegate_core::time::MAX_EXACT;
+use tidegate_core::{Limit, Micros};
 
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;

@@ -1,7 +1,8 @@
 //! The store's cap on keys: it holds, and no flood of keys makes it forgive anybody.
 
 use proptest::prelude::*;
-use tidegate_core::{Charge, Clock, Key, Limit, ManualClock, MemoryStore, Micros, RuleId, State, Timestamp};
+use tidegate_core::limit::State;
+use tidegate_core::{Charge, Clock, Key, Limit, ManualClock, MemoryStore, Micros, RuleId, Timestamp};
 
 use crate::limits::{any_limit, any_spending_limit, span_of};
 use crate::traces::{Cost, costs};

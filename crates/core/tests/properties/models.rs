@@ -1,8 +1,9 @@
 //! Every algorithm answers as its model does, to the last number, whatever happens and however the clock moves.
 
 use proptest::prelude::*;
+use tidegate_core::Limit;
 use tidegate_core::limit::Mark;
-use tidegate_core::{Limit, ReceiptId};
+use tidegate_core::receipt::ReceiptId;
 
 use crate::limits::{
     Bucket, buckets, calendar_windows, concurrencies, fixed_windows, sliding_logs, sliding_windows_of_one_part,

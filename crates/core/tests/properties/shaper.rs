@@ -1,7 +1,8 @@
 //! The shaper: requests leave one after the other, and no more wait than its queue holds.
 
 use proptest::prelude::*;
-use tidegate_core::{Limit, ReceiptId, Timestamp};
+use tidegate_core::receipt::ReceiptId;
+use tidegate_core::{Limit, Timestamp};
 
 use crate::limits::buckets;
 use crate::traces::{Hands, costs, moves, requests_ahead, starts};

@@ -1,7 +1,8 @@
 //! Each rule's share of the store: floods under other rules leave it alone, and nothing grows past the cap.
 
 use proptest::prelude::*;
-use tidegate_core::{Algorithm, Charge, Clock, Key, Limit, ManualClock, MemoryStore, Micros, RuleId, Timestamp};
+use tidegate_core::limit::Algorithm;
+use tidegate_core::{Charge, Clock, Key, Limit, ManualClock, MemoryStore, Micros, RuleId, Timestamp};
 
 use crate::limits::{any_limit, any_spending_limit, span_of};
 use crate::traces::costs;

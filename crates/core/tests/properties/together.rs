@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tidegate_core::limit::Mark;
+use tidegate_core::limit::{Mark, State};
+use tidegate_core::receipt::ReceiptId;
+use tidegate_core::store::Adjustment;
 use tidegate_core::{
-    Adjustment, Charge, Clock, Decision, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, ReceiptId, RuleId,
-    Settlement, State, Timestamp,
+    Charge, Clock, Decision, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId, Settlement, Timestamp,
 };
 
 use crate::limits::{any_limit, with_capacity};

@@ -1,7 +1,6 @@
 //! Finding what a request says it costs.
 
-use tidegate_core::BodyNumber;
-use tidegate_core::rules::FieldPath;
+use tidegate_rules::{BodyNumber, FieldPath};
 
 use super::encoding::Decoder;
 use super::tree::Tree;
@@ -15,20 +14,20 @@ use super::walker::{Collect, Kind, LONGEST_TEXT, Walker, unescaped};
 /// [known](BodyNumber::AtMost) that one may. Bodies in UTF-16 and UTF-32 are read too, and a byte order mark is skipped.
 ///
 /// ```
-/// use tidegate_core::BodyNumber;
+/// use tidegate_rules::BodyNumber;
 /// use tidegate_http::CostFinder;
 ///
 /// let found = |body: &str| {
 ///     let mut finder = CostFinder::new(&["max_tokens".parse()?]);
 ///     finder.feed(body.as_bytes());
-///     Ok::<_, tidegate_core::rules::FieldPathError>(finder.found(0))
+///     Ok::<_, tidegate_rules::FieldPathError>(finder.found(0))
 /// };
 /// assert_eq!(found(r#"{"max_tokens": 500}"#)?, Some(BodyNumber::Exact(500)));
 /// assert_eq!(found(r#"{"max_tokens": 500, "max_tokens": 1}"#)?, Some(BodyNumber::Exact(500)));
 /// assert_eq!(found(r#"{"max_tokens": 500}{"max_tokens": 1}"#)?, Some(BodyNumber::AtMost(500)));
 /// assert_eq!(found(r#"{"max_tokens": "500"}"#)?, Some(BodyNumber::AtMost(500)));
 /// assert_eq!(found("{}")?, None);
-/// # Ok::<(), tidegate_core::rules::FieldPathError>(())
+/// # Ok::<(), tidegate_rules::FieldPathError>(())
 /// ```
 #[derive(Debug)]
 pub struct CostFinder {

@@ -1,7 +1,7 @@
 //! Finding numbers in the events of a stream.
 
 use memchr::memchr2;
-use tidegate_core::rules::FieldPath;
+use tidegate_rules::FieldPath;
 
 use super::finder::FieldFinder;
 
@@ -16,7 +16,7 @@ use super::finder::FieldFinder;
 /// finder.feed(b"ta: {\"usage\": {\"total_tokens\": 480}}\n\ndata: [DONE]\n\n");
 /// assert_eq!(finder.found(0), Some("480"));
 /// assert!(finder.is_done());
-/// # Ok::<(), tidegate_core::rules::FieldPathError>(())
+/// # Ok::<(), tidegate_rules::FieldPathError>(())
 /// ```
 #[derive(Debug)]
 pub struct EventFinder {

@@ -1,6 +1,6 @@
 //! Finding the numbers that stand in a few fields of what an upstream says.
 
-use tidegate_core::rules::FieldPath;
+use tidegate_rules::FieldPath;
 
 use super::tree::Tree;
 use super::walker::{Collect, Kind, Walker};
@@ -19,7 +19,7 @@ use super::walker::{Collect, Kind, Walker};
 /// finder.feed(br#"ge": { "total_tokens": 48"#);
 /// finder.feed(br#"0 } }"#);
 /// assert_eq!((finder.found(0), finder.found(1)), (Some("480"), None));
-/// # Ok::<(), tidegate_core::rules::FieldPathError>(())
+/// # Ok::<(), tidegate_rules::FieldPathError>(())
 /// ```
 #[derive(Debug)]
 pub struct FieldFinder {

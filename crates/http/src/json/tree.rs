@@ -1,6 +1,6 @@
 //! Paths of keys, as a tree.
 
-use tidegate_core::rules::FieldPath;
+use tidegate_rules::FieldPath;
 
 /// A place in an object that leads to a field, or is one.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use memchr::memchr2;
 use smallvec::SmallVec;
-use tidegate_core::rules::FieldPath;
+use tidegate_rules::FieldPath;
 
 use super::tree::Tree;
 

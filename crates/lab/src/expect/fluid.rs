@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use tidegate_core::limit::Windows;
-use tidegate_core::{Algorithm, Limit, Micros, Rate, Timestamp};
+use tidegate_core::limit::{Algorithm, Rate, Windows};
+use tidegate_core::{Limit, Micros, Timestamp};
 
 use super::mean::{Crowd, Kind};
 

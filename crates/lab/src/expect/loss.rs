@@ -4,7 +4,8 @@
 //! load is the mean number of requests that would be in flight if there were no limit. When the rate changes with time, or the
 //! system has just begun, the load of each instant is taken (the *modified offered load* approximation).
 
-use tidegate_core::{Algorithm, Limit, Micros};
+use tidegate_core::limit::Algorithm;
+use tidegate_core::{Limit, Micros};
 
 use super::mean::{Crowd, Kind};
 

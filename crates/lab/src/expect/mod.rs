@@ -9,8 +9,8 @@ mod loss;
 mod mean;
 
 use serde::Serialize;
-use tidegate_core::limit::Windows;
-use tidegate_core::{Algorithm, Limit, Micros, Rate, Timestamp};
+use tidegate_core::limit::{Algorithm, Rate, Windows};
+use tidegate_core::{Limit, Micros, Timestamp};
 
 use self::fluid::Fluid;
 use self::loss::LossSystem;

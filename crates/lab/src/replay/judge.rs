@@ -5,10 +5,8 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use ahash::RandomState;
-use tidegate_core::rules::{Matched, MatchedRule, Mode, RuleSet};
-use tidegate_core::{
-    Charge, Generation, Key, Limiter, ManualClock, MemoryStore, Micros, Outcome, Receipt, RuleId, Ruling, Timestamp,
-};
+use tidegate_core::{Charge, Key, ManualClock, MemoryStore, Micros, Outcome, Receipt, RuleId, Timestamp};
+use tidegate_rules::{Generation, Limiter, Matched, MatchedRule, Mode, RuleSet, Ruling};
 
 use super::frequent::{Frequent, Print, Prints};
 use super::log::Entry;

@@ -4,7 +4,7 @@
 //! once, in constant memory, however long it is.
 //!
 //! ```
-//! use tidegate_core::rules::RuleSet;
+//! use tidegate_rules::RuleSet;
 //! use tidegate_lab::replay::{Input, Replay};
 //!
 //! let rules = RuleSet::parse("rules.yaml", "rules: [{ id: login, key: address, limit: log 2/min }]");
@@ -36,8 +36,8 @@ pub use spread::Waits;
 pub use suggest::{Alternative, Suggestion};
 pub use timeline::Bin;
 
-use tidegate_core::rules::RuleSet;
 use tidegate_core::{Micros, Timestamp};
+use tidegate_rules::RuleSet;
 
 use self::frequent::Frequent;
 use self::judge::{Judge, Judged};

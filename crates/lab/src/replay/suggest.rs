@@ -5,7 +5,8 @@
 //! level of each key is kept, exactly. The burst that leaves a stated share of keys alone is then a matter of sorting.
 
 use serde::Serialize;
-use tidegate_core::{Micros, Rate, Timestamp};
+use tidegate_core::limit::Rate;
+use tidegate_core::{Micros, Timestamp};
 
 use super::frequent::{ByPrint, Print};
 

@@ -13,8 +13,9 @@ use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 
 use serde::Serialize;
-use tidegate_core::limit::Mark;
-use tidegate_core::{Decision, Limit, Micros, Outcome, ReceiptId, State, Timestamp};
+use tidegate_core::limit::{Mark, State};
+use tidegate_core::receipt::ReceiptId;
+use tidegate_core::{Decision, Limit, Micros, Outcome, Timestamp};
 
 use crate::traffic::Arrival;
 

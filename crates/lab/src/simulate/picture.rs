@@ -1,8 +1,8 @@
 //! An algorithm's state, as something to draw.
 
 use serde::Serialize;
-use tidegate_core::limit::{Level, Tat, Windows};
-use tidegate_core::{Algorithm, Limit, Micros, Rate, State, Timestamp};
+use tidegate_core::limit::{Algorithm, Level, Rate, State, Tat, Windows};
+use tidegate_core::{Limit, Micros, Timestamp};
 
 /// The most log entries or leases that a picture shows; it says how many there are.
 pub const MOST_DRAWN: usize = 512;

@@ -4,7 +4,8 @@
 //! integral of the rate reaches `n`; by chance, when it reaches the sum of `n` exponential draws. So the same few lines make
 //! every shape, evenly or by chance.
 
-use tidegate_core::{Micros, Rate};
+use tidegate_core::Micros;
+use tidegate_core::limit::Rate;
 
 use crate::random::Random;
 

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tidegate_core::{Micros, Rate};
+use tidegate_core::Micros;
+use tidegate_core::limit::Rate;
 
 use super::{Popularity, Shape, Spacing, Traffic};
 

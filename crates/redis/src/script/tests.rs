@@ -9,7 +9,9 @@ use std::sync::LazyLock;
 
 use redis::Connection;
 use tidegate_core::limit::Mark;
-use tidegate_core::{Adjustment, Charge, Held, Key, Limit, Micros, Receipt, ReceiptId, RuleId};
+use tidegate_core::receipt::{Held, ReceiptId};
+use tidegate_core::store::Adjustment;
+use tidegate_core::{Charge, Key, Limit, Micros, Receipt, RuleId};
 
 use super::SOURCE;
 use crate::frame::{self, Frame};

@@ -1,7 +1,7 @@
 //! Putting into force what is published.
 
-use tidegate_core::rules::{Diagnostics, Loaded, Mode, RuleSet, Severity, Switches};
-use tidegate_core::{Clock, Limiter, Timestamp};
+use tidegate_core::{Clock, Timestamp};
+use tidegate_rules::{Diagnostics, Limiter, Loaded, Mode, RuleSet, Severity, Switches};
 
 use super::published::{Edition, Head, PublishedModes, RulesHead, Switched};
 use super::session::Contents;
@@ -160,7 +160,8 @@ fn in_brief(findings: &Diagnostics) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::{ManualClock, MemoryStore, Micros, Request};
+    use tidegate_core::{ManualClock, MemoryStore, Micros};
+    use tidegate_rules::Request;
 
     use super::super::published::Signature;
     use super::*;

@@ -1,7 +1,7 @@
 //! What can go wrong between a node and what is published.
 
 use redis::{ErrorKind, RedisError};
-use tidegate_core::rules::Diagnostics;
+use tidegate_rules::Diagnostics;
 
 use super::published::Signature;
 use crate::link::Unreachable;

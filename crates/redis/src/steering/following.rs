@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::rules::Mode;
-use tidegate_core::{Clock, Limiter};
+use tidegate_core::Clock;
+use tidegate_rules::{Limiter, Mode};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Timestamp;
-use tidegate_core::rules::Mode;
+use tidegate_rules::Mode;
 
 use super::Steering;
 use super::error::SteeringError;

@@ -8,8 +8,8 @@
 //! ```no_run
 //! use std::sync::Arc;
 //!
-//! use tidegate_core::rules::{Mode, RuleSet};
-//! use tidegate_core::{Limiter, MemoryStore};
+//! use tidegate_rules::{Limiter, Mode, RuleSet};
+//! use tidegate_core::MemoryStore;
 //! use tidegate_redis::Settings;
 //! use tidegate_redis::steering::{Node, Steering, Target};
 //!

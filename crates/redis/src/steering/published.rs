@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tidegate_core::Timestamp;
-use tidegate_core::rules::{Mode, Switches};
+use tidegate_rules::{Mode, Switches};
 
 use super::error::{PublishError, SteeringError};
 

@@ -4,8 +4,8 @@
 //! written in between (`WATCH`). Otherwise it begins anew with what is there then.
 
 use redis::pipe;
-use tidegate_core::rules::Mode;
 use tidegate_core::{Micros, Timestamp};
+use tidegate_rules::Mode;
 
 use super::Steering;
 use super::applying::parse;

@@ -4,7 +4,8 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 
 use smallvec::SmallVec;
-use tidegate_core::{Charge, Decision, Decisions, Key, Receipt, Settlement, StoreError};
+use tidegate_core::store::Decisions;
+use tidegate_core::{Charge, Decision, Key, Receipt, Settlement, StoreError};
 
 use super::{RedisStore, unusable};
 use crate::frame;

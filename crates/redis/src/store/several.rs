@@ -23,7 +23,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::limit::Mark;
-use tidegate_core::{Answer, Charge, Decision, Decisions, Held, Micros, Outcome, Receipt, ReceiptId, StoreError};
+use tidegate_core::receipt::{Held, ReceiptId};
+use tidegate_core::store::{Answer, Decisions};
+use tidegate_core::{Charge, Decision, Micros, Outcome, Receipt, StoreError};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::limit::Mark;
-use tidegate_core::{Answer, Charge, Decisions, Held, Micros, Receipt, ReceiptId, Store, StoreError};
+use tidegate_core::receipt::{Held, ReceiptId};
+use tidegate_core::store::{Answer, Decisions};
+use tidegate_core::{Charge, Micros, Receipt, Store, StoreError};
 use tokio::time::Instant;
 
 use super::apart::all;

@@ -1,6 +1,7 @@
 //! What the store said a moment ago, as it would say it now if nobody has touched the key since.
 
-use tidegate_core::{Algorithm, Decision, Limit, Micros, Outcome, Rate};
+use tidegate_core::limit::{Algorithm, Rate};
+use tidegate_core::{Decision, Limit, Micros, Outcome};
 
 /// A decision for `cost`, `passed` ago, as a refusal of `wanted` now. `None` if it refuses nothing of the kind, or if the
 /// wait cannot be told.

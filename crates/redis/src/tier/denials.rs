@@ -8,7 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ahash::RandomState;
 use smallvec::SmallVec;
-use tidegate_core::{Answer, Charge, Decision, Key, Limit, Micros, Outcome, RuleId, Timestamp, groups};
+use tidegate_core::charge::groups;
+use tidegate_core::store::Answer;
+use tidegate_core::{Charge, Decision, Key, Limit, Micros, Outcome, RuleId, Timestamp};
 
 use super::Settings;
 use super::countdown::{refusal, standing};

@@ -45,10 +45,9 @@ pub use since_start::SinceStart;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
-use tidegate_core::{
-    Adjustment, Answer, Charge, Clock, Decision, Decisions, Key, Micros, Receipt, RuleId, Settlement, Store,
-    StoreError, groups,
-};
+use tidegate_core::charge::groups;
+use tidegate_core::store::{Adjustment, Answer, Decisions};
+use tidegate_core::{Charge, Clock, Decision, Key, Micros, Receipt, RuleId, Settlement, Store, StoreError};
 
 use self::denials::{Denials, Seen};
 

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_core::rules::RuleSet;
-use tidegate_core::{DecidedBy, Limiter, Request, Ruling};
 use tidegate_redis::link::{BreakerState, ServerStats};
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
+use tidegate_rules::{DecidedBy, Limiter, Request, RuleSet, Ruling};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 

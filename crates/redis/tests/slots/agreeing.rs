@@ -3,9 +3,8 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tidegate_core::{
-    Adjustment, Charge, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId, Store, StoreError,
-};
+use tidegate_core::store::Adjustment;
+use tidegate_core::{Charge, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId, Store, StoreError};
 use tidegate_redis::RedisStore;
 
 use crate::limits::any_limit;
@@ -140,7 +139,7 @@ impl Both {
             Act::Settle { which, actual } if !self.receipts.is_empty() => {
                 let index = which.index(self.receipts.len());
                 let (in_memory, in_redis) = &self.receipts[index];
-                let cost = |(held, cost): (&tidegate_core::Held, &Cost)| cost.of(&held.limit);
+                let cost = |(held, cost): (&tidegate_core::receipt::Held, &Cost)| cost.of(&held.limit);
                 let actual: Vec<u64> = in_memory.held.iter().zip(actual).map(cost).collect();
                 for _ in 0..2 {
                     let settled = self.memory.settle(in_memory, &actual);

@@ -6,10 +6,8 @@
 use std::future::Future;
 
 use tidegate_core::contract::Subject;
-use tidegate_core::{
-    Adjustment, Answer, Charge, Decision, Decisions, Key, ManualClock, Receipt, RuleId, Settlement, Store, StoreError,
-    Timestamp,
-};
+use tidegate_core::store::{Adjustment, Answer, Decisions};
+use tidegate_core::{Charge, Decision, Key, ManualClock, Receipt, RuleId, Settlement, Store, StoreError, Timestamp};
 use tidegate_redis::RedisStore;
 
 use crate::shared;

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use tidegate_core::Micros;
-use tidegate_core::rules::{Mode, RuleSet};
 use tidegate_redis::steering::{Event, Steering, Target};
+use tidegate_rules::{Mode, RuleSet};
 use tokio::time::Instant;
 
 use crate::nodes::{Follower, one_rule, steering};

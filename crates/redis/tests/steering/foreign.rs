@@ -1,7 +1,7 @@
 //! What lies in Redis is not trusted: whatever it is, nodes keep what they have, say so, and go on.
 
-use tidegate_core::rules::Mode;
 use tidegate_redis::steering::{Event, SteeringError, Target};
+use tidegate_rules::Mode;
 
 use crate::following::copy;
 use crate::nodes::{Follower, one_rule, steering};

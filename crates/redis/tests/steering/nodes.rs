@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_core::rules::{Mode, RuleSet};
-use tidegate_core::{Limiter, MemoryStore, Request};
+use tidegate_core::MemoryStore;
 use tidegate_redis::link::Settings;
 use tidegate_redis::steering::{Event, Following, Node, Steering};
+use tidegate_rules::{Limiter, Mode, Request, RuleSet};
 
 use crate::support::wait::eventually;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_core::rules::Mode;
 use tidegate_redis::steering::{Event, NodeState, Target};
+use tidegate_rules::Mode;
 use tokio::time::Instant;
 
 use crate::nodes::{Follower, one_rule, steering};

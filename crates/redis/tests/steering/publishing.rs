@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_core::rules::Mode;
 use tidegate_redis::steering::{PublishError, Target};
+use tidegate_rules::Mode;
 
 use crate::nodes::{one_rule, steering};
 use crate::support::server::Server;

@@ -1,7 +1,7 @@
 //! Nodes say what they have.
 
-use tidegate_core::rules::Mode;
 use tidegate_redis::steering::{Event, Fleet, NodeState, Steering, Target};
+use tidegate_rules::Mode;
 
 use crate::nodes::{Follower, one_rule, steering};
 use crate::support::server::Server;

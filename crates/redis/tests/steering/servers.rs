@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use tidegate_core::rules::Mode;
-use tidegate_core::{Adjustment, Charge, Key, Limit, Micros, RuleId, Store};
+use tidegate_core::store::Adjustment;
+use tidegate_core::{Charge, Key, Limit, Micros, RuleId, Store};
 use tidegate_redis::RedisStore;
 use tidegate_redis::link::{Settings, Tls, slot_of};
 use tidegate_redis::steering::{Fleet, Steering, Target};
+use tidegate_rules::Mode;
 use tokio::time::Instant;
 
 use crate::nodes::{Follower, one_rule, steering};

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use tidegate_core::charge::groups;
+use tidegate_core::store::Adjustment;
 use tidegate_core::{
-    Adjustment, Charge, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId, Settlement, Store, Timestamp,
-    groups,
+    Charge, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId, Settlement, Store, Timestamp,
 };
 use tidegate_redis::RedisStore;
 

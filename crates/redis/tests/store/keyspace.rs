@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_core::{
-    Adjustment, Algorithm, Charge, Key, Limit, ManualClock, Micros, Outcome, RuleId, Store, Timestamp,
-};
+use tidegate_core::limit::Algorithm;
+use tidegate_core::store::Adjustment;
+use tidegate_core::{Charge, Key, Limit, ManualClock, Micros, Outcome, RuleId, Store, Timestamp};
 
 use crate::server;
 

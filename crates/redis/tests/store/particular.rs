@@ -1,9 +1,8 @@
 //! Traces that random ones rarely come to: long logs, calendars, slots that become something else.
 
 use tidegate_core::limit::{Calendar, FixedWindow};
-use tidegate_core::{
-    Adjustment, Charge, Clock, Key, Limit, ManualClock, MemoryStore, Micros, RuleId, Store, Timestamp,
-};
+use tidegate_core::store::Adjustment;
+use tidegate_core::{Charge, Clock, Key, Limit, ManualClock, MemoryStore, Micros, RuleId, Store, Timestamp};
 
 use crate::server;
 

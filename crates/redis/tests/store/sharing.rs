@@ -79,7 +79,7 @@ fn what_others_keep_under_our_names_is_left_alone() {
             is_reported(ask.block_on(store.decide(&[free, taken.reserve(Micros::from_secs(1))])).unwrap_err(), 1);
             is_reported(ask.block_on(store.decide(&[taken])).unwrap_err(), 0);
             is_reported(ask.block_on(store.peek(&[free, free, taken])).unwrap_err(), 2);
-            is_reported(ask.block_on(store.adjust(&taken, tidegate_core::Adjustment::Penalty)).unwrap_err(), 0);
+            is_reported(ask.block_on(store.adjust(&taken, tidegate_core::store::Adjustment::Penalty)).unwrap_err(), 0);
             is_reported(ask.block_on(store.reset(&rule, &alice)).unwrap_err(), 0);
             let both = ask.block_on(store.decide(&[taken, free, taken])).unwrap_err();
             assert!(matches!(both, StoreError::UnusableKey { charges, .. } if charges[..] == [0, 2]));

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_core::rules::{RuleSet, Secret};
-use tidegate_core::{Charge, Clock, Limiter, ManualClock, MemoryStore, Micros, Receipt, Request, Ruling, Spent, Store};
+use tidegate_core::{Charge, Clock, ManualClock, MemoryStore, Micros, Receipt, Store};
 use tidegate_redis::RedisStore;
+use tidegate_rules::{Limiter, Request, RuleSet, Ruling, Secret, Spent};
 
 const RULES: &str = "
 rules:
@@ -32,7 +32,7 @@ fn request(client: &str) -> Request {
 }
 
 fn told(ruling: &Ruling<'_>) -> Vec<(String, bool, u64)> {
-    let one = |ruled: &tidegate_core::Ruled<'_>| {
+    let one = |ruled: &tidegate_rules::Ruled<'_>| {
         (ruled.id.to_string(), ruled.decision.is_allowed(), ruled.decision.remaining)
     };
     ruling.ruled.iter().map(one).collect()
@@ -86,7 +86,7 @@ pub(crate) async fn both_names_are_charged_or_none(
                 let names =
                     [left(limiter.store(), &new(), &request).await, left(limiter.store(), &old(), &request).await];
                 let now = clock.now();
-                let taken = |matched: &tidegate_core::rules::Matched<'_, '_>, ruling: &mut Ruling<'_>| {
+                let taken = |matched: &tidegate_rules::Matched<'_, '_>, ruling: &mut Ruling<'_>| {
                     let spent = Spent::by(matched, ruling, now);
                     (told(ruling), ruling.is_allowed(), spent, std::mem::take(&mut ruling.receipts))
                 };

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate_core::rules::RuleSet;
-use tidegate_core::{DecidedBy, Limiter, Request};
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
+use tidegate_rules::{DecidedBy, Limiter, Request, RuleSet};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

@@ -5,9 +5,11 @@ use proptest::sample::select;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::Config;
 use tidegate_core::contract::faulty::Faulty;
+use tidegate_core::limit::Algorithm;
+use tidegate_core::store::Adjustment;
 use tidegate_core::{
-    Adjustment, Algorithm, Charge, Decision, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, Receipt, RuleId,
-    Settlement, Store, StoreError,
+    Charge, Decision, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, Receipt, RuleId, Settlement, Store,
+    StoreError,
 };
 use tidegate_redis::RedisStore;
 use tidegate_redis::tier::{Settings, Tier};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{
-    Adjustment, Answer, Charge, Decision, Decisions, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId,
-    Settlement, Store, StoreError,
+    Charge, Decision, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId, Settlement, Store, StoreError,
 };
 use tidegate_redis::tier::{Settings, Tier};
 use tokio::sync::Semaphore;

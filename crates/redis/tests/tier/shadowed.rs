@@ -1,9 +1,9 @@
 //! Rules in the shadow cost no questions of their own, counted by the real server.
 
-use tidegate_core::rules::{Mode, RuleSet};
-use tidegate_core::{DecidedBy, Limiter, Micros, Request, Ruling};
+use tidegate_core::Micros;
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
+use tidegate_rules::{DecidedBy, Limiter, Mode, Request, RuleSet, Ruling};
 
 use crate::blocked::calls;
 use crate::servers::server::Server;

@@ -5,7 +5,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use tidegate_core::contract::faulty::Faulty;
-use tidegate_core::{Answer, Charge, ManualClock, MemoryStore, Micros, Store, Timestamp};
+use tidegate_core::store::Answer;
+use tidegate_core::{Charge, ManualClock, MemoryStore, Micros, Store, Timestamp};
 use tidegate_redis::tier::{Settings, Tier};
 
 pub(crate) type Behind = Faulty<MemoryStore<ManualClock>>;

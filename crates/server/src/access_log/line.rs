@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{Method, StatusCode, Version};
 use tidegate_core::Timestamp;
-use tidegate_core::rules::Secret;
+use tidegate_rules::Secret;
 
 use super::redact::redacted;
 use super::time::{common, rfc3339};

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::rules::Secret;
 use tidegate_core::{Clock, SystemClock, Timestamp};
+use tidegate_rules::Secret;
 
 use self::file::LogFile;
 pub(crate) use self::line::{Decided, Line};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tidegate_core::rules::{Secret, is_secret_name};
+use tidegate_rules::{Secret, is_secret_name};
 
 /// A target or a URL with the values of secret parameters replaced by their hashes: `?api_key=%23` and 32 digits. Values that
 /// are the same stay the same, so that a replay tells clients apart.

@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use tidegate_core::{Date, Timestamp};
+use tidegate_core::Timestamp;
+use tidegate_core::time::Date;
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 

@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{StatusCode, Uri};
 use serde::{Deserialize, Serialize};
-use tidegate_core::rules::NoSuchKey;
-use tidegate_core::{DecidedBy, Decision, Limit, Outcome, Ruled};
+use tidegate_core::{Decision, Limit, Outcome};
+use tidegate_rules::{DecidedBy, NoSuchKey, Ruled};
 
 use super::asked::{Json, most, parameter};
 use super::caller::Caller;

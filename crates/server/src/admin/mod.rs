@@ -43,8 +43,8 @@ use axum::{Router, http::StatusCode};
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, VARY, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue};
 use serde::Serialize;
-use tidegate_core::yaml::closest;
 use tidegate_core::{Clock, SystemClock};
+use tidegate_rules::yaml::closest;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 

@@ -6,9 +6,9 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use tidegate_core::rules::{Mode, Rule, RuleSet, Switches};
-use tidegate_core::yaml::closest;
 use tidegate_core::{Micros, RuleId, Timestamp};
+use tidegate_rules::yaml::closest;
+use tidegate_rules::{Mode, Rule, RuleSet, Switches};
 
 use super::asked::Json;
 use super::caller::Caller;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use http::StatusCode;
-use tidegate_core::rules::{NamedKey, NoSuchKey, PartName, Rule};
+use tidegate_rules::{NamedKey, NoSuchKey, PartName, Rule};
 
 use super::problem::Problem;
 use crate::engine::Engine;

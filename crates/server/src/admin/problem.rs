@@ -3,8 +3,8 @@
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Serialize;
-use tidegate_core::rules::{Diagnostics, NoSuchKey};
-use tidegate_core::{ResetError, StoreError};
+use tidegate_core::StoreError;
+use tidegate_rules::{Diagnostics, NoSuchKey, ResetError};
 
 use crate::problem::Said;
 

@@ -6,8 +6,8 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
-use tidegate_core::rules::envoy::Domain;
-use tidegate_core::rules::{Diagnostics, Loaded, RuleCounts, RuleSet, ShownRule, load};
+use tidegate_rules::envoy::Domain;
+use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, ShownRule, load};
 
 use super::asked::Whole;
 use super::problem::Problem;

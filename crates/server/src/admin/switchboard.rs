@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tidegate_core::rules::{Mode, Switches};
-use tidegate_core::{Clock, Limiter, Timestamp};
+use tidegate_core::{Clock, Timestamp};
+use tidegate_rules::{Limiter, Mode, Switches};
 
 use super::caller::Caller;
 
@@ -136,7 +136,7 @@ pub(super) const fn word(mode: Option<Mode>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use tidegate_core::MemoryStore;
-    use tidegate_core::rules::RuleSet;
+    use tidegate_rules::RuleSet;
 
     use super::*;
 

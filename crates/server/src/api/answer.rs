@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use http::HeaderMap;
 use serde::Serialize;
 use serde_json::Value;
-use tidegate_core::rules::Mode;
-use tidegate_core::{Outcome, Receipt, Ruled, Ruling};
+use tidegate_core::{Outcome, Receipt};
 use tidegate_http::Reply;
+use tidegate_rules::{Mode, Ruled, Ruling};
 
 use super::writing::{Object, member};
 use crate::receipts;

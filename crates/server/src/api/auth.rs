@@ -23,9 +23,9 @@ use axum::response::{IntoResponse, Response};
 use http::header::{HOST, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use tidegate_core::rules::Mode;
-use tidegate_core::{Clock, Outcome, Ruling};
+use tidegate_core::{Clock, Outcome};
 use tidegate_http::{Asked, Caller, HttpFacts, Reply, is_plain_host, path_of_target};
+use tidegate_rules::{Mode, Ruling};
 
 use super::Api;
 use super::problem::Problem;

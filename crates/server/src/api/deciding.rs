@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
-use tidegate_core::{Clock, Micros, Ruling, Timestamp};
+use tidegate_core::{Clock, Micros, Timestamp};
 use tidegate_http::{Asked, Caller, Reply};
+use tidegate_rules::Ruling;
 
 use super::problem::Problem;
 use super::question::{Question, are_several};

@@ -39,11 +39,11 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use http_body::Body as HttpBody;
-use tidegate_core::rules::PathPolicy;
-use tidegate_core::syntax::text;
-use tidegate_core::yaml::closest;
-use tidegate_core::{SystemClock, Values};
+use tidegate_core::SystemClock;
 use tidegate_http::{HeaderStyle, HttpFacts, TrustedProxies};
+use tidegate_rules::syntax::text;
+use tidegate_rules::yaml::closest;
+use tidegate_rules::{PathPolicy, Values};
 use tokio_util::sync::CancellationToken;
 
 use self::connection::{Asked, Connections};

@@ -7,10 +7,10 @@ use std::slice;
 
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use tidegate_core::rules::FieldPath;
-use tidegate_core::yaml::closest;
-use tidegate_core::{BodyNumber, Fact, Facts, Micros, Values, syntax};
+use tidegate_core::Micros;
 use tidegate_http::{CostFinder, without_port};
+use tidegate_rules::yaml::closest;
+use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values, syntax};
 
 use super::problem::{At, Problem};
 

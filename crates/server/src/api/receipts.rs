@@ -7,8 +7,9 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use tidegate_core::yaml::closest;
-use tidegate_core::{Held, Receipt, Settlement};
+use tidegate_core::receipt::Held;
+use tidegate_core::{Receipt, Settlement};
+use tidegate_rules::yaml::closest;
 
 use super::problem::Problem;
 use super::question::read;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tidegate_core::rules::{self, Diagnostic, Diagnostics, Loaded, RuleCounts, RuleSet, Severity, counted};
+use tidegate_rules::{Diagnostic, Diagnostics, Loaded, RuleCounts, RuleSet, Severity, counted};
 
 use super::given::variables;
 use super::serve::refuse;
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     };
     let loaded = match &args.rules.files[..] {
         [file] if is_standard_input(file) => RuleSet::parse("standard input", &io::read_to_string(io::stdin())?),
-        files => rules::load(files),
+        files => tidegate_rules::load(files),
     };
     let loaded = loaded.map(|mut loaded| {
         if let Some(known) = configuration.as_ref().and_then(KnownFacts::of) {

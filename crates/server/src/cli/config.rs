@@ -3,8 +3,6 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use tidegate_core::rules;
-
 use super::given::{GivenArgs, variables};
 use super::serve::refuse;
 use super::{FAINT, Format, STRONG, WARNING, check, plain, print_json};
@@ -53,10 +51,10 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Ok(configuration) => configuration,
         Err(faults) => return refuse(&faults),
     };
-    let may_be_absent = !configuration.rules_required && rules::rules_files(&configuration.rules).is_empty();
+    let may_be_absent = !configuration.rules_required && tidegate_rules::rules_files(&configuration.rules).is_empty();
     if !configuration.rules.is_empty()
         && !may_be_absent
-        && let Err(findings) = rules::load(&configuration.rules)
+        && let Err(findings) = tidegate_rules::load(&configuration.rules)
     {
         check::print(&mut anstream::stderr().lock(), &findings)?;
         return Ok(ExitCode::FAILURE);
@@ -74,7 +72,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
 
 /// What is to be said of the key that secrets are hidden under. Rules that cannot be read are for `tidegate check`.
 fn secrets_warning(configuration: &Configuration) -> Option<String> {
-    let loaded = rules::load(&configuration.rules).ok()?;
+    let loaded = tidegate_rules::load(&configuration.rules).ok()?;
     built_in_key_warning(&loaded.rules.with_secret(configuration.secret()))
 }
 

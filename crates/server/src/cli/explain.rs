@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use anstyle::Style;
 use serde::Serialize;
-use tidegate_core::rules::{
-    self, Charged, ExplainedRule, Explanation, Granted, Mode, RuleOutcome, ShownLimit, counted,
-};
-use tidegate_core::{Clock, DenialKind, Request, SystemClock};
+use tidegate_core::disclosure::DenialKind;
+use tidegate_core::{Clock, SystemClock};
+use tidegate_rules::{Charged, ExplainedRule, Explanation, Granted, Mode, Request, RuleOutcome, ShownLimit, counted};
 
 use super::request::RequestArgs;
 use super::secret::SecretArgs;
@@ -49,7 +48,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
-    let loaded = match rules::load(&args.rules.files) {
+    let loaded = match tidegate_rules::load(&args.rules.files) {
         Ok(loaded) => loaded,
         Err(findings) => {
             check::print(&mut anstream::stderr().lock(), &findings)?;

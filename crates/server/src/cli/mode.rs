@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use tidegate_core::Micros;
-use tidegate_core::rules::{Mode, Rule, RuleSet, Switches};
-use tidegate_core::yaml::closest;
 use tidegate_redis::steering::{PublishError, Published, SteeringError, Target};
+use tidegate_rules::yaml::closest;
+use tidegate_rules::{Mode, Rule, RuleSet, Switches};
 
 use super::redis::{RedisArgs, SignatureArgs};
 use super::{GOOD, STRONG, WARNING, failed, plain};

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_core::Micros;
-use tidegate_core::rules::{self, RuleSet, Secret, Severity};
 use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings, Suggesting};
+use tidegate_rules::{RuleSet, Secret, Severity};
 
 use super::secret::SecretArgs;
 use super::serve::refuse;
@@ -227,7 +227,7 @@ fn read_rules(args: &Args) -> io::Result<Result<(RuleSet, Option<RuleSet>), Exit
 }
 
 fn load(paths: &[PathBuf]) -> io::Result<Option<RuleSet>> {
-    match rules::load(paths) {
+    match tidegate_rules::load(paths) {
         Ok(loaded) => Ok(Some(loaded.rules)),
         Err(findings) => {
             check::print(&mut anstream::stderr().lock(), &findings)?;

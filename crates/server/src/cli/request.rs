@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use tidegate_core::Request;
 use tidegate_http::without_port;
+use tidegate_rules::Request;
 
 /// What is known of the request.
 #[derive(clap::Args)]

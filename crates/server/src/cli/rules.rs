@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tidegate_core::Timestamp;
-use tidegate_core::rules::{self, Diagnostics, Loaded, RuleSet};
 use tidegate_redis::steering::{Publication, Published, Signature};
+use tidegate_rules::{Diagnostics, Loaded, RuleSet};
 
 use super::published::{by, switched};
 use super::redis::{RedisArgs, SignatureArgs};
@@ -102,10 +102,10 @@ fn read(file: &Path) -> (String, Result<Loaded, Diagnostics>) {
         }
         // Loading meets the same trouble, and knows how to tell of it.
         Err(error) => {
-            let findings = rules::load(&[file.to_owned()]).err().unwrap_or_else(|| {
-                let place = rules::Place { file: file.display().to_string().into(), line: 1, column: 1 };
-                Diagnostics(vec![rules::Diagnostic {
-                    severity: rules::Severity::Error,
+            let findings = tidegate_rules::load(&[file.to_owned()]).err().unwrap_or_else(|| {
+                let place = tidegate_rules::Place { file: file.display().to_string().into(), line: 1, column: 1 };
+                Diagnostics(vec![tidegate_rules::Diagnostic {
+                    severity: tidegate_rules::Severity::Error,
                     place,
                     problem: format!("it cannot be read: {error}"),
                     help: None,
@@ -236,7 +236,7 @@ struct RulesReport<'p> {
 struct SwitchReport<'p> {
     /// `null` stands for all rules.
     rule: Option<&'p str>,
-    mode: rules::Mode,
+    mode: tidegate_rules::Mode,
     /// When it ends, in seconds since the Unix epoch; `null` if it lasts until it is taken back.
     until: Option<u64>,
     #[serde(flatten)]

@@ -19,6 +19,6 @@ and name it in the first line of the rules file, which many editors understand:
   # yaml-language-server: $schema=rules.schema.json";
 
 pub(super) fn run() -> io::Result<ExitCode> {
-    print_json(&tidegate_core::rules::schema())?;
+    print_json(&tidegate_rules::schema())?;
     Ok(ExitCode::SUCCESS)
 }

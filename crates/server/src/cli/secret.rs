@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tidegate_core::rules::{RuleSet, Secret};
+use tidegate_rules::{RuleSet, Secret};
 
 use super::given::variables;
 use crate::config::{Configuration, Faults, Given, key_needed_note, secret_given};

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anstream::AutoStream;
-use tidegate_core::rules::RuleCounts;
+use tidegate_rules::RuleCounts;
 
 use super::given::{GivenArgs, variables};
 use super::{ERROR, FAINT, GOOD, STRONG, WARNING, plain};

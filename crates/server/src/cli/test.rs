@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tidegate_core::rules::{self, Diagnostics, RuleSet, counted};
+use tidegate_rules::{Diagnostics, RuleSet, counted};
 
 use self::outcome::{Mismatch, run_scenario};
 use self::scenario::TestFile;
@@ -86,7 +86,7 @@ fn run_file(file: &Path, other_rules: &[PathBuf]) -> Result<Vec<TestResult>, Dia
 }
 
 fn load(files: &[PathBuf]) -> Result<RuleSet, Diagnostics> {
-    rules::load(files).map(|loaded| loaded.rules)
+    tidegate_rules::load(files).map(|loaded| loaded.rules)
 }
 
 #[derive(Serialize)]

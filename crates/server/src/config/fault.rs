@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate_core::yaml::{Diagnostic, Diagnostics};
+use tidegate_rules::yaml::{Diagnostic, Diagnostics};
 
 use super::setting::Kind;
 use super::table::SETTINGS;

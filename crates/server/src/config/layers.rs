@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tidegate_core::yaml::{Diagnostic, Node, Place, Position, Reader, Severity, Source, Value, closest};
+use tidegate_rules::yaml::{Diagnostic, Node, Place, Position, Reader, Severity, Source, Value, closest};
 
 use super::fault::{Fault, Faults};
 use super::setting::Setting;

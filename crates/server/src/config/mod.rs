@@ -24,10 +24,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, StatusCode};
-use tidegate_core::rules::{OnStoreFailure, Secret};
-use tidegate_core::{Charging, DomainTerms, Micros};
+use tidegate_core::Micros;
 use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, IetfForm, ResetForm, TrustedProxies};
 use tidegate_redis::steering::Node;
+use tidegate_rules::{Charging, DomainTerms, OnStoreFailure, Secret};
 
 pub use self::fault::{Fault, Faults};
 pub(crate) use self::layers::FILE_VARIABLE;

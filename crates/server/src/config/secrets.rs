@@ -1,6 +1,6 @@
 //! The key under which secrets are hidden.
 
-use tidegate_core::rules::{RuleSet, Secret};
+use tidegate_rules::{RuleSet, Secret};
 
 use super::fault::Wrong;
 use super::{Configuration, Faults, Given, Layers, Reading, StoreSettings};

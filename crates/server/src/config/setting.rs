@@ -180,7 +180,7 @@ mod tests {
         // `rules` stands in both kinds of files.
         let sections = SETTINGS.iter().filter_map(|setting| setting.name.split('.').next());
         let sections: BTreeSet<&str> = sections.filter(|name| *name != "rules").collect();
-        assert_eq!(sections, tidegate_core::rules::SERVER_SETTINGS.into_iter().collect());
+        assert_eq!(sections, tidegate_rules::SERVER_SETTINGS.into_iter().collect());
     }
 
     #[test]

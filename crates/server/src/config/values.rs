@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_core::Micros;
-use tidegate_core::yaml::closest;
+use tidegate_rules::yaml::closest;
 
 use super::fault::Wrong;
 use crate::admin::Token;

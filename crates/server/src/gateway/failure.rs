@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
-use tidegate_core::rules::PathRefusal;
 use tidegate_http::{DenialBodies, failure_page, is_grpc};
+use tidegate_rules::PathRefusal;
 
 use super::passing::Passing;
 use crate::identity::jwt::Refusal;

@@ -12,9 +12,9 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
-use tidegate_core::rules::PathPolicy;
 use tidegate_core::{Clock, SystemClock};
 use tidegate_http::{apply_path_policy, is_grpc, without_port};
+use tidegate_rules::PathPolicy;
 use tidegate_tower::{Unanswered, Unserved, UpgradeHold};
 
 use super::Settings;

@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use http::header::{HOST, HeaderName, REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
-use tidegate_core::rules::{Mode, Secret};
-use tidegate_core::{Fact, Facts, RuleId, Ruling, Timestamp};
+use tidegate_core::{RuleId, Timestamp};
 use tidegate_http::HttpFacts;
+use tidegate_rules::{Fact, Facts, Mode, Ruling, Secret};
 
 use super::passing::PassedBy;
 use super::serving::Downstream;

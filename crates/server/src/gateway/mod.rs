@@ -44,8 +44,8 @@ use std::time::Duration;
 
 use http::HeaderName;
 use http::uri::PathAndQuery;
-use tidegate_core::rules::PathPolicy;
 use tidegate_http::{HeaderStyle, TrustedProxies};
+use tidegate_rules::PathPolicy;
 use tokio_util::sync::CancellationToken;
 
 pub use self::address::{Address, AddressError};

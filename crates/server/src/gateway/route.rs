@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
 
-use tidegate_core::rules::{PathPolicy, normalize};
-use tidegate_core::yaml::closest;
+use tidegate_rules::yaml::closest;
+use tidegate_rules::{PathPolicy, normalize};
 
 use super::address::{Address, AddressError};
 use super::upgrades::Upgrades;

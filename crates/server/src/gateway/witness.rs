@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use http::request::Parts;
-use tidegate_core::{RuleId, Ruling};
+use tidegate_core::RuleId;
 use tidegate_http::HttpFacts;
+use tidegate_rules::Ruling;
 use tidegate_tower::{Note, Unsettled, Witness};
 
 use super::logged::Logged;

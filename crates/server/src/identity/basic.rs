@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use tidegate_core::syntax::credentials;
+use tidegate_rules::syntax::credentials;
 
 /// The longest name that is taken, in bytes.
 const LONGEST: usize = 256;

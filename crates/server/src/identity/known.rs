@@ -1,7 +1,6 @@
 //! Which facts a gateway can know, and which rules need others.
 
-use tidegate_core::Fact;
-use tidegate_core::rules::{Diagnostic, Mode, OnMissingKey, Rule, RuleSet, Severity};
+use tidegate_rules::{Diagnostic, Fact, Mode, OnMissingKey, Rule, RuleSet, Severity};
 
 use crate::config::Configuration;
 

@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use tidegate_core::yaml::closest;
 use tidegate_core::{Limit, Micros, NotationError};
 use tidegate_lab::traffic::{Traffic, TrafficError};
+use tidegate_rules::yaml::closest;
 
 use super::problem::FieldError;
 

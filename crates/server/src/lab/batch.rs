@@ -1,8 +1,8 @@
 //! Decisions as they are sent: many at once, column by column.
 
 use serde::Serialize;
-use tidegate_core::limit::Windows;
-use tidegate_core::{Algorithm, Decision, Limit, Outcome, Rate};
+use tidegate_core::limit::{Algorithm, Rate, Windows};
+use tidegate_core::{Decision, Limit, Outcome};
 use tidegate_lab::expect::Expectation;
 use tidegate_lab::simulate::{Picture, Simulation};
 use tidegate_lab::traffic::Arrival;

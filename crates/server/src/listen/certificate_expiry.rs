@@ -1,7 +1,7 @@
 //! When a certificate expires.
 
 use rustls::pki_types::CertificateDer;
-use tidegate_core::Date;
+use tidegate_core::time::Date;
 
 use crate::identity::der::{Der, INTEGER, SEQUENCE};
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use tidegate_core::rules::Mode;
-use tidegate_core::{DecidedBy, Outcome, Ruled, Timestamp};
+use tidegate_core::{Outcome, Timestamp};
+use tidegate_rules::{DecidedBy, Mode, Ruled};
 
 /// How many are kept.
 const KEPT: usize = 256;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tidegate_core::rules::Mode;
-use tidegate_core::{Condition, Health, MemoryStats, RuleId, RuleUsage};
+use tidegate_core::RuleId;
+use tidegate_core::memory::{MemoryStats, RuleUsage};
 use tidegate_redis::RedisStore;
 use tidegate_redis::link::BreakerState;
 use tidegate_redis::tier::Tier;
+use tidegate_rules::{Condition, Health, Mode};
 
 use super::histogram::Shown;
 use super::names::DescriptorOutcome;

@@ -29,10 +29,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use smallvec::SmallVec;
-use tidegate_core::rules::{MatchedRule, RuleSet};
-use tidegate_core::{
-    Clock, DecidedBy, Decision, Disclosure, Generation, Key, Recovery, RuleId, Ruled, Ruling, SystemClock, Timestamp,
-};
+use tidegate_core::disclosure::Disclosure;
+use tidegate_core::limit::Recovery;
+use tidegate_core::{Clock, Decision, Key, RuleId, SystemClock, Timestamp};
+use tidegate_rules::{DecidedBy, Generation, MatchedRule, RuleSet, Ruled, Ruling};
 use tidegate_tower::Unsettled;
 
 pub use self::denials::Denial;
@@ -235,7 +235,7 @@ impl Metrics {
         (decision, by): &(Decision, DecidedBy),
         sample: Option<Sample>,
     ) {
-        let mode = tidegate_core::rules::Mode::Enforce;
+        let mode = tidegate_rules::Mode::Enforce;
         self.requests.add(if decision.is_allowed() { Said::Allowed } else { Said::Denied } as usize, 1);
         let denials = self.tallies.with(rule, |tally| {
             tally.is_brought();
@@ -252,7 +252,10 @@ impl Metrics {
                 disclosure: Disclosure::DEFAULT,
                 by: *by,
             };
-            self.look_at(wanted, &ruled, key, || KeyName { readable: key.readable(), in_full: None });
+            self.look_at(wanted, &ruled, key, || KeyName {
+                readable: tidegate_rules::readable_key(key),
+                in_full: None,
+            });
         }
     }
 

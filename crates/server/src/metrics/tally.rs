@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
-use tidegate_core::rules::Mode;
-use tidegate_core::{DecidedBy, Decision, Outcome, RuleId};
+use tidegate_core::{Decision, Outcome, RuleId};
+use tidegate_rules::{DecidedBy, Mode};
 
 use super::denials::Denial;
 use super::spread::Spread;

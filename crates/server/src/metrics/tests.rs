@@ -1,7 +1,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
-use tidegate_core::rules::RuleSet;
-use tidegate_core::{Limiter, ManualClock, MemoryStore, Micros, Request};
+use tidegate_core::{ManualClock, MemoryStore, Micros};
+use tidegate_rules::{Limiter, Request, RuleSet};
 
 use super::*;
 use crate::engine::Engine;

@@ -1,8 +1,7 @@
 //! How a server is doing, in numbers that a program can follow.
 
 use serde::{Deserialize, Serialize};
-use tidegate_core::Condition;
-use tidegate_core::rules::{Mode, Rule, RuleSet, Switches};
+use tidegate_rules::{Condition, Mode, Rule, RuleSet, Switches};
 
 use super::tally::{Counts, Said};
 use super::{Denial, Metrics, Ranking, TopKeys};

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate_core::limit::Gcra;
-use tidegate_core::{BroughtLimit, Limit, LimitError, Micros, Rate};
+use tidegate_core::limit::{Gcra, Rate};
+use tidegate_core::{Limit, LimitError, Micros};
+use tidegate_rules::BroughtLimit;
 
 /// How many limits of one connection are kept. Most clients bring one or a few.
 const MOST: usize = 32;
@@ -69,7 +70,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use tidegate_core::RuleId;
-    use tidegate_core::rules::OnStoreFailure;
+    use tidegate_rules::OnStoreFailure;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use subtle::{Choice, ConstantTimeEq};
-use tidegate_core::rules::OnStoreFailure;
+use tidegate_rules::OnStoreFailure;
 
 use super::request::Bounds;
 use super::transaction::TransactionBounds;

@@ -4,8 +4,9 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_li
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::Duration;
-use tidegate_core::rules::envoy::{Allowance, Found, Unit};
-use tidegate_core::{DescriptorRuling, DescriptorsRuling, Micros, Ruled, Timestamp};
+use tidegate_core::{Micros, Timestamp};
+use tidegate_rules::envoy::{Allowance, Found, Unit};
+use tidegate_rules::{DescriptorRuling, DescriptorsRuling, Ruled};
 
 use super::{Settings, headers, metadata};
 

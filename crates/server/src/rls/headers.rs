@@ -2,8 +2,9 @@
 
 use envoy_types::pb::envoy::config::core::v3::HeaderValue;
 use http::HeaderMap;
-use tidegate_core::{Ruling, Timestamp};
+use tidegate_core::Timestamp;
 use tidegate_http::{Asked, Caller, HeaderStyle, Reply};
+use tidegate_rules::Ruling;
 
 /// What the style shows of a ruling. Who the client is, nobody says here.
 pub(super) fn of(ruling: &Ruling<'_>, style: &HeaderStyle, at: Timestamp) -> Vec<HeaderValue> {

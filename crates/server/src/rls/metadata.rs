@@ -6,8 +6,8 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
-use tidegate_core::rules::envoy::{Found, Metadata};
-use tidegate_core::{DescriptorRuling, DescriptorsRuling};
+use tidegate_rules::envoy::{Found, Metadata};
+use tidegate_rules::{DescriptorRuling, DescriptorsRuling};
 
 use super::MetadataStyle;
 

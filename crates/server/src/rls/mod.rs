@@ -25,7 +25,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use tidegate_core::{Clock, DescriptorsRuling, SystemClock};
+use tidegate_core::{Clock, SystemClock};
+use tidegate_rules::DescriptorsRuling;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 

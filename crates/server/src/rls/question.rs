@@ -7,8 +7,8 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use smallvec::SmallVec;
-use tidegate_core::rules::envoy::{PerUnit, Unit};
-use tidegate_core::{Asked, Hits};
+use tidegate_rules::envoy::{PerUnit, Unit};
+use tidegate_rules::{Asked, Hits};
 
 use super::Settings;
 

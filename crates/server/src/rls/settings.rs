@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate_core::DomainTerms;
 use tidegate_http::HeaderStyle;
+use tidegate_rules::DomainTerms;
 
 use crate::browsers::Hosts;
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate_core::rules::{Diagnostics, Loaded, RuleCounts, RuleSet, load, rules_files};
 use tidegate_redis::steering::{Event, Following, NoRuntime, Node, Steering};
+use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, load, rules_files};
 
 use super::EXAMPLE_RULES;
 use crate::config::built_in_key_warning;

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{io, thread};
 
-use tidegate_core::rules::{Diagnostics, RuleCounts};
-use tidegate_core::{Limiter, SystemClock};
+use tidegate_core::SystemClock;
 use tidegate_redis::steering::{Following, NoRuntime};
+use tidegate_rules::{Diagnostics, Limiter, RuleCounts};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use tidegate_core::{Clock, MemoryStore, RuleUsage};
+use tidegate_core::memory::RuleUsage;
+use tidegate_core::{Clock, MemoryStore};
 
 use crate::metrics::OTHER;
 

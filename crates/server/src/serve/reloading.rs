@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tidegate_core::rules::{Diagnostics, Loaded, Secret};
+use tidegate_rules::{Diagnostics, Loaded, Secret};
 
 use super::following::{follow_files, load_rules, put_in_force, warn_of_built_in_key};
 use super::{Server, make_room_for_connections};

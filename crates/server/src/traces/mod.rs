@@ -18,7 +18,8 @@ pub use self::on::Traces;
 #[cfg(feature = "otel")]
 pub(crate) use self::on::store_call;
 
-use tidegate_core::{DecidedBy, Decision, Outcome, RuleId, Ruling};
+use tidegate_core::{Decision, Outcome, RuleId};
+use tidegate_rules::{DecidedBy, Ruling};
 
 /// Where spans go, and how many.
 #[derive(Clone, Debug, PartialEq)]

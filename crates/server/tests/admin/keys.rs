@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
-use tidegate_core::rules::{OnStoreFailure, Secret};
-use tidegate_core::{BroughtLimit, Key, Limit, Request, RuleId};
+use tidegate_core::{Key, Limit, RuleId};
+use tidegate_rules::{BroughtLimit, OnStoreFailure, Request, Secret};
 
 use crate::support::Server;
 

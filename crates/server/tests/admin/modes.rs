@@ -1,5 +1,5 @@
 use tidegate_core::Micros;
-use tidegate_core::rules::Mode;
+use tidegate_rules::Mode;
 
 use crate::support::Server;
 
@@ -49,7 +49,7 @@ fn a_limit_is_not_switched_in_the_name_of_its_rule() {
                   switches `llm/requests` too.";
     assert_eq!(problem["detail"], detail);
     assert_eq!(mode(&server, "llm"), Mode::Enforce);
-    server.check(&tidegate_core::Request::new("GET", "/"), 1);
+    server.check(&tidegate_rules::Request::new("GET", "/"), 1);
     let view = server.get("/v1/view").good();
     assert_eq!((&view["rules"][0]["rule"], &view["rules"][0]["of"]), (&"llm/requests".into(), &"llm".into()));
 }

@@ -11,8 +11,8 @@ use tidegate::listen;
 use tidegate::metrics::Metrics;
 use tidegate::serve::Doors;
 use tidegate::store::AnyStore;
-use tidegate_core::rules::RuleSet;
-use tidegate_core::{Limiter, ManualClock, MemoryStore, Request, Timestamp};
+use tidegate_core::{ManualClock, MemoryStore, Timestamp};
+use tidegate_rules::{Limiter, Request, RuleSet};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 

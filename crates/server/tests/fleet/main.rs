@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tidegate_core::rules::{Mode, RuleSet};
-use tidegate_core::{Limiter, MemoryStore};
+use tidegate_core::MemoryStore;
 use tidegate_redis::link::Settings;
 use tidegate_redis::steering::{Following, Node, Steering};
+use tidegate_rules::{Limiter, Mode, RuleSet};
 use tokio::runtime::Runtime;
 
 use crate::ran::Ran;

@@ -1,8 +1,8 @@
 //! With the state in a real Redis: commands of one pipeline travel together, and are decided and answered in order.
 
 use tidegate::resp::Settings;
-use tidegate_core::rules::OnStoreFailure;
 use tidegate_redis::RedisStore;
+use tidegate_rules::OnStoreFailure;
 
 use crate::redis_server::Redis;
 use crate::support::{PATIENCE, Server, run};

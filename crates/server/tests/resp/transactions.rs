@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use tidegate::resp::{Settings, TransactionBounds};
-use tidegate_core::rules::OnStoreFailure;
 use tidegate_redis::RedisStore;
+use tidegate_rules::OnStoreFailure;
 
 use crate::redis_server::Redis;
 use crate::support::{PATIENCE, Raw, Server, error, run};

@@ -8,8 +8,8 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_li
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use envoy_types::pb::google::protobuf::value::Kind;
 use tidegate::rls::{MetadataStyle, Settings};
-use tidegate_core::{Charging, DomainTerms};
 use tidegate_http::{HeaderStyle, ResetForm};
+use tidegate_rules::{Charging, DomainTerms};
 
 use super::support::{Served, descriptor, header, request, told, with_hits, with_limit};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate::rls::Settings;
-use tidegate_core::{Charging, DomainTerms};
 use tidegate_redis::RedisStore;
+use tidegate_rules::{Charging, DomainTerms};
 
 use super::redis_server::Redis;
 use super::support::{Served, request, told, with_hits};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tidegate_core::rules::Secret;
+use tidegate_rules::Secret;
 
 use crate::redis_server::Redis;
 use crate::support::{Server, until};

@@ -12,8 +12,9 @@ use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
-use tidegate_core::{Micros, RuleId, Ruling};
+use tidegate_core::{Micros, RuleId};
 use tidegate_http::HttpFacts;
+use tidegate_rules::Ruling;
 use tidegate_tower::{
     ActualCost, BodyReadingLayer, Note, RateLimitLayer, RequestBody, ResponseBody, Unsettled, Witness,
 };

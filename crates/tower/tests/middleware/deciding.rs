@@ -9,9 +9,9 @@ use std::task::{Context, Poll, Waker};
 
 use http::{HeaderName, HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
-use tidegate_core::rules::Whom;
-use tidegate_core::{DecidedBy, Limiter, Micros};
+use tidegate_core::Micros;
 use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, TrustedProxies};
+use tidegate_rules::{DecidedBy, Limiter, Whom};
 use tidegate_tower::{ApiKeyHeader, Peer, RateLimit, RateLimitLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use tidegate_core::{
-    Adjustment, Answer, Charge, Decision, Decisions, Key, Limiter, ManualClock, MemoryStore, Receipt, RuleId,
-    Settlement, Store, StoreError,
-};
+use tidegate_core::store::{Adjustment, Answer, Decisions};
+use tidegate_core::{Charge, Decision, Key, ManualClock, MemoryStore, Receipt, RuleId, Settlement, Store, StoreError};
+use tidegate_rules::Limiter;
 use tidegate_tower::RateLimitLayer;
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, service_fn};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Empty};
-use tidegate_core::rules::PathPolicy;
+use tidegate_rules::PathPolicy;
 use tidegate_tower::RateLimitLayer;
 use tower::{Layer, ServiceExt, service_fn};
 

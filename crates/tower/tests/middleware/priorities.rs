@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, Request, Response};
 use http_body_util::Empty;
-use tidegate_core::rules::Priority;
+use tidegate_rules::Priority;
 use tidegate_tower::RateLimitLayer;
 use tower::{Layer, ServiceExt, service_fn};
 

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tempfile::TempDir;
-use tidegate_core::Limiter;
 use tidegate_redis::{RedisStore, Settings};
+use tidegate_rules::Limiter;
 use tidegate_tower::{RateLimitLayer, RequestBody, Unserved};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -87,7 +87,7 @@ rules:
 
 /// What is left of each limit.
 async fn left(limiter: &Limiter<RedisStore>) -> Vec<u64> {
-    let ruling = limiter.peek(&tidegate_core::Request::new("POST", "/")).await;
+    let ruling = limiter.peek(&tidegate_rules::Request::new("POST", "/")).await;
     assert!(!ruling.is_by_policy());
     ruling.ruled.iter().map(|ruled| ruled.decision.remaining).collect()
 }

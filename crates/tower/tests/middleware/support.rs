@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
-use tidegate_core::rules::RuleSet;
-use tidegate_core::{Charge, Decision, Key, Limiter, ManualClock, MemoryStore, RuleId, Timestamp};
+use tidegate_core::{Charge, Decision, Key, ManualClock, MemoryStore, RuleId, Timestamp};
+use tidegate_rules::{Limiter, RuleSet};
 use tokio::sync::mpsc;
 
 pub(crate) const START: Timestamp = Timestamp::from_secs(1_767_225_600);

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
-use tidegate_core::{Fact, Facts, Micros, Timestamp, Values, syntax};
+use tidegate_core::{Micros, Timestamp};
+use tidegate_rules::{Fact, Facts, Values, syntax};
 
 use super::columns::Row;
 use super::json::{Members, Value};

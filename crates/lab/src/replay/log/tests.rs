@@ -1,5 +1,6 @@
-use tidegate_core::{Fact, Facts, Micros};
+use tidegate_core::Micros;
 use tidegate_fuzz::{target, text};
+use tidegate_rules::{Fact, Facts};
 
 use super::*;
 

@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use tidegate_core::{Date, Timestamp};
+use tidegate_core::Timestamp;
+use tidegate_core::time::Date;
 
 /// An instant, and whether its writer cut it down to whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Numbers and times as people read them.
 
-use tidegate_core::{Date, Micros, Timestamp};
+use tidegate_core::time::Date;
+use tidegate_core::{Micros, Timestamp};
 
 /// `1 234 567`.
 pub(super) fn number(number: u64) -> String {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anstyle::Style;
 use serde::Serialize;
 use similar::{ChangeTag, TextDiff};
-use tidegate_core::rules::{Diagnostics, Loaded, RuleSet, ShownRule};
+use tidegate_rules::{Diagnostics, Loaded, RuleSet, ShownRule};
 
 use super::super::redis::RedisArgs;
 use super::super::{ERROR, FAINT, Format, GOOD, STRONG, WARNING, check, failed, plain, print_json};

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tidegate_core::Timestamp;
-use tidegate_core::rules::Mode;
 use tidegate_redis::steering::{ChangeKind, PublishedChange};
+use tidegate_rules::Mode;
 
 use super::super::published::ago;
 use super::super::redis::{RedisArgs, SignatureArgs};

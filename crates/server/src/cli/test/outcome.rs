@@ -3,8 +3,8 @@
 use std::fmt;
 
 use serde::{Serialize, Serializer};
-use tidegate_core::rules::{Mode, Place, RuleSet};
-use tidegate_core::{Limiter, ManualClock, MemoryStore, Micros, Outcome, Receipt, Ruled, Ruling, Timestamp};
+use tidegate_core::{ManualClock, MemoryStore, Micros, Outcome, Receipt, Timestamp};
+use tidegate_rules::{Limiter, Mode, Place, RuleSet, Ruled, Ruling};
 
 use super::scenario::{Expected, Scenario, Step};
 

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use tidegate_core::rules::{Diagnostic, Diagnostics, FieldPath, Place, Rule, RuleSet, Severity};
-use tidegate_core::yaml::{Fields, Node, Reader, Source, Value, closest};
-use tidegate_core::{Micros, Request, RuleId};
+use tidegate_core::{Micros, RuleId};
 use tidegate_http::without_port;
+use tidegate_rules::yaml::{Fields, Node, Reader, Source, Value, closest};
+use tidegate_rules::{Diagnostic, Diagnostics, FieldPath, Place, Request, Rule, RuleSet, Severity};
 
 use super::super::request::request_line;
 

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Words, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table};
 use tidegate_core::Micros;
-use tidegate_core::rules::Mode;
+use tidegate_rules::Mode;
 
 use super::model::{Line, Model, Speed};
 use crate::cli::plain;

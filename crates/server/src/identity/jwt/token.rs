@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use http::header::{AUTHORIZATION, COOKIE};
 use http::{HeaderMap, HeaderName};
 use serde_json::{Map, Value};
-use tidegate_core::syntax;
 use tidegate_http::Claims;
+use tidegate_rules::syntax;
 
 use crate::identity::{Identity, has_several_credentials};
 

@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
-use tidegate_core::rules::FieldPath;
-use tidegate_core::{BodyNumber, Fact, Facts, Values, syntax};
+use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values, syntax};
 
 use super::most_like;
 use crate::resp::reply::echo;

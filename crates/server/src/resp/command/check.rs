@@ -1,6 +1,6 @@
 //! `TG.CHECK` and `TG.PEEK`: a request, held against the rules.
 
-use tidegate_core::Ruling;
+use tidegate_rules::Ruling;
 
 use super::asked::{Asked, Misunderstood};
 use super::target::Target;

@@ -1,7 +1,8 @@
 //! `TG.RESET fact value …`, or `TG.RESET RULE id part …`: forgets what keys have spent. Answers with the number of limits
 //! under which there was anything to forget.
 
-use tidegate_core::{ResetError, StoreError};
+use tidegate_core::StoreError;
+use tidegate_rules::ResetError;
 
 use super::Answer;
 use super::asked::Misunderstood;

@@ -1,6 +1,7 @@
 //! What a limiter answers, as a map that people and programs can read.
 
-use tidegate_core::{Decision, Micros, Outcome, Ruled, Ruling};
+use tidegate_core::{Decision, Micros, Outcome};
+use tidegate_rules::{Ruled, Ruling};
 
 use crate::resp::reply::Reply;
 

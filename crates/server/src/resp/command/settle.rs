@@ -1,6 +1,7 @@
 //! `TG.SETTLE receipt actual …`: what a request really cost.
 
-use tidegate_core::{Held, Receipt, RuleId, Settlement, StoreError};
+use tidegate_core::receipt::Held;
+use tidegate_core::{Receipt, RuleId, Settlement, StoreError};
 
 use super::Answer;
 use super::check::aside;

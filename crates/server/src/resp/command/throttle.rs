@@ -8,7 +8,9 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{BroughtLimit, Decision, Key, LONGEST_PERIOD, LimitError, Micros, Outcome, RuleId};
+use tidegate_core::limit::LONGEST_PERIOD;
+use tidegate_core::{Decision, Key, LimitError, Micros, Outcome, RuleId};
+use tidegate_rules::BroughtLimit;
 
 use super::{Answer, wrong_number};
 use crate::resp::Door;
@@ -178,8 +180,8 @@ fn integers(dialect: Dialect, limit: &BroughtLimit, decision: &Decision) -> [i64
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::rules::OnStoreFailure;
     use tidegate_core::{RuleId, Timestamp};
+    use tidegate_rules::OnStoreFailure;
 
     use super::*;
 

@@ -1,0 +1,162 @@
+//! What can only be seen with all files side by side.
+
+use std::collections::HashMap;
+
+use super::fact_name::FactName;
+use super::read::{File, Mention};
+use super::rule::{Conditions, Mode, Rule};
+use crate::yaml::{Diagnostic, MOST_FINDINGS, Severity};
+use crate::yaml::{Position, Source};
+use tidegate_core::notation::closest;
+
+pub(super) fn across(files: &[(Source, File)]) -> Vec<Diagnostic> {
+    let mut findings = Vec::new();
+    let known = ids(files, &mut findings);
+    replaced(files, &known, &mut findings);
+    tiers(files, &mut findings);
+    let mut warnings = Vec::new();
+    unreachable(files, &mut warnings);
+    unlimited_tiers(files, &mut warnings);
+    warnings.truncate(MOST_FINDINGS);
+    findings.append(&mut warnings);
+    findings
+}
+
+type Ids<'f> = HashMap<&'f str, (&'f Source, &'f Mention)>;
+
+/// Every id, with where it stands first.
+fn ids<'f>(files: &'f [(Source, File)], findings: &mut Vec<Diagnostic>) -> Ids<'f> {
+    let mut known = Ids::new();
+    for (source, file) in files {
+        for mention in &file.ids {
+            let (first_source, first) = *known.entry(&mention.id).or_insert((source, mention));
+            if !std::ptr::eq(first, mention) && findings.len() < MOST_FINDINGS {
+                let problem = format!("a second rule with the id `{}`", mention.id);
+                let help = format!(
+                    "the first is at {}; what was counted belongs to the id, so each rule needs its own",
+                    first_source.place(first.at)
+                );
+                findings.push(source.finding(Severity::Error, mention.at, problem, Some(help)));
+            }
+        }
+    }
+    known
+}
+
+fn replaced(files: &[(Source, File)], known: &Ids<'_>, findings: &mut Vec<Diagnostic>) {
+    for (source, file) in files {
+        for Mention { id, at, by } in &file.replaced {
+            if findings.len() >= MOST_FINDINGS {
+                return;
+            }
+            let (problem, help) = if id == by {
+                (format!("the rule `{id}` replaces itself"), "remove it from `replaces`".to_owned())
+            } else if !known.contains_key(&**id) {
+                let help = match closest(id, known.keys().copied().filter(|known| **known != **by)) {
+                    Some(meant) => format!("did you mean `{meant}`?"),
+                    None => "name the id of a rule".to_owned(),
+                };
+                (format!("there is no rule `{id}` to replace"), help)
+            } else {
+                continue;
+            };
+            findings.push(source.finding(Severity::Error, *at, problem, Some(help)));
+        }
+    }
+}
+
+/// The most rules that stop the search which others are held against: the check is for people's files.
+const MOST_STOPPING: usize = 1_000;
+
+fn unreachable(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
+    let mut stopping: Vec<&Rule> = Vec::new();
+    for (source, rule) in rules(files).filter(|(_, rule)| rule.mode != Mode::Off) {
+        let before = stopping.iter().find(|before| is_wider(&before.conditions, &rule.conditions));
+        if let Some(before) = before {
+            let problem = format!("the rule `{}` is never reached", rule.id());
+            let help =
+                format!("`{}` at {} matches all that it matches, and stops the search", before.id(), before.place);
+            findings.push(at(source, rule, problem, help));
+        }
+        if findings.len() >= MOST_FINDINGS {
+            return;
+        }
+        // Others are for certain tiers or keys, or let some requests pass: what comes after them is reached.
+        let stops = rule.stops
+            && rule.mode == Mode::Enforce
+            && rule.limits.default.is_some()
+            && (rule.key.is_empty() || rule.on_missing_key != super::OnMissingKey::Skip);
+        if stops && stopping.len() < MOST_STOPPING {
+            stopping.push(rule);
+        }
+    }
+}
+
+/// A rule that limits tiers and says nothing of the others leaves those who have none without a limit.
+fn unlimited_tiers(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
+    let default = files.iter().find_map(|(_, file)| file.tiers.as_ref()?.default.as_deref());
+    for (source, rule) in rules(files).filter(|(_, rule)| rule.mode != Mode::Off) {
+        let limited = |tier: &str| rule.limits.tiers.iter().any(|(known, _)| known == tier);
+        let wanted = rule.conditions.values.iter().find(|(fact, _)| *fact == FactName::Tier);
+        let wanted = wanted.and_then(|(_, pattern)| pattern.exact());
+        let all = match wanted {
+            Some(tiers) => tiers.iter().all(|tier| limited(tier)),
+            None => default.is_some_and(limited),
+        };
+        if rule.limits.default.is_none() && !rule.limits.tiers.is_empty() && !all {
+            let problem = format!("the rule `{}` does not limit those who are of none of its tiers", rule.id());
+            let help = "add `limit`, or name one of its tiers as the `default` of the file's `tiers`";
+            findings.push(at(source, rule, problem, help.to_owned()));
+        }
+    }
+}
+
+fn tiers(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
+    let with_tiers: Vec<(&Source, Position)> =
+        files.iter().filter_map(|(source, file)| file.tiers_at.map(|at| (source, at))).collect();
+    if let [(first, first_at), rest @ ..] = &with_tiers[..] {
+        for (source, at) in rest.iter().take(MOST_FINDINGS) {
+            let help = Some(format!("the first is at {}; keep one", first.place(*first_at)));
+            findings.push(source.finding(Severity::Error, *at, "`tiers` is said a second time", help));
+        }
+    }
+}
+
+fn rules(files: &[(Source, File)]) -> impl Iterator<Item = (&Source, &Rule)> {
+    files.iter().flat_map(|(source, file)| file.rules.iter().map(move |rule| (source, rule)))
+}
+
+/// A warning about a rule.
+fn at(source: &Source, rule: &Rule, problem: String, help: String) -> Diagnostic {
+    let at = Position { line: rule.place.line, column: rule.place.column, width: 1 };
+    source.finding(Severity::Warning, at, problem, Some(help))
+}
+
+/// Whether every request that meets `narrow` surely meets `wide`. Only what is plain to see counts.
+fn is_wider(wide: &Conditions, narrow: &Conditions) -> bool {
+    let path = match (&wide.path, &narrow.path) {
+        (None, _) => true,
+        (Some(wide), _) if wide.negated => false,
+        (Some(wide), Some(narrow)) if !narrow.negated => {
+            narrow.any.iter().all(|narrow| wide.any.iter().any(|wide| wide.covers(narrow)))
+        }
+        (Some(wide), _) => wide.any.iter().any(super::route::PathPattern::is_everything),
+    };
+    let address = match (&wide.address, &narrow.address) {
+        (None, _) => true,
+        (Some(wide), Some(narrow)) => {
+            !wide.negated
+                && !narrow.negated
+                && narrow.any.iter().all(|inner| wide.any.iter().any(|outer| outer.contains(inner)))
+        }
+        (Some(_), None) => false,
+    };
+    let values = wide.values.iter().all(|(fact, pattern)| {
+        let mut same_fact = narrow.values.iter().filter(|(other, _)| fact == other);
+        same_fact.any(|(_, narrow)| match (pattern.exact(), narrow.exact()) {
+            (Some(wide), Some(narrow)) => narrow.is_subset(wide),
+            _ => false,
+        })
+    });
+    path && address && values
+}

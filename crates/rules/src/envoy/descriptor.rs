@@ -1,0 +1,127 @@
+//! The descriptors of a file: a tree, each level of which is searched by name.
+
+use std::collections::HashMap;
+use std::iter::once;
+
+use super::lookup::Allowance;
+use super::metadata::Metadata;
+use super::unit::{PerUnit, Unit};
+use super::wildcard::Wildcard;
+use crate::yaml::Place;
+use tidegate_core::RuleId;
+
+/// A descriptor as the file has it.
+#[derive(Debug)]
+pub(super) struct Descriptor {
+    pub(super) place: Place,
+    /// The key, and the value behind `_` if there is one.
+    pub(super) composite: Box<str>,
+    /// What state belongs to.
+    pub(super) rule: RuleId,
+    /// The name of its metrics, as far as the file alone determines it.
+    pub(super) metric: Box<str>,
+    /// Whether the name of its metrics depends on the request.
+    pub(super) metric_varies: bool,
+    pub(super) rate_limit: Option<RateLimit>,
+    pub(super) flags: Flags,
+    pub(super) metadata: Option<Metadata>,
+    pub(super) below: Level,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flags {
+    pub(super) shadow_mode: bool,
+    pub(super) quota_mode: bool,
+    pub(super) detailed_metric: bool,
+    pub(super) value_to_metric: bool,
+    pub(super) share_threshold: bool,
+}
+
+/// What a descriptor allows.
+#[derive(Debug)]
+pub(super) struct RateLimit {
+    pub(super) allowance: Allowance,
+    /// As written; `None` if it is unlimited.
+    pub(super) per_unit: Option<PerUnit>,
+    pub(super) name: Box<str>,
+    pub(super) replaces: Vec<Box<str>>,
+}
+
+/// The descriptors below one, or at the top of a domain.
+#[derive(Debug, Default)]
+pub(super) struct Level {
+    descriptors: Vec<Descriptor>,
+    by_composite: HashMap<Box<str>, usize, ahash::RandomState>,
+    /// In the order of the file.
+    wildcards: Vec<(Wildcard, usize)>,
+}
+
+impl Level {
+    pub(super) fn is_empty(&self) -> bool {
+        self.descriptors.is_empty()
+    }
+
+    /// The descriptor with exactly this key, or key and value.
+    pub(super) fn get(&self, composite: &str) -> Option<&Descriptor> {
+        self.by_composite.get(composite).map(|&number| &self.descriptors[number])
+    }
+
+    /// The first pattern that matches.
+    pub(super) fn pattern(&self, composite: &str) -> Option<&Descriptor> {
+        let found = self.wildcards.iter().find(|(wildcard, _)| wildcard.matches(composite));
+        found.map(|(_, number)| &self.descriptors[*number])
+    }
+
+    /// The ids of these descriptors and all below them.
+    pub(super) fn ids(&self) -> Box<dyn Iterator<Item = &RuleId> + '_> {
+        Box::new(self.descriptors.iter().flat_map(|descriptor| once(&descriptor.rule).chain(descriptor.below.ids())))
+    }
+
+    /// Adds a descriptor, of which there must be none yet.
+    pub(super) fn push(&mut self, descriptor: Descriptor) {
+        let number = self.descriptors.len();
+        self.by_composite.insert(descriptor.composite.clone(), number);
+        if let Some(wildcard) = Wildcard::new(&descriptor.composite) {
+            self.wildcards.push((wildcard, number));
+        }
+        self.descriptors.push(descriptor);
+    }
+}
+
+/// Where in a domain a descriptor stands: the keys and values from the top.
+#[derive(Clone, Debug)]
+pub(super) struct Path {
+    id: String,
+    pub(super) metric: String,
+    /// Whether a descriptor on the way puts the request's value into the name of metrics.
+    pub(super) metric_varies: bool,
+}
+
+impl Path {
+    /// The top. `@` keeps clear of the ids of our own rules, which cannot begin with it.
+    pub(super) fn new(domain: &str) -> Path {
+        Path { id: format!("@{}", escaped(domain)), metric: domain.to_owned(), metric_varies: false }
+    }
+
+    pub(super) fn join(&self, composite: &str, varies: bool) -> Path {
+        Path {
+            id: format!("{}|{}", self.id, escaped(composite)),
+            metric: format!("{}.{composite}", self.metric),
+            metric_varies: self.metric_varies || varies,
+        }
+    }
+
+    pub(super) fn rule(&self) -> RuleId {
+        RuleId::new(&self.id)
+    }
+
+    /// The id of limits that come with requests. No descriptor has it: none is called nothing.
+    pub(super) fn of_override(&self, unit: Unit) -> RuleId {
+        RuleId::new(&format!("{}||{}", self.id, unit.name()))
+    }
+}
+
+/// So that two paths never read the same.
+fn escaped(part: &str) -> String {
+    part.replace('\\', "\\\\").replace('|', "\\|")
+}

@@ -1,0 +1,164 @@
+//! A descriptor's entries as facts, for our own rules.
+
+use std::net::IpAddr;
+
+use super::Entries;
+use crate::facts::{Fact, Facts, Values, syntax};
+
+/// What a descriptor says of a request, to be held against our own rules.
+///
+/// An entry's key is the name that rules files give the fact: `method`, `path`, `host`, `user`, `tier`, `api_key`,
+/// `header:X-Tenant`, `query:page`, `cookie:sid`, `claim:sub`. `remote_address` is the client's address, as Envoy calls
+/// it. Every entry, whatever its key, is also the fact `descriptor:<key>`. A path may come with its query.
+///
+/// ```
+/// use tidegate_rules::envoy::EntryFacts;
+/// use tidegate_rules::{Fact, Facts};
+///
+/// let entries = [("path", "/search?page=2"), ("header:X-Tenant", "acme"), ("remote_address", "203.0.113.7")];
+/// let facts = EntryFacts::new(&entries);
+/// assert_eq!(facts.get(Fact::Path).as_deref(), Some("/search"));
+/// assert_eq!(facts.get(Fact::Query("page")).as_deref(), Some("2"));
+/// assert_eq!(facts.get(Fact::Header("x-tenant")).as_deref(), Some("acme"));
+/// assert!(facts.address().is_some());
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct EntryFacts<'e> {
+    entries: Entries<'e>,
+    hits: u64,
+}
+
+impl<'e> EntryFacts<'e> {
+    /// The facts in these entries, of a request that costs one.
+    #[must_use]
+    pub const fn new(entries: Entries<'e>) -> EntryFacts<'e> {
+        EntryFacts { entries, hits: 1 }
+    }
+
+    /// The same facts of a request that costs this much, where rules leave that to the request.
+    #[must_use]
+    pub const fn hits(self, hits: u64) -> EntryFacts<'e> {
+        EntryFacts { hits, ..self }
+    }
+
+    fn entries(&self, key: &str) -> impl Iterator<Item = &'e str> {
+        self.entries.iter().filter(move |(known, _)| *known == key).map(|(_, value)| *value)
+    }
+
+    fn entry(&self, key: &str) -> Option<&'e str> {
+        self.entries(key).next()
+    }
+
+    /// The entries whose key is `kind`, a colon and a name that passes.
+    fn named(&self, kind: &str, passes: impl Fn(&str) -> bool) -> Values<'e> {
+        let name = |key: &'e str| key.strip_prefix(kind)?.strip_prefix(':').map(str::trim_start);
+        let found = self.entries.iter().filter(|(key, _)| name(key).is_some_and(&passes));
+        found.map(|(_, value)| *value).collect()
+    }
+
+    fn in_query(&self, name: &str) -> Values<'e> {
+        let query = self.entry("path").and_then(|path| path.split_once('?'));
+        query.map_or(Values::None, |(_, query)| syntax::parameters(query, name).collect())
+    }
+
+    fn in_cookie_header(&self, name: &str) -> Values<'e> {
+        let key = |key: &str| key.strip_prefix("header:").is_some_and(|key| key.trim().eq_ignore_ascii_case("cookie"));
+        let lines = self.entries.iter().filter(|(known, _)| key(known));
+        lines.flat_map(|(_, line)| syntax::cookies(line.as_bytes(), name)).collect()
+    }
+}
+
+impl Facts for EntryFacts<'_> {
+    fn values(&self, fact: Fact<'_>) -> Values<'_> {
+        match fact {
+            Fact::Method => self.entry("method").into(),
+            Fact::Path => self.entry("path").map(|path| path.split_once('?').map_or(path, |(path, _)| path)).into(),
+            Fact::Host => self.entries("host").map(without_port).collect(),
+            Fact::ApiKey => self.entries("api_key").collect(),
+            Fact::User => self.entries("user").collect(),
+            Fact::Tier => self.entries("tier").collect(),
+            Fact::Header(name) => self.named("header", |known| known.eq_ignore_ascii_case(name)),
+            Fact::Query(name) => {
+                self.named("query", |known| known.eq_ignore_ascii_case(name)).or_else(|| self.in_query(name))
+            }
+            Fact::Cookie(name) => self.named("cookie", |known| known == name).or_else(|| self.in_cookie_header(name)),
+            Fact::Claim(name) => self.named("claim", |known| known == name),
+            Fact::Descriptor(name) => self.entries(name).collect(),
+        }
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.entry("remote_address")?.parse().ok()
+    }
+
+    fn hits(&self) -> Option<u64> {
+        Some(self.hits)
+    }
+}
+
+/// An address of version 6 stands in brackets, so that its colons are none of a port.
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !host.ends_with(']') => name,
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_fact_has_its_entry() {
+        let entries = [
+            ("method", "POST"),
+            ("path", "/a?b=c&d"),
+            ("host", "example.com:8443"),
+            ("api_key", "k"),
+            ("user", "alice"),
+            ("tier", "gold"),
+            ("header:X-Tenant", "acme"),
+            ("query:e", "f"),
+            ("cookie:sid", "s"),
+            ("claim:sub", "u"),
+            ("anything", "else"),
+            ("remote_address", "2001:db8::1"),
+        ];
+        let facts = EntryFacts::new(&entries).hits(3);
+        for (fact, value) in [
+            (Fact::Method, Some("POST")),
+            (Fact::Path, Some("/a")),
+            (Fact::Host, Some("example.com")),
+            (Fact::ApiKey, Some("k")),
+            (Fact::User, Some("alice")),
+            (Fact::Tier, Some("gold")),
+            (Fact::Header("x-tenant"), Some("acme")),
+            (Fact::Header("x-other"), None),
+            (Fact::Query("b"), Some("c")),
+            (Fact::Query("d"), Some("")),
+            (Fact::Query("e"), Some("f")),
+            (Fact::Query("g"), None),
+            (Fact::Cookie("sid"), Some("s")),
+            (Fact::Claim("sub"), Some("u")),
+            (Fact::Descriptor("anything"), Some("else")),
+            (Fact::Descriptor("user"), Some("alice")),
+            (Fact::Descriptor("nothing"), None),
+        ] {
+            assert_eq!(facts.get(fact).as_deref(), value, "{fact:?}");
+        }
+        assert_eq!((facts.address(), Facts::hits(&facts)), ("2001:db8::1".parse().ok(), Some(3)));
+    }
+
+    #[test]
+    fn only_a_port_is_taken_from_a_host() {
+        for (host, name) in [
+            ("example.com", "example.com"),
+            ("example.com:80", "example.com"),
+            ("[2001:db8::1]", "[2001:db8::1]"),
+            ("[2001:db8::1]:80", "[2001:db8::1]"),
+            ("example.com:", "example.com"),
+        ] {
+            assert_eq!(without_port(host), name);
+        }
+    }
+}

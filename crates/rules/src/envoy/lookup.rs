@@ -1,0 +1,203 @@
+//! From a request's descriptor to what it falls under.
+
+use smallvec::SmallVec;
+
+use super::Domain;
+use super::descriptor::{Descriptor, Flags};
+use super::metadata::Metadata;
+use super::unit::PerUnit;
+use tidegate_core::limit::{Limit, LimitError};
+use tidegate_core::{Charge, Key, RuleId};
+
+/// The entries of a request's descriptor: keys and values.
+pub type Entries<'e> = &'e [(&'e str, &'e str)];
+
+/// How much requests may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allowance {
+    /// The file names them, and limits them by nothing.
+    Whitelisted,
+    /// The file says that they have no limit.
+    Unlimited,
+    /// So much.
+    Limited(Limit),
+}
+
+/// What a request's descriptor falls under.
+#[derive(Clone, Debug)]
+pub struct Found<'d, 'e> {
+    /// What state belongs to: the domain and the path of keys and values as the file has them.
+    pub rule: &'d RuleId,
+    /// Whom to charge: what the request says where the file leaves it open.
+    pub key: Key<'e>,
+    /// How much they may have.
+    pub allowance: Allowance,
+    /// The limit as written, for responses; `None` if there is no limit.
+    pub per_unit: Option<PerUnit>,
+    /// Whether another of the same request replaces it: it is not charged then, and never denies.
+    pub replaced: bool,
+    pub(super) domain: &'d Domain,
+    pub(super) entries: Entries<'e>,
+    /// `None` if the limit came with the request.
+    pub(super) descriptor: Option<&'d Descriptor>,
+}
+
+impl<'d> Found<'d, '_> {
+    /// The charge of `cost`; `None` if nothing limits it.
+    #[must_use]
+    pub fn charge(&self, cost: u64) -> Option<Charge<'_>> {
+        match &self.allowance {
+            Allowance::Limited(limit) if !self.replaced => Some(Charge::new(self.rule, &self.key, limit).cost(cost)),
+            Allowance::Limited(_) | Allowance::Unlimited | Allowance::Whitelisted => None,
+        }
+    }
+
+    /// Whether it is counted and reported, and never denies.
+    #[must_use]
+    pub fn shadow_mode(&self) -> bool {
+        self.flags().shadow_mode
+    }
+
+    /// Whether going over it is told to the client rather than denied.
+    #[must_use]
+    pub fn quota_mode(&self) -> bool {
+        self.flags().quota_mode
+    }
+
+    /// The limit's name; empty if it has none.
+    #[must_use]
+    pub fn name(&self) -> &'d str {
+        self.descriptor.and_then(|descriptor| descriptor.rate_limit.as_ref()).map_or("", |limit| &limit.name)
+    }
+
+    /// The names of the limits that it replaces in the same request.
+    pub fn replaces(&self) -> impl Iterator<Item = &'d str> + use<'d> {
+        let limit = self.descriptor.and_then(|descriptor| descriptor.rate_limit.as_ref());
+        limit.into_iter().flat_map(|limit| limit.replaces.iter().map(AsRef::as_ref))
+    }
+
+    /// What to give to the client while there is something left.
+    #[must_use]
+    pub fn metadata(&self) -> Option<&'d Metadata> {
+        self.descriptor.and_then(|descriptor| descriptor.metadata.as_ref())
+    }
+
+    fn flags(&self) -> Flags {
+        self.descriptor.map(|descriptor| descriptor.flags).unwrap_or_default()
+    }
+}
+
+/// How an entry met its descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    KeyAndValue,
+    Pattern,
+    Key,
+}
+
+impl Domain {
+    /// What a request's descriptor falls under; `None` if the file says nothing of it.
+    #[must_use]
+    pub fn find<'d, 'e>(&'d self, entries: Entries<'e>) -> Option<Found<'d, 'e>> {
+        // As many for every request of one rule, so that two of them never read the same.
+        let mut open: SmallVec<[&'e str; 6]> = SmallVec::new();
+        let descriptor = self.walk(entries, |descriptor, by, (key, value)| match by {
+            By::KeyAndValue => {}
+            By::Key => open.push(value),
+            // A pattern can reach beyond the key: `user_*` meets `user_id`.
+            By::Pattern if descriptor.flags.share_threshold => open.push(key),
+            By::Pattern => open.extend([key, value]),
+        })?;
+        let (allowance, per_unit) = match &descriptor.rate_limit {
+            Some(limit) => (limit.allowance, limit.per_unit),
+            None if descriptor.below.is_empty() => (Allowance::Whitelisted, None),
+            None => return None,
+        };
+        let key = match &open[..] {
+            [] => Key::GLOBAL,
+            [only] => Key::from(*only),
+            several => Key::of(several),
+        };
+        let (rule, replaced, descriptor) = (&descriptor.rule, false, Some(descriptor));
+        Some(Found { rule, key, allowance, per_unit, replaced, domain: self, entries, descriptor })
+    }
+
+    /// What each of a request's descriptors falls under, in order, with those marked that others replace.
+    #[must_use]
+    pub fn find_all<'d, 'e>(
+        &'d self,
+        descriptors: impl IntoIterator<Item = Entries<'e>>,
+    ) -> SmallVec<[Option<Found<'d, 'e>>; 2]> {
+        let mut found: SmallVec<_> = descriptors.into_iter().map(|entries| self.find(entries)).collect();
+        mark_replaced(&mut found);
+        found
+    }
+
+    /// A descriptor whose limit comes with the request. It is charged apart from what the file says, and apart for each
+    /// unit; a limit of another size continues it.
+    ///
+    /// # Errors
+    /// None: every number of every unit can be counted.
+    pub fn overridden<'d, 'e>(&'d self, entries: Entries<'e>, per_unit: PerUnit) -> Result<Found<'d, 'e>, LimitError> {
+        Ok(Found {
+            rule: &self.overrides[per_unit.unit as usize],
+            key: Key::of(entries.iter().flat_map(|&(key, value)| [key, value])),
+            allowance: Allowance::Limited(per_unit.fixed_window()?),
+            per_unit: Some(per_unit),
+            replaced: false,
+            domain: self,
+            entries,
+            descriptor: None,
+        })
+    }
+
+    /// Goes down one level for each entry, and shows how. `None` if an entry meets nothing.
+    pub(super) fn walk<'d, 'e>(
+        &'d self,
+        entries: Entries<'e>,
+        mut step: impl FnMut(&'d Descriptor, By, (&'e str, &'e str)),
+    ) -> Option<&'d Descriptor> {
+        let (mut level, mut reached) = (&self.top, None);
+        let mut buffer = Joined::default();
+        for &(key, value) in entries {
+            let composite = buffer.join(key, value);
+            let (descriptor, by) = if let Some(exact) = level.get(composite) {
+                (exact, By::KeyAndValue)
+            } else if let Some(pattern) = level.pattern(composite) {
+                (pattern, By::Pattern)
+            } else {
+                (level.get(key)?, By::Key)
+            };
+            step(descriptor, by, (key, value));
+            (level, reached) = (&descriptor.below, Some(descriptor));
+        }
+        reached
+    }
+}
+
+/// A key and a value as files are searched for them, without allocating for short ones.
+#[derive(Default)]
+struct Joined(SmallVec<[u8; 120]>);
+
+impl Joined {
+    fn join(&mut self, key: &str, value: &str) -> &str {
+        self.0.clear();
+        for part in [key, "_", value] {
+            self.0.extend_from_slice(part.as_bytes());
+        }
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+/// Marks those that others of the same request replace, by name. What is replaced still replaces others; what is unlimited
+/// is not replaced.
+pub fn mark_replaced(found: &mut [Option<Found<'_, '_>>]) {
+    let replaced: SmallVec<[&str; 4]> = found.iter().flatten().flat_map(Found::replaces).collect();
+    if replaced.is_empty() {
+        return;
+    }
+    for found in found.iter_mut().flatten() {
+        let limited = matches!(found.allowance, Allowance::Limited(_));
+        found.replaced = limited && !found.name().is_empty() && replaced.contains(&found.name());
+    }
+}

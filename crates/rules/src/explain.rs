@@ -1,0 +1,336 @@
+//! Why each rule does or does not limit a request.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::RuleSet;
+use super::fact_name::FactName;
+use super::index::Lookup;
+use super::keying::part_of;
+use super::matching::{Application, Governing, Granted, MatchedRule, Mismatch, Seen};
+use super::pattern::Pattern;
+use super::rule::{KeyFault, KeyPart, Mode, Priority, Rule};
+use super::secret::Secret;
+use crate::facts::Facts;
+use crate::yaml::Place;
+use tidegate_core::disclosure::DenialStatus;
+use tidegate_core::notation::write_span;
+
+/// What rules make of a request, rule by rule. Values that are secret are hidden ([`Secret::display`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The method, in capitals.
+    pub method: Option<String>,
+    /// The host, in small letters.
+    pub host: Option<String>,
+    /// The path as rules see it.
+    pub path: String,
+    /// The tier that the request belongs to.
+    pub tier: Option<String>,
+    /// The client's address, in the one spelling that rules see.
+    pub address: Option<IpAddr>,
+    /// All rules, in the order in which they are looked at.
+    pub rules: Vec<ExplainedRule>,
+}
+
+impl Explanation {
+    /// The rules that limit the request: the same as [`RuleSet::matching`] finds.
+    pub fn matched(&self) -> impl Iterator<Item = &ExplainedRule> {
+        self.rules.iter().filter(|rule| matches!(rule.outcome, RuleOutcome::Matched(_)))
+    }
+
+    /// The rule that refuses the request because it cannot tell whom to charge or how much, if one does.
+    #[must_use]
+    pub fn refused_by(&self) -> Option<&ExplainedRule> {
+        let refuses = |rule: &&ExplainedRule| {
+            matches!(rule.outcome, RuleOutcome::Refused { .. } | RuleOutcome::Repeated { .. } | RuleOutcome::Unmeasured)
+        };
+        self.rules.iter().filter(|rule| rule.mode == Mode::Enforce).find(refuses)
+    }
+}
+
+/// What one rule makes of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExplainedRule {
+    /// The rule's id.
+    pub id: String,
+    /// Where the rule is written.
+    #[serde(flatten)]
+    pub place: Place,
+    /// Whether it denies, only reports, or does nothing, switches included.
+    pub mode: Mode,
+    /// What comes of it.
+    #[serde(flatten)]
+    pub outcome: RuleOutcome,
+}
+
+/// Whether a rule limits a request, and if not, why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum RuleOutcome {
+    /// It does.
+    Matched(Charged),
+    /// A condition does not hold: the first of those that do not.
+    Mismatch {
+        /// What the condition is about, such as `path` or `header:x-env`.
+        condition: String,
+        /// What it wants, in words.
+        wanted: String,
+        /// What the request has; `None` if it has nothing there.
+        actual: Option<String>,
+    },
+    /// It would, but another rule that matches replaces it.
+    Replaced {
+        /// The id of the other rule.
+        by: String,
+    },
+    /// It was not looked at, because a rule before it matched and stops the search.
+    NotReached {
+        /// The id of the rule that stops.
+        stopped_by: String,
+    },
+    /// It is off.
+    Off,
+    /// Its conditions hold, but it limits only certain tiers or keys, and this is none of them.
+    NoLimit,
+    /// The request lacks a part of the key, and the rule lets such requests pass.
+    Skipped {
+        /// The part.
+        missing: String,
+    },
+    /// The request lacks a part of the key, and the rule refuses such requests.
+    Refused {
+        /// The part.
+        missing: String,
+    },
+    /// The request says a part of the key, or its tier, more than once, and the rule refuses such requests.
+    Repeated {
+        /// The part.
+        repeated: String,
+    },
+    /// The request costs as much as its body is long and does not say how long that is.
+    Unmeasured,
+}
+
+/// Whom a rule charges for a request, and how much.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Charged {
+    /// The parts of the key. None if all requests share one.
+    pub key: Vec<ShownPart>,
+    /// The part of the key that the request lacks: it shares one key with all others that do.
+    pub missing: Option<String>,
+    /// Whose limits apply.
+    pub granted: Granted,
+    /// The limits. None if there is no limit for this tier or key.
+    pub limits: Vec<ShownLimit>,
+    /// What happens when the store cannot decide.
+    pub on_store_failure: String,
+    /// For how long the request can wait for the store; `None` leaves it to the store.
+    pub store_deadline: Option<String>,
+    /// How much the request matters when not all can be served.
+    pub priority: Priority,
+    /// The kind of denial that clients are told.
+    pub problem: &'static str,
+    /// The HTTP status of a denial, if it is not 429.
+    pub status: Option<u16>,
+}
+
+/// A part of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShownPart {
+    /// What it is, such as `address` or `header:x-tenant`.
+    pub part: String,
+    /// Its value, hidden if it is secret.
+    pub value: String,
+}
+
+/// A limit and what the request takes from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShownLimit {
+    /// The name that state is kept under: the rule's id, and which of its limits this is if it has several.
+    pub id: String,
+    /// The limit in its short notation.
+    pub limit: String,
+    /// The most that it can ever admit at once.
+    pub capacity: u64,
+    /// What the request costs. If that is more than the capacity, it is always denied.
+    pub cost: u64,
+    /// What in the request says the cost, such as `body:max_tokens`.
+    pub cost_from: Option<String>,
+    /// For how long the cost stays open to be settled.
+    pub reserve: Option<String>,
+    /// Where the response says what the request really cost, such as `body:usage.total_tokens`.
+    pub settle: Option<String>,
+    /// Whether clients see it.
+    pub show: bool,
+}
+
+impl RuleSet {
+    /// Holds every rule against a request, and says of each what comes of it and why.
+    ///
+    /// Slower than [`RuleSet::matching`], which looks only at rules that may match: for people, not for traffic.
+    #[must_use]
+    pub fn explain<'r>(&'r self, facts: &(impl Facts + ?Sized)) -> Explanation {
+        let request = Seen::new(facts, &self.written.tiers);
+        let all: Vec<(&'r Rule, Mode)> = self.in_force().collect();
+        let taking_part = |&(rule, mode): &(&'r Rule, Mode)| rule.taking_part(mode, &request, &self.secret);
+        let stops = |rule: &(&'r Rule, Mode)| rule.0.stops && taking_part(rule).is_some_and(|rule| rule.may_displace());
+        let last = all.iter().position(stops);
+        let (reached, beyond) = all.split_at(last.map_or(all.len(), |last| last + 1));
+        let governing: Vec<Governing<'_>> = reached.iter().filter_map(taking_part).collect();
+
+        let mut rules = Vec::with_capacity(all.len());
+        let explained =
+            |&(rule, mode): &(&Rule, Mode)| rule.explained(mode, self.outcome(rule, mode, &request, &governing));
+        rules.extend(reached.iter().map(explained));
+        if let Some(last) = last {
+            let stopped_by = all[last].0.id();
+            rules.extend(beyond.iter().map(|&(rule, mode)| {
+                rule.explained(
+                    mode,
+                    match mode {
+                        Mode::Off => RuleOutcome::Off,
+                        Mode::Enforce | Mode::Shadow => RuleOutcome::NotReached { stopped_by: stopped_by.to_owned() },
+                    },
+                )
+            }));
+        }
+        Explanation {
+            method: request.values(&FactName::Method).shown(str::to_owned),
+            host: request.values(&FactName::Host).shown(str::to_owned),
+            path: request.path().to_owned(),
+            tier: request.tier().shown(str::to_owned),
+            address: request.address(),
+            rules,
+        }
+    }
+
+    fn outcome<F: Facts + ?Sized>(
+        &self,
+        rule: &Rule,
+        mode: Mode,
+        request: &Seen<'_, F>,
+        governing: &[Governing<'_>],
+    ) -> RuleOutcome {
+        let extent = match rule.governs(mode, request) {
+            Err(Mismatch::Off) => return RuleOutcome::Off,
+            Err(mismatch) => return mismatch.explained(request, &self.secret),
+            Ok(extent) => extent,
+        };
+        if let Some(by) = rule.replaced_by(governing) {
+            return RuleOutcome::Replaced { by: by.id().to_owned() };
+        }
+        let faulty = rule.key.iter().find(|part| part_of(part, rule, request).is_err()).map(ToString::to_string);
+        let mut matched = MatchedRule::begin(rule, mode, extent);
+        match rule.apply(&mut matched, request, &self.secret) {
+            Application::Limited => RuleOutcome::Matched(matched.explained(request, faulty, &self.secret)),
+            Application::NoLimit => RuleOutcome::NoLimit,
+            Application::Skipped => RuleOutcome::Skipped { missing: faulty.unwrap_or_default() },
+            Application::Refused(KeyFault::Missing) => RuleOutcome::Refused { missing: faulty.unwrap_or_default() },
+            Application::Refused(KeyFault::Repeated) => {
+                // A sound key leaves the tier, by which the rule's limits are found.
+                RuleOutcome::Repeated { repeated: faulty.unwrap_or_else(|| FactName::Tier.to_string()) }
+            }
+            Application::Refused(KeyFault::Unmeasured) => RuleOutcome::Unmeasured,
+        }
+    }
+}
+
+impl Rule {
+    fn explained(&self, mode: Mode, outcome: RuleOutcome) -> ExplainedRule {
+        ExplainedRule { id: self.id().to_owned(), place: self.place.clone(), mode, outcome }
+    }
+}
+
+impl MatchedRule<'_, '_> {
+    fn explained<F: Facts + ?Sized>(&self, request: &Seen<'_, F>, missing: Option<String>, secret: &Secret) -> Charged {
+        let shown = |part: &KeyPart| {
+            let value = part_of(part, self.rule, request).ok()?;
+            let value = if part.is_secret() { secret.display(&value) } else { value.to_string() };
+            Some(ShownPart { part: part.to_string(), value })
+        };
+        let limits = self.each_limit().iter().zip(&self.costs).map(|(limit, &cost)| ShownLimit {
+            id: limit.id.to_string(),
+            limit: limit.limit.to_string(),
+            capacity: limit.limit.capacity(),
+            cost,
+            cost_from: limit.cost.said_by(),
+            reserve: limit.reserve.map(write_span),
+            settle: limit.settle.as_ref().map(ToString::to_string),
+            show: limit.disclosure.is_shown,
+        });
+        let disclosure = self.rule.disclosure();
+        Charged {
+            key: if missing.is_none() { self.rule.key.iter().filter_map(shown).collect() } else { Vec::new() },
+            missing,
+            granted: self.granted,
+            limits: limits.collect(),
+            on_store_failure: self.rule.on_store_failure.to_string(),
+            store_deadline: self.rule.store_deadline.map(write_span),
+            priority: self.rule.priority,
+            problem: disclosure.problem.as_str(),
+            status: disclosure.status.map(DenialStatus::get),
+        }
+    }
+}
+
+impl Mismatch<'_> {
+    fn explained<F: Facts + ?Sized>(self, request: &Seen<'_, F>, secret: &Secret) -> RuleOutcome {
+        let listed = |negated: bool, words: &mut dyn Iterator<Item = String>| {
+            let words = either(words.map(|word| format!("`{word}`")));
+            if negated { format!("anything but {words}") } else { words }
+        };
+        let (condition, wanted, actual) = match self {
+            Mismatch::Off => return RuleOutcome::Off,
+            Mismatch::Path(paths) => {
+                let wanted = listed(paths.negated, &mut paths.any.iter().map(ToString::to_string));
+                ("path".to_owned(), wanted, Some(request.path().to_owned()))
+            }
+            Mismatch::Address(addresses) => {
+                let wanted = listed(addresses.negated, &mut addresses.any.iter().map(ToString::to_string));
+                ("address".to_owned(), wanted, request.address().map(|address| address.to_string()))
+            }
+            Mismatch::Value(fact, pattern) => {
+                let show = |value: &str| match fact.is_secret() {
+                    true => secret.display(value),
+                    false => value.to_owned(),
+                };
+                let wanted = pattern.describe(&|value| format!("`{}`", show(value)));
+                (fact.to_string(), wanted, request.values(fact).shown(show))
+            }
+        };
+        RuleOutcome::Mismatch { condition, wanted, actual }
+    }
+}
+
+impl Pattern {
+    /// What it matches, in words. `show` writes a value down, or hides it.
+    fn describe(&self, show: &dyn Fn(&str) -> String) -> String {
+        match self {
+            Pattern::Exact(values) => either(values.iter().map(|value| show(value))),
+            Pattern::Glob(glob) => show(&glob.to_string()),
+            Pattern::Regex(regex) => {
+                let whole = regex.as_str();
+                let inner = whole.strip_prefix("^(?:").and_then(|rest| rest.strip_suffix(")$"));
+                format!("the regex {}", show(inner.unwrap_or(whole)))
+            }
+            Pattern::Any(patterns) => either(patterns.iter().map(|pattern| pattern.describe(show))),
+            Pattern::Not(pattern) => format!("anything but {}", pattern.describe(show)),
+            Pattern::Present => "any value".to_owned(),
+            Pattern::Absent => "no value".to_owned(),
+        }
+    }
+}
+
+/// `a, b or c`.
+fn either(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<String> = words.collect();
+    match &words[..] {
+        [rest @ .., last] if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        words => words.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,309 @@
+//! Whom a rule charges for a request.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Deref;
+
+use smallvec::SmallVec;
+
+use super::fact_name::FactName;
+use super::matching::Seen;
+use super::rule::{KeyFault, KeyPart, OnRepeatedKey, Rule};
+use super::secret::Secret;
+use crate::facts::{Facts, Values};
+use tidegate_core::Key;
+
+/// The value of a part of a key. Made without allocating unless the request itself had to.
+#[derive(Clone, Debug)]
+pub(super) enum Piece<'a> {
+    Text(Cow<'a, str>),
+    Short(Short),
+}
+
+impl Deref for Piece<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Piece::Text(text) => text,
+            Piece::Short(short) => short.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for Piece<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+/// The longest text that [`Short`] holds: an IPv6 network has 43 characters, a hidden secret 32.
+const SHORT: usize = 48;
+
+/// Text of at most 48 bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Short {
+    bytes: [u8; SHORT],
+    length: usize,
+}
+
+impl Short {
+    /// What `value` prints, as far as there is room.
+    fn of(value: impl fmt::Display) -> Short {
+        let mut short = Short { bytes: [0; SHORT], length: 0 };
+        // Addresses and hashes fit: there is nothing to do about an error that cannot be.
+        let _ = write!(short, "{value}");
+        short
+    }
+
+    fn of_ipv4(address: Ipv4Addr) -> Short {
+        let mut short = Short { bytes: [0; SHORT], length: 0 };
+        short.length = usize::from(write_ipv4(address, &mut short.bytes));
+        short
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
+}
+
+impl Write for Short {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.length + text.len();
+        self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
+
+/// An IPv4 address as usual, which is what most keys are made of, without the detour of formatting. Says how long it is: at
+/// most 15 bytes.
+fn write_ipv4(address: Ipv4Addr, into: &mut [u8]) -> u8 {
+    let mut length = 0;
+    let mut push = |byte: u8| {
+        into[usize::from(length)] = byte;
+        length += 1;
+    };
+    for (octet, number) in address.octets().into_iter().zip(0..) {
+        if number > 0 {
+            push(b'.');
+        }
+        if octet >= 100 {
+            push(b'0' + octet / 100);
+        }
+        if octet >= 10 {
+            push(b'0' + octet / 10 % 10);
+        }
+        push(b'0' + octet % 10);
+    }
+    length
+}
+
+/// Makes `key` that of a request, and `previous` its name under the previous key of `secret`, if it has another there. Says
+/// by which name overrides know it if the rule has any.
+pub(super) fn write_key<'a, 'f: 'a, F: Facts + ?Sized>(
+    key: &mut Key<'a>,
+    previous: &mut Option<Box<Key<'static>>>,
+    rule: &'a Rule,
+    request: &Seen<'f, F>,
+    secret: &Secret,
+) -> Result<Option<String>, KeyFault> {
+    // Most keys have one part or none, and go without a detour.
+    if rule.limits.overrides.is_empty() {
+        match &rule.key[..] {
+            [] => {
+                *key = Key::GLOBAL;
+                return Ok(None);
+            }
+            [only] if !only.is_secret() => return write_only(key, only, rule, request).map(|()| None),
+            _ => {}
+        }
+    }
+    let mut pieces: SmallVec<[Piece<'a>; 2]> = SmallVec::new();
+    for part in &rule.key {
+        pieces.push(part_of(part, rule, request)?);
+    }
+    let named = (!rule.limits.overrides.is_empty()).then(|| override_name(pieces.iter().map(|piece| &**piece)));
+    if secret.has_previous() {
+        *previous = previous_name(rule, pieces.iter().map(|piece| &**piece), secret);
+    }
+    for (piece, part) in pieces.iter_mut().zip(&rule.key) {
+        if part.is_secret() {
+            *piece = Piece::Short(Short::of(secret.hidden(piece)));
+        }
+    }
+    *key = match &pieces[..] {
+        [Piece::Text(Cow::Borrowed(only))] => Key::from(*only),
+        pieces => Key::of(pieces.iter().map(|piece| piece.as_bytes())),
+    };
+    Ok(named)
+}
+
+/// The name of the key whose parts have these values, in clear, under the previous key of `secret`; `None` if no part is
+/// secret, for then it has one name only.
+#[cold]
+pub(super) fn previous_name<'p>(
+    rule: &Rule,
+    values: impl Iterator<Item = &'p str>,
+    secret: &Secret,
+) -> Option<Box<Key<'static>>> {
+    let previous = secret.previous().filter(|_| rule.key.iter().any(KeyPart::is_secret))?;
+    let parts = values.zip(&rule.key).map(|(value, part)| match part.is_secret() {
+        true => previous.hide(value),
+        false => value.to_owned(),
+    });
+    Some(Box::new(Key::of(parts)))
+}
+
+/// Makes `key` that of the only part.
+fn write_only<'a, 'f: 'a, F: Facts + ?Sized>(
+    key: &mut Key<'a>,
+    part: &KeyPart,
+    rule: &'a Rule,
+    request: &Seen<'f, F>,
+) -> Result<(), KeyFault> {
+    match (part, request.known_address()) {
+        (KeyPart::Address { ipv4: 32, .. }, Some(IpAddr::V4(address))) => {
+            key.write_one(|room| write_ipv4(address, room));
+        }
+        (KeyPart::Fact(fact), _) => set_text(key, value_of(fact, rule, request)?),
+        _ => match part_of(part, rule, request)? {
+            Piece::Text(text) => set_text(key, text),
+            Piece::Short(short) => key.set_one(short.as_bytes()),
+        },
+    }
+    Ok(())
+}
+
+/// The value of a fact as a part of a rule's key.
+fn value_of<'f, F: Facts + ?Sized>(
+    fact: &FactName,
+    rule: &Rule,
+    request: &Seen<'f, F>,
+) -> Result<Cow<'f, str>, KeyFault> {
+    match (request.canonical_values(fact), rule.on_repeated_key) {
+        (Values::One(value), _) => Ok(value),
+        (Values::None, _) => Err(KeyFault::Missing),
+        (Values::Several(_), OnRepeatedKey::Refuse) => Err(KeyFault::Repeated),
+        (Values::Several(values), OnRepeatedKey::Join) => Ok(joined(&values).into()),
+    }
+}
+
+/// All values as one, each with its length, so that no two lists make the same key: `1:a2:bc`.
+#[cold]
+fn joined(values: &[Cow<'_, str>]) -> String {
+    override_name(values.iter().map(|value| &**value))
+}
+
+fn set_text<'a>(key: &mut Key<'a>, text: Cow<'a, str>) {
+    match text {
+        Cow::Borrowed(text) => *key = Key::from(text),
+        Cow::Owned(text) => key.set_one(text.as_bytes()),
+    }
+}
+
+/// What overrides know a key by. Parts come with their lengths, so that no value can pass for two.
+pub(super) fn override_name<'p>(parts: impl ExactSizeIterator<Item = &'p str>) -> String {
+    let alone = parts.len() == 1;
+    let mut name = String::new();
+    for part in parts {
+        if !alone {
+            let _ = write!(name, "{}:", part.len());
+        }
+        name.push_str(part);
+    }
+    name
+}
+
+/// The parts of a key that overrides know by this name, if it has this many.
+pub(super) fn override_parts(name: &str, number: usize) -> SmallVec<[&str; 2]> {
+    if number == 1 {
+        return SmallVec::from_slice(&[name]);
+    }
+    let (mut parts, mut rest) = (SmallVec::new(), name);
+    while let Some((length, after)) = rest.split_once(':')
+        && let Some((part, after)) = length.parse().ok().and_then(|length| after.split_at_checked(length))
+    {
+        parts.push(part);
+        rest = after;
+    }
+    parts
+}
+
+/// The value of a part of a rule's key, in clear.
+pub(super) fn part_of<'a, 'f: 'a, F: Facts + ?Sized>(
+    part: &KeyPart,
+    rule: &'a Rule,
+    request: &Seen<'f, F>,
+) -> Result<Piece<'a>, KeyFault> {
+    let mut paths = rule.conditions.path.iter().flat_map(|paths| &paths.any);
+    match part {
+        KeyPart::Fact(fact) | KeyPart::Secret(fact) => value_of(fact, rule, request).map(Piece::Text),
+        KeyPart::Address { ipv4, ipv6 } => {
+            let address = request.known_address().ok_or(KeyFault::Missing)?;
+            Ok(Piece::Short(network_of(address, *ipv4, *ipv6)))
+        }
+        KeyPart::Segment(name) => {
+            let segment = match request.normal_path() {
+                Cow::Borrowed(path) => paths.find_map(|pattern| pattern.named(name, path)).map(Cow::Borrowed),
+                Cow::Owned(path) => {
+                    paths.find_map(|pattern| pattern.named(name, path)).map(|segment| Cow::Owned(segment.to_owned()))
+                }
+            };
+            segment.map(Piece::Text).ok_or(KeyFault::Missing)
+        }
+        KeyPart::Route => {
+            let route = paths.find(|pattern| pattern.matches(request.normal_path()));
+            Ok(Piece::Text(route.map_or("/**", |pattern| pattern.as_str()).into()))
+        }
+    }
+}
+
+/// The address, or the network of the given size that it lies in.
+pub(super) fn network_of(address: IpAddr, ipv4: u8, ipv6: u8) -> Short {
+    let (size, whole) = match address {
+        IpAddr::V4(_) => (ipv4, 32),
+        IpAddr::V6(_) => (ipv6, 128),
+    };
+    if size < whole
+        && let Ok(net) = ipnet::IpNet::new(address, size)
+    {
+        return Short::of(net.trunc());
+    }
+    match address {
+        IpAddr::V4(address) => Short::of_ipv4(address),
+        IpAddr::V6(address) => Short::of(address),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_network_fits() {
+        let address: IpAddr = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap();
+        assert_eq!(network_of(address, 32, 127).as_str(), "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe/127");
+        assert_eq!(network_of(address, 32, 128).as_str(), "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
+    }
+
+    #[test]
+    fn addresses_are_spelled_as_usual() {
+        for text in ["0.0.0.0", "9.10.99.100", "101.200.249.250", "255.255.255.255"] {
+            let address: IpAddr = text.parse().unwrap();
+            assert_eq!(network_of(address, 32, 64).as_str(), text);
+        }
+    }
+
+    #[test]
+    fn no_value_passes_for_two() {
+        assert_ne!(override_name(["a,b", "c"].into_iter()), override_name(["a", "b,c"].into_iter()));
+        assert_ne!(override_name(["1:a", "b"].into_iter()), override_name(["1", "a:b"].into_iter()));
+        assert_eq!(override_name(["alice"].into_iter()), "alice");
+    }
+}

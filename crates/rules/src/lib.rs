@@ -1,0 +1,166 @@
+//! Rules: limits as data.
+//!
+//! A rules file says which requests are limited, by what key, and how much. It is read ([`load`], [`RuleSet::parse`]) into
+//! a [`RuleSet`], which tells for any request which rules govern it and what they charge ([`RuleSet::matching`]). Every
+//! mistake in a file is reported at once, each with its place and what to write instead ([`Diagnostics`]).
+//!
+//! ```
+//! use tidegate_rules::{Request, RuleSet};
+//!
+//! let text = "
+//! rules:
+//!   - id: login
+//!     match: { method: POST, path: /login }
+//!     key: address
+//!     limit: 5/min
+//! ";
+//! let rules = RuleSet::parse("rules.yaml", text).map_err(|findings| findings.to_string())?.rules;
+//! let request = Request::new("POST", "/login").address("203.0.113.7".parse().map_err(|_| "not an address")?);
+//! let matched = rules.matching(&request);
+//! assert_eq!(matched.rules[0].rule.id(), "login");
+//! # Ok::<(), String>(())
+//! ```
+
+mod body_number;
+mod canonical;
+mod checks;
+mod counts;
+mod decimal;
+pub mod envoy;
+mod explain;
+mod fact_name;
+mod facts;
+mod field;
+mod index;
+mod keying;
+mod limiter;
+mod load;
+mod matching;
+mod named;
+mod one;
+mod partition;
+mod path;
+mod pattern;
+mod presets;
+mod read;
+mod route;
+mod rule;
+#[cfg(feature = "schema")]
+mod schema;
+mod secret;
+mod settle;
+mod shown;
+mod spelling;
+mod switches;
+mod tiers;
+pub mod yaml;
+
+pub use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
+pub use body_number::BodyNumber;
+pub use counts::{RuleCounts, counted};
+pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart};
+pub use fact_name::is_secret_name;
+pub use facts::{Fact, Facts, Request, Values, syntax};
+pub use field::{FieldPath, FieldPathError};
+pub use limiter::{
+    Asked, BroughtLimit, Charging, Condition, DecidedBy, DescriptorRuling, DescriptorsRuling, DomainTerms, Generation,
+    Health, Hits, KeyRefusal, Limiter, Reports, ResetError, Ruled, Ruling, SecondNames, Spent, WithoutStore,
+};
+pub use load::{Loaded, SERVER_SETTINGS, file_contents, load, rules_files};
+pub use matching::{Granted, Matched, MatchedRule, RefusingRule};
+pub use named::{NamedKey, NoSuchKey, PartName};
+pub use one::Whom;
+pub use partition::Partitions;
+pub use path::normalize;
+pub(crate) use rule::RuleLimit;
+pub use rule::{KeyFault, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Priority, PriorityError, Rule};
+#[cfg(feature = "schema")]
+pub use schema::schema;
+pub use secret::{SamePrevious, Secret, SecretError};
+pub use settle::{Settle, SettleSource, SettleTerm};
+pub use shown::{KeyPartName, LimitName, ShownRule, readable_key};
+pub use spelling::{PathPolicy, PathRefusal};
+pub use switches::Switches;
+
+use std::sync::Arc;
+
+use self::envoy::Domains;
+use self::index::Index;
+use self::tiers::Tiers;
+
+/// Rules, ready to be held against requests, with the mode that each of them is in.
+///
+/// A clone shares the rules, so it costs little, whatever their number.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSet {
+    written: Arc<Written>,
+    /// The modes in force, in the order of the rules.
+    modes: Arc<[Mode]>,
+    switches: Arc<Switches>,
+    secret: Secret,
+}
+
+/// What files say.
+#[derive(Debug, Default)]
+struct Written {
+    rules: Vec<Rule>,
+    index: Index,
+    tiers: Tiers,
+    domains: Domains,
+    /// Whether any rule looks into the bodies of requests.
+    reads_bodies: bool,
+    /// Whether any rule replaces others.
+    replaces: bool,
+}
+
+impl RuleSet {
+    fn new(rules: Vec<Rule>, mut tiers: Tiers, domains: Domains) -> RuleSet {
+        tiers.learn(&rules);
+        let reads_bodies =
+            rules.iter().flat_map(|rule| rule.limits.all()).any(|limit| limit.cost.fields().next().is_some());
+        let replaces = rules.iter().any(|rule| !rule.replaces.is_empty());
+        let written = Written { index: Index::new(&rules), rules, tiers, domains, reads_bodies, replaces };
+        let modes = written.modes(&Switches::new());
+        RuleSet { written: Arc::new(written), modes, switches: Arc::default(), secret: Secret::default() }
+    }
+
+    /// The same rules, hiding secrets under another key.
+    #[must_use]
+    pub fn with_secret(self, secret: Secret) -> RuleSet {
+        RuleSet { secret, ..self }
+    }
+
+    /// What secrets are hidden under.
+    #[must_use]
+    pub const fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// The rules whose keys have a secret part: what they count is named by hashes ([`Secret`]).
+    pub fn keyed_by_secrets(&self) -> impl Iterator<Item = &Rule> {
+        self.rules().iter().filter(|rule| rule.key.iter().any(rule::KeyPart::is_secret))
+    }
+
+    /// Whether any rule looks into the bodies of requests: [`Matched::fields`] says what for.
+    #[must_use]
+    pub fn reads_bodies(&self) -> bool {
+        self.written.reads_bodies
+    }
+
+    /// The rules, in the order in which they are written.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.written.rules
+    }
+
+    /// Whether the other was made from this one or this from it, with other modes or another secret at most.
+    #[must_use]
+    pub fn shares_rules_with(&self, other: &RuleSet) -> bool {
+        Arc::ptr_eq(&self.written, &other.written)
+    }
+
+    /// The rules with the modes that they are in, in the same order.
+    fn in_force(&self) -> impl Iterator<Item = (&Rule, Mode)> {
+        self.written.rules.iter().zip(self.modes.iter().copied())
+    }
+}

@@ -1,0 +1,124 @@
+//! One key under two names: what was decided on both, told as one.
+//!
+//! While the secret that names keys is rotated, a rule charges a key under its present and its previous name. Stores see two
+//! charges, of which the second is an [alias](Charge::alias). Whoever asked is told of one limit, by the stricter decision.
+
+use smallvec::SmallVec;
+
+use super::Charges;
+use super::ruling::DecidedBy;
+use tidegate_core::store::Decisions;
+use tidegate_core::{Charge, Decision, Micros, Verdict};
+
+/// Charges without their aliases, and the decisions on them.
+#[derive(Debug, Default)]
+pub(super) struct Folded<'a> {
+    pub(super) charges: Charges<'a>,
+    pub(super) decisions: Decisions,
+    /// Empty if the store made all decisions.
+    pub(super) by: SmallVec<[DecidedBy; 4]>,
+    /// For each decision, when the first of the names has nothing to get back any more.
+    pub(super) soonest_reset: SmallVec<[Micros; 4]>,
+}
+
+/// Folds aliases into what they are aliases of. Charges come rule by rule, the aliases of a rule behind its own charges and
+/// in the same order.
+pub(super) fn fold<'a>(charges: &[Charge<'a>], decisions: &[Decision], by: &[DecidedBy]) -> Folded<'a> {
+    let mut folded = Folded::default();
+    let mut decided = charges.iter().zip(decisions).enumerate();
+    let mut rest = charges;
+    while !rest.is_empty() {
+        let own = rest.iter().take_while(|charge| !charge.alias).count();
+        let (own, behind) = rest.split_at(own);
+        let aliases = behind.iter().take_while(|charge| charge.alias).count();
+        for (number, (charge, decision)) in decided.by_ref().take(own.len()) {
+            folded.charges.push(*charge);
+            folded.decisions.push(*decision);
+            folded.soonest_reset.push(decision.reset_after);
+            folded.by.extend(by.get(number).copied());
+        }
+        let first = folded.decisions.len().saturating_sub(aliases);
+        for (place, (number, (_, decision))) in (first..).zip(decided.by_ref().take(aliases)) {
+            folded.add_alias(place, decision, by.get(number).copied());
+        }
+        rest = &behind[aliases..];
+    }
+    folded
+}
+
+impl Folded<'_> {
+    fn add_alias(&mut self, place: usize, decision: &Decision, by: Option<DecidedBy>) {
+        if let Some(own) = self.decisions.get_mut(place) {
+            *own = stricter(own, decision);
+        }
+        if let Some(soonest) = self.soonest_reset.get_mut(place) {
+            *soonest = (*soonest).min(decision.reset_after);
+        }
+        // What one of the names was not decided by the store for is not the store's word.
+        if let (Some(own @ DecidedBy::Store), Some(by)) = (self.by.get_mut(place), by) {
+            *own = by;
+        }
+    }
+}
+
+/// What holds for both: the graver outcome, the least that is left, the longest time until all is back.
+fn stricter(one: &Decision, other: &Decision) -> Decision {
+    Decision {
+        outcome: Verdict::of(&[*one, *other]).outcome,
+        limit: one.limit.min(other.limit),
+        remaining: one.remaining.min(other.remaining),
+        reset_after: one.reset_after.max(other.reset_after),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::limit::Limit;
+    use tidegate_core::{Key, Outcome, RuleId};
+
+    fn decision(wait: u64, remaining: u64, reset: u64) -> Decision {
+        let retry_after = Micros::from_secs(wait);
+        let outcome = if wait == 0 { Outcome::Allow { delay: Micros::ZERO } } else { Outcome::Deny { retry_after } };
+        Decision { outcome, limit: 10, remaining, reset_after: Micros::from_secs(reset) }
+    }
+
+    #[test]
+    fn each_alias_is_folded_into_its_own_charge() {
+        let (limit, key): (Limit, _) = ("10/s".parse().unwrap(), Key::from("k"));
+        let ids = ["a", "b", "c", "d"].map(RuleId::new);
+        let charge = |id: usize, alias| Charge { alias, ..Charge::new(&ids[id], &key, &limit) };
+        // A rule without aliases, one with two limits and aliases, and another one without.
+        let charges =
+            [(0, false), (1, false), (2, false), (1, true), (2, true), (3, false)].map(|(id, alias)| charge(id, alias));
+        let decisions = [
+            decision(0, 9, 1),
+            decision(0, 5, 4),
+            decision(7, 0, 7),
+            decision(0, 3, 2),
+            decision(2, 0, 9),
+            decision(0, 1, 1),
+        ];
+        let folded = fold(&charges, &decisions, &[]);
+        let names: Vec<&str> = folded.charges.iter().map(|charge| charge.rule.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c", "d"]);
+        let expected = [decision(0, 9, 1), decision(0, 3, 4), decision(7, 0, 9), decision(0, 1, 1)];
+        assert_eq!(folded.decisions[..], expected);
+        assert_eq!(folded.soonest_reset[..], [1, 2, 7, 1].map(Micros::from_secs));
+        assert!(folded.by.is_empty());
+
+        let store = DecidedBy::Store;
+        let by = [store, store, store, DecidedBy::Local, store, DecidedBy::Allow];
+        assert_eq!(fold(&charges, &decisions, &by).by[..], [store, DecidedBy::Local, store, DecidedBy::Allow]);
+    }
+
+    #[test]
+    fn decisions_that_are_missing_are_missing_afterwards() {
+        let (limit, key, id): (Limit, _, _) = ("10/s".parse().unwrap(), Key::from("k"), RuleId::new("a"));
+        let charge = Charge::new(&id, &key, &limit);
+        let charges = [charge, Charge { alias: true, ..charge }];
+        assert_eq!(fold(&charges, &[decision(0, 1, 1)], &[]).decisions[..], [decision(0, 1, 1)]);
+        assert!(fold(&charges, &[], &[]).decisions.is_empty());
+        assert!(fold(&[], &[], &[]).charges.is_empty());
+    }
+}

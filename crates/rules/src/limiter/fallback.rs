@@ -1,0 +1,208 @@
+//! Deciding without the store, as each rule says.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use smallvec::SmallVec;
+
+use super::Charges;
+use super::ledger::Ledger;
+use super::ruling::{Decided, DecidedBy};
+use crate::{MatchedRule, OnStoreFailure};
+use tidegate_core::limit::Limit;
+use tidegate_core::store::Decisions;
+use tidegate_core::{Charge, Clock, Decision, Key, MemoryStore, Micros, Outcome, Receipt, RuleId, Settlement};
+
+/// The most keys that are kept apart while this process decides alone.
+const MOST_LOCAL_KEYS: usize = 1 << 20;
+
+const SHORTEST_WAIT: Micros = Micros::from_secs(1);
+const LONGEST_WAIT: Micros = Micros::from_secs(30);
+
+/// What a charge's rule says of a store that is away.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms<'m> {
+    pub(super) rule: &'m str,
+    pub(super) policy: OnStoreFailure,
+    /// What this process may decide by itself.
+    pub(super) share: Option<&'m Limit>,
+}
+
+/// The terms of the charges that these rules make, in their order.
+pub(super) fn terms<'m>(rules: impl Iterator<Item = &'m MatchedRule<'m, 'm>>) -> SmallVec<[Terms<'m>; 4]> {
+    let of = |matched: &'m MatchedRule<'m, 'm>| {
+        let (rule, policy) = (matched.rule.id(), matched.rule.on_store_failure());
+        matched.shares().map(move |share| Terms { rule, policy, share })
+    };
+    rules.flat_map(of).collect()
+}
+
+/// Why and how the store is done without.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lack {
+    /// For how long the store has been away.
+    pub(super) away: Micros,
+    /// Whether the store may have charged the request all the same.
+    pub(super) unknown: bool,
+}
+
+/// What is done with the charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taking {
+    /// They are made, all or none.
+    All,
+    /// They are only looked at, each by itself.
+    Nothing,
+    /// Something else refuses the request: those that would be made say what they have left.
+    NothingAsRefused,
+}
+
+/// What stands in for the store: policies, and for some of them a store in this process.
+pub(super) struct Fallback<C> {
+    local: MemoryStore<C>,
+    /// What the local store has admitted and the store does not know of.
+    pub(super) ledger: Ledger,
+    /// Whether the local store has ever given a receipt.
+    has_given: AtomicBool,
+}
+
+impl<C: Clock> Fallback<C> {
+    pub(super) fn new(clock: C) -> Fallback<C> {
+        let local = MemoryStore::with_clock_and_cap(clock, MOST_LOCAL_KEYS);
+        Fallback { local, ledger: Ledger::new(), has_given: AtomicBool::new(false) }
+    }
+
+    pub(super) const fn clock(&self) -> &C {
+        self.local.clock()
+    }
+
+    /// Decides the charges by their terms. If any is refused, none is made.
+    pub(super) fn decide(&self, charges: &[Charge<'_>], terms: &[Terms<'_>], lack: Lack, taking: Taking) -> Decided {
+        let alone: SmallVec<[Option<(Decision, DecidedBy)>; 4]> =
+            charges.iter().zip(terms).map(|(charge, terms)| terms.alone(charge, lack.away)).collect();
+        let local: Charges<'_> = charges.iter().zip(terms).filter_map(|(charge, terms)| terms.local(charge)).collect();
+        let refused = alone.iter().flatten().any(|(decision, _)| !decision.is_allowed());
+        let (decisions, receipt) = match taking {
+            Taking::All if !refused => self.take(&local),
+            Taking::All | Taking::NothingAsRefused => (self.left(&local), None),
+            Taking::Nothing => (self.local.peek(&local), None),
+        };
+        let all_allowed = decisions.len() == local.len() && decisions.iter().all(Decision::is_allowed);
+        // What the store may know of already is not told to it again.
+        if taking == Taking::All && !refused && all_allowed && !lack.unknown {
+            let now = self.clock().now();
+            let admitted = charges.iter().zip(terms).filter(|(charge, terms)| terms.local(charge).is_some());
+            admitted.for_each(|(charge, _)| self.ledger.note(charge, now));
+        }
+        let mut local = decisions.into_iter();
+        let mut decided = Decided { receipts: receipt.into_iter().collect(), ..Decided::default() };
+        for (charge, alone) in charges.iter().zip(alone) {
+            let (decision, by) = alone.unwrap_or_else(|| match local.next() {
+                Some(decision) => in_share(charge, decision, lack.away),
+                None => (denial(charge, lack.away), DecidedBy::Local),
+            });
+            decided.push(decision, by);
+        }
+        decided
+    }
+
+    fn left(&self, local: &[Charge<'_>]) -> Decisions {
+        let one = |charge: &Charge<'_>| {
+            let decision = self.local.peek_one(charge);
+            if decision.is_allowed() { self.local.peek_one(&charge.cost(0)) } else { decision }
+        };
+        local.iter().map(one).collect()
+    }
+
+    fn take(&self, local: &[Charge<'_>]) -> (Decisions, Option<Receipt>) {
+        if local.is_empty() {
+            return (Decisions::new(), None);
+        }
+        match self.local.decide(local) {
+            Ok(answer) => {
+                if answer.receipt.is_some() {
+                    self.has_given.store(true, Ordering::Relaxed);
+                }
+                (answer.decisions, answer.receipt)
+            }
+            // There is no room to hold what would be taken, so nothing is: each of them is denied.
+            Err(_full) => (Decisions::new(), None),
+        }
+    }
+
+    /// Settles what the local store gave. `None` if it gave no such thing.
+    pub(super) fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Option<Settlement> {
+        if !self.has_given.load(Ordering::Relaxed) {
+            return None;
+        }
+        match self.local.settle(receipt, actual) {
+            Settlement::Gone => None,
+            settled @ Settlement::Settled { .. } => {
+                self.ledger.settle(receipt, actual, self.clock().now());
+                Some(settled)
+            }
+        }
+    }
+
+    /// Forgets what the local store knows of a key. Says whether that was anything.
+    pub(super) fn reset(&self, rule: &RuleId, key: &Key<'_>) -> bool {
+        self.local.reset(rule, key)
+    }
+
+    /// Renews what the local store gave. `false` if it gave no such thing.
+    pub(super) fn renew(&self, receipt: &Receipt) -> bool {
+        self.has_given.load(Ordering::Relaxed) && self.local.renew(receipt)
+    }
+}
+
+impl<'m> Terms<'m> {
+    /// What needs no state to be decided; `None` if this process's share does.
+    fn alone(&self, charge: &Charge<'_>, away: Micros) -> Option<(Decision, DecidedBy)> {
+        let max = charge.limit.capacity();
+        let (decision, by) = match self.policy {
+            OnStoreFailure::Allow { at_most } if at_most.is_none_or(|at_most| away < at_most) => {
+                let outcome = Outcome::Allow { delay: Micros::ZERO };
+                (Decision { outcome, limit: max, remaining: max, reset_after: Micros::ZERO }, DecidedBy::Allow)
+            }
+            OnStoreFailure::Allow { .. } => (denial(charge, away), DecidedBy::AllowEnded),
+            OnStoreFailure::Local { .. } if self.share.is_some() => return None,
+            OnStoreFailure::Deny | OnStoreFailure::Local { .. } => (denial(charge, away), DecidedBy::Deny),
+        };
+        if charge.cost > max {
+            return Some((Decision { outcome: Outcome::TooLarge { max }, ..decision }, DecidedBy::Limit));
+        }
+        Some((decision, by))
+    }
+
+    /// The charge as this process's share takes it.
+    fn local<'a>(&self, charge: &Charge<'a>) -> Option<Charge<'a>>
+    where
+        'm: 'a,
+    {
+        match self.policy {
+            OnStoreFailure::Local { .. } => self.share.map(|limit| Charge { limit, ..*charge }),
+            OnStoreFailure::Allow { .. } | OnStoreFailure::Deny => None,
+        }
+    }
+}
+
+/// What the share says, for the limit that it is a share of: what does not fit in the one may fit in the other.
+fn in_share(charge: &Charge<'_>, decision: Decision, away: Micros) -> (Decision, DecidedBy) {
+    let max = charge.limit.capacity();
+    let (outcome, by) = match decision.outcome {
+        Outcome::TooLarge { .. } if charge.cost > max => (Outcome::TooLarge { max }, DecidedBy::Limit),
+        Outcome::TooLarge { .. } => (Outcome::Deny { retry_after: wait(away) }, DecidedBy::Local),
+        outcome => (outcome, DecidedBy::Local),
+    };
+    (Decision { outcome, ..decision }, by)
+}
+
+fn denial(charge: &Charge<'_>, away: Micros) -> Decision {
+    let retry_after = wait(away);
+    let outcome = Outcome::Deny { retry_after };
+    Decision { outcome, limit: charge.limit.capacity(), remaining: 0, reset_after: retry_after }
+}
+
+/// When to ask again: after as long as the store has been away, within reason.
+fn wait(away: Micros) -> Micros {
+    away.clamp(SHORTEST_WAIT, LONGEST_WAIT)
+}

@@ -1,0 +1,550 @@
+//! Which rules govern a request, whom they charge, and how much.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::iter;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde::Serialize;
+use smallvec::SmallVec;
+
+use super::RuleSet;
+use super::fact_name::FactName;
+use super::field::FieldPath;
+use super::index::{Lookup, Numbers};
+use super::keying::write_key;
+use super::path::normalize;
+use super::pattern::Pattern;
+use super::rule::{
+    Addresses, Conditions, Cost, CostSource, KeyFault, Limits, Mode, OnMissingKey, Paths, Priority, Rule, RuleLimit,
+};
+use super::secret::Secret;
+use super::settle::Settle;
+use super::tiers::Tiers;
+use crate::body_number::BodyNumber;
+use crate::facts::{Fact, Facts, Values};
+use tidegate_core::limit::Limit;
+use tidegate_core::{Charge, Key, Micros, RuleId};
+
+/// A request as rules see it: its path normal, its tier known, its address in one spelling.
+pub(super) struct Seen<'f, F: ?Sized> {
+    facts: &'f F,
+    tiers: &'f Tiers,
+    /// Found out if a rule asks, as the tier is.
+    path: OnceCell<Cow<'f, str>>,
+    tier: OnceCell<Values<'f>>,
+    address: Option<IpAddr>,
+}
+
+impl<'f, F: Facts + ?Sized> Seen<'f, F> {
+    pub(super) fn new(facts: &'f F, tiers: &'f Tiers) -> Seen<'f, F> {
+        let address = facts.address().map(|address| address.to_canonical());
+        Seen { facts, tiers, path: OnceCell::new(), tier: OnceCell::new(), address }
+    }
+
+    pub(super) fn tier(&self) -> &Values<'f> {
+        self.tier.get_or_init(|| self.tiers.of(self.facts))
+    }
+
+    pub(super) const fn known_address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
+    pub(super) fn normal_path(&self) -> &Cow<'f, str> {
+        self.path.get_or_init(|| match self.facts.get(Fact::Path) {
+            Some(Cow::Borrowed(path)) => normalize(path),
+            Some(Cow::Owned(path)) => Cow::Owned(normalize(&path).into_owned()),
+            None => Cow::Borrowed("/"),
+        })
+    }
+
+    /// The values of a fact, in the spelling in which rules are written. A cookie, or credentials, in an unusual spelling
+    /// count as written, too: a condition holds if it holds for either.
+    pub(super) fn values(&self, name: &FactName) -> Values<'f> {
+        let canonical = self.canonical_values(name);
+        if !name.is_matched_as_written() || canonical.is_none() {
+            return canonical;
+        }
+        let written = self.facts.values(name.as_fact());
+        if canonical == written {
+            return canonical;
+        }
+        let unusual = canonical.iter().zip(&written).filter(|(canonical, written)| canonical != written);
+        written.iter().chain(unusual.map(|(canonical, _)| canonical)).cloned().collect()
+    }
+
+    /// The values of a fact, each in the one spelling that stands for all spellings of it: what keys are made of.
+    pub(super) fn canonical_values(&self, name: &FactName) -> Values<'f> {
+        match name {
+            FactName::Tier => self.tier().clone(),
+            FactName::Host | FactName::Method | FactName::Cookie(_) | FactName::Header(_) => {
+                self.facts.values(name.as_fact()).map(|value| name.canonical(value))
+            }
+            _ => self.facts.values(name.as_fact()),
+        }
+    }
+}
+
+impl<F: Facts + ?Sized> Lookup for Seen<'_, F> {
+    fn path(&self) -> &str {
+        self.normal_path()
+    }
+
+    fn values(&self, fact: &FactName) -> Values<'_> {
+        self.values(fact)
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+}
+
+/// Why a rule does not govern a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mismatch<'r> {
+    Off,
+    Path(&'r Paths),
+    Address(&'r Addresses),
+    Value(&'r FactName, &'r Pattern),
+}
+
+/// How much of what a request says makes a rule govern it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Whichever of several values is believed, the rule governs it.
+    Whole,
+    /// The rule governs it by some of several values, and not by others.
+    Part,
+}
+
+/// A rule that has a say in what becomes of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Governing<'r> {
+    pub(super) rule: &'r Rule,
+    pub(super) mode: Mode,
+    pub(super) extent: Extent,
+}
+
+impl Governing<'_> {
+    /// Whether it may keep other rules from limiting the request, as those that stop and replace do. A rule in shadow may
+    /// not: it must not change what is enforced. Nor may one that governs the request by only some of several values:
+    /// nobody escapes a rule by adding a value that another rule looks for.
+    pub(super) fn may_displace(&self) -> bool {
+        self.mode == Mode::Enforce && self.extent == Extent::Whole
+    }
+}
+
+impl Rule {
+    /// Whether the rule is on and its conditions hold.
+    pub(super) fn governs<F: Facts + ?Sized>(&self, mode: Mode, request: &Seen<'_, F>) -> Result<Extent, Mismatch<'_>> {
+        if mode == Mode::Off { Err(Mismatch::Off) } else { self.conditions.hold(request) }
+    }
+
+    /// The rule, if it has a say in what becomes of the request. One that only limits others does not, nor one that
+    /// lets requests without its key pass: such a rule must not keep other rules from limiting the request.
+    pub(super) fn taking_part<F: Facts + ?Sized>(
+        &self,
+        mode: Mode,
+        request: &Seen<'_, F>,
+        secret: &Secret,
+    ) -> Option<Governing<'_>> {
+        let extent = self.governs(mode, request).ok()?;
+        match self.apply(&mut MatchedRule::begin(self, mode, extent), request, secret) {
+            Application::Limited | Application::Refused(_) => Some(Governing { rule: self, mode, extent }),
+            Application::NoLimit | Application::Skipped => None,
+        }
+    }
+
+    /// The first of the rules that take part in the same request which replaces this one.
+    pub(super) fn replaced_by<'r>(&self, taking_part: &[Governing<'r>]) -> Option<&'r Rule> {
+        let replaces = |other: &&Governing<'_>| other.may_displace() && other.rule.replaces.contains(&self.id);
+        taking_part.iter().find(replaces).map(|other| other.rule)
+    }
+}
+
+impl Conditions {
+    fn hold<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> Result<Extent, Mismatch<'_>> {
+        let mut extent = Extent::Whole;
+        for (fact, pattern) in &self.values {
+            let holds = match &request.values(fact) {
+                Values::None => pattern.matches(None),
+                Values::One(value) => pattern.matches(Some(value)),
+                Values::Several(values) => {
+                    let matching = values.iter().filter(|value| pattern.matches(Some(value))).count();
+                    if matching < values.len() {
+                        extent = Extent::Part;
+                    }
+                    matching > 0
+                }
+            };
+            if !holds {
+                return Err(Mismatch::Value(fact, pattern));
+            }
+        }
+        if let Some(paths) = &self.path
+            && paths.any.iter().any(|path| path.matches(request.normal_path())) == paths.negated
+        {
+            return Err(Mismatch::Path(paths));
+        }
+        if let Some(addresses) = &self.address
+            && !addresses.matches(request.address)
+        {
+            return Err(Mismatch::Address(addresses));
+        }
+        Ok(extent)
+    }
+}
+
+/// The rules that govern one request, with what they charge for it.
+#[derive(Debug)]
+pub struct Matched<'r, 'f> {
+    /// In the order of the files.
+    pub rules: SmallVec<[MatchedRule<'r, 'f>; 4]>,
+    /// A rule that refuses the request because it cannot tell whom to charge, or how much.
+    pub refused: Option<RefusingRule<'r>>,
+    /// Whether any of the rules found a part of its key missing, and charges the key that such requests share.
+    pub(crate) is_any_unkeyed: bool,
+}
+
+/// A rule that refuses a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RefusingRule<'r> {
+    /// The rule.
+    pub rule: &'r Rule,
+    /// Why.
+    pub fault: KeyFault,
+}
+
+/// One of the rules that govern a request.
+#[derive(Debug)]
+pub struct MatchedRule<'r, 'f> {
+    /// The rule.
+    pub rule: &'r Rule,
+    /// The mode that it is in.
+    pub mode: Mode,
+    /// Whom it charges.
+    pub key: Key<'f>,
+    /// The name of the same key under the previous [secret](Secret::with_previous), if it has another there.
+    pub(super) previous: Option<Box<Key<'static>>>,
+    /// Whether the request lacks a part of the key, so that it is charged to the key that such requests share.
+    pub is_unkeyed: bool,
+    pub(super) extent: Extent,
+    pub(super) granted: Granted,
+    /// `None` if nothing is known of them yet.
+    pub(super) limits: Option<&'r Arc<[RuleLimit]>>,
+    pub(super) costs: SmallVec<[u64; 2]>,
+}
+
+/// Whose limits apply to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Granted {
+    /// Everyone's.
+    Everyone,
+    /// Those of its tier.
+    Tier,
+    /// Those of its key.
+    Override,
+}
+
+impl<'r> MatchedRule<'r, '_> {
+    /// Charges nobody.
+    pub(super) fn begin(rule: &'r Rule, mode: Mode, extent: Extent) -> Self {
+        let granted = Granted::Everyone;
+        MatchedRule {
+            rule,
+            mode,
+            key: Key::GLOBAL,
+            previous: None,
+            is_unkeyed: false,
+            extent,
+            granted,
+            limits: None,
+            costs: SmallVec::new(),
+        }
+    }
+
+    const fn governing(&self) -> Governing<'r> {
+        Governing { rule: self.rule, mode: self.mode, extent: self.extent }
+    }
+
+    /// What it charges: one for each of its limits.
+    pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
+        self.charges_to(&self.key, false)
+    }
+
+    /// The same charges under the key's previous name, in the same order; none if it has one name only. They are
+    /// [aliases](Charge::alias) of [`MatchedRule::charges`]: a request goes ahead only if both can be made.
+    pub fn aliases(&self) -> impl Iterator<Item = Charge<'_>> {
+        self.previous.iter().flat_map(|previous| self.charges_to(previous, true))
+    }
+
+    /// All that is put to a store: the charges, then their aliases.
+    pub(crate) fn charges_and_aliases(&self) -> impl Iterator<Item = Charge<'_>> {
+        self.charges().chain(self.aliases())
+    }
+
+    fn charges_to<'k>(&'k self, key: &'k Key<'_>, alias: bool) -> impl Iterator<Item = Charge<'k>> {
+        self.each_limit().iter().zip(&self.costs).map(move |(limit, &cost)| Charge {
+            rule: &limit.id,
+            key,
+            limit: &limit.limit,
+            cost,
+            // Whoever gives up waiting in a queue can give back the place in it.
+            reserve: limit.reserve.or_else(|| limit.limit.longest_delay()),
+            deadline: self.rule.store_deadline,
+            group: 0,
+            alias,
+            disclosure: limit.disclosure,
+        })
+    }
+
+    /// The name of the key under the previous secret, if it has another there.
+    pub(crate) fn previous(&self) -> Option<&Key<'static>> {
+        self.previous.as_deref()
+    }
+
+    /// What each of its limits becomes while this process decides alone, in the order of
+    /// [`MatchedRule::charges_and_aliases`].
+    pub(crate) fn shares(&self) -> impl Iterator<Item = Option<&'r Limit>> + use<'r> {
+        let times = 1 + usize::from(self.previous.is_some());
+        let limits = self.each_limit();
+        (0..times).flat_map(move |_| limits.iter().map(|limit| limit.share.as_deref()))
+    }
+
+    /// The limits that apply.
+    pub fn limits(&self) -> impl Iterator<Item = &'r Limit> {
+        self.each_limit().iter().map(|limit| &limit.limit)
+    }
+
+    /// The same, with all that belongs to them, to be kept.
+    pub(crate) const fn shared_limits(&self) -> Option<&'r Arc<[RuleLimit]>> {
+        self.limits
+    }
+
+    pub(super) fn each_limit(&self) -> &'r [RuleLimit] {
+        self.limits.map_or(&[], |limits| limits)
+    }
+}
+
+impl<'r> Matched<'r, '_> {
+    /// No rules.
+    #[inline]
+    pub(crate) fn none() -> Self {
+        Matched { rules: SmallVec::new(), refused: None, is_any_unkeyed: false }
+    }
+
+    /// Leaves out the rules that are replaced by others which take part, as those that refuse the request do.
+    #[cold]
+    fn leave_out_replaced(&mut self, refusing: &mut Refusing<'r>) {
+        let limiting = self.rules.iter().map(MatchedRule::governing);
+        let refused = refusing.iter().map(|(governing, _)| *governing);
+        let taking_part: SmallVec<[Governing<'r>; 8]> = limiting.chain(refused).collect();
+        self.rules.retain(|matched| matched.rule.replaced_by(&taking_part).is_none());
+        refusing.retain(|(refused, _)| refused.rule.replaced_by(&taking_part).is_none());
+    }
+}
+
+/// Rules that refuse a request, and why.
+type Refusing<'r> = SmallVec<[(Governing<'r>, KeyFault); 2]>;
+
+impl Matched<'_, '_> {
+    /// What the rules that are enforced charge.
+    pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
+        self.rules.iter().filter(|matched| matched.mode == Mode::Enforce).flat_map(MatchedRule::charges)
+    }
+
+    /// The fields of the request's body that say what it costs, for [`Facts::body`]. One may come several times.
+    pub fn fields(&self) -> impl Iterator<Item = &FieldPath> {
+        self.rules.iter().flat_map(MatchedRule::each_limit).flat_map(|limit| limit.cost.fields())
+    }
+
+    /// The shortest time for which a cost stays open to be settled; `None` if no rule says so.
+    #[must_use]
+    pub fn shortest_reserve(&self) -> Option<Micros> {
+        self.rules.iter().flat_map(MatchedRule::each_limit).filter_map(|limit| limit.reserve).min()
+    }
+
+    /// How much the rules say that the request matters: the first that is enforced and does not say `normal`. `None` if all
+    /// do.
+    #[must_use]
+    pub fn priority(&self) -> Option<Priority> {
+        let enforced = self.rules.iter().filter(|matched| matched.mode == Mode::Enforce);
+        enforced.map(|matched| matched.rule.priority).find(|priority| *priority != Priority::Normal)
+    }
+
+    /// The limits whose costs are settled by what the response says, and where it says it.
+    pub fn settled(&self) -> impl Iterator<Item = (&RuleId, &Arc<Settle>)> {
+        let limits = self.rules.iter().flat_map(MatchedRule::each_limit);
+        limits.filter_map(|limit| Some((&limit.id, limit.settle.as_ref()?)))
+    }
+}
+
+impl RuleSet {
+    /// The rules that govern a request, and what they charge.
+    #[inline]
+    pub fn matching<'r, 'f>(&'r self, facts: &'f (impl Facts + ?Sized)) -> Matched<'r, 'f>
+    where
+        'r: 'f,
+    {
+        let mut matched = Matched::none();
+        self.match_into(&mut matched, facts);
+        matched
+    }
+
+    /// Adds them to [`Matched::none`], where it stays: moving what was just written makes the processor wait.
+    pub(crate) fn match_into<'r, 'f>(&'r self, matched: &mut Matched<'r, 'f>, facts: &'f (impl Facts + ?Sized))
+    where
+        'r: 'f,
+    {
+        let written = &*self.written;
+        let request = Seen::new(facts, &written.tiers);
+        let mut refusing: Refusing<'r> = SmallVec::new();
+        let mut numbers = Numbers::new();
+        for &number in written.index.find(&request, &mut numbers) {
+            let (rule, mode) = (&written.rules[number as usize], self.modes[number as usize]);
+            let Ok(extent) = rule.governs(mode, &request) else { continue };
+            // Made where it will stay.
+            matched.rules.extend(iter::once_with(|| MatchedRule::begin(rule, mode, extent)));
+            let Some(limiting) = matched.rules.last_mut() else { continue };
+            match rule.apply(limiting, &request, &self.secret) {
+                Application::Limited => matched.is_any_unkeyed |= limiting.is_unkeyed,
+                Application::Refused(fault) => {
+                    matched.rules.pop();
+                    refusing.push((Governing { rule, mode, extent }, fault));
+                }
+                Application::NoLimit | Application::Skipped => {
+                    matched.rules.pop();
+                    continue;
+                }
+            }
+            if rule.stops && (Governing { rule, mode, extent }).may_displace() {
+                break;
+            }
+        }
+        let replaces = |rule: &Rule| !rule.replaces.is_empty();
+        if written.replaces
+            && (matched.rules.iter().any(|limiting| replaces(limiting.rule))
+                || refusing.iter().any(|(refused, _)| replaces(refused.rule)))
+        {
+            matched.leave_out_replaced(&mut refusing);
+        }
+        let refusal = refusing.into_iter().find(|(refused, _)| refused.mode == Mode::Enforce);
+        matched.refused = refusal.map(|(refused, fault)| RefusingRule { rule: refused.rule, fault });
+    }
+}
+
+/// What a rule that governs a request does about it.
+pub(super) enum Application {
+    Limited,
+    /// It limits other tiers or keys, and not this one.
+    NoLimit,
+    /// A part of the key is missing, and the rule lets such requests pass.
+    Skipped,
+    /// A part of the key is missing or comes more than once, or the cost is not said, and the rule refuses such requests.
+    Refused(KeyFault),
+}
+
+impl Rule {
+    /// Makes `into`, which was just begun, what the rule charges for a request if it limits it.
+    pub(super) fn apply<'r: 'a, 'f: 'a, 'a, F: Facts + ?Sized>(
+        &'r self,
+        into: &mut MatchedRule<'r, 'a>,
+        request: &Seen<'f, F>,
+        secret: &Secret,
+    ) -> Application {
+        let named = match (write_key(&mut into.key, &mut into.previous, self, request, secret), self.on_missing_key) {
+            (Ok(named), _) => named,
+            (Err(KeyFault::Missing), OnMissingKey::Share) => {
+                into.is_unkeyed = true;
+                None
+            }
+            (Err(KeyFault::Missing), OnMissingKey::Skip) => return Application::Skipped,
+            (Err(fault), _) => return Application::Refused(fault),
+        };
+        let (granted, limits) = match self.limits.of(named.as_deref(), || request.tier()) {
+            Ok(Some(limits)) => limits,
+            Ok(None) => return Application::NoLimit,
+            Err(fault) => return Application::Refused(fault),
+        };
+        (into.granted, into.limits) = (granted, Some(limits));
+        for limit in limits.iter() {
+            match limit.cost.of(request) {
+                Ok(cost) => into.costs.push(cost),
+                Err(fault) => return Application::Refused(fault),
+            }
+        }
+        Application::Limited
+    }
+}
+
+/// Limits, and whose they are.
+type GrantedLimits<'r> = (Granted, &'r Arc<[RuleLimit]>);
+
+impl Limits {
+    /// The limits of a key or a tier; `None` if there is none for it. Of several tiers none is believed.
+    pub(super) fn of<'t>(
+        &self,
+        named: Option<&str>,
+        tier: impl FnOnce() -> &'t Values<'t>,
+    ) -> Result<Option<GrantedLimits<'_>>, KeyFault> {
+        if !self.overrides.is_empty()
+            && let Some(limits) = named.and_then(|name| self.overrides.get(name))
+        {
+            return Ok(Some((Granted::Override, limits)));
+        }
+        if !self.tiers.is_empty() {
+            match tier() {
+                Values::None => {}
+                Values::One(tier) => {
+                    if let Some((_, limits)) = self.tiers.iter().find(|(known, _)| known == tier) {
+                        return Ok(Some((Granted::Tier, limits)));
+                    }
+                }
+                Values::Several(_) => return Err(KeyFault::Repeated),
+            }
+        }
+        Ok(self.default.as_ref().map(|limits| (Granted::Everyone, limits)))
+    }
+}
+
+impl CostSource {
+    /// What a request says here that it costs; `None` if it says nothing.
+    fn cost<F: Facts + ?Sized>(&self, request: &Seen<'_, F>, times: u64, otherwise: u64) -> Option<u64> {
+        // Whoever sends a request cannot make it free.
+        let least = if self.is_unverified() { 1 } else { 0 };
+        let cost = |number: u64| number.max(least).saturating_mul(times);
+        match self {
+            CostSource::Fact(fact) => {
+                let number = |text: &Cow<'_, str>| text.trim().parse().ok();
+                request.values(fact).iter().map(|text| number(text).map_or(otherwise, cost)).max()
+            }
+            CostSource::Body(path) => match request.facts.body(path)? {
+                BodyNumber::Exact(number) => Some(cost(number)),
+                BodyNumber::AtMost(number) => Some(cost(number).max(otherwise)),
+            },
+        }
+    }
+}
+
+impl Cost {
+    fn of<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> Result<u64, KeyFault> {
+        Ok(match self {
+            Cost::Fixed(cost) => *cost,
+            Cost::Hits => request.facts.hits().unwrap_or(1),
+            Cost::Said { by, times, otherwise, needs_length } => {
+                // Whichever of several an upstream believes, it is paid for.
+                let said = by.iter().filter_map(|by| by.cost(request, *times, *otherwise)).max();
+                if said.is_none() && *needs_length && request.facts.has_unmeasured_body() {
+                    return Err(KeyFault::Unmeasured);
+                }
+                said.unwrap_or(*otherwise)
+            }
+            Cost::ByPath { paths, otherwise } => {
+                let found = paths.iter().find(|(path, _)| path.matches(request.normal_path()));
+                found.map_or(*otherwise, |(_, cost)| *cost)
+            }
+        })
+    }
+}

@@ -1,0 +1,372 @@
+//! A rule's key as an operator names it: by the values of its parts, or by their hashes.
+
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+
+use super::RuleSet;
+use super::keying::{network_of, override_name, override_parts, previous_name};
+use super::matching::{Extent, MatchedRule};
+use super::rule::{KeyPart, OnMissingKey, Rule, RuleLimit};
+use crate::facts::{Fact, Facts, Values};
+use tidegate_core::notation::closest;
+use tidegate_core::{Key, RuleId};
+
+/// A key under a rule, or under one of its limits.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedKey<'a> {
+    /// The id of a rule, or of one of its limits, which alone is meant then.
+    pub rule: &'a str,
+    /// The parts, in the order in which the rule names them. Empty for the key that requests without a part share.
+    pub parts: &'a [PartName<'a>],
+    /// The tier whose limits are meant. If it is left out: the tier that a request with this key belongs to.
+    pub tier: Option<&'a str>,
+}
+
+/// One part of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartName<'a> {
+    /// Its value, as requests have it.
+    Clear(&'a str),
+    /// The hash of a secret, as [`Secret::hide`](super::Secret::hide) makes it.
+    Hash(&'a str),
+}
+
+/// There is nothing by that name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoSuchKey {
+    /// No rule, and no limit, has this id.
+    #[error("there is no rule `{rule}`{}", meant(.closest))]
+    Rule {
+        /// The id.
+        rule: String,
+        /// The id that was probably meant.
+        closest: Option<String>,
+    },
+    /// The rule's key has another number of parts.
+    #[error("the key of `{rule}` has {}; {} given", counted(.parts), number_given(*.given))]
+    Parts {
+        /// The rule.
+        rule: String,
+        /// The parts that it has.
+        parts: Vec<String>,
+        /// How many were given.
+        given: usize,
+    },
+    /// A part of the key is an address, and what was given is none.
+    #[error("`{text}` is no address: write one such as 203.0.113.7 or 2001:db8::7")]
+    Address {
+        /// What was given.
+        text: String,
+    },
+    /// A hash was given for a part that is not hashed.
+    #[error("the part `{part}` of the key of `{rule}` is no secret and not hashed: write its value")]
+    NotHashed {
+        /// The rule.
+        rule: String,
+        /// The part.
+        part: String,
+    },
+    /// The rule has no limits for the tier that was given.
+    #[error("`{rule}` has no limits for the tier `{tier}`: it has limits for {}", quoted(.known))]
+    Tier {
+        /// The rule or the limit.
+        rule: String,
+        /// The tier that was given.
+        tier: String,
+        /// The tiers that have limits.
+        known: Vec<String>,
+    },
+    /// Only the request tells which tier the key belongs to.
+    #[error("the limits of this key under `{rule}` depend on the tier of the request: give one of {}", quoted(.tiers))]
+    TierWanted {
+        /// The rule or the limit.
+        rule: String,
+        /// The tiers that have limits.
+        tiers: Vec<String>,
+    },
+    /// The rule limits other keys, and not this one.
+    #[error("`{rule}` does not limit that key")]
+    NoLimit {
+        /// The rule or the limit.
+        rule: String,
+    },
+}
+
+fn meant(closest: &Option<String>) -> String {
+    closest.as_ref().map(|meant| format!(": did you mean `{meant}`?")).unwrap_or_default()
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn counted(parts: &[String]) -> String {
+    match parts {
+        [] => "no parts".to_owned(),
+        [only] => format!("1 part, `{only}`"),
+        parts => format!("{} parts, {}", parts.len(), quoted(parts)),
+    }
+}
+
+fn number_given(number: usize) -> String {
+    match number {
+        0 => "none is".to_owned(),
+        1 => "1 is".to_owned(),
+        number => format!("{number} are"),
+    }
+}
+
+impl RuleSet {
+    /// What a rule charges the key whose parts have these values, in the order in which the rule names them and in clear,
+    /// at a cost of one. Without a tier, the limits are those of the tier that a request with this key belongs to.
+    ///
+    /// # Errors
+    /// If there is no such rule, its key is made of something else, or it does not limit the key.
+    pub fn key_of_rule(
+        &self,
+        rule: &str,
+        parts: &[&str],
+        tier: Option<&str>,
+    ) -> Result<MatchedRule<'_, 'static>, NoSuchKey> {
+        let (meant, named) = self.in_clear(rule, parts)?;
+        meant.matched(self, &named, tier)
+    }
+
+    /// What a rule charges a key that an operator names. If the id is that of one limit, its rule's others are there too:
+    /// [`RuleSet::is_meant`] tells them apart.
+    ///
+    /// # Errors
+    /// As [`RuleSet::key_of_rule`].
+    pub(crate) fn key_named(&self, key: NamedKey<'_>) -> Result<MatchedRule<'_, 'static>, NoSuchKey> {
+        let (meant, named) = self.by_operator(key)?;
+        meant.matched(self, &named, key.tier)
+    }
+
+    /// Whether an id that an operator gave means this limit: it is the limit's own, or that of its rule.
+    pub(crate) fn is_meant(&self, id: &str, limit: &RuleId) -> bool {
+        self.meant(id).is_ok_and(|meant| meant.limit.is_none_or(|one| one == limit))
+    }
+
+    /// The ids that state belongs to under a rule, whatever the tier, and the names of the key whose parts have these
+    /// values: the present one, and the previous one if it has another.
+    ///
+    /// # Errors
+    /// As [`RuleSet::key_of_rule`].
+    pub(crate) fn states_of_key(&self, rule: &str, parts: &[&str]) -> Result<States<'_>, NoSuchKey> {
+        let (meant, named) = self.in_clear(rule, parts)?;
+        Ok(meant.states(named))
+    }
+
+    /// As [`RuleSet::states_of_key`], for a key that an operator names.
+    ///
+    /// # Errors
+    /// As [`RuleSet::key_of_rule`].
+    pub(crate) fn states_named(&self, key: NamedKey<'_>) -> Result<States<'_>, NoSuchKey> {
+        let (meant, named) = self.by_operator(key)?;
+        Ok(meant.states(named))
+    }
+
+    fn in_clear(&self, rule: &str, parts: &[&str]) -> Result<(Meant<'_>, Named), NoSuchKey> {
+        let rule = self.rules().iter().find(|known| known.id() == rule).ok_or_else(|| self.unknown(rule))?;
+        let parts: SmallVec<[PartName<'_>; 4]> = parts.iter().map(|part| PartName::Clear(part)).collect();
+        Ok((Meant { rule, limit: None }, self.named(rule, &parts)?))
+    }
+
+    fn by_operator(&self, key: NamedKey<'_>) -> Result<(Meant<'_>, Named), NoSuchKey> {
+        let meant = self.meant(key.rule)?;
+        let named = match key.parts {
+            [] if !meant.rule.key.is_empty() && meant.rule.on_missing_key == OnMissingKey::Share => Named::shared(),
+            parts => self.named(meant.rule, parts)?,
+        };
+        Ok((meant, named))
+    }
+
+    /// The rule that an id belongs to, which is its own or that of one of its limits; `None` if there is none.
+    #[must_use]
+    pub fn rule_of(&self, id: &str) -> Option<&Rule> {
+        self.meant(id).ok().map(|meant| meant.rule)
+    }
+
+    /// The hashes of the secrets that the rules themselves name: API keys with a tier, and keys with limits of their own.
+    pub fn known_hashes(&self) -> impl Iterator<Item = String> {
+        self.named_values().map(|value| self.secret.hide(value))
+    }
+
+    fn named_values(&self) -> impl Iterator<Item = &str> {
+        let overrides = self.rules().iter().filter(|rule| rule.key.iter().any(KeyPart::is_secret));
+        let names = overrides.flat_map(|rule| rule.limits.overrides.names().map(|name| (rule.key.len(), name)));
+        self.written.tiers.api_keys().chain(names.flat_map(|(number, name)| override_parts(name, number)))
+    }
+
+    fn meant(&self, id: &str) -> Result<Meant<'_>, NoSuchKey> {
+        if let Some(rule) = self.rules().iter().find(|rule| rule.id() == id) {
+            return Ok(Meant { rule, limit: None });
+        }
+        let limits = self.rules().iter().flat_map(|rule| rule.limits.all().map(move |limit| (rule, &limit.id)));
+        let found = limits.into_iter().find(|(_, limit)| limit.as_str() == id);
+        found.map(|(rule, limit)| Meant { rule, limit: Some(limit) }).ok_or_else(|| self.unknown(id))
+    }
+
+    fn unknown(&self, id: &str) -> NoSuchKey {
+        let limits = self.rules().iter().flat_map(|rule| rule.limits.all()).map(|limit| limit.id.as_str());
+        let closest = closest(id, self.rules().iter().map(Rule::id).chain(limits)).map(str::to_owned);
+        NoSuchKey::Rule { rule: id.to_owned(), closest }
+    }
+
+    fn named(&self, rule: &Rule, parts: &[PartName<'_>]) -> Result<Named, NoSuchKey> {
+        if parts.len() != rule.key.len() {
+            return Err(NoSuchKey::Parts {
+                rule: rule.id().to_owned(),
+                parts: rule.key.iter().map(ToString::to_string).collect(),
+                given: parts.len(),
+            });
+        }
+        let mut values = Vec::new();
+        let mut hidden: SmallVec<[String; 2]> = SmallVec::new();
+        for (part, name) in rule.key.iter().zip(parts) {
+            let (value, kept) = match *name {
+                PartName::Clear(value) => {
+                    let value = clear(part, value)?;
+                    let kept = if part.is_secret() { self.secret.hide(&value) } else { value.clone() };
+                    (Some(value), kept)
+                }
+                PartName::Hash(hash) if part.is_secret() => (self.value_of(hash), hash.to_owned()),
+                PartName::Hash(_) => {
+                    return Err(NoSuchKey::NotHashed { rule: rule.id().to_owned(), part: part.to_string() });
+                }
+            };
+            values.push(value);
+            hidden.push(kept);
+        }
+        let all: Option<Vec<&str>> = values.iter().map(Option::as_deref).collect();
+        let previous = all.as_ref().and_then(|all| previous_name(rule, all.iter().copied(), &self.secret));
+        let named = all.map(|all| override_name(all.into_iter()));
+        Ok(Named { key: Key::of(hidden), previous, named, values })
+    }
+
+    /// The value that has this hash, if the rules name it.
+    fn value_of(&self, hash: &str) -> Option<String> {
+        self.named_values().find(|value| self.secret.hide(value) == hash).map(str::to_owned)
+    }
+}
+
+/// The rule, or the limit of a rule, that an operator's id names.
+#[derive(Clone, Copy)]
+struct Meant<'r> {
+    rule: &'r Rule,
+    limit: Option<&'r RuleId>,
+}
+
+impl<'r> Meant<'r> {
+    fn id(self) -> String {
+        self.limit.map_or_else(|| self.rule.id(), RuleId::as_str).to_owned()
+    }
+
+    fn limits<'l>(self, all: impl Iterator<Item = &'l RuleLimit>) -> impl Iterator<Item = &'l RuleLimit> {
+        all.filter(move |limit| self.limit.is_none_or(|id| limit.id == *id))
+    }
+
+    fn states(self, Named { key, previous, .. }: Named) -> States<'r> {
+        let mut ids: SmallVec<[&RuleId; 4]> = self.limits(self.rule.limits.all()).map(|limit| &limit.id).collect();
+        ids.sort_by_key(|id| id.as_str());
+        ids.dedup_by_key(|id| id.as_str());
+        (ids, std::iter::once(key).chain(previous.map(|previous| *previous)).collect())
+    }
+
+    /// The tiers that have limits of this id.
+    fn tiers(self) -> Vec<String> {
+        let tiers = self.rule.limits.tiers.iter();
+        tiers.filter(|(_, limits)| self.limits(limits.iter()).next().is_some()).map(|(tier, _)| tier.clone()).collect()
+    }
+
+    fn matched(
+        self,
+        rules: &'r RuleSet,
+        named: &Named,
+        tier: Option<&str>,
+    ) -> Result<MatchedRule<'r, 'static>, NoSuchKey> {
+        let rule = self.rule;
+        let facts = KeyFacts { rule, values: &named.values, tier };
+        let of_key = rules.written.tiers.of(&facts);
+        let found = match rule.limits.of(named.named.as_deref(), || &of_key) {
+            Ok(Some((granted, limits))) if self.limits(limits.iter()).next().is_some() => Some((granted, limits)),
+            _ => None,
+        };
+        let Some((granted, limits)) = found else {
+            let (rule, tiers) = (self.id(), self.tiers());
+            return Err(match tier {
+                _ if tiers.is_empty() => NoSuchKey::NoLimit { rule },
+                Some(tier) => NoSuchKey::Tier { rule, tier: tier.to_owned(), known: tiers },
+                None => NoSuchKey::TierWanted { rule, tiers },
+            });
+        };
+        let mode = rules.mode_of(rule.id()).unwrap_or_else(|| rule.mode());
+        Ok(MatchedRule {
+            rule,
+            mode,
+            key: named.key.owned(),
+            previous: named.previous.clone(),
+            is_unkeyed: false,
+            extent: Extent::Whole,
+            granted,
+            limits: Some(limits),
+            costs: limits.iter().map(|_| 1).collect(),
+        })
+    }
+}
+
+/// The facts of a request with a certain key, from which its tier follows.
+struct KeyFacts<'k> {
+    rule: &'k Rule,
+    values: &'k [Option<String>],
+    tier: Option<&'k str>,
+}
+
+impl Facts for KeyFacts<'_> {
+    fn values(&self, fact: Fact<'_>) -> Values<'_> {
+        if let (Fact::Tier, Some(tier)) = (fact, self.tier) {
+            return Some(tier).into();
+        }
+        let is_it = |part: &KeyPart| match part {
+            KeyPart::Fact(name) | KeyPart::Secret(name) => name.as_fact() == fact,
+            KeyPart::Address { .. } | KeyPart::Segment(_) | KeyPart::Route => false,
+        };
+        let known = self.rule.key.iter().zip(self.values).find(|(part, _)| is_it(part));
+        known.and_then(|(_, value)| value.as_deref()).into()
+    }
+}
+
+/// The ids that state belongs to, and the names of one key.
+type States<'r> = (SmallVec<[&'r RuleId; 4]>, SmallVec<[Key<'static>; 2]>);
+
+/// A key that was named by its parts.
+struct Named {
+    key: Key<'static>,
+    /// Its name under the previous secret, if it has another there.
+    previous: Option<Box<Key<'static>>>,
+    /// The name that overrides know it by, if all its parts are known in clear.
+    named: Option<String>,
+    /// Its parts in clear, as far as they are known.
+    values: Vec<Option<String>>,
+}
+
+impl Named {
+    /// The key that requests share that lack a part of theirs.
+    const fn shared() -> Named {
+        Named { key: Key::GLOBAL, previous: None, named: None, values: Vec::new() }
+    }
+}
+
+/// The value of a part as requests have it.
+fn clear(part: &KeyPart, value: &str) -> Result<String, NoSuchKey> {
+    match part {
+        KeyPart::Address { ipv4, ipv6 } => {
+            let address: Option<IpAddr> = value.split('/').next().and_then(|address| address.parse().ok());
+            let address = address.ok_or_else(|| NoSuchKey::Address { text: value.to_owned() })?;
+            Ok(network_of(address.to_canonical(), *ipv4, *ipv6).as_str().to_owned())
+        }
+        KeyPart::Fact(fact) | KeyPart::Secret(fact) => Ok(fact.canonical(value.into()).into_owned()),
+        KeyPart::Segment(_) | KeyPart::Route => Ok(value.to_owned()),
+    }
+}

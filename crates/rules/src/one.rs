@@ -1,0 +1,80 @@
+//! One rule, without a file.
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+
+use super::RuleSet;
+use super::envoy::Domains;
+use super::fact_name::FactName;
+use super::rule::{
+    Conditions, Cost, KeyPart, Limits, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Priority, Rule, RuleLimit,
+};
+use super::tiers::Tiers;
+use crate::yaml::Place;
+use tidegate_core::RuleId;
+use tidegate_core::disclosure::Disclosure;
+use tidegate_core::limit::Limit;
+
+/// Whom a limit is held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Whom {
+    /// All requests together.
+    Everyone,
+    /// Each client by its address; IPv6 by its /64, which is one customer.
+    Address,
+    /// Each user, as verified by whoever asks.
+    User,
+    /// Each API key.
+    ApiKey,
+}
+
+impl RuleSet {
+    /// One rule for all requests: `limit`, for each of `whom`. Requests that do not say who they are share one key.
+    ///
+    /// ```
+    /// use tidegate_rules::{Limiter, Request, RuleSet, Whom};
+    /// use tidegate_core::MemoryStore;
+    ///
+    /// let limiter = Limiter::new(RuleSet::one("api", Whom::User, "1/min".parse()?), MemoryStore::new());
+    /// let request = |user: &str| Request::new("GET", "/").user(user);
+    /// assert!(limiter.check_now(&request("alice")).is_allowed());
+    /// assert!(!limiter.check_now(&request("alice")).is_allowed());
+    /// assert!(limiter.check_now(&request("bob")).is_allowed());
+    /// # Ok::<(), tidegate_core::NotationError>(())
+    /// ```
+    #[must_use]
+    pub fn one(id: &str, whom: Whom, limit: Limit) -> RuleSet {
+        let key = match whom {
+            Whom::Everyone => smallvec![],
+            Whom::Address => smallvec![KeyPart::ADDRESS],
+            Whom::User => smallvec![KeyPart::of(FactName::User)],
+            Whom::ApiKey => smallvec![KeyPart::of(FactName::ApiKey)],
+        };
+        let limit = RuleLimit {
+            id: RuleId::new(id),
+            limit,
+            cost: Cost::Fixed(1),
+            reserve: None,
+            settle: None,
+            share: None,
+            disclosure: Disclosure::DEFAULT,
+        };
+        let rule = Rule {
+            id: id.into(),
+            place: Place { file: "(no file)".into(), line: 1, column: 1 },
+            conditions: Conditions::default(),
+            key,
+            on_missing_key: OnMissingKey::default(),
+            on_repeated_key: OnRepeatedKey::default(),
+            limits: Limits { default: Some(Arc::new([limit])), ..Limits::default() },
+            mode: Mode::default(),
+            on_store_failure: OnStoreFailure::default(),
+            store_deadline: None,
+            priority: Priority::default(),
+            replaces: Vec::new(),
+            stops: false,
+        };
+        RuleSet::new(vec![rule], Tiers::default(), Domains::default())
+    }
+}

@@ -1,0 +1,199 @@
+//! `limit`, `limits` and `tiers`: what a rule allows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{cost, is_name, long_form, overrides, settle, span_of};
+use crate::presets::Preset;
+use crate::rule::{Cost, KeyPart, Limits, RuleLimit};
+use crate::yaml::{Fields, Node, Reader, Value};
+use tidegate_core::RuleId;
+use tidegate_core::disclosure::{DenialKind, DenialStatus, Disclosure, QuotaUnit};
+
+/// The fields of a limit: its own, and those of the long form.
+pub(crate) const LIMIT: [&str; 16] = [
+    "name",
+    "show",
+    "cost",
+    "reserve",
+    "settle",
+    "algorithm",
+    "rate",
+    "limit",
+    "slots",
+    "window",
+    "per",
+    "calendar",
+    "burst",
+    "queue",
+    "parts",
+    "ttl",
+];
+
+/// What a denial by a rule means.
+pub(crate) const PROBLEMS: [(&str, DenialKind); 2] =
+    [kind_named(DenialKind::QuotaExceeded), kind_named(DenialKind::AbnormalUsage)];
+
+const fn kind_named(kind: DenialKind) -> (&'static str, DenialKind) {
+    (kind.as_str(), kind)
+}
+
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    rule: &str,
+    key: &[KeyPart],
+    preset: Option<Preset>,
+) -> Limits {
+    let cost = fields.get("cost").and_then(|node| cost::read(reader, node)).unwrap_or(Cost::Fixed(1));
+    let is_shown = fields.get("show").and_then(|node| reader.flag(node, "`show`")).unwrap_or(true);
+    let problem = fields.get("problem").and_then(|node| reader.choice(node, "`problem`", &PROBLEMS));
+    let status = fields.get("status").and_then(|node| denial_status(reader, node));
+    let mut limits = Limits::default();
+    match (fields.get("limit"), fields.get("limits")) {
+        (Some(_), Some(both)) => {
+            reader.error(both.at, "`limit` and `limits` in one rule", "keep `limits`, with all of them in it");
+        }
+        (Some(one), None) | (None, Some(one)) => limits.default = several(reader, one, rule, &cost),
+        (None, None) => {
+            limits.default = preset.map(|preset| {
+                let limit = preset.limit();
+                cost::check(reader, fields.at, &limit, &cost);
+                Arc::new([RuleLimit {
+                    id: RuleId::new(rule),
+                    limit,
+                    cost: cost.clone(),
+                    reserve: None,
+                    settle: None,
+                    share: None,
+                    disclosure: Disclosure { unit: cost.unit(), ..Disclosure::DEFAULT },
+                }]) as Arc<[_]>
+            });
+        }
+    }
+    if let Some(node) = fields.get("tiers") {
+        limits.tiers = by_tier(reader, node, rule, &cost).into_iter().collect();
+    }
+    warn_if_closed(reader, fields, &limits);
+    if let Some(node) = fields.get("overrides") {
+        limits.overrides = overrides::read(reader, node, rule, key, &cost);
+    }
+    for limit in limits.all_mut() {
+        limit.disclosure.is_shown &= is_shown;
+        limit.disclosure.problem = problem.unwrap_or_default();
+        limit.disclosure.status = status;
+    }
+    let says = |name: &&str| fields.get(name).is_some();
+    if fields.understood && !["limit", "limits", "tiers", "overrides", "preset"].iter().any(says) {
+        reader.error(fields.at, "a rule without a limit", "write one such as `limit: 20/s burst 50`");
+    }
+    limits
+}
+
+fn denial_status(reader: &mut Reader<'_>, node: &Node) -> Option<DenialStatus> {
+    let number = reader.count(node, "`status`")?;
+    let status = u16::try_from(number).ok().and_then(DenialStatus::new);
+    if status.is_none() {
+        let problem = format_args!("`status` is {number}, which does not say that a request failed");
+        reader.error(node.at, problem, "write one from 400 to 599, such as `503`; without it a denial is 429");
+    }
+    status
+}
+
+/// Warns of a limit that admits nothing. One for a single key is how that key is blocked, and is meant.
+fn warn_if_closed(reader: &mut Reader<'_>, fields: &Fields<'_>, limits: &Limits) {
+    let of_tiers = limits.tiers.iter().map(|(_, limits)| limits);
+    let closed = limits.default.iter().chain(of_tiers).flat_map(|limits| limits.iter());
+    if let Some(closed) = closed.into_iter().find(|limit| limit.limit.capacity() == 0) {
+        let at =
+            ["limit", "limits", "tiers"].iter().find_map(|name| fields.get(name)).map_or(fields.at, |node| node.at);
+        let problem = format!("`{}` admits nothing: every request that it governs is denied", closed.limit);
+        reader.warning(at, problem, "raise the limit or its burst, unless that is meant");
+    }
+}
+
+fn by_tier(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &Cost) -> BTreeMap<String, Arc<[RuleLimit]>> {
+    let Value::Map(map) = &node.value else {
+        let help = "write tiers and their limits, such as `{ free: 10/s, paid: 100/s }`";
+        reader.error(node.at, format_args!("`tiers` is {} where a map is wanted", node.kind()), help);
+        return BTreeMap::new();
+    };
+    let mut limits = BTreeMap::new();
+    for (name, node) in map {
+        if let Some(several) = several(reader, node, rule, cost) {
+            limits.insert(name.text.clone(), several);
+        }
+    }
+    limits
+}
+
+/// One limit or a list of them; `unlimited` is an empty list.
+pub(super) fn several(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &Cost) -> Option<Arc<[RuleLimit]>> {
+    if node.as_text().as_deref() == Some("unlimited") {
+        return Some(Arc::default());
+    }
+    let items = reader.each(node);
+    let mut limits: Vec<RuleLimit> = Vec::new();
+    for (number, item) in items.iter().enumerate() {
+        let Some((name, limit)) = one(reader, item, cost) else { continue };
+        // A rule's only limit is the rule; of several, each has a name or a number.
+        let id = match name {
+            Some(name) => format!("{rule}/{name}"),
+            None if number == 0 => rule.to_owned(),
+            None => format!("{rule}/{}", number + 1),
+        };
+        let id = RuleId::new(&id);
+        if limits.iter().any(|known| known.id == id) {
+            reader.error(item.at, format_args!("two limits of one rule are called `{id}`"), "give each its own `name`");
+        }
+        limits.push(RuleLimit { id, ..limit });
+        if limits.len() > MOST_LIMITS {
+            reader.error(node.at, format_args!("more than {MOST_LIMITS} limits in one rule"), "make several rules");
+            return None;
+        }
+    }
+    if items.is_empty() {
+        reader.error(node.at, "an empty list of limits", "write `unlimited` if that is meant");
+    }
+    Some(limits.into())
+}
+
+/// Every request that meets a rule is charged for each of its limits.
+const MOST_LIMITS: usize = 16;
+
+fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Option<String>, RuleLimit)> {
+    let (mut name, mut of_cost, mut reserve, mut settled) = (None, default_cost.clone(), None, None);
+    let mut is_shown = true;
+    let limit = if let Value::Map(_) = node.value {
+        let fields = reader.fields(node, "a limit", &LIMIT)?;
+        name = fields.get("name").and_then(|node| limit_name(reader, node));
+        if let Some(node) = fields.get("cost") {
+            of_cost = cost::read(reader, node)?;
+        }
+        if let Some(node) = fields.get("show") {
+            is_shown = reader.flag(node, "`show`")?;
+        }
+        if let Some(node) = fields.get("reserve") {
+            reserve = Some(span_of(reader, node, "`reserve`")?);
+        }
+        let limit = long_form::read(reader, &fields)?;
+        if let Some(node) = fields.get("settle") {
+            settled = Some(settle::read(reader, node, &limit)?);
+            reserve = reserve.or(Some(settle::DEFAULT_RESERVE));
+        }
+        limit
+    } else {
+        reader.limit(node)?
+    };
+    cost::check(reader, node.at, &limit, &of_cost);
+    // What is settled is counted in what the response says.
+    let unit = if settled.is_some() { QuotaUnit::Other } else { of_cost.unit() };
+    let disclosure = Disclosure { is_shown, unit, ..Disclosure::DEFAULT };
+    let id = RuleId::new("");
+    Some((name, RuleLimit { id, limit, cost: of_cost, reserve, settle: settled, share: None, disclosure }))
+}
+
+fn limit_name(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
+    let text = reader.text(node, "`name`")?;
+    is_name(reader, node, &text, "a limit's name").then_some(text)
+}

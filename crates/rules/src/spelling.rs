@@ -1,0 +1,352 @@
+//! Spellings of paths: which have one reading at every server, and what that is.
+//!
+//! Servers differ in what they decode, in which order, and what they do with empty segments, dots, backslashes and path
+//! parameters. A path that two of them read in two ways could meet the rules as one path and its handler as another. So a
+//! spelling is either *canonical*, or has a canonical form that all servers read alike, or is *ambiguous*:
+//!
+//! | in a path | | why |
+//! |---|---|---|
+//! | `//`, `/./`, `/../`, encoded or not | resolved; never above the root; a slash at the end stays | RFC 3986, 6.2.2.3 |
+//! | `%41`, `%7e` (letters, digits, `-._~`) | decoded | RFC 3986, 6.2.2.2 |
+//! | `%c3%a9` | in upper case | RFC 3986, 6.2.2.1 |
+//! | `é`, `"`, `[` and others that should be encoded | encoded | as clients should |
+//! | `%21`, `%3A` and other encoded delimiters | kept | some upstreams tell them apart (`+` and `%2B`); [rules](super::normalize) do not |
+//! | `%2f`, `%5c`, `\` | ambiguous | a slash to some servers, a character to others |
+//! | `;`, `%3b` | ambiguous | Tomcat, Jetty and others cut it off, with what follows in its segment |
+//! | `%00` to `%1f`, `%7f` | ambiguous | ends a path here, is dropped there, and matches `$` in regular expressions elsewhere |
+//! | `%25` before two hexadecimal digits | ambiguous | a second decoding makes something else of it |
+//! | `%` without two hexadecimal digits | ambiguous | refused here, kept there, `%u002f` elsewhere |
+//! | bytes that are not UTF-8, once decoded | ambiguous | another alphabet here, a replacement there, an overlong `/` elsewhere |
+//! | `#` | ambiguous | a fragment here, a character there |
+
+use std::borrow::Cow;
+
+use super::path::{escape, is_plain, is_unreserved, push};
+
+/// What becomes of paths that have several spellings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathPolicy {
+    /// Paths that are not canonical are refused.
+    Strict,
+    /// Paths become canonical; those that cannot are refused.
+    #[default]
+    Canonical,
+    /// Paths stay as they came. Where a server decodes what rules do not, a spelling dodges them.
+    AsIs,
+}
+
+impl PathPolicy {
+    /// The path to go on with, in place of `path`, which comes without its query. Borrowed if it is the same, as nearly always.
+    ///
+    /// # Errors
+    /// The path is to be refused.
+    pub fn apply(self, path: &str) -> Result<Cow<'_, str>, PathRefusal> {
+        match self {
+            PathPolicy::AsIs => Ok(Cow::Borrowed(path)),
+            PathPolicy::Canonical => Ok(canonical(path)?.0),
+            PathPolicy::Strict => match canonical(path)? {
+                (path @ Cow::Borrowed(_), _) => Ok(path),
+                (Cow::Owned(_), _) => Err(PathRefusal::NotCanonical),
+            },
+        }
+    }
+
+    /// Whether `path`, without its query, may go on as it came, for those who cannot change it. Unless paths are taken as they are, dot segments
+    /// and empty ones are then refused: some servers resolve them, others do not.
+    ///
+    /// # Errors
+    /// The path is to be refused.
+    pub fn check(self, path: &str) -> Result<(), PathRefusal> {
+        match self {
+            PathPolicy::AsIs | PathPolicy::Strict => self.apply(path).map(|_| ()),
+            PathPolicy::Canonical => match canonical(path)? {
+                (_, Segments::Kept) => Ok(()),
+                (_, Segments::Resolved) => Err(PathRefusal::Unresolved),
+            },
+        }
+    }
+}
+
+/// Why a path is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.reason())]
+pub enum PathRefusal {
+    /// A slash or a backslash is encoded.
+    EncodedSlash,
+    /// There is a backslash.
+    Backslash,
+    /// There is a control character.
+    Control,
+    /// An escape is encoded itself.
+    EncodedTwice,
+    /// A `%` begins no escape.
+    BadEscape,
+    /// A segment has parameters.
+    Parameters,
+    /// It is not UTF-8, once decoded.
+    NotUtf8,
+    /// There is a fragment.
+    Fragment,
+    /// It does not begin at the root.
+    NoRoot,
+    /// There are empty segments or dot segments, and nobody to resolve them.
+    Unresolved,
+    /// Only canonical paths are taken.
+    NotCanonical,
+}
+
+impl PathRefusal {
+    /// The reason in a sentence, for clients. It has no percent signs, so that it may also stand in a gRPC message.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            PathRefusal::EncodedSlash => {
+                "The path has an encoded slash or backslash, which separates segments at some servers and not at others."
+            }
+            PathRefusal::Backslash => {
+                "The path has a backslash, which separates segments at some servers and not at others."
+            }
+            PathRefusal::Control => "The path has an encoded control character.",
+            PathRefusal::EncodedTwice => "The path is encoded twice.",
+            PathRefusal::BadEscape => "The path has a percent sign that is not followed by two hexadecimal digits.",
+            PathRefusal::Parameters => {
+                "The path has parameters behind a semicolon, which some servers cut off and others do not."
+            }
+            PathRefusal::NotUtf8 => "The path is not UTF-8 once it is decoded.",
+            PathRefusal::Fragment => "The target has a fragment.",
+            PathRefusal::NoRoot => "The path does not begin with a slash.",
+            PathRefusal::Unresolved => {
+                "The path has empty segments or dot segments, which some servers resolve and others do not."
+            }
+            PathRefusal::NotCanonical => {
+                "The path is not in canonical form: it has empty segments, dot segments, or characters with an escape \
+                 that they do not need or without one that they need."
+            }
+        }
+    }
+}
+
+/// Whether the canonical form has the same segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Segments {
+    Kept,
+    Resolved,
+}
+
+/// The canonical form of a path, borrowed if it is that already.
+fn canonical(path: &str) -> Result<(Cow<'_, str>, Segments), PathRefusal> {
+    if is_canonical(path.as_bytes()) {
+        return Ok((Cow::Borrowed(path), Segments::Kept));
+    }
+    let (rewritten, segments) = rewrite(path)?;
+    Ok((if rewritten == path { Cow::Borrowed(path) } else { Cow::Owned(rewritten) }, segments))
+}
+
+/// Whether a path is canonical at a glance: without escapes, empty segments, and segments that begin with a dot.
+fn is_canonical(path: &[u8]) -> bool {
+    let mut before = match path {
+        // No path at all, which is that of the root, and the target of `OPTIONS *`.
+        [] | [b'*'] => return true,
+        [b'/', ..] => 0,
+        _ => return false,
+    };
+    for &byte in path {
+        let is_clear = match byte {
+            b'/' | b'.' => before != b'/',
+            _ => CLEAR[usize::from(byte)],
+        };
+        if !is_clear {
+            return false;
+        }
+        before = byte;
+    }
+    true
+}
+
+/// Bytes that mean the same wherever they stand.
+static CLEAR: [bool; 256] = {
+    let mut clear = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        clear[byte as usize] = is_plain(byte) && byte != b';' && byte != b'.';
+        byte += 1;
+    }
+    clear
+};
+
+// Few paths come here.
+#[cold]
+fn rewrite(path: &str) -> Result<(String, Segments), PathRefusal> {
+    let Some(rest) = path.strip_prefix('/') else { return Err(PathRefusal::NoRoot) };
+    let (mut out, mut resolved) = (String::with_capacity(path.len() + 8), Segments::Kept);
+    let mut raw = rest.split('/').peekable();
+    while let Some(segment) = raw.next() {
+        let (from, is_last) = (out.len(), raw.peek().is_none());
+        out.push('/');
+        rewrite_segment(segment, &mut out)?;
+        match &out[from + 1..] {
+            // Only what ends with a slash has an empty segment at its end.
+            "" if is_last => {}
+            "" | "." => {
+                resolved = Segments::Resolved;
+                out.truncate(from);
+            }
+            ".." => {
+                resolved = Segments::Resolved;
+                out.truncate(out[..from].rfind('/').unwrap_or(0));
+            }
+            _ => continue,
+        }
+        if is_last && !out.ends_with('/') {
+            out.push('/');
+        }
+    }
+    Ok((out, resolved))
+}
+
+/// Writes a segment in its canonical form.
+fn rewrite_segment(raw: &str, out: &mut String) -> Result<(), PathRefusal> {
+    let (from, mut decoded) = (out.len(), Vec::with_capacity(raw.len()));
+    let mut rest = raw.as_bytes();
+    while let [byte, after @ ..] = rest {
+        let (byte, is_encoded) = match (*byte, escape(after)) {
+            (b'%', Some(byte)) => (byte, true),
+            (b'%', None) => return Err(PathRefusal::BadEscape),
+            (byte, _) => (byte, false),
+        };
+        rest = if is_encoded { &after[2..] } else { after };
+        match byte {
+            b'/' => return Err(PathRefusal::EncodedSlash),
+            b'\\' if is_encoded => return Err(PathRefusal::EncodedSlash),
+            b'\\' => return Err(PathRefusal::Backslash),
+            b';' => return Err(PathRefusal::Parameters),
+            b'#' if !is_encoded => return Err(PathRefusal::Fragment),
+            0..=0x1f | 0x7f => return Err(PathRefusal::Control),
+            _ => {}
+        }
+        decoded.push(byte);
+        push(out, byte, if is_encoded { is_unreserved(byte) } else { is_plain(byte) });
+    }
+    if std::str::from_utf8(&decoded).is_err() {
+        return Err(PathRefusal::NotUtf8);
+    }
+    // Only now: the digits may have been encoded themselves.
+    let hides_an_escape = |(at, _)| escape(&out.as_bytes()[from + at + 3..]).is_some();
+    if out[from..].match_indices("%25").any(hides_an_escape) {
+        return Err(PathRefusal::EncodedTwice);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::normalize;
+
+    #[test]
+    fn a_canonical_path_stays_as_it_is() {
+        for path in [
+            "",
+            "*",
+            "/",
+            "/login",
+            "/login/",
+            "/a/b.c/d..",
+            "/.well-known/x",
+            "/...",
+            "/..a/.b",
+            "/caf%C3%A9/%20",
+            "/a%21b!$&'()*+,=:@",
+            "/100%25",
+            "/100%25x",
+            "/%3F%23",
+        ] {
+            for policy in [PathPolicy::Strict, PathPolicy::Canonical, PathPolicy::AsIs] {
+                assert!(matches!(policy.apply(path), Ok(Cow::Borrowed(same)) if same == path), "{path} {policy:?}");
+                assert_eq!(policy.check(path), Ok(()), "{path} {policy:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_one_reading_becomes_canonical() {
+        for (path, canonical, unchanged) in [
+            ("//login", "/login", Err(PathRefusal::Unresolved)),
+            ("/login//", "/login/", Err(PathRefusal::Unresolved)),
+            ("/login/.", "/login/", Err(PathRefusal::Unresolved)),
+            ("/login/x/..", "/login/", Err(PathRefusal::Unresolved)),
+            ("/x/%2e%2E/login", "/login", Err(PathRefusal::Unresolved)),
+            ("/../../login", "/login", Err(PathRefusal::Unresolved)),
+            ("/a/b/../../..", "/", Err(PathRefusal::Unresolved)),
+            ("/a/./b/..//c", "/a/c", Err(PathRefusal::Unresolved)),
+            ("//", "/", Err(PathRefusal::Unresolved)),
+            ("/%2e", "/", Err(PathRefusal::Unresolved)),
+            ("/%6cogin/", "/login/", Ok(())),
+            ("/%c3%a9", "/%C3%A9", Ok(())),
+            ("/é[]|\"", "/%C3%A9%5B%5D%7C%22", Ok(())),
+            ("/%2a%3a%7E", "/%2A%3A~", Ok(())),
+        ] {
+            assert_eq!(PathPolicy::Canonical.apply(path).as_deref(), Ok(canonical), "{path}");
+            assert_eq!(PathPolicy::Canonical.check(path), unchanged, "{path}");
+            assert_eq!(PathPolicy::Strict.apply(path), Err(PathRefusal::NotCanonical), "{path}");
+            assert_eq!(PathPolicy::Strict.check(path), Err(PathRefusal::NotCanonical), "{path}");
+            assert_eq!(PathPolicy::AsIs.apply(path).as_deref(), Ok(path));
+            assert_eq!(PathPolicy::AsIs.check(path), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_servers_read_in_two_ways_is_refused() {
+        for (path, why) in [
+            ("/%2flogin", PathRefusal::EncodedSlash),
+            ("/x/..%2Flogin", PathRefusal::EncodedSlash),
+            ("/x%5clogin", PathRefusal::EncodedSlash),
+            ("/x\\login", PathRefusal::Backslash),
+            ("/login%00", PathRefusal::Control),
+            ("/login%0a", PathRefusal::Control),
+            ("/login%7F", PathRefusal::Control),
+            ("/%252flogin", PathRefusal::EncodedTwice),
+            ("/%25%32%66login", PathRefusal::EncodedTwice),
+            ("/%252%46login", PathRefusal::EncodedTwice),
+            ("/%25256c", PathRefusal::EncodedTwice),
+            ("/100%", PathRefusal::BadEscape),
+            ("/%u002flogin", PathRefusal::BadEscape),
+            ("/%4", PathRefusal::BadEscape),
+            ("/%é0", PathRefusal::BadEscape),
+            ("/login;x=1", PathRefusal::Parameters),
+            ("/x/..;/login", PathRefusal::Parameters),
+            ("/login%3b", PathRefusal::Parameters),
+            ("/%c0%aflogin", PathRefusal::NotUtf8),
+            ("/%e9t%e9", PathRefusal::NotUtf8),
+            ("/login#x", PathRefusal::Fragment),
+            ("login", PathRefusal::NoRoot),
+            ("*x", PathRefusal::NoRoot),
+        ] {
+            assert_eq!(PathPolicy::Canonical.apply(path), Err(why), "{path}");
+            assert_eq!(PathPolicy::Canonical.check(path), Err(why), "{path}");
+            assert_eq!(PathPolicy::Strict.apply(path), Err(why), "{path}");
+            assert_eq!(PathPolicy::AsIs.apply(path).as_deref(), Ok(path));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn rules_judge_a_path_as_it_is_forwarded(path in "/(/|\\.|%2[eE0-9a]|%[346][0-9a-f]|%25|%c3%A9|[a-c0-9!:*\\[]|\\PC){0,20}") {
+            prop_assume!(!path.contains('?'));
+            if let Ok(canonical) = PathPolicy::Canonical.apply(&path) {
+                prop_assert_eq!(normalize(&canonical), normalize(&path));
+                // Once is enough.
+                prop_assert!(matches!(PathPolicy::Strict.apply(&canonical), Ok(Cow::Borrowed(_))), "{}", canonical);
+            }
+        }
+
+        #[test]
+        fn the_glance_agrees_with_the_second_look(path in "/?(/|\\.|[a-b!:*]|;|%41|%C3%A9|\\\\|é){0,12}") {
+            if is_canonical(path.as_bytes()) && !matches!(path.as_str(), "" | "*") {
+                prop_assert_eq!(rewrite(&path), Ok((path.clone(), Segments::Kept)));
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Modes that an operator chooses while the rules are in force.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::rule::{Mode, Rule};
+use super::{RuleSet, Written};
+use tidegate_core::Timestamp;
+
+/// Modes that stand in for the written ones until they are taken back: for single rules, or for all of them.
+///
+/// What is said of all rules goes before what is said of one, so that a kill switch leaves nothing out. What is said of
+/// one is kept meanwhile, and counts again when the other is taken back. A switch for a rule that does not exist is kept
+/// too: the rule may come with the next file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    all: Option<Mode>,
+    rules: BTreeMap<Arc<str>, Mode>,
+    /// When switches end: of single rules, and of all of them (`None`).
+    ends: BTreeMap<Option<Arc<str>>, Timestamp>,
+}
+
+impl Switches {
+    /// Every rule is as it is written.
+    #[must_use]
+    pub const fn new() -> Switches {
+        Switches { all: None, rules: BTreeMap::new(), ends: BTreeMap::new() }
+    }
+
+    /// Whether every rule is as it is written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_none() && self.rules.is_empty()
+    }
+
+    /// The mode that all rules are in.
+    #[must_use]
+    pub const fn all(&self) -> Option<Mode> {
+        self.all
+    }
+
+    /// Puts all rules into a mode until further notice, or takes that back.
+    pub fn switch_all(&mut self, mode: Option<Mode>) {
+        self.ends.remove(&None);
+        self.all = mode;
+    }
+
+    /// Puts one rule into a mode until further notice, or takes that back.
+    pub fn switch(&mut self, rule: &str, mode: Option<Mode>) {
+        self.ends.remove(&Some(rule.into()));
+        match mode {
+            Some(mode) => self.rules.insert(rule.into(), mode),
+            None => self.rules.remove(rule),
+        };
+    }
+
+    /// Notes when the switch of a rule ends, or that of all rules (`None`), for others to see. Whoever notes it has to take
+    /// the switch back then. The next switch forgets it.
+    pub fn set_end(&mut self, rule: Option<&str>, end: Timestamp) {
+        self.ends.insert(rule.map(Into::into), end);
+    }
+
+    /// When the switch of a rule ends, or that of all rules (`None`); `None` if it lasts until it is taken back.
+    #[must_use]
+    pub fn end(&self, rule: Option<&str>) -> Option<Timestamp> {
+        self.ends.get(&rule.map(Into::into)).copied()
+    }
+
+    /// The rules that are switched one by one, in the order of their ids.
+    pub fn rules(&self) -> impl ExactSizeIterator<Item = (&str, Mode)> {
+        self.rules.iter().map(|(rule, &mode)| (&**rule, mode))
+    }
+
+    /// What is in force for a rule that is written in a mode.
+    #[must_use]
+    pub fn over(&self, rule: &str, written: Mode) -> Mode {
+        // Most of the time nothing is switched.
+        if self.is_empty() {
+            return written;
+        }
+        self.all.or_else(|| self.rules.get(rule).copied()).unwrap_or(written)
+    }
+}
+
+impl Written {
+    pub(super) fn modes(&self, switches: &Switches) -> Arc<[Mode]> {
+        self.rules.iter().map(|rule| switches.over(rule.id(), rule.mode())).collect()
+    }
+}
+
+impl RuleSet {
+    /// The same rules in other modes: as written, but for what is switched.
+    #[must_use]
+    pub fn with_switches(self, switches: Switches) -> RuleSet {
+        RuleSet { modes: self.written.modes(&switches), switches: Arc::new(switches), ..self }
+    }
+
+    /// Whether a rule that is written in this mode says that a request is over its limit although it does not deny it: an
+    /// operator has put all rules into shadow mode to see what they would do.
+    pub(crate) fn tells_as_written(&self, written: Mode) -> bool {
+        self.switches.all() == Some(Mode::Shadow) && written == Mode::Enforce
+    }
+
+    /// What is switched.
+    #[must_use]
+    pub fn switches(&self) -> &Switches {
+        &self.switches
+    }
+
+    /// The mode that the rule of this id is in; `None` if there is no such rule.
+    ///
+    /// Looks at one rule after the other: for people, not for traffic.
+    #[must_use]
+    pub fn mode_of(&self, id: &str) -> Option<Mode> {
+        self.in_force().find(|(rule, _)| rule.id() == id).map(|(_, mode)| mode)
+    }
+
+    /// The ids that are switched one by one, and that no rule has.
+    #[must_use]
+    pub fn unknown_switches(&self) -> Vec<&str> {
+        let ids: std::collections::HashSet<&str> = match self.switches.rules().len() {
+            0 => return Vec::new(),
+            _ => self.rules().iter().map(Rule::id).collect(),
+        };
+        let is_unknown = |id: &&str| !ids.contains(id) && !self.is_descriptor(id);
+        self.switches.rules().map(|(id, _)| id).filter(is_unknown).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Request;
+
+    fn rules(text: &str) -> RuleSet {
+        RuleSet::parse("test", text).unwrap_or_else(|findings| panic!("{findings}")).rules
+    }
+
+    fn switches(all: Option<Mode>, single: &[(&str, Mode)]) -> Switches {
+        let mut switches = Switches::new();
+        switches.switch_all(all);
+        single.iter().for_each(|&(rule, mode)| switches.switch(rule, Some(mode)));
+        switches
+    }
+
+    const THREE: &str = "
+rules:
+- { id: on, limit: 5/h }
+- { id: dark, limit: 5/h, mode: shadow }
+- { id: none, limit: 5/h, mode: off }
+";
+
+    fn modes(switches: Switches) -> Vec<Mode> {
+        let rules = rules(THREE).with_switches(switches);
+        ["on", "dark", "none"].map(|id| rules.mode_of(id).unwrap()).into()
+    }
+
+    #[test]
+    fn a_switch_stands_in_for_what_is_written() {
+        use Mode::{Enforce, Off, Shadow};
+        assert_eq!(modes(Switches::new()), [Enforce, Shadow, Off]);
+        assert_eq!(modes(switches(None, &[("on", Off), ("none", Enforce)])), [Off, Shadow, Enforce]);
+        assert_eq!(modes(switches(Some(Off), &[])), [Off; 3]);
+        // A kill switch leaves nothing out.
+        assert_eq!(modes(switches(Some(Off), &[("dark", Enforce)])), [Off; 3]);
+    }
+
+    #[test]
+    fn what_is_said_of_one_rule_counts_again_after_what_is_said_of_all() {
+        let mut switches = switches(Some(Mode::Off), &[("on", Mode::Shadow)]);
+        switches.switch_all(None);
+        assert_eq!(modes(switches.clone()), [Mode::Shadow, Mode::Shadow, Mode::Off]);
+        switches.switch("on", None);
+        assert!(switches.is_empty());
+        assert_eq!(modes(switches), [Mode::Enforce, Mode::Shadow, Mode::Off]);
+    }
+
+    #[test]
+    fn a_rule_that_is_switched_matches_as_if_it_were_written_so() {
+        let rules = rules(
+            "
+rules:
+- { id: strict, limit: 1/h, replaces: usual, mode: off }
+- { id: usual, limit: 5/h, stop: true }
+- { id: beyond, limit: 9/h }
+",
+        );
+        let request = Request::new("GET", "/");
+        let matched = |switches: &Switches| {
+            let rules = rules.clone().with_switches(switches.clone());
+            let matched = rules.matching(&request);
+            let found: Vec<_> = matched.rules.iter().map(|matched| matched.rule.id().to_string()).collect();
+            let explanation = rules.explain(&request);
+            assert_eq!(explanation.matched().map(|rule| rule.id.clone()).collect::<Vec<_>>(), found);
+            found
+        };
+        assert_eq!(matched(&Switches::new()), ["usual"]);
+        assert_eq!(matched(&switches(None, &[("usual", Mode::Off)])), ["beyond"]);
+        // In the shadow it does not stop the search.
+        assert_eq!(matched(&switches(None, &[("usual", Mode::Shadow)])), ["usual", "beyond"]);
+        assert_eq!(matched(&switches(None, &[("strict", Mode::Enforce)])), ["strict"]);
+        assert_eq!(matched(&switches(Some(Mode::Off), &[])), [""; 0]);
+    }
+
+    #[test]
+    fn a_rule_that_refuses_what_lacks_its_key_can_be_switched() {
+        let rules = rules("rules: [{ id: keyed, key: api_key, limit: 5/h, on_missing_key: refuse }]");
+        let request = Request::new("GET", "/");
+        assert!(rules.matching(&request).refused.is_some());
+        for mode in [Mode::Shadow, Mode::Off] {
+            let switched = rules.clone().with_switches(switches(Some(mode), &[]));
+            assert!(switched.matching(&request).refused.is_none());
+        }
+    }
+
+    #[test]
+    fn switches_for_rules_that_do_not_exist_are_kept_and_told() {
+        let switched = switches(None, &[("dark", Mode::Off), ("later", Mode::Off), ("@no|such", Mode::Off)]);
+        let rules = rules(THREE).with_switches(switched);
+        assert_eq!(rules.unknown_switches(), ["@no|such", "later"]);
+        assert_eq!(rules.mode_of("later"), None);
+        assert_eq!(rules.switches().rules().len(), 3);
+    }
+
+    #[test]
+    fn what_is_switched_still_has_the_same_rules() {
+        let (one, other) = (rules(THREE), rules(THREE));
+        let switched = one.clone().with_switches(switches(Some(Mode::Off), &[]));
+        assert!(switched.shares_rules_with(&one) && one.shares_rules_with(&switched));
+        assert!(!one.shares_rules_with(&other));
+    }
+
+    #[test]
+    fn descriptors_can_be_switched_too() {
+        let rules = rules(
+            "
+domain: d
+descriptors:
+- { key: a, rate_limit: { unit: day, requests_per_unit: 5 }, descriptors: [{ key: b, shadow_mode: true }] }
+",
+        );
+        let mode = |rules: &RuleSet, entries| {
+            let domain = rules.domain("d").unwrap();
+            rules.mode_of_found(&domain.find(entries).unwrap())
+        };
+        let (a, b) = ([("a", "1")], [("a", "1"), ("b", "2")]);
+        assert_eq!((mode(&rules, &a), mode(&rules, &b)), (Mode::Enforce, Mode::Shadow));
+        let one = rules.clone().with_switches(switches(None, &[("@d|a", Mode::Off), ("@d|a|b", Mode::Enforce)]));
+        assert_eq!((mode(&one, &a), mode(&one, &b)), (Mode::Off, Mode::Enforce));
+        assert_eq!(one.unknown_switches(), [""; 0]);
+        let all = rules.with_switches(switches(Some(Mode::Off), &[]));
+        assert_eq!((mode(&all, &a), mode(&all, &b)), (Mode::Off, Mode::Off));
+    }
+}

@@ -1,0 +1,76 @@
+//! A limiter whose store fails on command.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::contract::faulty::{Fault, Faulty};
+use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp};
+use tidegate_rules::{DecidedBy, Health, Limiter, Request, RuleSet, Ruling};
+
+pub(crate) struct Stage {
+    pub(crate) limiter: Limiter<Faulty<MemoryStore<ManualClock>>, ManualClock>,
+    pub(crate) clock: ManualClock,
+}
+
+#[track_caller]
+pub(crate) fn rules(text: &str) -> RuleSet {
+    RuleSet::parse("rules.yaml", text).unwrap_or_else(|findings| panic!("{findings}")).rules
+}
+
+pub(crate) fn finish<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("a store in memory never waits"),
+    }
+}
+
+impl Stage {
+    #[track_caller]
+    pub(crate) fn new(text: &str) -> Stage {
+        crate::log::listen();
+        let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
+        let store = Faulty::new(MemoryStore::with_clock(clock.clone()));
+        Stage { limiter: Limiter::with_clock(rules(text), store, clock.clone()), clock }
+    }
+
+    pub(crate) fn fail(&self, fault: impl Into<Option<Fault>>) {
+        self.limiter.store().fail(fault);
+    }
+
+    pub(crate) fn wait(&self, millis: u64) {
+        self.clock.advance(Micros::from_millis(millis));
+    }
+
+    pub(crate) fn check(&self, request: &Request) -> Ruling<'static> {
+        finish(self.limiter.check(request))
+    }
+
+    /// Alice's next request.
+    pub(crate) fn alice(&self) -> Ruling<'static> {
+        self.check(&alice())
+    }
+
+    /// How many of Alice's requests pass before one does not, of at most `most`.
+    pub(crate) fn admitted(&self, most: usize) -> usize {
+        (0..most).take_while(|_| self.alice().is_allowed()).count()
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        self.limiter.health()
+    }
+
+    pub(crate) fn report(&self) -> usize {
+        finish(self.limiter.report_local())
+    }
+}
+
+pub(crate) fn alice() -> Request {
+    Request::new("GET", "/").user("alice")
+}
+
+pub(crate) fn by(ruling: &Ruling<'_>) -> Vec<DecidedBy> {
+    ruling.ruled.iter().map(|ruled| ruled.by).collect()
+}
+
+pub(crate) const OUTAGES: [Fault; 4] = [Fault::Unreachable, Fault::Failed, Fault::QuestionLost, Fault::AnswerLost];
