@@ -84,7 +84,7 @@ fn table(heading: &str) -> Vec<Vec<&'static str>> {
 
 #[test]
 fn the_table_of_paths_is_what_paths_become() {
-    let rows = table("## Paths are normalised");
+    let rows = table("## Path normalisation");
     assert!(rows.len() > 8);
     for row in rows {
         assert_eq!(normalize(row[0]), row[1], "{row:?}");
@@ -93,7 +93,7 @@ fn the_table_of_paths_is_what_paths_become() {
 
 #[test]
 fn the_short_and_the_long_form_of_a_limit_are_one() {
-    let rows = table("## How much: `limit` and `limits`");
+    let rows = table("## Limits: `limit` and `limits`");
     assert_eq!(rows.len(), 9);
     for row in rows {
         let of = |limit: &str| charges(&rule(&format!("limit: {limit}")), &get("/"));
@@ -115,7 +115,7 @@ fn presets_are_what_the_guide_says() {
 
 #[test]
 fn every_way_to_say_a_cost_works() {
-    for row in table("### What a request costs: `cost`") {
+    for row in table("### Cost: `cost`") {
         for cost in row[0].split("`, `") {
             rule(&format!("limit: 100/s, cost: {}", cost.replace("header:X-Cost,", "'header:X-Cost',")));
         }
@@ -124,7 +124,7 @@ fn every_way_to_say_a_cost_works() {
 
 #[test]
 fn every_field_of_a_rule_is_in_the_table() {
-    let rows = table("## The fields of a rule");
+    let rows = table("## Fields of a rule");
     let listed: Vec<&str> = rows.iter().map(|row| row[0]).collect();
     let findings = RuleSet::parse("rules.yaml", "rules: [{ id: a, limit: 1/s, nonsense: 1 }]").unwrap_err();
     let help = findings.0[0].help.clone().unwrap();
