@@ -56,6 +56,7 @@ pub mod memory;
 pub mod notation;
 mod permit;
 pub mod receipt;
+mod receipt_id;
 pub mod store;
 pub mod time;
 mod verdict;

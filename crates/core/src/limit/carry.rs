@@ -2,7 +2,7 @@
 
 use super::bucket::{Bucket, Level, Line, Tat};
 use super::{Algorithm, Gcra, Limit, Meter, Shaper, State, TokenBucket};
-use crate::receipt::ReceiptId;
+use crate::receipt_id::ReceiptId;
 use crate::time::Timestamp;
 
 impl Limit {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::{LimitError, Mark};
 use crate::decision::{Decision, Outcome};
 use crate::limit::LONGEST_PERIOD;
-use crate::receipt::ReceiptId;
+use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
 /// The most slots that one key can have.

@@ -48,7 +48,7 @@ use bucket::Bucket;
 pub(crate) use packed::Cell;
 
 use crate::decision::Decision;
-use crate::receipt::ReceiptId;
+use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
 /// A limit, ready to decide.

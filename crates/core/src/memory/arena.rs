@@ -1,123 +1,114 @@
-//! The arena that holds the tables of all shards.
+//! The arena: memory for the tables of all shards, cut into rows.
 //!
-//! The hash spreads keys evenly, so all shards grow at nearly the same pace. Memory is therefore cut into rows: each row
-//! holds the next few slots of every shard. No table ever moves to a larger piece of memory and leaves a smaller one
-//! behind, so nothing is lost between pieces, and a row is large enough to lie in huge pages, where reading a random slot
-//! takes the processor half the time: it need not look up where the page is.
+//! The hash spreads keys evenly, so all shards grow at nearly the same pace. Each row therefore holds the next few slots of
+//! every shard. A table grows into the next row and never moves to a larger allocation, so no memory is lost to fragmentation.
+//! A row is large enough for huge pages, where a read of a random slot takes half the time: it seldom misses the TLB.
 //!
-//! Preparing a huge page takes milliseconds, and the first keys do not wait that long. So tables begin in the first row, which
+//! Clearing a huge page takes milliseconds, too long for the first keys to wait. Tables therefore begin in the first row, which
 //! lies in small pages (the *small row*), and move out of it when they outgrow it.
+//!
+//! Rows are prepared and returned by a maintenance thread. The arena only notes that there is work to do; the owner of the
+//! arena calls [`Arena::maintain`] once it holds no lock. That function takes the `Arc`, and tables see the arena by reference, so
+//! code that runs under a shard's lock cannot start a thread.
 
 use std::array;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::pages::{self, Fresh};
-use super::shared::SharedData;
-use super::slots::WORDS_A_LINE;
+use super::layout::{LINES_PER_ROW, SLOTS_PER_ROW, SMALL_ROW, SMALL_ROW_SLOTS, ShardRow, WORDS_PER_LINE};
+use super::pages::{self, ZeroedWords};
 
-/// Of each shard in each row.
-pub(super) const SLOTS_A_ROW: usize = 64;
-pub(super) const LINES_A_ROW: usize = SLOTS_A_ROW / 2;
-const WORDS_A_SHARD_ROW: usize = LINES_A_ROW * WORDS_A_LINE;
+const WORDS_PER_SHARD_ROW: usize = LINES_PER_ROW * WORDS_PER_LINE;
 
-/// The part of a row that belongs to one shard: two kilobytes.
-pub(super) type ShardRow = [[AtomicU64; WORDS_A_LINE]; LINES_A_ROW];
-
-/// The row that small tables lie in.
-pub(super) const SMALL_ROW: usize = 0;
-/// The most slots of a table in the small row.
-pub(super) const SMALL_ROW_SLOTS: usize = SLOTS_A_ROW;
-
-/// The rows that a table of so many slots lies in.
+/// The rows of a table that has `slots` slots.
 const fn rows_for(slots: usize) -> Range<usize> {
     if slots <= SMALL_ROW_SLOTS {
-        SMALL_ROW..SMALL_ROW + slots.div_ceil(SLOTS_A_ROW)
+        SMALL_ROW..SMALL_ROW + slots.div_ceil(SLOTS_PER_ROW)
     } else {
-        SMALL_ROW + 1..SMALL_ROW + 1 + slots.div_ceil(SLOTS_A_ROW)
+        SMALL_ROW + 1..SMALL_ROW + 1 + slots.div_ceil(SLOTS_PER_ROW)
     }
 }
 
-/// Slots for any number of shards. The holder of a shard's lock may use that shard's slots.
+/// Slots for any number of shards.
 pub(super) struct Arena {
     shards: usize,
-    /// One row, then two, then four, and so on. What nobody has written to takes no memory.
+    /// Segments of one row, two rows, four rows and so on. A page that was never written takes no memory.
     segments: [OnceLock<Segment>; 32],
-    uses: Mutex<Uses>,
-    /// Rows that are to be laid out in huge pages, from the first, and those that were.
+    row_uses: Mutex<RowUses>,
+    /// The number of rows to lay out in huge pages, counted from the first.
     wanted: AtomicUsize,
+    /// The number of rows that were laid out so.
     prepared: AtomicUsize,
+    /// Whether maintenance was asked for since the maintenance thread last began.
+    is_maintenance_due: AtomicBool,
+    /// Whether the maintenance thread runs.
     is_maintained: AtomicBool,
-    shared_data: SharedData,
 }
 
-/// What rows are used for, from the first.
+/// The use of each row, from the first.
 #[derive(Default)]
-struct Uses {
-    of_rows: Vec<Use>,
+struct RowUses {
+    rows: Vec<RowUse>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Use {
-    /// How many reach into the row.
+struct RowUse {
+    /// The number of shards whose table reaches into the row.
     shards: u32,
-    /// Whether it may take memory.
+    /// Whether the row may take memory.
     is_backed: bool,
-    /// Whether it is being returned to the system: nobody may write to it before that is done.
+    /// Whether the row is being returned to the system. Nobody may write to it before that is done.
     is_being_returned: bool,
 }
 
-impl Uses {
-    /// Rows up to the last that some shard reaches into.
+impl RowUses {
+    /// The number of rows up to the last one that some shard reaches into.
     fn reached(&self) -> usize {
-        self.of_rows.iter().rposition(|row| row.shards > 0).map_or(0, |last| last + 1)
+        self.rows.iter().rposition(|row| row.shards > 0).map_or(0, |last| last + 1)
     }
 
+    /// The number of shards whose table is in the small row.
     fn in_small_row(&self) -> usize {
-        self.of_rows.first().map_or(0, |small_row| small_row.shards as usize)
+        self.rows.first().map_or(0, |small_row| small_row.shards as usize)
     }
 
-    fn row(&mut self, row: usize) -> &mut Use {
-        if self.of_rows.len() <= row {
-            self.of_rows.resize(row + 1, Use::default());
+    fn row(&mut self, row: usize) -> &mut RowUse {
+        if self.rows.len() <= row {
+            self.rows.resize(row + 1, RowUse::default());
         }
-        &mut self.of_rows[row]
+        &mut self.rows[row]
     }
 
-    /// The last row that takes memory though nobody uses it. Those before `wanted` will be used soon.
+    /// The last row that takes memory without being used. Rows before `wanted` will be used soon and do not count.
     fn idle(&self, wanted: usize) -> Option<usize> {
         let is_idle = |&row: &usize| {
-            let Use { shards, is_backed, .. } = self.of_rows[row];
+            let RowUse { shards, is_backed, .. } = self.rows[row];
             shards == 0 && is_backed && (row >= wanted || row == SMALL_ROW)
         };
-        (0..self.of_rows.len()).rfind(is_idle)
+        (0..self.rows.len()).rfind(is_idle)
     }
 }
 
-/// Some rows, one after the other.
+/// Consecutive rows in one mapping.
 struct Segment {
-    words: Fresh,
-    /// Where the first row begins: at the beginning of a page, or at least of a cache line.
+    words: ZeroedWords,
+    /// The index of the first row's first word, which begins a page, or a cache line if the segment is smaller than a page.
     start: usize,
 }
 
 impl Arena {
-    /// An arena for `shards` tables, which hold up to `max_keys` keys together.
-    pub(super) fn new(shards: usize, max_keys: usize) -> Arena {
+    /// An arena for `shards` tables.
+    pub(super) fn new(shards: usize) -> Arena {
         Arena {
             shards,
             segments: array::from_fn(|_| OnceLock::new()),
-            uses: Mutex::default(),
+            row_uses: Mutex::default(),
             wanted: AtomicUsize::new(0),
             prepared: AtomicUsize::new(0),
+            is_maintenance_due: AtomicBool::new(false),
             is_maintained: AtomicBool::new(false),
-            shared_data: SharedData::new(max_keys),
         }
-    }
-
-    pub(super) const fn shared_data(&self) -> &SharedData {
-        &self.shared_data
     }
 
     /// The segment that holds a row, and the row's index in it.
@@ -127,34 +118,34 @@ impl Arena {
         (segment as usize, row + 1 - (1 << segment))
     }
 
-    const fn words_a_row(&self) -> usize {
-        self.shards * WORDS_A_SHARD_ROW
+    const fn words_per_row(&self) -> usize {
+        self.shards * WORDS_PER_SHARD_ROW
     }
 
     fn row(&self, row: usize) -> &[AtomicU64] {
         let (segment, row) = Arena::locate(row);
-        let words = self.words_a_row();
+        let words = self.words_per_row();
         let segment = self.segments[segment].get_or_init(|| Segment::new(words << segment));
         &segment.words[segment.start + row * words..][..words]
     }
 
-    /// What a shard has of a row; `None` if no table has reached it yet.
+    /// The part of a row that belongs to a shard; `None` if no table has reached the row yet.
     #[inline(always)]
-    pub(super) fn part(&self, row: usize, shard: usize) -> Option<&ShardRow> {
+    pub(super) fn shard_row(&self, row: usize, shard: usize) -> Option<&ShardRow> {
         let (segment, row) = Arena::locate(row);
         let segment = self.segments.get(segment)?.get()?;
-        let words = segment.words.get(segment.start + (row * self.shards + shard) * WORDS_A_SHARD_ROW..)?;
+        let words = segment.words.get(segment.start + (row * self.shards + shard) * WORDS_PER_SHARD_ROW..)?;
         words.as_chunks().0.first_chunk()
     }
 
-    fn uses(&self) -> MutexGuard<'_, Uses> {
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    fn row_uses(&self) -> MutexGuard<'_, RowUses> {
+        self.row_uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at them when none of `rows` is being given back, and waits for that if need be.
-    fn uses_without_leaving(&self, rows: &Range<usize>) -> MutexGuard<'_, Uses> {
+    /// The use of all rows at a moment when none of `rows` is being returned. Waits for such a moment.
+    fn row_uses_once_returned(&self, rows: &Range<usize>) -> MutexGuard<'_, RowUses> {
         loop {
-            let mut uses = self.uses();
+            let mut uses = self.row_uses();
             if !rows.clone().any(|row| uses.row(row).is_being_returned) {
                 return uses;
             }
@@ -163,208 +154,245 @@ impl Arena {
         }
     }
 
-    /// Says that a table will use `after` slots instead of `before`.
-    pub(super) fn resize(arena: &Arc<Arena>, before: usize, after: usize) {
+    /// Records that a table uses `after` slots instead of `before`. When it grows, its new rows exist and are zero from here on.
+    pub(super) fn resize(&self, before: usize, after: usize) {
         let (before, after) = (rows_for(before), rows_for(after));
         if before == after {
             return;
         }
-        let mut uses = arena.uses_without_leaving(&after);
-        let (reached, small_before) = (uses.reached(), uses.in_small_row());
+        let mut uses = self.row_uses_once_returned(&after);
+        let (reached_before, small_before) = (uses.reached(), uses.in_small_row());
         for row in after.clone().filter(|row| !before.contains(row)) {
-            arena.row(row);
+            self.row(row);
             let row = uses.row(row);
             (row.shards, row.is_backed) = (row.shards + 1, true);
         }
         for row in before.filter(|row| !after.contains(row)) {
             uses.row(row).shards -= 1;
         }
-        let (reaches, small_now) = (uses.reached(), uses.in_small_row());
+        let (reached, small) = (uses.reached(), uses.in_small_row());
         drop(uses);
-        if reaches > reached.max(SMALL_ROW + 1) {
-            // Others follow soon, and some of them will be further ahead.
-            Arena::prepare(arena, reaches + 1);
-        } else if small_now == arena.shards / 2 && small_before < small_now {
-            // The fullest will soon leave.
-            Arena::reserve_ahead(arena, SMALL_ROW_SLOTS + 1);
-        } else if reaches < reached {
-            arena.wanted.store(reaches, Ordering::SeqCst);
-            arena.prepared.fetch_min(reaches, Ordering::Relaxed);
-            Arena::maintain(arena);
-        } else if small_now == 0 && small_before > 0 {
-            Arena::maintain(arena);
+        if reached > reached_before.max(SMALL_ROW + 1) {
+            // The other shards follow soon, and some of them will be further ahead.
+            self.want_rows(reached + 1);
+        } else if small == self.shards / 2 && small_before < small {
+            // The fullest tables will soon leave the small row.
+            self.reserve_ahead(SMALL_ROW_SLOTS + 1);
+        } else if reached < reached_before {
+            self.wanted.store(reached, Ordering::SeqCst);
+            self.prepared.fetch_min(reached, Ordering::Relaxed);
+            self.ask_for_maintenance();
+        } else if small == 0 && small_before > 0 {
+            self.ask_for_maintenance();
         }
     }
 
-    /// Says that a table will soon use `slots` slots.
-    pub(super) fn reserve_ahead(arena: &Arc<Arena>, slots: usize) {
-        Arena::prepare(arena, rows_for(slots).end);
+    /// Announces that a table will soon use `slots` slots.
+    pub(super) fn reserve_ahead(&self, slots: usize) {
+        self.want_rows(rows_for(slots).end);
     }
 
-    /// Has rows up to the `rows`-th laid out in huge pages before a table reaches them. Rows that are reached earlier lie in
-    /// small pages.
-    fn prepare(arena: &Arc<Arena>, rows: usize) {
-        let is_large = arena.words_a_row() * size_of::<u64>() >= pages::HUGE;
-        if is_large && arena.prepared.load(Ordering::Relaxed) < rows {
-            arena.wanted.fetch_max(rows, Ordering::SeqCst);
-            Arena::maintain(arena);
+    /// Asks for the first `rows` rows to be laid out in huge pages. Rows that a table reaches earlier lie in small pages.
+    fn want_rows(&self, rows: usize) {
+        let is_huge = self.words_per_row() * size_of::<u64>() >= pages::HUGE_PAGE;
+        if is_huge && self.prepared.load(Ordering::Relaxed) < rows {
+            self.wanted.fetch_max(rows, Ordering::SeqCst);
+            self.ask_for_maintenance();
         }
     }
 
-    /// Prepares the rows that are wanted, and gives back those that are not used any more. The system takes up to milliseconds
-    /// to clear a huge page, and as long to take back many, which no check should wait for: so it is done aside.
-    fn maintain(arena: &Arc<Arena>) {
-        if !arena.begin_to_tend() {
+    fn ask_for_maintenance(&self) {
+        self.is_maintenance_due.store(true, Ordering::SeqCst);
+    }
+
+    /// Starts the maintenance thread if [`Arena::resize`] or [`Arena::reserve_ahead`] left it work and it does not run yet. The
+    /// caller holds no lock: to start a thread takes 50 to 200 µs.
+    #[inline]
+    pub(super) fn maintain(arena: &Arc<Arena>) {
+        if arena.is_maintenance_due.load(Ordering::SeqCst) {
+            Arena::start_maintenance(arena);
+        }
+    }
+
+    /// Whether the maintenance thread has prepared any rows.
+    #[cfg(test)]
+    pub(super) fn has_prepared_rows(&self) -> bool {
+        self.prepared.load(Ordering::SeqCst) > 0
+    }
+
+    #[cold]
+    fn start_maintenance(arena: &Arc<Arena>) {
+        if !arena.begin_maintenance() {
             return;
         }
-        let there = Arc::clone(arena);
-        if std::thread::Builder::new().name("tidegate-rows".to_owned()).spawn(move || there.maintain_all()).is_err() {
+        #[cfg(all(test, not(tidegate_loom)))]
+        assert_eq!(super::sync::held_locks::count(), 0, "a thread is started while a spin lock is held");
+        let maintained = Arc::clone(arena);
+        let thread = std::thread::Builder::new().name("tidegate-rows".to_owned());
+        if thread.spawn(move || maintained.run_maintenance()).is_err() {
+            // Rows are then used in small pages, and not returned. The next growth asks again.
+            arena.is_maintenance_due.store(false, Ordering::SeqCst);
             arena.is_maintained.store(false, Ordering::SeqCst);
         }
     }
 
-    /// `false` if another thread is at it.
-    fn begin_to_tend(&self) -> bool {
+    /// `false` if the maintenance thread runs already.
+    fn begin_maintenance(&self) -> bool {
         !self.is_maintained.swap(true, Ordering::SeqCst)
     }
 
-    fn maintain_all(&self) {
+    /// The maintenance thread: prepares the rows that are wanted and returns those that are not used any more. The system takes
+    /// up to milliseconds to clear a huge page and as long to take many pages back, which no check should wait for.
+    fn run_maintenance(&self) {
         loop {
+            self.is_maintenance_due.store(false, Ordering::SeqCst);
             self.prepare_wanted();
-            while self.give_back_one() {}
+            while self.return_idle_row() {}
             self.is_maintained.store(false, Ordering::SeqCst);
-            // Who wanted more meanwhile has left it to this thread.
-            if !self.is_wanting() || !self.begin_to_tend() {
+            // A request that came while this thread ran did not start another one.
+            if !self.is_maintenance_due.load(Ordering::SeqCst) || !self.begin_maintenance() {
                 return;
             }
         }
     }
 
-    /// Whether there is anything to prepare or to give back.
-    fn is_wanting(&self) -> bool {
-        let wanted = self.wanted.load(Ordering::SeqCst);
-        wanted > self.prepared.load(Ordering::Relaxed) || self.uses().idle(wanted).is_some()
-    }
-
     fn prepare_wanted(&self) {
         let rows = self.wanted.load(Ordering::SeqCst);
-        let first = self.prepared.load(Ordering::Relaxed).max(self.uses().reached()).max(SMALL_ROW + 1);
+        let first = self.prepared.load(Ordering::Relaxed).max(self.row_uses().reached()).max(SMALL_ROW + 1);
         for row in first..rows {
-            pages::make_huge(self.row(row));
-            pages::touch(self.row(row));
-            self.uses().row(row).is_backed = true;
+            pages::advise_huge(self.row(row));
+            pages::populate(self.row(row));
+            self.row_uses().row(row).is_backed = true;
         }
         self.prepared.fetch_max(rows, Ordering::Relaxed);
     }
 
-    /// Gives back a row that takes memory, if nobody uses it or wants it.
-    fn give_back_one(&self) -> bool {
-        let mut uses = self.uses();
+    /// Returns the memory of one idle row to the system. `false` if there is none.
+    fn return_idle_row(&self) -> bool {
+        let mut uses = self.row_uses();
         let Some(row) = uses.idle(self.wanted.load(Ordering::SeqCst)) else { return false };
-        *uses.row(row) = Use { shards: 0, is_backed: false, is_being_returned: true };
-        // Half a millisecond for one in small pages. Who changes to other rows does not wait for it.
+        *uses.row(row) = RowUse { shards: 0, is_backed: false, is_being_returned: true };
+        // The mutex is released first: returning a row in small pages takes half a millisecond, and tables that move to other rows
+        // need not wait for it.
         drop(uses);
-        pages::give_back(self.row(row));
-        self.uses().row(row).is_being_returned = false;
+        pages::return_zeroed(self.row(row));
+        self.row_uses().row(row).is_being_returned = false;
         true
     }
 }
 
 impl Segment {
     fn new(words: usize) -> Segment {
-        let align = if words * size_of::<u64>() >= pages::HUGE { pages::HUGE } else { 64 };
-        let words = Fresh::new(words + align / size_of::<u64>());
+        let align = if words * size_of::<u64>() >= pages::HUGE_PAGE { pages::HUGE_PAGE } else { 64 };
+        let words = ZeroedWords::new(words + align / size_of::<u64>());
         Segment { start: words.as_ptr().align_offset(align).min(align / size_of::<u64>()), words }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::slots::{Entry, Slots, Tag};
     use super::*;
 
-    fn entry(number: usize) -> Entry {
-        Entry { key: number as u64 + 1, tag: Tag::NONE, cell: [number as u64, 9] }
+    /// The first word of a slot in a table that has outgrown the small row.
+    fn word(arena: &Arena, shard: usize, slot: usize) -> &AtomicU64 {
+        let row =
+            arena.shard_row(SMALL_ROW + 1 + slot / SLOTS_PER_ROW, shard).expect("a row that the table has reached");
+        &row[slot % SLOTS_PER_ROW / 2][slot % 2 * (WORDS_PER_LINE / 2)]
     }
 
-    fn large(arena: &Arc<Arena>, shard: usize) -> Slots<'_> {
-        Slots::of(arena, shard).in_small_row(false)
+    fn load(arena: &Arena, shard: usize, slot: usize) -> u64 {
+        word(arena, shard, slot).load(Ordering::Relaxed)
+    }
+
+    fn store(arena: &Arena, shard: usize, slot: usize, value: u64) {
+        word(arena, shard, slot).store(value, Ordering::Relaxed);
+    }
+
+    /// Maintains until `is_done`.
+    fn maintain_until(arena: &Arc<Arena>, is_done: impl Fn() -> bool) {
+        Arena::maintain(arena);
+        while !is_done() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn backed_rows(arena: &Arena) -> usize {
+        arena.row_uses().rows.iter().filter(|row| row.is_backed).count()
     }
 
     #[test]
     fn every_slot_of_every_shard_is_its_own() {
         const SLOTS: usize = 1_000;
-        let arena = Arc::new(Arena::new(8, 1 << 20));
+        let arena = Arena::new(8);
         for shard in 0..8 {
-            large(&arena, shard).resize(0, SLOTS);
-            (0..SLOTS).for_each(|index| large(&arena, shard).set(index, entry(shard * SLOTS + index)));
+            arena.resize(0, SLOTS);
+            (0..SLOTS).for_each(|slot| store(&arena, shard, slot, (shard * SLOTS + slot) as u64 + 1));
         }
         for shard in 0..8 {
-            assert!((0..SLOTS).all(|index| large(&arena, shard).get(index) == entry(shard * SLOTS + index)));
-            assert!((0..SMALL_ROW_SLOTS).all(|index| Slots::of(&arena, shard).get(index).is_empty()));
+            assert!((0..SLOTS).all(|slot| load(&arena, shard, slot) == (shard * SLOTS + slot) as u64 + 1));
+            let small_row = arena.shard_row(SMALL_ROW, shard).into_iter().flatten().flatten();
+            assert!(small_row.into_iter().all(|word| word.load(Ordering::Relaxed) == 0));
         }
     }
 
     #[test]
-    fn rows_that_no_shard_reaches_any_more_are_given_back_and_can_be_had_again() {
-        let arena = Arc::new(Arena::new(2_048, 1 << 20));
-        let (one, other) = (large(&arena, 1), large(&arena, 2));
-        one.resize(0, 1_000);
-        other.resize(0, 300);
-        one.set(999, entry(1));
-        one.set(999, Entry::EMPTY);
-        other.set(299, entry(2));
-        one.resize(1_000, 100);
-        assert_eq!(arena.uses().reached(), rows_for(300).end);
-        let backed = || arena.uses().of_rows.iter().filter(|row| row.is_backed).count();
-        while backed() > rows_for(300).len() + 1 {
-            std::thread::yield_now();
-        }
-        assert_eq!(other.get(299), entry(2));
-        one.resize(100, 1_000);
-        assert!((100..1_000).all(|index| one.get(index).is_empty()));
+    fn rows_that_no_shard_reaches_any_more_are_returned_and_can_be_had_again() {
+        let arena = Arc::new(Arena::new(2_048));
+        arena.resize(0, 1_000);
+        arena.resize(0, 300);
+        store(&arena, 1, 999, 1);
+        store(&arena, 1, 999, 0);
+        store(&arena, 2, 299, 2);
+        arena.resize(1_000, 100);
+        assert_eq!(arena.row_uses().reached(), rows_for(300).end);
+        maintain_until(&arena, || backed_rows(&arena) <= rows_for(300).len() + 1);
+        assert_eq!(load(&arena, 2, 299), 2);
+        arena.resize(100, 1_000);
+        assert!((100..1_000).all(|slot| load(&arena, 1, slot) == 0));
     }
 
     #[test]
-    fn the_small_row_is_given_back_when_all_have_left_it_and_can_be_had_again() {
-        let arena = Arc::new(Arena::new(2_048, 1 << 20));
-        let (one, other) = (Slots::of(&arena, 1), Slots::of(&arena, 2));
-        for slots in [one, other] {
-            slots.resize(0, 64);
-            slots.resize(64, 65);
+    fn the_small_row_is_returned_when_all_tables_have_left_it_and_can_be_had_again() {
+        let arena = Arc::new(Arena::new(2_048));
+        for _ in 0..2 {
+            arena.resize(0, 64);
+            arena.resize(64, 65);
         }
-        while arena.uses().of_rows[SMALL_ROW].is_backed {
-            std::thread::yield_now();
-        }
-        one.resize(65, 40);
-        one.set(39, entry(1));
-        assert!(arena.uses().of_rows[SMALL_ROW].is_backed);
-        assert_eq!((one.get(39), other.get(39)), (entry(1), Entry::EMPTY));
+        maintain_until(&arena, || !arena.row_uses().rows[SMALL_ROW].is_backed);
+        arena.resize(65, 40);
+        let line = |shard| &arena.shard_row(SMALL_ROW, shard).expect("the small row")[19][0];
+        line(1).store(1, Ordering::Relaxed);
+        assert!(arena.row_uses().rows[SMALL_ROW].is_backed);
+        assert_eq!((line(1).load(Ordering::Relaxed), line(2).load(Ordering::Relaxed)), (1, 0));
     }
 
     #[test]
-    fn rows_are_made_ready_aside_while_tables_use_them() {
-        let arena = Arc::new(Arena::new(2_048, 1 << 20));
-        let slots = large(&arena, 5);
-        slots.resize(0, 100);
-        slots.reserve_ahead(640);
-        slots.resize(100, 640);
-        (0..640).for_each(|index| slots.set(index, entry(index)));
-        while arena.prepared.load(Ordering::Relaxed) < rows_for(640).end {
-            std::thread::yield_now();
-        }
-        assert!((0..640).all(|index| slots.get(index) == entry(index)));
+    fn rows_are_prepared_while_tables_use_them() {
+        let arena = Arc::new(Arena::new(2_048));
+        arena.resize(0, 100);
+        arena.reserve_ahead(640);
+        Arena::maintain(&arena);
+        arena.resize(100, 640);
+        (0..640).for_each(|slot| store(&arena, 5, slot, slot as u64));
+        maintain_until(&arena, || arena.prepared.load(Ordering::Relaxed) >= rows_for(640).end);
+        assert!((0..640).all(|slot| load(&arena, 5, slot) == slot as u64));
     }
 
     #[test]
-    fn huge_rows_are_made_ready_when_half_of_the_shards_have_a_table() {
-        let arena = Arc::new(Arena::new(2_048, 1 << 20));
-        (0..1_023).for_each(|shard| Slots::of(&arena, shard).resize(0, 20));
+    fn huge_rows_are_prepared_when_half_of_the_shards_have_a_table() {
+        let arena = Arc::new(Arena::new(2_048));
+        (0..1_023).for_each(|_| arena.resize(0, 20));
         assert_eq!(arena.wanted.load(Ordering::SeqCst), 0);
-        Slots::of(&arena, 1_023).resize(0, 20);
-        while arena.prepared.load(Ordering::Relaxed) < rows_for(SMALL_ROW_SLOTS + 1).end {
-            std::thread::yield_now();
-        }
-        assert!(!arena.uses().of_rows.iter().skip(1).any(|row| row.shards > 0 || !row.is_backed));
+        arena.resize(0, 20);
+        maintain_until(&arena, || arena.prepared.load(Ordering::Relaxed) >= rows_for(SMALL_ROW_SLOTS + 1).end);
+        assert!(!arena.row_uses().rows.iter().skip(1).any(|row| row.shards > 0 || !row.is_backed));
+    }
+
+    #[test]
+    fn nothing_is_prepared_before_maintenance_is_called_for() {
+        let arena = Arc::new(Arena::new(2_048));
+        arena.reserve_ahead(640);
+        assert!(arena.is_maintenance_due.load(Ordering::SeqCst) && !arena.is_maintained.load(Ordering::SeqCst));
+        maintain_until(&arena, || arena.prepared.load(Ordering::Relaxed) >= rows_for(640).end);
     }
 }

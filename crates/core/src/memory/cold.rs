@@ -1,4 +1,4 @@
-//! The cold data of a shard: what most checks do not touch.
+//! The cold data of a shard, which most checks do not touch.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -6,15 +6,16 @@ use std::collections::{BTreeMap, BinaryHeap};
 use super::holds::Holds;
 use crate::limit::{Limit, State};
 
+/// Large states, reservations and rare limits.
 #[derive(Default)]
 pub(super) struct ColdData {
     /// A limit of every shape that the table's entries have, except the common ones.
     limits: BTreeMap<u64, Limit>,
-    /// How many limits to collect before looking for unused ones.
-    limits_before_tidying: usize,
-    /// States that do not fit in a cell; their cell holds the index.
+    /// The number of limits above which unused ones are removed.
+    limits_before_cleanup: usize,
+    /// States that do not fit into a slot, which holds their index instead.
     large: Vec<Option<State>>,
-    /// The lowest first, so that the list of states can become shorter.
+    /// Free indexes, the lowest first, so that the list of states can become shorter.
     vacant: BinaryHeap<Reverse<usize>>,
     pub(super) holds: Holds,
 }
@@ -31,20 +32,20 @@ impl ColdData {
         self.limits.len()
     }
 
-    /// Remembers a limit. Once there are twice as many as there were, those of shapes that are not `used` are forgotten.
+    /// Adds a limit. Whenever their number has doubled, limits whose shape is not among `used` are removed.
     pub(super) fn add_limit(&mut self, limit: &Limit, used: impl Iterator<Item = u64>) {
         self.limits.insert(limit.shape().get(), *limit);
-        if self.limits.len() <= self.limits_before_tidying.max(FEW_LIMITS) {
+        if self.limits.len() <= self.limits_before_cleanup.max(FEW_LIMITS) {
             return;
         }
         let mut used: Vec<u64> = used.collect();
         used.sort_unstable();
         used.dedup();
         self.limits.retain(|shape, _| used.binary_search(shape).is_ok());
-        self.limits_before_tidying = 2 * self.limits.len();
+        self.limits_before_cleanup = 2 * self.limits.len();
     }
 
-    /// Keeps a large state, and says under which index.
+    /// Stores a large state and returns its index.
     pub(super) fn put(&mut self, state: State) -> usize {
         match self.vacant.pop() {
             Some(Reverse(index)) if index < self.large.len() => {
@@ -52,7 +53,7 @@ impl ColdData {
                 index
             }
             _ => {
-                // The others lay behind the end too.
+                // Indexes are sorted, so all others lie behind the end too.
                 self.vacant.clear();
                 self.large.push(Some(state));
                 self.large.len() - 1
@@ -65,12 +66,12 @@ impl ColdData {
         self.large.get(usize::try_from(index).ok()?)?.as_ref()
     }
 
-    /// The same, to be changed.
+    /// The large state under an index, mutably.
     pub(super) fn state_mut(&mut self, index: u64) -> Option<&mut State> {
         self.large.get_mut(usize::try_from(index).ok()?)?.as_mut()
     }
 
-    /// Forgets the large state under an index.
+    /// Removes the large state under an index.
     pub(super) fn take(&mut self, index: u64) {
         if let Ok(index) = usize::try_from(index)
             && let Some(slot) = self.large.get_mut(index)
@@ -81,7 +82,7 @@ impl ColdData {
         }
     }
 
-    /// Gives back memory if most of it is empty.
+    /// Frees memory if most of it is empty.
     fn shrink(&mut self) {
         while let Some(None) = self.large.last() {
             self.large.pop();
@@ -94,7 +95,7 @@ impl ColdData {
         }
     }
 
-    /// Bytes on the heap, nearly.
+    /// Bytes on the heap, approximately.
     pub(super) fn heap_bytes(&self) -> usize {
         let states: usize = self.large.iter().flatten().map(State::heap_bytes).sum();
         let list = self.large.capacity() * size_of::<Option<State>>() + self.vacant.capacity() * size_of::<usize>();

@@ -1,4 +1,4 @@
-//! Entries displaced from their slots while a table is laid out anew.
+//! Entries displaced from their slots while a table is spread over more places.
 
 use std::hint::select_unpredictable;
 
@@ -6,7 +6,7 @@ use super::slots::Entry;
 
 /// A ring buffer of entries. `push` and `pop_if` are branch-free: whether a slot is empty is unpredictable, and a misprediction
 /// costs more than the write.
-pub(super) struct Displaced {
+pub(super) struct DisplacedEntries {
     /// Its length is a power of two.
     ring: Vec<Entry>,
     /// The number of entries popped so far.
@@ -15,17 +15,17 @@ pub(super) struct Displaced {
     pushed: usize,
 }
 
-impl Displaced {
-    /// An empty buffer with room for `entries` before it has to grow.
-    pub(super) fn with_room_for(entries: usize) -> Displaced {
-        Displaced { ring: vec![Entry::EMPTY; (entries + 1).next_power_of_two()], popped: 0, pushed: 0 }
+impl DisplacedEntries {
+    /// An empty buffer that holds `entries` entries before it grows.
+    pub(super) fn with_capacity(entries: usize) -> DisplacedEntries {
+        DisplacedEntries { ring: vec![Entry::EMPTY; (entries + 1).next_power_of_two()], popped: 0, pushed: 0 }
     }
 
     const fn index(&self, number: usize) -> usize {
         number & (self.ring.len() - 1)
     }
 
-    /// Adds an entry behind the others, unless it is empty.
+    /// Appends an entry, unless it is empty.
     #[inline]
     pub(super) fn push(&mut self, entry: Entry) {
         if self.pushed - self.popped == self.ring.len() {
@@ -36,19 +36,19 @@ impl Displaced {
         self.pushed += usize::from(!entry.is_empty());
     }
 
-    /// Takes out the first entry, if there is one and `may_go` says so; otherwise an empty one.
+    /// Takes out the first entry if there is one and `is_due` returns true, and otherwise returns an empty one.
     #[inline]
-    pub(super) fn pop_if(&mut self, may_go: impl FnOnce(&Entry) -> bool) -> Entry {
+    pub(super) fn pop_if(&mut self, is_due: impl FnOnce(&Entry) -> bool) -> Entry {
         let first = self.ring[self.index(self.popped)];
-        let goes = (self.popped < self.pushed) & may_go(&first);
-        self.popped += usize::from(goes);
-        select_unpredictable(goes, first, Entry::EMPTY)
+        let is_popped = (self.popped < self.pushed) & is_due(&first);
+        self.popped += usize::from(is_popped);
+        select_unpredictable(is_popped, first, Entry::EMPTY)
     }
 
     #[cold]
     fn grow(&mut self) {
         let remaining = self.remaining();
-        *self = Displaced::with_room_for(2 * remaining.len());
+        *self = DisplacedEntries::with_capacity(2 * remaining.len());
         remaining.into_iter().for_each(|entry| self.push(entry));
     }
 
@@ -60,17 +60,16 @@ impl Displaced {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slots::Tag;
     use super::*;
 
     fn entry(key: u64) -> Entry {
-        Entry { key, tag: Tag::NONE, cell: [0; 2] }
+        Entry { key, tag: 0, state: [0; 2] }
     }
 
     #[test]
     fn entries_are_popped_in_the_order_in_which_they_were_pushed() {
-        for room in [0, 1, 5, 40] {
-            let mut displaced = Displaced::with_room_for(room);
+        for capacity in [0, 1, 5, 40] {
+            let mut displaced = DisplacedEntries::with_capacity(capacity);
             let mut popped = Vec::new();
             for key in 1..=40 {
                 displaced.push(entry(key));
@@ -79,13 +78,13 @@ mod tests {
             }
             popped.retain(|entry| !entry.is_empty());
             popped.extend(displaced.remaining());
-            assert_eq!(popped, (1..=40).map(entry).collect::<Vec<_>>(), "{room}");
+            assert_eq!(popped, (1..=40).map(entry).collect::<Vec<_>>(), "{capacity}");
         }
     }
 
     #[test]
     fn nothing_is_popped_from_an_empty_buffer() {
-        let mut displaced = Displaced::with_room_for(2);
+        let mut displaced = DisplacedEntries::with_capacity(2);
         assert_eq!(displaced.pop_if(|_| true), Entry::EMPTY);
         displaced.push(entry(7));
         assert_eq!(displaced.pop_if(|_| false), Entry::EMPTY);

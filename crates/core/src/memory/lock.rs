@@ -90,6 +90,8 @@ impl<T> Lock<T> {
         self.version.compare_exchange(version.0, version.0 + 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // Who sees anything that the holder writes from here on sees that the version is another.
         fence(Ordering::Release);
+        #[cfg(all(test, not(tidegate_loom)))]
+        super::sync::held_locks::add();
         Some(Guard { lock: self, before: version, borrow: PhantomData })
     }
 }
@@ -117,6 +119,8 @@ impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.lock.version.store(self.before.0 + 2, Ordering::Release);
+        #[cfg(all(test, not(tidegate_loom)))]
+        super::sync::held_locks::remove();
     }
 }
 

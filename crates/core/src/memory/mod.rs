@@ -1,27 +1,54 @@
 //! The store in this process's memory.
 //!
-//! Keys are spread over shards by a keyed hash, each with a lock and a table of its own. A check of a known key reads a few
-//! cache lines that lie side by side and allocates nothing. All limits of one key lie in its shard, so most requests take one
-//! lock, and only to write: a denial takes none. A request over several shards locks them in the order of their numbers,
-//! evaluates every charge, and then makes all of them or none.
+//! Keys are spread over shards by a keyed hash. Each shard has a lock and a table. A check of a known key reads a few
+//! adjacent cache lines and allocates nothing. All limits of one key lie in its shard, so most requests take one
+//! lock, and only to write: a denial takes none. A request over several shards evaluates every charge and then makes all of them or
+//! none.
 //!
 //! Memory is bounded. A key that has recovered equals one that was never seen, so recovered keys are forgotten, a few at
-//! a time and never in one long pause. Each rule has a share of the memory (see [`quota`]). Where it is used up and
-//! no key has recovered, the rule's new keys share one bucket: a key that owes something is never forgotten to make room, so
-//! flooding the store buys nobody anything, and a flood under one rule leaves the others alone.
+//! a time and never in one long pause. Each rule has a share of the memory (see [`quota`]). Once it is used up and
+//! no key has recovered, the rule's new keys share one bucket. A key that owes something is never forgotten to make room, so
+//! a flood of keys under one rule admits nothing extra and leaves the other rules alone.
+//!
+//! # Invariants
+//! 1. **Writers.** Only the holder of a shard's lock writes to its head, its part of each row and its cold data. The
+//!    maintenance thread writes to a row only to populate it, which changes no value, and returns only rows that no table uses.
+//! 2. **Readers without the lock.** Heads and rows consist of atomics, so a reader may see a torn entry or a stale table but never
+//!    undefined behaviour. It uses what it read only if the lock's version is [still](lock::Lock::is_still) the one that it began
+//!    with, and writes only under the lock taken [at that version](lock::Lock::lock_at).
+//! 3. **Order of locks.** Code that waits for several shards locks them in ascending order of their numbers. `lock_at`
+//!    never waits and may come in any order. The mutexes of the arena and of the quota are taken last, and nothing is locked under them
+//!    but the name of an account.
+//! 4. **Segments.** A segment is zero when it is mapped, never moves, and stays mapped as long as the arena. A reference into a row
+//!    is therefore always valid. A slot that no table uses is zero.
+//! 5. **Return of memory.** A row's pages are returned only while no table uses the row and all of it is zero; a table that needs the
+//!    row waits until that is done. Segments are unmapped when the store and its maintenance thread have dropped the arena.
+//! 6. **Threads.** The maintenance thread is started only while no shard is locked.
+//!
+//! # Modules
+//! Each module knows only those above it: `pages` and `layout`; `arena` (rows; knows nothing of keys); `slots`, `table` and
+//! `displaced` (keys; know nothing of limits); `lock` and `quota`; `shard*` (limits and states); `optimistic`; the decisions and the
+//! store.
 
 mod arena;
+mod batch_decision;
 mod cold;
-mod deciding;
 mod displaced;
+mod entry_tag;
 mod fingerprint;
 mod holds;
+mod layout;
 mod lock;
+mod locked_decision;
 mod optimistic;
+mod optimistic_decision;
 mod pages;
 mod quota;
-mod settling;
+mod settlement;
 mod shard;
+mod shard_head;
+mod shard_room;
+mod shard_sweep;
 mod shared;
 mod slots;
 mod sync;
@@ -36,49 +63,61 @@ use self::fingerprint::{Fingerprint, Fingerprints, ProbeAddress};
 use self::optimistic::OptimisticRead;
 use self::quota::Claim;
 pub use self::quota::RuleUsage;
-use self::shard::{Edit, Head, Shard};
-use self::slots::Slots;
+use self::shard::{Shard, StateEdit};
+use self::shard_head::ShardHead;
+use self::shared::SharedData;
+use self::slots::ShardSlots;
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
 use crate::key::{Key, RuleId};
-use crate::limit::Limit;
-use crate::receipt::{Receipt, ReceiptId, Settlement};
+use crate::limit::{Limit, State};
+use crate::receipt::{Receipt, Settlement};
+use crate::receipt_id::ReceiptId;
 use crate::store::{Adjustment, Answer, Decisions, Store, StoreError};
 use crate::time::Timestamp;
 
-/// How many keys a store keeps apart unless told otherwise: about 700 MB if all of them owe something at once.
+/// The default of `max_keys`: about 700 MB if all of these keys owe something at once.
 pub const DEFAULT_MAX_KEYS: usize = 1 << 24;
 
-/// Small enough that growing a shard's table takes some tens of microseconds.
-const KEYS_A_SHARD: usize = 8_192;
+/// Small enough that a shard's table grows within some tens of microseconds.
+const KEYS_PER_SHARD: usize = 8_192;
 
-/// State in this process's memory. Share it by reference or in an `Arc`.
+/// A store in this process's memory. Share it by reference or in an `Arc`.
+///
+/// # Threads and memory
+/// As its tables grow and shrink, the store now and then starts a short-lived thread called `tidegate-rows`. It prepares memory
+/// ahead of growth and returns memory to the system, which takes milliseconds that no check should wait for. If the
+/// thread cannot be started, the store works without it.
+///
+/// On Linux the tables are mapped with `mmap` and `madvise` asks for huge pages. The allocator does not see this memory; it counts
+/// to the process once it is written to. On other systems it comes from the allocator.
 pub struct MemoryStore<C = SystemClock> {
-    heads: Box<[Head]>,
+    heads: Box<[ShardHead]>,
     arena: Arc<Arena>,
+    shared: Box<SharedData>,
     fingerprints: Fingerprints,
     receipts: AtomicU64,
     clock: C,
 }
 
-/// How full a store is, and what it has done about it.
+/// The fill level of a store, and counts of its evictions and overflows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
-    /// Keys held, those that are shared for lack of room included.
+    /// Keys held, shared buckets included.
     pub keys: usize,
-    /// How much of `max_keys` is taken: one for a key, and more for a log, leases and a reservation, by their memory.
+    /// Units of `max_keys` in use: one for a key, and more for a log, leases and a reservation, by their memory.
     pub used: usize,
-    /// The most that can be taken.
+    /// The most units that can be in use.
     pub max_keys: usize,
-    /// Reservations that wait to be settled.
+    /// Reservations that are not settled yet.
     pub reservations: usize,
     /// Bytes of the tables that hold the keys.
     pub table_bytes: usize,
-    /// Bytes of what does not fit in the tables, nearly: logs, leases, reservations, windows in many parts.
+    /// Approximate bytes of data outside the tables: logs, leases, reservations, windows in many parts.
     pub heap_bytes: usize,
-    /// Keys that had recovered and were forgotten in passing.
+    /// Keys that had recovered and were forgotten by a sweep.
     pub swept: u64,
     /// Keys that had recovered and were forgotten to make room for others.
     pub evicted: u64,
@@ -87,7 +126,7 @@ pub struct MemoryStats {
 }
 
 impl MemoryStore {
-    /// A store that follows the machine's clock and keeps up to [`DEFAULT_MAX_KEYS`] keys apart.
+    /// A store that reads the machine's clock and holds up to [`DEFAULT_MAX_KEYS`] keys.
     #[must_use]
     pub fn new() -> MemoryStore {
         MemoryStore::with_clock(SystemClock::new())
@@ -101,27 +140,28 @@ impl Default for MemoryStore {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// A store that follows `clock` and keeps up to [`DEFAULT_MAX_KEYS`] keys apart.
+    /// A store that reads `clock` and holds up to [`DEFAULT_MAX_KEYS`] keys.
     pub fn with_clock(clock: C) -> MemoryStore<C> {
         MemoryStore::with_clock_and_cap(clock, DEFAULT_MAX_KEYS)
     }
 
-    /// A store that follows `clock` and takes memory for up to `max_keys` keys, and one shared bucket per rule.
+    /// A store that reads `clock` and takes memory for up to `max_keys` keys, and one shared bucket per rule.
     ///
     /// A log, leases and reservations count as the keys that their memory would hold. No rule can take all of it: one alone
-    /// can take two thirds, and a rule that comes when others have taken as much as they can still finds room.
+    /// can take two thirds, and a rule that comes after others have filled their shares still finds room.
     pub fn with_clock_and_cap(clock: C, max_keys: usize) -> MemoryStore<C> {
-        let shards = (max_keys / KEYS_A_SHARD).next_power_of_two();
+        let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two();
         MemoryStore {
-            heads: (0..shards).map(|_| Head::new()).collect(),
-            arena: Arc::new(Arena::new(shards, max_keys)),
+            heads: (0..shards).map(|_| ShardHead::new()).collect(),
+            arena: Arc::new(Arena::new(shards)),
+            shared: Box::new(SharedData::new(max_keys)),
             fingerprints: Fingerprints::new(),
             receipts: AtomicU64::new(1),
             clock,
         }
     }
 
-    /// The clock that the store follows.
+    /// The store's clock.
     pub const fn clock(&self) -> &C {
         &self.clock
     }
@@ -133,41 +173,48 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     #[inline]
-    fn lock(&self, of: Fingerprint) -> Shard<'_> {
-        self.lock_number(self.shard_number(of.shard))
+    fn lock(&self, fingerprint: Fingerprint) -> Shard<'_> {
+        self.lock_number(self.shard_number(fingerprint.shard))
     }
 
     #[inline]
     fn lock_number(&self, number: u32) -> Shard<'_> {
-        Shard::lock(&self.heads[number as usize], Slots::of(&self.arena, number as usize))
+        let slots = ShardSlots::new(&self.arena, number as usize);
+        Shard::lock(&self.heads[number as usize], slots, &self.shared)
     }
 
-    /// Has the processor fetch what a check of the key will need.
+    /// Starts the maintenance thread if the tables have left it work. The caller has unlocked every shard.
+    #[inline]
+    fn maintain(&self) {
+        Arena::maintain(&self.arena);
+    }
+
+    /// Begins an optimistic read of the key at this address, and prefetches its slots.
     #[inline(always)]
-    fn optimistic(&self, at: ProbeAddress) -> OptimisticRead<'_> {
-        let number = self.shard_number(at.shard) as usize;
-        OptimisticRead::at(&self.heads[number], Slots::of(&self.arena, number), at.upper)
+    fn begin_read(&self, address: ProbeAddress) -> OptimisticRead<'_> {
+        let number = self.shard_number(address.shard) as usize;
+        OptimisticRead::begin(&self.heads[number], ShardSlots::new(&self.arena, number), address.upper)
     }
 
-    /// Locks the shard of a charge's key and prepares it to be charged, or the rule's shared bucket if there is no room.
+    /// Locks the shard of a charge's key and claims room for the charge. If there is none, does so for the rule's shared bucket.
     #[inline]
-    fn lock_one(&self, charge: &Charge<'_>, now: Timestamp) -> (Fingerprint, Shard<'_>, Claim<'_>) {
-        let of = self.fingerprints.of(charge.rule, charge.key.borrow());
-        self.lock_place(of, charge.rule, charge.limit, charge.cost, now)
+    fn lock_for(&self, charge: &Charge<'_>, now: Timestamp) -> (Fingerprint, Shard<'_>, Claim<'_>) {
+        let fingerprint = self.fingerprints.of(charge.rule, charge.key.borrow());
+        self.lock_prepared(fingerprint, charge.rule, charge.limit, charge.cost, now)
     }
 
     #[inline]
-    fn lock_place(
+    fn lock_prepared(
         &self,
-        of: Fingerprint,
+        fingerprint: Fingerprint,
         rule: &RuleId,
         limit: &Limit,
         cost: u64,
         now: Timestamp,
     ) -> (Fingerprint, Shard<'_>, Claim<'_>) {
-        let mut shard = self.lock(of);
-        if let Ok(claim) = shard.prepare(of, rule, limit, cost, now) {
-            return (of, shard, claim);
+        let mut shard = self.lock(fingerprint);
+        if let Ok(claim) = shard.prepare(fingerprint, rule, limit, cost, now) {
+            return (fingerprint, shard, claim);
         }
         shard.count_overflow(rule);
         drop(shard);
@@ -175,65 +222,70 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn lock_shared(&self, rule: &RuleId, limit: &Limit, now: Timestamp) -> (Fingerprint, Shard<'_>, Claim<'_>) {
-        let of = self.fingerprints.shared(rule);
-        let mut shard = self.lock(of);
-        let claim = shard.prepare_shared(of, limit, now);
-        (of, shard, claim)
+        let fingerprint = self.fingerprints.shared(rule);
+        let mut shard = self.lock(fingerprint);
+        let claim = shard.prepare_shared(fingerprint, limit, now);
+        (fingerprint, shard, claim)
     }
 
-    /// What [`MemoryStore::decide`] would answer for each charge by itself, spending nothing. All of it is of one instant.
+    /// The decisions that [`MemoryStore::decide`] would make on each charge by itself, all at the same instant, spending nothing.
     pub fn peek(&self, charges: &[Charge<'_>]) -> Decisions {
         let now = self.clock.now();
         charges.iter().map(|charge| self.peek_at(charge, now)).collect()
     }
 
-    /// [`MemoryStore::peek`] at one charge.
+    /// [`MemoryStore::peek`] for one charge.
     pub fn peek_one(&self, charge: &Charge<'_>) -> Decision {
         self.peek_at(charge, self.clock.now())
     }
 
     fn peek_at(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
-        // Room is claimed only to see whether there is any.
-        let (of, shard, _claim) = self.lock_one(&charge.cost(0), now);
-        shard.view(of, charge.limit, now, |state| charge.limit.evaluate(state, charge.cost, now))
-    }
-
-    /// Makes the charge's cost a penalty or a credit, and says how the key stands then.
-    pub fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Decision {
-        let now = self.clock.now();
-        let (of, mut shard, claim) = self.lock_one(charge, now);
-        let limit = charge.limit;
-        let decision = shard.edit(of, limit, claim, now, |state| {
-            limit.resync(state, now);
-            let edit = match adjustment {
-                Adjustment::Penalty => {
-                    limit.charge(state, charge.cost, now, ReceiptId::ANONYMOUS);
-                    Edit::Keep
-                }
-                Adjustment::Credit if limit.credit(state, charge.cost, now) > 0 => Edit::Keep,
-                Adjustment::Credit => Edit::Leave,
-            };
-            (limit.evaluate(state, 0, now), edit)
-        });
-        shard.finish(now);
+        // The claim is dropped: it only tells whether there is room.
+        let (fingerprint, shard, claim) = self.lock_for(&charge.cost(0), now);
+        let view = |state: &State| charge.limit.evaluate(state, charge.cost, now);
+        let decision = shard.view(fingerprint, charge.limit, now, view);
+        drop((claim, shard));
+        self.maintain();
         decision
     }
 
-    /// Forgets all that a key has spent under a rule. Says whether there was anything.
-    pub fn reset(&self, rule: &RuleId, key: &Key<'_>) -> bool {
-        let of = self.fingerprints.of(rule, key.borrow());
-        self.lock(of).forget(of)
+    /// Applies the charge's cost as a penalty or a credit, and returns the standing of the key after it.
+    pub fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Decision {
+        let now = self.clock.now();
+        let (fingerprint, mut shard, claim) = self.lock_for(charge, now);
+        let limit = charge.limit;
+        let decision = shard.edit(fingerprint, limit, claim, now, |state| {
+            limit.resync(state, now);
+            let is_changed = match adjustment {
+                Adjustment::Penalty => {
+                    limit.charge(state, charge.cost, now, ReceiptId::ANONYMOUS);
+                    true
+                }
+                Adjustment::Credit => limit.credit(state, charge.cost, now) > 0,
+            };
+            (limit.evaluate(state, 0, now), StateEdit::keep_if(is_changed))
+        });
+        shard.finish(now);
+        drop(shard);
+        self.maintain();
+        decision
     }
 
-    /// How full the store is. Looks at one shard after another, so a busy store's numbers are a little apart in time.
+    /// Forgets everything that a key has spent under a rule. Returns whether there was anything.
+    pub fn reset(&self, rule: &RuleId, key: &Key<'_>) -> bool {
+        let fingerprint = self.fingerprints.of(rule, key.borrow());
+        self.lock(fingerprint).forget(fingerprint)
+    }
+
+    /// The fill level of the store. Reads one shard after another, so the numbers of a busy store are not of one instant.
     pub fn stats(&self) -> MemoryStats {
-        let quota = self.arena.shared_data().quota();
+        let quota = self.shared.quota();
         let mut stats = MemoryStats {
             used: usize::try_from(quota.used()).unwrap_or(usize::MAX),
             max_keys: usize::try_from(quota.cap()).unwrap_or(usize::MAX),
-            swept: self.arena.shared_data().total(|counts| &counts.swept),
-            evicted: self.arena.shared_data().total(|counts| &counts.evicted),
-            overflowed: self.arena.shared_data().total(|counts| &counts.overflowed),
+            swept: self.shared.total(|counts| &counts.swept),
+            evicted: self.shared.total(|counts| &counts.evicted),
+            overflowed: self.shared.total(|counts| &counts.overflowed),
             ..MemoryStats::default()
         };
         for (number, _) in (0..).zip(&self.heads) {
@@ -246,25 +298,24 @@ impl<C: Clock> MemoryStore<C> {
         stats
     }
 
-    /// How much of the store's room is taken, and how much there is: [`MemoryStats::used`] and [`MemoryStats::max_keys`],
-    /// without a look at the shards.
+    /// [`MemoryStats::used`] and [`MemoryStats::max_keys`], without reading the shards.
     pub fn used(&self) -> (u64, u64) {
-        let quota = self.arena.shared_data().quota();
+        let quota = self.shared.quota();
         (quota.used(), quota.cap())
     }
 
-    /// Times that there was no room: [`MemoryStats::overflowed`], without a look at the shards.
+    /// [`MemoryStats::overflowed`], without reading the shards.
     pub fn overflowed(&self) -> u64 {
-        self.arena.shared_data().total(|counts| &counts.overflowed)
+        self.shared.total(|counts| &counts.overflowed)
     }
 
-    /// The rules that hold anything or found no room: up to a thousand, and one entry for all others together.
+    /// The usage of each rule that holds anything or has overflowed: up to a thousand rules, and one entry for all others together.
     pub fn usage_by_rule(&self) -> Vec<RuleUsage> {
-        self.arena.shared_data().quota().by_rule()
+        self.shared.quota().by_rule()
     }
 }
 
-/// Nothing here ever waits, so every future is ready at once.
+/// A memory store never waits for anything but its locks, so every future is ready at once.
 impl<C: Clock> Store for MemoryStore<C> {
     fn answers_at_once(&self) -> bool {
         true

@@ -1,120 +1,123 @@
-//! Memory from the operating system, and advice on it, to the system and to the processor. Where there is none to give,
-//! nothing happens.
+//! Memory pages from the operating system, advice on them, and prefetches.
+//!
+//! On Linux, memory comes from `mmap` and advice goes to `madvise`. Elsewhere memory comes from the allocator, already zeroed, and
+//! advice does nothing.
 #![allow(unsafe_code)]
 
+use std::alloc::{Layout, handle_alloc_error};
+use std::ops::Deref;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(super) use fresh::Fresh;
+/// The size of a huge page on x86-64 and on AArch64 with small pages of 4 kB.
+pub(super) const HUGE_PAGE: usize = 2 << 20;
 
-/// The size of a huge page on the machines that most servers are.
-pub(super) const HUGE: usize = 2 << 20;
+const SMALL_PAGE: usize = 4096;
+const WORDS_PER_PAGE: usize = SMALL_PAGE / size_of::<u64>();
 
-const SMALL: usize = 4096;
-const WORDS_A_PAGE: usize = SMALL / size_of::<u64>();
+/// Words that begin as zero. On Linux a page takes memory only once it is written to. An allocator may hand out memory that was
+/// used before and clear all of it first, while a check waits.
+pub(super) struct ZeroedWords {
+    start: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: it owns its memory.
+unsafe impl Send for ZeroedWords {}
+// SAFETY: a shared reference gives access to atomics only.
+unsafe impl Sync for ZeroedWords {}
+
+impl ZeroedWords {
+    pub(super) fn new(words: usize) -> ZeroedWords {
+        let layout = layout_of(words);
+        match map_zeroed(layout) {
+            Some(start) => ZeroedWords { start: start.cast(), words },
+            None => handle_alloc_error(layout),
+        }
+    }
+}
+
+impl Deref for ZeroedWords {
+    type Target = [AtomicU64];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: `map_zeroed` returned memory for this many words, aligned for them, and it stays until `self` is dropped. It
+        // was zeroed, and every bit pattern is a valid `AtomicU64`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+impl Drop for ZeroedWords {
+    fn drop(&mut self) {
+        // SAFETY: `start` came from `map_zeroed` with this layout, and nothing borrows the words any more.
+        unsafe { unmap(self.start.cast(), layout_of(self.words)) }
+    }
+}
+
+/// The layout of `words` words, and of one if there are none: neither `mmap` nor an allocator takes a size of zero.
+fn layout_of(words: usize) -> Layout {
+    match Layout::array::<AtomicU64>(words.max(1)) {
+        Ok(layout) => layout,
+        Err(_) => panic!("{words} words are more than the address space holds"),
+    }
+}
 
 #[cfg(target_os = "linux")]
-mod fresh {
-    use std::alloc::Layout;
-    use std::ops::Deref;
-    use std::ptr::NonNull;
-    use std::sync::atomic::AtomicU64;
+fn map_zeroed(layout: Layout) -> Option<NonNull<u8>> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: the address is null and `MAP_FIXED` is not set, so the system chooses a free range and replaces no mapping.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), layout.size(), access, kind, -1, 0) };
+    if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
+}
 
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-
-    /// Words that are zero, fresh from the system: only what is written to takes memory, page by page. An allocator may hand out
-    /// what others have used before, and would have to clear all of it first, while a check waits.
-    pub(in super::super) struct Fresh {
-        start: NonNull<AtomicU64>,
-        words: usize,
-    }
-
-    impl Fresh {
-        pub(in super::super) fn new(words: usize) -> Fresh {
-            let Ok(layout) = Layout::array::<AtomicU64>(words) else { panic!("more words than there are addresses") };
-            let access = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: the system chooses where it lies, so nothing that is there already is replaced.
-            let start =
-                unsafe { mmap_anonymous(std::ptr::null_mut(), layout.size().max(1), access, MapFlags::PRIVATE) };
-            match start.ok().and_then(|start| NonNull::new(start.cast())) {
-                Some(start) => Fresh { start, words },
-                None => std::alloc::handle_alloc_error(layout),
-            }
-        }
-    }
-
-    impl Deref for Fresh {
-        type Target = [AtomicU64];
-
-        #[inline]
-        fn deref(&self) -> &[AtomicU64] {
-            // SAFETY: so many words were mapped there, at the beginning of a page, and stay until this is dropped; they began
-            // as zero, and all bits make an atomic number.
-            unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
-        }
-    }
-
-    impl Drop for Fresh {
-        fn drop(&mut self) {
-            let bytes = (self.words * size_of::<AtomicU64>()).max(1);
-            // SAFETY: this is what was mapped, and nobody borrows it any more.
-            let _refused = unsafe { munmap(self.start.as_ptr().cast(), bytes) };
-        }
-    }
-
-    // SAFETY: it owns its memory, and shares only atomics.
-    unsafe impl Send for Fresh {}
-    // SAFETY: as above.
-    unsafe impl Sync for Fresh {}
+/// # Safety
+/// `start` came from [`map_zeroed`] with the same layout, and nothing refers to the memory any more.
+#[cfg(target_os = "linux")]
+unsafe fn unmap(start: NonNull<u8>, layout: Layout) {
+    // SAFETY: the caller gives up the whole mapping. If the system refuses, it stays mapped.
+    let _refused = unsafe { libc::munmap(start.as_ptr().cast(), layout.size()) };
 }
 
 #[cfg(not(target_os = "linux"))]
-mod fresh {
-    use std::ops::Deref;
-    use std::sync::atomic::AtomicU64;
-
-    /// Words that are zero.
-    pub(in super::super) struct Fresh(Box<[AtomicU64]>);
-
-    impl Fresh {
-        pub(in super::super) fn new(words: usize) -> Fresh {
-            Fresh(bytemuck::zeroed_slice_box(words))
-        }
-    }
-
-    impl Deref for Fresh {
-        type Target = [AtomicU64];
-
-        #[inline]
-        fn deref(&self) -> &[AtomicU64] {
-            &self.0
-        }
-    }
+fn map_zeroed(layout: Layout) -> Option<NonNull<u8>> {
+    // SAFETY: the size is not zero (`layout_of`).
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
 }
 
-/// Asks for huge pages under `words`, as far as they fill whole ones.
-pub(super) fn make_huge(words: &[AtomicU64]) {
-    advise(words, HUGE, Advice::Huge);
+/// # Safety
+/// `start` came from [`map_zeroed`] with the same layout, and nothing refers to the memory any more.
+#[cfg(not(target_os = "linux"))]
+unsafe fn unmap(start: NonNull<u8>, layout: Layout) {
+    // SAFETY: `map_zeroed` took it from the same allocator with the same layout.
+    unsafe { std::alloc::dealloc(start.as_ptr(), layout) }
 }
 
-/// Hands back the memory of `words`, all of which are zero, and nobody may write to them meanwhile. They stay zero.
-pub(super) fn give_back(words: &[AtomicU64]) {
-    advise(words, SMALL, Advice::Unneeded);
+/// Asks for huge pages under `words`, as far as the words fill whole ones.
+pub(super) fn advise_huge(words: &[AtomicU64]) {
+    advise(words, HUGE_PAGE, Advice::HugePages);
+}
+
+/// Returns the memory of `words` to the system. All of them are zero, nobody writes to them meanwhile, and they stay zero.
+pub(super) fn return_zeroed(words: &[AtomicU64]) {
+    advise(words, SMALL_PAGE, Advice::NotNeeded);
 }
 
 /// Has the system provide every page under `words` now.
-pub(super) fn touch(words: &[AtomicU64]) {
-    for page in words.chunks(WORDS_A_PAGE) {
-        // Writes what is there, whatever others write meanwhile; a mere reading would not be given a page of its own.
+pub(super) fn populate(words: &[AtomicU64]) {
+    for page in words.chunks(WORDS_PER_PAGE) {
+        // Writes the value that is there, whatever other threads write meanwhile. A read alone would map the shared zero page.
         let word = page[0].load(Ordering::Relaxed);
         let _changed_meanwhile = page[0].compare_exchange(word, word, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-/// Has the processor fetch the cache line of a word, to be written to soon, and does not wait for it.
+/// Prefetches the cache line of a word that will be written to.
 #[inline]
-pub(super) fn fetch(word: &AtomicU64) {
+pub(super) fn prefetch(word: &AtomicU64) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: fetching changes nothing.
+    // SAFETY: a prefetch changes nothing, and the instruction is part of every x86-64 processor.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_ET0>(word.as_ptr().cast_const().cast());
@@ -125,8 +128,8 @@ pub(super) fn fetch(word: &AtomicU64) {
 
 #[derive(Clone, Copy)]
 enum Advice {
-    Huge,
-    Unneeded,
+    HugePages,
+    NotNeeded,
 }
 
 #[cfg(target_os = "linux")]
@@ -138,12 +141,12 @@ fn advise(words: &[AtomicU64], page: usize, advice: Advice) {
         return;
     }
     let advice = match advice {
-        Advice::Huge => rustix::mm::Advice::LinuxHugepage,
-        Advice::Unneeded => rustix::mm::Advice::LinuxDontNeed,
+        Advice::HugePages => libc::MADV_HUGEPAGE,
+        Advice::NotNeeded => libc::MADV_DONTNEED,
     };
-    // SAFETY: the range lies within `words`. Huge pages change no content. Pages that are not needed read as zero
-    // afterwards, as these did before; atomics may change under a shared reference.
-    let _refused = unsafe { rustix::mm::madvise(words.as_ptr().cast_mut().cast(), bytes, advice) };
+    // SAFETY: the range lies within `words`. Huge pages change no content. Pages that are not needed read as zero afterwards, as
+    // they did before, and atomics may change under a shared reference.
+    let _refused = unsafe { libc::madvise(words.as_ptr().cast_mut().cast(), bytes, advice) };
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -154,28 +157,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fresh_words_are_zero_and_can_be_written_to() {
-        for words in [0, 1, 700, HUGE] {
-            let fresh = Fresh::new(words);
-            assert_eq!(fresh.len(), words);
-            assert!(fresh.iter().all(|word| word.swap(7, Ordering::Relaxed) == 0));
-            assert!(fresh.iter().all(|word| word.load(Ordering::Relaxed) == 7));
+    fn mapped_words_are_zero_and_can_be_written_to() {
+        for words in [0, 1, 700, HUGE_PAGE] {
+            let zeroed = ZeroedWords::new(words);
+            assert_eq!(zeroed.len(), words);
+            assert!(zeroed.iter().all(|word| word.swap(7, Ordering::Relaxed) == 0));
+            assert!(zeroed.iter().all(|word| word.load(Ordering::Relaxed) == 7));
         }
     }
 
     #[test]
     fn advice_leaves_memory_as_it_was() {
-        let words: Vec<_> = (0..3 * HUGE / 8).map(|number| AtomicU64::new(number as u64)).collect();
-        make_huge(&words);
-        touch(&words);
+        let words: Vec<_> = (0..3 * HUGE_PAGE / 8).map(|number| AtomicU64::new(number as u64)).collect();
+        advise_huge(&words);
+        populate(&words);
         assert!(words.iter().enumerate().all(|(number, word)| word.load(Ordering::Relaxed) == number as u64));
     }
 
     #[test]
-    fn memory_that_was_given_back_is_zero_and_can_be_used_again() {
-        let words: Vec<_> = (0..HUGE / 8).map(|_| AtomicU64::new(0)).collect();
-        give_back(&words);
-        touch(&words);
+    fn memory_that_was_returned_is_zero_and_can_be_used_again() {
+        let words: Vec<_> = (0..HUGE_PAGE / 8).map(|_| AtomicU64::new(0)).collect();
+        return_zeroed(&words);
+        populate(&words);
         assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
         words[1000].store(7, Ordering::Relaxed);
         assert_eq!(words[1000].load(Ordering::Relaxed), 7);

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::quota::Quota;
 use crate::limit::Limit;
 
-/// Limits that any shard may look up, what the rules hold, and counts that every shard adds to.
+/// Limits that any shard may look up, the quota of all rules, and event counts.
 pub(super) struct SharedData {
     pub(super) limits: CommonLimits,
     quota: Quota,
-    counts: [Counts; STRIPES],
+    counts: [EventCounts; STRIPES],
 }
 
-/// Shards that add to different counts do not wait for each other.
+/// The number of copies of the event counts. Shards with different copies do not contend for a cache line.
 const STRIPES: usize = 16;
 
 impl SharedData {
-    /// For a store that holds up to so many keys.
+    /// The shared data of a store that holds up to `max_keys` keys.
     pub(super) fn new(max_keys: usize) -> SharedData {
         SharedData { limits: CommonLimits::default(), quota: Quota::new(max_keys), counts: Default::default() }
     }
@@ -27,35 +27,35 @@ impl SharedData {
     }
 
     /// The counts that the shard with this number adds to.
-    pub(super) const fn counts(&self, shard: usize) -> &Counts {
+    pub(super) const fn counts(&self, shard: usize) -> &EventCounts {
         &self.counts[shard % STRIPES]
     }
 
-    /// All counts, by what they count.
-    pub(super) fn total(&self, of: impl Fn(&Counts) -> &Count) -> u64 {
-        self.counts.iter().map(|counts| of(counts).0.load(Ordering::Relaxed)).sum()
+    /// The sum of one count over all stripes.
+    pub(super) fn total(&self, count: impl Fn(&EventCounts) -> &EventCount) -> u64 {
+        self.counts.iter().map(|counts| count(counts).0.load(Ordering::Relaxed)).sum()
     }
 }
 
-/// What has happened so far. A cache line.
+/// Events in some of the shards. Aligned to a cache line against false sharing.
 #[derive(Default)]
 #[repr(align(64))]
-pub(super) struct Counts {
-    pub(super) swept: Count,
-    pub(super) evicted: Count,
-    pub(super) overflowed: Count,
+pub(super) struct EventCounts {
+    pub(super) swept: EventCount,
+    pub(super) evicted: EventCount,
+    pub(super) overflowed: EventCount,
 }
 
 #[derive(Default)]
-pub(super) struct Count(AtomicU64);
+pub(super) struct EventCount(AtomicU64);
 
-impl Count {
+impl EventCount {
     pub(super) fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 }
 
-/// The limits that a store met first. Nearly every store has few, and a shard then needs no list of its own.
+/// The limits that a store met first. Most stores have few, and then no shard needs a list of its own.
 pub(super) struct CommonLimits {
     by_shape: [[OnceLock<Limit>; WAYS]; SETS],
 }
@@ -75,13 +75,13 @@ impl CommonLimits {
         &self.by_shape[shape as usize % SETS]
     }
 
-    /// A limit of this shape, if one is common.
+    /// The common limit of this shape.
     #[inline]
     pub(super) fn get(&self, shape: u64) -> Option<&Limit> {
         self.set(shape).iter().map_while(OnceLock::get).find(|limit| limit.shape().get() == shape)
     }
 
-    /// Makes a limit common as long as there is room. Says whether one of its shape is.
+    /// Makes a limit common if there is room. Returns whether a limit of its shape is common.
     #[inline]
     pub(super) fn offer(&self, limit: &Limit) -> bool {
         let shape = limit.shape();

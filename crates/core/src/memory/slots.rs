@@ -1,48 +1,27 @@
-//! The slots that keys lie in, as the table of one shard sees them.
+//! Slots of the arena, as the table of one shard sees them.
+//!
+//! A slot holds one [`Entry`]: four words, each an atomic. The tag and the state are opaque here.
 
 use std::hint::select_unpredictable;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::arena::{Arena, LINES_A_ROW, SLOTS_A_ROW, SMALL_ROW, ShardRow};
+use super::arena::Arena;
+use super::layout::{LINES_PER_ROW, SLOTS_PER_ROW, SMALL_ROW, ShardRow, WORDS_PER_LINE, WORDS_PER_SLOT};
 use super::pages;
-use super::quota::{AccountId, Quota};
-use super::shared::{Counts, SharedData};
-use crate::limit::{Cell, Limit, Shape};
 
-/// One key. Half a cache line.
+/// One key with its state. Half a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Zero if there is no key here.
+    /// The key's fingerprint; zero if the slot is empty.
     pub(super) key: u64,
-    pub(super) tag: Tag,
-    /// The key's state, or where to find it if it is a large one.
-    pub(super) cell: Cell,
-}
-
-/// The shape of the limit that wrote an entry's cell, and the account that the entry counts to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tag(u64);
-
-impl Tag {
-    pub(super) const NONE: Tag = Tag(0);
-
-    pub(super) fn new(limit: &Limit, account: AccountId) -> Tag {
-        Tag(u64::from(account.0) << Shape::BITS | limit.shape().get())
-    }
-
-    #[inline]
-    pub(super) const fn shape(self) -> u64 {
-        self.0 & ((1 << Shape::BITS) - 1)
-    }
-
-    pub(super) const fn account(self) -> AccountId {
-        AccountId((self.0 >> Shape::BITS) as u16)
-    }
+    /// Bits that the table carries along without reading them.
+    pub(super) tag: u64,
+    /// The key's state, carried along likewise.
+    pub(super) state: [u64; 2],
 }
 
 impl Entry {
-    pub(super) const EMPTY: Entry = Entry { key: 0, tag: Tag::NONE, cell: [0; 2] };
+    pub(super) const EMPTY: Entry = Entry { key: 0, tag: 0, state: [0; 2] };
     pub(super) const BYTES: usize = size_of::<Entry>();
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -50,107 +29,105 @@ impl Entry {
     }
 }
 
-pub(super) const WORDS_A_SLOT: usize = Entry::BYTES / size_of::<u64>();
-pub(super) const WORDS_A_LINE: usize = 2 * WORDS_A_SLOT;
+const _: () = assert!(Entry::BYTES == WORDS_PER_SLOT * size_of::<u64>());
 
-/// The slots of one shard.
+/// All slots of one shard, in the small row and in the others.
 #[derive(Clone, Copy)]
-pub(super) struct Slots<'a> {
-    arena: &'a Arc<Arena>,
+pub(super) struct ShardSlots<'a> {
+    arena: &'a Arena,
     shard: usize,
-    /// The row of the first slot.
+}
+
+/// The slots of one shard from the first row of its table on.
+#[derive(Clone, Copy)]
+pub(super) struct TableSlots<'a> {
+    arena: &'a Arena,
+    shard: usize,
     first_row: usize,
 }
 
-/// Two slots: a cache line.
+/// Two slots in one cache line.
 #[derive(Clone, Copy)]
-pub(super) struct Line<'a> {
-    words: &'a [AtomicU64; WORDS_A_LINE],
+pub(super) struct CacheLine<'a> {
+    words: &'a [AtomicU64; WORDS_PER_LINE],
 }
 
-/// Eight slots: four cache lines.
+/// Eight slots in four cache lines: those that are searched for a key without a loop.
 #[derive(Clone, Copy)]
 pub(super) struct ProbeWindow<'a> {
-    part: &'a ShardRow,
-    /// The first of the four.
+    row: &'a ShardRow,
+    /// The index of the first of the four lines.
     first: usize,
 }
 
-const LINES_NEAR: usize = 4;
+const LINES_PER_WINDOW: usize = 4;
 
-/// A slot.
+/// One slot.
 #[derive(Clone, Copy)]
 pub(super) struct Slot<'a> {
-    words: &'a [AtomicU64; WORDS_A_SLOT],
+    words: &'a [AtomicU64; WORDS_PER_SLOT],
 }
 
-impl<'a> Slots<'a> {
-    /// The slots of a table in the small row.
-    pub(super) const fn of(arena: &'a Arc<Arena>, shard: usize) -> Slots<'a> {
-        Slots { arena, shard, first_row: SMALL_ROW }
+impl<'a> ShardSlots<'a> {
+    pub(super) const fn new(arena: &'a Arena, shard: usize) -> ShardSlots<'a> {
+        ShardSlots { arena, shard }
+    }
+
+    /// The number of the shard.
+    pub(super) const fn shard(self) -> usize {
+        self.shard
     }
 
     /// The slots of a table that is in the small row, or has moved out of it.
     #[inline]
-    pub(super) const fn in_small_row(self, is_in_small_row: bool) -> Slots<'a> {
-        Slots { first_row: if is_in_small_row { SMALL_ROW } else { SMALL_ROW + 1 }, ..self }
+    pub(super) const fn of_table(self, is_in_small_row: bool) -> TableSlots<'a> {
+        let first_row = if is_in_small_row { SMALL_ROW } else { SMALL_ROW + 1 };
+        TableSlots { arena: self.arena, shard: self.shard, first_row }
     }
 
-    pub(super) fn shared_data(self) -> &'a SharedData {
-        self.arena.shared_data()
-    }
-
-    /// What all rules of the store hold.
-    pub(super) fn quota(self) -> &'a Quota {
-        self.shared_data().quota()
-    }
-
-    /// What has happened in this shard, and in some others.
-    pub(super) fn counts(self) -> &'a Counts {
-        self.shared_data().counts(self.shard)
-    }
-
-    /// Says that the table will use `after` slots instead of `before`.
+    /// Records that the table uses `after` slots instead of `before`.
     pub(super) fn resize(self, before: usize, after: usize) {
-        Arena::resize(self.arena, before, after);
+        self.arena.resize(before, after);
     }
 
-    /// Says that the table will soon use `slots` slots.
+    /// Announces that the table will soon use `slots` slots.
     pub(super) fn reserve_ahead(self, slots: usize) {
-        Arena::reserve_ahead(self.arena, slots);
+        self.arena.reserve_ahead(slots);
     }
+}
 
+impl<'a> TableSlots<'a> {
     /// The line that begins with slot `index`, an even number; `None` if no table has reached it yet.
     #[inline]
-    pub(super) fn line(self, index: usize) -> Option<Line<'a>> {
-        let part = self.arena.part(self.first_row + index / SLOTS_A_ROW, self.shard)?;
-        Some(Line { words: &part[self.line_in_part(index)] })
+    pub(super) fn line(self, index: usize) -> Option<CacheLine<'a>> {
+        let row = self.arena.shard_row(self.first_row + index / SLOTS_PER_ROW, self.shard)?;
+        Some(CacheLine { words: &row[self.line_in_row(index)] })
     }
 
-    /// In which line of its part a slot is. Small tables only use the first lines of their part, so each shard counts from
-    /// another one: otherwise they would all fall on the same few sets of the processor's cache.
+    /// The line of its row that a slot is in. Small tables use the first lines of their row only, so each shard counts from another
+    /// line: otherwise they would compete for the same few sets of the processor's cache.
     #[inline]
-    const fn line_in_part(self, index: usize) -> usize {
-        (index / 2 + self.shard * 4) % LINES_A_ROW
+    const fn line_in_row(self, index: usize) -> usize {
+        (index / 2 + self.shard * 4) % LINES_PER_ROW
     }
 
-    /// The slots from `index` on, an even number, that a key which points there nearly always is in. Where a row ends, others
-    /// of the same row take the place of those that follow.
+    /// The window that begins with slot `index`, an even number. A key that probes from there is nearly always in it. At the end
+    /// of a row the window wraps around to the beginning of the same row.
     #[inline(always)]
-    pub(super) fn near(self, index: usize) -> Option<ProbeWindow<'a>> {
-        let part = self.arena.part(self.first_row + index / SLOTS_A_ROW, self.shard)?;
-        Some(ProbeWindow { part, first: self.line_in_part(index) })
+    pub(super) fn probe_window(self, index: usize) -> Option<ProbeWindow<'a>> {
+        let row = self.arena.shard_row(self.first_row + index / SLOTS_PER_ROW, self.shard)?;
+        Some(ProbeWindow { row, first: self.line_in_row(index) })
     }
 
-    /// All slots that any table has reached, in order. The processor fetches each row while the one before is gone through.
+    /// All slots that any table has reached, in order. Each row is prefetched while the one before it is read.
     pub(super) fn in_order(self) -> impl Iterator<Item = Slot<'a>> {
-        let part = move |row| self.near(row * SLOTS_A_ROW);
-        (0..).map_while(move |row| Some((part(row)?, part(row + 1)))).flat_map(|(part, next)| {
-            (0..LINES_A_ROW).flat_map(move |index| {
+        let window = move |row| self.probe_window(row * SLOTS_PER_ROW);
+        (0..).map_while(move |row| Some((window(row)?, window(row + 1)))).flat_map(|(row, next)| {
+            (0..LINES_PER_ROW).flat_map(move |index| {
                 if let Some(next) = next {
-                    pages::fetch(&next.line(index).words[0]);
+                    pages::prefetch(&next.line(index).words[0]);
                 }
-                let line = part.line(index);
+                let line = row.line(index);
                 [line.slot(0), line.slot(1)]
             })
         })
@@ -166,7 +143,7 @@ impl<'a> Slots<'a> {
         self.slot(index).map_or(Entry::EMPTY, Slot::entry)
     }
 
-    /// Writes to a slot that the table [uses](Slots::resize).
+    /// Writes to a slot that the table [uses](ShardSlots::resize).
     pub(super) fn set(self, index: usize, entry: Entry) {
         if let Some(slot) = self.slot(index) {
             slot.set(entry);
@@ -174,17 +151,17 @@ impl<'a> Slots<'a> {
     }
 }
 
-impl<'a> Line<'a> {
-    /// The keys of its slots; zero where there are none.
+impl<'a> CacheLine<'a> {
+    /// The keys of the two slots; zero for an empty one.
     #[inline]
     pub(super) fn keys(self) -> [u64; 2] {
-        [0, WORDS_A_SLOT].map(|word| self.words[word].load(Ordering::Relaxed))
+        [0, WORDS_PER_SLOT].map(|word| self.words[word].load(Ordering::Relaxed))
     }
 
-    /// The first of its slots, or the second.
+    /// The first slot or the second.
     #[inline]
     pub(super) fn slot(self, index: usize) -> Slot<'a> {
-        let (first, second) = self.words.split_at(WORDS_A_SLOT);
+        let (first, second) = self.words.split_at(WORDS_PER_SLOT);
         let half = if index == 0 { first } else { second };
         match half.first_chunk() {
             Some(words) => Slot { words },
@@ -194,15 +171,16 @@ impl<'a> Line<'a> {
 }
 
 impl<'a> ProbeWindow<'a> {
-    /// The slot that holds `key` if any of them does, or else any. Five keys of six are in the first two lines: the others need
-    /// not have come from memory for these.
+    /// The slot that holds `key`, or any slot if none does. Five keys of six are in the first two lines, so most searches do not
+    /// wait for the other two to arrive from memory.
     #[inline(always)]
     pub(super) fn slot_of(self, key: u64) -> Slot<'a> {
         let found = self.slot_in_two(0, key);
         if found.key() == key { found } else { self.slot_in_two(2, key) }
     }
 
-    /// The same in two lines. Without a branch, for there is nothing to go by in guessing.
+    /// The same for two lines. Branch-free: which slot it is cannot be predicted, and a branch misprediction costs more than
+    /// all four comparisons.
     #[inline(always)]
     fn slot_in_two(self, first: usize, key: u64) -> Slot<'a> {
         let [a, b] = [self.line(first), self.line(first + 1)];
@@ -212,28 +190,23 @@ impl<'a> ProbeWindow<'a> {
     }
 
     #[inline(always)]
-    fn line(self, index: usize) -> Line<'a> {
-        Line { words: &self.part[(self.first + index) % LINES_A_ROW] }
+    fn line(self, index: usize) -> CacheLine<'a> {
+        CacheLine { words: &self.row[(self.first + index) % LINES_PER_ROW] }
     }
 
-    /// Has the processor fetch its lines, and does not wait for them.
+    /// Prefetches the lines.
     #[inline(always)]
-    pub(super) fn fetch(self) {
-        for index in 0..LINES_NEAR {
-            pages::fetch(&self.line(index).words[0]);
+    pub(super) fn prefetch(self) {
+        for index in 0..LINES_PER_WINDOW {
+            pages::prefetch(&self.line(index).words[0]);
         }
     }
 }
 
 impl<'a> Slot<'a> {
     #[inline]
-    pub(super) const fn new(words: &'a [AtomicU64; WORDS_A_SLOT]) -> Slot<'a> {
+    pub(super) const fn new(words: &'a [AtomicU64; WORDS_PER_SLOT]) -> Slot<'a> {
         Slot { words }
-    }
-
-    #[inline]
-    pub(super) fn key(self) -> u64 {
-        self.load(0)
     }
 
     #[inline]
@@ -242,44 +215,43 @@ impl<'a> Slot<'a> {
     }
 
     #[inline]
-    pub(super) fn shape(self) -> u64 {
-        Tag(self.load(1)).shape()
-    }
-
-    /// Whether its state is packed and was written under a limit of this shape.
-    #[inline]
-    pub(super) fn is_packed_under(self, limit: &Limit) -> bool {
-        self.shape() == limit.shape().get() && limit.packs()
+    pub(super) fn key(self) -> u64 {
+        self.load(0)
     }
 
     #[inline]
-    pub(super) fn cell(self) -> Cell {
+    pub(super) fn tag(self) -> u64 {
+        self.load(1)
+    }
+
+    #[inline]
+    pub(super) fn state(self) -> [u64; 2] {
         [self.load(2), self.load(3)]
     }
 
     #[inline]
     pub(super) fn entry(self) -> Entry {
-        Entry { key: self.load(0), tag: Tag(self.load(1)), cell: [self.load(2), self.load(3)] }
+        Entry { key: self.key(), tag: self.tag(), state: self.state() }
     }
 
     #[inline]
     pub(super) fn set(self, entry: Entry) {
         self.words[0].store(entry.key, Ordering::Relaxed);
-        self.words[1].store(entry.tag.0, Ordering::Relaxed);
-        self.set_cell(entry.cell);
+        self.words[1].store(entry.tag, Ordering::Relaxed);
+        self.set_state(entry.state);
     }
 
-    /// Writes only what is new: a line that is not written to stays with whoever reads it.
+    /// Writes the state if it differs. A line that is not written to stays in the caches of the cores that read it.
     #[inline]
-    pub(super) fn change_cell(self, cell: Cell) {
-        if self.cell() != cell {
-            self.set_cell(cell);
+    pub(super) fn update_state(self, state: [u64; 2]) {
+        if self.state() != state {
+            self.set_state(state);
         }
     }
 
     #[inline]
-    pub(super) fn set_cell(self, cell: Cell) {
-        self.words[2].store(cell[0], Ordering::Relaxed);
-        self.words[3].store(cell[1], Ordering::Relaxed);
+    pub(super) fn set_state(self, state: [u64; 2]) {
+        self.words[2].store(state[0], Ordering::Relaxed);
+        self.words[3].store(state[1], Ordering::Relaxed);
     }
 }

@@ -36,3 +36,26 @@ impl<T> UnsafeCell<T> {
         self.0.with_mut(|value| value)
     }
 }
+
+/// The number of locks that a thread holds. Counted in unit tests only, where [`Arena::maintain`](super::arena::Arena::maintain)
+/// asserts that it is zero.
+#[cfg(all(test, not(tidegate_loom)))]
+pub(super) mod held_locks {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COUNT: Cell<u32> = const { Cell::new(0) };
+    }
+
+    pub(in super::super) fn add() {
+        COUNT.set(COUNT.get() + 1);
+    }
+
+    pub(in super::super) fn remove() {
+        COUNT.set(COUNT.get() - 1);
+    }
+
+    pub(in super::super) fn count() -> u32 {
+        COUNT.get()
+    }
+}

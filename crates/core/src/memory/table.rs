@@ -1,15 +1,15 @@
 //! A table of keys in one array, ordered by fingerprint.
 //!
-//! A fingerprint points to a cache line in proportion to its size, and entries lie in order, each in its line or pushed
-//! along by smaller ones. So a search ends at the first fingerprint that is not smaller, usually in the cache line where
-//! it began; growing is one pass over the array. The table runs nearly full and grows by a tenth, not twofold: that is
-//! what keeps a key below 44 bytes.
+//! A fingerprint's *place* is the cache line that it points to, in proportion to its size. Entries lie in order, each in its place
+//! or displaced behind it by smaller ones. A search therefore ends at the first fingerprint that is not smaller, usually in the
+//! cache line where it began, and growing is one pass over the array. The table runs nearly full and grows by a tenth, not
+//! twofold, which keeps a key below 44 bytes.
 
-use super::arena::SMALL_ROW_SLOTS;
-use super::displaced::Displaced;
-use super::slots::{Entry, Line, ProbeWindow, Slot, Slots};
+use super::displaced::DisplacedEntries;
+use super::layout::SMALL_ROW_SLOTS;
+use super::slots::{CacheLine, Entry, ProbeWindow, ShardSlots, Slot, TableSlots};
 
-/// How many keys the table has, and how many places they are spread over. The slots are kept apart.
+/// The number of keys in a table, and of places that they are spread over. The slots themselves are passed in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table {
     places: u32,
@@ -17,7 +17,7 @@ pub(super) struct Table {
 }
 
 const LEAST_PLACES: u32 = 6;
-/// A table with more does not fit into the small row.
+/// The most places of a table in the small row.
 const SMALL_ROW_PLACES: u32 = 56;
 const _: () =
     assert!(slots_for(SMALL_ROW_PLACES) <= SMALL_ROW_SLOTS && slots_for(SMALL_ROW_PLACES + 2) > SMALL_ROW_SLOTS);
@@ -39,8 +39,8 @@ impl Table {
         self.len as usize
     }
 
-    /// The places that fingerprints point to, and some more for entries that are pushed past the last of them. The very
-    /// last slot is always empty.
+    /// The number of slots: one for each place, and some more for entries that are displaced behind the last one. The very last
+    /// slot is always empty.
     pub(super) const fn slots(self) -> usize {
         slots_for(self.places)
     }
@@ -49,62 +49,62 @@ impl Table {
         self.places <= SMALL_ROW_PLACES
     }
 
-    /// The slots that the table lies in, out of its shard's.
+    /// The slots that the table lies in, out of all slots of its shard.
     #[inline]
-    const fn within(self, slots: Slots<'_>) -> Slots<'_> {
-        slots.in_small_row(self.is_in_small_row())
+    const fn within(self, slots: ShardSlots<'_>) -> TableSlots<'_> {
+        slots.of_table(self.is_in_small_row())
     }
 
-    /// What lies in a slot.
-    pub(super) fn get(self, slots: Slots<'_>, index: usize) -> Entry {
+    /// The entry in a slot.
+    pub(super) fn get(self, slots: ShardSlots<'_>, index: usize) -> Entry {
         self.within(slots).get(index)
     }
 
-    pub(super) fn iter(self, slots: Slots<'_>) -> impl Iterator<Item = Entry> {
+    pub(super) fn iter(self, slots: ShardSlots<'_>) -> impl Iterator<Item = Entry> {
         self.within(slots).in_order().take(self.slots()).map(Slot::entry).filter(|entry| !entry.is_empty())
     }
 
-    /// Where a fingerprint points to: the beginning of a cache line. Smaller fingerprints never point further.
+    /// The place of a fingerprint: the first slot of a cache line. A smaller fingerprint never has a later place.
     #[inline]
     fn place(key: u64, places: u32) -> usize {
         Table::place_of_upper((key >> 32) as u32, places)
     }
 
-    /// The same by the upper half of the fingerprint, which alone says it.
+    /// The place of a fingerprint by its upper half, which alone determines it.
     #[inline]
     fn place_of_upper(upper: u32, places: u32) -> usize {
         2 * ((u64::from(upper) * u64::from(places / 2)) >> 32) as usize
     }
 
-    /// Where a key with this upper half points to; `None` if no table has reached that place.
+    /// The window in which a key with this upper half is nearly always found; `None` if no table has reached it.
     #[inline(always)]
-    pub(super) fn near(self, slots: Slots<'_>, upper: u32) -> Option<ProbeWindow<'_>> {
-        self.within(slots).near(Table::place_of_upper(upper, self.places))
+    pub(super) fn probe_window(self, slots: ShardSlots<'_>, upper: u32) -> Option<ProbeWindow<'_>> {
+        self.within(slots).probe_window(Table::place_of_upper(upper, self.places))
     }
 
-    /// Has the processor fetch some slots from the one with this number on, and does not wait for them.
-    pub(super) fn fetch(self, slots: Slots<'_>, index: usize) {
+    /// Prefetches some slots from `index` on.
+    pub(super) fn prefetch(self, slots: ShardSlots<'_>, index: usize) {
         if index < self.slots()
-            && let Some(near) = self.within(slots).near(index & !1)
+            && let Some(window) = self.within(slots).probe_window(index & !1)
         {
-            near.fetch();
+            window.prefetch();
         }
     }
 
     /// The slot that holds the key.
-    pub(super) fn find(self, slots: Slots<'_>, key: u64) -> Option<Slot<'_>> {
+    pub(super) fn find(self, slots: ShardSlots<'_>, key: u64) -> Option<Slot<'_>> {
         if self.len == 0 {
             return None;
         }
         self.within(slots).slot(self.search(slots, key).ok()?)
     }
 
-    /// The number of the slot that holds the key, or of the one where it belongs.
-    pub(super) fn search(self, slots: Slots<'_>, key: u64) -> Result<usize, usize> {
+    /// The index of the slot that holds the key, or of the one where it belongs.
+    pub(super) fn search(self, slots: ShardSlots<'_>, key: u64) -> Result<usize, usize> {
         let slots = self.within(slots);
         let mut index = Table::place(key, self.places);
         loop {
-            let keys = slots.line(index).map_or([0; 2], Line::keys);
+            let keys = slots.line(index).map_or([0; 2], CacheLine::keys);
             let smaller = smaller_than(key, keys);
             index += smaller;
             if let Some(&other) = keys.get(smaller) {
@@ -114,7 +114,7 @@ impl Table {
     }
 
     /// Adds a key that is not there yet.
-    pub(super) fn insert(&mut self, slots: Slots<'_>, entry: Entry) {
+    pub(super) fn insert(&mut self, slots: ShardSlots<'_>, entry: Entry) {
         let most = self.places - self.places.div_ceil(5);
         if self.len + 1 > most {
             self.grow(slots, places_for(self.len + 1));
@@ -127,8 +127,8 @@ impl Table {
         self.len += 1;
     }
 
-    /// Puts `entry` in order and moves those behind it along, unless that would take the last slot.
-    fn try_insert(self, slots: Slots<'_>, entry: Entry) -> bool {
+    /// Puts `entry` in order and displaces those behind it by one slot, unless that would take the last slot.
+    fn try_insert(self, slots: ShardSlots<'_>, entry: Entry) -> bool {
         let (Ok(index) | Err(index)) = self.search(slots, entry.key);
         let slots = self.within(slots);
         let Some(free) = (index..self.slots() - 1).find(|&index| slots.get(index).is_empty()) else { return false };
@@ -139,8 +139,8 @@ impl Table {
         true
     }
 
-    /// Removes the entry in slot `index`; those that it had pushed along move back.
-    pub(super) fn remove(&mut self, slots: Slots<'_>, mut index: usize) {
+    /// Removes the entry in slot `index`. The entries that it had displaced move back.
+    pub(super) fn remove(&mut self, slots: ShardSlots<'_>, mut index: usize) {
         let slots = self.within(slots);
         loop {
             let next = slots.get(index + 1);
@@ -154,8 +154,8 @@ impl Table {
         self.len -= 1;
     }
 
-    /// Gives back memory if most of it is empty.
-    pub(super) fn shrink(&mut self, slots: Slots<'_>) {
+    /// Shrinks a table that is mostly empty.
+    pub(super) fn shrink(&mut self, slots: ShardSlots<'_>) {
         let (before, places) = (self.slots(), places_for(self.len));
         if self.places <= 4 * LEAST_PLACES || self.len >= self.places / 4 {
             return;
@@ -164,9 +164,9 @@ impl Table {
             return;
         }
         if Table::new(places, self.len).is_in_small_row() {
-            return self.lay_anew(slots, places);
+            return self.rebuild(slots, places);
         }
-        // In fewer places every entry lies where it lay before, or ahead of that.
+        // With fewer places every entry stays in its slot or moves ahead of it, so one pass does it.
         let within = self.within(slots);
         let mut next = 0;
         for slot in within.in_order().take(before) {
@@ -181,14 +181,14 @@ impl Table {
         slots.resize(before, self.slots());
     }
 
-    fn grow(&mut self, slots: Slots<'_>, places: u32) {
+    fn grow(&mut self, slots: ShardSlots<'_>, places: u32) {
         if self.is_in_small_row() {
-            return self.lay_anew(slots, places);
+            return self.rebuild(slots, places);
         }
         slots.resize(self.slots(), slots_for(places));
         let mut late = self.spread(slots, places);
         while !late.is_empty() {
-            // They crowd at the end. There, more slots hold them in order, until they are spread over more places.
+            // The entries crowd at the end. Further slots hold the late ones in order until all are spread over more places.
             let end = self.slots();
             let mut places = more_than(self.places);
             while slots_for(places) < end + late.len() {
@@ -200,9 +200,9 @@ impl Table {
         }
     }
 
-    /// Takes all entries out and lays them over as many places, or over more if they crowd: the way within the small row, into it
-    /// and out of it. There are few.
-    fn lay_anew(&mut self, slots: Slots<'_>, mut places: u32) {
+    /// Takes all entries out and puts them into a table of `places` places, or of more if they crowd. Used within the small row, into
+    /// it and out of it, where there are few.
+    fn rebuild(&mut self, slots: ShardSlots<'_>, mut places: u32) {
         let entries: Vec<_> = self.iter(slots).collect();
         self.within(slots).in_order().take(self.slots()).for_each(|slot| slot.set(Entry::EMPTY));
         while end_in(places, entries.iter().copied()) >= slots_for(places) {
@@ -217,10 +217,10 @@ impl Table {
         }
     }
 
-    /// Spreads the entries over more places, in one pass: on the way from the first slot to the last, each entry is taken
-    /// along until it comes to its place. Answers with those that found none.
-    fn spread(&mut self, slots: Slots<'_>, places: u32) -> Vec<Entry> {
-        let mut taken = Displaced::with_room_for((places - self.places) as usize);
+    /// Spreads the entries over more places in one pass from the first slot to the last: each entry is taken along until its new
+    /// place comes. Returns the entries that found none.
+    fn spread(&mut self, slots: ShardSlots<'_>, places: u32) -> Vec<Entry> {
+        let mut taken = DisplacedEntries::with_capacity((places - self.places) as usize);
         self.places = places;
         for (index, slot) in self.within(slots).in_order().take(self.slots() - 1).enumerate() {
             taken.push(slot.entry());
@@ -230,14 +230,14 @@ impl Table {
     }
 }
 
-/// How many of the keys in a line come before `key`. Without a branch, for there is nothing to go by in guessing. An empty
-/// slot counts as larger than any key.
+/// The number of keys in a line that come before `key`. An empty slot counts as larger than any key. Branch-free: the result
+/// cannot be predicted.
 #[inline]
 fn smaller_than(key: u64, keys: [u64; 2]) -> usize {
     keys.map(|other| usize::from(other.wrapping_sub(1) < key - 1)).iter().sum()
 }
 
-/// The slot behind that of an entry, where those before it end in front of slot `next`.
+/// The slot behind that of an entry, if the entries before it end in front of slot `next`.
 fn after(next: usize, entry: &Entry, places: u32) -> usize {
     Table::place(entry.key, places).max(next) + 1
 }
@@ -247,12 +247,12 @@ fn end_in(places: u32, entries: impl Iterator<Item = Entry>) -> usize {
     entries.fold(0, |next, entry| after(next, &entry, places))
 }
 
-/// So many places that `len` keys fill three quarters of them.
+/// The number of places of which `len` keys fill three quarters.
 fn places_for(len: u32) -> u32 {
     (len + (len * 11).div_ceil(32) + 1).next_multiple_of(2).max(LEAST_PLACES)
 }
 
-/// For keys that crowd.
+/// The next larger number of places, for keys that crowd.
 fn more_than(places: u32) -> u32 {
     (places + places / 8 + 2).next_multiple_of(2)
 }
@@ -264,16 +264,14 @@ const fn slots_for(places: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     use proptest::prelude::*;
 
     use super::super::arena::Arena;
-    use super::super::slots::Tag;
     use super::*;
 
     fn entry(key: u64, number: u64) -> Entry {
-        Entry { key, tag: Tag::NONE, cell: [number, 0] }
+        Entry { key, tag: 0, state: [number, 0] }
     }
 
     proptest! {
@@ -283,12 +281,12 @@ mod tests {
             shards in 2_usize..9,
             adding in 1_u8..8,
         ) {
-            let arena = Arc::new(Arena::new(shards, 1 << 20));
+            let arena = Arena::new(shards);
             // A neighbour whose slots must not change.
-            let neighbour = Slots::of(&arena, 0);
+            let neighbour = ShardSlots::new(&arena, 0);
             let mut other = Table::new(0, 0);
             (1..100).for_each(|key| other.insert(neighbour, entry(key << 56, key)));
-            let slots = Slots::of(&arena, shards - 1);
+            let slots = ShardSlots::new(&arena, shards - 1);
             let mut table = Table::new(0, 0);
             let mut model = BTreeMap::new();
             for (number, (kind, key, crowded)) in steps.into_iter().enumerate() {
@@ -297,7 +295,7 @@ mod tests {
                 let number = number as u64;
                 let found = table.find(slots, key);
                 match (found, kind < adding) {
-                    (Some(slot), true) => { slot.set_cell([number, 0]); model.insert(key, number); }
+                    (Some(slot), true) => { slot.set_state([number, 0]); model.insert(key, number); }
                     (None, true) => {
                         table.insert(slots, entry(key, number));
                         prop_assert!(model.insert(key, number).is_none());
@@ -310,22 +308,22 @@ mod tests {
                     (None, false) => prop_assert!(!model.contains_key(&key)),
                 }
                 prop_assert_eq!(table.len(), model.len());
-                let held: Vec<_> = table.iter(slots).map(|entry| (entry.key, entry.cell[0])).collect();
+                let held: Vec<_> = table.iter(slots).map(|entry| (entry.key, entry.state[0])).collect();
                 let wanted: Vec<_> = model.iter().map(|(&key, &number)| (key, number)).collect();
                 prop_assert_eq!(held, wanted);
                 for &key in model.keys() {
                     prop_assert_eq!(table.find(slots, key).map(|slot| slot.entry().key), Some(key));
                 }
             }
-            let held: Vec<_> = other.iter(neighbour).map(|entry| (entry.key >> 56, entry.cell[0])).collect();
+            let held: Vec<_> = other.iter(neighbour).map(|entry| (entry.key >> 56, entry.state[0])).collect();
             prop_assert_eq!(held, (1..100).map(|key| (key, key)).collect::<Vec<_>>());
         }
     }
 
     #[test]
     fn a_key_takes_about_forty_bytes_whatever_the_number() {
-        let arena = Arc::new(Arena::new(1, 1 << 20));
-        let slots = Slots::of(&arena, 0);
+        let arena = Arena::new(1);
+        let slots = ShardSlots::new(&arena, 0);
         let mut table = Table::new(0, 0);
         let mut key = 1_u64;
         let mut worst = 0;

@@ -287,32 +287,32 @@ fn limits_that_no_key_is_under_any_more_are_forgotten() {
     assert!(store.lock_number(0).known_limits() <= 17);
 }
 
-/// A check reads without the lock; what it has read counts only if nobody has changed anything meanwhile.
+/// A check reads without the lock. Its read counts only if nobody has changed the shard since.
 #[test]
-fn whoever_changes_a_shard_spoils_what_was_read_of_it_without_the_lock() {
+fn any_change_of_a_shard_invalidates_a_read_without_the_lock() {
     let (store, _clock) = small(100);
     let (rule, limit) = (RuleId::new("rule"), "1/h burst 9".parse().unwrap());
     let (key, neighbour) = (Key::from("alice"), Key::from("bob"));
     let take = |key: &Key<'_>| store.decide(&[Charge::new(&rule, key, &limit)]).unwrap();
     take(&key);
-    let at = store.fingerprints.hash(key.borrow()).under(&rule);
-    let of = store.fingerprints.of(&rule, key.borrow());
+    let address = store.fingerprints.hash(key.borrow()).under(&rule);
+    let fingerprint = store.fingerprints.of(&rule, key.borrow());
     let penalize = |key: &Key<'_>| store.adjust(&Charge::new(&rule, key, &limit), Adjustment::Penalty);
     let changes: [&dyn Fn() -> bool; 4] =
         [&|| take(&key).is_allowed(), &|| take(&neighbour).is_allowed(), &|| store.reset(&rule, &neighbour), &|| {
             penalize(&key).is_allowed()
         }];
     for change in changes {
-        let optimistic = store.optimistic(at);
-        let version = optimistic.version();
-        assert!(optimistic.find_packed(of, &limit).is_some() && optimistic.is_still(version));
+        let read = store.begin_read(address);
+        let version = read.version();
+        assert!(read.find_packed(fingerprint, &limit).is_some() && read.is_still(version));
         assert!(change());
-        assert!(!optimistic.is_still(version) && optimistic.lock_at(version).is_none());
+        assert!(!read.is_still(version) && read.lock_at(version, &store.shared).is_none());
     }
-    let optimistic = store.optimistic(at);
-    let version = optimistic.version();
+    let read = store.begin_read(address);
+    let version = read.version();
     assert!(!store.decide(&[Charge::new(&rule, &key, &limit).cost(9)]).unwrap().is_allowed());
-    assert!(optimistic.is_still(version), "a denial changes nothing");
+    assert!(read.is_still(version), "a denial changes nothing");
 }
 
 /// Requests share some of their keys and not others, and these lie in different shards: each request is charged to all of
@@ -351,4 +351,30 @@ fn parallel_requests_over_keys_in_several_shards_charge_all_or_none() {
     for (client, &admitted) in (0..CLIENTS).zip(&admitted) {
         assert_eq!(spent(&few, &Key::of([[client]])), admitted);
     }
+}
+
+/// `Arena::maintain` asserts that the thread that starts another holds no lock. Growth by single keys, growth by requests over
+/// several shards, and sweeps each ask for maintenance.
+#[test]
+fn the_thread_that_prepares_rows_is_started_while_no_lock_is_held() {
+    let (store, clock) = small(1 << 23);
+    let (rule, other, limit) = (RuleId::new("rule"), RuleId::new("other"), "1/s".parse().unwrap());
+    let grow = |from: u64, to: u64| {
+        for number in from..to {
+            let (one, two) = (Key::from(number), Key::from(number | 1 << 40));
+            store.decide(&[Charge::new(&rule, &one, &limit)]).unwrap();
+            store.decide(&[Charge::new(&rule, &two, &limit), Charge::new(&other, &one, &limit)]).unwrap();
+        }
+    };
+    grow(0, 60_000);
+    while !store.arena.has_prepared_rows() {
+        std::thread::yield_now();
+    }
+    let full = store.stats().table_bytes;
+    clock.advance(Micros::from_secs(10));
+    for round in 0..40 {
+        clock.advance(Micros::from_secs(round));
+        grow(0, 20_000);
+    }
+    assert!(store.stats().table_bytes < full, "tables have shrunk");
 }
