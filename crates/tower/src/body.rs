@@ -1,4 +1,4 @@
-//! The body of a response, which holds what the request took until it ends.
+//! The body of a response, which releases the request's slots and reserved costs when it ends.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -12,39 +12,39 @@ use pin_project_lite::pin_project;
 use crate::meter::Meter;
 
 pin_project! {
-    /// The body of a response: the service's own, or why the request was refused.
+    /// The body of a response: the service's own, or the text of a refusal.
     ///
-    /// What the request holds is given back when the body has ended, has failed, or is dropped.
+    /// Slots are released and reserved costs settled when the body ends, fails or is dropped.
     pub struct ResponseBody<B> {
         #[pin]
         kind: Kind<B>,
-        // Before what is held, which is settled at what this has seen.
+        // Declared before `hold`, so that it is dropped first: the hold is settled at the cost that the meter has read.
         meter: Option<Box<Meter>>,
-        held: Option<Arc<dyn Any + Send + Sync>>,
+        hold: Option<Arc<dyn Any + Send + Sync>>,
     }
 }
 
 pin_project! {
-    #[project = Own]
+    #[project = KindProj]
     enum Kind<B> {
         Served { #[pin] body: B },
         Refusal { text: Bytes },
     }
 }
 
-/// What goes along with a body until it ends.
+/// The meter and the hold that a body keeps until it ends.
 #[derive(Default)]
-pub(crate) struct Holding {
+pub(crate) struct BodyGuard {
     pub(crate) meter: Option<Box<Meter>>,
-    pub(crate) held: Option<Arc<dyn Any + Send + Sync>>,
+    pub(crate) hold: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) fn holding(body: B, Holding { meter, held }: Holding) -> ResponseBody<B> {
-        ResponseBody { kind: Kind::Served { body }, meter, held }
+    pub(crate) fn guarded(body: B, BodyGuard { meter, hold }: BodyGuard) -> ResponseBody<B> {
+        ResponseBody { kind: Kind::Served { body }, meter, hold }
     }
 
-    /// The body of the service within; `None` if the request was refused.
+    /// The service's body. `None` if the request was refused.
     #[must_use]
     pub const fn get_ref(&self) -> Option<&B> {
         match &self.kind {
@@ -54,14 +54,14 @@ impl<B> ResponseBody<B> {
     }
 
     pub(crate) fn refusal(text: Bytes) -> ResponseBody<B> {
-        ResponseBody { kind: Kind::Refusal { text }, meter: None, held: None }
+        ResponseBody { kind: Kind::Refusal { text }, meter: None, hold: None }
     }
 }
 
-/// A body for which nothing is held.
+/// A body that holds nothing.
 impl<B> From<B> for ResponseBody<B> {
     fn from(body: B) -> ResponseBody<B> {
-        ResponseBody::holding(body, Holding::default())
+        ResponseBody::guarded(body, BodyGuard::default())
     }
 }
 
@@ -72,14 +72,14 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
         let frame = match this.kind.project() {
-            Own::Served { mut body } => {
+            KindProj::Served { mut body } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
                 if let Some(meter) = this.meter {
-                    watch(meter, &frame, &*body);
+                    measure(meter, &frame, &*body);
                 }
                 frame
             }
-            Own::Refusal { text } => {
+            KindProj::Refusal { text } => {
                 let text = std::mem::take(text);
                 (!text.is_empty()).then(|| Ok(Frame::data(text)))
             }
@@ -88,7 +88,7 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
             Some(Ok(_)) => {}
             None | Some(Err(_)) => {
                 *this.meter = None;
-                *this.held = None;
+                *this.hold = None;
             }
         }
         Poll::Ready(frame)
@@ -109,13 +109,13 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     }
 }
 
-fn watch<B: Body<Data = Bytes>>(meter: &mut Meter, frame: &Option<Result<Frame<Bytes>, B::Error>>, body: &B) {
+fn measure<B: Body<Data = Bytes>>(meter: &mut Meter, frame: &Option<Result<Frame<Bytes>, B::Error>>, body: &B) {
     match frame {
         Some(Ok(frame)) => {
             if let Some(data) = frame.data_ref() {
-                meter.see(data);
+                meter.read(data);
             }
-            // Nobody asks for more then.
+            // The server may not poll again after the last frame.
             if body.is_end_stream() {
                 meter.end();
             }

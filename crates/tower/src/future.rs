@@ -1,4 +1,4 @@
-//! A request on its way: asking, waiting, being served.
+//! The response future: a request is decided, perhaps delayed, then served or refused.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,12 +14,13 @@ use tokio::runtime::Handle;
 use tokio::time::Sleep;
 use tower_service::Service;
 
+use crate::admission::Admission;
 use crate::body::ResponseBody;
-use crate::settings::{Admission, Granted, Served};
+use crate::in_flight::{InFlight, Permit};
 use crate::unserved::{Arrival, Unserved};
 
 pin_project! {
-    /// The response to come. Dropping it before it is there gives back all that was taken for the request.
+    /// The response to come. Dropping it early releases slots and reserved costs.
     pub struct ResponseFuture<Svc, B, S, C>
     where
         Svc: Service<Request<B>>,
@@ -34,7 +35,7 @@ pin_project! {
 }
 
 pin_project! {
-    #[project = Now]
+    #[project = StateProj]
     enum State<Svc, F, B, S, C>
     where
         S: Store,
@@ -42,51 +43,51 @@ pin_project! {
         C: Clock,
         C: 'static,
     {
-        /// The store is not in this process, and has not answered yet.
-        Asking { question: Question<S, C>, next: Option<(Svc, B)> },
-        /// A rule holds the request back. In a box, so that the many that need not wait do not make room for it.
-        Waiting { waiting: Option<Box<Waiting<Svc, B, S, C>>> },
-        /// The service has it.
-        Serving { #[pin] serving: F, served: Option<Served<S, C>> },
-        /// It does not go ahead. `None` once that was told.
+        /// A remote store has not answered yet.
+        Deciding { decision: PendingDecision<S, C>, next: Option<(Svc, B)> },
+        /// A shaper delays the request. Boxed, because the variant would otherwise enlarge the future of every request.
+        Delayed { delayed: Option<Box<DelayedRequest<Svc, B, S, C>>> },
+        /// The service is working on the request.
+        Serving { #[pin] serving: F, in_flight: Option<InFlight<S, C>> },
+        /// The request is refused. `None` once the response has been returned.
         Refused { response: Option<Response<Bytes>> },
     }
 }
 
-/// A request whose turn is yet to come.
-struct Waiting<Svc, B, S: Store + 'static, C: Clock + 'static> {
+/// A request that waits for its turn.
+struct DelayedRequest<Svc, B, S: Store + 'static, C: Clock + 'static> {
     turn: Pin<Box<Sleep>>,
     service: Svc,
     request: Request<B>,
-    granted: Granted<S, C>,
+    permit: Permit<S, C>,
 }
 
-pub(crate) type Asking<S, C> = Pin<Box<dyn Future<Output = (Parts, Admission<S, C>)> + Send>>;
+pub(crate) type DecisionFuture<S, C> = Pin<Box<dyn Future<Output = (Parts, Admission<S, C>)> + Send>>;
 
-/// A question that was sent to a store elsewhere. If nobody waits for the answer any more, it is waited for aside, so that
-/// what it has taken is given back.
-struct Question<S: Store + 'static, C: Clock + 'static> {
-    asking: Option<Asking<S, C>>,
-    /// Where to wait for the answer, once the question may have been sent.
+/// A decision that a remote store is making. If the client goes away first, a task waits for the decision and releases what
+/// it has taken.
+struct PendingDecision<S: Store + 'static, C: Clock + 'static> {
+    decision: Option<DecisionFuture<S, C>>,
+    /// The runtime for that task. `None` until the first poll: before it nothing has been sent to the store.
     runtime: Option<Handle>,
 }
 
-impl<S: Store, C: Clock> Question<S, C> {
+impl<S: Store, C: Clock> PendingDecision<S, C> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Parts, Admission<S, C>)> {
-        let Some(asking) = &mut self.asking else { return Poll::Pending };
+        let Some(decision) = &mut self.decision else { return Poll::Pending };
         if self.runtime.is_none() {
             self.runtime = Handle::try_current().ok();
         }
-        let answer = ready!(asking.as_mut().poll(cx));
-        self.asking = None;
-        Poll::Ready(answer)
+        let decided = ready!(decision.as_mut().poll(cx));
+        self.decision = None;
+        Poll::Ready(decided)
     }
 }
 
-impl<S: Store, C: Clock> Drop for Question<S, C> {
+impl<S: Store, C: Clock> Drop for PendingDecision<S, C> {
     fn drop(&mut self) {
-        if let (Some(asking), Some(runtime)) = (self.asking.take(), &self.runtime) {
-            runtime.spawn(async move { drop(asking.await) });
+        if let (Some(decision), Some(runtime)) = (self.decision.take(), &self.runtime) {
+            runtime.spawn(async move { drop(decision.await) });
         }
     }
 }
@@ -95,17 +96,17 @@ impl<Svc, B, S: Store, C: Clock> ResponseFuture<Svc, B, S, C>
 where
     Svc: Service<Request<B>>,
 {
-    pub(crate) fn asking(asking: Asking<S, C>, service: Svc, body: B) -> ResponseFuture<Svc, B, S, C> {
-        let question = Question { asking: Some(asking), runtime: None };
-        ResponseFuture { state: State::Asking { question, next: Some((service, body)) } }
+    pub(crate) fn deciding(decision: DecisionFuture<S, C>, service: Svc, body: B) -> ResponseFuture<Svc, B, S, C> {
+        let decision = PendingDecision { decision: Some(decision), runtime: None };
+        ResponseFuture { state: State::Deciding { decision, next: Some((service, body)) } }
     }
 
-    pub(crate) fn waiting(service: Svc, request: Request<B>, granted: Granted<S, C>) -> ResponseFuture<Svc, B, S, C> {
-        ResponseFuture { state: State::waiting(service, request, granted) }
+    pub(crate) fn delayed(service: Svc, request: Request<B>, permit: Permit<S, C>) -> ResponseFuture<Svc, B, S, C> {
+        ResponseFuture { state: State::delayed(service, request, permit) }
     }
 
-    pub(crate) fn serving(serving: Svc::Future, served: Served<S, C>) -> ResponseFuture<Svc, B, S, C> {
-        ResponseFuture { state: State::Serving { serving, served: Some(served) } }
+    pub(crate) fn serving(serving: Svc::Future, in_flight: InFlight<S, C>) -> ResponseFuture<Svc, B, S, C> {
+        ResponseFuture { state: State::Serving { serving, in_flight: Some(in_flight) } }
     }
 
     pub(crate) fn refused(response: Response<Bytes>) -> ResponseFuture<Svc, B, S, C> {
@@ -118,14 +119,14 @@ where
     Svc: Service<Request<B>>,
 {
     #[inline(never)]
-    fn waiting(service: Svc, request: Request<B>, granted: Granted<S, C>) -> Self {
-        let turn = Box::pin(tokio::time::sleep(granted.delay.into()));
-        State::Waiting { waiting: Some(Box::new(Waiting { turn, service, request, granted })) }
+    fn delayed(service: Svc, request: Request<B>, permit: Permit<S, C>) -> Self {
+        let turn = Box::pin(tokio::time::sleep(permit.delay.into()));
+        State::Delayed { delayed: Some(Box::new(DelayedRequest { turn, service, request, permit })) }
     }
 
-    fn serving(mut service: Svc, mut request: Request<B>, granted: Granted<S, C>) -> Self {
-        let served = granted.run(&mut request);
-        State::Serving { serving: service.call(request), served: Some(served) }
+    fn serving(mut service: Svc, mut request: Request<B>, permit: Permit<S, C>) -> Self {
+        let in_flight = permit.start(&mut request);
+        State::Serving { serving: service.call(request), in_flight: Some(in_flight) }
     }
 }
 
@@ -140,39 +141,39 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                Now::Asking { question, next } => {
-                    let (head, admission) = ready!(question.poll(cx));
+                StateProj::Deciding { decision, next } => {
+                    let (head, admission) = ready!(decision.poll(cx));
                     let Some((service, body)) = next.take() else { return Poll::Pending };
                     let request = Request::from_parts(head, body);
                     match admission {
-                        Admission::Granted(granted) if granted.delay.is_zero() => {
-                            State::serving(service, request, granted)
+                        Admission::Granted(permit) if permit.delay.is_zero() => {
+                            State::serving(service, request, permit)
                         }
-                        Admission::Granted(granted) => State::waiting(service, request, granted),
+                        Admission::Granted(permit) => State::delayed(service, request, permit),
                         Admission::Refused(response) => State::Refused { response: Some(response) },
                     }
                 }
-                Now::Waiting { waiting } => {
-                    let Some(turn) = waiting.as_mut().map(|waiting| waiting.turn.as_mut()) else {
+                StateProj::Delayed { delayed } => {
+                    let Some(turn) = delayed.as_mut().map(|delayed| delayed.turn.as_mut()) else {
                         return Poll::Pending;
                     };
                     ready!(turn.poll(cx));
-                    let Some(waiting) = waiting.take() else { return Poll::Pending };
-                    let Waiting { service, request, granted, .. } = *waiting;
-                    State::serving(service, request, granted)
+                    let Some(delayed) = delayed.take() else { return Poll::Pending };
+                    let DelayedRequest { service, request, permit, .. } = *delayed;
+                    State::serving(service, request, permit)
                 }
-                Now::Serving { serving, served } => {
-                    let (polled, arrival) = Unserved::watch(|| serving.poll(cx));
+                StateProj::Serving { serving, in_flight } => {
+                    let (polled, arrival) = Unserved::observe(|| serving.poll(cx));
                     if arrival != Arrival::Unknown
-                        && let Some(served) = served
+                        && let Some(in_flight) = in_flight
                     {
-                        served.arrive(arrival);
+                        in_flight.arrive(arrival);
                     }
                     let mut response = ready!(polled)?;
-                    let holding = served.take().map(|served| served.respond(&mut response)).unwrap_or_default();
-                    return Poll::Ready(Ok(response.map(|body| ResponseBody::holding(body, holding))));
+                    let guard = in_flight.take().map(|in_flight| in_flight.respond(&mut response)).unwrap_or_default();
+                    return Poll::Ready(Ok(response.map(|body| ResponseBody::guarded(body, guard))));
                 }
-                Now::Refused { response } => {
+                StateProj::Refused { response } => {
                     let Some(response) = response.take() else { return Poll::Pending };
                     return Poll::Ready(Ok(response.map(ResponseBody::refusal)));
                 }

@@ -1,4 +1,4 @@
-//! What a request holds while it is under way.
+//! Slots, reserved costs and queue places that a request holds while it is in flight.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,135 +11,136 @@ use tidegate_rules::Limiter;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::aside::Aside;
+use crate::cleanup::Cleanup;
 use crate::cost::Costs;
-use crate::witness::{Unsettled, Witness};
+use crate::observer::{Observer, Unsettled};
 
-/// What admissions are known by.
+/// The receipts of one request's charges.
 pub(crate) type Receipts = SmallVec<[Receipt; 1]>;
 
-/// Slots, reserved costs and a place in a queue. Dropping it gives them back, as far as the request has come.
+/// Slots, reserved costs and a place in a queue. Dropping it releases or settles them, depending on how far the request has
+/// come.
 pub(crate) struct Hold<S: Store + 'static, C: Clock + 'static> {
     limiter: Arc<Limiter<S, C>>,
     receipts: Receipts,
-    has_begun: AtomicBool,
+    has_started: AtomicBool,
     may_have_arrived: AtomicBool,
-    end: OnceLock<End>,
-    aside: Aside,
-    keeper: Option<AbortHandle>,
-    watched: Option<Watched>,
+    outcome: OnceLock<ServiceOutcome>,
+    cleanup: Cleanup,
+    renewal: Option<AbortHandle>,
+    observed: Option<ObservedLimits>,
 }
 
-/// The limits whose costs a response settles, and who is told if none does.
-pub(crate) struct Watched {
-    pub(crate) witness: Arc<dyn Witness>,
+/// The limits whose costs the response settles, and the observer of the settlement.
+pub(crate) struct ObservedLimits {
+    pub(crate) observer: Arc<dyn Observer>,
     pub(crate) limits: Vec<RuleId>,
 }
 
-impl Watched {
-    /// Tells what costs are in the end. A limit that holds a key under two names is told of once.
-    fn settled(&self, receipt: &Receipt, actual: &[u64]) {
+impl ObservedLimits {
+    /// Reports the settled costs, once per limit: during a secret's rotation a limit holds a key under two names.
+    fn report_settled(&self, receipt: &Receipt, actual: &[u64]) {
         for limit in &self.limits {
             let mut held = receipt.held.iter().zip(actual);
             if let Some((held, actual)) = held.find(|(held, _)| held.rule == *limit) {
-                self.witness.settled(limit, held.taken, *actual);
+                self.observer.settled(limit, held.taken, *actual);
             }
         }
     }
 
-    /// Tells that no response came.
-    pub(crate) fn unanswered(&self) {
-        self.limits.iter().for_each(|limit| self.witness.unsettled(limit, Unsettled::Unanswered));
+    /// Reports that no response came.
+    fn report_unanswered(&self) {
+        self.limits.iter().for_each(|limit| self.observer.unsettled(limit, Unsettled::Unanswered));
     }
 }
 
-/// How the service has answered.
-enum End {
-    /// With a response, whose cost is perhaps said.
+/// The service's answer.
+enum ServiceOutcome {
+    /// A response, perhaps with actual costs.
     Served(Costs),
-    /// With the news that nothing was done.
+    /// A response that says that nothing was done for the request.
     Unserved,
 }
 
-/// How far a request has come.
+/// Progress of a request.
 #[derive(Clone, Copy)]
 enum Stage<'a> {
-    /// It waits in a queue.
+    /// The request waits in a queue.
     Waiting,
-    /// The service has it.
+    /// The service is working on the request.
     Running {
-        /// Whether the service has said that somebody beyond it may have the request.
+        /// The service has reported that its upstream may have received the request.
         may_have_arrived: bool,
     },
-    /// The service has answered, and the body is on its way.
+    /// The service has answered, and the body is being sent.
     Responding(&'a Costs),
-    /// The service has not done anything for it.
+    /// The service has done nothing for the request.
     Unserved,
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
-    /// Holds what these receipts are for. Costs are reserved for `reserve` at least, if any are.
+    /// Holds the charges of these receipts. `reserve` is the shortest time for which a cost is reserved, if any is.
     pub(crate) fn of(
         limiter: &Arc<Limiter<S, C>>,
         receipts: Receipts,
         reserve: Option<Micros>,
-        watched: Option<Watched>,
+        observed: Option<ObservedLimits>,
     ) -> Arc<Hold<S, C>> {
-        let aside = Aside::here();
-        let keeper = aside.runtime().and_then(|runtime| keeper(runtime, limiter, &receipts, reserve));
-        let (has_begun, may_have_arrived) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (limiter, end) = (Arc::clone(limiter), OnceLock::new());
-        Arc::new(Hold { limiter, receipts, has_begun, may_have_arrived, end, aside, keeper, watched })
+        let cleanup = Cleanup::on_current_runtime();
+        let renewal = cleanup.runtime().and_then(|runtime| renew_leases(runtime, limiter, &receipts, reserve));
+        let (has_started, may_have_arrived) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (limiter, outcome) = (Arc::clone(limiter), OnceLock::new());
+        Arc::new(Hold { limiter, receipts, has_started, may_have_arrived, outcome, cleanup, renewal, observed })
     }
 
-    /// The request leaves the queue and goes to the service. `None` if there is nothing more to give back.
-    pub(crate) fn run(mut self: Arc<Self>) -> Option<Arc<Hold<S, C>>> {
-        self.has_begun.store(true, Ordering::Relaxed);
+    /// Records that the request leaves the queue for the service. `None` if nothing is held any more.
+    pub(crate) fn start(mut self: Arc<Self>) -> Option<Arc<Hold<S, C>>> {
+        self.has_started.store(true, Ordering::Relaxed);
         let is_place = |held: &Held| matches!(held.limit.algorithm(), Algorithm::Shaper(_));
         if !self.receipts.iter().flat_map(|receipt| &receipt.held).all(is_place) {
             return Some(self);
         }
-        // Settling a place at what it took changes nothing but the store's books, which is not worth a journey.
+        // A place that was used needs no settlement, so a remote store is spared the round trip.
         if !self.limiter.store().answers_at_once()
-            && let Some(own) = Arc::get_mut(&mut self)
+            && let Some(hold) = Arc::get_mut(&mut self)
         {
-            own.receipts.clear();
+            hold.receipts.clear();
         }
         None
     }
 
-    /// Somebody beyond the service may have the request.
+    /// Records that the service's upstream may have received the request.
     pub(crate) fn arrive(&self) {
         self.may_have_arrived.store(true, Ordering::Relaxed);
     }
 
-    /// Tells whoever watches that a response on somebody's behalf settles nothing.
-    pub(crate) fn tell_unanswered(&self) {
-        self.watched.iter().for_each(Watched::unanswered);
+    /// Reports to the observer that no response settles the costs.
+    pub(crate) fn report_unanswered(&self) {
+        self.observed.iter().for_each(ObservedLimits::report_unanswered);
     }
 
-    /// The service has answered, and says what the request really cost.
+    /// Records the response and its actual costs.
     pub(crate) fn respond(&self, costs: Costs) {
-        // A request is answered once.
-        let _ = self.end.set(End::Served(costs));
+        // Set once per request: a service answers once.
+        let _ = self.outcome.set(ServiceOutcome::Served(costs));
     }
 
-    /// The service has not done anything for the request.
+    /// Records that the service has done nothing for the request.
     pub(crate) fn leave_unserved(&self) {
-        let _ = self.end.set(End::Unserved);
+        let _ = self.outcome.set(ServiceOutcome::Unserved);
     }
 
-    /// What was taken under a limit to be settled.
+    /// The reserved cost under a limit.
     pub(crate) fn taken(&self, limit: &RuleId) -> Option<u64> {
         let held = self.receipts.iter().flat_map(|receipt| &receipt.held);
         held.filter(|held| held.rule == *limit).map(|held| held.taken).next()
     }
 
     fn stage(&self) -> Stage<'_> {
-        match self.end.get() {
-            Some(End::Served(costs)) => Stage::Responding(costs),
-            Some(End::Unserved) => Stage::Unserved,
-            None if self.has_begun.load(Ordering::Relaxed) => {
+        match self.outcome.get() {
+            Some(ServiceOutcome::Served(costs)) => Stage::Responding(costs),
+            Some(ServiceOutcome::Unserved) => Stage::Unserved,
+            None if self.has_started.load(Ordering::Relaxed) => {
                 Stage::Running { may_have_arrived: self.may_have_arrived.load(Ordering::Relaxed) }
             }
             None => Stage::Waiting,
@@ -159,23 +160,23 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
 
 impl<S: Store + 'static, C: Clock + 'static> Drop for Hold<S, C> {
     fn drop(&mut self) {
-        if let Some(keeper) = self.keeper.take() {
-            keeper.abort();
+        if let Some(renewal) = self.renewal.take() {
+            renewal.abort();
         }
         if self.receipts.is_empty() {
             return;
         }
         if let Stage::Running { may_have_arrived: true } = self.stage() {
-            self.tell_unanswered();
+            self.report_unanswered();
         }
         let receipts = std::mem::take(&mut self.receipts).into_iter().map(|receipt| {
             let actual: SmallVec<[u64; 4]> = receipt.held.iter().map(|held| self.actual(held)).collect();
-            if let Some(watched) = &self.watched {
-                watched.settled(&receipt, &actual);
+            if let Some(observed) = &self.observed {
+                observed.report_settled(&receipt, &actual);
             }
             (receipt, actual)
         });
-        self.aside.finish(self.limiter.store(), settle(Arc::clone(&self.limiter), receipts.collect()));
+        self.cleanup.run(self.limiter.store(), settle(Arc::clone(&self.limiter), receipts.collect()));
     }
 }
 
@@ -190,9 +191,9 @@ async fn settle<S: Store, C: Clock>(
     }
 }
 
-/// Renews the leases of slots and keeps reserved costs open for as long as they are held: a crash frees them, a slow client
-/// does not.
-fn keeper<S: Store + 'static, C: Clock + 'static>(
+/// Starts a task that renews slot leases and reservations until it is aborted. They lapse if the process crashes, but not
+/// while a slow client reads.
+fn renew_leases<S: Store + 'static, C: Clock + 'static>(
     runtime: &Handle,
     limiter: &Arc<Limiter<S, C>>,
     receipts: &[Receipt],
@@ -204,7 +205,7 @@ fn keeper<S: Store + 'static, C: Clock + 'static>(
     });
     let every = Micros::new(leases.chain(reserve).min()?.get() / 3);
     let (limiter, receipts): (_, Receipts) = (Arc::clone(limiter), receipts.into());
-    let keeping = async move {
+    let renewal = async move {
         loop {
             tokio::time::sleep(every.into()).await;
             for receipt in &receipts {
@@ -214,5 +215,5 @@ fn keeper<S: Store + 'static, C: Clock + 'static>(
             }
         }
     };
-    Some(runtime.spawn(keeping).abort_handle())
+    Some(runtime.spawn(renewal).abort_handle())
 }

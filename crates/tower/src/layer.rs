@@ -1,4 +1,4 @@
-//! The layer.
+//! The layer, and its builder methods.
 
 use std::sync::Arc;
 
@@ -9,20 +9,27 @@ use tidegate_http::{DenialBodies, HeaderStyle, HttpFacts, TrustedProxies};
 use tidegate_rules::{Limiter, PathPolicy, RuleSet, Ruling, Whom};
 use tower_layer::Layer;
 
-use crate::identify::Identify;
-use crate::reading::BodyReadingLayer;
+use crate::body_cost::BodyCostLayer;
+use crate::identity::Identify;
+use crate::observer::Observer;
 use crate::service::RateLimit;
 use crate::settings::Settings;
-use crate::witness::Witness;
 
-/// Puts rate limits in front of a service. Clones share what was counted.
+/// Puts rate limits in front of a service. Clones share their counters.
 ///
-/// ```
-/// use tidegate_rules::RuleSet;
+/// ```no_run
+/// use std::error::Error;
+/// use std::net::SocketAddr;
+///
+/// use axum::{Router, routing::post};
 /// use tidegate_http::{ForwardingHeader, TrustedProxies};
+/// use tidegate_rules::RuleSet;
 /// use tidegate_tower::RateLimitLayer;
+/// use tokio::net::TcpListener;
 ///
-/// let rules = RuleSet::parse("rules.yaml", "
+/// #[tokio::main]
+/// async fn main() -> Result<(), Box<dyn Error>> {
+///     let rules = RuleSet::parse("rules.yaml", "
 /// rules:
 ///   - id: login
 ///     match: { method: POST, path: /login }
@@ -32,34 +39,37 @@ use crate::witness::Witness;
 ///     match: { path: /exports/** }
 ///     key: user
 ///     limit: concurrent 2 ttl 1min
-/// ");
-/// let layer = RateLimitLayer::rules(rules.map_err(|findings| findings.to_string())?.rules)
-///     .trusting(TrustedProxies::parse(["10.0.0.0/8"], ForwardingHeader::XForwardedFor).map_err(|error| error.to_string())?)
-///     .identify_with(|head, facts| match head.headers.get("x-user") {
-///         Some(user) => facts.user(String::from_utf8_lossy(user.as_bytes())),
-///         None => facts,
-///     });
-/// # let _: RateLimitLayer = layer;
-/// # Ok::<(), String>(())
+/// ")?;
+///     let layer = RateLimitLayer::rules(rules.rules)
+///         .trusted_proxies(TrustedProxies::parse(["10.0.0.0/8"], ForwardingHeader::XForwardedFor)?)
+///         .identify_with(|head, facts| match head.headers.get("x-user") {
+///             Some(user) => facts.user(String::from_utf8_lossy(user.as_bytes())),
+///             None => facts,
+///         });
+///     let app: Router = Router::new().route("/login", post(|| async { "welcome" })).layer(layer);
+///     let listener = TcpListener::bind("127.0.0.1:3000").await?;
+///     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+///     Ok(())
+/// }
 /// ```
 pub struct RateLimitLayer<S = MemoryStore, C = SystemClock> {
     settings: Settings<S, C>,
 }
 
 impl RateLimitLayer {
-    /// Holds each client to `limit`, by its address.
+    /// Limits each client by its address.
     #[must_use]
     pub fn per_client(limit: Limit) -> RateLimitLayer {
         RateLimitLayer::one(Whom::Address, limit)
     }
 
-    /// Holds each of `whom` to `limit`.
+    /// Limits each user, API key or address, as `whom` says.
     #[must_use]
     pub fn one(whom: Whom, limit: Limit) -> RateLimitLayer {
         RateLimitLayer::rules(RuleSet::one("requests", whom, limit))
     }
 
-    /// Enforces rules, with state in this process's memory.
+    /// Enforces rules, with counters in this process's memory.
     #[must_use]
     pub fn rules(rules: RuleSet) -> RateLimitLayer {
         RateLimitLayer::new(Arc::new(Limiter::new(rules, MemoryStore::new())))
@@ -67,7 +77,7 @@ impl RateLimitLayer {
 }
 
 impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
-    /// Enforces what a limiter decides. Others may share it, replace its rules, and peek.
+    /// Enforces a limiter's decisions. The limiter can be shared, for example to replace its rules or to peek at a limit.
     #[must_use]
     pub fn new(limiter: Arc<Limiter<S, C>>) -> RateLimitLayer<S, C> {
         let settings = Settings {
@@ -79,39 +89,39 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
             exempt: None,
             paths: PathPolicy::AsIs,
             cost_header: None,
-            gives_back_unserved: false,
+            refunds_unserved: false,
             reads_bodies: false,
             priority_header: None,
-            witness: None,
+            observer: None,
             shares_missing_address: false,
-            told: Arc::default(),
+            has_logged_missing_address: Arc::default(),
         };
         RateLimitLayer { settings }
     }
 
-    /// Believes what these proxies say of their clients' addresses. Without it, the peer is the client.
+    /// Takes client addresses from the forwarding headers of these proxies. The default trusts none: the peer is the client.
     #[must_use]
-    pub fn trusting(mut self, proxies: TrustedProxies) -> RateLimitLayer<S, C> {
+    pub fn trusted_proxies(mut self, proxies: TrustedProxies) -> RateLimitLayer<S, C> {
         self.settings.proxies = Arc::new(proxies);
         self
     }
 
-    /// Takes all requests without the address of their client for one client's, where rules go by it: behind a Unix socket,
-    /// for example. Without it such requests are answered with 500, for clients would share one limit by mistake.
+    /// Treats all requests without a client address as one client, for example behind a Unix socket. By default such a request
+    /// is answered with 500 if a rule needs the address, because clients would share one limit by mistake.
     #[must_use]
-    pub const fn sharing_missing_addresses(mut self) -> RateLimitLayer<S, C> {
+    pub const fn share_missing_addresses(mut self) -> RateLimitLayer<S, C> {
         self.settings.shares_missing_address = true;
         self
     }
 
-    /// Asks this who makes each request.
+    /// Identifies the caller of each request.
     #[must_use]
     pub fn identify(mut self, identify: impl Identify + 'static) -> RateLimitLayer<S, C> {
         self.settings.identify = Some(Arc::new(identify));
         self
     }
 
-    /// Asks this closure who makes each request.
+    /// Identifies the caller of each request with a closure.
     #[must_use]
     pub fn identify_with<F>(self, identify: F) -> RateLimitLayer<S, C>
     where
@@ -120,96 +130,96 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
         self.identify(identify)
     }
 
-    /// Tells clients how they stand in these headers.
+    /// Selects the rate-limit headers of responses.
     #[must_use]
     pub fn headers(mut self, style: HeaderStyle) -> RateLimitLayer<S, C> {
         self.settings.style = style;
         self
     }
 
-    /// Writes the bodies of denials like this: with a page for browsers ([`DenialBodies::default`]), or by templates of your own.
-    /// Without it, everyone gets a problem in JSON.
+    /// Sets the bodies of denials: with an HTML page for browsers ([`DenialBodies::default`]), or from templates. The default is
+    /// an RFC 9457 problem in JSON.
     #[must_use]
     pub fn denials(mut self, bodies: impl Into<Arc<DenialBodies>>) -> RateLimitLayer<S, C> {
         self.settings.bodies = bodies.into();
         self
     }
 
-    /// Passes requests that this closure picks on to the service without asking the limiter: they are not charged, not counted,
-    /// and never denied. A client that can make its requests look like that is not limited.
+    /// Exempts the requests for which this closure returns true: they are not charged, not counted and never denied. A client
+    /// that can make its requests match is not limited.
     #[must_use]
     pub fn exempt_with(mut self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> RateLimitLayer<S, C> {
         self.settings.exempt = Some(Arc::new(exempt));
         self
     }
 
-    /// Does this with paths that have several spellings. They stay as they came, unless told otherwise.
+    /// Sets the policy for paths with several spellings. The default, [`PathPolicy::AsIs`], passes them on unchanged.
     ///
-    /// Rules see a path [normalised](tidegate_rules::normalize). A service that compares paths as they came, as axum's
-    /// router does, serves no handler by a spelling that its rule does not know. One that decodes first (a proxy, a server of
-    /// files) may, and should get [`PathPolicy::Canonical`]: what has several readings is then refused with 400, and the
-    /// service sees the rest in the form in which the rules have judged it.
+    /// Rules match a [normalised](tidegate_rules::normalize) path. A router that compares raw paths, as axum's does, has no
+    /// handler for a spelling that escapes a rule. A service that decodes paths first, such as a proxy or a file server, may
+    /// have one. Use [`PathPolicy::Canonical`] there: ambiguous paths are refused with 400, and the service receives the path
+    /// in the form that the rules have matched.
     #[must_use]
     pub fn paths(mut self, policy: PathPolicy) -> RateLimitLayer<S, C> {
         self.settings.paths = policy;
         self
     }
 
-    /// Settles reserved costs at what responses say in this header, where the service does not say it by
-    /// [`ActualCost`](crate::ActualCost). The header goes on to the client.
+    /// Settles reserved costs at the number in this response header, unless the service sets an
+    /// [`ActualCost`](crate::ActualCost). The header is passed on to the client.
     #[must_use]
     pub fn cost_header(mut self, name: HeaderName) -> RateLimitLayer<S, C> {
         self.settings.cost_header = Some(name);
         self
     }
 
-    /// Gives back also what was charged for good, where the service says that nothing was done for it ([`Unserved`]).
+    /// Refunds all charges of a request whose response is [`Unserved`], not only slots and reserved costs.
     ///
-    /// Each request then remembers whom it was charged to until it is answered, or the service [rules it out].
+    /// The layer then remembers the charges of each request until its response, or until the service [rules it out].
     ///
     /// [`Unserved`]: crate::Unserved
     /// [rules it out]: crate::Unserved::rule_out
     #[must_use]
-    pub fn give_back_unserved(mut self) -> RateLimitLayer<S, C> {
-        self.settings.gives_back_unserved = true;
+    pub fn refund_unserved(mut self) -> RateLimitLayer<S, C> {
+        self.settings.refunds_unserved = true;
         self
     }
 
-    /// Lets requests say in this header how much they matter (`critical`, `high`, `normal` or `low`), where no rule says so,
-    /// and tells the service in the same header. It also finds a [`Priority`](tidegate_rules::Priority) in the
-    /// request's extensions; a request that has none is `normal`.
+    /// Reads a request's priority (`critical`, `high`, `normal` or `low`) from this header if no rule sets one, and passes the
+    /// resulting priority to the service in the same header. The service also finds it as a
+    /// [`Priority`](tidegate_rules::Priority) in the request's extensions. A request without one is `normal`.
     ///
-    /// Whoever can send the header can call himself critical: let only your own proxies set it.
+    /// A client that can send the header can claim any priority: let only your own proxies set it.
     #[must_use]
     pub fn priority_header(mut self, name: HeaderName) -> RateLimitLayer<S, C> {
         self.settings.priority_header = Some(name);
         self
     }
 
-    /// Looks into the bodies of requests where rules say that their cost stands there (`cost: body:max_tokens`). The service
-    /// then gets each request with a [`RequestBody`](crate::RequestBody).
+    /// Reads costs from request bodies where rules ask for it (`cost: body:max_tokens`). The service then receives each request
+    /// with a [`RequestBody`](crate::RequestBody).
     ///
-    /// Without it such rules charge what they say `otherwise`.
+    /// Without it such rules charge their `otherwise`.
     #[must_use]
-    pub fn reading_bodies(mut self) -> BodyReadingLayer<S, C> {
+    pub fn read_bodies(mut self) -> BodyCostLayer<S, C> {
         self.settings.reads_bodies = true;
-        BodyReadingLayer::new(self.settings)
+        BodyCostLayer::new(self.settings)
     }
 
-    /// Shows each ruling to this, for metrics and logs, before the request goes on.
+    /// Calls a closure with each ruling, for metrics and logs, before the request goes on.
     #[must_use]
     pub fn inspect(self, inspect: impl Fn(&Ruling<'_>) + Send + Sync + 'static) -> RateLimitLayer<S, C> {
-        self.witness(inspect)
+        self.observer(inspect)
     }
 
-    /// Shows each ruling to this, with whom it was about.
+    /// Sets the observer of decisions, settlements and refunds.
     #[must_use]
-    pub fn witness(mut self, witness: impl Witness + 'static) -> RateLimitLayer<S, C> {
-        self.settings.witness = Some(Arc::new(witness));
+    pub fn observer(mut self, observer: impl Observer + 'static) -> RateLimitLayer<S, C> {
+        self.settings.observer = Some(Arc::new(observer));
         self
     }
 
-    /// What decides.
+    /// The limiter that decides.
     #[must_use]
     pub const fn limiter(&self) -> &Arc<Limiter<S, C>> {
         &self.settings.limiter
@@ -228,8 +238,8 @@ impl<Svc, S, C: Clock> Layer<Svc> for RateLimitLayer<S, C> {
     fn layer(&self, inner: Svc) -> RateLimit<Svc, S, C> {
         if self.settings.limiter.with_rules(|generation| generation.rules.reads_bodies()) {
             tracing::warn!(
-                "rules say that costs stand in the bodies of requests, and this layer does not look there: call \
-                 `reading_bodies`"
+                "rules read costs from request bodies, but this layer does not read bodies: call \
+                 `RateLimitLayer::read_bodies`"
             );
         }
         RateLimit { inner, settings: Arc::new(self.settings.clone()) }

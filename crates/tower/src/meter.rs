@@ -1,4 +1,4 @@
-//! What a response says of the cost of its request.
+//! Reading the actual cost of a request from its response.
 
 use std::sync::Arc;
 
@@ -6,52 +6,52 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Response};
 use smallvec::SmallVec;
 use tidegate_core::RuleId;
-use tidegate_http::PassingBody;
+use tidegate_http::UsageScanner;
 use tidegate_rules::{FieldPath, Settle, SettleSource};
 
 use crate::cost::ActualCost;
-use crate::witness::{Unsettled, Witness};
+use crate::observer::{Observer, Unsettled};
 
-/// The limits whose costs a response settles, and where it says them.
-pub(crate) type Settled = Vec<(RuleId, Arc<Settle>)>;
+/// The limits whose costs the response settles, each with the places where the response states the cost.
+pub(crate) type Settlements = Vec<(RuleId, Arc<Settle>)>;
 
-/// Watches a response pass for what its request really cost. Dropping it says so.
+/// Reads the actual costs of a request from its response in passing, and reports them when dropped.
 pub(crate) struct Meter {
-    limits: SmallVec<[Metered; 2]>,
+    limits: SmallVec<[MeteredLimit; 2]>,
     fields: Vec<FieldPath>,
-    body: Option<PassingBody>,
-    /// How many bytes the body has left, if it said how many there are.
+    body: Option<UsageScanner>,
+    /// Bytes of the body still to come, if it has a `Content-Length`.
     left: Option<u64>,
     is_whole: bool,
     is_error: bool,
-    /// Whether nobody can look into the body, because it is compressed.
+    /// The body is compressed and cannot be read.
     is_encoded: bool,
     cost: ActualCost,
-    witness: Option<Arc<dyn Witness>>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
-/// A limit, and what its cost is known to be.
-struct Metered {
+/// A limit whose actual cost is being read.
+struct MeteredLimit {
     limit: RuleId,
     settle: Arc<Settle>,
-    /// What was taken as an estimate.
+    /// The estimate that was charged.
     taken: u64,
-    /// What the headers say, in the order of the places.
+    /// Header values, in the order of `settle`'s terms.
     headers: SmallVec<[Option<Box<str>>; 1]>,
 }
 
 impl Meter {
-    /// Watches this response, whose request took so much of each limit. What it finds it tells `cost`.
+    /// A meter for this response. `taken` looks up the estimate under a limit; `cost` receives the actual costs.
     pub(crate) fn new<B>(
-        settled: Settled,
+        settlements: Settlements,
         taken: impl Fn(&RuleId) -> Option<u64>,
         response: &Response<B>,
         cost: ActualCost,
-        witness: Option<Arc<dyn Witness>>,
+        observer: Option<Arc<dyn Observer>>,
     ) -> Meter {
         let mut fields: Vec<FieldPath> = Vec::new();
         let mut limits = SmallVec::new();
-        for (limit, settle) in settled {
+        for (limit, settle) in settlements {
             let Some(taken) = taken(&limit) else { continue };
             for term in settle.terms() {
                 if let SettleSource::Body(path) = &term.from
@@ -60,21 +60,21 @@ impl Meter {
                     fields.push(path.clone());
                 }
             }
-            let headers = settle.terms().iter().map(|term| said_in(&term.from, response.headers())).collect();
-            limits.push(Metered { limit, settle, taken, headers });
+            let headers = settle.terms().iter().map(|term| header_value(&term.from, response.headers())).collect();
+            limits.push(MeteredLimit { limit, settle, taken, headers });
         }
-        let body = if fields.is_empty() { None } else { PassingBody::of(response.headers(), &fields) };
+        let body = if fields.is_empty() { None } else { UsageScanner::of(response.headers(), &fields) };
         let left = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let is_error = response.status().is_client_error() || response.status().is_server_error();
         let is_encoded = body.is_none() && !fields.is_empty();
-        Meter { limits, fields, body, left, is_whole: left == Some(0), is_error, is_encoded, cost, witness }
+        Meter { limits, fields, body, left, is_whole: left == Some(0), is_error, is_encoded, cost, observer }
     }
 
-    /// A piece of the body.
-    pub(crate) fn see(&mut self, piece: &[u8]) {
+    /// Reads a piece of the body.
+    pub(crate) fn read(&mut self, piece: &[u8]) {
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(piece.len() as u64);
-            // Whoever sends it may not ask for more when all is there.
+            // A server may stop polling once it has `Content-Length` bytes.
             self.is_whole |= *left == 0;
         }
         if let Some(body) = &mut self.body {
@@ -83,13 +83,13 @@ impl Meter {
         }
     }
 
-    /// The body has come to its end.
+    /// Records the end of the body.
     pub(crate) const fn end(&mut self) {
         self.is_whole = true;
     }
 
-    /// Tells that a cost stays as it was taken.
-    fn leave_unsettled(&self, metered: &Metered) {
+    /// Reports that a cost stays at its estimate.
+    fn report_unsettled(&self, metered: &MeteredLimit) {
         let is_in_body = metered.settle.terms().iter().any(|term| matches!(term.from, SettleSource::Body(_)));
         let why = match (self.is_encoded && is_in_body, self.is_whole) {
             (true, _) => Unsettled::Encoded,
@@ -99,20 +99,21 @@ impl Meter {
         if why == Unsettled::Encoded {
             tracing::warn!(
                 limit = %metered.limit,
-                "a response came compressed although it was asked for as it is: its request stays charged at the estimate"
+                "the response is compressed although the request asked for `identity`: the cost stays at its estimate"
             );
         }
-        if let Some(witness) = &self.witness {
-            witness.unsettled(&metered.limit, why);
+        if let Some(observer) = &self.observer {
+            observer.unsettled(&metered.limit, why);
         }
     }
 
-    fn seen(&self, metered: &Metered) -> Option<u64> {
+    /// The cost as far as it has been read.
+    fn cost_so_far(&self, metered: &MeteredLimit) -> Option<u64> {
         let terms = metered.settle.terms();
         metered.settle.cost(|source| match source {
             SettleSource::Header(_) => {
-                let place = terms.iter().position(|term| term.from == *source)?;
-                metered.headers.get(place)?.as_deref()
+                let term = terms.iter().position(|term| term.from == *source)?;
+                metered.headers.get(term)?.as_deref()
             }
             SettleSource::Body(path) => {
                 let field = self.fields.iter().position(|known| known == path)?;
@@ -122,8 +123,8 @@ impl Meter {
     }
 }
 
-fn said_in(place: &SettleSource, headers: &HeaderMap) -> Option<Box<str>> {
-    match place {
+fn header_value(source: &SettleSource, headers: &HeaderMap) -> Option<Box<str>> {
+    match source {
         SettleSource::Header(name) => headers.get(name)?.to_str().ok().map(Into::into),
         SettleSource::Body(_) => None,
     }
@@ -133,14 +134,14 @@ impl Drop for Meter {
     fn drop(&mut self) {
         for metered in &self.limits {
             let by_headers = metered.settle.terms().iter().all(|term| matches!(term.from, SettleSource::Header(_)));
-            let actual = match self.seen(metered) {
-                Some(seen) if self.is_whole || by_headers => seen,
-                // Whoever hangs up before the end does not save what came before it.
-                Some(seen) => seen.max(metered.taken),
-                // An error that says nothing of a cost had none.
+            let actual = match self.cost_so_far(metered) {
+                Some(cost) if self.is_whole || by_headers => cost,
+                // A client cannot save by hanging up early: the estimate is the least it pays.
+                Some(cost) => cost.max(metered.taken),
+                // An error response without a cost is free.
                 None if self.is_error => 0,
                 None => {
-                    self.leave_unsettled(metered);
+                    self.report_unsettled(metered);
                     continue;
                 }
             };

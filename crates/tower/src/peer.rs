@@ -1,12 +1,12 @@
-//! The other end of the connection.
+//! The address of the connection's peer.
 
 use std::net::{IpAddr, SocketAddr};
 
 use http::Extensions;
 
-/// The address of the other end of a request's connection, left in the request's extensions by whoever accepted it.
+/// The peer address of a request's connection. The server inserts it into the request's extensions.
 ///
-/// A plain [`SocketAddr`] is understood too, as are axum's `ConnectInfo<SocketAddr>` (with the feature `axum`) and
+/// A plain [`SocketAddr`] works too, as do axum's `ConnectInfo<SocketAddr>` (with the feature `axum`) and
 /// tonic's `TcpConnectInfo` (with the feature `tonic`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);

@@ -1,6 +1,7 @@
-//! The body of a request whose beginning was looked at.
+//! The body of a request whose first bytes were inspected.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -9,8 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of a request as the service gets it: the client's own, byte for byte, with its trailers and its size, also if
-    /// its beginning was looked at before the request was decided.
+    /// The body of a request as the service receives it: the client's bytes, trailers and size, unchanged by any inspection.
     pub struct RequestBody<B>
     where
         B: Body,
@@ -21,33 +21,33 @@ pin_project! {
 }
 
 pin_project! {
-    #[project = Own]
+    #[project = KindProj]
     enum Kind<B>
     where
         B: Body,
     {
-        Untouched { #[pin] body: B },
-        Begun { seen: VecDeque<Frame<Bytes>>, rest: Rest<B> },
+        Unread { #[pin] body: B },
+        Inspected { frames: VecDeque<Frame<Bytes>>, remainder: Remainder<B> },
     }
 }
 
-/// What comes behind the frames that were looked at.
-pub(crate) enum Rest<B: Body> {
-    /// More, perhaps.
+/// The part of a body after the inspected frames.
+pub(crate) enum Remainder<B: Body> {
+    /// Unread, and perhaps empty.
     Body(Pin<Box<B>>),
-    /// Nothing.
+    /// Empty.
     End,
-    /// This error, and then nothing.
+    /// An error, then the end.
     Error(B::Error),
 }
 
 impl<B: Body> RequestBody<B> {
-    pub(crate) const fn untouched(body: B) -> RequestBody<B> {
-        RequestBody { kind: Kind::Untouched { body } }
+    pub(crate) const fn unread(body: B) -> RequestBody<B> {
+        RequestBody { kind: Kind::Unread { body } }
     }
 
-    pub(crate) const fn begun(seen: VecDeque<Frame<Bytes>>, rest: Rest<B>) -> RequestBody<B> {
-        RequestBody { kind: Kind::Begun { seen, rest } }
+    pub(crate) const fn inspected(frames: VecDeque<Frame<Bytes>>, remainder: Remainder<B>) -> RequestBody<B> {
+        RequestBody { kind: Kind::Inspected { frames, remainder } }
     }
 }
 
@@ -57,17 +57,17 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
-            Own::Untouched { body } => body.poll_frame(cx),
-            Own::Begun { seen, rest } => {
-                if let Some(frame) = seen.pop_front() {
+            KindProj::Unread { body } => body.poll_frame(cx),
+            KindProj::Inspected { frames, remainder } => {
+                if let Some(frame) = frames.pop_front() {
                     return Poll::Ready(Some(Ok(frame)));
                 }
-                let next = match rest {
-                    Rest::Body(body) => return body.as_mut().poll_frame(cx),
-                    Rest::End => None,
-                    Rest::Error(_) => match std::mem::replace(rest, Rest::End) {
-                        Rest::Error(error) => Some(Err(error)),
-                        Rest::Body(_) | Rest::End => None,
+                let next = match remainder {
+                    Remainder::Body(body) => return body.as_mut().poll_frame(cx),
+                    Remainder::End => None,
+                    Remainder::Error(_) => match std::mem::replace(remainder, Remainder::End) {
+                        Remainder::Error(error) => Some(Err(error)),
+                        Remainder::Body(_) | Remainder::End => None,
                     },
                 };
                 Poll::Ready(next)
@@ -77,13 +77,13 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Untouched { body } => body.is_end_stream(),
-            Kind::Begun { seen, rest } => {
-                seen.is_empty()
-                    && match rest {
-                        Rest::Body(body) => body.is_end_stream(),
-                        Rest::End => true,
-                        Rest::Error(_) => false,
+            Kind::Unread { body } => body.is_end_stream(),
+            Kind::Inspected { frames, remainder } => {
+                frames.is_empty()
+                    && match remainder {
+                        Remainder::Body(body) => body.is_end_stream(),
+                        Remainder::End => true,
+                        Remainder::Error(_) => false,
                     }
             }
         }
@@ -91,54 +91,53 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Untouched { body } => body.size_hint(),
-            Kind::Begun { seen, rest } => {
-                let seen: u64 = seen.iter().filter_map(Frame::data_ref).map(|data| data.len() as u64).sum();
-                let mut hint = match rest {
-                    Rest::Body(body) => body.size_hint(),
-                    Rest::End => SizeHint::with_exact(0),
-                    Rest::Error(_) => SizeHint::new(),
+            Kind::Unread { body } => body.size_hint(),
+            Kind::Inspected { frames, remainder } => {
+                let inspected: u64 = frames.iter().filter_map(Frame::data_ref).map(|data| data.len() as u64).sum();
+                let mut hint = match remainder {
+                    Remainder::Body(body) => body.size_hint(),
+                    Remainder::End => SizeHint::with_exact(0),
+                    Remainder::Error(_) => SizeHint::new(),
                 };
                 if let Some(upper) = hint.upper() {
-                    hint.set_upper(upper.saturating_add(seen));
+                    hint.set_upper(upper.saturating_add(inspected));
                 }
-                hint.set_lower(hint.lower().saturating_add(seen));
+                hint.set_lower(hint.lower().saturating_add(inspected));
                 hint
             }
         }
     }
 }
 
-/// The beginning of a body that is being looked at.
-pub(crate) struct Beginning<B: Body> {
+/// The first bytes of a body, while they are being inspected.
+pub(crate) struct BodyPrefix<B: Body> {
     body: Option<Pin<Box<B>>>,
-    seen: VecDeque<Frame<Bytes>>,
-    /// How many more bytes are looked at.
+    frames: VecDeque<Frame<Bytes>>,
+    /// Bytes that may still be inspected.
     left: usize,
 }
 
-impl<B: Body<Data = Bytes>> Beginning<B> {
-    /// Of a body, so many bytes.
-    pub(crate) fn new(body: B, most: usize) -> Beginning<B> {
-        Beginning { body: Some(Box::pin(body)), seen: VecDeque::new(), left: most }
+impl<B: Body<Data = Bytes>> BodyPrefix<B> {
+    pub(crate) fn new(body: B, max_bytes: usize) -> BodyPrefix<B> {
+        BodyPrefix { body: Some(Box::pin(body)), frames: VecDeque::new(), left: max_bytes }
     }
 
-    /// Shows the body to `look` piece by piece, until that has seen enough, the body ends, or no more may be looked at.
-    /// Nothing is read beyond the frame in which that happens. Then the whole body is handed on.
+    /// Passes the body to `inspect` piece by piece, until that breaks, the body ends, or the bytes are used up. Nothing is read
+    /// beyond the frame in which that happens. Returns the complete body.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        mut look: impl FnMut(&[u8]) -> Enough,
-    ) -> Poll<(RequestBody<B>, Seen)> {
-        let mut seen = Seen::Beginning;
-        let rest = loop {
+        mut inspect: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Poll<(RequestBody<B>, Coverage)> {
+        let mut coverage = Coverage::Prefix;
+        let remainder = loop {
             let Some(mut body) = self.body.take() else { return Poll::Pending };
             if body.is_end_stream() {
-                seen = Seen::All;
-                break Rest::Body(body);
+                coverage = Coverage::Whole;
+                break Remainder::Body(body);
             }
             if self.left == 0 {
-                break Rest::Body(body);
+                break Remainder::Body(body);
             }
             let frame = match body.as_mut().poll_frame(cx) {
                 Poll::Pending => {
@@ -146,46 +145,41 @@ impl<B: Body<Data = Bytes>> Beginning<B> {
                     return Poll::Pending;
                 }
                 Poll::Ready(None) => {
-                    seen = Seen::All;
-                    break Rest::End;
+                    coverage = Coverage::Whole;
+                    break Remainder::End;
                 }
-                Poll::Ready(Some(Err(error))) => break Rest::Error(error),
+                Poll::Ready(Some(Err(error))) => break Remainder::Error(error),
                 Poll::Ready(Some(Ok(frame))) => frame,
             };
             let data = frame.data_ref().map_or(&[][..], |data| data);
             let piece = data.get(..self.left).unwrap_or(data);
             self.left -= piece.len();
-            let enough = look(piece);
-            self.seen.push_back(frame);
-            if enough == Enough::Yes {
-                break Rest::Body(body);
+            let flow = inspect(piece);
+            self.frames.push_back(frame);
+            if flow.is_break() {
+                break Remainder::Body(body);
             }
             self.body = Some(body);
         };
-        Poll::Ready((RequestBody::begun(std::mem::take(&mut self.seen), rest), seen))
+        Poll::Ready((RequestBody::inspected(std::mem::take(&mut self.frames), remainder), coverage))
     }
 
-    /// Hands the whole body on without waiting for more of it. `None` if that has happened already.
+    /// Returns the complete body without waiting for more of it. `None` if it has been returned before.
     pub(crate) fn stop(&mut self) -> Option<RequestBody<B>> {
         let body = self.body.take()?;
-        Some(RequestBody::begun(std::mem::take(&mut self.seen), Rest::Body(body)))
+        Some(RequestBody::inspected(std::mem::take(&mut self.frames), Remainder::Body(body)))
     }
 }
 
-/// How much was seen of a body.
+/// The part of a body that was inspected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// All of it.
-    All,
-    /// Its beginning. More may come.
-    Beginning,
+pub(crate) enum Coverage {
+    /// The whole body.
+    Whole,
+    /// A prefix. More may follow.
+    Prefix,
 }
 
-/// Whether enough was seen of a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Enough {
-    /// The rest does not matter.
-    Yes,
-    /// More is wanted.
-    No,
-}
+/// Request extension for a body of unknown length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnmeasuredBody;

@@ -1,4 +1,4 @@
-//! The service.
+//! A service behind rate limits.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,13 +10,14 @@ use http_body::Body;
 use tidegate_core::{Clock, MemoryStore, Store, SystemClock};
 use tower_service::Service;
 
+use crate::admission::Admission;
 use crate::body::ResponseBody;
-use crate::future::{Asking, ResponseFuture};
-use crate::settings::{Admission, Settings};
+use crate::future::{DecisionFuture, ResponseFuture};
+use crate::settings::Settings;
 
 /// A service behind rate limits. Made by a [`RateLimitLayer`](crate::RateLimitLayer).
 ///
-/// Its errors are those of the service within: a limit never fails a request, it answers it.
+/// Its errors are those of the inner service. A denied request is not an error: it gets a response.
 pub struct RateLimit<Svc, S = MemoryStore, C = SystemClock> {
     pub(crate) inner: Svc,
     pub(crate) settings: Arc<Settings<S, C>>,
@@ -45,38 +46,38 @@ where
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<Svc, B, S, C> {
         let (mut head, body) = request.into_parts();
-        if let Err(refusal) = self.settings.settle_path(&mut head) {
+        if let Err(refusal) = self.settings.apply_path_policy(&mut head) {
             return ResponseFuture::refused(*refusal);
         }
-        if let Some(admission) = self.settings.ask_at_once(&head) {
+        if let Some(admission) = self.settings.check_at_once(&head) {
             let mut request = Request::from_parts(head, body);
             return match admission {
-                Admission::Granted(granted) if granted.delay.is_zero() => {
-                    let served = granted.run(&mut request);
-                    ResponseFuture::serving(self.inner.call(request), served)
+                Admission::Granted(permit) if permit.delay.is_zero() => {
+                    let in_flight = permit.start(&mut request);
+                    ResponseFuture::serving(self.inner.call(request), in_flight)
                 }
-                Admission::Granted(granted) => ResponseFuture::waiting(self.take_ready(), request, granted),
+                Admission::Granted(permit) => ResponseFuture::delayed(self.take_ready(), request, permit),
                 Admission::Refused(response) => ResponseFuture::refused(response),
             };
         }
-        ResponseFuture::asking(self.ask(head), self.take_ready(), body)
+        ResponseFuture::deciding(self.decide(head), self.take_ready(), body)
     }
 }
 
 impl<Svc, S: Store + 'static, C: Clock + 'static> RateLimit<Svc, S, C> {
-    // Apart from requests that are decided on the spot: they would make room for it on the stack.
+    // `inline(never)`: keeps the future of a remote decision out of the stack frame of requests that are decided at once.
     #[inline(never)]
-    fn ask(&self, head: Parts) -> Asking<S, C> {
+    fn decide(&self, head: Parts) -> DecisionFuture<S, C> {
         let settings = Arc::clone(&self.settings);
         Box::pin(async move {
-            let admission = settings.ask(&head).await;
+            let admission = settings.check(&head).await;
             (head, admission)
         })
     }
 }
 
 impl<Svc: Clone, S, C> RateLimit<Svc, S, C> {
-    /// The service that said it was ready, for a request that comes to it later. A clone takes its place.
+    /// Takes the service that reported ready, to call it later. A clone takes its place.
     fn take_ready(&mut self) -> Svc {
         let clone = self.inner.clone();
         std::mem::replace(&mut self.inner, clone)

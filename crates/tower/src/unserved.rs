@@ -1,12 +1,13 @@
-//! Requests for which nothing was done.
+//! Markers for responses to requests that the upstream never received or never answered.
 
 use std::cell::Cell;
 
-/// Says that nothing was done for a request: it never reached whoever would have served it. A service, such as a proxy whose
-/// upstream is down, puts it into its response's extensions.
+/// Marks a response whose request was not served: it never reached its destination. A service, such as a proxy whose
+/// upstream is down, inserts it into its response's extensions.
 ///
-/// Slots are freed and reserved costs given back in full. What was charged for good is given back too, if the layer was
-/// [told to](crate::RateLimitLayer::give_back_unserved), as far as it still counts: of a window that has passed, nothing.
+/// Slots and reserved costs are released in full. Other charges are refunded too if the layer is
+/// [configured to](crate::RateLimitLayer::refund_unserved), unless they have expired: a charge to a fixed window that has
+/// ended is not refunded.
 ///
 /// ```
 /// use http::{Response, StatusCode};
@@ -19,10 +20,10 @@ use std::cell::Cell;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unserved;
 
-/// Says that whoever would have served a request may have had it, but has not answered: the response that carries this in its
-/// extensions was made on their behalf, such as a proxy's own 502 or 504.
+/// Marks a response whose request may have reached its destination, which has not answered. A proxy inserts it into the
+/// extensions of its own 502 or 504.
 ///
-/// Reserved costs stay as they were taken, whatever the status of the response. Slots are freed when its body has ended.
+/// Reserved costs stay at their estimates, whatever the status of the response. Slots are released when its body has ended.
 ///
 /// ```
 /// use http::{Response, StatusCode};
@@ -35,15 +36,15 @@ pub struct Unserved;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unanswered;
 
-/// Whether a request has got to whoever serves it.
+/// Knowledge of whether a request has reached its destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Arrival {
-    /// Nothing is known.
+    /// The service has not reported anything.
     #[default]
     Unknown,
-    /// It may have, or may come back unsent.
+    /// The request may have arrived. The response may still be [`Unserved`].
     Possible,
-    /// It has.
+    /// The request has arrived.
     Certain,
 }
 
@@ -52,25 +53,26 @@ thread_local! {
 }
 
 impl Unserved {
-    /// Says that somebody has the request, so that it is too late to call it unserved. A service calls this while its future is
-    /// polled, if it can: what was kept of the request to give it back is let go of then, and not only when the response is there.
+    /// Reports that the request has reached its destination, so that the response cannot be [`Unserved`] any more. The layer
+    /// then drops the data for a refund, instead of keeping it until the response.
     ///
-    /// Reserved costs stay as they were taken if the client goes away before there is a response.
+    /// Must be called while the service's future is polled. If the client goes away before the response, reserved costs stay at
+    /// their estimates.
     pub fn rule_out() {
         ARRIVAL.set(Arrival::Certain);
     }
 
-    /// Says that somebody may have the request, as [`rule_out`](Unserved::rule_out) does, while the response may still say that it is
-    /// unserved.
+    /// Reports that the request may have reached its destination. Unlike after [`rule_out`](Unserved::rule_out), the response
+    /// may still be [`Unserved`].
     pub fn doubt() {
         ARRIVAL.set(ARRIVAL.get().max(Arrival::Possible));
     }
 
-    /// Polls the future of a service, and says what it knows of the request's arrival.
-    pub(crate) fn watch<T>(poll: impl FnOnce() -> T) -> (T, Arrival) {
-        // Whoever polls this may be polled by another layer, for a request of which this says nothing.
-        let around = ARRIVAL.replace(Arrival::Unknown);
+    /// Runs `poll`, which polls a service's future, and returns what the service has reported meanwhile.
+    pub(crate) fn observe<T>(poll: impl FnOnce() -> T) -> (T, Arrival) {
+        // Layers can be nested: what the outer one has heard so far must survive.
+        let outer = ARRIVAL.replace(Arrival::Unknown);
         let polled = poll();
-        (polled, ARRIVAL.replace(around))
+        (polled, ARRIVAL.replace(outer))
     }
 }

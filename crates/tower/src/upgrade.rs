@@ -1,4 +1,4 @@
-//! Connections that become something else.
+//! Upgraded connections, such as WebSockets, that outlive their response.
 
 use std::any::Any;
 use std::fmt;
@@ -7,12 +7,11 @@ use std::sync::Arc;
 use http::header::UPGRADE;
 use http::{Extensions, Method, Request};
 
-/// What a request holds that asks for an upgrade, such as a WebSocket: slots and reserved costs. A service finds it in the
-/// request's extensions if there is anything to hold.
+/// The slots and reserved costs of a request that asks for an upgrade, such as a WebSocket. The layer inserts it into the
+/// request's extensions if the request holds any.
 ///
-/// The body of a response to an upgrade is empty, and ends long before the connection does. Whoever runs the upgraded
-/// connection therefore keeps a clone, and drops it when the connection ends: all is given back with the last clone, or
-/// with the body of the response, whichever is later.
+/// The body of a response to an upgrade is empty, and ends long before the connection does. Keep a clone for as long as the
+/// upgraded connection lives: slots and costs are released when the last clone and the response's body are gone.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -32,13 +31,12 @@ use http::{Extensions, Method, Request};
 /// ```
 #[derive(Clone)]
 pub struct UpgradeHold {
-    _held: Arc<dyn Any + Send + Sync>,
+    _hold: Arc<dyn Any + Send + Sync>,
 }
 
 impl UpgradeHold {
-    /// Leaves the service a way to keep what the request holds.
-    pub(crate) fn leave(extensions: &mut Extensions, held: Arc<dyn Any + Send + Sync>) {
-        extensions.insert(UpgradeHold { _held: held });
+    pub(crate) fn insert(extensions: &mut Extensions, hold: Arc<dyn Any + Send + Sync>) {
+        extensions.insert(UpgradeHold { _hold: hold });
     }
 }
 
@@ -48,7 +46,7 @@ impl fmt::Debug for UpgradeHold {
     }
 }
 
-/// Whether the request asks for its connection to become something else.
-pub(crate) fn is_asked_for<B>(request: &Request<B>) -> bool {
+/// Whether the request asks for an upgrade or a tunnel.
+pub(crate) fn is_requested<B>(request: &Request<B>) -> bool {
     request.method() == Method::CONNECT || request.headers().contains_key(UPGRADE)
 }

@@ -59,7 +59,7 @@ async fn complete(question: String) -> impl IntoResponse {
 fn app() -> Result<Router, Box<dyn Error>> {
     let layer = RateLimitLayer::rules(RuleSet::parse("rules.yaml", RULES)?.rules)
         .identify(ApiKeyHeader(HeaderName::from_static("authorization")))
-        .reading_bodies();
+        .read_bodies();
     Ok(Router::new().route("/v1/chat/completions", post(complete)).layer(layer))
 }
 

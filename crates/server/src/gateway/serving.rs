@@ -22,7 +22,7 @@ use hyper_util::server::conn::auto::{Builder, UpgradeableConnection};
 use pin_project_lite::pin_project;
 use tidegate_core::{Clock, SystemClock};
 use tidegate_http::{AllowedReader, HeaderStyle, HttpFacts, TrustedProxies, expose_limits};
-use tidegate_tower::{ApiKeyHeader, BodyReading, BodyReadingFuture, Identify, RateLimitLayer, ResponseBody};
+use tidegate_tower::{ApiKeyHeader, BodyCost, BodyCostFuture, Identify, RateLimitLayer, ResponseBody};
 use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 use tower::Layer;
@@ -98,7 +98,7 @@ enum Stage {
     Ending,
 }
 
-type Limited = BodyReading<Forward, AnyStore>;
+type Limited = BodyCost<Forward, AnyStore>;
 
 impl Serving {
     pub(super) fn new(
@@ -129,9 +129,9 @@ impl Serving {
             client_certificate: settings.client_certificate,
         };
         let tokens = tokens.map(|tokens| Arc::new(VerifiedHere { tokens, clock: SystemClock::new() }));
-        let mut layer = RateLimitLayer::new(engine.shared_limiter()).witness(Counting(Arc::clone(engine)));
+        let mut layer = RateLimitLayer::new(engine.shared_limiter()).observer(Counting(Arc::clone(engine)));
         if settings.give_back {
-            layer = layer.give_back_unserved();
+            layer = layer.refund_unserved();
         }
         if let Some(name) = &settings.priority_header {
             layer = layer.priority_header(name.clone());
@@ -298,7 +298,7 @@ impl Serving {
             let manner = Arc::clone(&downstream.manner);
             layer = layer.exempt_with(move |head| manner.answers.passes_preflight(&head.method, &head.headers));
         }
-        let layer = layer.reading_bodies().within(self.inspection_time);
+        let layer = layer.read_bodies().timeout(self.inspection_time);
         layer.layer(Forward::new(&self.forwarding, downstream))
     }
 }
@@ -500,7 +500,7 @@ pin_project! {
     #[project = WayNow]
     enum Way {
         /// The middleware has it.
-        Limited { #[pin] answering: BodyReadingFuture<Forward, Incoming, AnyStore, SystemClock> },
+        Limited { #[pin] answering: BodyCostFuture<Forward, Incoming, AnyStore, SystemClock> },
         /// It goes no further. `None` once that was told.
         Refused { response: Option<Box<Response<Passing>>> },
     }

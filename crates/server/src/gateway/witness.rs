@@ -7,7 +7,7 @@ use http::request::Parts;
 use tidegate_core::RuleId;
 use tidegate_http::HttpFacts;
 use tidegate_rules::Ruling;
-use tidegate_tower::{Note, Unsettled, Witness};
+use tidegate_tower::{Observer, SampleToken, Unsettled};
 
 use super::logged::Logged;
 use crate::engine::Engine;
@@ -15,17 +15,18 @@ use crate::metrics::Sample;
 
 pub(super) struct Counting(pub(super) Arc<Engine>);
 
-impl Witness for Counting {
-    fn asking(&self) -> Note {
+impl Observer for Counting {
+    fn sample(&self) -> SampleToken {
         let sample = self.0.metrics().begin();
-        sample.map_or_else(Note::default, |Sample { weight, begun }| Note { weight: weight.get(), reading: begun })
+        let token = |Sample { weight, begun }| SampleToken { weight: NonZeroU32::get(weight), reading: begun };
+        sample.map_or_else(SampleToken::default, token)
     }
 
-    fn decided(&self, head: &Parts, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, note: Note) {
+    fn decided(&self, head: &Parts, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, token: SampleToken) {
         if let Some(logged) = head.extensions.get::<Arc<Logged>>() {
             self.0.limiter().with_rules(|present| logged.judge(facts, ruling, present.rules.secret()));
         }
-        let sample = NonZeroU32::new(note.weight).map(|weight| Sample { weight, begun: note.reading });
+        let sample = NonZeroU32::new(token.weight).map(|weight| Sample { weight, begun: token.reading });
         self.0.count(ruling, facts, sample);
     }
 

@@ -17,7 +17,7 @@ use tidegate_tower::RateLimitLayer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{TestLimiter, left, limiter, told, until};
+use crate::support::{TestLimiter, channel_body, left, limiter, until};
 
 async fn serve(app: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -36,7 +36,8 @@ pub(crate) async fn fetch(address: SocketAddr, path: &str, forwarded_for: &str) 
 #[tokio::test]
 async fn axum_serves_behind_it() {
     let proxies = TrustedProxies::parse(["127.0.0.0/8"], ForwardingHeader::XForwardedFor).unwrap();
-    let layer = RateLimitLayer::new(limiter("rules: [{ id: api, key: address, limit: 2/min }]")).trusting(proxies);
+    let layer =
+        RateLimitLayer::new(limiter("rules: [{ id: api, key: address, limit: 2/min }]")).trusted_proxies(proxies);
     let address = serve(Router::new().route("/", get(|| async { "hello" })).layer(layer)).await;
 
     let allowed = fetch(address, "/", "198.51.100.1, 203.0.113.7").await;
@@ -61,7 +62,7 @@ async fn a_client_that_hangs_up_at_any_stage_frees_its_slot() {
     let limiter = limiter(SLOTS);
     let silent = get(std::future::pending::<&'static str>);
     let endless = get(|| async {
-        let (tell, body) = told();
+        let (tell, body) = channel_body();
         tell.send(Ok(Bytes::from_static(b"one of many"))).unwrap();
         // The stream stays open for as long as somebody listens.
         tokio::spawn(async move { tell.closed().await });

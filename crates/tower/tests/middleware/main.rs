@@ -1,17 +1,19 @@
-//! The layer around real services: what passes, what is refused, and that everything comes back.
+//! The layer around real services: admissions, refusals, and the release of everything that was held.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod axum;
+mod body_inspection;
+mod body_timeout;
 mod budgets;
-mod deciding;
-mod distant;
-mod giving_back;
+mod decisions;
 mod hyper;
-mod inspection;
+mod language_model;
 mod paths;
 mod priorities;
 mod redis;
+mod release;
+mod remote_store;
 mod shaping;
 mod support;
 mod tonic;

@@ -124,7 +124,7 @@ fn question() -> Request<Full<Bytes>> {
 async fn costs_are_reserved_and_settled_and_slots_held_and_freed() {
     let redis = Redis::start();
     let limiter = redis.limiter(RULES);
-    let service = RateLimitLayer::new(Arc::clone(&limiter)).reading_bodies().layer(service_fn(answer));
+    let service = RateLimitLayer::new(Arc::clone(&limiter)).read_bodies().layer(service_fn(answer));
     let first = service.clone().oneshot(question()).await.unwrap();
     assert_eq!((first.status(), left(&limiter).await), (StatusCode::OK, vec![99, 9_600, 1]));
     let second = service.clone().oneshot(question()).await.unwrap();
@@ -144,7 +144,7 @@ async fn costs_are_reserved_and_settled_and_slots_held_and_freed() {
 async fn what_was_never_served_is_given_back() {
     let redis = Redis::start();
     let limiter = redis.limiter(RULES);
-    let layer = RateLimitLayer::new(Arc::clone(&limiter)).give_back_unserved().reading_bodies();
+    let layer = RateLimitLayer::new(Arc::clone(&limiter)).refund_unserved().read_bodies();
     let response = layer.layer(service_fn(upstream_is_down)).oneshot(question()).await.unwrap();
     assert_eq!(response.status(), 502);
     until_left(&limiter, [100, 10_000, 2]).await;
@@ -155,7 +155,7 @@ async fn a_client_that_goes_away_gets_everything_back() {
     let redis = Redis::start();
     let limiter = redis.limiter(RULES);
     let never = service_fn(|_: Question| std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>());
-    let service = RateLimitLayer::new(Arc::clone(&limiter)).reading_bodies().layer(never);
+    let service = RateLimitLayer::new(Arc::clone(&limiter)).read_bodies().layer(never);
     let asking = tokio::spawn(service.oneshot(question()));
     until_left(&limiter, [99, 9_600, 1]).await;
     asking.abort();
@@ -173,7 +173,7 @@ async fn while_redis_is_away_each_rule_does_what_it_says() {
              on_store_failure: {policy} }}]"
         );
         let limiter = redis.limiter(&text);
-        let service = RateLimitLayer::new(Arc::clone(&limiter)).reading_bodies().layer(service_fn(answer));
+        let service = RateLimitLayer::new(Arc::clone(&limiter)).read_bodies().layer(service_fn(answer));
         redis.end();
         let ask = async || service.clone().oneshot(question()).await.unwrap();
         let held = ask().await;

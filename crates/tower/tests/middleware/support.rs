@@ -43,17 +43,17 @@ pub(crate) fn request() -> Request<()> {
 }
 
 /// Tells a body what to say.
-pub(crate) type Tell = mpsc::UnboundedSender<Result<Bytes, &'static str>>;
+pub(crate) type BodySender = mpsc::UnboundedSender<Result<Bytes, &'static str>>;
 
 /// A body that says what it is told to, and then ends.
-pub(crate) struct Told(mpsc::UnboundedReceiver<Result<Bytes, &'static str>>);
+pub(crate) struct ChannelBody(mpsc::UnboundedReceiver<Result<Bytes, &'static str>>);
 
-pub(crate) fn told() -> (Tell, Told) {
+pub(crate) fn channel_body() -> (BodySender, ChannelBody) {
     let (tell, told) = mpsc::unbounded_channel();
-    (tell, Told(told))
+    (tell, ChannelBody(told))
 }
 
-impl Body for Told {
+impl Body for ChannelBody {
     type Data = Bytes;
     type Error = &'static str;
 

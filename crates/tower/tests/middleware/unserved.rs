@@ -56,7 +56,7 @@ async fn upstream_is_down(_: Request<()>) -> Result<Response<Full<Bytes>>, Infal
 #[tokio::test]
 async fn a_layer_that_is_told_to_gives_back_everything() {
     let limiter = limiter(RULES);
-    let layer = RateLimitLayer::new(Arc::clone(&limiter)).give_back_unserved();
+    let layer = RateLimitLayer::new(Arc::clone(&limiter)).refund_unserved();
     for _ in 0..20 {
         let response = layer.layer(service_fn(upstream_is_down)).oneshot(request()).await.unwrap();
         assert_eq!(response.status(), 502);
@@ -76,7 +76,7 @@ async fn otherwise_what_was_charged_for_good_stays_charged() {
 #[tokio::test]
 async fn a_request_that_was_served_gives_back_nothing_that_it_spent() {
     let limiter = limiter(RULES);
-    let layer = RateLimitLayer::new(Arc::clone(&limiter)).give_back_unserved();
+    let layer = RateLimitLayer::new(Arc::clone(&limiter)).refund_unserved();
     let served = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::new()))) });
     drop(layer.layer(served).oneshot(request()).await.unwrap());
     assert_eq!(all_left(&limiter), [4, 93, 49, 19, 2, 900, 7]);
@@ -99,7 +99,7 @@ async fn what_was_taken_from_a_window_that_has_passed_is_not_given_back_to_the_n
             Ok::<_, Infallible>(response)
         }
     });
-    let mut service = RateLimitLayer::new(Arc::clone(&limiter)).give_back_unserved().layer(slow);
+    let mut service = RateLimitLayer::new(Arc::clone(&limiter)).refund_unserved().layer(slow);
     service.call(request()).await.unwrap();
     assert_eq!(left(limiter.store(), "quota", "fixed 100/h"), 99);
     service.call(Request::get("/late").body(()).unwrap()).await.unwrap();
@@ -119,7 +119,7 @@ async fn down_after(say: impl FnOnce()) -> Result<Response<Full<Bytes>>, Infalli
 #[tokio::test]
 async fn what_has_reached_somebody_is_spent_whatever_is_said_later() {
     let limiter = limiter("rules: [{ id: quota, limit: fixed 100/h }, { id: streams, limit: concurrent 2 ttl 1min }]");
-    let layer = RateLimitLayer::new(Arc::clone(&limiter)).give_back_unserved();
+    let layer = RateLimitLayer::new(Arc::clone(&limiter)).refund_unserved();
     let left = || {
         [("quota", "fixed 100/h"), ("streams", "concurrent 2 ttl 1min")]
             .map(|(rule, limit)| left(limiter.store(), rule, limit))
@@ -137,9 +137,9 @@ async fn what_has_reached_somebody_is_spent_whatever_is_said_later() {
 #[tokio::test]
 async fn what_a_service_asks_of_another_says_nothing_of_its_own_request() {
     let (outside, inside) = (limiter(RULES), limiter(RULES));
-    let within = RateLimitLayer::new(Arc::clone(&inside)).give_back_unserved();
+    let within = RateLimitLayer::new(Arc::clone(&inside)).refund_unserved();
     let within = within.layer(service_fn(|_: Request<()>| down_after(Unserved::rule_out)));
-    let around = RateLimitLayer::new(Arc::clone(&outside)).give_back_unserved();
+    let around = RateLimitLayer::new(Arc::clone(&outside)).refund_unserved();
     let asks = around.layer(service_fn(move |_: Request<()>| {
         let asking = within.clone().oneshot(request());
         async move {

@@ -11,11 +11,11 @@ use tidegate_tower::{RateLimitLayer, RequestBody};
 use tokio::time::{Instant, sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::support::{TestLimiter, Told, left, limiter, told};
+use crate::support::{ChannelBody, TestLimiter, channel_body, left, limiter};
 
 const RULES: &str = "rules: [{ id: tokens, limit: fixed 1000/h, cost: { from: body:n, otherwise: 100 } }]";
 
-async fn serve(request: Request<RequestBody<Told>>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn serve(request: Request<RequestBody<ChannelBody>>) -> Result<Response<Full<Bytes>>, Infallible> {
     let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
     Ok(Response::new(Full::new(body.unwrap_or_default())))
 }
@@ -27,8 +27,8 @@ fn spent(limiter: &TestLimiter) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn a_body_that_does_not_come_is_answered_with_a_timeout_and_charged_nothing() {
     let limiter = limiter(RULES);
-    let service = RateLimitLayer::new(Arc::clone(&limiter)).reading_bodies().layer(service_fn(serve));
-    let (tell, body) = told();
+    let service = RateLimitLayer::new(Arc::clone(&limiter)).read_bodies().layer(service_fn(serve));
+    let (tell, body) = channel_body();
     let begun = Instant::now();
     let answering = service.oneshot(Request::post("/").body(body).unwrap());
     let response = timeout(Duration::from_secs(600), answering).await.expect("an answer").unwrap();
@@ -45,8 +45,8 @@ async fn a_body_that_does_not_come_is_answered_with_a_timeout_and_charged_nothin
 #[tokio::test(start_paused = true)]
 async fn a_body_that_comes_a_byte_at_a_time_has_no_more_time_than_others() {
     let limiter = limiter(RULES);
-    let layer = RateLimitLayer::new(Arc::clone(&limiter)).reading_bodies().within(Duration::from_secs(5));
-    let (tell, body) = told();
+    let layer = RateLimitLayer::new(Arc::clone(&limiter)).read_bodies().timeout(Duration::from_secs(5));
+    let (tell, body) = channel_body();
     tokio::spawn(async move {
         while tell.send(Ok(Bytes::from_static(b" "))).is_ok() {
             sleep(Duration::from_secs(1)).await;
@@ -62,8 +62,8 @@ async fn a_body_that_comes_a_byte_at_a_time_has_no_more_time_than_others() {
 #[tokio::test(start_paused = true)]
 async fn what_comes_after_the_inspection_may_take_its_time() {
     let limiter = limiter(RULES);
-    let layer = RateLimitLayer::new(Arc::clone(&limiter)).reading_bodies().within(Duration::from_secs(5));
-    let (tell, body) = told();
+    let layer = RateLimitLayer::new(Arc::clone(&limiter)).read_bodies().timeout(Duration::from_secs(5));
+    let (tell, body) = channel_body();
     tokio::spawn(async move {
         sleep(Duration::from_secs(4)).await;
         tell.send(Ok(Bytes::from_static(b"{\"n\": 7}"))).unwrap();
@@ -83,8 +83,8 @@ async fn a_grpc_call_and_http_2_are_told_in_their_own_way() {
         [("application/grpc+json", StatusCode::OK, Some("1")), ("application/json", StatusCode::REQUEST_TIMEOUT, None)]
     {
         let limiter = limiter(RULES);
-        let service = RateLimitLayer::new(limiter).reading_bodies().layer(service_fn(serve));
-        let (_tell, body) = told();
+        let service = RateLimitLayer::new(limiter).read_bodies().layer(service_fn(serve));
+        let (_tell, body) = channel_body();
         let request = Request::post("/").version(Version::HTTP_2).header("content-type", kind).body(body).unwrap();
         let response = timeout(Duration::from_secs(600), service.oneshot(request)).await.expect("an answer").unwrap();
         assert_eq!(response.status(), status);

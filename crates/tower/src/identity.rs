@@ -1,4 +1,4 @@
-//! Who makes a request.
+//! Identification: the user, API key, tier and claims of a request.
 
 use http::HeaderName;
 use http::header::AUTHORIZATION;
@@ -7,17 +7,17 @@ use tidegate_http::HttpFacts;
 use tidegate_rules::Values;
 use tidegate_rules::syntax::{credentials, text};
 
-/// Adds what is known of whoever makes a request to its facts, for rules to key and match by.
+/// Adds the caller's identity to the facts of a request, for rules to key and match by.
 ///
-/// It is called for each request, before the rules, so it should look up rather than verify: whatever verifies tokens runs
-/// in a layer outside this one and leaves what it found in the request's extensions.
+/// It is called for every request before the rules are checked, so it should look identities up and not verify them. Verify
+/// tokens in a layer outside this one, and pass the result in the request's extensions.
 ///
 /// ```
 /// use http::request::Parts;
 /// use tidegate_http::HttpFacts;
 /// use tidegate_tower::Identify;
 ///
-/// /// What the authentication layer leaves behind.
+/// /// Inserted into the extensions by the authentication layer.
 /// #[derive(Clone)]
 /// struct Account { name: String, plan: &'static str }
 ///
@@ -33,7 +33,7 @@ use tidegate_rules::syntax::{credentials, text};
 /// }
 /// ```
 pub trait Identify: Send + Sync {
-    /// The facts, with more known.
+    /// Returns the facts with the caller's identity added.
     fn identify<'a>(&self, head: &'a Parts, facts: HttpFacts<'a>) -> HttpFacts<'a>;
 }
 
@@ -46,12 +46,13 @@ where
     }
 }
 
-/// Takes the API key from a header; of `Authorization`, what stands behind `Bearer`.
+/// Takes the API key from a header. From `Authorization` it takes the token after `Bearer`.
 ///
-/// If the header comes more than once, the request has several API keys, and rules refuse it unless they say otherwise.
+/// If the header comes more than once, the request has several API keys. Rules refuse such a request unless configured
+/// otherwise.
 ///
-/// Whoever can make up keys that nobody refuses has as many limits as he likes. Use it where unknown keys are refused, or
-/// beside a rule that is keyed by `address`.
+/// The key is not verified: a client that sends a new key with each request gets a new limit each time. Use it where unknown
+/// keys are rejected, or together with a rule keyed by `address`.
 #[derive(Clone, Debug)]
 pub struct ApiKeyHeader(pub HeaderName);
 
@@ -60,7 +61,7 @@ impl Identify for ApiKeyHeader {
         let mut lines = head.headers.get_all(&self.0).iter().map(|line| line.as_bytes().trim_ascii());
         let Some(line) = lines.next() else { return facts };
         if lines.next().is_some() {
-            // Whichever of them an upstream believes, it is one of several.
+            // Servers differ in which line they believe, so all of them count.
             let all = head.headers.get_all(&self.0).iter().map(|line| text(line.as_bytes().trim_ascii()));
             return facts.api_key(all.collect::<Values<'a>>());
         }
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_api_key_is_found_where_it_is_said_to_be() {
+    fn an_api_key_is_read_from_its_header() {
         for (header, value, key) in [
             ("x-api-key", "k_1", Some("k_1")),
             ("authorization", "bearer  k_1", Some("k_1")),

@@ -12,15 +12,15 @@ use tidegate_tower::RateLimitLayer;
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::{START, empty, is_pending, left, request, rules, told, until};
+use crate::support::{START, channel_body, empty, is_pending, left, request, rules, until};
 
 /// A store behind a wire that lets through as many answers as it is told to.
-struct Distant {
+struct RemoteStore {
     store: MemoryStore<ManualClock>,
     answers: Semaphore,
 }
 
-impl Distant {
+impl RemoteStore {
     async fn answer<T>(&self, answer: impl FnOnce(&MemoryStore<ManualClock>) -> T) -> T {
         // The question takes effect at once, and the answer takes its time.
         let answer = answer(&self.store);
@@ -29,7 +29,7 @@ impl Distant {
     }
 }
 
-impl Store for Distant {
+impl Store for RemoteStore {
     async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
         self.answer(|store| store.decide(charges)).await
     }
@@ -55,21 +55,21 @@ impl Store for Distant {
     }
 }
 
-fn distant(text: &str, answers: usize) -> Arc<Limiter<Distant, ManualClock>> {
+fn remote(text: &str, answers: usize) -> Arc<Limiter<RemoteStore, ManualClock>> {
     let clock = ManualClock::at(START);
-    let store = Distant { store: MemoryStore::with_clock(clock.clone()), answers: Semaphore::new(answers) };
+    let store = RemoteStore { store: MemoryStore::with_clock(clock.clone()), answers: Semaphore::new(answers) };
     Arc::new(Limiter::with_clock(rules(text), store, clock))
 }
 
 const RULES: &str = "rules: [{ id: slots, limit: concurrent 2 ttl 1min }]";
 
-fn free(limiter: &Limiter<Distant, ManualClock>) -> u64 {
+fn free(limiter: &Limiter<RemoteStore, ManualClock>) -> u64 {
     left(&limiter.store().store, "slots", "concurrent 2 ttl 1min")
 }
 
 #[tokio::test]
 async fn its_answers_are_waited_for() {
-    let limiter = distant("rules: [{ id: api, limit: 1/h }]", 0);
+    let limiter = remote("rules: [{ id: api, limit: 1/h }]", 0);
     let service = RateLimitLayer::new(Arc::clone(&limiter)).layer(service_fn(empty));
     let mut first = Box::pin(service.clone().oneshot(request()));
     assert!(is_pending(&mut first).await);
@@ -80,7 +80,7 @@ async fn its_answers_are_waited_for() {
 
 #[tokio::test]
 async fn a_client_that_goes_away_while_it_is_asked_gets_its_slot_back() {
-    let limiter = distant(RULES, 0);
+    let limiter = remote(RULES, 0);
     let service = RateLimitLayer::new(Arc::clone(&limiter)).layer(service_fn(empty));
     let mut response = Box::pin(service.oneshot(request()));
     assert!(is_pending(&mut response).await);
@@ -92,7 +92,7 @@ async fn a_client_that_goes_away_while_it_is_asked_gets_its_slot_back() {
 
 #[tokio::test]
 async fn a_question_that_was_never_sent_is_not_asked() {
-    let limiter = distant(RULES, 0);
+    let limiter = remote(RULES, 0);
     let mut service = RateLimitLayer::new(Arc::clone(&limiter)).layer(service_fn(empty));
     drop(service.call(request()));
     assert_eq!(free(&limiter), 2);
@@ -100,9 +100,9 @@ async fn a_question_that_was_never_sent_is_not_asked() {
 
 #[tokio::test]
 async fn slots_come_back_when_the_body_ends_or_is_dropped() {
-    let limiter = distant(RULES, 100);
+    let limiter = remote(RULES, 100);
     let service = RateLimitLayer::new(Arc::clone(&limiter))
-        .layer(service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(told().1)) }));
+        .layer(service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(channel_body().1)) }));
     let response = service.clone().oneshot(request()).await.unwrap();
     assert_eq!(free(&limiter), 1);
     drop(response);
@@ -116,7 +116,7 @@ async fn slots_come_back_when_the_body_ends_or_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_place_in_a_queue_is_given_back_and_one_that_was_used_needs_no_journey() {
-    let limiter = distant("rules: [{ id: paced, limit: shaper 10/s queue 5 }]", 2);
+    let limiter = remote("rules: [{ id: paced, limit: shaper 10/s queue 5 }]", 2);
     let service = RateLimitLayer::new(Arc::clone(&limiter)).layer(service_fn(empty));
     service.clone().oneshot(request()).await.unwrap();
     service.clone().oneshot(request()).await.unwrap();

@@ -10,7 +10,7 @@ use tidegate_core::Micros;
 use tidegate_tower::{ActualCost, RateLimitLayer, ResponseBody};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::{Tell, TestLimiter, Told, is_pending, left, limiter, request, told, until};
+use crate::support::{BodySender, ChannelBody, TestLimiter, channel_body, is_pending, left, limiter, request, until};
 
 const SLOTS: &str = "concurrent 2 ttl 1min";
 const TOKENS: &str = "fixed 1000/h";
@@ -33,7 +33,7 @@ fn free(limiter: &TestLimiter) -> (u64, u64) {
     (left(limiter.store(), "streams", SLOTS), left(limiter.store(), "tokens", TOKENS))
 }
 
-async fn never(_: Request<()>) -> Result<Response<Told>, Infallible> {
+async fn never(_: Request<()>) -> Result<Response<ChannelBody>, Infallible> {
     std::future::pending().await
 }
 
@@ -61,7 +61,7 @@ async fn a_client_that_goes_away_before_the_response_gives_everything_back() {
 #[tokio::test]
 async fn a_service_that_fails_gives_everything_back() {
     let limiter = model();
-    let failing = service_fn(|_: Request<()>| async { Err::<Response<Told>, _>("out of order") });
+    let failing = service_fn(|_: Request<()>| async { Err::<Response<ChannelBody>, _>("out of order") });
     let service = RateLimitLayer::new(Arc::clone(&limiter)).layer(failing);
     assert_eq!(service.oneshot(request()).await.err(), Some("out of order"));
     assert_eq!(free(&limiter), (2, 1_000));
@@ -72,7 +72,7 @@ async fn a_service_that_panics_gives_everything_back() {
     let limiter = model();
     let panicking = service_fn(|request: Request<()>| async move {
         assert!(request.uri() == "/elsewhere", "this is what it does");
-        Ok::<_, Infallible>(Response::new(told().1))
+        Ok::<_, Infallible>(Response::new(channel_body().1))
     });
     let service = RateLimitLayer::new(Arc::clone(&limiter)).layer(panicking);
     assert!(tokio::spawn(service.oneshot(request())).await.is_err());
@@ -80,8 +80,11 @@ async fn a_service_that_panics_gives_everything_back() {
 }
 
 /// A response under way, and what its body says.
-async fn responding(limiter: &Arc<TestLimiter>, cost: Option<ActualCost>) -> (Tell, Response<ResponseBody<Told>>) {
-    let (tell, body) = told();
+async fn responding(
+    limiter: &Arc<TestLimiter>,
+    cost: Option<ActualCost>,
+) -> (BodySender, Response<ResponseBody<ChannelBody>>) {
+    let (tell, body) = channel_body();
     let mut response = Response::new(body);
     if let Some(cost) = cost {
         response.extensions_mut().insert(cost);

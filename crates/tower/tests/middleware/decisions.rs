@@ -50,7 +50,7 @@ async fn those_who_come_without_an_address_share_one_limit_only_if_told_to() {
     let response = layer.layer(service_fn(empty)).oneshot(call).await.unwrap();
     assert_eq!((response.status().as_u16(), response.headers()["grpc-status"].as_bytes()), (200, &b"13"[..]));
 
-    let layer = layer.sharing_missing_addresses();
+    let layer = layer.share_missing_addresses();
     assert_eq!(status(&layer, request()).await, 200);
     assert_eq!(status(&layer, request()).await, 429);
 }
@@ -93,7 +93,7 @@ async fn a_thousand_forged_addresses_share_one_limit_and_a_proxys_word_counts() 
         request
     };
     let proxies = TrustedProxies::parse(["10.0.0.0/8"], ForwardingHeader::XForwardedFor).unwrap();
-    let layer = RateLimitLayer::per_client("1/h".parse().unwrap()).trusting(proxies);
+    let layer = RateLimitLayer::per_client("1/h".parse().unwrap()).trusted_proxies(proxies);
     let mut passed = 0;
     for n in 0..1_000 {
         passed += u32::from(status(&layer, forged([203, 0, 113, 7], n)).await == 200);

@@ -1,0 +1,152 @@
+//! Admission: checks a request against the rules and decides whether it goes on to the service.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use tidegate_core::{Clock, Outcome, Store};
+use tidegate_http::{Caller, HttpFacts, Reply, ReplyContext, is_grpc};
+use tidegate_rules::{Matched, Partitions, Ruling, Spent};
+
+use crate::hold::{Hold, ObservedLimits, Receipts};
+use crate::in_flight::{PendingRefund, Permit, Reservation, ResponseContext};
+use crate::meter::Settlements;
+use crate::missing_address;
+use crate::observer::SampleToken;
+use crate::settings::Settings;
+
+/// The outcome of a check.
+pub(crate) enum Admission<S: Store + 'static, C: Clock + 'static> {
+    /// The request goes to the service.
+    Granted(Permit<S, C>),
+    /// The request is answered with this response.
+    Refused(Response<Bytes>),
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
+    /// Checks a request by its head.
+    pub(crate) async fn check(self: &Arc<Self>, head: &Parts) -> Admission<S, C> {
+        if self.is_exempt(head) {
+            return Admission::Granted(Permit::exempt());
+        }
+        let facts = self.facts(head);
+        if self.lacks_address(&facts) {
+            return Admission::Refused(missing_address::refused(&head.headers));
+        }
+        let context = self.reply_context(&facts);
+        let sample = self.sample();
+        let partitions = self.partitions(&facts);
+        let admit = |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
+            self.observe(head, &facts, ruling, sample);
+            self.admit(head, matched, ruling, context, partitions.as_ref())
+        };
+        self.limiter.check_then(&facts, admit).await
+    }
+
+    /// Does the same as [`check`](Settings::check) without waiting. `None` if the store is not in this process; nothing was
+    /// charged then.
+    // `inline(never)`: keeps the check's locals out of the stack frame from which the service is called. Together with not
+    // polling a future, this removed 18 kB of stack below a request: 1.7 % of a request without rules, 0.9 % of one with
+    // three (`make bench ONLY=gateway`).
+    #[inline(never)]
+    pub(crate) fn check_at_once(self: &Arc<Self>, head: &Parts) -> Option<Admission<S, C>> {
+        if !self.limiter.store().answers_at_once() {
+            return None;
+        }
+        if self.is_exempt(head) {
+            return Some(Admission::Granted(Permit::exempt()));
+        }
+        let facts = self.facts(head);
+        if self.lacks_address(&facts) {
+            return Some(Admission::Refused(missing_address::refused(&head.headers)));
+        }
+        let context = self.reply_context(&facts);
+        let sample = self.sample();
+        let partitions = self.partitions(&facts);
+        self.limiter.check_at_once(&facts, |matched, ruling| {
+            self.observe(head, &facts, ruling, sample);
+            self.admit(head, matched, ruling, context, partitions.as_ref())
+        })
+    }
+
+    fn reply_context(&self, facts: &HttpFacts<'_>) -> ReplyContext {
+        let random = if self.style.jitter.is_zero() { 0 } else { fastrand::u64(..) };
+        ReplyContext { at: self.limiter.clock().now(), caller: Caller::of(facts), random }
+    }
+
+    /// Hashes of the request's keys, if response headers show them.
+    fn partitions(&self, facts: &HttpFacts<'_>) -> Option<Partitions> {
+        let partitions = || self.limiter.with_rules(|generation| generation.rules.partitions(facts));
+        self.style.partition_key.then(partitions)
+    }
+
+    fn sample(&self) -> SampleToken {
+        self.observer.as_ref().map_or_else(SampleToken::default, |observer| observer.sample())
+    }
+
+    fn observe(&self, head: &Parts, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, sample: SampleToken) {
+        if let Some(observer) = &self.observer {
+            observer.decided(head, facts, ruling, sample);
+        }
+    }
+
+    fn admit(
+        self: &Arc<Self>,
+        head: &Parts,
+        matched: &Matched<'_, '_>,
+        ruling: &mut Ruling<'_>,
+        context: ReplyContext,
+        partitions: Option<&Partitions>,
+    ) -> Admission<S, C> {
+        let reservation = self.reserve(matched, std::mem::take(&mut ruling.receipts));
+        let delay = match ruling.verdict.outcome {
+            Outcome::Allow { delay } if ruling.is_allowed() => delay,
+            _ => return Admission::Refused(self.refusal(head, ruling, context, partitions)),
+        };
+        let priority = matched.priority().or_else(|| self.requested_priority(head));
+        let priority = priority.map(|priority| (priority, self.priority_header.clone()));
+        let headers = Reply::new(ruling, &self.style, context).partitions(partitions).headers();
+        let mut response = ResponseContext { refund: None, headers };
+        if self.refunds_unserved {
+            let charges = Spent::by(matched, ruling, context.at);
+            response.refund = (!charges.is_empty()).then(|| PendingRefund { settings: Arc::clone(self), charges });
+        }
+        Admission::Granted(Permit { delay, reservation, priority, response })
+    }
+
+    fn reserve(&self, matched: &Matched<'_, '_>, receipts: Receipts) -> Option<Box<Reservation<S, C>>> {
+        (!receipts.is_empty()).then(|| self.reservation(matched, receipts))
+    }
+
+    #[inline(never)]
+    fn reservation(&self, matched: &Matched<'_, '_>, receipts: Receipts) -> Box<Reservation<S, C>> {
+        let settlements: Settlements =
+            matched.settled().map(|(limit, settle)| (limit.clone(), Arc::clone(settle))).collect();
+        let observer = self.observer.as_ref().filter(|_| !settlements.is_empty());
+        let observed = observer.map(|observer| ObservedLimits {
+            observer: Arc::clone(observer),
+            limits: settlements.iter().map(|(limit, _)| limit.clone()).collect(),
+        });
+        let observer = observer.cloned();
+        let hold = Hold::of(&self.limiter, receipts, matched.shortest_reserve(), observed);
+        Box::new(Reservation { hold, settlements, cost_header: self.cost_header.clone(), observer })
+    }
+
+    #[inline(never)]
+    fn refusal(
+        &self,
+        head: &Parts,
+        ruling: &Ruling<'_>,
+        context: ReplyContext,
+        partitions: Option<&Partitions>,
+    ) -> Response<Bytes> {
+        let reply = Reply::new(ruling, &self.style, context).partitions(partitions);
+        if !is_grpc(&head.headers) {
+            return reply.response_as(&self.bodies, &head.headers);
+        }
+        let mut response = Response::new(Bytes::new());
+        *response.headers_mut() = reply.grpc_headers();
+        response
+    }
+}

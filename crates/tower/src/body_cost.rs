@@ -1,0 +1,302 @@
+//! Costs that stand in the bodies of requests, read before the request is decided.
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tidegate_core::{Clock, MemoryStore, Store, SystemClock};
+use tidegate_http::{BodyFields, CostFinder, is_grpc};
+use tidegate_rules::FieldPath;
+use tokio::runtime::Handle;
+use tokio::time::Sleep;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::body::ResponseBody;
+use crate::future::ResponseFuture;
+use crate::request_body::{BodyPrefix, Coverage, RequestBody, UnmeasuredBody};
+use crate::service::RateLimit;
+use crate::settings::Settings;
+
+/// Default of [`BodyCostLayer::max_bytes`].
+const MAX_BYTES: usize = 64 * 1024;
+/// Default of [`BodyCostLayer::timeout`].
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A [`RateLimitLayer`](crate::RateLimitLayer) for rules that read costs from request bodies (`cost: body:max_tokens`). Made
+/// by [`RateLimitLayer::read_bodies`](crate::RateLimitLayer::read_bodies).
+///
+/// ```no_run
+/// use axum::{Router, routing::post};
+/// use tidegate_rules::RuleSet;
+/// use tidegate_tower::RateLimitLayer;
+/// use tokio::net::TcpListener;
+///
+/// #[tokio::main]
+/// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let rules = RuleSet::parse("rules.yaml", "
+/// rules:
+///   - id: tokens
+///     limit: { limit: 100_000/min, cost: body:max_tokens, settle: body:usage.total_tokens }
+/// ")?;
+///     let layer = RateLimitLayer::rules(rules.rules).read_bodies().max_bytes(32 * 1024);
+///     let app: Router = Router::new().route("/ask", post(|question: String| async { question })).layer(layer);
+///     axum::serve(TcpListener::bind("127.0.0.1:3000").await?, app).await?;
+///     Ok(())
+/// }
+/// ```
+///
+/// The inner service receives each request with a [`RequestBody`]: the client's bytes, trailers and size, unchanged. Bodies
+/// that no matching rule charges by are not read.
+pub struct BodyCostLayer<S = MemoryStore, C = SystemClock> {
+    settings: Settings<S, C>,
+    bounds: Bounds,
+}
+
+/// Bounds of an inspection.
+#[derive(Clone, Copy)]
+struct Bounds {
+    max_bytes: usize,
+    timeout: Duration,
+}
+
+impl<S, C> BodyCostLayer<S, C> {
+    pub(crate) const fn new(settings: Settings<S, C>) -> BodyCostLayer<S, C> {
+        BodyCostLayer { settings, bounds: Bounds { max_bytes: MAX_BYTES, timeout: TIMEOUT } }
+    }
+
+    /// Reads at most this many bytes of a body. The default is 64 KiB.
+    ///
+    /// They are buffered until the request is decided. A longer body costs at least the rule's `otherwise`, because a field
+    /// may stand behind the bytes that were read.
+    #[must_use]
+    pub const fn max_bytes(mut self, bytes: usize) -> BodyCostLayer<S, C> {
+        self.bounds.max_bytes = bytes;
+        self
+    }
+
+    /// Waits at most this long for the bytes to read, in total. The default is 20 seconds.
+    ///
+    /// A request whose body takes longer is answered with 408, or `CANCELLED` for gRPC, and nothing is charged. If a complete
+    /// JSON object has arrived by then, the request goes on, at the object's cost or the rule's `otherwise`, whichever is more.
+    /// The timer needs a Tokio runtime; without one there is no timeout.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> BodyCostLayer<S, C> {
+        self.bounds.timeout = timeout;
+        self
+    }
+}
+
+impl<S, C> Clone for BodyCostLayer<S, C> {
+    fn clone(&self) -> BodyCostLayer<S, C> {
+        BodyCostLayer { settings: self.settings.clone(), bounds: self.bounds }
+    }
+}
+
+impl<Svc, S, C> Layer<Svc> for BodyCostLayer<S, C> {
+    type Service = BodyCost<Svc, S, C>;
+
+    fn layer(&self, inner: Svc) -> BodyCost<Svc, S, C> {
+        let limited = RateLimit { inner, settings: Arc::new(self.settings.clone()) };
+        BodyCost { limited, bounds: self.bounds }
+    }
+}
+
+/// A service behind rate limits that read costs from request bodies. Made by a [`BodyCostLayer`].
+pub struct BodyCost<Svc, S = MemoryStore, C = SystemClock> {
+    limited: RateLimit<Svc, S, C>,
+    bounds: Bounds,
+}
+
+impl<Svc: Clone, S, C> Clone for BodyCost<Svc, S, C> {
+    fn clone(&self) -> BodyCost<Svc, S, C> {
+        BodyCost { limited: self.limited.clone(), bounds: self.bounds }
+    }
+}
+
+impl<Svc, S, C, B, R> Service<Request<B>> for BodyCost<Svc, S, C>
+where
+    Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
+    R: Body<Data = Bytes>,
+    B: Body<Data = Bytes>,
+    S: Store + 'static,
+    C: Clock + 'static,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = Svc::Error;
+    type Future = BodyCostFuture<Svc, B, S, C>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Svc::Error>> {
+        self.limited.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> BodyCostFuture<Svc, B, S, C> {
+        let (mut head, body) = request.into_parts();
+        if !body.is_end_stream() && body.size_hint().exact().is_none() {
+            head.extensions.insert(UnmeasuredBody);
+        }
+        let fields = if body.is_end_stream() { Vec::new() } else { self.limited.settings.body_fields(&head) };
+        let state = if fields.is_empty() {
+            let request = Request::from_parts(head, RequestBody::unread(body));
+            State::Limited { limited: self.limited.call(request) }
+        } else {
+            // The request takes the service that reported ready; a clone takes its place.
+            let clone = self.limited.clone();
+            let limited = std::mem::replace(&mut self.limited, clone);
+            let Bounds { max_bytes, timeout } = self.bounds;
+            let (prefix, finder) = (BodyPrefix::new(body, max_bytes), CostFinder::new(&fields));
+            let inspection = Inspection { prefix, fields, finder, timeout, timer: None };
+            State::Inspecting { inspection: Box::new(inspection), next: Some(Box::new((limited, head))) }
+        };
+        BodyCostFuture { state }
+    }
+}
+
+pin_project! {
+    /// The response to come. Nothing is charged or held while the body is being read.
+    pub struct BodyCostFuture<Svc, B, S, C>
+    where
+        Svc: Service<Request<RequestBody<B>>>,
+        B: Body,
+        S: Store,
+        S: 'static,
+        C: Clock,
+        C: 'static,
+    {
+        #[pin]
+        state: State<Svc, B, S, C>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<Svc, B, S, C>
+    where
+        Svc: Service<Request<RequestBody<B>>>,
+        B: Body,
+        S: Store,
+        S: 'static,
+        C: Clock,
+        C: 'static,
+    {
+        /// The body is being read. Boxed, because the variant would otherwise enlarge the future of every request.
+        Inspecting { inspection: Box<Inspection<B>>, next: Option<Box<(RateLimit<Svc, S, C>, Parts)>> },
+        /// The cost is known as far as it can be, and the request is checked.
+        Limited { #[pin] limited: ResponseFuture<Svc, RequestBody<B>, S, C> },
+    }
+}
+
+/// The search for costs in the first bytes of a body.
+struct Inspection<B: Body> {
+    prefix: BodyPrefix<B>,
+    fields: Vec<FieldPath>,
+    finder: CostFinder,
+    timeout: Duration,
+    /// Started at the first wait: most bodies arrive with their head and need no timer.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// The bytes to read did not arrive in time.
+struct TooSlow;
+
+impl<B: Body<Data = Bytes>> Inspection<B> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(RequestBody<B>, BodyFields), TooSlow>> {
+        let Inspection { prefix, fields, finder, timeout, timer } = self;
+        let inspect = |piece: &[u8]| {
+            finder.feed(piece);
+            // A complete object is no reason to stop: a second one behind it may state another cost.
+            if finder.is_lost() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let (body, coverage) = match prefix.poll(cx, inspect) {
+            Poll::Ready(inspected) => inspected,
+            Poll::Pending => {
+                if timer.is_none() && Handle::try_current().is_ok() {
+                    *timer = Some(Box::pin(tokio::time::sleep(*timeout)));
+                }
+                let Some(timer) = timer else { return Poll::Pending };
+                ready!(timer.as_mut().poll(cx));
+                // A complete object is enough to go on with.
+                match prefix.stop().filter(|_| finder.is_over()) {
+                    Some(body) => (body, Coverage::Prefix),
+                    None => return Poll::Ready(Err(TooSlow)),
+                }
+            }
+        };
+        if coverage == Coverage::Prefix {
+            finder.cut_off();
+        }
+        let found = fields.drain(..).enumerate().filter_map(|(field, path)| Some((path, finder.found(field)?)));
+        Poll::Ready(Ok((body, found.collect())))
+    }
+}
+
+impl<Svc, B, R, S, C> Future for BodyCostFuture<Svc, B, S, C>
+where
+    Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
+    R: Body<Data = Bytes>,
+    B: Body<Data = Bytes>,
+    S: Store + 'static,
+    C: Clock + 'static,
+{
+    type Output = Result<Response<ResponseBody<R>>, Svc::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProj::Limited { limited } => return limited.poll(cx),
+                StateProj::Inspecting { inspection, next } => {
+                    let inspected = ready!(inspection.poll(cx));
+                    let Some(next) = next.take() else { return Poll::Pending };
+                    let (mut limited, mut head) = *next;
+                    let limited = match inspected {
+                        Ok((body, fields)) => {
+                            head.extensions.insert(fields);
+                            limited.call(Request::from_parts(head, body))
+                        }
+                        Err(TooSlow) => ResponseFuture::refused(timeout_response(&head)),
+                    };
+                    State::Limited { limited }
+                }
+            };
+            state.set(next);
+        }
+    }
+}
+
+const TIMEOUT_DETAIL: &str = "The request's body took too long to come.";
+const TIMEOUT_PROBLEM: &str = concat!(
+    r#"{"type":"about:blank","title":"Request Timeout","status":408,"#,
+    r#""detail":"The request's body took too long to come."}"#
+);
+
+/// The response to a request whose body did not arrive in time.
+#[cold]
+fn timeout_response(head: &Parts) -> Response<Bytes> {
+    if is_grpc(&head.headers) {
+        let mut response = Response::new(Bytes::new());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert("grpc-status", HeaderValue::from_static("1"));
+        headers.insert("grpc-message", HeaderValue::from_static(TIMEOUT_DETAIL));
+        return response;
+    }
+    let mut response = Response::new(Bytes::from_static(TIMEOUT_PROBLEM.as_bytes()));
+    *response.status_mut() = StatusCode::REQUEST_TIMEOUT;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    if head.version <= Version::HTTP_11 {
+        // On a kept connection the rest of the body would be read as the next request.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}

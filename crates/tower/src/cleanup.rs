@@ -1,0 +1,32 @@
+//! Work that outlives its request: settling and refunding after the client has gone.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use tidegate_core::Store;
+use tokio::runtime::Handle;
+
+/// The runtime that a request came in on, kept so that its charges can be settled there after it has been dropped.
+pub(crate) struct Cleanup(Option<Handle>);
+
+impl Cleanup {
+    pub(crate) fn on_current_runtime() -> Cleanup {
+        Cleanup(Handle::try_current().ok())
+    }
+
+    pub(crate) const fn runtime(&self) -> Option<&Handle> {
+        self.0.as_ref()
+    }
+
+    /// Runs `work`, which uses `store`: immediately if the store is in this process, otherwise as a task on the runtime.
+    /// Without a runtime, work on a remote store is dropped.
+    pub(crate) fn run(&self, store: &impl Store, work: impl Future<Output = ()> + Send + 'static) {
+        if store.answers_at_once() {
+            // Such a store never returns `Pending`, so the first poll completes the work.
+            let _ = pin!(work).poll(&mut Context::from_waker(Waker::noop()));
+        } else if let Some(runtime) = &self.0 {
+            runtime.spawn(work);
+        }
+    }
+}

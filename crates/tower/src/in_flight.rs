@@ -1,0 +1,168 @@
+//! An admitted request from its permit to its response: what it holds, settles and refunds on the way.
+
+use std::sync::Arc;
+
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderName, HeaderValue, Request, Response};
+use tidegate_core::{Clock, Micros, RuleId, Store};
+use tidegate_http::ReplyHeaders;
+use tidegate_rules::{Limiter, Priority, SettleSource, Spent};
+
+use crate::body::BodyGuard;
+use crate::cleanup::Cleanup;
+use crate::cost::{ActualCost, Costs};
+use crate::hold::Hold;
+use crate::meter::{Meter, Settlements};
+use crate::observer::Observer;
+use crate::settings::Settings;
+use crate::unserved::{Arrival, Unanswered, Unserved};
+use crate::upgrade::{self, UpgradeHold};
+
+/// Leave for a request to go to the service.
+pub(crate) struct Permit<S: Store + 'static, C: Clock + 'static> {
+    /// The time that a shaper keeps the request waiting.
+    pub(crate) delay: Micros,
+    pub(crate) reservation: Option<Box<Reservation<S, C>>>,
+    /// The request's priority, and the header that passes it on.
+    pub(crate) priority: Option<(Priority, Option<HeaderName>)>,
+    pub(crate) response: ResponseContext<S, C>,
+}
+
+/// A request that the service is working on.
+pub(crate) struct InFlight<S: Store + 'static, C: Clock + 'static> {
+    reservation: Option<Box<Reservation<S, C>>>,
+    response: ResponseContext<S, C>,
+}
+
+/// Slots and reserved costs of a request, and the places where its response states the actual cost. Boxed, because most
+/// requests hold nothing.
+pub(crate) struct Reservation<S: Store + 'static, C: Clock + 'static> {
+    pub(crate) hold: Arc<Hold<S, C>>,
+    pub(crate) settlements: Settlements,
+    pub(crate) cost_header: Option<HeaderName>,
+    /// Observer of costs that stay unsettled.
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+}
+
+/// The part of a decision that is needed when the service has answered.
+pub(crate) struct ResponseContext<S, C> {
+    pub(crate) refund: Option<PendingRefund<S, C>>,
+    pub(crate) headers: ReplyHeaders,
+}
+
+/// Charges to refund if the request turns out unserved.
+pub(crate) struct PendingRefund<S, C> {
+    pub(crate) settings: Arc<Settings<S, C>>,
+    pub(crate) charges: Spent,
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Permit<S, C> {
+    /// A permit for a request that was not checked.
+    #[cold]
+    pub(crate) fn exempt() -> Permit<S, C> {
+        let response = ResponseContext { refund: None, headers: ReplyHeaders::default() };
+        Permit { delay: Micros::ZERO, reservation: None, priority: None, response }
+    }
+
+    /// Moves the request from the queue to the service.
+    pub(crate) fn start<B>(self, request: &mut Request<B>) -> InFlight<S, C> {
+        let Permit { reservation, response, priority, .. } = self;
+        let reservation = reservation.and_then(Reservation::start);
+        if let Some(reservation) = &reservation
+            && upgrade::is_requested(request)
+        {
+            UpgradeHold::insert(request.extensions_mut(), Arc::clone(&reservation.hold) as _);
+        }
+        if reservation.as_ref().is_some_and(|reservation| reservation.settles_by_body()) {
+            // A compressed body cannot be read in passing, and without the header the service may choose any encoding.
+            request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        if let Some((priority, header)) = priority {
+            request.extensions_mut().insert(priority);
+            if let Some(name) = header {
+                request.headers_mut().insert(name, HeaderValue::from_static(priority.as_str()));
+            }
+        }
+        InFlight { reservation, response }
+    }
+}
+
+impl<S: Store + 'static, C: Clock + 'static> InFlight<S, C> {
+    /// Records that the request may have reached, or has reached, the server behind the service. Reserved costs are then no
+    /// longer released if the client goes away. A certain arrival also drops the pending refund.
+    pub(crate) fn arrive(&mut self, arrival: Arrival) {
+        if arrival == Arrival::Certain {
+            self.response.refund = None;
+        }
+        if let Some(reservation) = &self.reservation {
+            reservation.hold.arrive();
+        }
+    }
+
+    /// Adds the rate-limit headers to the response, and returns what its body holds until it ends.
+    pub(crate) fn respond<B>(self, response: &mut Response<B>) -> BodyGuard {
+        let ResponseContext { refund, headers } = self.response;
+        let is_unserved = response.extensions().get::<Unserved>().is_some();
+        // A refund makes the numbers in the headers wrong.
+        if !is_unserved || (refund.is_none() && self.reservation.is_none()) {
+            headers.insert_into(response.headers_mut());
+        }
+        if is_unserved {
+            if let Some(PendingRefund { settings, charges }) = refund {
+                if let Some(observer) = &settings.observer {
+                    charges.costs().for_each(|(limit, cost)| observer.refunded(limit, cost));
+                }
+                refund_charges(Arc::clone(&settings.limiter), charges);
+            }
+            if let Some(reservation) = self.reservation {
+                reservation.hold.leave_unserved();
+            }
+            return BodyGuard::default();
+        }
+        self.reservation.map_or_else(BodyGuard::default, |reservation| reservation.respond(response))
+    }
+}
+
+impl<S: Store + 'static, C: Clock + 'static> Reservation<S, C> {
+    /// Does the same as [`Hold::start`].
+    fn start(mut self: Box<Self>) -> Option<Box<Self>> {
+        self.hold = self.hold.start()?;
+        Some(self)
+    }
+
+    /// Whether the actual cost is read from the response's body.
+    fn settles_by_body(&self) -> bool {
+        let terms = self.settlements.iter().flat_map(|(_, settle)| settle.terms());
+        terms.into_iter().any(|term| matches!(term.from, SettleSource::Body(_)))
+    }
+
+    #[inline(never)]
+    fn respond<B>(self, response: &Response<B>) -> BodyGuard {
+        let Reservation { hold, settlements, cost_header, observer } = self;
+        let mut costs = Costs::of_response(response, cost_header.as_ref());
+        let mut meter = None;
+        if response.extensions().get::<Unanswered>().is_some() {
+            // The response is a proxy's own, so it does not state the upstream's cost.
+            hold.report_unanswered();
+        } else if !settlements.is_empty() {
+            let metered = ActualCost::new();
+            let taken = |limit: &RuleId| hold.taken(limit);
+            meter = Some(Box::new(Meter::new(settlements, taken, response, metered.clone(), observer)));
+            costs.metered = Some(metered);
+        }
+        hold.respond(costs);
+        BodyGuard { meter, hold: Some(hold) }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn refund_charges<S: Store + 'static, C: Clock + 'static>(limiter: Arc<Limiter<S, C>>, charges: Spent) {
+    let refunder = Arc::clone(&limiter);
+    let refund = async move {
+        if let Err(error) = refunder.refund(charges).await {
+            tracing::warn!(%error, "the charges of an unserved request were not refunded");
+        }
+    };
+    Cleanup::on_current_runtime().run(limiter.store(), refund);
+}
