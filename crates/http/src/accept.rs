@@ -1,10 +1,10 @@
-//! The media type that a client would rather read.
+//! Content negotiation: the media types that a client prefers.
 
 use http::HeaderMap;
 use http::header::ACCEPT;
 
-/// Whether a request would rather be answered with a page than with JSON, by `Accept`: as browsers are when they open a page.
-/// Programs say `*/*`, JSON, or nothing.
+/// Whether a request's `Accept` prefers HTML to JSON. A browser's does when it opens a page; programs send `*/*`, JSON, or no
+/// `Accept`.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue, header::ACCEPT};
@@ -24,8 +24,8 @@ pub fn prefers_html(headers: &HeaderMap) -> bool {
     html > json
 }
 
-/// The weights, in thousandths, with which `Accept` names each of these groups of media types; 0 for a group that it does not
-/// name. The highest counts if it names several of a group.
+/// The weight of each group of media types in `Accept`, in thousandths. It is the highest weight of any type in the group, and
+/// 0 if `Accept` names none of them.
 #[must_use]
 pub fn accepted_weights<const N: usize>(headers: &HeaderMap, groups: [&[&str]; N]) -> [u32; N] {
     let mut weights = [0; N];
@@ -43,7 +43,7 @@ pub fn accepted_weights<const N: usize>(headers: &HeaderMap, groups: [&[&str]; N
     weights
 }
 
-/// The weight among the parameters of a media range, in thousandths. One that cannot be read counts as none.
+/// The weight among the parameters of a media range, in thousandths. An invalid weight is 0.
 fn quality(parameters: &str) -> u32 {
     let mut named = parameters.split(';').filter_map(|parameter| parameter.split_once('='));
     let Some((_, value)) = named.find(|(name, _)| name.trim().eq_ignore_ascii_case("q")) else { return 1_000 };

@@ -1,8 +1,8 @@
-//! What was found in the body of a request.
+//! Numbers from the body of a request.
 
 use tidegate_rules::{BodyNumber, FieldPath};
 
-/// The numbers that stand in a few fields of a request's JSON body, found before the request is decided.
+/// The numbers in a few fields of a request's JSON body, read before the request is decided.
 ///
 /// ```
 /// use tidegate_rules::BodyNumber;

@@ -1,4 +1,4 @@
-//! Whom a request comes from.
+//! The client address of a request, behind trusted proxies.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::forwarded;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The header in which proxies say whom a request comes from.
+/// The header in which proxies forward the client's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ForwardingHeader {
     /// `X-Forwarded-For: 203.0.113.7, 10.0.0.2`
@@ -20,20 +20,20 @@ pub enum ForwardingHeader {
     Forwarded,
 }
 
-/// The proxies whose word counts, and the header in which they give it.
+/// Trusted proxies: client addresses are taken from their forwarding headers.
 ///
-/// Anybody can send a forwarding header, and each proxy adds the address that it sees to the right of what is there. So the
-/// list is read from the right, beginning with the peer of the connection, for as long as those who speak are trusted. The
-/// first address that is not is the client's. What stands further left is what the client says of itself.
+/// Any client can send a forwarding header, and each proxy appends the address of its own peer on the right. So the list is
+/// read from the right, starting at the connection's peer, for as long as the addresses are trusted. The first address that is
+/// not trusted is the client's. Addresses further left come from the client itself and are ignored.
 ///
-/// | the list says | the client is |
+/// | the list has | the client is |
 /// |---|---|
-/// | an address that is not trusted | that one |
-/// | nothing but trusted addresses | the leftmost |
-/// | no address where one is due (`unknown`, `_hidden`, garbage) | the trusted proxy that said so |
+/// | an untrusted address | the rightmost untrusted address |
+/// | only trusted addresses | the leftmost address |
+/// | an entry that is not an address (`unknown`, `_hidden`, garbage) | the trusted proxy that sent the entry |
 ///
-/// IPv4 addresses written as IPv6 are IPv4, and ports and zones do not count: one address is one client however it is
-/// written.
+/// IPv4-mapped IPv6 addresses count as IPv4, and ports and zones are ignored, so that every spelling of an address is the same
+/// client.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -54,21 +54,21 @@ pub struct TrustedProxies {
     header: ForwardingHeader,
 }
 
-/// Text that names no network.
+/// Text that is not a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
-    /// It cannot be read.
+    /// The text is neither an address nor a network.
     #[error(
         "`{text}` is neither an address nor a network: write one such as `10.0.0.0/8`, `192.0.2.7` or `2001:db8::/32`"
     )]
     Unreadable {
-        /// What was written.
+        /// The text.
         text: String,
     },
-    /// It is an address inside a network.
+    /// The text is an address inside a network.
     #[error("`{text}` has bits set outside its network: write `{network}`")]
     StrayBits {
-        /// What was written.
+        /// The text.
         text: String,
         /// The network that was probably meant.
         network: IpNet,
@@ -76,21 +76,21 @@ pub enum NetworkError {
 }
 
 impl TrustedProxies {
-    /// Trusts nobody: the client is the peer.
+    /// Trusts no proxy: the client is the peer.
     #[must_use]
     pub const fn none() -> TrustedProxies {
         TrustedProxies { networks: Vec::new(), header: ForwardingHeader::XForwardedFor }
     }
 
-    /// Trusts the proxies in these networks, and what they say in this header.
+    /// Trusts the proxies in these networks, which send this header.
     pub fn new(networks: impl IntoIterator<Item = IpNet>, header: ForwardingHeader) -> TrustedProxies {
         TrustedProxies { networks: networks.into_iter().map(unmapped).collect(), header }
     }
 
-    /// The same, of networks as people write them.
+    /// Parses the networks, each an address or a CIDR block, and trusts the proxies in them.
     ///
     /// # Errors
-    /// If one of them cannot be read, or has bits set outside its network.
+    /// A network cannot be parsed, or has bits set outside its prefix.
     pub fn parse<T: AsRef<str>>(
         networks: impl IntoIterator<Item = T>,
         header: ForwardingHeader,
@@ -99,7 +99,7 @@ impl TrustedProxies {
         Ok(TrustedProxies::new(networks.collect::<Result<Vec<_>, _>>()?, header))
     }
 
-    /// Where they say it.
+    /// The header that is read.
     #[must_use]
     pub const fn header(&self) -> ForwardingHeader {
         self.header
@@ -111,15 +111,15 @@ impl TrustedProxies {
         !self.networks.is_empty()
     }
 
-    /// Whether the word of this address counts.
+    /// Whether this address is a trusted proxy.
     #[must_use]
     pub fn trusts(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// The address of the client behind `peer`, the other end of the connection (or, where a listener speaks the PROXY
-    /// protocol, whom that names).
+    /// The address of the client behind `peer`. The peer is the other end of the connection, or the source address of the PROXY
+    /// protocol where a listener uses that.
     #[must_use]
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();
@@ -140,10 +140,10 @@ impl TrustedProxies {
         }
     }
 
-    /// Walks away from `peer` for as long as those who speak are trusted.
-    fn nearest(&self, peer: IpAddr, said: impl Iterator<Item = Option<IpAddr>>) -> IpAddr {
+    /// The first untrusted address, walking from `peer` to the client. `addresses` are those that the proxies forward.
+    fn nearest(&self, peer: IpAddr, addresses: impl Iterator<Item = Option<IpAddr>>) -> IpAddr {
         let mut nearest = peer;
-        for address in said {
+        for address in addresses {
             match address {
                 Some(address) if self.trusts(address) => nearest = address,
                 Some(address) => return address,
@@ -156,8 +156,8 @@ impl TrustedProxies {
 
 fn network(text: &str) -> Result<IpNet, NetworkError> {
     let unreadable = || NetworkError::Unreadable { text: text.to_owned() };
-    let written = text.trim();
-    let network = IpNet::from_str(written).or_else(|_| written.parse::<IpAddr>().map(IpNet::from));
+    let trimmed = text.trim();
+    let network = IpNet::from_str(trimmed).or_else(|_| trimmed.parse::<IpAddr>().map(IpNet::from));
     let network = network.map_err(|_| unreadable())?;
     if network.trunc() != network {
         return Err(NetworkError::StrayBits { text: text.to_owned(), network: network.trunc() });
@@ -165,7 +165,7 @@ fn network(text: &str) -> Result<IpNet, NetworkError> {
     Ok(network)
 }
 
-/// A network of mapped IPv4 addresses is the IPv4 network that they are seen to come from.
+/// Turns a network of IPv4-mapped IPv6 addresses into the IPv4 network, because peers are compared in IPv4 form.
 fn unmapped(network: IpNet) -> IpNet {
     match (network.addr().to_canonical(), network.prefix_len()) {
         (IpAddr::V4(address), size @ 96..) if network.addr().is_ipv6() => {

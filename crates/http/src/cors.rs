@@ -1,4 +1,4 @@
-//! Answers that scripts of other origins may read (CORS).
+//! Cross-origin resource sharing (CORS) for Tidegate's own responses.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS,
@@ -6,50 +6,50 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method};
 
-/// The fields beyond those that any script may read.
+/// The rate-limit fields that scripts cannot read by default.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "Retry-After, RateLimit, RateLimit-Policy, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, \
      X-RateLimit-Reset-After, X-RateLimit-Bucket",
 );
 
-/// The origins whose scripts may read answers of Tidegate's own.
+/// The origins whose scripts may read Tidegate's own responses.
 ///
-/// Responses of a service are not made readable: that is for the service to say.
+/// Responses of a service are left alone, because the service has its own CORS policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
     origins: Vec<AllowedOrigin>,
     allows_credentials: bool,
 }
 
-/// An origin that is allowed, or several of them.
+/// A pattern of allowed origins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum AllowedOrigin {
     /// Every origin: `*`.
     Any,
-    /// One, as browsers write it.
+    /// One origin, as browsers write it.
     Exact(String),
-    /// `https://*.example.com`: those that begin and end so, with a name between.
+    /// All subdomains of a domain: `https://*.example.com`.
     Subdomains { scheme: String, domain: String },
 }
 
 /// A text that is not an origin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OriginError {
-    /// It is not written as an origin.
+    /// The text is malformed.
     #[error("`{0}` is not an origin")]
     Malformed(String),
-    /// It is an origin with more behind it.
+    /// The text has a path after the origin.
     #[error("`{0}` is more than an origin: it has a path or a slash at the end")]
     Path(String),
-    /// It stands for every sandboxed document.
+    /// The text is `null`, the origin of every sandboxed document.
     #[error("`null` is the origin of every sandboxed page")]
     Null,
-    /// Scripts of every origin could read what their visitor is logged in to.
+    /// `*` with credentials: scripts of every origin could read responses to a logged-in user.
     #[error("`*` allows every origin, which is not possible with credentials")]
     AnyWithCredentials,
 }
 
-/// A request's origin that may read the answer.
+/// The origin of a request whose scripts may read the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedReader {
     origin: HeaderValue,
@@ -57,8 +57,8 @@ pub struct AllowedReader {
 }
 
 impl Cors {
-    /// Allows scripts of these origins to read answers: `https://app.example.com`, `https://*.example.com` for all below a
-    /// domain, or `*`. With `allows_credentials`, also answers to requests that were sent with cookies.
+    /// Allows scripts of these origins to read responses: `https://app.example.com`, `https://*.example.com` for all
+    /// subdomains, or `*`. `allows_credentials` includes responses to requests with cookies.
     ///
     /// ```
     /// # use tidegate_http::{Cors, OriginError};
@@ -67,7 +67,7 @@ impl Cors {
     /// ```
     ///
     /// # Errors
-    /// One of them is no origin.
+    /// One of the texts is not an origin, or `*` is combined with credentials.
     pub fn new<'o>(origins: impl IntoIterator<Item = &'o str>, allows_credentials: bool) -> Result<Cors, OriginError> {
         let origins = origins.into_iter().map(AllowedOrigin::parse).collect::<Result<Vec<_>, _>>()?;
         if allows_credentials && origins.contains(&AllowedOrigin::Any) {
@@ -76,11 +76,11 @@ impl Cors {
         Ok(Cors { origins, allows_credentials })
     }
 
-    /// The origin of a request, if its scripts may read the answer.
+    /// The origin of a request, if its scripts may read the response.
     #[must_use]
     pub fn reader(&self, request: &HeaderMap) -> Option<AllowedReader> {
-        let mut said = request.get_all(ORIGIN).iter();
-        let (origin, None) = (said.next()?, said.next()) else { return None };
+        let mut origins = request.get_all(ORIGIN).iter();
+        let (origin, None) = (origins.next()?, origins.next()) else { return None };
         let text = origin.to_str().ok()?;
         let allowed = self.origins.iter().find(|allowed| allowed.admits(text))?;
         let origin = match allowed {
@@ -90,7 +90,7 @@ impl Cors {
         Some(AllowedReader { origin, allows_credentials: self.allows_credentials })
     }
 
-    /// Whether a request is a preflight of an origin that is allowed.
+    /// Whether a request is a preflight of an allowed origin.
     #[must_use]
     pub fn is_preflight(&self, method: &Method, headers: &HeaderMap) -> bool {
         method == Method::OPTIONS
@@ -98,7 +98,7 @@ impl Cors {
             && self.reader(headers).is_some()
     }
 
-    /// Makes an answer of Tidegate's own readable to `reader`, and says that it depends on who asks.
+    /// Adds the CORS headers that let `reader` read the response, and a `Vary` for caches.
     pub fn write(&self, reader: Option<&AllowedReader>, answer: &mut HeaderMap) {
         if self.origins.iter().any(|origin| *origin != AllowedOrigin::Any) {
             answer.append(VARY, HeaderValue::from_static("Origin"));
@@ -112,11 +112,11 @@ impl Cors {
     }
 }
 
-/// Lets scripts that may read a service's response read the rate-limit fields in it, too. A response that the service keeps to
-/// itself stays so.
+/// Exposes the rate-limit fields of a service's response to the scripts that may read the response. A response without CORS
+/// headers stays unchanged.
 pub fn expose_limits(response: &mut HeaderMap) {
     if response.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
-        // A response with as many fields as there can be goes without.
+        // Fails if the response already has as many headers as a map can hold. It then stays unchanged.
         let _ = response.try_append(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
     }
 }
@@ -139,13 +139,13 @@ impl AllowedOrigin {
             return Err(OriginError::Path(text.to_owned()));
         }
         let (scheme, rest) = (scheme.to_ascii_lowercase(), rest.to_ascii_lowercase());
-        // Browsers leave the usual port out.
-        let usual = match scheme.as_str() {
+        // Browsers omit the default port.
+        let default_port = match scheme.as_str() {
             "https" => ":443",
             "http" => ":80",
             _ => "",
         };
-        let host = if usual.is_empty() { &rest[..] } else { rest.strip_suffix(usual).unwrap_or(&rest) };
+        let host = if default_port.is_empty() { &rest[..] } else { rest.strip_suffix(default_port).unwrap_or(&rest) };
         let is_host = |host: &str| {
             let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
             !host.is_empty() && host.bytes().all(is_part)
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_who_may_read_it_and_that_it_depends_on_that() {
+    fn a_response_names_its_reader_and_varies_by_origin() {
         let cors = Cors::new(["https://a.example"], true).unwrap();
         let mut answer = HeaderMap::new();
         cors.write(cors.reader(&from("https://a.example")).as_ref(), &mut answer);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_keeps_its_response_to_itself_is_left_alone() {
+    fn a_response_without_cors_headers_stays_unchanged() {
         let mut own = HeaderMap::new();
         expose_limits(&mut own);
         assert!(own.is_empty());
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_origin_is_told() {
+    fn invalid_origins_are_refused() {
         for (text, error) in [
             ("https://a.example/", OriginError::Path("https://a.example/".into())),
             ("https://a.example/app", OriginError::Path("https://a.example/app".into())),

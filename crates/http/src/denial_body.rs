@@ -12,38 +12,38 @@ use crate::template::{Explanation, Template};
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
-/// The page has a style sheet of its own, and nothing else.
+/// Allows the inline style sheet of the page, and nothing else.
 const PAGE_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
-/// Longer ones are no ids.
-const MOST_ID_BYTES: usize = 128;
+/// Longer request ids are not shown.
+const MAX_ID_BYTES: usize = 128;
 
 static BUILT_IN: LazyLock<Template> = LazyLock::new(|| {
-    // A test reads it.
+    // A test parses the page.
     Template::html(include_str!("page.html")).unwrap_or_else(|_| Template::empty())
 });
 
-/// The form of denials.
+/// The bodies of denials.
 ///
-/// Programs get an RFC 9457 problem in JSON. [`DenialBodies::default`] has a page for browsers besides.
+/// The default is an HTML page for browsers and an RFC 9457 problem in JSON for other clients.
 #[derive(Clone, Debug)]
 pub struct DenialBodies {
-    /// The page for requests that [would rather have one](prefers_html); `None` if there is none for anybody.
+    /// The page for clients that [prefer HTML](prefers_html). `None` sends JSON to all.
     pub html: Option<HtmlPage>,
-    /// The JSON for all others, in place of the problem.
+    /// A template that replaces the RFC 9457 problem.
     pub json: Option<Template>,
     /// The media type of JSON.
     pub json_type: HeaderValue,
-    /// The header whose value is the id of a request, for templates.
+    /// The request header with the request's id, for templates.
     pub request_id: HeaderName,
 }
 
 /// A page for browsers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HtmlPage {
-    /// A small one without scripts, which says what happened and when to try again.
+    /// A small page without scripts, with the reason and the time to wait.
     BuiltIn,
-    /// An operator's own.
-    Own(Template),
+    /// An operator's template.
+    Custom(Template),
 }
 
 impl Default for DenialBodies {
@@ -64,13 +64,13 @@ impl DenialBodies {
         }
     }
 
-    /// Whether a request is answered with a page.
+    /// Whether a request is answered with an HTML page.
     #[must_use]
     pub fn is_page_for(&self, request: &HeaderMap) -> bool {
         self.html.is_some() && prefers_html(request)
     }
 
-    /// The body of a denial; its headers go into `answer`. `problem` writes the JSON that is sent unless there is a template.
+    /// The body of a denial. Its headers are added to `answer`. `problem` makes the JSON body if there is no template.
     pub(crate) fn write(
         &self,
         explanation: Explanation<'_>,
@@ -96,11 +96,11 @@ impl DenialBodies {
         Bytes::from(text)
     }
 
-    /// The id that a request says it has. Only its sender is shown it.
+    /// The request's own id. It is shown to its sender only, so it need not be verified.
     fn request_id<'h>(&self, request: &'h HeaderMap) -> Option<&'h str> {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+=".contains(&byte);
         let id = request.get(&self.request_id)?.to_str().ok()?;
-        (!id.is_empty() && id.len() <= MOST_ID_BYTES && id.bytes().all(is_part)).then_some(id)
+        (!id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(is_part)).then_some(id)
     }
 }
 
@@ -114,7 +114,7 @@ impl HtmlPage {
                 answer.insert(CONTENT_SECURITY_POLICY, PAGE_POLICY);
                 &*BUILT_IN
             }
-            HtmlPage::Own(template) => template,
+            HtmlPage::Custom(template) => template,
         };
         Bytes::from(template.render(explanation))
     }

@@ -1,4 +1,4 @@
-//! What is known of an HTTP request.
+//! The facts of an HTTP request, for rules to key and match by.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -15,8 +15,8 @@ use crate::target::Target;
 
 /// The facts of an HTTP request, read from it when a rule asks for them.
 ///
-/// What the request says itself is borrowed from it. What somebody has verified is added by whoever did: the client's
-/// [address](HttpFacts::address), the user, the API key, claims and the tier. A request never says these by itself.
+/// Facts of the request itself are borrowed from it. Verified facts are never taken from the request; the code that has
+/// verified them adds them: the client's [address](HttpFacts::address), the user, the API key, claims and the tier.
 ///
 /// | fact | where it comes from |
 /// |---|---|
@@ -25,9 +25,9 @@ use crate::target::Target;
 /// | header | every line of its name; bytes that are not UTF-8 become U+FFFD |
 /// | cookie | every one of its name, in any case, in all `Cookie` lines, as it is written |
 /// | query | every parameter of its name, as [`parameters`](syntax::parameters) finds them; names and values are decoded |
-/// | body | what somebody has found there ([`BodyFields`]) |
+/// | body | the [`BodyFields`] that were read before |
 ///
-/// What comes more than once has several [values](Facts::values), and rules say what becomes of such a request.
+/// A fact that comes more than once has several [values](Facts::values). Rules decide how such a request is treated.
 #[derive(Clone, Debug)]
 pub struct HttpFacts<'a> {
     method: &'a str,
@@ -58,7 +58,7 @@ macro_rules! verified {
 }
 
 impl<'a> HttpFacts<'a> {
-    /// The facts of a request of which nothing is verified, not even whom it comes from.
+    /// The facts of a request, without any verified ones, not even the client's address.
     #[must_use]
     pub fn new(method: &'a Method, uri: &'a Uri, headers: &'a HeaderMap) -> HttpFacts<'a> {
         HttpFacts {
@@ -79,21 +79,21 @@ impl<'a> HttpFacts<'a> {
         }
     }
 
-    /// The facts of a request, whatever its body.
+    /// The facts of a request with any type of body, without any verified ones.
     #[must_use]
     pub fn of<B>(request: &'a http::Request<B>) -> HttpFacts<'a> {
         HttpFacts::new(request.method(), request.uri(), request.headers())
     }
 
-    /// Of another method, where a proxy asks on behalf of somebody else's request.
+    /// Sets the method, where a proxy asks on behalf of another request.
     #[must_use]
     pub const fn method(mut self, method: &'a str) -> HttpFacts<'a> {
         self.method = method;
         self
     }
 
-    /// For another target, as it stood in the request line: a path, perhaps with a query, or a whole URI. For proxies
-    /// that ask on behalf of somebody else's request.
+    /// Sets the target, as sent in the request line: a path with or without a query, or an absolute URI. For proxies that ask
+    /// on behalf of another request.
     #[must_use]
     pub fn target(mut self, target: &'a str) -> HttpFacts<'a> {
         let target = target.split_once('#').map_or(target, |(before, _)| before);
@@ -103,14 +103,14 @@ impl<'a> HttpFacts<'a> {
         self
     }
 
-    /// Meant for this host, where a proxy says so.
+    /// Sets the host, where a proxy names it.
     #[must_use]
     pub const fn host(mut self, host: &'a str) -> HttpFacts<'a> {
         self.authority = Some(host);
         self
     }
 
-    /// From this client, as [`TrustedProxies::client`](crate::TrustedProxies::client) knows it.
+    /// Sets the client's address, as found by [`TrustedProxies::client`](crate::TrustedProxies::client).
     #[must_use]
     pub const fn address(mut self, address: IpAddr) -> HttpFacts<'a> {
         self.address = Some(address);
@@ -118,50 +118,50 @@ impl<'a> HttpFacts<'a> {
     }
 
     verified! {
-        /// Made by this user, as verified.
+        /// Sets the verified user.
         user;
-        /// With this API key.
+        /// Sets the API key.
         api_key;
-        /// Of this tier, as verified.
+        /// Sets the verified tier.
         tier;
     }
 
-    /// With this claim of a verified token.
+    /// Adds a claim of a verified token.
     #[must_use]
     pub fn claim(mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> HttpFacts<'a> {
         self.claims.push((name.into(), value.into()));
         self
     }
 
-    /// With these claims of a verified token, besides those that were added one by one.
+    /// Sets the claims of a verified token, in addition to those added one by one.
     #[must_use]
     pub const fn claims(mut self, claims: &'a Claims) -> HttpFacts<'a> {
         self.token = Some(claims);
         self
     }
 
-    /// Costing this much, as whoever asks says.
+    /// Sets the cost that the caller of the API states.
     #[must_use]
     pub const fn hits(mut self, hits: u64) -> HttpFacts<'a> {
         self.hits = Some(hits);
         self
     }
 
-    /// With these fields in its body.
+    /// Sets the numbers that were read from the body.
     #[must_use]
     pub const fn body(mut self, fields: &'a BodyFields) -> HttpFacts<'a> {
         self.body = Some(fields);
         self
     }
 
-    /// With a body of which nobody knows how long it is. One with a `Transfer-Encoding` is known to have one.
+    /// Marks the body as being of unknown length. A body with a `Transfer-Encoding` is recognised without this.
     #[must_use]
     pub const fn with_unmeasured_body(mut self) -> HttpFacts<'a> {
         self.is_unmeasured = true;
         self
     }
 
-    /// Whether anybody has said who made the request: a user, an API key or a claim.
+    /// Whether the caller is identified, by a user, an API key or a claim.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         !self.user.is_none() || !self.api_key.is_none() || !self.claims.is_empty() || self.token.is_some()
@@ -169,7 +169,7 @@ impl<'a> HttpFacts<'a> {
 
     /// Every line of a header.
     fn header(&self, name: &str) -> Values<'a> {
-        // HTTP/1 leaves out the blanks around a value, and HTTP/2 need not.
+        // HTTP/1 parsers trim the blanks around a value; HTTP/2 parsers may not.
         self.headers.get_all(name).iter().map(|value| text(value.as_bytes().trim_ascii())).collect()
     }
 
@@ -186,12 +186,12 @@ impl<'a> HttpFacts<'a> {
     }
 }
 
-/// Where in an authority its host stands. The colons inside brackets are no port's.
+/// The range of the host within an authority. Colons inside brackets do not start a port.
 fn host_of(authority: &[u8]) -> Range<usize> {
     let start = authority.len() - authority.trim_ascii_start().len();
     let end = authority.trim_ascii_end().len().max(start);
     let host = &authority[start..end];
-    // Byte by byte, which for so short a text is quicker than searching it.
+    // A byte-wise search is faster than `str::rfind` for so short a text.
     let Some(colon) = host.iter().rposition(|byte| *byte == b':') else { return start..end };
     let (before, port) = (&host[..colon], &host[colon + 1..]);
     let is_port = !port.ends_with(b"]") && (before.ends_with(b"]") || !before.contains(&b':'));

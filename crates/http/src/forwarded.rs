@@ -1,13 +1,13 @@
-//! How proxies write addresses: the items of `X-Forwarded-For`, and the elements of `Forwarded` (RFC 7239).
+//! Parsing of `X-Forwarded-For` and `Forwarded` (RFC 7239).
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 
 use smallvec::SmallVec;
 
-/// The address that an item names, in its one spelling. `None` if it names none.
+/// The address of an item, in canonical form. `None` if the item is not an address.
 ///
-/// A port after it and the zone of a link-local address do not count. IPv6 may stand in brackets.
+/// A port and the zone of a link-local address are ignored. IPv6 may be in brackets.
 pub(crate) fn address(item: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(item.trim_ascii()).ok()?;
     if let Some(bracketed) = text.strip_prefix('[') {
@@ -28,36 +28,36 @@ fn ipv6(text: &str) -> Option<Ipv6Addr> {
     text.split_once('%').map_or(text, |(address, _zone)| address).parse().ok()
 }
 
-/// A port, or the made-up name of one.
+/// Whether the text is a port, or an obfuscated one such as `_p1`.
 fn is_port(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() <= 5 || text.starts_with('_')
 }
 
-/// The elements of a line of `Forwarded`, which stand between commas that are not quoted.
+/// The elements of a line of `Forwarded`, separated by unquoted commas.
 ///
-/// A quotation that is never closed ends with its line: it cannot swallow what other proxies say in theirs.
+/// An unclosed quotation ends with its line, so it cannot swallow the lines of other proxies.
 pub(crate) fn elements(line: &[u8]) -> SmallVec<[&[u8]; 4]> {
-    split(line, b',').filter(is_something).collect()
+    split(line, b',').filter(is_nonempty).collect()
 }
 
 /// The items of a line of `X-Forwarded-For`, from the right.
 pub(crate) fn items_from_right(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.rsplit(|&byte| byte == b',').filter(is_something)
+    line.rsplit(|&byte| byte == b',').filter(is_nonempty)
 }
 
-/// Lists may have empty members, which say nothing.
-fn is_something(member: &&[u8]) -> bool {
+/// Lists may have empty members, which are skipped.
+fn is_nonempty(member: &&[u8]) -> bool {
     !member.trim_ascii().is_empty()
 }
 
-/// The address that an element says the request came from. `None` if it says none, or makes no sense.
+/// The `for` address of an element. `None` if there is none, or the element is malformed.
 pub(crate) fn sender(element: &[u8]) -> Option<IpAddr> {
     let mut sender = None;
     for pair in split(element, b';') {
         let equals = pair.iter().position(|&byte| byte == b'=')?;
         let (name, value) = (pair[..equals].trim_ascii(), &pair[equals + 1..]);
         let value = unquoted(value.trim_ascii())?;
-        // A quotation that begins in a name was left open further left, and holds what somebody else has added.
+        // A quote in a name closes a quotation that a client left open, so the pair may be the client's own text.
         if name.contains(&b'"') || name.eq_ignore_ascii_case(b"for") && sender.replace(value).is_some() {
             return None;
         }

@@ -1,8 +1,7 @@
-//! Denials as gRPC tells them.
+//! Refusals as gRPC statuses.
 //!
-//! The status goes into headers and, with what a client's library needs to know to come back in time, into
-//! `grpc-status-details-bin`: a `google.rpc.Status` around a `google.rpc.RetryInfo`. These are three small messages of
-//! protobuf, written here by hand.
+//! The status goes into headers. `grpc-status-details-bin` holds a `google.rpc.Status` with a `google.rpc.RetryInfo`, by which
+//! client libraries time their retries. These are three small protobuf messages, encoded here by hand.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -12,7 +11,7 @@ use tidegate_core::Micros;
 use tidegate_rules::KeyFault;
 
 use crate::problem::Detail;
-use crate::reply::{Refused, Reply};
+use crate::reply::{Refusal, Reply};
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -25,34 +24,34 @@ const UNAVAILABLE: u8 = 14;
 
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
-/// Whether a request speaks gRPC, and expects to be answered in it.
+/// Whether a request is a gRPC call, by its content type.
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     let Some(kind) = headers.get(CONTENT_TYPE) else { return false };
-    // gRPC-Web is another protocol: its trailers stand in the body.
+    // gRPC-Web is a different protocol, with trailers in the body.
     kind.as_bytes()
         .strip_prefix(b"application/grpc")
         .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-pub(crate) fn write(reply: &Reply<'_, '_>, refused: Refused, headers: &mut HeaderMap) {
-    let code = match refused {
-        Refused::Denied(_) | Refused::TooLarge(_) => RESOURCE_EXHAUSTED,
-        Refused::Unavailable(_) => UNAVAILABLE,
-        Refused::Unkeyed(KeyFault::Missing) => PERMISSION_DENIED,
-        Refused::Unkeyed(KeyFault::Repeated | KeyFault::Unmeasured) => INVALID_ARGUMENT,
+pub(crate) fn write(reply: &Reply<'_, '_>, refusal: Refusal, headers: &mut HeaderMap) {
+    let code = match refusal {
+        Refusal::Denied(_) | Refusal::TooLarge(_) => RESOURCE_EXHAUSTED,
+        Refusal::Unavailable(_) => UNAVAILABLE,
+        Refusal::Unkeyed(KeyFault::Missing) => PERMISSION_DENIED,
+        Refusal::Unkeyed(KeyFault::Repeated | KeyFault::Unmeasured) => INVALID_ARGUMENT,
     };
-    let message = Detail { reply, refused }.to_string();
+    let message = Detail { reply, refusal }.to_string();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(STATUS, HeaderValue::from(u16::from(code)));
     if let Some(wait) = reply.retry_after() {
         let details = STANDARD_NO_PAD.encode(status(code, &message, wait));
-        // Base64 is a value: there is nothing to do about an error that cannot be.
+        // Cannot fail: Base64 is a valid value.
         if let Ok(details) = HeaderValue::try_from(details) {
             headers.insert(DETAILS, details);
         }
     }
-    // The message is plain ASCII without a `%`, which is how gRPC wants it.
+    // Needs no percent-encoding: every message is ASCII without `%`.
     if let Ok(message) = HeaderValue::try_from(message) {
         headers.insert(MESSAGE, message);
     }

@@ -1,128 +1,23 @@
-//! The headers that tell clients how they stand.
+//! Rate-limit headers of a response.
 
-use std::borrow::Cow;
 use std::fmt::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_core::{Micros, Timestamp, Verdict};
 use tidegate_rules::{Mode, Partitions, Ruled};
 
-use crate::beside::{self, Stricter};
-use crate::reply::{Caller, Reply};
-use crate::written::Written;
+use crate::policy_text::{PolicyText, printable};
+use crate::reply::Reply;
+use crate::style::{IetfForm, ResetForm};
+use crate::upstream_limits::{self, Stricter};
 
-/// Which headers clients see, and who sees them.
-///
-/// `Retry-After` is not a matter of style: a denied request always has it, unless it can never succeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeaderStyle {
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, of the limit that is closest to its end, with the reset in this
-    /// form; `None` leaves them out.
-    pub x_ratelimit: Option<ResetForm>,
-    /// `RateLimit` and `RateLimit-Policy`, of every limit that counts, in this form; `None` leaves them out.
-    pub ietf: Option<IetfForm>,
-    /// Whether `RateLimit` says which partition of a quota is told of (`pk`), as a hash of what the limit is keyed by.
-    pub partition_key: bool,
-    /// `X-RateLimit-Bucket`: the name of the limit that the other `X-RateLimit` headers tell of.
-    pub bucket: bool,
-    /// `X-RateLimit-Reset-After`: seconds with their thousandths.
-    pub reset_after: bool,
-    /// Whether answers to requests that were allowed have them too.
-    pub on_allowed: bool,
-    /// Who sees them. To others, a denial says when to come back and nothing more.
-    pub audience: Audience,
-    /// Up to how much is added to waits by chance, so that those who were denied together do not come back together.
-    pub jitter: Micros,
-    /// The status of a request that costs more than a limit can ever hold. 413 keeps clients from trying again, which 429 asks
-    /// them to.
-    pub too_large: StatusCode,
-}
-
-impl Default for HeaderStyle {
-    /// `X-RateLimit` with seconds to go and the IETF's headers, on every answer, to everyone, without jitter.
-    fn default() -> HeaderStyle {
-        HeaderStyle {
-            x_ratelimit: Some(ResetForm::Delta),
-            ietf: Some(IetfForm::Draft11),
-            partition_key: false,
-            bucket: false,
-            reset_after: false,
-            on_allowed: true,
-            audience: Audience::Everyone,
-            jitter: Micros::ZERO,
-            too_large: StatusCode::PAYLOAD_TOO_LARGE,
-        }
-    }
-}
-
-impl HeaderStyle {
-    /// No headers but `Retry-After`.
-    #[must_use]
-    pub fn none() -> HeaderStyle {
-        HeaderStyle { x_ratelimit: None, ietf: None, ..HeaderStyle::default() }
-    }
-}
-
-/// How a reset is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ResetForm {
-    /// Seconds to go.
-    Delta,
-    /// Seconds since the Unix epoch.
-    Epoch,
-}
-
-/// A form of the IETF's fields. They are a draft, whose parameters may still be renamed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum IetfForm {
-    /// As of draft-ietf-httpapi-ratelimit-headers-11: `"burst";r=12;t=2`.
-    Draft11,
-}
-
-/// What the parameters of `RateLimit` are called.
-struct ParameterNames {
-    available: &'static str,
-    /// The time within which no more than what is available can be used.
-    window: &'static str,
-    partition: &'static str,
-}
-
-impl IetfForm {
-    const fn names(self) -> ParameterNames {
-        match self {
-            IetfForm::Draft11 => ParameterNames { available: ";r=", window: ";t=", partition: ";pk=:" },
-        }
-    }
-}
-
-/// Who sees the headers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Audience {
-    /// Everyone.
-    #[default]
-    Everyone,
-    /// Only callers of whom somebody has verified who they are.
-    Authenticated,
-}
-
-impl Audience {
-    pub(crate) fn has(self, caller: Caller) -> bool {
-        match (self, caller) {
-            (Audience::Everyone, Caller::Authenticated | Caller::Unauthenticated)
-            | (Audience::Authenticated, Caller::Authenticated) => true,
-            (Audience::Authenticated, Caller::Unauthenticated) => false,
-        }
-    }
-}
-
-/// The headers that are written anew for each response, in the order in which that is done.
+/// The headers that are formatted for each response, in writing order.
 #[derive(Clone, Copy, Debug)]
-enum Name {
+enum LimitHeader {
     RetryAfter,
     Limit,
     Remaining,
@@ -132,7 +27,7 @@ enum Name {
     RateLimit,
 }
 
-// Constants, because making a name out of text costs as much as the rest of a header.
+// Constants: parsing a name from text takes as long as writing the rest of its header.
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
@@ -141,51 +36,63 @@ const BUCKET: HeaderName = HeaderName::from_static("x-ratelimit-bucket");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-impl Name {
-    const ALL: [Name; 7] =
-        [Name::RetryAfter, Name::Limit, Name::Remaining, Name::Reset, Name::ResetAfter, Name::Bucket, Name::RateLimit];
+impl LimitHeader {
+    const ALL: [LimitHeader; 7] = [
+        LimitHeader::RetryAfter,
+        LimitHeader::Limit,
+        LimitHeader::Remaining,
+        LimitHeader::Reset,
+        LimitHeader::ResetAfter,
+        LimitHeader::Bucket,
+        LimitHeader::RateLimit,
+    ];
 
-    /// Whether it is one of the `X-RateLimit` fields, which tell of one limit together.
+    /// Whether this is one of the `X-RateLimit` fields, which together describe one limit.
     const fn is_conventional(self) -> bool {
         match self {
-            Name::Limit | Name::Remaining | Name::Reset | Name::ResetAfter | Name::Bucket => true,
-            Name::RetryAfter | Name::RateLimit => false,
+            LimitHeader::Limit
+            | LimitHeader::Remaining
+            | LimitHeader::Reset
+            | LimitHeader::ResetAfter
+            | LimitHeader::Bucket => true,
+            LimitHeader::RetryAfter | LimitHeader::RateLimit => false,
         }
     }
 
     const fn header(self) -> HeaderName {
         match self {
-            Name::RetryAfter => RETRY_AFTER,
-            Name::Limit => LIMIT,
-            Name::Remaining => REMAINING,
-            Name::Reset => RESET,
-            Name::ResetAfter => RESET_AFTER,
-            Name::Bucket => BUCKET,
-            Name::RateLimit => RATE_LIMIT,
+            LimitHeader::RetryAfter => RETRY_AFTER,
+            LimitHeader::Limit => LIMIT,
+            LimitHeader::Remaining => REMAINING,
+            LimitHeader::Reset => RESET,
+            LimitHeader::ResetAfter => RESET_AFTER,
+            LimitHeader::Bucket => BUCKET,
+            LimitHeader::RateLimit => RATE_LIMIT,
         }
     }
 }
 
 impl Reply<'_, '_> {
-    /// Writes what the style shows into `headers`, [beside](ReplyHeaders::insert_into) what an upstream says of its own limits.
+    /// Writes the style's headers into `headers`, [merged](ReplyHeaders::insert_into) with those of an upstream.
     pub fn write_headers(&self, headers: &mut HeaderMap) {
         self.headers().insert_into(headers);
     }
 
-    /// What the style shows, for a response that is yet to come.
+    /// The style's headers, for a response that does not exist yet.
     #[must_use]
     pub fn headers(&self) -> ReplyHeaders {
         let mut values = ReplyHeaders::default();
         if let Some(wait) = self.retry_after() {
-            values.number(Name::RetryAfter, wait.as_secs_ceil().max(1));
+            values.number(LimitHeader::RetryAfter, wait.as_secs_ceil().max(1));
         }
         if self.shows_headers() {
             self.conventional(&mut values);
             if let Some(form) = self.style.ietf {
-                Written::with(self.limits(), |written| {
-                    values.policy = written.policy();
-                    let standing = Standing { form, written, partitions: self.partitions, wait: self.retry_after() };
-                    values.write(Name::RateLimit, |text| standing.write(text, self.limits()));
+                PolicyText::with(self.limits(), |policy| {
+                    values.policy = policy.header();
+                    let (partitions, retry_after) = (self.partitions, self.retry_after());
+                    let field = RateLimitField { form, policy, partitions, retry_after };
+                    values.write(LimitHeader::RateLimit, |text| field.write(text, self.limits()));
                 });
             }
         }
@@ -193,16 +100,16 @@ impl Reply<'_, '_> {
     }
 
     fn shows_headers(&self) -> bool {
-        self.style.audience.has(self.asked.caller) && (self.style.on_allowed || !self.ruling.is_allowed())
+        self.style.audience.includes(self.context.caller) && (self.style.on_allowed || !self.ruling.is_allowed())
     }
 
-    /// The limits that count and that clients may see.
+    /// The enforced and visible limits.
     fn limits(&self) -> impl Iterator<Item = &Ruled<'_>> + Clone {
         self.ruling.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce && ruled.disclosure.is_shown)
     }
 
-    /// The limit that says most of those that clients may see.
-    fn telling(&self) -> Option<&Ruled<'_>> {
+    /// The visible limit that is closest to being exhausted.
+    fn binding_limit(&self) -> Option<&Ruled<'_>> {
         let telling = self.ruling.ruled.get(self.ruling.verdict.telling?)?;
         if telling.disclosure.is_shown {
             return Some(telling);
@@ -212,53 +119,53 @@ impl Reply<'_, '_> {
     }
 
     fn conventional(&self, values: &mut ReplyHeaders) {
-        let Some(ruled) = self.telling() else { return };
+        let Some(ruled) = self.binding_limit() else { return };
         let decision = &ruled.decision;
         if let Some(form) = self.style.x_ratelimit {
-            values.number(Name::Limit, decision.limit);
-            values.number(Name::Remaining, decision.remaining);
+            values.number(LimitHeader::Limit, decision.limit);
+            values.number(LimitHeader::Remaining, decision.remaining);
             let reset = match form {
                 ResetForm::Delta => decision.reset_after,
-                ResetForm::Epoch => (self.asked.at + decision.reset_after).since(Timestamp::EPOCH),
+                ResetForm::Epoch => (self.context.at + decision.reset_after).since(Timestamp::EPOCH),
             };
-            values.number(Name::Reset, reset.as_secs_ceil());
+            values.number(LimitHeader::Reset, reset.as_secs_ceil());
         }
         if self.style.reset_after {
             let millis = decision.reset_after.as_millis_ceil();
-            // Writing into a string does not fail.
-            values.write(Name::ResetAfter, |text| {
+            // Writing to a `String` cannot fail.
+            values.write(LimitHeader::ResetAfter, |text| {
                 let _ = write!(text, "{}.{:03}", millis / 1_000, millis % 1_000);
             });
         }
         if self.style.bucket {
-            values.write(Name::Bucket, |text| text.push_str(&printable(ruled.id.as_str())));
+            values.write(LimitHeader::Bucket, |text| text.push_str(&printable(ruled.id.as_str())));
         }
     }
 }
 
-/// `"burst";r=12;t=2, "daily";r=900;t=70000`
-struct Standing<'w> {
+/// The value of `RateLimit`: `"burst";r=12;t=2, "daily";r=900;t=70000`.
+struct RateLimitField<'p> {
     form: IetfForm,
-    written: &'w Written,
-    partitions: Option<&'w Partitions>,
-    /// What `Retry-After` says: nothing that is told here lies beyond it.
-    wait: Option<Micros>,
+    policy: &'p PolicyText,
+    partitions: Option<&'p Partitions>,
+    /// The wait of `Retry-After`, which bounds every `t`.
+    retry_after: Option<Micros>,
 }
 
-impl Standing<'_> {
+impl RateLimitField<'_> {
     fn write<'r>(&self, text: &mut String, limits: impl Iterator<Item = &'r Ruled<'r>>) {
         let (names, start) = (self.form.names(), text.len());
-        for (ruled, name) in limits.zip(self.written.names()) {
+        for (ruled, name) in limits.zip(self.policy.names()) {
             if text.len() > start {
                 text.push_str(", ");
             }
             text.push_str(name);
             text.push_str(names.available);
-            put_number(text, ruled.decision.remaining.min(LARGEST));
+            put_number(text, ruled.decision.remaining.min(MAX_INTEGER));
             if let Some(more) = ruled.more_after() {
-                let more = self.wait.map_or(more, |wait| wait.min(more));
+                let more = self.retry_after.map_or(more, |wait| wait.min(more));
                 text.push_str(names.window);
-                put_number(text, more.as_secs_ceil().min(LARGEST));
+                put_number(text, more.as_secs_ceil().min(MAX_INTEGER));
             }
             if let Some(partition) = self.partitions.and_then(|partitions| partitions.of(&ruled.id)) {
                 text.push_str(names.partition);
@@ -269,86 +176,79 @@ impl Standing<'_> {
     }
 }
 
-/// Structured fields hold numbers of up to 15 digits. Larger ones are as good as the largest.
-const LARGEST: u64 = 999_999_999_999_999;
+/// The largest integer of a structured field, which has 15 digits. Larger numbers are clamped.
+const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 fn put_number(text: &mut String, number: u64) {
     text.push_str(itoa::Buffer::new().format(number));
 }
 
-/// A name in characters that a header can hold.
-pub(crate) fn printable(name: &str) -> Cow<'_, str> {
-    let is_printable = |byte: u8| (b' '..=b'~').contains(&byte);
-    if name.bytes().all(is_printable) { Cow::Borrowed(name) } else { Cow::Owned(name.escape_default().to_string()) }
-}
-
-/// Headers that tell how a request stands, written and not yet in a response.
+/// Formatted rate-limit headers, ready to be inserted into a response.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyHeaders {
-    /// Many responses share one.
+    /// `RateLimit-Policy`. Responses under the same limits share one value.
     policy: Option<HeaderValue>,
-    /// The values of the others, one after the other. In the end all of them share it.
+    /// The other values, one after the other in one allocation.
     text: String,
-    /// Where the value of each ends, in the order of [`Name`]; 0 if it is not there.
-    ends: [u32; Name::ALL.len()],
+    /// The end of each value in `text`, in the order of [`LimitHeader`]; 0 if there is none.
+    ends: [u32; LimitHeader::ALL.len()],
 }
 
 impl ReplyHeaders {
-    /// How many there are.
+    /// The number of headers.
     pub(crate) fn len(&self) -> usize {
         usize::from(self.policy.is_some()) + self.ends.iter().filter(|end| **end > 0).count()
     }
 
-    /// Puts them into `headers`. What an upstream says there of limits of its own is kept: in `RateLimit` and `RateLimit-Policy`
-    /// behind what is said here, and of the two families of `X-RateLimit` fields the stricter one.
+    /// Inserts them into `headers`, merged with an upstream's own. `RateLimit` and `RateLimit-Policy` list the upstream's limits
+    /// after ours. Of the two sets of `X-RateLimit` fields the stricter one stays.
     pub fn insert_into(self, headers: &mut HeaderMap) {
-        let number = self.len();
-        // So that the map grows once, if it has to. A response may have so many headers already that there is no room for
-        // more: it goes without.
-        if number == 0 || headers.try_reserve(number).is_err() {
+        let count = self.len();
+        // Reserving lets the map grow at most once. It fails if the response already has as many headers as a map can hold;
+        // such a response gets none of ours.
+        if count == 0 || headers.try_reserve(count).is_err() {
             return;
         }
-        let leaves_theirs = self.leaves_theirs(headers);
+        let keeps_upstream = self.keeps_upstream(headers);
         let text = Bytes::from(self.text);
         let mut start = 0;
-        // Whether somebody has said it before, which appending tells without another look.
-        let mut said = Said::default();
-        for (name, end) in Name::ALL.into_iter().zip(self.ends).filter(|(_, end)| *end > 0) {
+        // `try_append` reports whether the field existed before, which saves a lookup.
+        let mut upstream = UpstreamFields::default();
+        for (name, end) in LimitHeader::ALL.into_iter().zip(self.ends).filter(|(_, end)| *end > 0) {
             let end = end as usize;
-            if leaves_theirs && name.is_conventional() {
+            if keeps_upstream && name.is_conventional() {
                 start = end;
                 continue;
             }
-            // Digits and printable characters always make a value.
+            // Digits and printable characters are always a valid value.
             if let Ok(value) = HeaderValue::from_maybe_shared(text.slice(start..end)) {
-                if let Name::RetryAfter = name {
+                if let LimitHeader::RetryAfter = name {
                     let _ = headers.try_insert(name.header(), value);
                 } else if headers.try_append(name.header(), value).unwrap_or(false) {
-                    said.note(name);
+                    upstream.record(name);
                 }
             }
             start = end;
         }
         if let Some(policy) = self.policy {
-            said.policy = headers.try_append(POLICY, policy).unwrap_or(false);
+            upstream.policy = headers.try_append(POLICY, policy).unwrap_or(false);
         }
-        if said != Said::default() {
-            said.settle(headers, &self.ends);
+        if upstream != UpstreamFields::default() {
+            upstream.merge(headers, &self.ends);
         }
     }
 
-    /// Whether an upstream's `X-RateLimit` fields stay alone: ours would tell of a limit without saying what is left of it,
-    /// and would be taken for a part of theirs.
-    fn leaves_theirs(&self, headers: &HeaderMap) -> bool {
-        let is_written = |name: Name| self.ends[name as usize] > 0;
-        !is_written(Name::Remaining)
-            && (is_written(Name::ResetAfter) || is_written(Name::Bucket))
-            && Name::ALL.into_iter().any(|name| name.is_conventional() && headers.contains_key(name.header()))
+    /// Whether an upstream's `X-RateLimit` fields stay alone. They do if ours lack `-Remaining`: clients would take ours for a
+    /// part of the upstream's.
+    fn keeps_upstream(&self, headers: &HeaderMap) -> bool {
+        let is_written = |name: LimitHeader| self.ends[name as usize] > 0;
+        !is_written(LimitHeader::Remaining)
+            && (is_written(LimitHeader::ResetAfter) || is_written(LimitHeader::Bucket))
+            && LimitHeader::ALL.into_iter().any(|name| name.is_conventional() && headers.contains_key(name.header()))
     }
 
-    /// Keeps what `write` adds to the buffer as a header's value, if it adds anything. To be called in the order of the
-    /// names.
-    fn write(&mut self, name: Name, write: impl FnOnce(&mut String)) {
+    /// Takes the text that `write` appends as a header's value, if it appends any. Must be called in the order of [`LimitHeader`].
+    fn write(&mut self, name: LimitHeader, write: impl FnOnce(&mut String)) {
         if self.text.capacity() == 0 {
             self.text.reserve(256);
         }
@@ -360,38 +260,38 @@ impl ReplyHeaders {
         }
     }
 
-    fn number(&mut self, name: Name, number: u64) {
+    fn number(&mut self, name: LimitHeader, number: u64) {
         self.write(name, |text| put_number(text, number));
     }
 }
 
-/// Which fields an upstream has said before.
+/// The rate-limit fields that an upstream had set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Said {
+struct UpstreamFields {
     conventional: bool,
     rate_limit: bool,
     policy: bool,
 }
 
-impl Said {
-    fn note(&mut self, name: Name) {
+impl UpstreamFields {
+    fn record(&mut self, name: LimitHeader) {
         self.conventional |= name.is_conventional();
-        self.rate_limit |= matches!(name, Name::RateLimit);
+        self.rate_limit |= matches!(name, LimitHeader::RateLimit);
     }
 
-    /// Brings what the upstream said and what was appended to it together.
+    /// Merges the upstream's values with those appended to them.
     #[cold]
-    fn settle(self, headers: &mut HeaderMap, written: &[u32; Name::ALL.len()]) {
+    fn merge(self, headers: &mut HeaderMap, written: &[u32; LimitHeader::ALL.len()]) {
         if self.rate_limit {
-            beside::join_lists(headers, &RATE_LIMIT);
+            upstream_limits::join_lists(headers, &RATE_LIMIT);
         }
         if self.policy {
-            beside::join_lists(headers, &POLICY);
+            upstream_limits::join_lists(headers, &POLICY);
         }
         if self.conventional {
-            let told: Stricter = beside::stricter(headers, &REMAINING, &RESET);
-            for name in Name::ALL.into_iter().filter(|name| name.is_conventional()) {
-                beside::keep(headers, &name.header(), told, written[name as usize] > 0);
+            let stricter: Stricter = upstream_limits::stricter(headers, &REMAINING, &RESET);
+            for name in LimitHeader::ALL.into_iter().filter(|name| name.is_conventional()) {
+                upstream_limits::keep(headers, &name.header(), stricter, written[name as usize] > 0);
             }
         }
     }

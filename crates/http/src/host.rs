@@ -1,11 +1,11 @@
-//! The host that a request is for.
+//! The host of a request.
 
 use std::net::Ipv6Addr;
 
-/// Whether all servers read the same host from an authority: a name or an address, then perhaps a colon and a port.
+/// Whether an authority is unambiguous: a name or an address, optionally followed by a colon and a port.
 ///
-/// What else [RFC 3986](https://www.rfc-editor.org/rfc/rfc3986#section-3.2.2) lets stand there (a user, percent escapes, commas and other
-/// signs) is read differently by different servers, so that a rule or a route could see another host than the one that answers.
+/// [RFC 3986](https://www.rfc-editor.org/rfc/rfc3986#section-3.2.2) also allows userinfo, percent escapes, commas and other
+/// signs. Servers interpret them differently, so a rule or a route could see another host than the server that answers.
 ///
 /// ```
 /// use tidegate_http::is_plain_host;
@@ -42,7 +42,7 @@ pub fn is_plain_host(authority: &[u8]) -> bool {
     }
 }
 
-/// A host without its port. Colons elsewhere are an IPv6 address, which has a port only behind brackets.
+/// A host without its port. An IPv6 address has a port only behind its brackets.
 #[must_use]
 pub fn without_port(host: &str) -> &str {
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,10 +1,10 @@
-//! What HTTP means to Tidegate. Requests become facts, and verdicts become responses.
+//! HTTP for Tidegate: requests become facts, and rulings become responses.
 //!
 //! ```
 //! use http::{HeaderMap, Method, StatusCode, Uri};
 //! use tidegate_rules::{Limiter, RuleSet};
 //! use tidegate_core::{MemoryStore, Timestamp};
-//! use tidegate_http::{Asked, Caller, HeaderStyle, HttpFacts, Reply, TrustedProxies};
+//! use tidegate_http::{Caller, HeaderStyle, HttpFacts, Reply, ReplyContext, TrustedProxies};
 //!
 //! let rules = "rules: [{ id: login, match: { path: /login }, key: address, limit: log 1/min }]";
 //! let rules = RuleSet::parse("rules.yaml", rules).map_err(|findings| findings.to_string())?.rules;
@@ -16,8 +16,8 @@
 //! assert!(limiter.check_now(&facts).is_allowed());
 //!
 //! let ruling = limiter.check_now(&facts);
-//! let asked = Asked { at: Timestamp::from_secs(1_767_225_600), caller: Caller::Unauthenticated, random: 0 };
-//! let response = Reply::new(&ruling, &HeaderStyle::default(), asked).response();
+//! let context = ReplyContext { at: Timestamp::from_secs(1_767_225_600), caller: Caller::Unauthenticated, random: 0 };
+//! let response = Reply::new(&ruling, &HeaderStyle::default(), context).response();
 //! assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
 //! assert_eq!(response.headers()["retry-after"], "60");
 //! # Ok::<(), String>(())
@@ -26,7 +26,6 @@
 //! Nothing here reads a clock, a random source or a socket.
 
 mod accept;
-mod beside;
 mod body_fields;
 mod claims;
 mod client;
@@ -38,12 +37,15 @@ mod grpc;
 mod headers;
 mod host;
 mod json;
-mod passing;
+mod policy_text;
 mod problem;
 mod reply;
+mod response;
+mod style;
 mod target;
 mod template;
-mod written;
+mod upstream_limits;
+mod usage_scanner;
 
 pub use accept::{accepted_weights, prefers_html};
 pub use body_fields::BodyFields;
@@ -53,10 +55,11 @@ pub use cors::{AllowedReader, Cors, OriginError, expose_limits};
 pub use denial_body::{DenialBodies, HtmlPage, failure_page};
 pub use facts::HttpFacts;
 pub use grpc::is_grpc;
-pub use headers::{Audience, HeaderStyle, IetfForm, ReplyHeaders, ResetForm};
+pub use headers::ReplyHeaders;
 pub use host::{is_plain_host, without_port};
 pub use json::{CostFinder, EventFinder, FieldFinder};
-pub use passing::{PassingBody, is_encoded};
-pub use reply::{Asked, Caller, Reply};
+pub use reply::{Reply, ReplyContext};
+pub use style::{Audience, Caller, HeaderStyle, IetfForm, ResetForm};
 pub use target::{apply_path_policy, path_of_target, path_refused};
 pub use template::{Template, TemplateError};
+pub use usage_scanner::{UsageScanner, is_encoded};

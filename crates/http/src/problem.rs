@@ -1,4 +1,4 @@
-//! Why a request does not go ahead, in JSON (RFC 9457).
+//! Refusals as RFC 9457 problems in JSON.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use tidegate_core::Micros;
 use tidegate_core::disclosure::DenialKind;
 use tidegate_rules::KeyFault;
 
-use crate::reply::{Refused, Reply};
+use crate::reply::{Refusal, Reply};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const ABNORMAL_USAGE: &str = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
@@ -20,67 +20,67 @@ struct Problem<'a, 'r> {
     kind: &'a str,
     title: &'a str,
     status: u16,
-    #[serde(serialize_with = "in_words")]
+    #[serde(serialize_with = "as_text")]
     detail: Detail<'a, 'r>,
     #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
     violated: Vec<&'a str>,
 }
 
-fn in_words<S: Serializer>(detail: &Detail<'_, '_>, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: Serializer>(detail: &Detail<'_, '_>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(detail)
 }
 
-pub(crate) fn kind_and_title(reply: &Reply<'_, '_>, refused: Refused) -> (&'static str, &'static str) {
-    match refused {
-        Refused::Denied(_) | Refused::TooLarge(_) => match reply.denial() {
+pub(crate) fn kind_and_title(reply: &Reply<'_, '_>, refusal: Refusal) -> (&'static str, &'static str) {
+    match refusal {
+        Refusal::Denied(_) | Refusal::TooLarge(_) => match reply.denial_kind() {
             DenialKind::QuotaExceeded => (QUOTA_EXCEEDED, "The assigned quota has been exceeded"),
             DenialKind::AbnormalUsage => (ABNORMAL_USAGE, "Abnormal usage has been detected"),
         },
-        Refused::Unavailable(_) => (REDUCED_CAPACITY, "Too little capacity for the moment"),
-        Refused::Unkeyed(KeyFault::Missing) => ("about:blank", "Forbidden"),
-        Refused::Unkeyed(KeyFault::Repeated) => ("about:blank", "Bad Request"),
-        Refused::Unkeyed(KeyFault::Unmeasured) => ("about:blank", "Length Required"),
+        Refusal::Unavailable(_) => (REDUCED_CAPACITY, "Too little capacity for the moment"),
+        Refusal::Unkeyed(KeyFault::Missing) => ("about:blank", "Forbidden"),
+        Refusal::Unkeyed(KeyFault::Repeated) => ("about:blank", "Bad Request"),
+        Refusal::Unkeyed(KeyFault::Unmeasured) => ("about:blank", "Length Required"),
     }
 }
 
-pub(crate) fn json(reply: &Reply<'_, '_>, refused: Refused) -> Bytes {
-    let (kind, title) = kind_and_title(reply, refused);
+pub(crate) fn json(reply: &Reply<'_, '_>, refusal: Refusal) -> Bytes {
+    let (kind, title) = kind_and_title(reply, refusal);
     let (status, violated) = (reply.status().as_u16(), reply.violated().collect());
-    let problem = Problem { kind, title, status, detail: Detail { reply, refused }, violated };
-    // It grows once, if at all: denials come by the hundred thousand.
+    let problem = Problem { kind, title, status, detail: Detail { reply, refusal }, violated };
+    // Large enough for most problems, so that the buffer seldom grows.
     let mut text = Vec::with_capacity(320);
-    // Text and numbers can always be written: there is nothing to do about an error that cannot be.
+    // Cannot fail: text and numbers are always valid JSON.
     let _ = serde_json::to_writer(&mut text, &problem);
     Bytes::from(text)
 }
 
-/// The same in a sentence or two.
+/// The reason for a refusal in a sentence or two.
 pub(crate) struct Detail<'a, 'r> {
     pub(crate) reply: &'a Reply<'a, 'r>,
-    pub(crate) refused: Refused,
+    pub(crate) refusal: Refusal,
 }
 
 impl fmt::Display for Detail<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.reply.retry_after().map_or(1, Micros::as_secs_ceil).max(1);
-        match self.refused {
-            Refused::Denied(_) => write!(f, "Too many requests. Try again in {seconds} s."),
-            Refused::Unavailable(_) => {
+        match self.refusal {
+            Refusal::Denied(_) => write!(f, "Too many requests. Try again in {seconds} s."),
+            Refusal::Unavailable(_) => {
                 write!(f, "Whether there is room for this request cannot be told now. Try again in {seconds} s.")
             }
-            Refused::TooLarge(max) if self.reply.shows_most() => {
+            Refusal::TooLarge(max) if self.reply.shows_max() => {
                 write!(f, "This request costs more than can ever pass at once, which is {max}. Trying again is no use.")
             }
-            Refused::TooLarge(_) => {
+            Refusal::TooLarge(_) => {
                 f.write_str("This request costs more than can ever pass at once. Trying again is no use.")
             }
-            Refused::Unkeyed(KeyFault::Missing) => {
+            Refusal::Unkeyed(KeyFault::Missing) => {
                 f.write_str("This request does not say whom it is for, and is refused without that.")
             }
-            Refused::Unkeyed(KeyFault::Repeated) => f.write_str(
+            Refusal::Unkeyed(KeyFault::Repeated) => f.write_str(
                 "A header, cookie or query parameter that requests are limited by comes more than once. Send it once.",
             ),
-            Refused::Unkeyed(KeyFault::Unmeasured) => f.write_str(
+            Refusal::Unkeyed(KeyFault::Unmeasured) => f.write_str(
                 "This request costs as much as its body is long, and does not say that. Send a Content-Length.",
             ),
         }

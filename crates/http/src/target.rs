@@ -1,4 +1,4 @@
-//! Targets of requests: which of them go on, and how.
+//! Request targets: their parts, and the path policy applied to them.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use tidegate_rules::{PathPolicy, PathRefusal};
 
 use crate::grpc::is_grpc;
 
-/// Gives a target the path that `policy` makes of it. The rest stays as it is.
+/// Applies a path policy to a target. The rest of the target stays unchanged.
 ///
 /// ```
 /// use http::Uri;
@@ -27,7 +27,7 @@ use crate::grpc::is_grpc;
 /// ```
 ///
 /// # Errors
-/// The request is to be refused.
+/// The policy refuses the path.
 #[inline]
 pub fn apply_path_policy(policy: PathPolicy, target: &mut Uri) -> Result<(), PathRefusal> {
     match policy.apply(target.path())? {
@@ -43,18 +43,18 @@ fn with_path(target: &mut Uri, mut path: String) -> Result<(), PathRefusal> {
         path.push_str(query);
     }
     let mut parts = std::mem::take(target).into_parts();
-    // A canonical path is made of what may stand in a target, and the query stood in one.
+    // Cannot fail: canonical paths have only characters that a target may have, and the query came from one.
     parts.path_and_query = Some(PathAndQuery::try_from(path).map_err(|_| PathRefusal::NotCanonical)?);
     *target = Uri::from_parts(parts).map_err(|_| PathRefusal::NotCanonical)?;
     Ok(())
 }
 
-/// A target as it stands in a request line, in its parts.
+/// The parts of a target, as sent in the request line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target<'t> {
-    /// With its port and without who asks, if it is a whole URI.
+    /// The authority of an absolute URI, with its port and without userinfo.
     pub(crate) authority: Option<&'t str>,
-    /// With a fragment, if there is one.
+    /// The path, with the fragment if there is one.
     pub(crate) path: &'t str,
     pub(crate) query: &'t str,
 }
@@ -65,18 +65,18 @@ impl Target<'_> {
         if let Some((scheme, behind)) = target.split_once("://")
             && !scheme.contains(['/', '?', '#'])
         {
-            let (who, path) = behind.split_at(behind.find(['/', '?', '#']).unwrap_or(behind.len()));
-            authority = Some(who.rsplit_once('@').map_or(who, |(_, host)| host));
+            let (whole, path) = behind.split_at(behind.find(['/', '?', '#']).unwrap_or(behind.len()));
+            authority = Some(whole.rsplit_once('@').map_or(whole, |(_, host)| host));
             rest = path;
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        // A whole URI may have no path, which is that of the root. What then stands in its place is a fragment.
+        // An absolute URI without a path means the root. The text in the path's place is then a fragment.
         let path = if authority.is_some() && !path.starts_with('/') { "/" } else { path };
         Target { authority, path, query }
     }
 }
 
-/// The path in a target as it stands in a request line, with a fragment if there is one: what [`PathPolicy::check`] is to see.
+/// The path of a target as sent in the request line, with the fragment if there is one. Use it for [`PathPolicy::check`].
 #[must_use]
 pub fn path_of_target(target: &str) -> &str {
     Target::of(target).path
@@ -91,8 +91,8 @@ struct Problem {
     detail: &'static str,
 }
 
-/// What a client is answered whose path is refused: 400 with a problem body (RFC 9457), or gRPC's own `INVALID_ARGUMENT` if
-/// the request, whose headers these are, speaks gRPC.
+/// The response to a request whose path is refused: 400 with an RFC 9457 problem, or `INVALID_ARGUMENT` for a gRPC call.
+/// `headers` are those of the request.
 #[must_use]
 pub fn path_refused(why: PathRefusal, headers: &HeaderMap) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
@@ -106,7 +106,7 @@ pub fn path_refused(why: PathRefusal, headers: &HeaderMap) -> Response<Bytes> {
     let problem = Problem { kind: "about:blank", title: "Bad Request", status: 400, detail: why.reason() };
     *response.status_mut() = StatusCode::BAD_REQUEST;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    // Text and numbers can always be written.
+    // Cannot fail: text and numbers are always valid JSON.
     *response.body_mut() = Bytes::from(serde_json::to_vec(&problem).unwrap_or_default());
     response
 }

@@ -1,7 +1,7 @@
-//! Bodies of denials as an operator writes them: text with placeholders.
+//! Templates for the bodies of denials: text with placeholders.
 //!
-//! `{{name}}` stands for a value, escaped for where it stands. In HTML that is text, or the quoted value of an attribute. In
-//! JSON it is part of a string, or a whole value: `{"wait": {{retry_after}}, "text": "Wait {{retry_after}} s"}`.
+//! `{{name}}` stands for a value, escaped for its context. In HTML that is text or the quoted value of an attribute. In JSON it
+//! is part of a string or a whole value: `{"wait": {{retry_after}}, "text": "Wait {{retry_after}} s"}`.
 
 mod html;
 mod json;
@@ -16,7 +16,7 @@ pub struct Template {
     pieces: Vec<Piece>,
 }
 
-/// A mistake in a template, with its place.
+/// A mistake in a template, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {problem}")]
 pub struct TemplateError {
@@ -53,9 +53,9 @@ enum Field {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Escape {
     Html,
-    /// Within a JSON string.
+    /// Part of a JSON string.
     JsonText,
-    /// A JSON value by itself.
+    /// A whole JSON value.
     JsonValue,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Explanation<'a> {
     pub(crate) kind: &'a str,
     pub(crate) title: &'a str,
     pub(crate) detail: &'a dyn fmt::Display,
-    /// The limit that denies, if the client may know.
+    /// The limit that denies, if it is visible to the client.
     pub(crate) rule: Option<&'a str>,
     /// Seconds to wait, if waiting helps.
     pub(crate) retry_after: Option<u64>,
@@ -93,7 +93,7 @@ impl Field {
         matches!(self, Field::RetryAfter | Field::Status)
     }
 
-    /// Its value as text; `None` if there is none.
+    /// The field's value as text. `None` if the denial has none.
     fn value(self, explanation: &Explanation<'_>) -> Option<String> {
         match self {
             Field::Rule => explanation.rule.map(str::to_owned),
@@ -114,7 +114,7 @@ pub(crate) fn reason(status: http::StatusCode) -> &'static str {
 }
 
 impl Template {
-    /// Reads a template that makes HTML. What has no value is empty.
+    /// Parses a template of HTML. A placeholder without a value becomes empty.
     ///
     /// ```
     /// use tidegate_http::Template;
@@ -126,12 +126,12 @@ impl Template {
     /// ```
     ///
     /// # Errors
-    /// A placeholder means nothing, or stands where no escaping makes it safe.
+    /// A placeholder is unknown, or is in a context where no escaping makes it safe.
     pub fn html(text: &str) -> Result<Template, TemplateError> {
         html::read(text)
     }
 
-    /// Reads a template that makes JSON. What has no value is `null`, or empty within a string.
+    /// Parses a template of JSON. A placeholder without a value becomes `null`, or empty within a string.
     ///
     /// ```
     /// use tidegate_http::Template;
@@ -142,7 +142,7 @@ impl Template {
     /// ```
     ///
     /// # Errors
-    /// A placeholder means nothing, or what comes of it is not JSON.
+    /// A placeholder is unknown, or the result is not JSON.
     pub fn json(text: &str) -> Result<Template, TemplateError> {
         json::read(text)
     }
@@ -180,11 +180,11 @@ impl Template {
 /// A placeholder in a text.
 struct Placeholder {
     field: Field,
-    /// Its end.
+    /// The offset after its `}}`.
     end: usize,
 }
 
-/// Reads the placeholder that begins at `start` with `{{`.
+/// Parses the placeholder whose `{{` is at `start`.
 fn placeholder(text: &str, start: usize) -> Result<Placeholder, TemplateError> {
     let inside = &text[start + 2..];
     let Some(length) = inside.find("}}").filter(|length| !inside[..*length].contains('\n')) else {
@@ -197,7 +197,7 @@ fn placeholder(text: &str, start: usize) -> Result<Placeholder, TemplateError> {
             None => {
                 let mut all = String::from("there are");
                 for (number, (known, _)) in Field::ALL.iter().enumerate() {
-                    // Writing into a string does not fail.
+                    // Writing to a `String` cannot fail.
                     let _ = write!(all, "{} `{known}`", if number == 0 { "" } else { "," });
                 }
                 all
@@ -218,11 +218,11 @@ impl TemplateError {
     }
 }
 
-/// Pieces as they are found.
+/// The pieces parsed so far.
 #[derive(Default)]
 struct Pieces {
     pieces: Vec<Piece>,
-    /// Up to where the text is in a piece.
+    /// The end of the text that is in a piece.
     done: usize,
 }
 

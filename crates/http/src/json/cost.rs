@@ -1,4 +1,4 @@
-//! Finding what a request says it costs.
+//! Finding the cost of a request in its body.
 
 use tidegate_rules::{BodyNumber, FieldPath};
 
@@ -6,12 +6,12 @@ use super::encoding::Decoder;
 use super::tree::Tree;
 use super::walker::{Collect, Kind, LONGEST_TEXT, Walker, unescaped};
 
-/// Finds the numbers that stand in a few fields of a request's JSON body, which comes in pieces of any size and is not kept.
+/// Finds the numbers in a few fields of a request's JSON body, which arrives in pieces of any size and is not buffered.
 ///
-/// A client chooses every byte of its request, and readers of JSON differ: of a key that comes twice some take the first and
-/// some the last, some stop after the first value and others take the last one, some take `"500"` or `Max_Tokens` for what was
-/// meant. So of all numbers that a reader may find in a field the largest counts, and where a reader may find none it is
-/// [known](BodyNumber::AtMost) that one may. Bodies in UTF-16 and UTF-32 are read too, and a byte order mark is skipped.
+/// A client chooses every byte of its request, and JSON parsers differ. Of a repeated key some take the first value and some
+/// the last; some stop after the first document and others take the last one; some accept `"500"` or `Max_Tokens`. So the
+/// largest number that any parser may find in a field counts. If a parser may find none, the number is
+/// [`AtMost`](BodyNumber::AtMost). UTF-16 and UTF-32 are decoded, and a byte order mark is skipped.
 ///
 /// ```
 /// use tidegate_rules::BodyNumber;
@@ -32,14 +32,14 @@ use super::walker::{Collect, Kind, LONGEST_TEXT, Walker, unescaped};
 #[derive(Debug)]
 pub struct CostFinder {
     decoder: Decoder,
-    walker: Walker<Largest>,
+    walker: Walker<LargestNumbers>,
 }
 
 impl CostFinder {
-    /// Looks for these fields.
+    /// A finder for these fields.
     #[must_use]
     pub fn new(paths: &[FieldPath]) -> CostFinder {
-        let collector = |tree: &Tree| Largest {
+        let collector = |tree: &Tree| LargestNumbers {
             fields: vec![Candidates::default(); paths.len()],
             seen: vec![false; tree.len()],
             has_begun: false,
@@ -47,15 +47,15 @@ impl CostFinder {
         CostFinder { decoder: Decoder::default(), walker: Walker::new(paths, collector) }
     }
 
-    /// The next piece.
+    /// Reads the next piece.
     pub fn feed(&mut self, bytes: &[u8]) {
         let CostFinder { decoder, walker } = self;
         decoder.feed(bytes, &mut |text| walker.feed(text));
     }
 
-    /// The largest number in the field of this number, counted from 0 in the order in which they were given.
+    /// The largest number in a field. Fields are numbered from 0 in the order of `paths`.
     ///
-    /// While the object has not ended it is only known what it is at most, as far as one has come.
+    /// The number is [`AtMost`](BodyNumber::AtMost) until the object has ended.
     #[must_use]
     pub fn found(&self, field: usize) -> Option<BodyNumber> {
         let Candidates { largest, may_be_missing } = *self.walker.collector.fields.get(field)?;
@@ -64,42 +64,43 @@ impl CostFinder {
         Some(if is_exact { BodyNumber::Exact(largest) } else { BodyNumber::AtMost(largest) })
     }
 
-    /// Whether an object or another outermost value has ended and no other has begun.
+    /// Whether a document has ended and no other has begun.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.walker.is_over()
     }
 
-    /// Says that the body goes on, and is not looked at any more: readers may find something else there.
+    /// Records that the rest of the body will not be read. Every number found becomes [`AtMost`](BodyNumber::AtMost).
     pub fn cut_off(&mut self) {
         self.walker.collector.all_may_be_missing();
     }
 
-    /// Whether what was fed is not JSON, so that nothing more will be found.
+    /// Whether the input is not JSON, so that nothing more will be found.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.walker.is_lost()
     }
 }
 
-/// The numbers that readers may find in one field.
+/// The numbers that parsers may find in one field.
 #[derive(Clone, Copy, Debug, Default)]
 struct Candidates {
     largest: Option<u64>,
-    /// Whether a reader may find none.
+    /// A parser may find no number.
     may_be_missing: bool,
 }
 
+/// Collects the largest number of each field.
 #[derive(Debug)]
-struct Largest {
+struct LargestNumbers {
     fields: Vec<Candidates>,
-    /// By node of the tree: whether a value stood there.
+    /// For each node of the tree, whether it has had a value.
     seen: Vec<bool>,
-    /// Whether an outermost value has begun.
+    /// A document has begun.
     has_begun: bool,
 }
 
-impl Largest {
+impl LargestNumbers {
     fn all_may_be_missing(&mut self) {
         self.fields.iter_mut().for_each(|field| field.may_be_missing = true);
     }
@@ -110,12 +111,12 @@ impl Largest {
     }
 }
 
-impl Collect for Largest {
+impl Collect for LargestNumbers {
     const LENIENT: bool = true;
 
     fn value(&mut self, tree: &Tree, node: usize, kind: Kind, exact: bool) {
         let own = tree.node(node).field;
-        // Two numbers in one field are two numbers; two objects around it may have one between them.
+        // A repeated number is still a number to every parser. In a repeated object around it the field may be missing.
         let is_repeated = std::mem::replace(&mut self.seen[node], true);
         let fields = &mut self.fields;
         tree.each_field(node, &mut |field| {
@@ -126,7 +127,7 @@ impl Collect for Largest {
     }
 
     fn number(&mut self, field: usize, written: Option<&str>) {
-        // What so many characters say is not looked at: most such numbers are larger than any limit, and all count as that.
+        // A number too long to keep counts as larger than any limit, which most such numbers are.
         let Some(written) = written else { return self.candidate(field, u64::MAX) };
         match BodyNumber::parse(written) {
             Some(number) => self.candidate(field, number.largest()),
@@ -146,7 +147,7 @@ impl Collect for Largest {
                 self.candidate(field, u64::MAX);
             }
         }
-        // Of a text that was cut, the last escape may be half.
+        // A truncated text may end within an escape.
         let whole = if escaped.len() == LONGEST_TEXT { without_half_escape(escaped) } else { escaped };
         if let Some(number) = unescaped(whole).and_then(|text| lenient(&text)) {
             self.candidate(field, number);
@@ -166,19 +167,18 @@ impl Collect for Largest {
     }
 }
 
-/// As much of a text that was cut as can be unescaped: an escape has six bytes at most, and two of them may be one character.
+/// The part of a truncated text that can be unescaped. An escape has at most six bytes, and a surrogate pair has two escapes.
 fn without_half_escape(escaped: &[u8]) -> &[u8] {
     let end = escaped.len().saturating_sub(12);
     let escaped = match escaped[end..].iter().position(|byte| *byte == b'\\') {
         Some(backslash) => &escaped[..end + backslash],
         None => escaped,
     };
-    // So may be the last character.
+    // The text may also end within a character.
     std::str::from_utf8(escaped).map_or_else(|error| &escaped[..error.valid_up_to()], str::as_bytes)
 }
 
-/// The number that a lenient reader may find in a text: with a sign, with underscores, in hexadecimal, or with something
-/// behind it.
+/// The number that a lenient parser may find in a text: with a sign, with underscores, in hexadecimal, or with trailing text.
 fn lenient(text: &str) -> Option<u64> {
     let text: String = text.trim().chars().filter(|char| *char != '_').collect();
     let text = text.strip_prefix('+').unwrap_or(&text);
@@ -187,7 +187,7 @@ fn lenient(text: &str) -> Option<u64> {
         let hexadecimal = u64::from_str_radix(&digits[..end], 16);
         return (end > 0).then(|| hexadecimal.unwrap_or(u64::MAX));
     }
-    // With its exponent if that makes sense, and without it if not.
+    // The exponent counts only if it has digits.
     let digits = |text: &str| text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
     let whole = digits(text);
     let fraction = text[whole..].strip_prefix('.').map_or(0, |rest| 1 + digits(rest));

@@ -1,58 +1,57 @@
-//! JSON in other encodings than UTF-8.
+//! Decoding of JSON in UTF-16 and UTF-32.
 
-/// Turns JSON in UTF-16 or UTF-32, with or without a byte order mark, into UTF-8, and takes the mark off UTF-8. It comes in
-/// pieces of any size.
+/// Converts JSON in UTF-16 or UTF-32 into UTF-8, and removes a byte order mark. The input arrives in pieces of any size.
 ///
-/// The first two characters of an object are ASCII, so the zeros among the first four bytes tell the encoding (as RFC 4627,
-/// section 3 says).
+/// The first two characters of an object are ASCII, so the zeros among the first four bytes identify the encoding (RFC 4627,
+/// section 3).
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
-    form: Option<Form>,
-    /// Bytes of a character, or of the beginning, that is not whole yet.
-    begun: [u8; 4],
+    encoding: Option<Encoding>,
+    /// Bytes of an incomplete character, or of the first four bytes.
+    partial: [u8; 4],
     count: usize,
-    /// The first half of a pair of UTF-16.
+    /// The high surrogate of an incomplete pair.
     high: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum Encoding {
     Utf8,
     Utf16 { big_endian: bool },
     Utf32 { big_endian: bool },
 }
 
-impl Form {
-    /// The form of a text that begins like this, and how many bytes its mark takes.
-    const fn of(beginning: [u8; 4]) -> (Form, usize) {
+impl Encoding {
+    /// The encoding of a text with these first bytes, and the length of its byte order mark.
+    const fn of(beginning: [u8; 4]) -> (Encoding, usize) {
         match beginning {
-            [0, 0, 0xFE, 0xFF] => (Form::Utf32 { big_endian: true }, 4),
-            [0xFF, 0xFE, 0, 0] => (Form::Utf32 { big_endian: false }, 4),
-            [0xFE, 0xFF, ..] => (Form::Utf16 { big_endian: true }, 2),
-            [0xFF, 0xFE, ..] => (Form::Utf16 { big_endian: false }, 2),
-            [0xEF, 0xBB, 0xBF, _] => (Form::Utf8, 3),
-            [0, 0, 0, _] => (Form::Utf32 { big_endian: true }, 0),
-            [_, 0, 0, 0] => (Form::Utf32 { big_endian: false }, 0),
-            [0, _, 0, _] => (Form::Utf16 { big_endian: true }, 0),
-            [_, 0, _, 0] => (Form::Utf16 { big_endian: false }, 0),
-            _ => (Form::Utf8, 0),
+            [0, 0, 0xFE, 0xFF] => (Encoding::Utf32 { big_endian: true }, 4),
+            [0xFF, 0xFE, 0, 0] => (Encoding::Utf32 { big_endian: false }, 4),
+            [0xFE, 0xFF, ..] => (Encoding::Utf16 { big_endian: true }, 2),
+            [0xFF, 0xFE, ..] => (Encoding::Utf16 { big_endian: false }, 2),
+            [0xEF, 0xBB, 0xBF, _] => (Encoding::Utf8, 3),
+            [0, 0, 0, _] => (Encoding::Utf32 { big_endian: true }, 0),
+            [_, 0, 0, 0] => (Encoding::Utf32 { big_endian: false }, 0),
+            [0, _, 0, _] => (Encoding::Utf16 { big_endian: true }, 0),
+            [_, 0, _, 0] => (Encoding::Utf16 { big_endian: false }, 0),
+            _ => (Encoding::Utf8, 0),
         }
     }
 }
 
 impl Decoder {
-    /// Hands the next piece on in UTF-8.
+    /// Decodes the next piece, and passes it to `next` in UTF-8.
     pub(super) fn feed(&mut self, mut bytes: &[u8], next: &mut dyn FnMut(&[u8])) {
         while !bytes.is_empty() {
-            match self.form {
-                Some(Form::Utf8) => return next(bytes),
-                Some(Form::Utf16 { big_endian }) => {
+            match self.encoding {
+                Some(Encoding::Utf8) => return next(bytes),
+                Some(Encoding::Utf16 { big_endian }) => {
                     if let Some(unit) = self.take::<2>(&mut bytes) {
                         let unit = if big_endian { u16::from_be_bytes(unit) } else { u16::from_le_bytes(unit) };
                         self.unit(unit, next);
                     }
                 }
-                Some(Form::Utf32 { big_endian }) => {
+                Some(Encoding::Utf32 { big_endian }) => {
                     if let Some(unit) = self.take::<4>(&mut bytes) {
                         let unit = if big_endian { u32::from_be_bytes(unit) } else { u32::from_le_bytes(unit) };
                         character(char::from_u32(unit), next);
@@ -60,8 +59,8 @@ impl Decoder {
                 }
                 None => {
                     if let Some(beginning) = self.take::<4>(&mut bytes) {
-                        let (form, mark) = Form::of(beginning);
-                        self.form = Some(form);
+                        let (encoding, mark) = Encoding::of(beginning);
+                        self.encoding = Some(encoding);
                         self.feed(&beginning[mark..], next);
                     }
                 }
@@ -69,16 +68,16 @@ impl Decoder {
         }
     }
 
-    /// The next `N` bytes, once all have come.
+    /// The next `N` bytes, once all have arrived.
     fn take<const N: usize>(&mut self, bytes: &mut &[u8]) -> Option<[u8; N]> {
         while self.count < N {
             let (&first, rest) = bytes.split_first()?;
-            self.begun[self.count] = first;
+            self.partial[self.count] = first;
             self.count += 1;
             *bytes = rest;
         }
         self.count = 0;
-        self.begun.first_chunk().copied()
+        self.partial.first_chunk().copied()
     }
 
     fn unit(&mut self, unit: u16, next: &mut dyn FnMut(&[u8])) {
@@ -94,7 +93,7 @@ impl Decoder {
     }
 }
 
-/// A character, or the mark of one that cannot be read.
+/// Passes on a character, or U+FFFD for an invalid one.
 fn character(char: Option<char>, next: &mut dyn FnMut(&[u8])) {
     next(char.unwrap_or(char::REPLACEMENT_CHARACTER).encode_utf8(&mut [0; 4]).as_bytes());
 }
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_characters_are_marked() {
+    fn unpaired_surrogates_become_replacement_characters() {
         let bytes: Vec<u8> =
             [0x7B, 0x22, 0xD800, 0xD800, 0x41, 0xDC00].into_iter().flat_map(u16::to_be_bytes).collect();
         assert_eq!(decoded(&bytes, 3), "{\"\u{fffd}\u{fffd}A\u{fffd}");

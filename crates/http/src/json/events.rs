@@ -1,12 +1,12 @@
-//! Finding numbers in the events of a stream.
+//! Finding numbers in server-sent events.
 
 use memchr::memchr2;
 use tidegate_rules::FieldPath;
 
 use super::finder::FieldFinder;
 
-/// Finds the numbers that stand in a few fields of the events that a server sends (`text/event-stream`), whose data are
-/// JSON. Of each field, the last event that has it counts. Nothing is kept of the events.
+/// Finds the numbers in a few fields of server-sent events (`text/event-stream`) with JSON data. The last event that has a
+/// field counts. Events are not buffered.
 ///
 /// ```
 /// use tidegate_http::EventFinder;
@@ -21,39 +21,40 @@ use super::finder::FieldFinder;
 #[derive(Debug)]
 pub struct EventFinder {
     finder: FieldFinder,
-    place: Place,
-    /// Whether the last byte was a carriage return, whose line feed ends no second line.
+    position: LinePosition,
+    /// The last byte was a carriage return. A line feed after it does not end a second line.
     after_return: bool,
     is_done: bool,
 }
 
+/// The position within a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// In the name of a line, so many bytes of which are those of `data`.
+enum LinePosition {
+    /// In the field name, of which `matching` bytes are those of `data`.
     Name { matching: usize },
-    /// Behind the colon, where one space does not count.
+    /// After the colon, where one space is skipped.
     Colon,
-    /// In the data, all of which so far are the beginning of the mark that ends some streams, so many bytes of it.
+    /// In data that so far equals the first `matching` bytes of [`MARK`].
     Mark { matching: usize },
-    /// In the data.
+    /// In other data.
     Data,
-    /// In a line that says something else.
+    /// In a line with another field name.
     Other,
 }
 
 const NAME: &[u8] = b"data";
-/// What OpenAI and those who speak its language end their streams with.
+/// The last event's data in OpenAI's protocol and its imitations.
 const MARK: &[u8] = b"[DONE]";
 
 impl EventFinder {
-    /// Looks for these fields.
+    /// A finder for these fields.
     #[must_use]
     pub fn new(paths: &[FieldPath]) -> EventFinder {
-        let place = Place::Name { matching: 0 };
-        EventFinder { finder: FieldFinder::new(paths), place, after_return: false, is_done: false }
+        let position = LinePosition::Name { matching: 0 };
+        EventFinder { finder: FieldFinder::new(paths), position, after_return: false, is_done: false }
     }
 
-    /// The next piece.
+    /// Reads the next piece.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         while let Some((&first, rest)) = bytes.split_first() {
             if std::mem::take(&mut self.after_return) && first == b'\n' {
@@ -62,7 +63,7 @@ impl EventFinder {
             }
             let end = memchr2(b'\n', b'\r', bytes);
             let (line, _) = bytes.split_at(end.unwrap_or(bytes.len()));
-            self.see(line);
+            self.read(line);
             let Some(end) = end else { return };
             self.after_return = bytes.get(end) == Some(&b'\r');
             self.end_line();
@@ -70,58 +71,58 @@ impl EventFinder {
         }
     }
 
-    /// The number in the field of this number, counted from 0 in the order in which they were given, as it is written.
+    /// The last number in a field, as written. Fields are numbered from 0 in the order of `paths`.
     #[must_use]
     pub fn found(&self, field: usize) -> Option<&str> {
         self.finder.found(field)
     }
 
-    /// Whether the stream has said that it is over.
+    /// Whether the stream contained its end marker.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// A piece of a line.
-    fn see(&mut self, mut piece: &[u8]) {
+    /// Reads a piece of a line.
+    fn read(&mut self, mut piece: &[u8]) {
         while let Some((&byte, rest)) = piece.split_first() {
-            match self.place {
-                Place::Name { matching } => {
-                    self.place = match (NAME.get(matching), byte) {
-                        (None, b':') => Place::Colon,
-                        (Some(&expected), byte) if byte == expected => Place::Name { matching: matching + 1 },
-                        _ => Place::Other,
+            match self.position {
+                LinePosition::Name { matching } => {
+                    self.position = match (NAME.get(matching), byte) {
+                        (None, b':') => LinePosition::Colon,
+                        (Some(&expected), byte) if byte == expected => LinePosition::Name { matching: matching + 1 },
+                        _ => LinePosition::Other,
                     };
                 }
-                Place::Colon => {
-                    self.place = Place::Mark { matching: 0 };
+                LinePosition::Colon => {
+                    self.position = LinePosition::Mark { matching: 0 };
                     if byte != b' ' {
                         continue;
                     }
                 }
-                Place::Mark { matching } => {
-                    self.place = match MARK.get(matching) {
-                        Some(&expected) if byte == expected => Place::Mark { matching: matching + 1 },
-                        _ => Place::Data,
+                LinePosition::Mark { matching } => {
+                    self.position = match MARK.get(matching) {
+                        Some(&expected) if byte == expected => LinePosition::Mark { matching: matching + 1 },
+                        _ => LinePosition::Data,
                     };
                     self.finder.feed(&[byte]);
                 }
-                Place::Data => return self.finder.feed(piece),
-                Place::Other => return,
+                LinePosition::Data => return self.finder.feed(piece),
+                LinePosition::Other => return,
             }
             piece = rest;
         }
     }
 
     fn end_line(&mut self) {
-        match self.place {
+        match self.position {
             // An empty line ends the event.
-            Place::Name { matching: 0 } => self.finder.begin(),
-            Place::Mark { matching } if matching == MARK.len() => self.is_done = true,
-            // Lines of data are one text, with a line feed between.
-            Place::Mark { .. } | Place::Data => self.finder.feed(b"\n"),
-            Place::Name { .. } | Place::Colon | Place::Other => {}
+            LinePosition::Name { matching: 0 } => self.finder.begin(),
+            LinePosition::Mark { matching } if matching == MARK.len() => self.is_done = true,
+            // Several data lines of an event are one text, joined by line feeds.
+            LinePosition::Mark { .. } | LinePosition::Data => self.finder.feed(b"\n"),
+            LinePosition::Name { .. } | LinePosition::Colon | LinePosition::Other => {}
         }
-        self.place = Place::Name { matching: 0 };
+        self.position = LinePosition::Name { matching: 0 };
     }
 }

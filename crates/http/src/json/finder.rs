@@ -1,15 +1,15 @@
-//! Finding the numbers that stand in a few fields of what an upstream says.
+//! Finding numbers in a few fields of a response.
 
 use tidegate_rules::FieldPath;
 
 use super::tree::Tree;
 use super::walker::{Collect, Kind, Walker};
 
-/// Finds the numbers that stand in a few fields of a JSON object, which comes in pieces of any size and is not kept.
+/// Finds the numbers in a few fields of a JSON object, which arrives in pieces of any size and is not buffered.
 ///
-/// What it remembers does not grow with what it sees. Of a field that comes twice the last counts, as it does to most
-/// readers of JSON. After an object there can be another, as in lines of JSON: of each field the last number counts. That is
-/// for those who are trusted to say what they mean; for requests there is [`CostFinder`](crate::CostFinder).
+/// Its memory does not grow with the input. The last value of a repeated field counts, as in most JSON parsers, also across
+/// several objects, as in JSON lines. The input must be trusted, such as an upstream's response; for requests use
+/// [`CostFinder`](crate::CostFinder).
 ///
 /// ```
 /// use tidegate_http::FieldFinder;
@@ -23,58 +23,58 @@ use super::walker::{Collect, Kind, Walker};
 /// ```
 #[derive(Debug)]
 pub struct FieldFinder {
-    walker: Walker<Last>,
+    walker: Walker<LastNumbers>,
 }
 
-/// A number as it is written.
+/// A number, as written.
 type Number = Box<str>;
 
 /// The last number in each field.
 #[derive(Debug)]
-struct Last {
-    /// Of objects that have ended.
+struct LastNumbers {
+    /// In complete objects.
     found: Vec<Option<Number>>,
-    /// Of the present one.
+    /// In the current object.
     fresh: Vec<Option<Number>>,
 }
 
 impl FieldFinder {
-    /// Looks for these fields.
+    /// A finder for these fields.
     #[must_use]
     pub fn new(paths: &[FieldPath]) -> FieldFinder {
         let nothing = vec![None; paths.len()];
-        FieldFinder { walker: Walker::new(paths, |_| Last { found: nothing.clone(), fresh: nothing }) }
+        FieldFinder { walker: Walker::new(paths, |_| LastNumbers { found: nothing.clone(), fresh: nothing }) }
     }
 
-    /// The next piece.
+    /// Reads the next piece.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.walker.feed(bytes);
     }
 
-    /// The number in the field of this number, counted from 0 in the order in which they were given, as it is written.
+    /// The last number in a field, as written. Fields are numbered from 0 in the order of `paths`.
     #[must_use]
     pub fn found(&self, field: usize) -> Option<&str> {
-        let Last { found, fresh } = &self.walker.collector;
+        let LastNumbers { found, fresh } = &self.walker.collector;
         fresh.get(field)?.as_deref().or(found.get(field)?.as_deref())
     }
 
-    /// Whether what was fed is not JSON, so that nothing more will be found.
+    /// Whether the input is not JSON, so that nothing more will be found.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.walker.is_lost()
     }
 
-    /// Begins anew, with what was found in whole objects. What was found in an object that has not ended is forgotten.
+    /// Starts a new document. Numbers of complete objects are kept; those of an incomplete object are dropped.
     pub fn begin(&mut self) {
         self.walker.collector.fresh.fill(None);
         self.walker.begin();
     }
 }
 
-impl Collect for Last {
+impl Collect for LastNumbers {
     const LENIENT: bool = false;
 
-    /// Whatever stood there before, this stands there now.
+    /// Clears the fields at this node: a new value replaces the previous ones.
     fn value(&mut self, tree: &Tree, node: usize, _: Kind, _: bool) {
         let fresh = &mut self.fresh;
         tree.each_field(node, &mut |field| fresh[field] = None);
@@ -96,7 +96,7 @@ impl Collect for Last {
         }
     }
 
-    /// What is no JSON says nothing.
+    /// Drops the numbers of the current object: it is not valid JSON.
     fn lose(&mut self) {
         self.fresh.fill(None);
     }

@@ -1,4 +1,4 @@
-//! Numbers in JSON that comes in pieces, without keeping it.
+//! Finding numbers in JSON that arrives in pieces, without buffering it.
 
 mod cost;
 mod encoding;

@@ -1,18 +1,18 @@
-//! Paths of keys, as a tree.
+//! A tree of the field paths to find.
 
 use tidegate_rules::FieldPath;
 
-/// A place in an object that leads to a field, or is one.
+/// A key on the path to a field.
 #[derive(Debug)]
 pub(super) struct Node {
     key: Box<[u8]>,
     parent: usize,
     children: Vec<usize>,
-    /// The number of the field that this is.
+    /// The number of the field whose path ends here.
     pub(super) field: Option<usize>,
 }
 
-/// All paths, by their keys. Node 0 is the outermost object.
+/// All paths by their keys. Node 0 is the outermost object.
 #[derive(Debug)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
@@ -49,7 +49,7 @@ impl Tree {
         self.nodes[of].children.iter().copied().find(|&child| *self.nodes[child].key == *key)
     }
 
-    /// The child whose key is this one, or would be if case did not matter.
+    /// The child with this key, ignoring case.
     pub(super) fn child_in_any_case(&self, of: usize, key: &[u8]) -> Option<usize> {
         let children = &self.nodes[of].children;
         let key = std::str::from_utf8(key).ok()?;
@@ -57,12 +57,12 @@ impl Tree {
         children.iter().copied().find(|&child| is_key(&self.nodes[child]))
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The object around this one; `None` if there is none.
+    /// The parent of a node. `None` for the outermost object.
     pub(super) fn parent(&self, of: usize) -> Option<usize> {
         (of != 0).then(|| self.nodes[of].parent)
     }
@@ -71,21 +71,21 @@ impl Tree {
         self.nodes[node].children.is_empty()
     }
 
-    /// The fields at or under a node.
-    pub(super) fn each_field(&self, under: usize, see: &mut impl FnMut(usize)) {
-        self.nodes[under].field.into_iter().for_each(&mut *see);
+    /// Calls `visit` with each field at or under a node.
+    pub(super) fn each_field(&self, under: usize, visit: &mut impl FnMut(usize)) {
+        self.nodes[under].field.into_iter().for_each(&mut *visit);
         for &child in &self.nodes[under].children {
-            self.each_field(child, see);
+            self.each_field(child, visit);
         }
     }
 
-    /// How long a key that is looked for can be when each of its characters is escaped.
+    /// The length of the longest key with every character escaped.
     pub(super) const fn longest_written_key(&self) -> usize {
         6 * self.longest_key
     }
 }
 
-/// A key without its case, so that those with the same upper or lower case letters are equal.
+/// A key with its case folded: upper case first, because some letters share only that, such as `K` and the Kelvin sign.
 fn folded(key: &str) -> impl Iterator<Item = char> {
     key.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }

@@ -1,4 +1,4 @@
-//! Walking through JSON that comes in pieces, along the keys that lead to a few fields.
+//! An incremental JSON scanner that follows the keys to a few fields and skips everything else.
 
 use memchr::memchr2;
 use smallvec::SmallVec;
@@ -6,32 +6,32 @@ use tidegate_rules::FieldPath;
 
 use super::tree::Tree;
 
-/// Collects what stands in the fields.
+/// A collector of the values of fields.
 pub(super) trait Collect {
-    /// Whether keys that differ in case alone are the same, text in a field is of interest, and an object may come behind an
-    /// outermost value of another kind.
+    /// Scans leniently: keys match in any case, text in a field is collected, and an object may follow a document of another
+    /// kind.
     const LENIENT: bool;
 
-    /// A value begins at a place that leads to fields or is one. `exact` is whether the key is written as it is looked for.
+    /// A value begins at a node. `exact` says whether the key matches in case too.
     fn value(&mut self, tree: &Tree, node: usize, kind: Kind, exact: bool);
 
-    /// The number in a field, as it is written. `None` if it is longer than [`LONGEST_NUMBER`].
+    /// A number in a field, as written. `None` if it is longer than [`LONGEST_NUMBER`].
     fn number(&mut self, field: usize, written: Option<&str>);
 
-    /// The text in a field, with its escapes, or the beginning of it. Only if [lenient](Collect::LENIENT).
+    /// A text in a field, with its escapes, truncated to [`LONGEST_TEXT`]. Only if [lenient](Collect::LENIENT).
     fn text(&mut self, field: usize, escaped: &[u8]);
 
-    /// An outermost object begins, or, if [lenient](Collect::LENIENT), an outermost value of any kind.
+    /// A document begins: an object or, if [lenient](Collect::LENIENT), a value of any kind.
     fn begin_document(&mut self);
 
-    /// An outermost object has ended.
+    /// A document that is an object has ended.
     fn end_document(&mut self);
 
-    /// What came is not JSON. Nothing follows.
+    /// The input is not JSON. Nothing follows.
     fn lose(&mut self);
 }
 
-/// A kind of value, as far as its first byte tells.
+/// The kind of a value, by its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Number,
@@ -39,45 +39,44 @@ pub(super) enum Kind {
     Other,
 }
 
-/// The longest number that is taken for one.
+/// The longest number that is collected.
 pub(super) const LONGEST_NUMBER: usize = 64;
-/// So much is kept of a text that may be a number: one whose characters are all escaped, and a byte more.
+/// The longest text that is collected: a number with every character escaped, plus one byte to detect longer ones.
 pub(super) const LONGEST_TEXT: usize = 6 * LONGEST_NUMBER + 1;
 
-/// Walks through objects, which come in pieces of any size and are not kept. What it remembers does not grow with what it
-/// sees.
+/// Scans JSON that arrives in pieces of any size. Its memory does not grow with the input.
 #[derive(Debug)]
 pub(super) struct Walker<C> {
     tree: Tree,
     pub(super) collector: C,
-    /// Whether an outermost object is open.
+    /// An outermost object is open.
     within: bool,
-    /// The innermost object that leads to a field.
+    /// The innermost open object that is on the path to a field.
     object: usize,
-    /// How many brackets are open within it that lead nowhere.
+    /// The number of open brackets within it that are being skipped.
     skipped: u32,
     state: State,
-    /// A key, a number or a text that is being read.
+    /// The key, number or text that is being read.
     word: SmallVec<[u8; 64]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Before an object.
+    /// Before a document.
     Before,
-    /// Behind one, or behind another outermost value. An object may come.
+    /// After a document. Another may follow.
     After,
-    /// In an object, where a key or the end may come.
+    /// In an object, before a key or the end.
     Key,
     InKey {
         escaped: bool,
     },
-    /// Before the colon behind a key. `to` is where the key leads.
+    /// Between a key and its colon.
     Colon {
-        to: Option<Place>,
+        to: Option<Match>,
     },
     Value {
-        to: Option<Place>,
+        to: Option<Match>,
     },
     InNumber {
         field: usize,
@@ -87,22 +86,22 @@ enum State {
         field: usize,
         escaped: bool,
     },
-    /// In `true` or another word or number that leads nowhere.
+    /// In a skipped number or word such as `true`.
     InWord,
     InString {
         escaped: bool,
     },
-    /// Between brackets that lead nowhere.
+    /// Between skipped brackets.
     Skipping,
-    /// Behind a value.
-    Behind,
-    /// This is no object of JSON.
+    /// After a value in an object.
+    AfterValue,
+    /// The input is not JSON.
     Lost,
 }
 
-/// Where a key leads.
+/// A node that a key matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Match {
     node: usize,
     exact: bool,
 }
@@ -114,7 +113,7 @@ impl<C: Collect> Walker<C> {
         Walker { tree, collector, within: false, object: 0, skipped: 0, state: State::Before, word: SmallVec::new() }
     }
 
-    /// The next piece.
+    /// Reads the next piece.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.state != State::Lost {
             let seen = self.step(bytes);
@@ -126,18 +125,18 @@ impl<C: Collect> Walker<C> {
         self.state == State::Lost
     }
 
-    /// Whether an object has ended and no other has begun.
+    /// Whether a document has ended and no other has begun.
     pub(super) fn is_over(&self) -> bool {
         self.state == State::After
     }
 
-    /// Begins anew, before an object.
+    /// Starts over, before a document.
     pub(super) fn begin(&mut self) {
         self.word.clear();
         (self.within, self.object, self.skipped, self.state) = (false, 0, 0, State::Before);
     }
 
-    /// Goes on by at least one byte, and says by how many.
+    /// Consumes at least one byte, unless the state changes, and returns how many.
     fn step(&mut self, bytes: &[u8]) -> usize {
         match self.state {
             State::InString { escaped } => self.in_string(bytes, escaped),
@@ -146,23 +145,28 @@ impl<C: Collect> Walker<C> {
             State::Skipping => self.skipping(bytes),
             State::InNumber { field } => self.in_number(bytes, field),
             State::InWord => {
-                let end = bytes.iter().position(|byte| !is_of_word(*byte));
+                let end = bytes.iter().position(|byte| !is_word_byte(*byte));
                 if end.is_some() {
-                    self.state = self.behind();
+                    self.state = self.after_value();
                 }
                 end.unwrap_or(bytes.len())
             }
-            State::Before | State::After | State::Key | State::Colon { .. } | State::Value { .. } | State::Behind => {
+            State::Before
+            | State::After
+            | State::Key
+            | State::Colon { .. }
+            | State::Value { .. }
+            | State::AfterValue => {
                 let blank = bytes.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
                 let Some(at) = blank else { return bytes.len() };
-                self.meet(bytes[at]) + at
+                self.delimiter(bytes[at]) + at
             }
             State::Lost => bytes.len(),
         }
     }
 
-    /// Meets a byte between words, and says whether it was used up.
-    fn meet(&mut self, byte: u8) -> usize {
+    /// Handles a byte between tokens. Returns 1 if it was consumed, otherwise 0.
+    fn delimiter(&mut self, byte: u8) -> usize {
         self.state = match (self.state, byte) {
             (State::Before | State::After, b'{') => {
                 (self.within, self.object) = (true, 0);
@@ -176,25 +180,25 @@ impl<C: Collect> Walker<C> {
             (State::Key, b'"') => State::InKey { escaped: false },
             (State::Colon { to }, b':') => State::Value { to },
             (State::Value { to }, _) => return self.begin_value(byte, to),
-            (State::Behind, b',') => State::Key,
-            (State::Key | State::Behind, b'}') => self.end_object(),
+            (State::AfterValue, b',') => State::Key,
+            (State::Key | State::AfterValue, b'}') => self.end_object(),
             _ => self.lose(),
         };
         1
     }
 
-    fn begin_value(&mut self, byte: u8, to: Option<Place>) -> usize {
+    fn begin_value(&mut self, byte: u8, to: Option<Match>) -> usize {
         let kind = match byte {
             b'-' | b'0'..=b'9' => Kind::Number,
             b'{' => Kind::Object,
             _ => Kind::Other,
         };
-        if let Some(Place { node, exact }) = to {
+        if let Some(Match { node, exact }) = to {
             self.collector.value(&self.tree, node, kind, exact);
         }
         let field = to.and_then(|to| self.tree.node(to.node).field);
         self.state = match (byte, to, field) {
-            (b'{', Some(Place { node, .. }), _) if !self.tree.is_leaf(node) => {
+            (b'{', Some(Match { node, .. }), _) if !self.tree.is_leaf(node) => {
                 self.object = node;
                 State::Key
             }
@@ -208,7 +212,7 @@ impl<C: Collect> Walker<C> {
                 self.state = State::InNumber { field };
                 return 0;
             }
-            // `NaN` and `Infinity` are no JSON, but some write and read them.
+            // `NaN` and `Infinity` are not JSON, but some programs write and parse them.
             (b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I', ..) => State::InWord,
             _ => self.lose(),
         };
@@ -218,16 +222,16 @@ impl<C: Collect> Walker<C> {
     fn end_object(&mut self) -> State {
         if let Some(parent) = self.tree.parent(self.object) {
             self.object = parent;
-            return State::Behind;
+            return State::AfterValue;
         }
         self.within = false;
         self.collector.end_document();
         State::After
     }
 
-    /// What comes behind a value that leads to no other.
-    const fn behind(&self) -> State {
-        if self.within { State::Behind } else { State::After }
+    /// The state after a value.
+    const fn after_value(&self) -> State {
+        if self.within { State::AfterValue } else { State::After }
     }
 
     fn lose(&mut self) -> State {
@@ -244,18 +248,18 @@ impl<C: Collect> Walker<C> {
         self.state = match bytes[at] {
             b'\\' => State::InString { escaped: true },
             _ if self.skipped > 0 => State::Skipping,
-            _ => self.behind(),
+            _ => self.after_value(),
         };
         at + 1
     }
 
     fn in_key(&mut self, bytes: &[u8], escaped: bool) -> usize {
-        let most = self.tree.longest_written_key() + 1;
-        let (seen, next) = self.in_word_with_escapes(bytes, escaped, most);
+        let max = self.tree.longest_written_key() + 1;
+        let (seen, next) = self.in_word_with_escapes(bytes, escaped, max);
         self.state = match next {
             Next::Escaped(escaped) => State::InKey { escaped },
             Next::End => {
-                let to = self.where_it_leads();
+                let to = self.matched_key();
                 self.word.clear();
                 State::Colon { to }
             }
@@ -270,53 +274,53 @@ impl<C: Collect> Walker<C> {
             Next::End => {
                 self.collector.text(field, &self.word);
                 self.word.clear();
-                State::Behind
+                State::AfterValue
             }
         };
         seen
     }
 
-    /// Goes on in a quoted word, of which `most` bytes are kept.
-    fn in_word_with_escapes(&mut self, bytes: &[u8], escaped: bool, most: usize) -> (usize, Next) {
+    /// Reads on in a quoted word, of which at most `max` bytes are kept.
+    fn in_word_with_escapes(&mut self, bytes: &[u8], escaped: bool, max: usize) -> (usize, Next) {
         let (kept, seen, next) = match memchr2(b'"', b'\\', bytes) {
             _ if escaped => (1, 1, Next::Escaped(false)),
             None => (bytes.len(), bytes.len(), Next::Escaped(false)),
             Some(at) if bytes[at] == b'\\' => (at + 1, at + 1, Next::Escaped(true)),
             Some(at) => (at, at + 1, Next::End),
         };
-        self.keep(&bytes[..kept], most);
+        self.keep(&bytes[..kept], max);
         (seen, next)
     }
 
-    /// Keeps a piece of a word, if so many bytes are not reached yet.
-    fn keep(&mut self, piece: &[u8], most: usize) {
-        let room = most.saturating_sub(self.word.len()).min(piece.len());
+    /// Appends a piece to the word, up to `max` bytes in total.
+    fn keep(&mut self, piece: &[u8], max: usize) {
+        let room = max.saturating_sub(self.word.len()).min(piece.len());
         self.word.extend_from_slice(&piece[..room]);
     }
 
-    fn where_it_leads(&self) -> Option<Place> {
+    fn matched_key(&self) -> Option<Match> {
         if self.word.len() > self.tree.longest_written_key() {
             return None;
         }
         if !self.word.contains(&b'\\') {
-            return self.place_of(&self.word);
+            return self.match_of(&self.word);
         }
-        self.place_of(unescaped(&self.word)?.as_bytes())
+        self.match_of(unescaped(&self.word)?.as_bytes())
     }
 
-    fn place_of(&self, key: &[u8]) -> Option<Place> {
+    fn match_of(&self, key: &[u8]) -> Option<Match> {
         if let Some(node) = self.tree.child(self.object, key) {
-            return Some(Place { node, exact: true });
+            return Some(Match { node, exact: true });
         }
         if !C::LENIENT {
             return None;
         }
         let node = self.tree.child_in_any_case(self.object, key)?;
-        Some(Place { node, exact: false })
+        Some(Match { node, exact: false })
     }
 
     fn in_number(&mut self, bytes: &[u8], field: usize) -> usize {
-        let end = bytes.iter().position(|byte| !is_of_word(*byte));
+        let end = bytes.iter().position(|byte| !is_word_byte(*byte));
         let piece = &bytes[..end.unwrap_or(bytes.len())];
         self.keep(piece, LONGEST_NUMBER + 1);
         if end.is_some() {
@@ -324,7 +328,7 @@ impl<C: Collect> Walker<C> {
             let number = std::str::from_utf8(&self.word).ok().filter(|_| is_short);
             self.collector.number(field, number);
             self.word.clear();
-            self.state = State::Behind;
+            self.state = State::AfterValue;
         }
         piece.len()
     }
@@ -346,7 +350,7 @@ impl<C: Collect> Walker<C> {
                 b'}' | b']' => {
                     self.skipped -= 1;
                     if self.skipped == 0 {
-                        self.state = self.behind();
+                        self.state = self.after_value();
                         return at + 1;
                     }
                 }
@@ -357,19 +361,19 @@ impl<C: Collect> Walker<C> {
     }
 }
 
-/// Where reading a quoted word has come to.
+/// The state within a quoted word.
 enum Next {
-    /// It goes on; the next byte is escaped, or not.
+    /// The word goes on. Whether the next byte is escaped.
     Escaped(bool),
     End,
 }
 
-/// A string without its escapes. `None` if they make no sense.
+/// A string with its escapes decoded. `None` if they are invalid.
 pub(super) fn unescaped(word: &[u8]) -> Option<String> {
     serde_json::from_slice(&[b"\"", word, b"\""].concat()).ok()
 }
 
-/// Whether a byte belongs to a number or a word such as `true`.
-const fn is_of_word(byte: u8) -> bool {
+/// Whether a byte is part of a number or of a word such as `true`.
+const fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
 }

@@ -1,4 +1,4 @@
-//! Templates that make JSON.
+//! JSON templates.
 
 use serde::de::IgnoredAny;
 
@@ -6,7 +6,7 @@ use super::{Escape, Pieces, Template, TemplateError, placeholder};
 
 pub(super) fn read(text: &str) -> Result<Template, TemplateError> {
     let (mut pieces, mut is_in_string, mut at) = (Pieces::default(), false, 0);
-    // The same text, as long, with something in place of each placeholder: what is wrong with it is wrong there, too.
+    // A copy of the same length with a sample value in place of each placeholder, so that error offsets are those of the text.
     let mut sample = text.as_bytes().to_vec();
     let bytes = text.as_bytes();
     while let Some(&byte) = bytes.get(at) {
@@ -37,20 +37,20 @@ pub(super) fn read(text: &str) -> Result<Template, TemplateError> {
 #[cold]
 fn not_json(text: &str, error: &serde_json::Error) -> TemplateError {
     let start: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
-    // It counts bytes, and says 0 where a line has none.
+    // serde_json counts columns in bytes, and reports column 0 for an empty line.
     let mut offset = (start + error.column().saturating_sub(1)).min(text.len());
     while !text.is_char_boundary(offset) {
         offset -= 1;
     }
-    let said = error.to_string();
-    let problem = said.split(" at line ").next().unwrap_or_default();
+    let message = error.to_string();
+    let problem = message.split(" at line ").next().unwrap_or_default();
     let help = "outside a string, a placeholder is a whole value: `\"wait\": {{retry_after}}`";
     TemplateError::at(text, offset, format!("this is not JSON: {problem}"), help)
 }
 
-/// Writes text as it may stand in a string.
+/// Escapes text for a JSON string.
 pub(super) fn escape(into: &mut String, text: &str) {
-    // Text can always be written.
+    // Cannot fail: any text is a valid JSON string.
     let quoted = serde_json::to_string(text).unwrap_or_default();
     into.push_str(quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default());
 }

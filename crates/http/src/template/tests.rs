@@ -51,8 +51,8 @@ fn a_value_in_json_is_a_value_or_a_part_of_a_string() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
-    for (text, told) in [
+fn a_mistake_is_reported_with_its_position() {
+    for (text, message) in [
         ("<p>\nx {{rle}}", "2:3: there is no placeholder `rle`"),
         ("é{{rule", "1:2: `{{` begins a placeholder that does not end"),
         ("{{rule\n}}", "1:1: `{{` begins a placeholder that does not end"),
@@ -60,9 +60,9 @@ fn what_is_wrong_is_told_with_its_place() {
         ("<script src=x>\nlet a = {{rule}}", "2:9: a placeholder within `<script>`"),
         ("<STYLE>{{rule}}</style>", "1:8: a placeholder within `<style>`"),
     ] {
-        assert_eq!(Template::html(text).unwrap_err().to_string(), told, "{text}");
+        assert_eq!(Template::html(text).unwrap_err().to_string(), message, "{text}");
     }
-    for (text, told) in [
+    for (text, message) in [
         ("{\"a\":\n  {{nope}}}", "2:3: there is no placeholder `nope`"),
         ("{\"a\": {{rule}}\n \"b\": 1}", "2:2: this is not JSON: expected `,` or `}`"),
         ("{\"é\": {{rule}} {{rule}}}", "1:16: this is not JSON: expected `,` or `}`"),
@@ -70,7 +70,7 @@ fn what_is_wrong_is_told_with_its_place() {
         ("{\"a\": \"{{rule}}", "1:15: this is not JSON: EOF while parsing a string"),
         ("<p>{{rule}}", "1:1: this is not JSON: expected value"),
     ] {
-        assert_eq!(Template::json(text).unwrap_err().to_string(), told, "{text}");
+        assert_eq!(Template::json(text).unwrap_err().to_string(), message, "{text}");
     }
     assert!(Template::html("x {{").unwrap_err().help.contains("}}"));
     assert!(Template::html("{{zzzzzzzzz}}").unwrap_err().help.contains("`rule`, `retry_after`"));

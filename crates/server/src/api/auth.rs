@@ -24,7 +24,7 @@ use http::header::{HOST, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tidegate_core::{Clock, Outcome};
-use tidegate_http::{Asked, Caller, HttpFacts, Reply, is_plain_host, path_of_target};
+use tidegate_http::{Caller, HttpFacts, Reply, ReplyContext, is_plain_host, path_of_target};
 use tidegate_rules::{Mode, Ruling};
 
 use super::Api;
@@ -157,11 +157,11 @@ impl Api {
         if let Some(identity) = &identity {
             facts = identity.identify(facts);
         }
-        let asked = Asked { at: self.clock.now(), caller: Caller::of(&facts), random: fastrand::u64(..) };
+        let context = ReplyContext { at: self.clock.now(), caller: Caller::of(&facts), random: fastrand::u64(..) };
         let ruling = self.engine.check(&facts).await;
         let ruling = self.hold_back(ruling, settings.hold_time).await;
         let partitions = settings.style.partition_key.then(|| self.engine.limiter().rules().rules.partitions(&facts));
-        let reply = Reply::new(&ruling, &settings.style, asked).partitions(partitions.as_ref());
+        let reply = Reply::new(&ruling, &settings.style, context).partitions(partitions.as_ref());
         let response = reply.response_as(&settings.answers.bodies, headers).map(Body::from);
         Ok(Authorized { response, is_unidentified: reply.is_unidentified() })
     }

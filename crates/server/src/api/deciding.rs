@@ -6,7 +6,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
 use tidegate_core::{Clock, Micros, Timestamp};
-use tidegate_http::{Asked, Caller, Reply};
+use tidegate_http::{Caller, Reply, ReplyContext};
 use tidegate_rules::Ruling;
 
 use super::problem::Problem;
@@ -115,10 +115,10 @@ impl Api {
             return answer::write(text, ruling, None);
         }
         let caller = if question.is_authenticated() { Caller::Authenticated } else { Caller::Unauthenticated };
-        let asked = Asked { at, caller, random: fastrand::u64(..) };
+        let context = ReplyContext { at, caller, random: fastrand::u64(..) };
         let settings = self.settings.load();
         let partitions = settings.style.partition_key.then(|| self.engine.limiter().rules().rules.partitions(question));
-        let reply = Reply::new(ruling, &settings.style, asked).partitions(partitions.as_ref());
+        let reply = Reply::new(ruling, &settings.style, context).partitions(partitions.as_ref());
         answer::write(text, ruling, Some(&reply));
     }
 }

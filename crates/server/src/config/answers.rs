@@ -28,7 +28,7 @@ impl Reading<'_> {
         if self.faults.len() > faults {
             return None;
         }
-        let html = has_page?.then(|| page.map_or(HtmlPage::BuiltIn, HtmlPage::Own));
+        let html = has_page?.then(|| page.map_or(HtmlPage::BuiltIn, HtmlPage::Custom));
         let bodies =
             DenialBodies { html, json, json_type: HeaderValue::from_static(json_type?), request_id: request_id? };
         Some(OwnAnswers { bodies: Arc::new(bodies), cors, limit_preflights: limit_preflights? })

@@ -3,7 +3,7 @@
 use envoy_types::pb::envoy::config::core::v3::HeaderValue;
 use http::HeaderMap;
 use tidegate_core::Timestamp;
-use tidegate_http::{Asked, Caller, HeaderStyle, Reply};
+use tidegate_http::{Caller, HeaderStyle, Reply, ReplyContext};
 use tidegate_rules::Ruling;
 
 /// What the style shows of a ruling. Who the client is, nobody says here.
@@ -13,8 +13,8 @@ pub(super) fn of(ruling: &Ruling<'_>, style: &HeaderStyle, at: Timestamp) -> Vec
     }
     let random = if style.jitter.is_zero() { 0 } else { fastrand::u64(..) };
     let mut headers = HeaderMap::new();
-    let asked = Asked { at, caller: Caller::Unauthenticated, random };
-    Reply::new(ruling, style, asked).write_headers(&mut headers);
+    let context = ReplyContext { at, caller: Caller::Unauthenticated, random };
+    Reply::new(ruling, style, context).write_headers(&mut headers);
     let written = headers.iter().filter_map(|(name, value)| {
         let value = value.to_str().ok()?.to_owned();
         Some(HeaderValue { key: name.as_str().to_owned(), value, raw_value: Vec::new() })

@@ -1,19 +1,19 @@
-//! What an upstream says of limits of its own, beside what is said here.
+//! Merging an upstream's own rate-limit headers with Tidegate's.
 //!
-//! An intermediary neither removes such fields nor makes them more permissive. `RateLimit` and `RateLimit-Policy` are lists, so both
-//! have room there. The `X-RateLimit` fields tell of one limit, so the stricter one is told.
+//! An intermediary must neither remove such fields nor make them more permissive. `RateLimit` and `RateLimit-Policy` are
+//! lists, which can hold the limits of both. The `X-RateLimit` fields describe one limit, so the stricter one stays.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
 
-/// The prefix of an upstream's limit whose name is one of ours.
+/// Prefix for an upstream's limit that has the name of one of ours.
 const UPSTREAM: &str = "upstream:";
 
-/// Makes one list of what an upstream said in a field and of our own value, which is the last. A value that is no list stays alone:
-/// with ours behind it nobody could read either.
+/// Joins an upstream's values of a field and our own, which is the last, into one list. If the upstream's value is not a valid
+/// list, it stays alone: appending to it would make both unreadable.
 ///
-/// Clients find limits by their names, which are strings. A limit of the upstream's with a name of ours is renamed, so that it
-/// cannot be taken for ours, and what is no limit is left out.
+/// Clients look limits up by name. An upstream's limit with the name of one of ours is renamed, and entries that are not
+/// limits are dropped.
 pub(crate) fn join_lists(headers: &mut HeaderMap, name: &HeaderName) {
     let mut theirs: Vec<HeaderValue> = headers.get_all(name).iter().cloned().collect();
     let Some(ours) = theirs.pop() else { return };
@@ -22,18 +22,18 @@ pub(crate) fn join_lists(headers: &mut HeaderMap, name: &HeaderName) {
         return set(headers, name, theirs);
     };
     let known: Vec<&str> = known.iter().filter_map(name_of).collect();
-    let theirs: List = lists.into_iter().flatten().filter_map(|entry| beside(entry, &known)).collect();
+    let theirs: List = lists.into_iter().flatten().filter_map(|entry| renamed(entry, &known)).collect();
     let joined = match theirs.serialize() {
         Some(theirs) => HeaderValue::from_bytes(&[ours.as_bytes(), theirs.as_bytes()].join(&b", "[..])),
         None => Ok(ours),
     };
-    // Values with commas between them are a value.
+    // Cannot fail: valid values joined by commas are a valid value.
     if let Ok(joined) = joined {
         set(headers, name, [joined]);
     }
 }
 
-/// The name of a limit. Some write it as a token, which the draft does not.
+/// The name of a limit. The draft has strings; some servers send tokens.
 fn name_of(entry: &ListEntry) -> Option<&str> {
     match entry {
         ListEntry::Item(Item { bare_item: BareItem::String(name), .. }) => Some(name.as_str()),
@@ -42,8 +42,8 @@ fn name_of(entry: &ListEntry) -> Option<&str> {
     }
 }
 
-/// An upstream's limit under a name that none of ours has; `None` if it is no limit.
-fn beside(entry: ListEntry, ours: &[&str]) -> Option<ListEntry> {
+/// An upstream's limit under a name that none of ours has. `None` if the entry is not a limit.
+fn renamed(entry: ListEntry, ours: &[&str]) -> Option<ListEntry> {
     let mut name = name_of(&entry)?.to_owned();
     while ours.contains(&name.as_str()) {
         name.insert_str(0, UPSTREAM);
@@ -53,24 +53,24 @@ fn beside(entry: ListEntry, ours: &[&str]) -> Option<ListEntry> {
     Some(ListEntry::Item(Item::with_params(name, params)))
 }
 
-/// Makes these the values of a field.
+/// Replaces the values of a field.
 fn set(headers: &mut HeaderMap, name: &HeaderName, values: impl IntoIterator<Item = HeaderValue>) {
     headers.remove(name);
     for value in values {
-        // There is room for them: they were there before.
+        // Cannot fail: the map held these values before.
         let _ = headers.try_append(name, value);
     }
 }
 
-/// Which of two families of `X-RateLimit` fields is told.
+/// The owner of the stricter `X-RateLimit` fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stricter {
     Ours,
     Theirs,
 }
 
-/// Compares what an upstream said with our own values, which are the last. The one with less left is stricter; if they are equal, the
-/// one that resets later. What says nothing of what is left cannot be compared, and ours is told.
+/// Compares an upstream's values with ours, which are the last. The side with less remaining is stricter; on a tie, the side
+/// that resets later. Ours wins if the upstream does not state what remains.
 pub(crate) fn stricter(headers: &HeaderMap, remaining: &HeaderName, reset: &HeaderName) -> Stricter {
     let (Some((their_left, our_left)), resets) = (both(headers, remaining), both(headers, reset)) else {
         return Stricter::Ours;
@@ -91,7 +91,7 @@ fn number(value: &HeaderValue) -> Option<u64> {
     value.to_str().ok()?.split([',', ';']).next()?.trim().parse().ok()
 }
 
-/// Keeps the last value of a field, if it is ours, or all others.
+/// Keeps one side's values of a field. Ours is the last value if `is_ours_there`.
 pub(crate) fn keep(headers: &mut HeaderMap, name: &HeaderName, whose: Stricter, is_ours_there: bool) {
     let mut theirs: Vec<HeaderValue> = headers.get_all(name).iter().cloned().collect();
     let ours = if is_ours_there { theirs.pop() } else { None };

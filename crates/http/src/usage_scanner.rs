@@ -1,4 +1,4 @@
-//! Bodies that are looked into as they pass.
+//! Scanning a response body for numbers, such as token usage, while it is passed on.
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -6,58 +6,58 @@ use tidegate_rules::FieldPath;
 
 use crate::json::{EventFinder, FieldFinder};
 
-/// Looks for numbers in a few fields of a body as it passes: of JSON, of lines of JSON, or of the events of a
-/// `text/event-stream`. Nothing of the body is kept.
+/// Scans a body for the numbers in a few fields while it is passed on: a body of JSON, of JSON lines, or of
+/// `text/event-stream` events. The body is not buffered.
 #[derive(Debug)]
-pub enum PassingBody {
-    /// JSON, or lines of it.
+pub enum UsageScanner {
+    /// JSON, or JSON lines.
     Json(FieldFinder),
-    /// Events.
+    /// Server-sent events.
     Events(EventFinder),
 }
 
-impl PassingBody {
-    /// Looks for these fields in the body that comes with these headers. `None` if it is compressed: nobody looks into that.
+impl UsageScanner {
+    /// A scanner for these fields of a body with these headers. `None` if the body is compressed.
     #[must_use]
-    pub fn of(headers: &HeaderMap, paths: &[FieldPath]) -> Option<PassingBody> {
+    pub fn of(headers: &HeaderMap, paths: &[FieldPath]) -> Option<UsageScanner> {
         if is_encoded(headers) {
             return None;
         }
         Some(if is_event_stream(headers) {
-            PassingBody::Events(EventFinder::new(paths))
+            UsageScanner::Events(EventFinder::new(paths))
         } else {
-            PassingBody::Json(FieldFinder::new(paths))
+            UsageScanner::Json(FieldFinder::new(paths))
         })
     }
 
-    /// The next piece.
+    /// Scans the next piece.
     pub fn feed(&mut self, bytes: &[u8]) {
         match self {
-            PassingBody::Json(finder) => finder.feed(bytes),
-            PassingBody::Events(finder) => finder.feed(bytes),
+            UsageScanner::Json(finder) => finder.feed(bytes),
+            UsageScanner::Events(finder) => finder.feed(bytes),
         }
     }
 
-    /// The last number in the field of this number, as it is written.
+    /// The last number in a field, as written. Fields are numbered in the order of `paths`.
     #[must_use]
     pub fn found(&self, field: usize) -> Option<&str> {
         match self {
-            PassingBody::Json(finder) => finder.found(field),
-            PassingBody::Events(finder) => finder.found(field),
+            UsageScanner::Json(finder) => finder.found(field),
+            UsageScanner::Events(finder) => finder.found(field),
         }
     }
 
-    /// Whether the body has said itself that it is over.
+    /// Whether the body contained its own end marker.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         match self {
-            PassingBody::Json(_) => false,
-            PassingBody::Events(finder) => finder.is_done(),
+            UsageScanner::Json(_) => false,
+            UsageScanner::Events(finder) => finder.is_done(),
         }
     }
 }
 
-/// Whether a body is compressed or otherwise encoded, so that its bytes are not what it says.
+/// Whether a body has a content encoding, such as compression.
 #[must_use]
 pub fn is_encoded(headers: &HeaderMap) -> bool {
     let codings = headers.get_all(CONTENT_ENCODING).iter();
@@ -82,16 +82,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_body_is_stands_in_its_headers() {
+    fn the_headers_of_a_body_select_its_scanner() {
         let paths = ["n".parse().unwrap()];
-        let of = |pairs: &[(&'static str, &'static str)]| PassingBody::of(&headers(pairs), &paths);
+        let of = |pairs: &[(&'static str, &'static str)]| UsageScanner::of(&headers(pairs), &paths);
         for events in ["text/event-stream", "Text/Event-Stream; charset=utf-8"] {
-            assert!(matches!(of(&[("content-type", events)]), Some(PassingBody::Events(_))), "{events}");
+            assert!(matches!(of(&[("content-type", events)]), Some(UsageScanner::Events(_))), "{events}");
         }
         for json in ["application/json", "application/x-ndjson", "text/plain"] {
-            assert!(matches!(of(&[("content-type", json)]), Some(PassingBody::Json(_))), "{json}");
+            assert!(matches!(of(&[("content-type", json)]), Some(UsageScanner::Json(_))), "{json}");
         }
-        assert!(matches!(of(&[]), Some(PassingBody::Json(_))));
+        assert!(matches!(of(&[]), Some(UsageScanner::Json(_))));
         assert!(of(&[("content-encoding", "identity")]).is_some());
         for coding in ["gzip", "identity, br", "x"] {
             assert!(of(&[("content-encoding", coding)]).is_none(), "{coding}");
