@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { timeOfDay } from "./format.js";
 import { authorization } from "./token.js";
 
-const MODES = [["as_written", "as written"], ["enforce", "enforce"], ["shadow", "shadow"], ["off", "off"]];
+const MODES = [["as-written", "as written"], ["enforce", "enforce"], ["shadow", "shadow"], ["off", "off"]];
 const SPANS = [["", "until further notice"], ["15min", "for 15 min"], ["1h", "for an hour"], ["1day", "for a day"]];
 /** How many notes are kept. */
 const NOTES = 20;
@@ -37,7 +37,7 @@ function found({ file, line, column, problem, help }) {
 /** Why a switch should not happen by a slip of the hand; null if it may. */
 function reasonToAsk(rule, mode, limits) {
   const isOff = mode === "off";
-  if (rule === null && mode !== "as_written") {
+  if (rule === null && mode !== "as-written") {
     return isOff ? "This is the kill switch: nothing is limited any more, by any rule."
       : `Every rule is switched, whatever its file says.${mode === "shadow" ? " Nothing is denied any more." : ""}`;
   }

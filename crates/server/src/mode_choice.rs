@@ -10,7 +10,7 @@ pub(crate) const LONGEST_SWITCH: Micros = Micros::from_secs(366 * 86_400);
 
 /// A mode, or none of one's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum ModeChoice {
     /// It denies.
     Enforce,
@@ -19,6 +19,8 @@ pub(crate) enum ModeChoice {
     /// It does nothing.
     Off,
     /// What the rules file says.
+    #[serde(alias = "as_written")]
+    #[value(alias = "as_written")]
     AsWritten,
 }
 

@@ -129,7 +129,7 @@ pub(super) const fn word(mode: Option<Mode>) -> &'static str {
         Some(Mode::Enforce) => "enforce",
         Some(Mode::Shadow) => "shadow",
         Some(Mode::Off) => "off",
-        None => "as_written",
+        None => "as-written",
     }
 }
 

@@ -20,7 +20,7 @@ fn a_kill_switch_ends_by_itself_when_its_time_is_over() {
     server.state.beat();
     assert_eq!((mode(&server, "login"), mode(&server, "per-key")), (Mode::Enforce, Mode::Shadow));
     let shown = server.get("/v1/modes").good();
-    assert_eq!((&shown["all"]["mode"], &shown["all"]["until"]), (&"as_written".into(), &serde_json::Value::Null));
+    assert_eq!((&shown["all"]["mode"], &shown["all"]["until"]), (&"as-written".into(), &serde_json::Value::Null));
 }
 
 #[test]
@@ -34,7 +34,11 @@ fn single_rules_are_switched_and_taken_back() {
     let shown = server.get("/v1/modes").good();
     assert_eq!(shown["rules"], serde_json::json!([{ "rule": "login", "mode": "shadow", "until": 5_000 }]));
     assert_eq!(server.get("/v1/rules").good()["rules"][0]["mode"], "shadow");
-    server.post("/v1/modes", r#"{"rule":"login","mode":"as_written"}"#).good();
+    for spelling in ["as-written", "as_written"] {
+        server.post("/v1/modes", r#"{"rule":"login","mode":"shadow"}"#).good();
+        server.post("/v1/modes", &format!(r#"{{"rule":"login","mode":"{spelling}"}}"#)).good();
+        assert_eq!(mode(&server, "login"), Mode::Enforce);
+    }
     server.requests("203.0.113.7", 1);
     assert_eq!(server.engine.metrics().requests().denied, 2);
 }
