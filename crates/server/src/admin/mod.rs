@@ -9,6 +9,7 @@
 //! | `GET /v1/config` | the configuration in force, without its secrets |
 //! | `GET /v1/view`, `/v1/stream` | how the server is doing, once or every second (`stream.rs`) |
 //! | `GET /metrics` | the same for Prometheus |
+//! | `GET /openapi.json` | all of it, described (`routes.rs`) |
 //! | `GET /lab/` | the lab's page, with a live view of all this ([`lab`]) |
 //!
 //! Nothing is answered without the token (`token.rs`), not even whether a path exists; only the lab's page is, which is the
@@ -22,6 +23,7 @@ mod keys;
 mod modes;
 mod named_key;
 mod problem;
+mod routes;
 mod rules;
 mod stream;
 mod switchboard;
@@ -38,13 +40,11 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use axum::{Router, http::StatusCode};
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, VARY, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue};
 use serde::Serialize;
 use tidegate_core::{Clock, SystemClock};
-use tidegate_rules::yaml::closest;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -144,42 +144,14 @@ impl AdminState {
     }
 }
 
-const PATHS: [(&str, &str, &str); 13] = [
-    ("GET", "/v1/rules", "the rules in force"),
-    ("POST", "/v1/rules/reload", "read the rules files again"),
-    ("POST", "/v1/rules/validate", "say what is wrong with the rules in the body"),
-    ("GET", "/v1/modes", "which rules are switched, and until when"),
-    ("POST", "/v1/modes", "switch a rule, or all of them"),
-    ("POST", "/v1/keys/peek", "how a key stands under a rule"),
-    ("POST", "/v1/keys/reset", "forget what a key has spent under a rule"),
-    ("GET", "/v1/keys/top", "the keys that come most often: ?by=traffic or ?by=denials, &most=20"),
-    ("GET", "/v1/config", "the configuration in force"),
-    ("GET", "/v1/view", "how the server is doing"),
-    ("GET", "/v1/stream", "the same every second, as server-sent events"),
-    ("GET", "/metrics", "metrics for Prometheus"),
-    ("GET", "/lab/", "a page for people: the lab, and how the server is doing"),
-];
-
 /// The door's routes.
 pub fn router(state: AdminState) -> Router {
     let lab = LabState::new(lab::Settings { redis: None, is_live: true, stop: state.0.settings.load().stop.clone() });
-    Router::new()
-        .route("/", get(index))
-        .route("/v1/rules", get(rules::show))
-        .route("/v1/rules/reload", post(rules::reload))
-        .route("/v1/rules/validate", post(rules::validate))
-        .route("/v1/modes", get(modes::show).post(modes::switch))
-        .route("/v1/keys/peek", post(keys::peek))
-        .route("/v1/keys/reset", post(keys::reset))
-        .route("/v1/keys/top", get(keys::top))
-        .route("/v1/config", get(configuration))
-        .route("/v1/view", get(stream::view))
-        .route("/v1/stream", get(stream::stream))
-        .route("/metrics", get(metrics_page))
+    routes::router()
         .with_state(state.clone())
         .merge(lab::router(lab))
-        .fallback(nothing_here)
-        .method_not_allowed_fallback(not_this_way)
+        .fallback(routes::nothing_here)
+        .method_not_allowed_fallback(routes::not_this_way)
         .layer(from_fn_with_state(state, guard))
 }
 
@@ -230,17 +202,6 @@ impl AdminState {
     }
 }
 
-async fn index() -> Response {
-    #[derive(Serialize)]
-    struct Entry {
-        method: &'static str,
-        path: &'static str,
-        about: &'static str,
-    }
-    let entries: Vec<Entry> = PATHS.iter().map(|&(method, path, about)| Entry { method, path, about }).collect();
-    json(&entries)
-}
-
 async fn configuration(State(state): State<AdminState>) -> Response {
     json(&state.0.settings.load().configuration)
 }
@@ -249,22 +210,6 @@ async fn metrics_page(State(state): State<AdminState>, headers: HeaderMap) -> Re
     let format = metrics::Format::accepted(&headers);
     let text = metrics::exposition(&state.0.engine, format);
     ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], text).into_response()
-}
-
-async fn nothing_here(request: Request) -> Problem {
-    let detail = match closest(request.uri().path(), PATHS.map(|(_, path, _)| path)) {
-        Some(meant) => format!("There is nothing at this path. Did you mean {meant}?"),
-        None => "There is nothing at this path. GET / says what there is.".to_owned(),
-    };
-    Problem::new(StatusCode::NOT_FOUND, detail)
-}
-
-async fn not_this_way(request: Request) -> Problem {
-    let path = request.uri().path();
-    let methods: Vec<&str> =
-        PATHS.iter().filter(|(_, known, _)| *known == path).map(|(method, _, _)| *method).collect();
-    let wanted = if methods.is_empty() { "GET".to_owned() } else { methods.join(" or ") };
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("This path takes {wanted}, not {}.", request.method()))
 }
 
 /// A JSON answer.

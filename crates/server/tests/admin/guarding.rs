@@ -6,8 +6,9 @@ use tokio::time::Instant;
 
 use crate::support::{Server, TOKEN};
 
-const PATHS: [(&str, &str); 17] = [
+const PATHS: [(&str, &str); 18] = [
     ("GET", "/"),
+    ("GET", "/openapi.json"),
     ("GET", "/v1/rules"),
     ("POST", "/v1/rules/reload"),
     ("POST", "/v1/rules/validate"),

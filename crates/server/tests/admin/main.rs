@@ -13,6 +13,7 @@ mod deploy;
 mod guarding;
 mod keys;
 mod modes;
+mod openapi;
 mod program;
 mod rules;
 mod watching;

@@ -1,0 +1,89 @@
+//! The routes of the admin listener, in one table: the router, the index and the answers to wrong paths follow from it.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use serde::Serialize;
+use tidegate_rules::yaml::closest;
+
+use super::problem::Problem;
+use super::{AdminState, json, keys, modes, rules, stream};
+
+/// A method at a path. `openapi.json` describes each of them, which a test ensures.
+#[derive(Serialize)]
+struct Route {
+    method: &'static str,
+    path: &'static str,
+    about: &'static str,
+    /// `None` for the lab, which has a router of its own.
+    #[serde(skip)]
+    handler: Option<fn() -> MethodRouter<AdminState>>,
+}
+
+impl Route {
+    const fn new(
+        method: &'static str,
+        path: &'static str,
+        about: &'static str,
+        handler: fn() -> MethodRouter<AdminState>,
+    ) -> Route {
+        Route { method, path, about, handler: Some(handler) }
+    }
+}
+
+static ROUTES: [Route; 15] = [
+    Route::new("GET", "/", "what there is here", || get(index)),
+    Route::new("GET", "/openapi.json", "all of it, described for programs", || get(openapi)),
+    Route::new("GET", "/v1/rules", "the rules in force", || get(rules::show)),
+    Route::new("POST", "/v1/rules/reload", "read the rules files again", || post(rules::reload)),
+    Route::new("POST", "/v1/rules/validate", "say what is wrong with the rules in the body", || post(rules::validate)),
+    Route::new("GET", "/v1/modes", "which rules are switched, and until when", || get(modes::show)),
+    Route::new("POST", "/v1/modes", "switch a rule, or all of them", || post(modes::switch)),
+    Route::new("POST", "/v1/keys/peek", "how a key stands under a rule", || post(keys::peek)),
+    Route::new("POST", "/v1/keys/reset", "forget what a key has spent under a rule", || post(keys::reset)),
+    Route::new("GET", "/v1/keys/top", "the keys that come most often: ?by=traffic or ?by=denials, &most=20", || {
+        get(keys::top)
+    }),
+    Route::new("GET", "/v1/config", "the configuration in force", || get(super::configuration)),
+    Route::new("GET", "/v1/view", "how the server is doing", || get(stream::view)),
+    Route::new("GET", "/v1/stream", "the same every second, as server-sent events", || get(stream::stream)),
+    Route::new("GET", "/metrics", "metrics for Prometheus", || get(super::metrics_page)),
+    Route {
+        method: "GET",
+        path: "/lab/",
+        about: "a page for people: the lab, and how the server is doing",
+        handler: None,
+    },
+];
+
+/// The routes, without those of the lab.
+pub(super) fn router() -> Router<AdminState> {
+    let handled = ROUTES.iter().filter_map(|route| Some((route.path, route.handler?)));
+    handled.fold(Router::new(), |router, (path, handler)| router.route(path, handler()))
+}
+
+async fn index() -> Response {
+    json(&ROUTES)
+}
+
+async fn openapi() -> Response {
+    ([(CONTENT_TYPE, "application/json")], include_str!("openapi.json")).into_response()
+}
+
+pub(super) async fn nothing_here(request: Request) -> Problem {
+    let detail = match closest(request.uri().path(), ROUTES.iter().map(|route| route.path)) {
+        Some(meant) => format!("There is nothing at this path. Did you mean {meant}?"),
+        None => "There is nothing at this path. GET / says what there is.".to_owned(),
+    };
+    Problem::new(StatusCode::NOT_FOUND, detail)
+}
+
+pub(super) async fn not_this_way(request: Request) -> Problem {
+    let path = request.uri().path();
+    let methods: Vec<&str> = ROUTES.iter().filter(|route| route.path == path).map(|route| route.method).collect();
+    let wanted = if methods.is_empty() { "GET".to_owned() } else { methods.join(" or ") };
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("This path takes {wanted}, not {}.", request.method()))
+}
