@@ -1,8 +1,8 @@
-//! The guide to choosing an algorithm cannot rot: its notation parses, and its traces are what the engine answers.
+//! Tests of the guide to choosing an algorithm: its notation parses, and its traces match the engine's answers.
 //!
 //! The guide's fenced blocks are labelled. `limits` holds a limit on each line, `largest` those that could not be larger,
-//! `not-limits` a text that is refused and what the refusal says, `trace` a limit's answers over time (see [`Trace`]), and
-//! `greedy` what a greedy client gets. Its Rust snippets are documentation tests of this package.
+//! `not-limits` an invalid text with its error, `trace` a limit's answers over time (see [`Trace`]), and
+//! `greedy` the most that a greedy client gets. Its Rust snippets are documentation tests of this package.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tidegate_core::{RuleId, Timestamp};
 
 const GUIDE: &str = include_str!("../../docs/choosing-an-algorithm.md");
 
-/// Traces begin with the year 2026: at a midnight, and where minutes, hours, days, weeks and months of any kind begin.
+/// The start of traces: the midnight at which 2026 begins, aligned with minutes, hours and days.
 const START: Timestamp = Timestamp::from_secs(1_767_225_600);
 
 /// The lines of all blocks with this label, block by block.
@@ -29,7 +29,7 @@ fn blocks(label: &str) -> Vec<Vec<&'static str>> {
     blocks
 }
 
-/// What stands between backticks and looks like a limit: a rate of so many, or such a number of slots.
+/// The texts between backticks that look like limits: rates or numbers of slots.
 fn limits_in_prose() -> impl Iterator<Item = &'static str> {
     let prose = GUIDE.split("```").step_by(2).flat_map(str::lines);
     let marked = prose.flat_map(|line| line.split('`').skip(1).step_by(2));
@@ -40,7 +40,7 @@ fn limits_in_prose() -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// A line's cells, which stand at least two spaces apart.
+/// The cells of a line, separated by at least two spaces.
 fn cells(line: &str) -> Vec<&str> {
     line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
@@ -71,7 +71,7 @@ fn number(text: &str) -> u64 {
     text.replace('_', "").parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
 }
 
-/// One key under one limit, which may change. Each line says when, what, and some of what the engine answers:
+/// One key under one limit, which may change. Each line has a time, an action, and a part of the engine's answer:
 ///
 /// ```text
 /// limit    5/min
@@ -128,7 +128,7 @@ impl Trace {
     }
 }
 
-/// Whether a decision is as claimed.
+/// Whether a decision matches a claim.
 fn holds(claim: &str, decision: &Decision) -> bool {
     let words = |prefix: &str| claim.strip_prefix(prefix);
     match decision.outcome {
@@ -168,7 +168,7 @@ fn every_limit_that_the_guide_calls_the_largest_is() {
 }
 
 #[test]
-fn every_refusal_in_the_guide_is_what_the_parser_says() {
+fn every_refusal_in_the_guide_matches_the_parser() {
     for block in blocks("not-limits") {
         let error = block[0].parse::<Limit>().expect_err(block[0]);
         assert_eq!(error.pointer(), block.join("\n"));
@@ -176,7 +176,7 @@ fn every_refusal_in_the_guide_is_what_the_parser_says() {
 }
 
 #[test]
-fn every_trace_in_the_guide_is_what_the_engine_answers() {
+fn every_trace_in_the_guide_matches_the_engine() {
     for block in blocks("trace") {
         let mut trace = Trace::new();
         for line in block.into_iter().filter(|line| !line.is_empty()) {
@@ -186,7 +186,7 @@ fn every_trace_in_the_guide_is_what_the_engine_answers() {
 }
 
 #[test]
-fn a_greedy_client_gets_what_the_guide_says() {
+fn a_greedy_client_gets_as_much_as_the_guide_states() {
     for line in blocks("greedy").concat().into_iter().skip(1) {
         let [notation, in_a_minute, in_a_second] = cells(line)[..] else { panic!("{line:?} is not a row") };
         let taken = takings(&limit(notation));
@@ -195,7 +195,7 @@ fn a_greedy_client_gets_what_the_guide_says() {
     }
 }
 
-/// Takes as much as there is a millisecond before a minute ends, and from then on every millisecond for three minutes.
+/// Takes as much as possible a millisecond before a minute ends, and then every millisecond for three minutes.
 fn takings(limit: &Limit) -> Vec<(Timestamp, u64)> {
     let mut state = limit.fresh();
     let mut taken = Vec::new();
@@ -209,7 +209,7 @@ fn takings(limit: &Limit) -> Vec<(Timestamp, u64)> {
     taken
 }
 
-/// The most that any stretch of this length holds: the instant at which it begins does not belong to it.
+/// The most in any span of this length, which excludes its start.
 fn most_within(taken: &[(Timestamp, u64)], length: Micros) -> u64 {
     let ending_at = |end: Timestamp| taken.iter().filter(move |(at, _)| *at <= end && *at + length > end);
     taken.iter().map(|(end, _)| ending_at(*end).map(|(_, cost)| cost).sum()).max().unwrap_or(0)

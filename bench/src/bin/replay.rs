@@ -16,7 +16,7 @@ use tidegate_bench::report::{Report, Row};
 use tidegate_bench::sample::{median, quiet_rounds};
 use tidegate_bench::threads::alone;
 use tidegate_core::Micros;
-use tidegate_lab::replay::{Input, Replay, Settings, Suggesting};
+use tidegate_lab::replay::{Input, Replay, Settings, SuggestionSettings};
 use tidegate_lab::traffic::Traffic;
 use tidegate_rules::RuleSet;
 
@@ -125,8 +125,10 @@ fn lines_a_second(log: &Arc<[u8]>, rules: &str, settings: &Settings) -> f64 {
 fn main() {
     let mut report = Report::default();
     let plain = Settings::default();
-    let suggesting =
-        Settings { suggest: Some(Suggesting { share: 0.999, within: Micros::from_secs(60), only: false }), ..plain };
+    let suggesting = Settings {
+        suggest: Some(SuggestionSettings { share: 0.999, within: Micros::from_secs(60), only: false }),
+        ..plain
+    };
     let combined = combined();
     let mut rows = Vec::new();
     let mut row = |what: &str, log: &Arc<[u8]>, rules: &str, settings: &Settings| {

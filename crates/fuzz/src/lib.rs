@@ -1,21 +1,21 @@
-//! Fuzz targets: tests that take any bytes.
+//! Fuzz targets: tests that take arbitrary bytes.
 //!
-//! A target is a test that calls [`target!`] with a name. Under `cargo test` it runs on its corpus in `fuzz/NAME/corpus`, and then
-//! for a [`MOMENT`] on random bytes. `make fuzz TARGET=NAME` runs it under libFuzzer, guided by coverage, for as long as one likes.
-//! An input that failed is kept in the corpus, under a name that says what it is.
+//! A target is a test that calls [`target!`] with a name. Under `cargo test` it runs on its corpus in `fuzz/NAME/corpus`,
+//! and then for [`MOMENT`] on random bytes. `make fuzz TARGET=NAME` runs it under libFuzzer, guided by coverage, until it
+//! is stopped. Inputs that failed are kept in the corpus under a descriptive name.
 //!
-//! The bytes of a corpus are what they look like: a rules file is a rules file. Random bytes seldom look like anything, so a
-//! target gives [`text`] the words of its language, which bytes beyond ASCII then stand for.
+//! Files of a corpus are plain input: a rules file is a rules file. Random bytes seldom form valid input, so a target passes
+//! the words of its language to [`text`], which replaces bytes beyond ASCII by words.
 
 #[doc(hidden)]
 pub use bolero;
 
 use std::time::Duration;
 
-/// How long a target runs on random bytes under `cargo test`.
+/// The time for which a target runs on random bytes under `cargo test`.
 pub const MOMENT: Duration = Duration::from_secs(1);
 
-/// Begins a fuzz target of this name: `target!("limit").for_each(|bytes: &[u8]| …)`.
+/// Starts a fuzz target with this name: `target!("limit").for_each(|bytes: &[u8]| …)`.
 #[macro_export]
 macro_rules! target {
     ($name:literal) => {
@@ -24,10 +24,10 @@ macro_rules! target {
     };
 }
 
-/// Stands before a byte that means itself, although it is beyond ASCII.
+/// Escapes a byte beyond ASCII, so that it is not replaced by a word.
 const ITSELF: u8 = 0xFF;
 
-/// The bytes, with words in place of those beyond ASCII. Behind `0xFF` a byte means itself.
+/// Replaces bytes beyond ASCII by words. `0xFF` escapes the next byte.
 ///
 /// ```
 /// let words = ["rules:", "limit: "];
@@ -50,7 +50,7 @@ pub fn text(bytes: &[u8], words: &[impl AsRef<[u8]>]) -> Vec<u8> {
     text
 }
 
-/// The same bytes in pieces, in a few ways: whole, byte by byte, and in sizes that follow from what they are.
+/// The bytes in pieces, split in four ways: whole, byte by byte, and in two sizes derived from the bytes.
 pub fn in_pieces(bytes: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
     let sum = bytes.iter().fold(7_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
     let length = bytes.len().max(1);

@@ -23,8 +23,8 @@ pub enum ForwardingHeader {
 /// Trusted proxies: client addresses are taken from their forwarding headers.
 ///
 /// Any client can send a forwarding header, and each proxy appends the address of its own peer on the right. So the list is
-/// read from the right, starting at the connection's peer, for as long as the addresses are trusted. The first address that is
-/// not trusted is the client's. Addresses further left come from the client itself and are ignored.
+/// read from the right, starting at the connection's peer, for as long as the addresses are trusted. The first address that
+/// is not trusted is the client's. Addresses further left come from the client itself and are ignored.
 ///
 /// | the list has | the client is |
 /// |---|---|
@@ -32,8 +32,8 @@ pub enum ForwardingHeader {
 /// | only trusted addresses | the leftmost address |
 /// | an entry that is not an address (`unknown`, `_hidden`, garbage) | the trusted proxy that sent the entry |
 ///
-/// IPv4-mapped IPv6 addresses count as IPv4, and ports and zones are ignored, so that every spelling of an address is the same
-/// client.
+/// IPv4-mapped IPv6 addresses count as IPv4, and ports and zones are ignored, so that every spelling of an address is the
+/// same client.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -118,8 +118,8 @@ impl TrustedProxies {
         self.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// The address of the client behind `peer`. The peer is the other end of the connection, or the source address of the PROXY
-    /// protocol where a listener uses that.
+    /// The address of the client behind `peer`. The peer is the other end of the connection, or the source address of the
+    /// PROXY protocol where a listener uses that.
     #[must_use]
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();

@@ -1,7 +1,7 @@
 //! Refusals as gRPC statuses.
 //!
-//! The status goes into headers. `grpc-status-details-bin` holds a `google.rpc.Status` with a `google.rpc.RetryInfo`, by which
-//! client libraries time their retries. These are three small protobuf messages, encoded here by hand.
+//! The status goes into headers. `grpc-status-details-bin` holds a `google.rpc.Status` with a `google.rpc.RetryInfo`, by
+//! which client libraries time their retries. These are three small protobuf messages, encoded here by hand.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;

@@ -1,7 +1,7 @@
 //! Limits as text of the IETF's headers, cached from one response to the next.
 //!
-//! Requests under the same limits get the same names and policies, and formatting them as structured fields takes longer than
-//! deciding the limits.
+//! Requests under the same limits get the same names and policies, and formatting them as structured fields takes longer
+//! than deciding the limits.
 
 use std::borrow::Cow;
 use std::cell::RefCell;

@@ -1,7 +1,7 @@
 //! Templates for the bodies of denials: text with placeholders.
 //!
-//! `{{name}}` stands for a value, escaped for its context. In HTML that is text or the quoted value of an attribute. In JSON it
-//! is part of a string or a whole value: `{"wait": {{retry_after}}, "text": "Wait {{retry_after}} s"}`.
+//! `{{name}}` stands for a value, escaped for its context. In HTML that is text or the quoted value of an attribute. In
+//! JSON it is part of a string or a whole value: `{"wait": {{retry_after}}, "text": "Wait {{retry_after}} s"}`.
 
 mod html;
 mod json;

@@ -9,8 +9,8 @@ use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
 /// Prefix for an upstream's limit that has the name of one of ours.
 const UPSTREAM: &str = "upstream:";
 
-/// Joins an upstream's values of a field and our own, which is the last, into one list. If the upstream's value is not a valid
-/// list, it stays alone: appending to it would make both unreadable.
+/// Joins an upstream's values of a field and our own, which is the last, into one list. If the upstream's value is not a
+/// valid list, it stays alone: appending to it would make both unreadable.
 ///
 /// Clients look limits up by name. An upstream's limit with the name of one of ours is renamed, and entries that are not
 /// limits are dropped.

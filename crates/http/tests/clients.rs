@@ -1,4 +1,4 @@
-//! Whom a request comes from, whatever it says of itself.
+//! Client addresses behind trusted proxies, and headers that try to forge them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
@@ -115,7 +115,7 @@ fn a_peer_that_comes_as_ipv6_is_trusted_as_the_ipv4_that_it_is() {
 }
 
 #[test]
-fn networks_that_cannot_be_are_refused_with_what_to_write() {
+fn invalid_networks_are_refused_with_a_correction() {
     let error = |text: &str| TrustedProxies::parse([text], XFF).unwrap_err().to_string();
     assert_eq!(error("10.0.0.1/8"), "`10.0.0.1/8` has bits set outside its network: write `10.0.0.0/8`");
     assert!(error("10.0.0.0/33").contains("neither an address nor a network"));
@@ -123,7 +123,7 @@ fn networks_that_cannot_be_are_refused_with_what_to_write() {
     assert!(TrustedProxies::parse([" 192.0.2.7 ", "::1", "fd00::/8"], XFF).is_ok());
 }
 
-/// Ways to write an address that both headers know, beside those that only brackets and quotes allow.
+/// Spellings of an address that are valid in both headers.
 fn spellings(address: IpAddr) -> Vec<String> {
     match address {
         IpAddr::V4(v4) => {
@@ -155,7 +155,7 @@ fn trusted() -> impl Strategy<Value = IpAddr> {
     (0_u32..1 << 24).prop_map(|n| IpAddr::V4(Ipv4Addr::from(10 << 24 | n)))
 }
 
-/// What an attacker may write into the headers that he sends himself.
+/// Values that an attacker may send in the headers.
 fn lies() -> impl Strategy<Value = String> {
     let pieces = prop_oneof![
         untrusted().prop_map(|address| address.to_string()),
@@ -165,9 +165,9 @@ fn lies() -> impl Strategy<Value = String> {
     prop::collection::vec(pieces, 0..6).prop_map(|pieces| pieces.concat())
 }
 
-/// A quotation that is left open in the place of a name reaches over what the proxy adds.
+/// A quotation that is left open in a parameter name extends over the proxy's element.
 #[test]
-fn an_open_quotation_hides_nobody() {
+fn an_open_quotation_does_not_hide_the_client() {
     let (peer, honest) = ("10.0.0.1".parse().unwrap(), "203.0.113.7");
     for lie in ["for=198.51.100.1;\"", "for=198.51.100.1;x\"", "for=198.51.100.1;by=\"", "\";for=198.51.100.1;x=\""] {
         let line = format!("{lie}, for={honest}");
@@ -193,7 +193,7 @@ proptest! {
         prop_assert_eq!(one == other, client(one) == client(other));
     }
 
-    /// Whatever the client writes, in the same line or in lines before: what the trusted proxies add is believed.
+    /// The elements of trusted proxies count, for any text of the client in the same line or in previous lines.
     #[test]
     fn no_lie_reaches_past_a_trusted_proxy(
         lie in lies(), honest in untrusted(), hops in prop::collection::vec(trusted(), 0..4), peer in trusted(),
@@ -204,8 +204,8 @@ proptest! {
         }
     }
 
-    /// The same for `Forwarded`, where an open quotation can spoil a line that others add to. Then nobody gains: the client
-    /// is known only as the proxy.
+    /// The same for `Forwarded`, where an open quotation can spoil a line that proxies append to. The client gains nothing:
+    /// it then has the proxy's address.
     #[test]
     fn no_lie_in_forwarded_reaches_past_a_trusted_proxy(lie in lies(), honest in untrusted(), peer in trusted()) {
         let added = match honest {
@@ -219,7 +219,7 @@ proptest! {
     }
 
     #[test]
-    fn an_untrusted_peer_is_the_client_whatever_it_says(lie in lies(), peer in untrusted()) {
+    fn an_untrusted_peer_is_the_client_for_any_header(lie in lies(), peer in untrusted()) {
         for header in [XFF, FORWARDED] {
             prop_assert_eq!(trusting(header).client(peer, &headers(header, [&lie])), peer);
         }

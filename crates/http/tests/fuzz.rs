@@ -1,4 +1,4 @@
-//! Fuzz targets: JSON, events and forwarding headers, held against independent readings of the same bytes.
+//! Fuzz targets: JSON, events and forwarding headers, compared with independent parsers.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
@@ -56,7 +56,7 @@ fn paths() -> Vec<FieldPath> {
     PATHS.map(|path| path.parse().unwrap()).to_vec()
 }
 
-/// What stands in each path, as the numbers' text.
+/// The number at each path, as text.
 fn by_serde(value: &Value) -> Vec<Option<String>> {
     let at = |path: &FieldPath| path.keys().try_fold(value, |value, key| value.as_object()?.get(key)).cloned();
     paths().iter().map(|path| at(path).filter(Value::is_number).map(|number| number.to_string())).collect()
@@ -72,13 +72,13 @@ fn by_finder(pieces: &[&[u8]]) -> Vec<Option<String>> {
     (0..PATHS.len()).map(|field| finder.found(field).map(str::to_owned)).collect()
 }
 
-/// Numbers beyond some length are not taken for any.
+/// Whether a number is short enough to be found.
 fn has_long_number(bytes: &[u8]) -> bool {
     let is_of_number = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
     bytes.split(|byte| !is_of_number(byte)).any(|number| number.len() > 64)
 }
 
-/// In whatever pieces it comes the answer is the same, and what serde can read is found where serde finds it.
+/// The result does not depend on the pieces, and equals serde's wherever serde can parse the input.
 #[test]
 fn numbers_in_json_are_found_where_serde_finds_them() {
     target!("json").for_each(|bytes: &[u8]| {
@@ -143,7 +143,7 @@ fn numbers_in_events_are_found_as_the_standard_reads_events() {
                     let fields = are_found(&by_serde(&object));
                     expected.iter_mut().zip(fields).for_each(|(known, found)| *known |= found);
                 }
-                // The finder reads some things that serde does not, and several objects in one event.
+                // The finder accepts some input that serde does not, and several objects in one event.
                 _ if event.trim_ascii().starts_with(b"{") => return,
                 _ => {}
             }
@@ -152,7 +152,7 @@ fn numbers_in_events_are_found_as_the_standard_reads_events() {
     });
 }
 
-/// JSON with all that a map would forget.
+/// JSON with repeated keys, which a map would drop.
 #[derive(Debug)]
 enum Json {
     Number(f64),
@@ -214,13 +214,13 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-/// How an upstream may read a body.
+/// The parser of an upstream.
 #[derive(Clone, Copy, Debug)]
 struct Upstream {
     duplicates: Duplicates,
-    /// Go and .NET take `N` for `n`.
+    /// Go and .NET accept `N` for `n`.
     ignores_case: bool,
-    /// Python's Pydantic, PHP and JavaScript take `"5"` for 5.
+    /// Python's Pydantic, PHP and JavaScript accept `"5"` for 5.
     reads_text: bool,
     reads_last_document: bool,
 }
@@ -229,7 +229,7 @@ struct Upstream {
 enum Duplicates {
     First,
     Last,
-    /// Go fills one struct with all of them.
+    /// Go decodes all of them into one struct.
     Merge,
 }
 
@@ -246,7 +246,7 @@ impl Upstream {
         })
     }
 
-    /// The number that it finds in a field.
+    /// The number that the parser finds in a field.
     fn number(self, value: &Json, keys: &[&str]) -> Option<f64> {
         let Some((key, rest)) = keys.split_first() else {
             return match value {
@@ -266,7 +266,7 @@ impl Upstream {
     }
 }
 
-/// What a rule charges.
+/// The cost that a rule charges.
 fn charged(found: Option<BodyNumber>, otherwise: u64) -> u64 {
     match found {
         Some(BodyNumber::Exact(number)) => number.max(1),
@@ -281,7 +281,7 @@ fn costs(pieces: &[&[u8]]) -> Vec<Option<BodyNumber>> {
     (0..PATHS.len()).map(|field| finder.found(field)).collect()
 }
 
-/// No upstream finds more in a body than is charged for it, whatever kind of reader it is.
+/// No parser of an upstream finds more in a body than is charged.
 #[test]
 fn no_upstream_finds_more_in_a_body_than_is_charged() {
     target!("request-body").for_each(|bytes: &[u8]| {
@@ -318,8 +318,8 @@ fn no_upstream_finds_more_in_a_body_than_is_charged() {
     });
 }
 
-/// A proxy in front adds, to the right of whatever a client sent, whom it saw. Nothing that a client sends makes it somebody
-/// else: it is the one whom the proxy saw, or the proxy itself.
+/// A trusted proxy appends the client's address to the header that the client sent. No header of a client changes its
+/// address: it is the appended one, or the proxy's.
 #[test]
 fn no_forwarding_header_makes_a_client_somebody_else() {
     const WORDS: [&str; 24] = [
@@ -368,7 +368,7 @@ fn no_forwarding_header_makes_a_client_somebody_else() {
             let on_its_own_line = client(&[&sent, added]);
             assert!(on_its_own_line.is_none_or(|client| client == seen), "{header:?}: {}", sent.escape_ascii());
             let behind_it = client(&[&[&sent, &b", "[..], added].concat()]);
-            // A quotation that the client leaves open swallows what the proxy adds.
+            // A quotation that the client leaves open swallows the proxy's element.
             let may_be_proxy = *header == ForwardingHeader::Forwarded && sent.contains(&b'"');
             let is_right = |client| client == seen || may_be_proxy && client == proxy;
             assert!(behind_it.is_none_or(is_right), "{header:?}: {}", sent.escape_ascii());

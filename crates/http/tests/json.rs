@@ -1,4 +1,4 @@
-//! Finding numbers in JSON that comes in pieces: whatever the pieces, and as serde_json finds them.
+//! Finding numbers in JSON that arrives in pieces, with the same result as serde_json for any pieces.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
@@ -11,13 +11,13 @@ fn paths() -> Vec<FieldPath> {
     ["n", "a.n", "a.b.n", "a.b", "usage.total_tokens", "é"].map(|path| path.parse().unwrap()).to_vec()
 }
 
-/// What stands in each path, as the numbers' text.
+/// The number at each path, as text.
 fn by_serde(value: &Value) -> Vec<Option<String>> {
     let at = |path: &FieldPath| path.keys().try_fold(value, |value, key| value.as_object()?.get(key)).cloned();
     paths().iter().map(|path| at(path).filter(Value::is_number).map(|number| number.to_string())).collect()
 }
 
-/// The same by the finder, fed in pieces that end at these bytes.
+/// The number at each path as the finder finds it, fed in pieces that end at these offsets.
 fn by_finder(text: &[u8], cuts: &[usize]) -> Vec<Option<String>> {
     let mut finder = FieldFinder::new(&paths());
     pieces(text, cuts).for_each(|piece| finder.feed(piece));
@@ -73,7 +73,7 @@ proptest! {
         prop_assert_eq!(by_finder(&text, &each), by_serde(&object), "byte by byte");
     }
 
-    /// Fields that come twice, which no map can hold.
+    /// Repeated fields, which a map cannot hold.
     #[test]
     fn of_a_field_that_comes_twice_the_last_counts(
         fields in prop::collection::vec((key(), json()), 0..8), cuts in prop::collection::vec(any::<usize>(), 0..4),
@@ -94,7 +94,7 @@ proptest! {
         prop_assert_eq!(by_finder(lines.as_bytes(), &cuts), last.unwrap());
     }
 
-    /// The same objects as the data of events, with other lines between and any kind of line ends.
+    /// The same objects as data of events, with other lines between and any line endings.
     #[test]
     fn of_several_events_the_last_number_counts(
         objects in prop::collection::vec((object(), any::<bool>(), any::<bool>()), 1..5),
@@ -128,7 +128,7 @@ fn keys_can_be_escaped() {
 }
 
 #[test]
-fn what_is_no_object_says_nothing() {
+fn input_without_an_object_has_no_numbers() {
     for text in [
         "",
         "5",
@@ -168,7 +168,7 @@ fn a_number_without_end_is_no_number() {
     assert_eq!((finder.found(0), finder.found(1)), (None, Some("1")));
 }
 
-/// What requests say in `n` and `a.n`.
+/// The numbers of a request in `n` and `a.n`.
 fn costs(text: &[u8]) -> [Option<BodyNumber>; 2] {
     let mut finder = CostFinder::new(&["n", "a.n"].map(|path| path.parse().unwrap()));
     finder.feed(text);
@@ -182,7 +182,7 @@ fn a_number_counts_however_long_the_text_behind_it_is() {
     {
         for shift in ["", " ", "  ", "   "] {
             let text = format!(r#"{{"n": "{shift}100000 {}"}}"#, behind.repeat(times));
-            // More than it says, where all that was kept could belong to a number.
+            // More than the real number, if all of the kept text could be part of a number.
             let found = costs(text.as_bytes())[0].map(BodyNumber::largest);
             assert!(found >= Some(100_000), "{behind} {times} {shift:?}: {found:?}");
         }
@@ -190,7 +190,7 @@ fn a_number_counts_however_long_the_text_behind_it_is() {
 }
 
 #[test]
-fn of_what_a_request_says_twice_the_largest_counts() {
+fn the_largest_of_repeated_numbers_in_a_request_counts() {
     use BodyNumber::{AtMost, Exact};
     for (text, found) in [
         (&br#"{"n": 5}"#[..], [Some(Exact(5)), None]),
@@ -219,7 +219,7 @@ fn of_what_a_request_says_twice_the_largest_counts() {
         (br#"{"n": "five"}"#, [None; 2]),
         (b"", [None; 2]),
         (b"[{\"n\": 5}]", [None; 2]),
-        // Some read all values of a body, and take the last.
+        // Some parsers read all documents of a body and take the last.
         (br#"1{"n": 5}"#, [Some(AtMost(5)), None]),
         (br#"null {"n": 5}"#, [Some(AtMost(5)), None]),
         (br#""{\""{"n": 5}"#, [Some(AtMost(5)), None]),

@@ -1,4 +1,4 @@
-// A run as the query of an address: the page's own, and that of the stream.
+// A run as a URL query, for the page and for the stream.
 
 /** What a page shows that was told nothing. */
 export const DEFAULTS = {

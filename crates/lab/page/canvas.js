@@ -1,4 +1,4 @@
-// A canvas as sharp as the screen, in the colours of the page.
+// A canvas at the screen's resolution, in the colours of the page.
 
 const NAMES = ["ink", "muted", "line", "surface", "accent", "deny", "faint", "series-0", "series-1", "series-2", "series-3"];
 let colours = null;

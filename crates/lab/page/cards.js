@@ -1,4 +1,4 @@
-// What the live view and reports are put together from.
+// Cards, lists and legends of the live view and of reports.
 
 import { h } from "./dom.js";
 
@@ -14,7 +14,7 @@ export function list(heads, body, css = "scroll") {
     return h("th", { scope: "col", class: isNumber ? "number" : "" }, isNumber ? name.slice(1) : name);
   };
   const table = h("table", { class: "list" }, h("thead", {}, h("tr", {}, heads.map(head))), body);
-  // It may be wider or longer than its place, and is scrolled with the keyboard, too.
+  // Scrollable with the keyboard, because it may be larger than its container.
   return h("div", { class: css, tabIndex: 0 }, table);
 }
 

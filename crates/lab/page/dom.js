@@ -1,4 +1,4 @@
-// Elements, made in one expression.
+// DOM elements, created in one expression.
 
 /** An element with these properties and children. `on…` listens, names with a dash are attributes. */
 export function h(tag, properties = {}, ...children) {
@@ -42,7 +42,7 @@ export async function copy(text, button) {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
   } catch {
-    // Without leave, or without encryption, there is no clipboard: then it is shown, to be copied by hand.
+    // Without permission or HTTPS there is no clipboard: the text is shown instead.
     button.textContent = "Press Ctrl-C";
     const field = h("textarea", { value: text, class: "by-hand", "aria-label": "To be copied" });
     button.after(field);

@@ -182,8 +182,8 @@ export class FlowChart {
 }
 
 /**
- * Bars of round lengths, so that they stay where they are while time goes by. They are as long as the shortest period of a limit if
- * there is room for twenty of them: within a period, counts go up and down whatever the limit does.
+ * Bars of round lengths, so that they keep their position over time. They are as long as the shortest period of a limit if
+ * twenty of them fit: within a period, counts vary under any limit.
  */
 function barWidth(view, pixels, record) {
   const periods = record.limits.map(({ described }) => described.expected.worst_window?.length ?? 0);

@@ -1,4 +1,4 @@
-// What is to be run.
+// The settings form of a run.
 
 import { toQuery } from "./address.js";
 import { byId, h, setText } from "./dom.js";
@@ -109,7 +109,7 @@ export class Form {
 
   /** Marks the worked case that the fields say, if they say one. */
   #mark() {
-    // How fast it is played does not make it another case.
+    // The playback speed is not part of a preset.
     const query = (settings) => toQuery({ ...settings, speed: "1" });
     const present = query(this.settings());
     const number = PRESETS.findIndex(({ settings }) => query(settings) === present);
@@ -238,7 +238,7 @@ function trafficFields(read, model, write) {
     ...own,
     canBeRandom(model.id) ? h("label", { class: "check" }, random, "random") : null,
     clients,
-    h("label", { class: "field", title: "How unequal clients are: 0, all alike; 1, the second sends half as much as the first, the third a third" },
+    h("label", { class: "field", title: "Zipf exponent: 0, all clients alike; 1, the second sends half as much as the first, the third a third" },
       h("span", {}, "Skew (Zipf)"), zipf),
     cost,
   ].filter((field) => field !== null);

@@ -1,4 +1,4 @@
-// Numbers and spans as people read them.
+// Formatting of numbers and time spans.
 
 const UNITS = [
   [86_400e6, "day"],

@@ -1,4 +1,4 @@
-// The limits of a run, each with its text and, where the text allows, with sliders.
+// The limits of a run, each with its notation and, if possible, sliders.
 
 import { LETTERS } from "./canvas.js";
 import { h } from "./dom.js";
@@ -52,7 +52,7 @@ export class Limits {
     const element = h("div", { class: `limit series-${number}`, role: "group", "aria-label": `Limit ${letter}` },
       h("div", { class: "row" }, h("span", { class: "badge", "aria-hidden": "true" }, letter), choice, remove),
       input, error, about, parameters);
-    // What the sliders cannot say may be fine for the engine, or a mistake: only the engine knows.
+    // A text without sliders may be valid or not: only the engine can tell.
     const mistaken = () => {
       about.textContent = "";
     };

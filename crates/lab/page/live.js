@@ -1,4 +1,4 @@
-// How the running server is doing: what its operators' door says every second.
+// The live view of a running server, from the admin listener's stream.
 
 import { Pane, ceiling, palette } from "./canvas.js";
 import { card, figure, legend, list, noRows } from "./cards.js";
@@ -61,7 +61,7 @@ export class Live {
       keepToken(field.value.trim());
       this.#follow();
     };
-    const about = "What operators know: admin.token, or what the server printed when it started. It stays in this tab.";
+    const about = "The value of admin.token, or the token that the server printed when it started. It stays in this tab.";
     const form = h("form", { class: "card token", onsubmit: look },
       h("h2", {}, "The server's token"),
       h("p", { class: "hint" }, about),
@@ -85,14 +85,14 @@ export class Live {
       },
       lost: () => {
         this.before = null;
-        this.#state("lost", "The server is not heard. Trying again; the numbers are those of before.");
+        this.#state("lost", "The server does not respond. Trying again; the numbers are the last known ones.");
       },
       refused: (problem, status) => {
         this.stream = null;
         this.pane = null;
         if (status === 401) {
           forgetToken();
-          this.#ask("The server does not know this token.");
+          this.#ask("The server does not accept this token.");
         } else {
           this.#state("refused", problem.detail);
         }
@@ -111,7 +111,7 @@ export class Live {
     this.feed = h("tbody");
     this.operating = new Operating();
     this.rows = new Map();
-    this.silence = noRows(8, "No rule has had anything to say yet.");
+    this.silence = noRows(8, "No rule has matched a request yet.");
     const board = h("div", { class: "board" },
       this.status,
       this.banner,
@@ -156,7 +156,7 @@ export class Live {
     this.past = this.past.slice(-SECONDS);
     const reload = view.reload;
     if (reload?.problem && reload.at_ms !== before?.reload?.at_ms) {
-      this.operating.note(`The rules that were read cannot be used: those in force stay.\n${reload.problem}`, true, "reload");
+      this.operating.note(`The rules files have errors: the previous rules stay in force.\n${reload.problem}`, true, "reload");
     }
     if (before && before.generation !== view.generation) {
       this.operating.note(`Generation ${view.generation} of the rules is in force.`, false);
@@ -193,7 +193,7 @@ export class Live {
       const { mode, numbers, spark, lacking } = this.rows.get(rule.rule);
       setText(mode, rule.mode ?? "–");
       mode.className = `tag ${rule.mode ?? ""}`;
-      // They share one limit, whoever they are.
+      // A global key: all clients share the limit.
       setText(lacking, rule.without_key > 0 ? ` ${count(rule.without_key)} without key` : "");
       const rates = [rule.allowedRate, rule.deniedRate, rule.shadowRate].map(short);
       const shown = [...rates, count(rule.denied + rule.shadow_denied)];
@@ -237,8 +237,8 @@ export class Live {
       h("td", {}, h("code", {}, shown(key))), h("td", {}, rule), h("td", { class: "number" }, count(times)), h("td", {}, last));
     const busy = traffic.map((top) => row(top, headroom(this.operating.room(top))));
     const refused = denied.map((top) => row(top, meter(top.count / Math.max(1, view.denied.total), true)));
-    this.traffic.replaceChildren(...(busy.length > 0 ? busy : [noRows(4, "Nobody has asked for anything lately.")]));
-    this.denied.replaceChildren(...(refused.length > 0 ? refused : [noRows(4, "Nobody was denied lately.")]));
+    this.traffic.replaceChildren(...(busy.length > 0 ? busy : [noRows(4, "No recent requests.")]));
+    this.denied.replaceChildren(...(refused.length > 0 ? refused : [noRows(4, "No recent denials.")]));
   }
 
   #feed() {
@@ -279,7 +279,7 @@ export class Live {
       const x = left + width - (past.length - n) * bar;
       context.fillStyle = colours.accent;
       context.fillRect(x, y(allowed), bar - 1, bottom - y(allowed));
-      // Denied ones are hatched, so that they differ without colour too.
+      // Denied requests are hatched, so that they differ without colour too.
       context.fillStyle = colours.deny;
       const [from, to] = [y(allowed + denied), y(allowed)];
       for (let line = to - 2; line >= from; line -= 3) context.fillRect(x, line, bar - 1, 2);

@@ -1,4 +1,4 @@
-// Puts the page together.
+// Entry point of the page.
 
 import { DEFAULTS, fromQuery, toQuery } from "./address.js";
 import { byId } from "./dom.js";
@@ -21,7 +21,7 @@ const form = new Form(
   },
   () => {
     run(true);
-    // Where everything stands in one column, the picture is further down.
+    // In a single-column layout the chart is below the form.
     if (matchMedia("(max-width: 900px)").matches) byId("stage").scrollIntoView({ block: "start" });
   },
 );
@@ -87,7 +87,7 @@ function tabs(hasLive) {
     byId(`tab-${next}`).focus();
   });
   const asked = location.hash.slice(1);
-  // A server's page shows the server, unless the link is to a run.
+  // A server's page opens the live view, unless the link has a run.
   const first = hasLive && fromQuery(location.search) === null ? "live" : "simulate";
   tab(present.includes(asked) ? asked : first);
 }

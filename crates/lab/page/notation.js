@@ -1,6 +1,6 @@
-// Limits and traffic between their text, which the engine reads, and fields, which people move.
+// Conversion of limits and traffic between notation and form fields.
 //
-// The text is what counts. A text that is more than these fields can say is left alone, and has no sliders.
+// The notation is authoritative. A text that the fields cannot represent stays unchanged and has no sliders.
 
 const field = (name, label, most, fallback) => ({ name, label, most, fallback });
 const COUNT = field("count", "Requests", 5, 20);

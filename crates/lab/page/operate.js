@@ -1,4 +1,4 @@
-// What operators do from the live view: switch modes, read the rules again, look how a key stands.
+// Actions in the live view: switch modes, reload the rules, inspect a key.
 
 import { h } from "./dom.js";
 import { timeOfDay } from "./format.js";
@@ -38,8 +38,8 @@ function found({ file, line, column, problem, help }) {
 function reasonToAsk(rule, mode, limits) {
   const isOff = mode === "off";
   if (rule === null && mode !== "as-written") {
-    return isOff ? "This is the kill switch: nothing is limited any more, by any rule."
-      : `Every rule is switched, whatever its file says.${mode === "shadow" ? " Nothing is denied any more." : ""}`;
+    return isOff ? "This is the kill switch: no rule limits anything any more."
+      : `Every rule is switched, in place of the mode in its file.${mode === "shadow" ? " Nothing is denied any more." : ""}`;
   }
   const together = limits.length > 1 ? `This switches the whole rule ${rule}: ${limits.join(", ")}.` : "";
   const off = isOff ? `The rule ${rule} then limits nothing and counts nothing.` : "";
@@ -62,7 +62,7 @@ export class Operating {
     this.lasting = h("select", { "aria-label": "How long a switch lasts" }, spans);
     this.notes = h("div", { class: "notes", role: "log", "aria-live": "polite", "aria-label": "What was done" });
     const again = () => this.#reload();
-    const reload = h("button", { class: "quiet", type: "button", id: "reload", onclick: again }, "Read the rules again");
+    const reload = h("button", { class: "quiet", type: "button", id: "reload", onclick: again }, "Reload the rules");
     const all = this.switchFor(null, { name: "Mode of all rules" });
     this.element = h("div", { class: "saving" },
       h("div", { class: "row" },
@@ -72,8 +72,8 @@ export class Operating {
   }
 
   /**
-   * The choice of a rule's mode; of all rules if `rule` is null. A limit that is one of several of a rule cannot be switched
-   * by itself: `limits` are those that are switched together.
+   * The mode selector of a rule, or of all rules if `rule` is null. The limits of a rule cannot be switched separately: `limits`
+   * are those that are switched together.
    */
   switchFor(rule, { name = `Mode of the rule ${rule}`, limits = () => [] } = {}) {
     const choice = h("select", { "aria-label": name, "data-switch": rule ?? "" },
@@ -155,7 +155,7 @@ export class Operating {
       const [tightest] = limits.sort((one, other) => share(one) - share(other));
       this.rooms.set(name, tightest ?? null);
     } catch {
-      // The rule may have gone since.
+      // The rule may have been removed meanwhile.
       this.rooms.set(name, null);
     }
     if (this.rooms.size > 200) this.rooms.clear();

@@ -1,4 +1,4 @@
-// An algorithm's own state: tokens in a bucket, water, a queue, windows, entries, slots.
+// Drawings of an algorithm's state: tokens in a bucket, water, a queue, windows, entries, slots.
 
 import { STRONG, palette, rounded } from "./canvas.js";
 import { short, span, trimmed } from "./format.js";
@@ -26,7 +26,7 @@ export function drawState(pane, standing, counted, time, series) {
     default:
       switch (standing.described.algorithm) {
         case "fixed":
-          // A store that is asked says no more than what is spent.
+          // A remote store reports only the cost spent.
           if (standing.column.width < 2) return gauge(context, box, ink, level, standing.top);
           return fixed(context, box, ink, standing, counted, time, level);
         case "log":
@@ -279,7 +279,7 @@ function sliding(context, box, ink, standing, counted, time, level) {
     context.fillStyle = ink.own;
     context.globalAlpha = part === 0 ? 0.25 : 0.85;
     context.fillRect(x + 1, box.y + tall - height, width - 2, height);
-    // The part of the oldest that still counts.
+    // The share of the oldest part that still counts.
     if (part === 0) {
       context.globalAlpha = 0.85;
       context.fillRect(x + 1 + (width - 2) * (1 - covered), box.y + tall - height, (width - 2) * covered, height);

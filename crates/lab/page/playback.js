@@ -1,4 +1,4 @@
-// Where in a run the page stands: it plays, pauses, steps, and goes back over what was kept.
+// Playback of a run: play, pause, step, and seek in the recorded decisions.
 
 /** A place in a record: an instant, and how many arrivals lie before it. */
 export class Playback {

@@ -1,4 +1,4 @@
-// What was decided, kept in columns: a million decisions take some tens of megabytes, and drawing walks over plain arrays.
+// The record of decisions, in columns: a million decisions take some tens of megabytes, and drawing iterates over plain arrays.
 
 const DENIED = 0;
 export const ALLOWED = 1;

@@ -1,4 +1,4 @@
-// A report of `tidegate replay`, opened from a file. It is read here and sent to nobody.
+// A report of `tidegate replay`, opened from a file. It stays in the browser.
 
 import { Pane, ceiling, palette } from "./canvas.js";
 import { card, figure, filledList, legend } from "./cards.js";
@@ -181,7 +181,7 @@ function drawTimeline(pane, timeline) {
     const [low, high] = [tall(admitted, seconds), tall(denied, seconds)];
     context.fillStyle = colours.accent;
     context.fillRect(at, bottom - low, wide, low);
-    // Denied ones are hatched, so that they differ without colour too.
+    // Denied requests are hatched, so that they differ without colour too.
     context.fillStyle = colours.deny;
     for (let y = bottom - low - 2; y >= bottom - low - high; y -= 3) context.fillRect(at, y, wide, 2);
   }

@@ -1,4 +1,4 @@
-// A run: asked for, followed, and told of.
+// A run: requests it, follows its stream, and announces its state.
 
 import { toQuery } from "./address.js";
 import { byId, setText } from "./dom.js";
@@ -82,7 +82,7 @@ export class Runner {
 
   #ended(record, { totals, cut }) {
     this.stop(null);
-    // What was counted here has to be what the engine counted.
+    // The page's totals must equal the engine's.
     const counted = totals.every((engine, n) => {
       const own = record.totals(n, record.length);
       return Object.entries(engine).every(([name, value]) => own[name] === value);
@@ -105,7 +105,7 @@ export class Runner {
       return;
     }
     const left = this.form.errors(problem.errors ?? []);
-    // A text that is no limit is no rule either.
+    // An invalid limit has no rule.
     if (problem.errors?.some(({ field }) => field.startsWith("limit"))) this.saving.limits([]);
     const where = problem.errors ? ": see the fields that are marked" : "";
     this.#state("refused", `The run was not started${where}.`);

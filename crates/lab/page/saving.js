@@ -1,4 +1,4 @@
-// What can be taken along: the link, the decisions, the picture, the rule.
+// Export of a run: link, CSV, PNG and rule.
 
 import { LETTERS, palette } from "./canvas.js";
 import { byId, copy, h, save } from "./dom.js";
@@ -8,7 +8,7 @@ const OUTCOMES = ["denied", "admitted", "too large"];
 
 /** A limit as a rule, to be pasted into a rules file. */
 export function ruleText(limit) {
-  // A limit is plain text for YAML unless it has a sign in it that YAML gives a meaning to.
+  // A limit needs quotes in YAML only if it has a special character.
   const plain = /^[\w./ µ-]+$/.test(limit) && limit !== "";
   const written = plain ? limit : JSON.stringify(limit);
   return `rules:\n  - id: my-limit\n    key: address\n    limit: ${written}\n`;
@@ -50,7 +50,7 @@ export function composed(record, playback, flow, tracks) {
   const heights = boxes.map((row) => Math.max(...row.map((box) => box.height)));
   const widths = boxes.map((row) => row.reduce((sum, box) => sum + box.width + gap, -gap));
   const width = Math.max(700, ...widths) + 2 * margin;
-  // Every row takes the whole width, however wide it is on the page.
+  // Every row takes the full width in the image.
   boxes.forEach((row, n) => stretch(row, width - 2 * margin - widths[n]));
   const canvas = document.createElement("canvas");
   canvas.width = width * scale;

@@ -1,4 +1,4 @@
-// A number by slider and by keyboard, and the line below a field that says what is wrong with it.
+// Number inputs with a slider, and the error line below a field.
 
 import { h } from "./dom.js";
 
@@ -23,7 +23,7 @@ export function slider(label, name, value, most, changed) {
     changed(value);
   });
   number.addEventListener("input", () => {
-    // Whatever is not a number stays on the screen, and in what is sent, to be answered there.
+    // Invalid input is kept and sent, and the server answers with the error.
     const value = number.value === "" ? 0 : Number(number.value);
     show(value);
     changed(value);

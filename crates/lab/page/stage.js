@@ -1,4 +1,4 @@
-// The picture of a run: the charts, what moves them, and what they show.
+// The stage of a run: charts, playback controls and view options.
 
 import { LETTERS } from "./canvas.js";
 import { byId, h, setText } from "./dom.js";
@@ -99,7 +99,7 @@ export class Stage {
     const { time } = this.playback;
     let { from } = this.view;
     if (width >= length) from = 0;
-    // It turns over like a page: what stands still can be read, and need not be drawn from scratch.
+    // The view moves by pages: a still chart is readable and needs no full redraw.
     else if (time < from || time > from + width * 0.95) from = time - width * 0.25;
     from = Math.min(Math.max(0, from), length - width);
     const to = from + width;

@@ -1,5 +1,5 @@
-// How an algorithm's state goes on between two decisions, when nobody asks: buckets fill, queues drain, windows turn. The
-// engine says how it stood after each decision; from there on it is arithmetic.
+// Interpolation of an algorithm's state between two decisions: buckets fill, queues drain, windows change. The
+// engine sends the state after each decision; the rest is arithmetic.
 
 import { upperBound } from "./record.js";
 

@@ -1,4 +1,4 @@
-// Server-sent events over fetch: with headers, with answers that say what is wrong, and with a reconnect that goes on where
+// Server-sent events over fetch: with request headers, error responses, and a reconnect that resumes where
 // the connection was lost.
 
 const WAITS = [300, 1_000, 2_000, 4_000];
@@ -6,8 +6,8 @@ const WAITS = [300, 1_000, 2_000, 4_000];
 /**
  * Follows a stream until it is stopped.
  *
- * `opened()` when it is heard, `event(name, data)` for each event, `lost(wait)` when it is not heard and is asked again after
- * so many milliseconds, `refused(problem, status)` when the server will not: then it is over.
+ * Calls `opened()` when connected, `event(name, data)` for each event, `lost(wait)` when disconnected and about to retry after
+ * `wait` milliseconds, and `refused(problem, status)` when the server refuses, which is final.
  */
 export function follow(url, { headers = {}, silence = 15_000, opened, event, lost, refused }) {
   let stopped = false;
@@ -24,7 +24,7 @@ export function follow(url, { headers = {}, silence = 15_000, opened, event, los
       const response = await fetch(url, { headers: sent, signal: control.signal, cache: "no-store" });
       if (!response.ok) {
         const problem = await response.json().catch(() => ({ detail: `The server answers ${response.status}.` }));
-        // A place may come free, and a server come back; anything else stays wrong.
+        // Retry if the server is full or restarting; other errors are final.
         if (response.status >= 502 && lastId !== null) return;
         stopped = true;
         refused(problem, response.status);
@@ -72,7 +72,7 @@ export function follow(url, { headers = {}, silence = 15_000, opened, event, los
       try {
         await listen();
       } catch (error) {
-        // What is not the network's doing is ours, and must not be hidden.
+        // Errors other than the network's are bugs, and must not be hidden.
         if (!(error instanceof TypeError) && error.name !== "AbortError") {
           stopped = true;
           throw error;

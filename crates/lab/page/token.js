@@ -1,4 +1,4 @@
-// The operators' token: kept as long as the tab is open, and sent to the server that the page came from.
+// The admin token: kept while the tab is open, and sent only to the page's own server.
 
 const KEY = "tidegate-token";
 

@@ -1,4 +1,4 @@
-// One limit over time: how it stands, each decision as a mark, and its totals beside what was to be expected.
+// One limit over time: its state, a mark for each decision, and its totals next to the expected ones.
 
 import { LETTERS, Pane, palette } from "./canvas.js";
 import { h, setText } from "./dom.js";
@@ -64,7 +64,7 @@ export class Track {
     const body = shown.map(([name, found, thought]) => {
       const cell = h("td", { "data-total": name });
       if (found) this.cells.push([cell, found]);
-      // Where every request costs one, what is expected to be admitted stands beside the requests that were.
+      // If every request costs one, the expected cost is comparable with the number of admitted requests.
       const beside = name === "Admitted" && !costs ? ({ accepted }) => trimmed(accepted, 0) : thought;
       const thoughtOf = h("td", { class: "thought" }, beside ? beside(expected) : "");
       return h("tr", {}, h("th", { scope: "row" }, name), cell, thoughtOf);
@@ -239,7 +239,7 @@ export class Track {
         context.strokeStyle = context.fillStyle = colours[`series-${this.limit}`];
         context.beginPath();
         context.arc(x, middle - 9, 3.2, 0, 7);
-        // One that has to wait is hollow.
+        // A delayed request is hollow.
         if (column.wait[number] > 0) context.stroke();
         else context.fill();
       } else {

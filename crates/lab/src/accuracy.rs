@@ -1,18 +1,18 @@
-//! How far an algorithm is from the exact log.
+//! The accuracy of an algorithm, compared with an exact log.
 //!
-//! "At most L in any window W" is what people mean by `L/W`, and only the sliding log holds it to the letter. The others are
-//! judged here, decision by decision, against the truth: what each has itself let through in the window just gone.
+//! `L/W` is commonly understood as "at most L in any window W", and only the sliding log guarantees exactly that. Here each
+//! decision of another algorithm is compared with the requests that it has itself admitted in the past window:
 //!
-//! - *wrongly admitted*: it let a request through although with it the window holds more than L;
-//! - *wrongly denied*: it denied a request that would have fitted;
+//! - *wrongly admitted*: a request was admitted although the window then holds more than L;
+//! - *wrongly denied*: a request was denied although it would have fitted;
 //! - *worst*: the most that any window held.
 //!
-//! That is how the engine decides: a denied request counts for nothing. A client that asks for more than its limit then keeps its
-//! window full to within a request or two, and each decision hangs on one of them. Where every request counts, let through or
-//! not, only clients close to their limit can be judged wrongly; [`Judge::counting_all`] judges that.
+//! As in the engine, a denied request does not count. A client that sends more than its limit then keeps its window almost
+//! full, so that every decision is close. [`Judge::counting_all`] counts every request, admitted or not; then only
+//! decisions on clients close to their limit can be wrong.
 //!
-//! A second count, *otherwise than the log*, holds each decision against that of an exact log which decides the same
-//! arrivals by itself. After one difference the two remember different things, so it comes out larger.
+//! A further count, *unlike the log*, compares each decision with that of an exact log on the same arrivals. It is larger,
+//! because the two have different histories after the first difference.
 
 use std::collections::VecDeque;
 
@@ -23,17 +23,17 @@ use tidegate_core::{Limit, Micros, Timestamp};
 
 use crate::traffic::Arrival;
 
-/// The promise that algorithms are judged by: at most so much in any window of this length.
+/// The promise that algorithms are judged by: at most `limit` in any window of this length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
     /// The most that a window may hold.
     pub limit: u64,
-    /// How long it is.
+    /// The length of the window.
     pub window: Micros,
 }
 
 impl Promise {
-    /// What a limit's notation promises: `L/W`. A concurrency limit promises nothing of the kind.
+    /// The promise `L/W` of a limit. `None` for a concurrency limit.
     #[must_use]
     pub fn of(limit: &Limit) -> Option<Promise> {
         let rate = |rate: tidegate_core::limit::Rate| Promise { limit: rate.tokens(), window: rate.period() };
@@ -53,7 +53,7 @@ impl Promise {
     }
 }
 
-/// What was let through in the window just gone, exactly.
+/// The exact cost admitted in the past window.
 #[derive(Clone, Debug, Default)]
 pub struct ExactWindow {
     admitted: VecDeque<(u64, u64)>,
@@ -61,7 +61,7 @@ pub struct ExactWindow {
 }
 
 impl ExactWindow {
-    /// What the window that ends at `now`, that instant included, holds.
+    /// The cost in the window that ends at `now`, inclusive.
     #[inline]
     pub fn holds(&mut self, now: Timestamp, window: Micros) -> u64 {
         while let Some(&(at, cost)) = self.admitted.front()
@@ -73,7 +73,7 @@ impl ExactWindow {
         self.sum
     }
 
-    /// Adds what was let through at `now`.
+    /// Adds a cost admitted at `now`.
     #[inline]
     pub fn add(&mut self, now: Timestamp, cost: u64) {
         self.sum += cost;
@@ -84,25 +84,25 @@ impl ExactWindow {
     }
 }
 
-/// How one limit did.
+/// The accuracy of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Judgement {
-    /// Requests that were let through.
+    /// Requests that were admitted.
     pub admitted: u64,
-    /// Requests that were not.
+    /// Requests that were denied.
     pub denied: u64,
-    /// Let through although the window was full.
+    /// Requests that were admitted although the window was full.
     pub wrongly_admitted: u64,
-    /// Denied although there was room.
+    /// Requests that were denied although they would have fitted.
     pub wrongly_denied: u64,
-    /// Decided otherwise than an exact log by itself.
+    /// Requests that an exact log on its own decided differently.
     pub unlike_the_log: u64,
     /// The most that any window held.
     pub worst: u64,
 }
 
 impl Judgement {
-    /// Requests in all.
+    /// The number of requests.
     #[must_use]
     pub const fn requests(&self) -> u64 {
         self.admitted + self.denied
@@ -114,13 +114,13 @@ impl Judgement {
         (self.wrongly_admitted + self.wrongly_denied) as f64 / self.requests().max(1) as f64
     }
 
-    /// By how much the worst window passed what was promised.
+    /// The amount by which the fullest window exceeded the promise.
     #[must_use]
     pub const fn overshoot(&self, promise: &Promise) -> u64 {
         self.worst.saturating_sub(promise.limit)
     }
 
-    /// Both together: counts add up, and the worst is the worse of the two.
+    /// Combines two judgements: counts are added, and the worst is the larger of the two.
     #[must_use]
     pub fn and(self, other: Judgement) -> Judgement {
         Judgement {
@@ -144,17 +144,17 @@ pub struct Judge {
     counts: Counts,
 }
 
-/// Which requests count.
+/// The requests that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counts {
-    /// Those that are let through.
+    /// Admitted requests.
     Admitted,
-    /// All of them.
+    /// All requests.
     All,
 }
 
 impl Judge {
-    /// Nothing has been decided yet.
+    /// A judge that has not decided anything yet.
     #[must_use]
     pub const fn new(limit: Limit, promise: Promise) -> Judge {
         let judgement =
@@ -162,13 +162,13 @@ impl Judge {
         Judge { limit, promise, clients: Vec::new(), judgement, counts: Counts::Admitted }
     }
 
-    /// The same, and every request counts, whether or not it is let through: is the client over its limit or not?
+    /// A judge that counts every request, admitted or not.
     #[must_use]
     pub fn counting_all(limit: Limit, promise: Promise) -> Judge {
         Judge { counts: Counts::All, ..Judge::new(limit, promise) }
     }
 
-    /// Decides an arrival and judges the decision. Says whether it was admitted.
+    /// Decides an arrival and judges the decision. Returns whether it was admitted.
     #[inline]
     pub fn take(&mut self, arrival: &Arrival) -> bool {
         let client = arrival.client as usize;
@@ -200,14 +200,14 @@ impl Judge {
         admitted
     }
 
-    /// How it did so far.
+    /// The judgement so far.
     #[must_use]
     pub const fn judgement(&self) -> Judgement {
         self.judgement
     }
 }
 
-/// Several limits on the same arrivals, beside an exact log.
+/// Several limits on the same arrivals, compared with an exact log.
 ///
 /// ```
 /// use tidegate_core::{Limit, Micros};
@@ -230,7 +230,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// All limits by what `reference` promises. `None` if that is a concurrency limit, or larger than a log can be.
+    /// A table that judges all limits by the promise of `reference`. `None` if that is a concurrency limit, or too large
+    /// for a log.
     #[must_use]
     pub fn new(limits: &[Limit], reference: &Limit) -> Option<Table> {
         let promise = Promise::of(reference)?;
@@ -239,7 +240,7 @@ impl Table {
         Some(Table { log: Judge::new(log.into(), promise), judges })
     }
 
-    /// Decides an arrival under each of them.
+    /// Decides an arrival under each limit.
     pub fn take(&mut self, arrival: &Arrival) {
         let exact = self.log.take(arrival);
         for judge in &mut self.judges {
@@ -248,13 +249,13 @@ impl Table {
         }
     }
 
-    /// What they are judged by.
+    /// The promise that the limits are judged by.
     #[must_use]
     pub const fn promise(&self) -> Promise {
         self.log.promise
     }
 
-    /// Each limit with how it did.
+    /// Each limit with its judgement.
     pub fn rows(&self) -> impl Iterator<Item = (&Limit, Judgement)> {
         self.judges.iter().map(|judge| (&judge.limit, judge.judgement))
     }
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_count_only_those_near_their_limit_are_judged_wrongly() {
+    fn where_all_requests_count_only_clients_near_their_limit_are_judged_wrongly() {
         let wrong = |rate: &str| {
             let limit: Limit = "sliding 600/min".parse().unwrap();
             let traffic: Traffic = format!("poisson {rate}").parse().unwrap();

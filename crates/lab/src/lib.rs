@@ -1,14 +1,14 @@
-//! Tidegate's lab: what a limit will do, before it is deployed.
+//! Tidegate's lab: simulate, analyse and replay limits before they are deployed.
 //!
 //! - [`traffic`]: models of arrivals, from a steady flow to an attack on window boundaries; seeded, composable, and the
 //!   same on every machine.
 //! - [`simulate`]: the engine's own limits over such arrivals, in virtual time, with each decision and the state behind it.
-//! - [`expect`]: what arithmetic says will come of it.
-//! - [`accuracy`]: how far each algorithm is from the exact log.
-//! - [`replay`]: an access log held against rules.
-//! - [`page`]: the files of the page on which all this is drawn.
+//! - [`expect`]: bounds and estimates of the result, by arithmetic.
+//! - [`accuracy`]: the accuracy of each algorithm, compared with an exact log.
+//! - [`replay`]: an access log, checked against rules.
+//! - [`page`]: the files of the web page that draws all this.
 //!
-//! Nothing here opens a socket, reads a clock, or draws chance that a seed does not fix.
+//! Nothing here opens a socket, reads a clock, or uses randomness without a seed.
 //!
 //! ```
 //! use tidegate_core::{Limit, Micros};

@@ -1,16 +1,16 @@
-//! The page on which runs are drawn: plain files, embedded as they are.
+//! The web page that draws simulations: plain files, embedded in the binary.
 //!
-//! There is no build step, and nothing is fetched from anywhere else. The page asks the server that it came from to run
-//! simulations; it draws what comes back, and decides nothing.
+//! There is no build step, and no external resource. The page requests simulations from its own server and draws the
+//! results; it makes no decisions.
 
 /// One file of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct File {
-    /// Its name, relative to the page's address. That of the page itself is empty.
+    /// The name, relative to the page's address. Empty for the page itself.
     pub name: &'static str,
-    /// Its media type.
+    /// The media type.
     pub media_type: &'static str,
-    /// What is in it.
+    /// The contents.
     pub text: &'static str,
 }
 
@@ -56,7 +56,7 @@ pub const FILES: &[File] = &files! {
     "track.js": "track.js", SCRIPT;
 };
 
-/// The file of this name.
+/// The file with this name.
 #[must_use]
 pub fn file(name: &str) -> Option<&'static File> {
     FILES.iter().find(|file| file.name == name)
@@ -88,7 +88,7 @@ mod tests {
     fn nothing_is_fetched_from_elsewhere() {
         for File { name, text, .. } in FILES {
             let outside = text.match_indices("://").filter(|(at, _)| {
-                // The name of a vocabulary is no address, and what a comment or an example shows is not fetched.
+                // XML namespaces of the W3C look like addresses, but are never fetched.
                 !text[..*at].ends_with("http") || !text[*at..].starts_with("://www.w3.org/")
             });
             assert_eq!(outside.count(), 0, "{name} names an address");

@@ -1,13 +1,13 @@
-//! Chance that falls out the same on every machine.
+//! Reproducible random numbers: the same on every machine.
 //!
-//! The generator is SplitMix64 (Steele, Lea and Flood, 2014), written out here: a seed means the same run whatever
-//! versions of other crates are used. What is computed from it uses only `+`, `−`, `×`, `÷`, roots and rounding to whole
-//! numbers, whose results IEEE 754 fixes to the last bit. The logarithm and the exponential are therefore our own: those
-//! of a system's mathematics library differ in the last bit from one system to the next.
+//! The generator is SplitMix64 (Steele, Lea and Flood, 2014), implemented here so that a seed gives the same run with any
+//! versions of other crates. Derived numbers use only `+`, `−`, `×`, `÷`, roots and rounding, whose results IEEE 754
+//! defines to the last bit. The logarithm and the exponential are implemented here too, because those of mathematics
+//! libraries differ in the last bit between systems.
 
 use std::f64::consts::{LN_2, LOG2_E, SQRT_2};
 
-/// A stream of random numbers that follows from its seed alone.
+/// A stream of random numbers, determined by its seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Random {
     state: u64,
@@ -23,14 +23,13 @@ const fn mix(state: u64) -> u64 {
 }
 
 impl Random {
-    /// The stream of this seed.
+    /// The stream for a seed.
     #[must_use]
     pub const fn seeded(seed: u64) -> Random {
         Random { state: seed }
     }
 
-    /// Another seed that follows from this one: the parts of a whole each take one, so that what one part draws does not
-    /// change what another does.
+    /// A seed derived from this one. Each part of a model takes its own, so that the parts draw independently.
     #[must_use]
     pub const fn branch(seed: u64, number: u64) -> u64 {
         mix(seed ^ mix(number.wrapping_add(1).wrapping_mul(STEP)))
@@ -57,7 +56,7 @@ impl Random {
         ((self.bits() >> 11) + 1) as f64 * SCALE
     }
 
-    /// How long until the next of events that come by chance, once in a unit of time on average.
+    /// An exponentially distributed number with mean 1: the time to the next event of a Poisson process.
     #[inline]
     pub fn exponential(&mut self) -> f64 {
         -ln(self.unit())
@@ -134,7 +133,7 @@ mod tests {
         assert_eq!(powers.to_bits(), POWERS, "{powers}");
     }
 
-    /// The sums of the test above, as the first machine found them. Any other must find the same.
+    /// The sums of the test above, which must be the same on every machine.
     const EXPONENTIALS: u64 = 4_652_341_060_417_948_241;
     const POWERS: u64 = 4_617_959_899_176_483_903;
 

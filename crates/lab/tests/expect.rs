@@ -1,4 +1,4 @@
-//! What is expected, held against what the simulation does.
+//! Expectations, compared with the simulation.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ fn traffics() -> impl Strategy<Value = Traffic> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// The bounds hold to the letter, whatever arrives.
+    /// The bounds are strict for any traffic.
     #[test]
     fn no_traffic_passes_the_bounds(limit in limits(), traffic in traffics(), seed: u64, seconds in 1..40_u64) {
         let length = Micros::from_secs(seconds);
@@ -73,7 +73,7 @@ proptest! {
         prop_assert!((0.0..=1.0 + 1e-9).contains(&expected.acceptance));
     }
 
-    /// As many arrive as expected: exactly so if they come evenly, and within what chance allows otherwise.
+    /// The number of arrivals is as expected: exactly for even traffic, within the statistical error for random traffic.
     #[test]
     fn as_many_arrive_as_expected(traffic in traffics(), seed: u64, seconds in 1..40_u64) {
         let length = Micros::from_secs(seconds);
@@ -84,7 +84,7 @@ proptest! {
         prop_assert!((came - expected).abs() <= 6.0 * expected.sqrt() + 14.0, "{traffic}: {came}, expected {expected}");
     }
 
-    /// A client that spent all is back after the time to drain.
+    /// An exhausted limit has recovered after its drain time.
     #[test]
     fn all_that_was_spent_has_come_back_when_it_says(limit in limits(), offset in 0..60_000_000_u64) {
         let now = START + Micros::new(offset);
@@ -92,13 +92,13 @@ proptest! {
         while limit.decide(&mut state, 1, now).is_allowed() {}
         let drain = expect::drain(&limit, None);
         prop_assert!(limit.is_recovered(&state, now + drain), "{limit}: {state:?} after {drain}");
-        // Of windows it says how long it can take at most; of the others, how long it takes.
+        // For windows the drain time is an upper bound; for other algorithms it is exact.
         let exact = !matches!(limit.to_string().split(' ').next(), Some("fixed" | "sliding"));
         prop_assert!(!exact || !limit.is_recovered(&state, now + drain - Micros::new(1).min(drain)) || drain.is_zero());
     }
 }
 
-/// What is expected beside what the simulation admits, as shares of what arrives.
+/// The expected and the simulated share of admitted requests.
 fn shares(limit: &str, traffic: &str, seconds: u64) -> (f64, f64) {
     let (limit, traffic): (Limit, Traffic) = (limit.parse().unwrap(), traffic.parse().unwrap());
     let length = Micros::from_secs(seconds);
@@ -186,5 +186,5 @@ fn a_seed_means_the_same_arrivals_for_ever() {
     assert_eq!(sum, ARRIVALS, "this machine or this version draws other arrivals than those before it");
 }
 
-/// What the arrivals of the test above come to, as they came to when it was written.
+/// A checksum of the arrivals of the test above, which must never change.
 const ARRIVALS: u64 = 14_569_071_526_229_599_869;

@@ -1,4 +1,4 @@
-//! Whole logs against whole rules.
+//! Replays of complete logs with complete rules.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp};
 use tidegate_lab::random::Random;
-use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings, Suggesting};
+use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings, SuggestionSettings};
 use tidegate_rules::{Limiter, Request, RuleSet};
 
 const RULES: &str = "\
@@ -34,7 +34,7 @@ fn replayed(rules_text: &str, log: impl Into<Vec<u8>>) -> Report {
     replay.report(10)
 }
 
-/// Requests of a small made-up site.
+/// Requests of a small fictional site.
 struct Made {
     micros: u64,
     address: String,
@@ -90,7 +90,7 @@ fn a_replay_decides_as_the_limiter_does() {
     let mut replay = Replay::of(rules(RULES));
     let mut replayed = Vec::new();
     let tell = |_: &replay::Entry<'_>, at: Timestamp, admitted| replayed.push((at.as_micros(), admitted));
-    replay.read_and_tell(input(as_csv(&requests)), |_| {}, tell).unwrap();
+    replay.read_each(input(as_csv(&requests)), |_| {}, tell).unwrap();
     assert_eq!(replayed, decided);
     let outcome = replay.report(10).outcome;
     assert_eq!(outcome.admitted, decided.iter().filter(|(_, admitted)| *admitted).count() as u64);
@@ -186,12 +186,12 @@ fn broken_lines_are_counted_and_shown_and_stop_nothing() {
 fn lines_of_one_second_are_spread_over_it() {
     let line =
         |second: u64| format!("203.0.113.7 - - [15/Nov/2026:09:52:{second:02} +0000] \"GET / HTTP/1.1\" 200 2\n");
-    // Ten in each of three seconds: ten a second, evenly.
+    // Ten in each of three seconds: ten a second, evenly spaced.
     let log: String = (10..13).flat_map(|second| std::iter::repeat_n(line(second), 10)).collect();
     let rules_text = "rules: [{ id: even, key: address, limit: 10/s burst 1 }]";
     let mut replay = Replay::of(rules(rules_text));
     let mut times = Vec::new();
-    replay.read_and_tell(input(log.clone()), |_| {}, |_, at, _| times.push(at.as_micros() % 10_000_000)).unwrap();
+    replay.read_each(input(log.clone()), |_| {}, |_, at, _| times.push(at.as_micros() % 10_000_000)).unwrap();
     let expected: Vec<u64> = (0..30).map(|n| n * 100_000).collect();
     assert_eq!(times, expected);
     assert_eq!(replay.report(1).outcome.denied, 0);
@@ -225,7 +225,7 @@ fn a_second_may_be_larger_than_a_block() {
         }
         last = at.as_micros();
     };
-    replay.read_and_tell(input(log), |_| {}, tell).unwrap();
+    replay.read_each(input(log), |_| {}, tell).unwrap();
     assert_eq!(gaps, [50, 50], "all are evenly apart");
     let reading = replay.report(1).reading;
     assert_eq!((reading.lines, reading.malformed), (60_003, 3));
@@ -237,7 +237,7 @@ fn time_does_not_go_back() {
     let log = "time,address\n100.5,192.0.2.1\n99.25,192.0.2.1\n101.5,192.0.2.1\n";
     let mut replay = Replay::of(rules(RULES));
     let mut times = Vec::new();
-    replay.read_and_tell(input(log), |_| {}, |_, at, _| times.push(at.as_micros())).unwrap();
+    replay.read_each(input(log), |_| {}, |_, at, _| times.push(at.as_micros())).unwrap();
     assert_eq!(times, [100_500_000, 100_500_000, 101_500_000]);
     let reading = replay.report(1).reading;
     assert_eq!((reading.out_of_order, reading.furthest_back), (1, 1_250_000));
@@ -250,7 +250,7 @@ fn a_comparison_names_those_who_are_affected() {
         writeln!(log, "{}.1,192.0.2.1,ann", 1_000 + n).unwrap();
         writeln!(log, "{}.2,192.0.2.2,bob", 1_000 + n / 4).unwrap();
     }
-    // Out of order on purpose: bob comes in bursts.
+    // Out of order on purpose: Bob sends bursts.
     let mut lines: Vec<&str> = log.lines().skip(1).collect();
     lines.sort_by(|one, other| {
         one.split(',')
@@ -267,7 +267,7 @@ fn a_comparison_names_those_who_are_affected() {
     replay.read(input(log), |_| {}).unwrap();
     let report = replay.report(10);
     let comparison = report.comparison.as_ref().unwrap();
-    // Bob: the old rules admit 2 of each 4, the new ones his first 10. Ann: the old rules admit all, the new ones 10.
+    // Bob: the old rules admit 2 of each 4, the new ones the first 10. Ann: the old rules admit all, the new ones 10.
     let losers: Vec<_> = comparison.losers.iter().map(|key| (key.key.as_str(), key.requests)).collect();
     let gainers: Vec<_> = comparison.gainers.iter().map(|key| (key.key.as_str(), key.requests)).collect();
     assert_eq!(losers, [("ann", 10), ("bob", 4)]);
@@ -284,13 +284,13 @@ fn a_suggested_limit_leaves_as_many_alone_as_it_says() {
     let mut micros = 0_u64;
     for _ in 0..20_000 {
         micros += random.below(20_000);
-        // A few of the hundred ask far more often than the others.
+        // A few of the hundred clients send far more requests than the others.
         let user = random.below(100) * random.below(100) / 100;
         writeln!(log, "{}.{:06},u{user}", micros / 1_000_000, micros % 1_000_000).unwrap();
     }
     let any = "rules: [{ id: api, key: user, limit: 1/s }]";
     let settings = Settings {
-        suggest: Some(Suggesting { share: 0.9, within: Micros::from_secs(60), only: false }),
+        suggest: Some(SuggestionSettings { share: 0.9, within: Micros::from_secs(60), only: false }),
         ..Settings::default()
     };
     let mut replay = Replay::with(rules(any), None, &settings);
@@ -310,14 +310,14 @@ fn slots_are_held_for_as_long_as_a_request_took() {
     let log = "time,address,duration_ms\n10.0,192.0.2.1,1500\n11.0,192.0.2.1,10\n11.5,192.0.2.1,100\n11.55,192.0.2.1,5\n11.7,192.0.2.1,5\n";
     let mut replay = Replay::of(rules(rules_text));
     let mut admitted = Vec::new();
-    replay.read_and_tell(input(log), |_| {}, |_, _, was| admitted.push(was)).unwrap();
+    replay.read_each(input(log), |_| {}, |_, _, was| admitted.push(was)).unwrap();
     assert_eq!(admitted, [true, false, true, false, true]);
     let without = replayed(rules_text, "time,address\n10,192.0.2.1\n10,192.0.2.1\n").outcome;
     assert_eq!((without.denied, without.slots_without_duration), (0, 2));
 }
 
 #[test]
-fn a_rule_that_refuses_and_requests_that_none_governs_are_told() {
+fn refusals_and_unmatched_requests_are_reported() {
     let rules_text = "rules: [{ id: users, match: { path: /a }, key: user, on_missing_key: refuse, limit: 1/s }]";
     let outcome = replayed(rules_text, "time,path,user\n1,/a,\n2,/b,ann\n3,/a,ann\n").outcome;
     assert_eq!((outcome.admitted, outcome.denied, outcome.ungoverned), (2, 1, 1));
@@ -325,7 +325,7 @@ fn a_rule_that_refuses_and_requests_that_none_governs_are_told() {
 }
 
 #[test]
-fn what_is_no_log_is_said_to_be_none() {
+fn a_file_that_is_not_a_log_is_an_error() {
     let mut replay = Replay::of(rules(RULES));
     let error = replay.read(input("Dear diary,\ntoday was fine.\n"), |_| {}).unwrap_err();
     assert!(error.to_string().contains("say which it is: combined, nginx-json"), "{error}");
@@ -334,12 +334,12 @@ fn what_is_no_log_is_said_to_be_none() {
     let settings = Settings { format: Some(LogFormat::Csv), ..Settings::default() };
     let mut replay = Replay::with(rules(RULES), None, &settings);
     let error = replay.read(input("adress,time\n"), |_| {}).unwrap_err();
-    assert!(error.to_string().contains("line 1: the head of the table"), "{error}");
+    assert!(error.to_string().contains("line 1: the header of the table"), "{error}");
 }
 
 #[test]
 fn memory_stays_bounded_under_a_flood_of_keys() {
-    // Each of 300 000 addresses is denied once; only so many can be remembered.
+    // Each of 300 000 addresses is denied once, which is more than can be counted.
     struct Flood(u32, Vec<u8>);
     impl Read for Flood {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {

@@ -240,7 +240,7 @@ fn what_cannot_be_done_is_said() {
         folder.bad(1, &["replay", "--rules", "rules.yaml", "missing.log"]).contains("`missing.log` cannot be read")
     );
     assert!(folder.bad(1, &["replay", "--rules", "rules.yaml", "."]).contains("it is a folder"));
-    assert!(folder.bad(1, &["replay", "--rules", "rules.yaml", "rules.yaml"]).contains("in no format that is known"));
+    assert!(folder.bad(1, &["replay", "--rules", "rules.yaml", "rules.yaml"]).contains("in an unknown format"));
     assert!(folder.bad(1, &["replay", "--rules", "missing.yaml", "access.log"]).contains("missing.yaml"));
     assert!(folder.bad(2, &["replay", "--suggest", "--share", "0", "access.log"]).contains("above 0"));
 }

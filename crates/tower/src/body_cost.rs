@@ -86,9 +86,9 @@ impl<S, C> BodyCostLayer<S, C> {
 
     /// Waits at most this long for the bytes to read, in total. The default is 20 seconds.
     ///
-    /// A request whose body takes longer is answered with 408, or `CANCELLED` for gRPC, and nothing is charged. If a complete
-    /// JSON object has arrived by then, the request goes on, at the object's cost or the rule's `otherwise`, whichever is more.
-    /// The timer needs a Tokio runtime; without one there is no timeout.
+    /// A request whose body takes longer is answered with 408, or `CANCELLED` for gRPC, and nothing is charged. If a
+    /// complete JSON object has arrived by then, the request goes on, at the object's cost or the rule's `otherwise`,
+    /// whichever is more. The timer needs a Tokio runtime; without one there is no timeout.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> BodyCostLayer<S, C> {
         self.bounds.timeout = timeout;

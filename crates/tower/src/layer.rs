@@ -106,8 +106,8 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
         self
     }
 
-    /// Treats all requests without a client address as one client, for example behind a Unix socket. By default such a request
-    /// is answered with 500 if a rule needs the address, because clients would share one limit by mistake.
+    /// Treats all requests without a client address as one client, for example behind a Unix socket. By default such a
+    /// request is answered with 500 if a rule needs the address, because clients would share one limit by mistake.
     #[must_use]
     pub const fn share_missing_addresses(mut self) -> RateLimitLayer<S, C> {
         self.settings.shares_missing_address = true;
@@ -137,16 +137,16 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
         self
     }
 
-    /// Sets the bodies of denials: with an HTML page for browsers ([`DenialBodies::default`]), or from templates. The default is
-    /// an RFC 9457 problem in JSON.
+    /// Sets the bodies of denials: with an HTML page for browsers ([`DenialBodies::default`]), or from templates. The
+    /// default is an RFC 9457 problem in JSON.
     #[must_use]
     pub fn denials(mut self, bodies: impl Into<Arc<DenialBodies>>) -> RateLimitLayer<S, C> {
         self.settings.bodies = bodies.into();
         self
     }
 
-    /// Exempts the requests for which this closure returns true: they are not charged, not counted and never denied. A client
-    /// that can make its requests match is not limited.
+    /// Exempts the requests for which this closure returns true: they are not charged, not counted and never denied. A
+    /// client that can make its requests match is not limited.
     #[must_use]
     pub fn exempt_with(mut self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> RateLimitLayer<S, C> {
         self.settings.exempt = Some(Arc::new(exempt));
@@ -156,9 +156,9 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
     /// Sets the policy for paths with several spellings. The default, [`PathPolicy::AsIs`], passes them on unchanged.
     ///
     /// Rules match a [normalised](tidegate_rules::normalize) path. A router that compares raw paths, as axum's does, has no
-    /// handler for a spelling that escapes a rule. A service that decodes paths first, such as a proxy or a file server, may
-    /// have one. Use [`PathPolicy::Canonical`] there: ambiguous paths are refused with 400, and the service receives the path
-    /// in the form that the rules have matched.
+    /// handler for a spelling that escapes a rule. A service that decodes paths first, such as a proxy or a file server,
+    /// may have one. Use [`PathPolicy::Canonical`] there: ambiguous paths are refused with 400, and the service receives
+    /// the path in the form that the rules have matched.
     #[must_use]
     pub fn paths(mut self, policy: PathPolicy) -> RateLimitLayer<S, C> {
         self.settings.paths = policy;
@@ -185,8 +185,8 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
         self
     }
 
-    /// Reads a request's priority (`critical`, `high`, `normal` or `low`) from this header if no rule sets one, and passes the
-    /// resulting priority to the service in the same header. The service also finds it as a
+    /// Reads a request's priority (`critical`, `high`, `normal` or `low`) from this header if no rule sets one, and passes
+    /// the resulting priority to the service in the same header. The service also finds it as a
     /// [`Priority`](tidegate_rules::Priority) in the request's extensions. A request without one is `normal`.
     ///
     /// A client that can send the header can claim any priority: let only your own proxies set it.
@@ -196,8 +196,8 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
         self
     }
 
-    /// Reads costs from request bodies where rules ask for it (`cost: body:max_tokens`). The service then receives each request
-    /// with a [`RequestBody`](crate::RequestBody).
+    /// Reads costs from request bodies where rules ask for it (`cost: body:max_tokens`). The service then receives each
+    /// request with a [`RequestBody`](crate::RequestBody).
     ///
     /// Without it such rules charge their `otherwise`.
     #[must_use]

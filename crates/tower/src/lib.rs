@@ -22,21 +22,22 @@
 //! ```
 //!
 //! Each request is checked against the rules before the service sees it. A denied request gets 429 with `Retry-After` and a
-//! problem body, or `RESOURCE_EXHAUSTED` with `RetryInfo` for gRPC. An allowed request goes to the service, delayed if a rule
-//! shapes traffic, and its response carries rate-limit headers.
+//! problem body, or `RESOURCE_EXHAUSTED` with `RetryInfo` for gRPC. An allowed request goes to the service, delayed if a
+//! rule shapes traffic, and its response carries rate-limit headers.
 //!
 //! # Release and settlement
-//! Slots of concurrency limits are held until the *body* of the response has ended, failed or been dropped. Their leases are
-//! renewed until then. Reserved costs are settled at the same moment: at the service's [`ActualCost`], or at the cost that the
-//! rule reads from the response (`settle: body:usage.total_tokens`), or else at the estimate. If there is no response, because
-//! the client has gone away or the service has failed, slots, reserved costs and queue places are released.
+//! Slots of concurrency limits are held until the *body* of the response has ended, failed or been dropped. Their leases
+//! are renewed until then. Reserved costs are settled at the same moment: at the service's [`ActualCost`], or at the cost
+//! that the rule reads from the response (`settle: body:usage.total_tokens`), or else at the estimate. If there is no
+//! response, because the client has gone away or the service has failed, slots, reserved costs and queue places are
+//! released.
 //!
-//! A proxy can mark a response as [`Unserved`] (the request never reached its destination) or [`Unanswered`] (it may have). An
-//! upgraded connection keeps its slots with an [`UpgradeHold`].
+//! A proxy can mark a response as [`Unserved`] (the request never reached its destination) or [`Unanswered`] (it may have).
+//! An upgraded connection keeps its slots with an [`UpgradeHold`].
 //!
 //! # Requirements
-//! With a store in memory a decision is made synchronously: nothing is awaited, spawned or boxed. Rules that shape traffic or
-//! limit concurrency, and remote stores, need a Tokio runtime.
+//! With a store in memory a decision is made synchronously: nothing is awaited, spawned or boxed. Rules that shape traffic
+//! or limit concurrency, and remote stores, need a Tokio runtime.
 
 mod admission;
 mod body;

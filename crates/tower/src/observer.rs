@@ -7,8 +7,8 @@ use tidegate_rules::Ruling;
 
 /// Observes each decision before the request goes on.
 ///
-/// A closure that takes a [`Ruling`] is an observer. Implement the trait to see the request as well, to time decisions, or to
-/// follow settlements and refunds.
+/// A closure that takes a [`Ruling`] is an observer. Implement the trait to see the request as well, to time decisions, or
+/// to follow settlements and refunds.
 pub trait Observer: Send + Sync {
     /// Called before a decision. The token is passed to [`decided`](Observer::decided).
     fn sample(&self) -> SampleToken {
@@ -23,7 +23,8 @@ pub trait Observer: Send + Sync {
         let (_, _) = (limit, why);
     }
 
-    /// Called when a cost reserved at `taken` has been settled at `actual`. The two are equal if the response states no cost.
+    /// Called when a cost reserved at `taken` has been settled at `actual`. The two are equal if the response states no
+    /// cost.
     fn settled(&self, limit: &RuleId, taken: u64, actual: u64) {
         let (_, _, _) = (limit, taken, actual);
     }

@@ -23,7 +23,7 @@ pub struct Unserved;
 /// Marks a response whose request may have reached its destination, which has not answered. A proxy inserts it into the
 /// extensions of its own 502 or 504.
 ///
-/// Reserved costs stay at their estimates, whatever the status of the response. Slots are released when its body has ended.
+/// Reserved costs stay at their estimates for any status of the response. Slots are released when its body has ended.
 ///
 /// ```
 /// use http::{Response, StatusCode};
@@ -56,14 +56,14 @@ impl Unserved {
     /// Reports that the request has reached its destination, so that the response cannot be [`Unserved`] any more. The layer
     /// then drops the data for a refund, instead of keeping it until the response.
     ///
-    /// Must be called while the service's future is polled. If the client goes away before the response, reserved costs stay at
-    /// their estimates.
+    /// Must be called while the service's future is polled. If the client goes away before the response, reserved costs
+    /// stay at their estimates.
     pub fn rule_out() {
         ARRIVAL.set(Arrival::Certain);
     }
 
-    /// Reports that the request may have reached its destination. Unlike after [`rule_out`](Unserved::rule_out), the response
-    /// may still be [`Unserved`].
+    /// Reports that the request may have reached its destination. Unlike after [`rule_out`](Unserved::rule_out), the
+    /// response may still be [`Unserved`].
     pub fn doubt() {
         ARRIVAL.set(ARRIVAL.get().max(Arrival::Possible));
     }

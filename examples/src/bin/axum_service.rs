@@ -1,5 +1,5 @@
 //! An axum service behind rules: a rate for each client, a few exports at once, and a budget of tokens that is settled at
-//! what an answer really used.
+//! the actual usage of an answer.
 //!
 //! ```text
 //! cargo run -p tidegate-examples --bin axum_service
@@ -45,7 +45,7 @@ fn app() -> Result<Router, Box<dyn Error>> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    // This tells the layer whom each request comes from.
+    // Gives the layer the client's address.
     let service = app()?.into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async move { axum::serve(listener, service).await });
 
@@ -53,7 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for path in ["/ask", "/ask", "/", "/", "/", "/"] {
         answers.push(fetch(address, path).await?);
     }
-    // Each of the two answers took 300 tokens and gave 180 back.
+    // Each of the two answers reserved 300 tokens and released 180.
     assert!(answers[1].contains("\"budget/tokens\";r=580"), "{}", answers[1]);
     assert!(answers[5].starts_with("429"), "{}", answers[5]);
     Ok(())

@@ -1,4 +1,4 @@
-//! At most three exports at once for a tenant. A permit is a slot: dropping it gives the slot back, also when the thread
+//! At most three exports at once for a tenant. A permit is a slot: dropping it releases the slot, also when the thread
 //! that holds it panics.
 //!
 //! ```text
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tidegate_core::{Gate, Permit, Refusal, SystemClock};
 
 const SLOTS: usize = 3;
-/// The limit's own `ttl`, which is the one that counts for slots.
+/// The `ttl` of the limit, which is the lease of a slot.
 const JOBS: usize = 12;
 
 #[derive(Default)]
@@ -26,8 +26,8 @@ struct Exports {
 }
 
 impl Exports {
-    /// Waits for a slot. A denial's retry-after is when the first lease would end by itself, should its holder have
-    /// crashed. Holders that are well give back much sooner, so it pays to ask again before that.
+    /// Waits for a slot. A denial's retry-after is the end of the first lease, which matters if its holder has crashed.
+    /// Other holders release their slots much sooner, so this retries before that.
     fn slot(&self, gate: &Gate) -> Result<Permit<SystemClock>, Refusal> {
         loop {
             match gate.slot("acme") {
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         jobs.into_iter().try_for_each(|job| job.join().expect("no export panics"))
     })?;
     let (done, peak) = (exports.done.into_inner(), exports.peak.into_inner());
-    println!("{done} exports done, at most {peak} at once, turned away {} times", exports.turned_away.into_inner());
+    println!("{done} exports done, at most {peak} at once, denied {} times", exports.turned_away.into_inner());
     assert!(done == JOBS && peak <= SLOTS);
 
     let crashed = thread::scope(|scope| {

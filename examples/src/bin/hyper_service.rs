@@ -27,7 +27,7 @@ async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible
 async fn serve(listener: TcpListener, limits: RateLimitLayer) {
     while let Ok((stream, peer)) = listener.accept().await {
         let limited = limits.layer(service_fn(hello));
-        // Whoever accepts a connection tells the layer whom its requests come from.
+        // Without a framework, the accept loop gives the layer the client's address.
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(Peer(peer.ip()));
             limited.clone().call(request)

@@ -1,4 +1,4 @@
-//! A budget of model tokens: reserve an estimate before the call, settle at what it really used. Calls that run at the
+//! A budget of model tokens: reserve an estimate before the call, settle at the actual usage. Calls that run at the
 //! same time cannot overdraw the budget together, and a call that fails costs nothing.
 //!
 //! ```text
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use tidegate_core::{Gate, Refusal, Settlement};
 
-/// For how long a reservation stays open: longer than any call takes.
+/// The lifetime of a reservation: longer than any call takes.
 const OPEN: Duration = Duration::from_secs(120);
 
 struct Model;
 
 impl Model {
-    /// Pretends to answer, and says how many tokens that took.
+    /// Simulates an answer, and returns the number of tokens used.
     fn complete(prompt: &str, most: u64) -> Result<u64, &'static str> {
         if prompt.is_empty() { Err("the model does not answer") } else { Ok(most.min(prompt.len() as u64 * 40)) }
     }
@@ -46,9 +46,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert!(ask(&budget, "", 5_000).is_err());
     assert_eq!(left("after a call estimated at 5000 that failed"), 8_120);
 
-    // What two calls under way may yet use is already taken, so a third is denied before it costs anything.
+    // The estimates of two calls in flight are reserved, so a third call is denied before it costs anything.
     let (first, second) = (budget.reserve("acme", 4_000, OPEN)?, budget.reserve("acme", 4_000, OPEN)?);
-    assert_eq!(left("while two calls estimated at 4000 each are under way"), 120);
+    assert_eq!(left("while two calls estimated at 4000 each are in flight"), 120);
     let Err(Refusal::Denied(decision)) = budget.reserve("acme", 4_000, OPEN) else { panic!("there is no room for it") };
     assert_eq!(decision.remaining, 120);
     let receipt = first.into_receipt().ok_or("it holds 4000")?;

@@ -1,6 +1,6 @@
-//! Budgets for a language model behind axum: requests, tokens, money and streams of one API key, all of which must admit. What
-//! a request may cost stands in its body and is reserved; what it did cost stands in the answer and is settled, while the
-//! answer streams through.
+//! Budgets for a language model behind axum: requests, tokens, money and streams of one API key, all of which must admit.
+//! The estimate is read from the request's body and reserved. The actual cost is read from the answer while it streams, and
+//! settled.
 //!
 //! ```text
 //! cargo run -p tidegate-examples --bin llm_service
@@ -40,7 +40,7 @@ rules:
       - { name: streams, slots: 8, ttl: 2min }
 ";
 
-/// A model that answers everything alike, in pieces if it is asked to.
+/// A model that gives the same answer to every question, streamed on request.
 async fn complete(question: String) -> impl IntoResponse {
     if question.contains("\"stream\": true") {
         let events = [
@@ -76,7 +76,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert!(streamed.contains("\"model/tokens\";r=9470"), "30 were used by the first, 500 are reserved: {streamed}");
     let third = ask(address, r#"{"messages": []}"#).await?;
     assert!(third.contains("\"model/tokens\";r=7850"), "120 by the second, and 2000 if nothing is said: {third}");
-    // 20 at 3 and 10 at 15, then 20 at 3 and 100 at 15, then 30 000 if nothing is said.
+    // 20 at 3 and 10 at 15, then 20 at 3 and 100 at 15, then the default of 30 000.
     assert!(third.contains("\"model/microdollars\";r=968230"), "{third}");
     let greedy = ask(address, r#"{"messages": [], "max_tokens": 9900}"#).await?;
     assert!(greedy.starts_with("429"), "{greedy}");

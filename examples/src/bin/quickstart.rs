@@ -1,4 +1,4 @@
-//! A tour of real decisions, in memory and by the real clock: what is allowed, what is left, how long to wait.
+//! A tour of decisions in memory with the system clock: the outcome, the remainder and the time to wait.
 //!
 //! ```text
 //! cargo run -p tidegate-examples --bin quickstart
@@ -11,13 +11,13 @@ use tidegate_core::{Gate, Micros, Outcome};
 
 const EVERY_ALGORITHM: [(&str, &str); 8] = [
     ("3/min", "token bucket: one comes back every 20 s"),
-    ("gcra 3/min", "the same decisions, told by one timestamp"),
+    ("gcra 3/min", "the same decisions, from one timestamp"),
     ("meter 3/min", "leaky bucket that refuses: the same again"),
     ("shaper 3/min", "leaky bucket that delays: one leaves every 20 s"),
     ("fixed 3/min", "all come back when the minute ends"),
     ("sliding 3/min", "the last minute fades as this one passes"),
     ("log 3/min", "exact: each comes back a minute after it went"),
-    ("concurrent 3 ttl 10s", "three at once: a slot not given back ends after 10 s"),
+    ("concurrent 3 ttl 10s", "three at once: a slot that is never released expires after 10 s"),
 ];
 
 const NEXT: &str = "\

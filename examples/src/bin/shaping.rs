@@ -1,5 +1,5 @@
-//! Outbound calls to a partner who wants no more than 50 a second, evenly: callers ask all at once, and each really waits
-//! for the delay that its decision carries.
+//! Outbound calls to a partner who accepts at most 50 a second, evenly spaced: callers ask all at once, and each waits
+//! for the delay of its decision.
 //!
 //! ```text
 //! cargo run -p tidegate-examples --bin shaping
@@ -36,17 +36,17 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     for (number, (decision, left_at)) in decisions.iter().zip(&left_at).enumerate() {
         let (delay, left_at) = (decision.delay().as_millis_ceil(), left_at.as_millis_ceil());
-        println!("call {number:>2}   told to wait {delay:>3} ms   left after {left_at:>3} ms");
+        println!("call {number:>2}   delayed by {delay:>3} ms   left after {left_at:>3} ms");
     }
     let Outcome::Deny { retry_after } = one_too_many.outcome else { panic!("the queue holds ten") };
     println!("call 10   queue full, room in {} ms", retry_after.as_millis_ceil());
 
     for (number, left_at) in (0..).zip(&left_at) {
         let due = number * APART.get();
-        // The clock may be slewed against the one that sleeps: a millisecond covers that.
+        // The system clock may be slewed against the timer: a millisecond covers that.
         assert!(left_at.get() + 1_000 >= due, "call {number} left {left_at} after the start, before its turn");
     }
     assert!(retry_after <= APART);
-    println!("Calls asked for at once left {} ms apart, and none before its turn.", APART.as_millis_ceil());
+    println!("Calls requested at once left {} ms apart, and none before its turn.", APART.as_millis_ceil());
     Ok(())
 }

@@ -16,7 +16,7 @@ struct Api {
     per_tenant: (RuleId, Limit),
 }
 
-/// What a user and the tenant have left.
+/// The remainder of a user and of the tenant.
 #[derive(Debug, PartialEq)]
 struct Left {
     this_second: u64,
@@ -35,15 +35,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let bob = api.send("bob", 10)?;
     let carol = api.send("carol", 8)?;
 
-    assert_eq!(alice, Left { this_second: 0, this_hour: 990, tenant: 15 }, "ten allowed, then her second was full");
-    assert_eq!(bob, Left { this_second: 0, this_hour: 990, tenant: 5 }, "he has a second and an hour of his own");
-    assert_eq!(carol, Left { this_second: 5, this_hour: 995, tenant: 0 }, "the tenant ran out: she paid for five only");
-    println!("Denied requests were charged to nobody.");
+    assert_eq!(alice, Left { this_second: 0, this_hour: 990, tenant: 15 }, "ten allowed, then the second was full");
+    assert_eq!(bob, Left { this_second: 0, this_hour: 990, tenant: 5 }, "Bob has separate limits");
+    assert_eq!(
+        carol,
+        Left { this_second: 5, this_hour: 995, tenant: 0 },
+        "the tenant's limit ran out: five were charged"
+    );
+    println!("Denied requests were not charged.");
     Ok(())
 }
 
 impl Api {
-    /// Sends `times` requests at once, and says what is left then.
+    /// Sends `times` requests at once, and returns what is left.
     fn send(&self, user: &str, times: usize) -> Result<Left, Box<dyn Error>> {
         let (user_key, tenant_key) = (Key::of(["acme", user]), Key::from("acme"));
         let charges = [

@@ -1,5 +1,5 @@
-//! A tonic service behind one limit. Clients that are denied learn from the status when to come back, as gRPC's own
-//! libraries expect it.
+//! A tonic service behind one limit. A denied call has a status with the time to wait, in the form that gRPC's client
+//! libraries expect.
 //!
 //! ```text
 //! cargo run -p tidegate-examples --bin tonic_service
@@ -33,6 +33,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let Err(status) = client.check(question()).await else { return Err("the fourth call passed".into()) };
     assert_eq!(status.code(), Code::ResourceExhausted);
     let delay = status.get_details_retry_info().and_then(|info| info.retry_delay).ok_or("no RetryInfo")?;
-    println!("{:?}: {} RetryInfo says {} s", status.code(), status.message(), delay.as_secs());
+    println!("{:?}: {} RetryInfo: {} s", status.code(), status.message(), delay.as_secs());
     Ok(())
 }

@@ -167,7 +167,8 @@ impl Collect for LargestNumbers {
     }
 }
 
-/// The part of a truncated text that can be unescaped. An escape has at most six bytes, and a surrogate pair has two escapes.
+/// The part of a truncated text that can be unescaped. An escape has at most six bytes, and a surrogate pair has two
+/// escapes.
 fn without_half_escape(escaped: &[u8]) -> &[u8] {
     let end = escaped.len().saturating_sub(12);
     let escaped = match escaped[end..].iter().position(|byte| *byte == b'\\') {
@@ -178,7 +179,8 @@ fn without_half_escape(escaped: &[u8]) -> &[u8] {
     std::str::from_utf8(escaped).map_or_else(|error| &escaped[..error.valid_up_to()], str::as_bytes)
 }
 
-/// The number that a lenient parser may find in a text: with a sign, with underscores, in hexadecimal, or with trailing text.
+/// The number that a lenient parser may find in a text: with a sign, with underscores, in hexadecimal, or with trailing
+/// text.
 fn lenient(text: &str) -> Option<u64> {
     let text: String = text.trim().chars().filter(|char| *char != '_').collect();
     let text = text.strip_prefix('+').unwrap_or(&text);

@@ -6,7 +6,8 @@ use super::{Escape, Pieces, Template, TemplateError, placeholder};
 
 pub(super) fn read(text: &str) -> Result<Template, TemplateError> {
     let (mut pieces, mut is_in_string, mut at) = (Pieces::default(), false, 0);
-    // A copy of the same length with a sample value in place of each placeholder, so that error offsets are those of the text.
+    // A copy of the same length with a sample value in place of each placeholder, so that error offsets are those of the
+    // text.
     let mut sample = text.as_bytes().to_vec();
     let bytes = text.as_bytes();
     while let Some(&byte) = bytes.get(at) {

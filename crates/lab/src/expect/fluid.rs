@@ -1,4 +1,4 @@
-//! Requests as a liquid that flows through a limit.
+//! The fluid model: requests as a liquid that flows through a limit.
 
 use std::collections::VecDeque;
 
@@ -7,26 +7,26 @@ use tidegate_core::{Limit, Micros, Timestamp};
 
 use super::mean::{Crowd, Kind};
 
-/// The most steps of all kinds of clients together.
+/// Upper bound of the steps over all kinds of clients.
 const MOST_STEPS: u64 = 4_000_000;
-/// Steps to the shortest thing that happens.
+/// Steps in the shortest phase.
 const FINENESS: u64 = 64;
 
-/// A limit for liquids.
+/// A limit in the fluid model.
 #[derive(Clone, Debug)]
 pub(super) struct Fluid {
     vessel: Vessel,
-    /// How long the limit takes to change its mind, in microseconds: steps must be shorter.
+    /// The time scale of the limit in microseconds. Steps must be shorter.
     pace: u64,
 }
 
 #[derive(Clone, Debug)]
 enum Vessel {
-    /// Holds so much, and loses so much in a microsecond.
+    /// A leaky bucket that loses `drain` per microsecond.
     Bucket { capacity: f64, drain: f64, level: f64 },
-    /// Lets so much through until the window ends.
+    /// A fixed window.
     Window { limit: f64, windows: Windows, ends: Timestamp, spent: f64 },
-    /// Lets so much through in any window: what passed in each step, the youngest last.
+    /// A sliding window, with the amount that passed in each step, the latest last.
     Sliding { limit: f64, window: u64, passed: VecDeque<(u64, f64)>, sum: f64 },
 }
 
@@ -52,7 +52,7 @@ impl Fluid {
                 let vessel = Vessel::Window { limit: it.limit() as f64, windows, ends: Timestamp::EPOCH, spent: 0.0 };
                 Fluid { vessel, pace: super::drain(limit, None).get() }
             }
-            // By its estimate a counter lets through what a log would if the window before had been even.
+            // A sliding counter admits as much as a log would if the previous window had been even.
             Algorithm::SlidingWindow(it) => sliding(it.limit(), it.window().get()),
             Algorithm::SlidingLog(it) => sliding(it.limit(), it.window().get()),
             Algorithm::Concurrency(it) => {
@@ -62,7 +62,7 @@ impl Fluid {
         }
     }
 
-    /// What all clients of a crowd are admitted.
+    /// The cost that all clients of a crowd are admitted.
     pub(super) fn accepted(&self, crowd: &Crowd, start: Timestamp, length: Micros) -> f64 {
         let kinds = crowd.kinds().len().max(1) as u64;
         let finest = self.pace.min(crowd.finest.get()).max(1);
@@ -72,7 +72,7 @@ impl Fluid {
         crowd.kinds().iter().map(of).sum()
     }
 
-    /// What one client is admitted.
+    /// The cost that one client is admitted.
     fn through(mut self, crowd: &Crowd, kind: &Kind, start: Timestamp, length: Micros, steps: u64) -> f64 {
         let whole = u128::from(length.get());
         let instant = |step: u64| Micros::new(u64::try_from(whole * u128::from(step) / u128::from(steps)).unwrap_or(0));
@@ -86,7 +86,7 @@ impl Fluid {
         admitted
     }
 
-    /// Pours in what is asked for between two instants. Says what goes through.
+    /// Pours in the cost requested between two instants. Returns the cost that passes.
     fn pour(&mut self, asked: f64, from: Timestamp, to: Timestamp) -> f64 {
         match &mut self.vessel {
             Vessel::Bucket { capacity, drain, level } => {

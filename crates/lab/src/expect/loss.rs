@@ -1,8 +1,8 @@
 //! Random traffic under a concurrency limit: Erlang's loss formula.
 //!
-//! A request that finds all slots taken is lost. With Poisson arrivals, the share of lost requests is `B(slots, load)`, where the
-//! load is the mean number of requests that would be in flight if there were no limit. When the rate changes with time, or the
-//! system has just begun, the load of each instant is taken (the *modified offered load* approximation).
+//! A request that finds all slots taken is lost. With Poisson arrivals, the share of lost requests is `B(slots, load)`,
+//! where the load is the mean number of requests that would be in flight if there were no limit. When the rate changes with
+//! time, or the system has just begun, the load of each instant is taken (the *modified offered load* approximation).
 
 use tidegate_core::limit::Algorithm;
 use tidegate_core::{Limit, Micros};
@@ -11,19 +11,19 @@ use super::mean::{Crowd, Kind};
 
 /// Steps of the numerical integration.
 const STEPS: u64 = 4_000;
-/// With more slots than this, random traffic fares as a liquid does, and the recursion would take long.
+/// With more slots than this the fluid model is accurate, and the recursion would be slow.
 const MOST_SLOTS: u64 = 10_000;
 
 /// A concurrency limit, for random traffic whose requests all take the same number of slots.
 pub(super) struct LossSystem {
-    /// The number of requests that there is room for.
+    /// The number of requests that can be in flight.
     places: u64,
     /// The time for which each holds its slots.
     held: Micros,
 }
 
 impl LossSystem {
-    /// `None` if something else limits, or the traffic is of another kind.
+    /// `None` for other algorithms, and for traffic that is not random or has mixed costs.
     pub(super) fn of(limit: &Limit, crowd: &Crowd, holding: Option<Micros>) -> Option<LossSystem> {
         let Algorithm::Concurrency(it) = limit.algorithm() else { return None };
         let cost = crowd.random_cost().filter(|cost| *cost > 0)?;
@@ -56,7 +56,7 @@ impl LossSystem {
     }
 }
 
-/// The share of requests that find all of `places` taken, by Erlang's recursion.
+/// The share of requests that find all `places` taken, by Erlang's recursion.
 fn blocking(places: u64, load: f64) -> f64 {
     (1..=places).fold(1.0, |blocked, place| load * blocked / (place as f64 + load * blocked))
 }

@@ -1,4 +1,4 @@
-//! Traffic as its averages: how much each kind of client is expected to have sent by when.
+//! Traffic as averages: the expected cost of each kind of client over time.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use tidegate_core::{Micros, Timestamp};
 
 use crate::traffic::{Spacing, Traffic, scaled};
 
-/// Requests on average until so long after the beginning.
+/// The mean number of requests up to a time after the start.
 type Mean = Rc<dyn Fn(Micros) -> f64>;
 
 /// One source of requests, and the share that each client has in it.
@@ -15,16 +15,16 @@ type Mean = Rc<dyn Fn(Micros) -> f64>;
 struct Source {
     mean: Mean,
     cost: u64,
-    /// Whether its requests are a Poisson process.
+    /// The requests are a Poisson process.
     random: bool,
-    /// The number of a first client, how many there are from there on, and the share of each.
+    /// Ranges of clients: the first number, the count, and the share of each client.
     shares: Vec<(u32, u32, f64)>,
 }
 
-/// Clients that are alike: how many, and what one of them sends.
+/// Clients that behave alike.
 pub(super) struct Kind {
     pub(super) clients: u32,
-    /// Which sources it takes part in, and its share.
+    /// The sources that these clients belong to, with the share of each client.
     parts: Vec<(usize, f64)>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Kind {
 pub(super) struct Crowd {
     sources: Vec<Source>,
     kinds: Vec<Kind>,
-    /// The shortest stretch in which anything happens.
+    /// The shortest phase of any source.
     pub(super) finest: Micros,
 }
 
@@ -77,7 +77,7 @@ impl Crowd {
         &self.kinds
     }
 
-    /// What a client of this kind is expected to have asked for until so long after the beginning.
+    /// The expected cost that a client of this kind has requested up to `by` after the start.
     pub(super) fn asked(&self, kind: &Kind, by: Micros) -> f64 {
         let of = |(source, share): &(usize, f64)| {
             let source = &self.sources[*source];
@@ -160,7 +160,7 @@ fn sources(traffic: &Traffic, start: Timestamp, finest: &mut Micros) -> Vec<Sour
                     let later = move |by: Micros| mean(Micros::new(by.get().saturating_sub(from.get())).min(lasts));
                     all.push(Source { mean: Rc::new(later), ..source });
                 }
-                // A part that is over in no time is a step, and no step of the model need be as short.
+                // A part of almost no length is a step change, which the model's steps need not resolve.
                 *finest = inside.max(Micros::new(finest.get() / 10_000)).min(*finest);
                 begins = Micros::new(begins.get().saturating_add(lasts.get()));
             }

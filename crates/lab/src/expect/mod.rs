@@ -1,8 +1,9 @@
-//! What arithmetic says will come of a limit under some traffic.
+//! Analytic expectations for a limit under some traffic.
 //!
-//! Bounds hold to the letter, whatever arrives: the tests hold the simulation against them. The rest is an estimate. It treats
-//! requests as a liquid that flows at the traffic's mean rate, and random traffic under a concurrency limit by Erlang's loss formula.
-//! For evenly spaced traffic the liquid is right to a few requests; with random traffic close to the limit it is a little too high.
+//! Bounds are strict for any traffic; tests check the simulation against them. Other numbers are estimates. They treat
+//! requests as a liquid that flows at the traffic's mean rate, and random traffic under a concurrency limit by Erlang's
+//! loss formula. For evenly spaced traffic the estimate is right to a few requests. For random traffic close to the limit
+//! it is slightly too high.
 
 mod fluid;
 mod loss;
@@ -17,36 +18,36 @@ use self::loss::LossSystem;
 use self::mean::Crowd;
 use crate::traffic::Traffic;
 
-/// What to expect of one limit under some traffic.
+/// The expected result of one limit under some traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Expectation {
-    /// Requests, on average.
+    /// The mean number of requests.
     pub arrivals: f64,
-    /// What they cost together, on average.
+    /// Their mean total cost.
     pub cost: f64,
-    /// The most that can be admitted, over all clients, whatever arrives. `None` if there is no such bound.
+    /// An upper bound of the admitted cost over all clients, for any traffic. `None` if there is no such bound.
     pub ceiling: Option<u64>,
-    /// What is likely to be admitted, in units of cost.
+    /// The cost that is likely to be admitted.
     pub accepted: f64,
     /// The share of the cost that is likely to be admitted.
     pub acceptance: f64,
-    /// How long until a client that has spent all has nothing left to wait for, in microseconds.
+    /// The time in which an exhausted limit recovers fully, in microseconds.
     pub drain: u64,
-    /// The most that one client can be admitted in one stretch. `None` if there is no such bound.
+    /// The most that one client can be admitted in a single window. `None` if there is no such bound.
     pub worst_window: Option<WorstWindow>,
 }
 
-/// The most that can pass in any stretch of some length.
+/// An upper bound of the cost that can pass in any span of some length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct WorstWindow {
-    /// How long, in microseconds: the window or the period of the limit.
+    /// The length in microseconds: the window or the period of the limit.
     pub length: u64,
-    /// The most.
+    /// The bound.
     pub most: u64,
 }
 
-/// How traffic is expected to fare under a limit, in `[start, start + length)`. Under a concurrency limit, each request
-/// holds its slots for `holding`, or as long as a lease if that is not said.
+/// The expectation for traffic under a limit in `[start, start + length)`. Under a concurrency limit each request holds its
+/// slots for `holding`, which defaults to the lease.
 #[must_use]
 pub fn expect(
     traffic: &Traffic,
@@ -74,7 +75,7 @@ pub fn expect(
     }
 }
 
-/// What a rate brings in `span`, rounded down.
+/// The tokens that a rate adds in `span`, rounded down.
 fn brought(rate: Rate, span: u64) -> u64 {
     let exact = u128::from(span) * u128::from(rate.tokens()) / u128::from(rate.period().get());
     u64::try_from(exact).unwrap_or(u64::MAX)
@@ -83,11 +84,11 @@ fn brought(rate: Rate, span: u64) -> u64 {
 /// The most that one client can be admitted in `[start, start + length)`.
 #[must_use]
 pub fn ceiling(limit: &Limit, start: Timestamp, length: Micros, holding: Option<Micros>) -> Option<u64> {
-    // The last instant that counts: the stretch does not hold its own end.
+    // The last instant of the span, which excludes its end.
     let Some(span) = length.get().checked_sub(1) else { return Some(0) };
     let last = start + Micros::new(span);
     let bucket = |burst: u64, rate: Rate| {
-        // A bucket that holds nothing admits nothing, however much comes back.
+        // A bucket of capacity 0 admits nothing, at any rate.
         if burst == 0 { 0 } else { burst.saturating_add(brought(rate, span)) }
     };
     Some(match limit.algorithm() {
@@ -106,7 +107,7 @@ pub fn ceiling(limit: &Limit, start: Timestamp, length: Micros, holding: Option<
             it.limit().saturating_mul(windows)
         }
         Algorithm::SlidingWindow(it) => {
-            // At most the limit in each stretch of whole parts that is a window long.
+            // At most the limit in each window-long span of whole parts.
             let part = it.window().get() / u64::from(it.parts()).max(1);
             let parts = last.as_micros() / part - start.as_micros() / part + 1;
             it.limit().saturating_mul(parts.div_ceil(u64::from(it.parts())))
@@ -114,13 +115,13 @@ pub fn ceiling(limit: &Limit, start: Timestamp, length: Micros, holding: Option<
         Algorithm::SlidingLog(it) => it.limit().saturating_mul(length.get().div_ceil(it.window().get())),
         Algorithm::Concurrency(it) => {
             let held = holding.map_or(it.ttl(), |holding| holding.min(it.ttl())).get();
-            // Work that takes no time holds nothing up.
+            // Requests that take no time hold no slots.
             return span.checked_div(held).map(|turns| it.slots().saturating_mul(turns + 1));
         }
     })
 }
 
-/// How long a client that has just spent all that it can at once waits until nothing of it counts any more.
+/// The time until the charges of a client that has just exhausted the limit have all expired.
 #[must_use]
 pub fn drain(limit: &Limit, holding: Option<Micros>) -> Micros {
     let bucket = |capacity: u64, rate: Rate| {
@@ -137,7 +138,7 @@ pub fn drain(limit: &Limit, holding: Option<Micros>) -> Micros {
             Windows::Every(window) => window,
             Windows::Calendar(calendar) => calendar.longest(),
         },
-        // What was spent as a part began counts until the window after that part has passed.
+        // A charge at the start of a part counts until a window after the end of that part.
         Algorithm::SlidingWindow(it) => {
             Micros::new(it.window().get() + it.window().get() / u64::from(it.parts()).max(1))
         }
@@ -146,10 +147,10 @@ pub fn drain(limit: &Limit, holding: Option<Micros>) -> Micros {
     }
 }
 
-/// The most that one client can be admitted in a stretch as long as the limit's own window or period.
+/// The most that one client can be admitted in any span as long as the limit's window or period.
 #[must_use]
 pub fn worst_window(limit: &Limit) -> Option<WorstWindow> {
-    // A stretch does not hold its own end, so the last unit of the rate comes just too late.
+    // A span excludes its end, so the last token of the rate arrives just too late.
     let bucket = |capacity: u64, rate: Rate| WorstWindow {
         length: rate.period().get(),
         most: if capacity == 0 { 0 } else { capacity.saturating_add(rate.tokens() - 1) },

@@ -1,7 +1,7 @@
-//! Replay: an access log held against rules, before they are deployed.
+//! Replay: an access log, checked against rules before they are deployed.
 //!
 //! Each line of the log becomes a request, and the engine decides it as a server would have at that time. The log is read
-//! once, in constant memory, however long it is.
+//! once, in constant memory.
 //!
 //! ```
 //! use tidegate_rules::RuleSet;
@@ -18,73 +18,75 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod frequent;
-mod judge;
+mod heavy_hitters;
+mod histogram;
+mod input;
 mod log;
-mod reading;
+mod log_reader;
 mod render;
 mod report;
-mod spread;
+mod rule_run;
 mod suggest;
 mod timeline;
 
+pub use histogram::Waits;
+pub use input::{Input, ReadError};
 pub use log::{Entry, LineError, LineReader, LogFormat, NoSuchFormat};
-pub use reading::{Input, Malformed, Progress, ReadError, Reader, Reading};
+pub use log_reader::{LogReader, LogSummary, Malformed, Progress};
 pub use render::{csv, html, text};
-pub use report::{Changed, Comparison, DeniedKey, JudgeReport, LimitReport, Report, Streak};
-pub use spread::Waits;
+pub use report::{AffectedKey, Comparison, DeniedKey, LimitReport, Report, RuleReport, Streak};
 pub use suggest::{Alternative, Suggestion};
 pub use timeline::Bin;
 
 use tidegate_core::{Micros, Timestamp};
 use tidegate_rules::RuleSet;
 
-use self::frequent::Frequent;
-use self::judge::{Judge, Judged};
+use self::heavy_hitters::HeavyHitters;
+use self::rule_run::{RequestOutcome, RuleRun};
 
-/// How many keys a replay keeps apart unless told otherwise: about 200 MB if all of them owe something at once.
+/// The default of [`Settings::max_keys`]. State for that many keys takes about 200 MB.
 pub const DEFAULT_MAX_KEYS: usize = 1 << 22;
 
-/// Rules, and what they have made of the logs so far.
+/// Rules, and the outcome of the logs so far.
 pub struct Replay {
-    reader: Reader,
-    judge: Judge,
+    reader: LogReader,
+    run: RuleRun,
     change: Option<Change>,
-    suggesting: Option<Suggesting>,
+    suggesting: Option<SuggestionSettings>,
 }
 
-/// Other rules beside the first, and who notices.
+/// A second set of rules, and the keys that it affects.
 struct Change {
-    new: Judge,
+    new: RuleRun,
     both_admit: u64,
     both_deny: u64,
     newly_denied: u64,
     newly_admitted: u64,
-    losers: Frequent,
-    gainers: Frequent,
+    losers: HeavyHitters,
+    gainers: HeavyHitters,
 }
 
-/// How a replay is to be made.
+/// Settings of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// What the logs are written in; `None` looks at their first lines.
+    /// The format of the logs. `None` detects it from their first lines.
     pub format: Option<LogFormat>,
-    /// Whether lines of which only the second is known are spread over it.
+    /// Spread lines whose time is known only to the second evenly over that second.
     pub spread: bool,
-    /// How many keys are kept apart.
+    /// The number of keys with state of their own.
     pub max_keys: usize,
-    /// Whether to suggest limits, and which.
-    pub suggest: Option<Suggesting>,
+    /// Suggest limits.
+    pub suggest: Option<SuggestionSettings>,
 }
 
-/// Which limits to suggest.
+/// Settings for suggested limits.
 #[derive(Clone, Copy, Debug)]
-pub struct Suggesting {
-    /// The share of keys that a limit leaves alone.
+pub struct SuggestionSettings {
+    /// The share of keys that a limit never denies.
     pub share: f64,
-    /// Of those that leave as many alone, the one that admits the least within this span.
+    /// The span in which a suggested limit admits as little as possible.
     pub within: Micros,
-    /// Whether the rules are there for their keys alone, so that nobody wants to know whom they limit.
+    /// The rules only provide keys; their decisions are not reported.
     pub only: bool,
 }
 
@@ -95,83 +97,83 @@ impl Default for Settings {
 }
 
 impl Replay {
-    /// Of these rules.
+    /// A replay of these rules.
     #[must_use]
     pub fn of(rules: RuleSet) -> Replay {
         Replay::with(rules, None, &Settings::default())
     }
 
-    /// Of these rules, and if wanted of new ones beside them.
+    /// A replay of these rules, optionally compared with new ones.
     #[must_use]
     pub fn with(rules: RuleSet, new: Option<RuleSet>, settings: &Settings) -> Replay {
-        let reader = Reader::new(settings.format);
+        let reader = LogReader::new(settings.format);
         let change = |rules| Change {
-            new: Judge::new(rules, settings.max_keys, false),
+            new: RuleRun::new(rules, settings.max_keys, false),
             both_admit: 0,
             both_deny: 0,
             newly_denied: 0,
             newly_admitted: 0,
-            losers: Frequent::new(Frequent::CAPACITY),
-            gainers: Frequent::new(Frequent::CAPACITY),
+            losers: HeavyHitters::new(HeavyHitters::CAPACITY),
+            gainers: HeavyHitters::new(HeavyHitters::CAPACITY),
         };
         Replay {
             reader: if settings.spread { reader } else { reader.without_spreading() },
-            judge: Judge::new(rules, settings.max_keys, settings.suggest.is_some()),
+            run: RuleRun::new(rules, settings.max_keys, settings.suggest.is_some()),
             change: new.map(change),
             suggesting: settings.suggest,
         }
     }
 
-    /// Reads a log to its end. Logs follow each other in the order of their times.
+    /// Reads a log to its end. Logs must be passed in the order of their times.
     ///
     /// # Errors
-    /// If the log cannot be read, or is in no format that is known.
+    /// The log cannot be read, or its format is unknown.
     pub fn read(&mut self, input: Input, progress: impl FnMut(Progress)) -> Result<(), ReadError> {
-        self.read_and_tell(input, progress, |_, _, _| {})
+        self.read_each(input, progress, |_, _, _| {})
     }
 
-    /// As [`Replay::read`], and tells of each request whether the rules would have let it through.
+    /// Does the same as [`Replay::read`], and reports for each request whether the rules admit it.
     ///
     /// # Errors
-    /// As [`Replay::read`].
-    pub fn read_and_tell(
+    /// The same as for [`Replay::read`].
+    pub fn read_each(
         &mut self,
         input: Input,
         progress: impl FnMut(Progress),
         mut each: impl FnMut(&Entry<'_>, Timestamp, bool),
     ) -> Result<(), ReadError> {
-        let Replay { reader, judge, change, .. } = self;
+        let Replay { reader, run, change, .. } = self;
         let take = |entry: &Entry<'_>, at: Timestamp| {
-            let judged = judge.take(entry, at);
+            let outcome = run.take(entry, at);
             if let Some(change) = change {
-                change.take(entry, at, judge, &judged);
+                change.take(entry, at, run, &outcome);
             }
-            each(entry, at, judged.admitted);
+            each(entry, at, outcome.admitted);
         };
         reader.read(input, take, progress)
     }
 
-    /// What came of it so far, with so many keys in each list.
+    /// The report so far, with at most `top` keys in each list.
     #[must_use]
     pub fn report(&self, top: usize) -> Report {
         Report {
-            reading: self.reader.reading().clone(),
-            outcome: self.judge.report(top),
-            comparison: self.change.as_ref().map(|change| change.report(&self.judge, top)),
+            reading: self.reader.summary().clone(),
+            outcome: self.run.report(top),
+            comparison: self.change.as_ref().map(|change| change.report(&self.run, top)),
             suggestions: self
                 .suggesting
-                .map_or_else(Vec::new, |Suggesting { share, within, .. }| self.judge.suggestions(share, within)),
+                .map_or_else(Vec::new, |SuggestionSettings { share, within, .. }| self.run.suggestions(share, within)),
             suggestions_only: self.suggesting.is_some_and(|suggesting| suggesting.only),
         }
     }
 }
 
 impl Change {
-    fn take(&mut self, entry: &Entry<'_>, at: Timestamp, old: &Judge, before: &Judged) {
+    fn take(&mut self, entry: &Entry<'_>, at: Timestamp, old: &RuleRun, before: &RequestOutcome) {
         let after = self.new.take(entry, at);
-        let count = |judge: &Judge, judged: &Judged, keys: &mut Frequent| {
-            if let Some(denier) = judged.denier {
-                keys.count(denier.1, denier.0, at, || judge.name(entry, denier));
+        let count = |run: &RuleRun, outcome: &RequestOutcome, keys: &mut HeavyHitters| {
+            if let Some(denier) = outcome.denier {
+                keys.count(denier.1, denier.0, at, || run.name(entry, denier));
             }
         };
         match (before.admitted, after.admitted) {
@@ -188,10 +190,10 @@ impl Change {
         }
     }
 
-    fn report(&self, old: &Judge, top: usize) -> Comparison {
-        let list = |judge: &Judge, keys: &Frequent| {
-            let changed = |known: &frequent::Frequented| Changed {
-                limit: judge.limit_id(known.limit).to_owned(),
+    fn report(&self, old: &RuleRun, top: usize) -> Comparison {
+        let list = |run: &RuleRun, keys: &HeavyHitters| {
+            let changed = |known: &heavy_hitters::KeyCount| AffectedKey {
+                limit: run.limit_id(known.limit).to_owned(),
                 key: known.key.clone(),
                 requests: known.count,
                 first: known.first.as_micros(),

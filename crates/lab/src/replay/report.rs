@@ -1,47 +1,47 @@
-//! What came of a replay.
+//! The report of a replay.
 
 use serde::Serialize;
 
-use super::reading::Reading;
-use super::spread::Waits;
+use super::histogram::Waits;
+use super::log_reader::LogSummary;
 use super::suggest::Suggestion;
 use super::timeline::Bin;
 
-/// What came of a replay. Instants are microseconds since the epoch.
+/// The report of a replay. Instants are microseconds since the epoch.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What there was to read.
-    pub reading: Reading,
-    /// What the rules would have done.
-    pub outcome: JudgeReport,
-    /// What other rules would have done, and who would have noticed the difference.
+    /// A summary of the logs.
+    pub reading: LogSummary,
+    /// The outcome under the rules.
+    pub outcome: RuleReport,
+    /// The outcome under the second set of rules, and the differences.
     pub comparison: Option<Comparison>,
-    /// Limits that would have left almost everybody alone.
+    /// Suggested limits, which would have denied almost no key.
     pub suggestions: Vec<Suggestion>,
-    /// Whether the rules were there for their keys alone, and what they would have done means nothing.
+    /// The rules only provided keys, so their outcome is meaningless.
     pub suggestions_only: bool,
 }
 
-/// What one set of rules would have done.
+/// The outcome under one set of rules.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct JudgeReport {
-    /// Requests.
+pub struct RuleReport {
+    /// The number of requests.
     pub requests: u64,
-    /// Those that would have gone ahead.
+    /// Admitted requests.
     pub admitted: u64,
-    /// Those that would not.
+    /// Denied requests.
     pub denied: u64,
-    /// Of those, the ones that lacked a part of a rule's key, by rule.
+    /// Denied requests that lacked a part of a rule's key, by rule.
     pub refused: Vec<(String, u64)>,
-    /// Requests that no rule governs.
+    /// Requests that no rule matches.
     pub ungoverned: u64,
-    /// Rules that governed no request.
+    /// Rules that match no request.
     pub idle_rules: Vec<String>,
-    /// What each limit said.
+    /// The outcome under each limit.
     pub limits: Vec<LimitReport>,
     /// The number of keys that enforced limits denied, limit by limit.
     pub denied_keys: u64,
-    /// By how much the counts of denied keys may be too low: zero unless there were very many.
+    /// The most by which the counts of denied keys may be too low. Zero unless there were very many keys.
     pub keys_short_by: u64,
     /// The keys that were denied most often.
     pub keys: Vec<DeniedKey>,
@@ -49,105 +49,105 @@ pub struct JudgeReport {
     pub shadow_keys: u64,
     /// The keys that limits in shadow mode would have denied most often.
     pub keys_in_shadow: Vec<DeniedKey>,
-    /// The longest row of denials of one key by an enforced limit, without an admission between.
+    /// The longest run of denials of one key by an enforced limit.
     pub streak: Option<Streak>,
-    /// How long denied requests were told to wait.
+    /// The distribution of `Retry-After` over denials.
     pub waits: Option<Waits>,
-    /// The first request.
+    /// The instant of the first request.
     pub from: Option<u64>,
-    /// The last.
+    /// The instant of the last request.
     pub to: Option<u64>,
     /// Admissions and denials over time.
     pub timeline: Vec<Bin>,
-    /// Requests that took slots of a concurrency limit, and of which the log does not say how long they lasted.
+    /// Requests that took slots of a concurrency limit and have no duration in the log.
     pub slots_without_duration: u64,
-    /// Decisions on keys for which there was no room, and which had to share a bucket.
+    /// Decisions on keys beyond `max_keys`, which share a bucket.
     pub shared_keys: u64,
 }
 
-/// What one limit said.
+/// The outcome under one limit.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitReport {
-    /// Its id: that of its rule, and which of its limits this is if it has several.
+    /// The id: that of the rule, plus the limit's name if the rule has several.
     pub id: String,
-    /// The limit, unless there are several by tier or override.
+    /// The notation. `None` if tiers or overrides have limits of their own.
     pub limit: Option<String>,
-    /// Whether it counts.
+    /// The mode of the rule.
     pub mode: String,
-    /// Requests that it would have let through.
+    /// Admitted requests.
     pub admitted: u64,
-    /// Requests that it would not.
+    /// Denied requests.
     pub denied: u64,
-    /// Of those, the ones that it never would, because they cost too much.
+    /// Denied requests that cost more than the limit can ever admit.
     pub too_large: u64,
 }
 
 /// A key that was denied.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeniedKey {
-    /// By which limit.
+    /// The limit.
     pub limit: String,
     /// The key.
     pub key: String,
-    /// How often.
+    /// The number of events.
     pub denied: u64,
-    /// When first.
+    /// The instant of the first one.
     pub first: u64,
-    /// When last.
+    /// The instant of the last one.
     pub last: u64,
-    /// The most in a row.
+    /// The longest run of denials.
     pub longest_streak: u64,
 }
 
-/// Denials in a row.
+/// A run of denials.
 #[derive(Clone, Debug, Serialize)]
 pub struct Streak {
-    /// By which limit.
+    /// The limit.
     pub limit: String,
     /// The key.
     pub key: String,
-    /// How many.
+    /// The number of denials.
     pub denied: u64,
-    /// The first of them.
+    /// The instant of the first one.
     pub from: u64,
-    /// The last of them.
+    /// The instant of the last one.
     pub to: u64,
 }
 
-/// What changes from one set of rules to another.
+/// The differences between two sets of rules.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// What the new rules would have done.
-    pub new: JudgeReport,
-    /// Requests that both let through.
+    /// The outcome under the new rules.
+    pub new: RuleReport,
+    /// Requests that both admit.
     pub both_admit: u64,
-    /// Requests that neither does.
+    /// Requests that both deny.
     pub both_deny: u64,
-    /// Requests that only the old rules let through.
+    /// Requests that only the old rules admit.
     pub newly_denied: u64,
-    /// Requests that only the new rules let through.
+    /// Requests that only the new rules admit.
     pub newly_admitted: u64,
-    /// How many keys are denied something that they had before.
+    /// The number of keys with newly denied requests.
     pub losing_keys: u64,
-    /// How many keys are let through where they were denied before.
+    /// The number of keys with newly admitted requests.
     pub gaining_keys: u64,
-    /// Those that lose most, by the new rules' keys.
-    pub losers: Vec<Changed>,
-    /// Those that gain most, by the old rules' keys.
-    pub gainers: Vec<Changed>,
+    /// The keys with the most newly denied requests, as the new rules key them.
+    pub losers: Vec<AffectedKey>,
+    /// The keys with the most newly admitted requests, as the old rules key them.
+    pub gainers: Vec<AffectedKey>,
 }
 
 /// A key that a change of rules affects.
 #[derive(Clone, Debug, Serialize)]
-pub struct Changed {
-    /// The limit that denies it: the new one for those that lose, the old one for those that gain.
+pub struct AffectedKey {
+    /// The limit that denies the key: a new one for newly denied requests, an old one for newly admitted ones.
     pub limit: String,
     /// The key.
     pub key: String,
-    /// Requests that come out otherwise.
+    /// Requests with another outcome.
     pub requests: u64,
-    /// When first.
+    /// The instant of the first one.
     pub first: u64,
-    /// When last.
+    /// The instant of the last one.
     pub last: u64,
 }

@@ -1,69 +1,69 @@
-//! Which rate and burst would have limited almost nobody.
+//! Suggested limits: a rate and a burst that would have denied almost no key.
 //!
-//! A token bucket never limits a key if its burst is at least as high as the water of a leaky bucket without a rim would
-//! have stood: each request pours in its cost, and the rate drains it. So for each of a number of round rates, the highest
-//! level of each key is kept, exactly. The burst that leaves a stated share of keys alone is then a matter of sorting.
+//! A token bucket never denies a key if its burst is at least the highest level of an unbounded leaky bucket with the same
+//! rate. So for each of a number of round rates the highest level of each key is recorded, exactly. The burst that never
+//! denies a given share of keys is then found by sorting.
 
 use serde::Serialize;
 use tidegate_core::limit::Rate;
 use tidegate_core::{Micros, Timestamp};
 
-use super::frequent::{ByPrint, Print};
+use super::heavy_hitters::{ByKeyHash, KeyHash};
 
-/// The most keys that are followed; of more than that, a sample.
+/// The most keys that are followed. Of more keys, a sample is followed.
 const MOST_KEYS: usize = 100_000;
 
 /// Follows the keys of one limit.
 #[derive(Debug)]
 pub(super) struct Gauge {
     rates: Vec<Rate>,
-    keys: ByPrint<Followed>,
-    /// Only keys whose hash ends in so many zeros are followed.
+    keys: ByKeyHash<KeyLevels>,
+    /// Only keys whose hash ends in this many zeros are followed.
     sampled: u32,
 }
 
 #[derive(Clone, Debug)]
-struct Followed {
+struct KeyLevels {
     last: Timestamp,
-    /// For each rate: the level now, and the highest, in drops.
+    /// For each rate, the current and the highest level, in the smallest units of the rate.
     levels: Box<[(u64, u64)]>,
 }
 
-/// A limit that would have left almost everybody alone.
+/// A suggested limit, which would have denied almost no key.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Suggestion {
-    /// Of which limit's keys.
+    /// The limit whose keys were followed.
     pub limit: String,
-    /// The parts of those keys; none if all requests share one.
+    /// The parts of those keys. Empty if all requests share one key.
     pub key: Vec<String>,
-    /// How many keys were looked at.
+    /// The number of keys that were followed.
     pub keys: u64,
-    /// If not all: a sample of one in so many.
+    /// The sampling ratio: one in this many keys was followed.
     pub one_in: u64,
-    /// The share of keys that it never limits, at least.
+    /// The share of keys that the limit must never deny.
     pub share: f64,
-    /// The proposal, as it is written in a rule.
+    /// The notation of the suggested limit.
     pub proposal: String,
-    /// Of all keys, how many it would have limited.
+    /// The number of keys that it would have denied at least once.
     pub limited: u64,
-    /// Others that limit as few, from the lowest rate to the highest.
+    /// Other limits that deny as few keys, from the lowest rate to the highest.
     pub alternatives: Vec<Alternative>,
 }
 
-/// A rate, and the burst that it needs.
+/// An alternative rate with the burst that it needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Alternative {
-    /// As it is written in a rule.
+    /// The notation.
     pub limit: String,
     /// The burst.
     pub burst: u64,
-    /// What it admits within the span that proposals are chosen by.
+    /// The most that it admits within [`Settings`](super::Settings)' span.
     pub within: u64,
-    /// Keys that it would have limited.
+    /// The number of keys that it would have denied at least once.
     pub limited: u64,
 }
 
-/// Round rates, from 1 an hour to 10 000 a second.
+/// Round rates, from 1/h to 10 000/s.
 fn rates() -> Vec<Rate> {
     let hour = [1, 2, 5, 10, 20, 30].map(|tokens| (tokens, 3_600));
     let minute = [1, 2, 3, 5, 10, 20, 30].map(|tokens| (tokens, 60));
@@ -74,27 +74,27 @@ fn rates() -> Vec<Rate> {
 
 impl Gauge {
     pub(super) fn new() -> Gauge {
-        Gauge { rates: rates(), keys: ByPrint::default(), sampled: 0 }
+        Gauge { rates: rates(), keys: ByKeyHash::default(), sampled: 0 }
     }
 
-    /// A key asks for `cost`. Instants come in order.
-    pub(super) fn take(&mut self, print: Print, at: Timestamp, cost: u64) {
-        if print.trailing_zeros() < self.sampled {
+    /// Records a request of a key. Instants must be in order.
+    pub(super) fn take(&mut self, hash: KeyHash, at: Timestamp, cost: u64) {
+        if hash.trailing_zeros() < self.sampled {
             return;
         }
-        if self.keys.len() >= MOST_KEYS && !self.keys.contains_key(&print) {
+        if self.keys.len() >= MOST_KEYS && !self.keys.contains_key(&hash) {
             self.sampled += 1;
             let sampled = self.sampled;
-            self.keys.retain(|print, _| print.trailing_zeros() >= sampled);
-            if print.trailing_zeros() < sampled {
+            self.keys.retain(|hash, _| hash.trailing_zeros() >= sampled);
+            if hash.trailing_zeros() < sampled {
                 return;
             }
         }
         let rates = &self.rates;
         let followed = self
             .keys
-            .entry(print)
-            .or_insert_with(|| Followed { last: at, levels: vec![(0, 0); rates.len()].into_boxed_slice() });
+            .entry(hash)
+            .or_insert_with(|| KeyLevels { last: at, levels: vec![(0, 0); rates.len()].into_boxed_slice() });
         let passed = at.since(followed.last).get();
         followed.last = at;
         for ((level, highest), rate) in followed.levels.iter_mut().zip(rates) {
@@ -104,7 +104,7 @@ impl Gauge {
         }
     }
 
-    /// The limit that leaves `share` of the keys alone and admits the least within `within` to anybody else.
+    /// The limit that never denies `share` of the keys, and admits the least in any span `within`.
     pub(super) fn suggest(&self, limit: &str, key: Vec<String>, share: f64, within: Micros) -> Option<Suggestion> {
         let keys = self.keys.len();
         if keys == 0 {
@@ -127,7 +127,7 @@ impl Gauge {
             })
             .collect();
         let best = alternatives.iter().min_by_key(|alternative| (alternative.within, alternative.burst))?.clone();
-        // Where a higher rate does not lower the burst, it only admits more.
+        // A higher rate that needs the same burst only admits more.
         let mut useful: Vec<Alternative> = Vec::new();
         for alternative in alternatives {
             if useful.last().is_none_or(|last| alternative.burst < last.burst) {
@@ -147,7 +147,7 @@ impl Gauge {
     }
 }
 
-/// How many of `keys` must be left alone: at least one, at most all.
+/// The number of `keys` that must never be denied: at least one, at most all.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number of keys is one, too")]
 fn spared(keys: usize, share: f64) -> usize {
     ((keys as f64 * share).ceil() as usize).clamp(1, keys)
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_burst_is_the_smallest_that_limits_nobody() {
+    fn the_burst_is_the_smallest_that_denies_no_key() {
         let mut gauge = Gauge::new();
         let arrivals: Vec<Timestamp> =
             (0..200_u64).map(|n| Timestamp::from_micros(5_000_000 + n * n * 1_700 % 9_000_000)).collect();
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn the_stated_share_is_left_alone() {
         let mut gauge = Gauge::new();
-        // Key n asks n times at once.
+        // Key n sends n requests at once.
         for key in 1..=1_000_u128 {
             (0..key).for_each(|_| gauge.take(key << 20, Timestamp::from_secs(1), 1));
         }

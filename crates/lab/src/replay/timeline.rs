@@ -3,10 +3,10 @@
 use serde::Serialize;
 use tidegate_core::Timestamp;
 
-/// The most bins; when time runs past them, two become one.
+/// The most bins. When time runs past them, pairs of bins are merged.
 const MOST_BINS: usize = 480;
 
-/// Counts in bins of one width, which doubles as time goes on.
+/// Counts in bins of equal width, which doubles as time goes on.
 #[derive(Clone, Debug)]
 pub(super) struct Timeline {
     first: u64,
@@ -15,16 +15,16 @@ pub(super) struct Timeline {
     bins: Vec<(u64, u64)>,
 }
 
-/// What happened between two instants.
+/// The counts between two instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bin {
-    /// When it begins, in seconds since the epoch.
+    /// The start, in seconds since the epoch.
     pub from: u64,
-    /// How long it is, in seconds.
+    /// The width, in seconds.
     pub seconds: u64,
-    /// Requests that were let through.
+    /// Requests that were admitted.
     pub admitted: u64,
-    /// Requests that were not.
+    /// Requests that were denied.
     pub denied: u64,
 }
 
@@ -33,7 +33,7 @@ impl Timeline {
         Timeline { first: 0, width: 1, bins: Vec::new() }
     }
 
-    /// Instants come in order.
+    /// Counts a request. Instants must be in order.
     #[inline]
     pub(super) fn add(&mut self, at: Timestamp, admitted: bool) {
         let second = at.as_micros() / 1_000_000;
@@ -60,7 +60,7 @@ impl Timeline {
         self.width *= 2;
     }
 
-    /// All bins, or fewer and wider ones if there are more than `most`.
+    /// The bins, merged into at most `most`.
     pub(super) fn bins(&self, most: usize) -> Vec<Bin> {
         let together = self.bins.len().div_ceil(most.max(1)).max(1);
         let seconds = self.width * together as u64;

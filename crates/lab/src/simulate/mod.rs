@@ -1,8 +1,8 @@
-//! The engine's own limits over arrivals, in virtual time.
+//! Simulation of the engine's limits in virtual time.
 //!
-//! Each decision is made by [`Limit::decide`], the code that decides in production; only the clock is the arrivals'. Any
-//! number of limits are held against the same arrivals, side by side. After each arrival the state of any client under any
-//! limit can be [drawn](Simulation::picture).
+//! Each decision is made by [`Limit::decide`], the code that decides in production, with the arrival's time as clock. Any
+//! number of limits can decide the same arrivals, side by side. After each arrival the state of any client under any limit
+//! can be [drawn](Simulation::picture).
 
 mod picture;
 
@@ -19,7 +19,7 @@ use tidegate_core::{Decision, Limit, Micros, Outcome, Timestamp};
 
 use crate::traffic::Arrival;
 
-/// Limits and what they remember of each client.
+/// Limits, and the state of each client under them.
 #[derive(Debug)]
 pub struct Simulation {
     tracks: Vec<Track>,
@@ -37,7 +37,7 @@ struct Track {
     states: Vec<State>,
 }
 
-/// Somebody who holds slots until the work is done.
+/// A request that holds slots until it is done.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder {
     until: Timestamp,
@@ -48,31 +48,31 @@ struct Holder {
     mark: (u64, u64),
 }
 
-/// What one limit has decided so far.
+/// Totals of one limit's decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// Requests.
+    /// The number of requests.
     pub arrivals: u64,
-    /// What they cost together.
+    /// Their total cost.
     pub cost: u64,
-    /// Requests that were let through.
+    /// Requests that were admitted.
     pub admitted: u64,
-    /// What those cost together.
+    /// The total cost of the admitted requests.
     pub admitted_cost: u64,
     /// Requests that were denied.
     pub denied: u64,
-    /// Requests that never could have been let through.
+    /// Requests that cost more than the limit can ever admit.
     pub too_large: u64,
-    /// Requests that were let through after a delay.
+    /// Requests that were admitted after a delay.
     pub delayed: u64,
     /// The longest delay, in microseconds.
     pub longest_delay: u64,
-    /// The longest wait that a denied request was told of, in microseconds.
+    /// The longest `Retry-After` of a denial, in microseconds.
     pub longest_wait: u64,
 }
 
 impl Totals {
-    /// Counts what was decided on an arrival.
+    /// Counts the decision on an arrival.
     #[inline]
     pub fn add(&mut self, arrival: &Arrival, decision: &Decision) {
         self.arrivals += 1;
@@ -92,7 +92,7 @@ impl Totals {
         }
     }
 
-    /// The share of requests that were let through; 1 if there were none.
+    /// The share of requests that were admitted; 1 if there were none.
     #[must_use]
     pub fn acceptance(&self) -> f64 {
         if self.arrivals == 0 { 1.0 } else { self.admitted as f64 / self.arrivals as f64 }
@@ -100,7 +100,7 @@ impl Totals {
 }
 
 impl Simulation {
-    /// Nothing has arrived yet.
+    /// A simulation in which nothing has arrived yet.
     #[must_use]
     pub fn new(limits: &[Limit]) -> Simulation {
         Simulation {
@@ -113,14 +113,15 @@ impl Simulation {
         }
     }
 
-    /// Under a concurrency limit, each admitted request holds its slots for this long. Without it nobody gives slots back,
-    /// and they come free when their leases end.
+    /// Sets the time for which an admitted request holds slots of a concurrency limit. Without it slots are freed when their
+    /// leases end.
     #[must_use]
     pub fn holding(self, holding: Micros) -> Simulation {
         Simulation { holding: Some(holding), ..self }
     }
 
-    /// Decides an arrival under every limit. Arrivals come in order. The answers stand in the order of the limits.
+    /// Decides an arrival under every limit, and returns the decisions in the order of the limits. Arrivals must be in
+    /// order.
     #[inline]
     pub fn take(&mut self, arrival: &Arrival) -> &[Decision] {
         if !self.ending.is_empty() {
@@ -164,7 +165,7 @@ impl Simulation {
         decision
     }
 
-    /// Lets those go whose work is done by `now`.
+    /// Releases the slots of requests that are done by `now`.
     fn end_until(&mut self, now: Timestamp) {
         while let Some(Reverse(next)) = self.ending.peek()
             && next.until <= now
@@ -177,8 +178,8 @@ impl Simulation {
         }
     }
 
-    /// Decides arrival after arrival, until there are no more or `each` has seen enough. `each` is shown every arrival after
-    /// it was decided, and can ask for the decisions, the totals and pictures.
+    /// Decides arrival after arrival, until there are no more or `each` breaks. `each` is called after every decision, and
+    /// can read the decisions, the totals and pictures.
     pub fn run(
         &mut self,
         arrivals: impl IntoIterator<Item = Arrival>,
@@ -192,13 +193,13 @@ impl Simulation {
         }
     }
 
-    /// What was decided on the last arrival, in the order of the limits.
+    /// The decisions on the last arrival, in the order of the limits.
     #[must_use]
     pub fn decisions(&self) -> &[Decision] {
         &self.decisions
     }
 
-    /// What was decided so far, in the order of the limits.
+    /// The totals so far, in the order of the limits.
     #[must_use]
     pub fn totals(&self) -> &[Totals] {
         &self.totals
@@ -209,8 +210,7 @@ impl Simulation {
         self.tracks.iter().map(|track| &track.limit)
     }
 
-    /// The state of a client under the limit of this number, at `now`, in a form that can be drawn. `None` if there is no
-    /// such limit.
+    /// The picture of a client's state at `now` under the limit with this number. `None` if there is no such limit.
     #[must_use]
     pub fn picture(&self, limit: usize, client: u32, now: Timestamp) -> Option<Picture> {
         let Track { limit, states } = self.tracks.get(limit)?;

@@ -1,109 +1,109 @@
-//! An algorithm's state, as something to draw.
+//! Pictures: the state of an algorithm in a form that can be drawn.
 
 use serde::Serialize;
 use tidegate_core::limit::{Algorithm, Level, Rate, State, Tat, Windows};
 use tidegate_core::{Limit, Micros, Timestamp};
 
-/// The most log entries or leases that a picture shows; it says how many there are.
+/// The most log entries or leases that a picture lists. It also has their number.
 pub const MOST_DRAWN: usize = 512;
 
-/// What an algorithm remembers of one client, at one instant. Instants are microseconds since the epoch, spans
-/// microseconds; tokens and water may be parts of a unit.
+/// The state of one client under an algorithm at one instant. Instants are microseconds since the epoch, and spans are
+/// microseconds. Tokens and water can be fractions of a unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Picture {
     /// A bucket of tokens. Below zero, the client owes.
     Tokens {
-        /// What is in it.
+        /// The tokens in the bucket.
         tokens: f64,
-        /// What it holds.
+        /// The capacity.
         capacity: u64,
-        /// When it will be full.
+        /// The instant at which the bucket is full.
         full_in: u64,
     },
     /// A meter's water.
     Water {
-        /// How high it stands.
+        /// The level of the water.
         level: f64,
-        /// What the bucket holds.
+        /// The capacity of the bucket.
         capacity: u64,
-        /// When it will be empty.
+        /// The instant at which the bucket is empty.
         empty_in: u64,
     },
     /// A shaper's queue.
     Queue {
-        /// What waits in it, the one just leaving included.
+        /// The waiting requests, including the one that is just leaving.
         waiting: f64,
-        /// What it holds.
+        /// The capacity.
         capacity: u64,
-        /// When it will be empty: how long the next one would wait.
+        /// The instant at which the queue is empty, which is when the next request would leave.
         empty_in: u64,
     },
     /// GCRA's theoretical arrival time.
     Tat {
         /// The instant.
         tat: u64,
-        /// How far it lies ahead of now; zero if it has passed.
+        /// The time from now to that instant; zero if it has passed.
         ahead: u64,
-        /// How far ahead it may lie: the burst, in time.
+        /// The longest such time: the burst, in time.
         tolerance: u64,
-        /// How far one unit moves it.
+        /// The time that one unit of cost adds.
         step: f64,
     },
     /// A fixed window's counter.
     Window {
-        /// When the window began.
+        /// The start of the window.
         start: u64,
-        /// When it ends.
+        /// The end of the window.
         end: u64,
-        /// What was spent in it.
+        /// The cost spent in the window.
         spent: u64,
-        /// What may be.
+        /// The limit.
         limit: u64,
     },
     /// A sliding window's counters.
     Sliding {
-        /// What was spent in each part, the oldest first, the present one last.
+        /// The cost spent in each part, the oldest first and the current one last.
         spent: Vec<u64>,
-        /// When the present part began.
+        /// The start of the current part.
         part_start: u64,
-        /// How long a part is.
+        /// The length of a part.
         part: u64,
         /// The share of the oldest part that still counts.
         covered: f64,
-        /// What the window holds by that estimate.
+        /// The estimated cost in the window.
         estimate: f64,
-        /// What it may hold.
+        /// The limit.
         limit: u64,
     },
     /// A log's entries in the window, the oldest first.
     Log {
-        /// When, and how much: the youngest of them, if there are many.
+        /// Instants and costs. If there are many entries, only the latest.
         entries: Vec<(u64, u64)>,
-        /// How many entries there are.
+        /// The number of entries.
         count: usize,
-        /// What they come to.
+        /// Their total cost.
         spent: u64,
-        /// What they may.
+        /// The limit.
         limit: u64,
-        /// How long the window is.
+        /// The length of the window.
         window: u64,
     },
     /// Slots that are held.
     Slots {
-        /// When each lease ends, and how many slots it holds: the first to end, if there are many.
+        /// The end of each lease and its slots. If there are many leases, only the first to end.
         leases: Vec<(u64, u64)>,
-        /// How many leases there are.
+        /// The number of leases.
         count: usize,
-        /// The slots they hold.
+        /// The slots in use.
         held: u64,
-        /// The slots there are.
+        /// The slots in total.
         slots: u64,
     },
 }
 
 impl Picture {
-    /// The state of a client under `limit`. A state of another algorithm is drawn as a fresh one.
+    /// The picture of a client's state under `limit`. A state of another algorithm is drawn as a fresh one.
     #[must_use]
     pub fn of(limit: &Limit, state: &State, now: Timestamp) -> Picture {
         let at = now.as_micros();
@@ -173,7 +173,7 @@ impl Picture {
     }
 }
 
-/// What was spent, in drops of a rate.
+/// The cost spent, in the smallest units of a rate.
 struct Drops {
     drops: u64,
     rate: Rate,
@@ -199,7 +199,7 @@ impl Drops {
         self.drops as f64 / self.rate.drops_per_token() as f64
     }
 
-    /// How long they take to come back.
+    /// The time in which they are refilled.
     fn micros(&self) -> u64 {
         self.drops.div_ceil(self.rate.drops_per_micro())
     }
@@ -211,7 +211,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_secs(1_000_000_000);
 
-    /// The picture a quarter of a second after `costs` were asked for at once.
+    /// The picture a quarter of a second after `costs` were requested at once.
     fn picture(limit: &str, costs: &[u64]) -> Picture {
         let limit: Limit = limit.parse().unwrap();
         let mut state = limit.fresh();

@@ -1,18 +1,18 @@
-//! Flows: a rate over time, and arrivals at it.
+//! Flows: arrivals at a rate that changes over time.
 //!
-//! A flow is a list of phases, each with a rate that is constant or changes linearly. The `n`-th arrival comes when the
-//! integral of the rate reaches `n`; by chance, when it reaches the sum of `n` exponential draws. So the same few lines make
-//! every shape, evenly or by chance.
+//! A flow is a list of phases, each with a rate that is constant or changes linearly. The `n`-th arrival of an even flow
+//! comes when the integral of the rate reaches `n`; that of a random flow, when it reaches the sum of `n` exponential
+//! draws.
 
 use tidegate_core::Micros;
 use tidegate_core::limit::Rate;
 
 use crate::random::Random;
 
-/// A rate over time. `None` stands for no arrivals at all.
+/// A rate over time. `None` means no arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Always the same.
+    /// A constant rate.
     Steady(Rate),
     /// Half of each period at the peak, half at the base.
     Square {
@@ -20,39 +20,39 @@ pub enum Shape {
         peak: Rate,
         /// The rate of the second.
         base: Option<Rate>,
-        /// How long both take together.
+        /// The length of both halves together.
         period: Micros,
     },
-    /// From one rate to another, and from then on at the other.
+    /// A linear change from one rate to another, which then stays.
     Ramp {
         /// The rate at the beginning.
         from: Option<Rate>,
         /// The rate at the end.
         to: Option<Rate>,
-        /// How long it takes.
+        /// The length of the change.
         over: Micros,
     },
-    /// On and off by turns.
+    /// Alternating bursts and silence.
     OnOff {
-        /// The rate while it is on.
+        /// The rate of a burst.
         rate: Rate,
-        /// How long it is on.
+        /// The length of a burst.
         on: Micros,
-        /// How long it is off.
+        /// The length of the silence.
         off: Micros,
     },
 }
 
-/// How arrivals lie apart.
+/// The spacing of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spacing {
-    /// Evenly.
+    /// Even.
     Even,
-    /// By chance: a Poisson process.
+    /// Random: a Poisson process.
     Random,
 }
 
-/// A stretch in which the rate changes linearly, or not at all.
+/// A phase in which the rate is constant or changes linearly.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
     from: Option<Rate>,
@@ -65,7 +65,7 @@ const fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// Arrivals in a microsecond.
+/// Arrivals per microsecond.
 fn per_micro(rate: Option<Rate>) -> f64 {
     rate.map_or(0.0, |rate| float(rate.tokens()) / float(rate.period().get()))
 }
@@ -79,10 +79,10 @@ impl Phase {
         self.from == self.to
     }
 
-    /// What the first `time` microseconds bring.
+    /// The number of arrivals in the first `time` microseconds.
     fn count(&self, time: f64) -> f64 {
         match self.from {
-            // In this order, so that what can be exact is: 20 a second for five seconds are 100.
+            // Multiplied first and divided last, so that whole results are exact: 20/s for 5 s is 100.
             Some(rate) if self.is_level() => time * float(rate.tokens()) / float(rate.period().get()),
             None if self.is_level() => 0.0,
             _ => {
@@ -92,7 +92,7 @@ impl Phase {
         }
     }
 
-    /// When so many have come.
+    /// The time at which `count` arrivals have come.
     fn time_of(&self, count: f64) -> f64 {
         match self.from {
             None if self.is_level() => f64::INFINITY,
@@ -127,7 +127,7 @@ impl Shape {
         }
     }
 
-    /// How many arrivals the first `time` microseconds bring on average.
+    /// The mean number of arrivals in the first `time` microseconds.
     #[must_use]
     pub fn count_by(&self, time: Micros) -> f64 {
         let (phases, repeat) = self.phases();
@@ -148,7 +148,7 @@ impl Shape {
         count
     }
 
-    /// The shortest stretch in which the rate is one thing: what a step of a numerical model should stay well below.
+    /// The shortest phase. Steps of a numerical model should be much shorter.
     pub(crate) fn shortest_phase(&self) -> Option<Micros> {
         match *self {
             Shape::Steady(_) => None,
@@ -166,11 +166,11 @@ pub(super) struct Flow {
     repeat: bool,
     spacing: Spacing,
     random: Random,
-    /// Which phase it is in, when that began, and what had come by then.
+    /// The current phase, its start, and the arrivals before it.
     phase: usize,
     began: f64,
     before: f64,
-    /// What the integral of the rate must reach for the next arrival.
+    /// The value of the rate's integral at the next arrival.
     target: f64,
 }
 
@@ -185,7 +185,7 @@ impl Flow {
         Flow { phases, repeat, spacing, random, phase: 0, began: 0.0, before: 0.0, target }
     }
 
-    /// Goes on to the next phase, unless this was the last.
+    /// Moves to the next phase, unless this was the last.
     fn turn(&mut self) -> Option<()> {
         let phase = self.phases.get(self.phase)?;
         self.began += phase.length;
@@ -193,7 +193,7 @@ impl Flow {
         self.phase += 1;
         if self.phase == self.phases.len() && self.repeat {
             self.phase = 0;
-            // A flow that brings nothing in a whole round never will.
+            // A flow without arrivals in a whole cycle never has any.
             if self.began <= 0.0 || self.before <= 0.0 {
                 return None;
             }
@@ -211,13 +211,13 @@ impl Iterator for Flow {
         loop {
             let phase = self.phases.get(self.phase)?;
             let time = phase.time_of(self.target - self.before);
-            // An arrival on the very edge of two phases belongs to the later one.
+            // An arrival exactly between two phases belongs to the later one.
             if time < phase.length {
                 self.target += match self.spacing {
                     Spacing::Even => 1.0,
                     Spacing::Random => self.random.exponential(),
                 };
-                // A thousandth more, for what divisions and roots have rounded away from whole microseconds.
+                // Plus a thousandth, because divisions and roots may round a whole microsecond down.
                 return Some((self.began + time + 1e-3) as u64);
             }
             if phase.length.is_infinite() {

@@ -1,21 +1,21 @@
-//! Who asks for how much, and when.
+//! Models of traffic: arrivals with a time, a client and a cost.
 //!
-//! A model of traffic is data. With a length and a seed it becomes arrivals, in order, and the same ones on every machine
-//! ([`random`](crate::random) says why). Models are written as text, too:
+//! A model with a length and a seed becomes a sequence of arrivals, which is the same on every machine (see
+//! [`random`](crate::random)). Models have a notation:
 //!
 //! ```text
-//! steady 20/s                              evenly apart
-//! poisson 20/s                             by chance
-//! square 100/s 5/s every 10s               5 s at the one rate, 5 s at the other, and again
-//! ramp 0/s 200/s over 1min                 from one rate to the other; then it stays there
+//! steady 20/s                              evenly spaced
+//! poisson 20/s                             random
+//! square 100/s 5/s every 10s               5 s at one rate, 5 s at the other, repeated
+//! ramp 0/s 200/s over 1min                 from one rate to the other, which then stays
 //! on-off 50/s on 2s off 8s                 bursts with silence between
-//! spike 500 at 30s within 1s               so many at once, or within a span
-//! boundary 100 every 1min                  so many just before a window ends, and as many just after
+//! spike 500 at 30s within 1s               500 at once, or within a span
+//! boundary 100 every 1min                  100 just before the end of a window, and 100 just after
 //! ```
 //!
-//! Behind any of these: `random` (flows by chance instead of evenly), `clients 1000` (each arrival is one of so many, all
-//! alike), `clients 1000 zipf 1.1` (some more popular than others), `as 7` (the first of them is number 7), `cost 5`,
-//! `times 2` (twice the load), `for 30s`. Parts follow each other with `then`, and happen at the same time with `+`:
+//! Options follow a model: `random` (random instead of even spacing), `clients 1000` (arrivals of 1000 clients, all equally
+//! popular), `clients 1000 zipf 1.1` (some more popular than others), `as 7` (the first client has number 7), `cost 5`,
+//! `times 2` (twice the load), `for 30s`. `then` joins parts one after the other, and `+` at the same time:
 //!
 //! ```text
 //! poisson 200/s clients 500 zipf 1 + boundary 100 every 1s as 9000
@@ -41,18 +41,18 @@ use tidegate_core::{Micros, Timestamp};
 use self::flow::Flow;
 use crate::random::Random;
 
-/// One request: when, by whom, and what it costs.
+/// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it comes.
+    /// The instant of arrival.
     pub at: Timestamp,
-    /// Who sends it. Clients are numbered from 0.
+    /// The client's number, from 0.
     pub client: u32,
-    /// What it costs.
+    /// The cost.
     pub cost: u64,
 }
 
-/// Where arrivals begin unless told otherwise: at a midnight where minutes, hours, days, weeks and months all begin.
+/// The default start: a midnight at which a minute, an hour, a day, a week and a month all begin.
 pub const START: Timestamp = Timestamp::from_secs(1_767_225_600);
 
 /// The most clients that one model can have.
@@ -61,62 +61,62 @@ pub const MOST_CLIENTS: u32 = 10_000_000;
 /// A model of traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Traffic {
-    /// At a rate that may change with time.
+    /// Arrivals at a rate that may change over time.
     Flow {
         /// The rate over time.
         shape: Shape,
-        /// How arrivals lie apart.
+        /// The spacing of arrivals.
         spacing: Spacing,
     },
-    /// So many at once.
+    /// A burst of arrivals.
     Spike {
-        /// How many.
+        /// The number of arrivals.
         count: u64,
-        /// When they begin.
+        /// The start of the burst.
         at: Micros,
-        /// Over which span they are spread, evenly.
+        /// The span over which they are spread evenly.
         within: Micros,
     },
-    /// An attack on fixed windows: at the end of every other one, `count` arrive in its last thousandth and `count` in the
-    /// first thousandth of the next. Windows are those that the engine counts from the epoch.
+    /// An attack on fixed windows: `count` arrivals in the last thousandth of every other window, and `count` in the first
+    /// thousandth of the next. Windows are aligned to the epoch, as in the engine.
     Boundary {
-        /// How many arrive on each side.
+        /// The number of arrivals on each side.
         count: u64,
         /// The length of the windows.
         window: Micros,
     },
-    /// What was recorded.
+    /// Recorded arrivals.
     Recorded(Arc<Trace>),
-    /// The same, by many clients.
+    /// Traffic that is spread over many clients.
     Clients {
-        /// What arrives.
+        /// The traffic.
         of: Box<Traffic>,
-        /// Who sends it.
+        /// The clients.
         popularity: Popularity,
         /// The number of the first client.
         first: u32,
     },
-    /// The same at another cost.
+    /// Traffic at another cost.
     Costing {
-        /// What arrives.
+        /// The traffic.
         of: Box<Traffic>,
-        /// What each costs.
+        /// The cost of each arrival.
         cost: u64,
     },
-    /// The same, quicker: `thousandths / 1000` times as many in the same time.
+    /// Traffic sped up: `thousandths / 1000` times as many arrivals in the same time.
     Scaled {
-        /// What arrives.
+        /// The traffic.
         of: Box<Traffic>,
-        /// How much quicker, in thousandths.
+        /// The factor, in thousandths.
         thousandths: u32,
     },
-    /// All of these at the same time.
+    /// Several kinds of traffic at the same time.
     Merged(Vec<Traffic>),
-    /// One after the other, each for so long.
+    /// Several kinds of traffic one after the other, each with its length.
     Sequence(Vec<(Traffic, Micros)>),
 }
 
-/// Arrivals in order.
+/// Arrivals, in order.
 pub type Arrivals = Box<dyn Iterator<Item = Arrival> + Send>;
 
 impl Traffic {
@@ -186,12 +186,12 @@ impl Traffic {
         }
     }
 
-    /// How many turns the traffic takes within `length`: from one rate to the next, from one window to the next. Making
-    /// arrivals takes time for each of them, even for those that bring nobody.
+    /// The number of phases and windows within `length`. Generating arrivals takes time for each of them, even without
+    /// arrivals.
     #[must_use]
     pub fn turns(&self, length: Micros) -> u64 {
         match self {
-            // A ramp has one end, and takes no further turn.
+            // A ramp ends once and does not repeat.
             Traffic::Flow { shape: Shape::Ramp { .. }, .. } => 2,
             Traffic::Flow { shape, .. } => {
                 shape.shortest_phase().map_or(1, |phase| 2 * (length.get() / phase.get().max(1)) + 1)
@@ -208,7 +208,7 @@ impl Traffic {
         }
     }
 
-    /// One more than the highest number of a client.
+    /// The highest client number plus one.
     #[must_use]
     pub fn clients(&self) -> u32 {
         match self {
@@ -228,7 +228,7 @@ pub(crate) fn scaled(span: Micros, by: u32, of: u32) -> Micros {
     Micros::new(u64::try_from(exact).unwrap_or(u64::MAX))
 }
 
-/// The attack on the windows' ends between `start` and `end`.
+/// The arrivals of a boundary attack between `start` and `end`.
 fn boundary(count: u64, window: Micros, start: Timestamp, end: Timestamp) -> impl Iterator<Item = Arrival> + Send {
     let length = window.get().max(2);
     let near = (length / 1_000).max(1);
@@ -238,7 +238,7 @@ fn boundary(count: u64, window: Micros, start: Timestamp, end: Timestamp) -> imp
     let around = move |boundary: u64| {
         (0..count.saturating_mul(2)).map(move |n| {
             let before = boundary - near;
-            // Over both thousandths; what comes at the boundary itself belongs to the next window.
+            // Spread over both thousandths. An arrival at the boundary belongs to the next window.
             let offset = u128::from(n) * u128::from(near) / u128::from(count.max(1));
             Timestamp::from_micros(before.saturating_add(u64::try_from(offset).unwrap_or(0)))
         })
@@ -247,7 +247,7 @@ fn boundary(count: u64, window: Micros, start: Timestamp, end: Timestamp) -> imp
     all.map(|at| Arrival { at, client: 0, cost: 1 })
 }
 
-/// Several streams as one; of arrivals at the same instant, the earlier part's come first.
+/// Several streams merged into one. Of arrivals at the same instant, those of the earlier part come first.
 struct Merged {
     parts: Vec<Peekable<Arrivals>>,
 }
@@ -263,7 +263,7 @@ impl Iterator for Merged {
     }
 }
 
-/// As it is read.
+/// Serialized as its notation.
 impl fmt::Display for Traffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         notation::write(self, f)

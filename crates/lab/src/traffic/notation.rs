@@ -1,4 +1,4 @@
-//! Models of traffic as text.
+//! The notation of traffic models.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use tidegate_core::limit::Rate;
 
 use super::{Popularity, Shape, Spacing, Traffic};
 
-/// Text that is not a model of traffic. Says which word is wrong, and what to write instead.
+/// An error in a traffic model, with the wrong word and a correction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}{}", near(.word))]
 pub struct TrafficError {
-    /// The word at fault; `None` if one is missing at the end.
+    /// The wrong word. `None` if a word is missing at the end.
     pub word: Option<String>,
-    /// What is wrong, and what to write instead.
+    /// The correction.
     pub problem: String,
 }
 
@@ -54,7 +54,7 @@ impl<'t> Words<'t> {
         word
     }
 
-    /// Whether the next word is this one; if so it is taken.
+    /// Consumes the next word if it is this one. Returns whether it was.
     fn take(&mut self, word: &str) -> bool {
         let found = self.words.get(self.at) == Some(&word);
         self.at += usize::from(found);
@@ -116,7 +116,7 @@ fn sequence(words: &mut Words<'_>) -> Result<Traffic, TrafficError> {
     let last = parts.len() - 1;
     let with_lengths = parts.into_iter().enumerate().map(|(number, (traffic, lasts))| match (lasts, &traffic) {
         (Some(lasts), _) => Ok((traffic, lasts)),
-        // A spike is over when it is over.
+        // The length of a spike is known.
         (None, Traffic::Spike { at, within, .. }) => {
             let lasts = Micros::new((at.get() + within.get()).max(1));
             Ok((traffic, lasts))
@@ -127,10 +127,10 @@ fn sequence(words: &mut Words<'_>) -> Result<Traffic, TrafficError> {
     Ok(Traffic::Sequence(with_lengths.collect::<Result<_, _>>()?))
 }
 
-/// Longer than anything lasts.
+/// An unbounded length.
 const FOREVER: Micros = Micros::new(u64::MAX);
 
-/// One part, and for how long.
+/// One part with its length.
 fn part(words: &mut Words<'_>) -> Result<(Traffic, Option<Micros>), TrafficError> {
     let mut traffic = model(words)?;
     let mut lasts = None;
@@ -226,7 +226,7 @@ fn model(words: &mut Words<'_>) -> Result<Traffic, TrafficError> {
     }
 }
 
-/// The text that [reads](FromStr) back to the same. Only what was recorded has none.
+/// The notation, which [parses](FromStr) to the same model. Recorded traffic has none.
 pub(super) fn write(traffic: &Traffic, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let rate = |rate: &Option<Rate>| rate.map_or_else(|| "0".to_owned(), |rate| rate.to_string());
     match traffic {
@@ -286,7 +286,7 @@ fn joined<T>(
     Ok(())
 }
 
-/// In the largest unit that fits.
+/// A span in the largest unit that divides it.
 fn span(span: Micros) -> String {
     const UNITS: [(u64, &str); 5] =
         [(86_400_000_000, "day"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms")];

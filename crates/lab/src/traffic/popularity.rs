@@ -1,13 +1,13 @@
-//! Which of many clients sends a request.
+//! Popularity: the distribution of requests over clients.
 
 use std::sync::Arc;
 
 use crate::random::{Random, exp, ln};
 
-/// How popular each of many clients is.
+/// The popularity of each of many clients.
 ///
 /// With an exponent `s`, the share of the client of rank `k` is proportional to `1 / k^s` (Zipf): 0 makes all alike, and
-/// around 1 is what user bases look like.
+/// around 1 is typical of users.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Popularity {
     clients: u32,
@@ -15,7 +15,8 @@ pub struct Popularity {
 }
 
 impl Popularity {
-    /// So many clients, at least one and at most [`MOST_CLIENTS`](super::MOST_CLIENTS). Exponents are taken between 0 and 5.
+    /// A popularity for this many clients, clamped to 1 and [`MOST_CLIENTS`](super::MOST_CLIENTS). The exponent is clamped
+    /// to 0 and 5.
     #[must_use]
     pub const fn new(clients: u32, exponent: f64) -> Popularity {
         let clients = if clients == 0 {
@@ -35,7 +36,7 @@ impl Popularity {
         Popularity { clients, exponent }
     }
 
-    /// How many clients there are.
+    /// The number of clients.
     #[must_use]
     pub const fn clients(&self) -> u32 {
         self.clients
@@ -51,12 +52,13 @@ impl Popularity {
         if self.exponent == 0.0 { 1.0 } else { exp(-self.exponent * ln(f64::from(rank))) }
     }
 
-    /// What all weights come to, added from the smallest so that nothing is lost.
+    /// The sum of all weights, added from the smallest to keep precision.
     fn total(&self) -> f64 {
         (1..=self.clients).rev().map(|rank| self.weight(rank)).sum()
     }
 
-    /// Clients in groups that are alike or nearly so: how many, and the share of each. Few groups even for many clients.
+    /// Groups of clients with nearly equal shares: the size, and the share of each client. There are few groups even for
+    /// many clients.
     pub(crate) fn groups(&self) -> Vec<(u32, f64)> {
         if self.exponent == 0.0 {
             return vec![(self.clients, 1.0 / f64::from(self.clients))];
@@ -77,8 +79,8 @@ impl Popularity {
         if self.exponent == 0.0 { Draws::Alike(self.clients) } else { Draws::Table(self.table()) }
     }
 
-    /// Walker's table, by Vose's method: each column is one client up to a threshold and another above it, so that a draw
-    /// looks at one column whatever the number of clients.
+    /// Walker's alias table, by Vose's method: each column is one client up to a threshold and another above it, so that a
+    /// draw reads one column for any number of clients.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "columns hold 0 to 2^32")]
     fn table(&self) -> Arc<[Column]> {
         const FULL: f64 = 4_294_967_296.0;
@@ -107,7 +109,7 @@ pub(crate) struct Column {
     other: u32,
 }
 
-/// Clients, drawn one by one.
+/// Random clients.
 #[derive(Clone, Debug)]
 pub(crate) enum Draws {
     Alike(u32),
@@ -126,7 +128,7 @@ impl Draws {
             Draws::Table(columns) => {
                 let bits = random.bits();
                 let number = ((u128::from(bits) * columns.len() as u128) >> 64) as usize;
-                // The upper bits chose the column; the lower ones are as good as independent of that.
+                // The upper bits have chosen the column. The lower bits are practically independent of them.
                 let column = &columns[number];
                 if (bits as u32) < column.threshold { number as u32 } else { column.other }
             }

@@ -1,4 +1,4 @@
-//! Arrivals that were recorded.
+//! Recorded arrivals.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use tidegate_core::{Micros, Timestamp};
 
 use super::{Arrival, MOST_CLIENTS};
 
-/// Arrivals that were recorded, in order, from their own beginning on.
+/// Recorded arrivals in order, relative to the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// How long after the first, who, and the cost.
+    /// Time after the first arrival, client, and cost.
     arrivals: Vec<(Micros, u32, u64)>,
     clients: u32,
 }
@@ -19,14 +19,14 @@ pub struct Trace {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct TraceError {
-    /// Which line, counted from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// What is wrong, and what to write instead.
+    /// The correction.
     pub problem: String,
 }
 
 impl Trace {
-    /// Of these arrivals, which may be in any order. The first one is the beginning.
+    /// A trace of these arrivals, in any order. The earliest one is the start.
     #[must_use]
     pub fn new(mut arrivals: Vec<Arrival>) -> Trace {
         arrivals.sort_by_key(|arrival| arrival.at);
@@ -36,11 +36,11 @@ impl Trace {
         Trace { arrivals: arrivals.collect(), clients }
     }
 
-    /// Reads one arrival from each line: seconds (with a fraction, from any beginning), then if wanted a client and a cost,
-    /// with commas between. Clients may have any names. Empty lines and lines that begin with `#` do not count.
+    /// Parses one arrival per line: seconds from any start, then optionally a client and a cost, separated by commas.
+    /// Clients may have any names. Empty lines and lines that begin with `#` are skipped.
     ///
     /// # Errors
-    /// The first line that is none.
+    /// The first line that is not an arrival.
     pub fn read(text: &str) -> Result<Trace, TraceError> {
         let mut names = HashMap::new();
         let mut arrivals = Vec::new();
@@ -70,31 +70,31 @@ impl Trace {
         Ok(Trace::new(arrivals))
     }
 
-    /// One more than the highest number of a client.
+    /// The highest client number plus one.
     #[must_use]
     pub const fn clients(&self) -> u32 {
         self.clients
     }
 
-    /// From the first arrival to just behind the last.
+    /// The time from the first arrival to just after the last.
     #[must_use]
     pub fn length(&self) -> Micros {
         self.arrivals.last().map_or(Micros::ZERO, |(at, ..)| Micros::new(at.get() + 1))
     }
 
-    /// How many arrivals there are before `time`.
+    /// The number of arrivals before `time`.
     #[must_use]
     pub fn count_by(&self, time: Micros) -> usize {
         self.arrivals.partition_point(|(at, ..)| *at < time)
     }
 
-    /// What an arrival costs on average.
+    /// The mean cost of an arrival.
     pub(crate) fn mean_cost(&self) -> f64 {
         let cost: u64 = self.arrivals.iter().map(|(_, _, cost)| cost).sum();
         cost as f64 / self.arrivals.len().max(1) as f64
     }
 
-    /// The share of each client in all that is asked for.
+    /// The share of each client in the total cost.
     pub(crate) fn shares(&self) -> Vec<f64> {
         let mut costs = vec![0.0; self.clients as usize];
         for &(_, client, cost) in &self.arrivals {
@@ -119,7 +119,7 @@ impl Trace {
     }
 }
 
-/// Seconds with up to six decimals (more are cut off), as an instant.
+/// Parses seconds with up to six decimals; more are cut off.
 fn seconds(text: &str) -> Option<Timestamp> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let whole: u64 = whole.parse().ok()?;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_core::Micros;
-use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings, Suggesting};
+use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings, SuggestionSettings};
 use tidegate_rules::{RuleSet, Secret, Severity};
 
 use super::secret::SecretArgs;
@@ -160,7 +160,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         format: args.log_format.map(LogFormat::from),
         spread: !args.no_spread,
         max_keys: args.max_keys,
-        suggest: args.suggest.then_some(Suggesting {
+        suggest: args.suggest.then_some(SuggestionSettings {
             share: args.share,
             within: args.within,
             only: args.rules.is_empty(),

@@ -64,14 +64,14 @@ async fn a_client_that_hangs_up_at_any_stage_frees_its_slot() {
     let endless = get(|| async {
         let (tell, body) = channel_body();
         tell.send(Ok(Bytes::from_static(b"one of many"))).unwrap();
-        // The stream stays open for as long as somebody listens.
+        // The stream stays open until the client disconnects.
         tokio::spawn(async move { tell.closed().await });
         Body::new(body)
     });
     let app = Router::new().route("/silent", silent).route("/endless", endless);
     let address = serve(app.layer(RateLimitLayer::new(Arc::clone(&limiter)))).await;
 
-    // In the middle of the request's head, it holds nothing yet.
+    // In the middle of the request's head: nothing is held yet.
     let mut early = TcpStream::connect(address).await.unwrap();
     early.write_all(b"GET /silent HTTP/1.1\r\nHo").await.unwrap();
     drop(early);

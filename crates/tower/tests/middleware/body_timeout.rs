@@ -1,4 +1,4 @@
-//! How long bodies are waited for while rules look into them.
+//! The timeout for bodies that rules read.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ async fn a_body_that_comes_a_byte_at_a_time_has_no_more_time_than_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_after_the_inspection_may_take_its_time() {
+async fn the_rest_of_a_body_has_no_inspection_timeout() {
     let limiter = limiter(RULES);
     let layer = RateLimitLayer::new(Arc::clone(&limiter)).read_bodies().timeout(Duration::from_secs(5));
     let (tell, body) = channel_body();
@@ -73,12 +73,12 @@ async fn what_comes_after_the_inspection_may_take_its_time() {
     let response = layer.layer(service_fn(serve)).oneshot(Request::post("/").body(body).unwrap()).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{\"n\": 7} the rest");
-    // What was still to come might have said something else.
+    // The rest of the body might have had another number.
     assert_eq!(spent(&limiter), 100);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grpc_call_and_http_2_are_told_in_their_own_way() {
+async fn a_timeout_is_reported_to_grpc_and_http_2_in_their_own_form() {
     for (kind, status, told_so) in
         [("application/grpc+json", StatusCode::OK, Some("1")), ("application/json", StatusCode::REQUEST_TIMEOUT, None)]
     {

@@ -1,4 +1,4 @@
-//! What passes and what is refused, without a socket.
+//! Decisions of the layer, without a socket.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -38,7 +38,7 @@ async fn one_limit_takes_one_line() {
 }
 
 #[tokio::test]
-async fn those_who_come_without_an_address_share_one_limit_only_if_told_to() {
+async fn requests_without_an_address_share_one_limit_only_on_request() {
     let layer = RateLimitLayer::per_client("1/h".parse().unwrap());
     let response = layer.layer(service_fn(empty)).oneshot(request()).await.unwrap();
     assert_eq!(response.status(), 500);
@@ -105,7 +105,7 @@ async fn a_thousand_forged_addresses_share_one_limit_and_a_proxys_word_counts() 
 }
 
 #[tokio::test]
-async fn identity_comes_from_whoever_is_asked_for_it() {
+async fn identity_comes_from_the_configured_identifier() {
     #[derive(Clone)]
     struct Account(&'static str);
     let account = |name| {
@@ -154,7 +154,7 @@ async fn answers_tell_how_the_client_stands() {
 }
 
 #[tokio::test]
-async fn strangers_are_told_less_and_everyone_waits_a_little_longer_by_chance() {
+async fn unauthenticated_callers_see_less_and_waits_have_jitter() {
     let style =
         HeaderStyle { audience: Audience::Authenticated, jitter: Micros::from_secs(1_000), ..HeaderStyle::default() };
     let limiter = limiter("rules: [{ id: api, limit: 1/h }]");

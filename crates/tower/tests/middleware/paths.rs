@@ -1,4 +1,4 @@
-//! Paths with several spellings, as the layer is told to take them.
+//! Paths with several spellings, under each path policy.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use crate::support::limiter;
 
-/// The statuses that these targets get in turn under a rule of one login, and the targets that the service sees.
+/// The statuses of these targets, sent in turn under a rule of one login, and the targets that the service receives.
 async fn asked(policy: Option<PathPolicy>, targets: &[&str]) -> (Vec<u16>, Vec<String>) {
     let limiter = limiter("rules: [{ id: login, match: { path: /login }, limit: log 1/h }]");
     let mut layer = RateLimitLayer::new(limiter);
@@ -41,14 +41,14 @@ async fn asked(policy: Option<PathPolicy>, targets: &[&str]) -> (Vec<u16>, Vec<S
 const TARGETS: [&str; 4] = ["/x/..%2flogin", "//a/./b?c=//", "/x/../login", "/login"];
 
 #[tokio::test]
-async fn paths_stay_as_they_came_unless_told_otherwise() {
+async fn paths_stay_unchanged_by_default() {
     let as_they_came = (vec![200, 200, 200, 429], TARGETS[..3].iter().map(ToString::to_string).collect());
     assert_eq!(asked(None, &TARGETS).await, as_they_came);
     assert_eq!(asked(Some(PathPolicy::AsIs), &TARGETS).await, as_they_came);
 }
 
 #[tokio::test]
-async fn the_service_sees_what_the_rules_have_judged() {
+async fn the_service_sees_the_path_that_the_rules_matched() {
     let (statuses, seen) = asked(Some(PathPolicy::Canonical), &TARGETS).await;
     assert_eq!((statuses, seen), (vec![400, 200, 200, 429], vec!["/a/b?c=//".to_owned(), "/login".to_owned()]));
     let (statuses, seen) = asked(Some(PathPolicy::Strict), &TARGETS).await;

@@ -1,4 +1,4 @@
-//! How much a request matters, as rules and headers say.
+//! Priorities of requests, from rules and from headers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ rules:
   - { id: dark, match: { path: /dark }, limit: 100/s, priority: high, mode: shadow }
 ";
 
-/// What the service is told of a request: in its extensions, and in the header.
+/// The priority that the service receives: in the extensions, and in the header.
 async fn told(layer_listens: bool, path: &str, said: Option<&str>) -> (Option<Priority>, Option<String>) {
     let mut layer = RateLimitLayer::new(limiter(RULES));
     if layer_listens {
@@ -61,7 +61,7 @@ async fn rules_come_before_headers_and_both_travel_on() {
 }
 
 #[tokio::test]
-async fn a_layer_that_was_not_told_of_a_header_does_not_listen_to_it() {
+async fn a_layer_without_a_priority_header_ignores_it() {
     assert_eq!(told(false, "/", Some("critical")).await, (None, Some("critical".to_owned())));
     assert_eq!(told(false, "/batch", Some("critical")).await, (Some(Priority::Low), Some("critical".to_owned())));
 }

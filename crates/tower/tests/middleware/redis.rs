@@ -1,4 +1,4 @@
-//! The layer over a real Redis: what is taken there comes back from there.
+//! The layer over a real Redis: slots and costs are taken and released there.
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
@@ -18,10 +18,10 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use crate::support::rules;
 
-/// As long as even a busy machine takes.
+/// A timeout that is long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A Redis with a socket in a folder of its own. Ends when dropped.
+/// A Redis server with a socket in a folder of its own. Stopped when dropped.
 struct Redis {
     process: Child,
     folder: TempDir,
@@ -85,14 +85,14 @@ rules:
       - { name: streams, slots: 2, ttl: 1min }
 ";
 
-/// What is left of each limit.
+/// The remainder under each limit.
 async fn left(limiter: &Limiter<RedisStore>) -> Vec<u64> {
     let ruling = limiter.peek(&tidegate_rules::Request::new("POST", "/")).await;
     assert!(!ruling.is_by_policy());
     ruling.ruled.iter().map(|ruled| ruled.decision.remaining).collect()
 }
 
-/// What is settled aside is there before long.
+/// Waits for settlements, which run in background tasks.
 async fn until_left(limiter: &Limiter<RedisStore>, expected: [u64; 3]) {
     let waiting = async {
         while left(limiter).await != expected {
@@ -135,13 +135,13 @@ async fn costs_are_reserved_and_settled_and_slots_held_and_freed() {
 
     first.into_body().collect().await.unwrap();
     until_left(&limiter, [98, 9_480, 1]).await;
-    // Nobody has read what this one says, so it stays as it was taken.
+    // The body of this response was not read, so the estimate stays.
     drop(second);
     until_left(&limiter, [98, 9_480, 2]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_never_served_is_given_back() {
+async fn an_unserved_request_is_refunded() {
     let redis = Redis::start();
     let limiter = redis.limiter(RULES);
     let layer = RateLimitLayer::new(Arc::clone(&limiter)).refund_unserved().read_bodies();
@@ -163,7 +163,7 @@ async fn a_client_that_goes_away_gets_everything_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_redis_is_away_each_rule_does_what_it_says() {
+async fn while_redis_is_unavailable_each_rule_follows_its_on_store_failure() {
     for (policy, first, second) in
         [("allow", 200, 200), ("deny", 503, 503), ("local", 200, 429), ("{ local_percent: 100 }", 200, 429)]
     {
@@ -180,7 +180,7 @@ async fn while_redis_is_away_each_rule_does_what_it_says() {
         assert_eq!(held.status(), first, "{policy}");
         assert_eq!(ask().await.status(), second, "{policy}");
         if policy == "local" {
-            // What this process admitted by itself is settled here too: 120 of 500, so that 400 cannot pass and 380 can.
+            // A local admission is settled locally too: 120 of 500, so that 400 cannot pass and 380 can.
             held.into_body().collect().await.unwrap();
             assert_eq!(ask().await.status(), 429);
             let is_admitted = async || {
@@ -188,7 +188,7 @@ async fn while_redis_is_away_each_rule_does_what_it_says() {
                 let smaller = Request::post("/").body(smaller).unwrap();
                 service.clone().oneshot(smaller).await.unwrap().status() == 200
             };
-            // It is settled by a task of its own.
+            // A background task settles it.
             let settled = async {
                 while !is_admitted().await {
                     tokio::task::yield_now().await;

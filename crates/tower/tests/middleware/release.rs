@@ -1,4 +1,4 @@
-//! Slots and reserved costs, at every stage at which a request can end.
+//! Release of slots and reserved costs, at every stage at which a request can end.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -79,7 +79,7 @@ async fn a_service_that_panics_gives_everything_back() {
     assert_eq!(free(&limiter), (2, 1_000));
 }
 
-/// A response under way, and what its body says.
+/// A response in flight, and the sender of its body.
 async fn responding(
     limiter: &Arc<TestLimiter>,
     cost: Option<ActualCost>,
@@ -109,7 +109,7 @@ async fn a_slot_is_held_until_the_body_ends() {
     assert_eq!(free(&limiter), (1, 900));
     drop(tell);
     assert!(body.frame().await.is_none());
-    // What nobody has said otherwise stays as it was taken.
+    // Without an actual cost the estimate stays.
     assert_eq!(free(&limiter), (2, 900));
     drop(body);
     assert_eq!(free(&limiter), (2, 900));
@@ -137,7 +137,7 @@ async fn a_body_that_fails_frees_its_slot() {
 }
 
 #[tokio::test]
-async fn costs_are_settled_at_what_the_service_says_while_it_streams() {
+async fn costs_are_settled_at_the_actual_cost_set_while_streaming() {
     for (said, tokens_left) in [(0, 1_000), (30, 970), (100, 900), (250, 750)] {
         let limiter = model();
         let cost = ActualCost::new();
@@ -152,7 +152,7 @@ async fn costs_are_settled_at_what_the_service_says_while_it_streams() {
 }
 
 #[tokio::test]
-async fn costs_are_settled_at_what_a_header_says() {
+async fn costs_are_settled_at_the_cost_header() {
     let limiter = model();
     let service = service_fn(|_: Request<()>| async {
         let response = Response::builder().header("x-tokens", "480");
@@ -184,7 +184,7 @@ async fn a_lease_is_renewed_for_as_long_as_the_body_lasts() {
     let clock = limiter.clock().clone();
     for _ in 0..20 {
         clock.advance(Micros::from_secs(25));
-        // Nobody polls the body: its client is slow.
+        // The body is not polled: the client is slow.
         tokio::time::sleep(std::time::Duration::from_secs(25)).await;
     }
     assert_eq!(left(limiter.store(), "streams", SLOTS), 1);

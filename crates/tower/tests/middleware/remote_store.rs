@@ -1,4 +1,4 @@
-//! A store that is not in this process: it has to be waited for.
+//! A remote store, whose answers are awaited.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::support::{START, channel_body, empty, is_pending, left, request, rules, until};
 
-/// A store behind a wire that lets through as many answers as it is told to.
+/// A remote store that answers once for each permit.
 struct RemoteStore {
     store: MemoryStore<ManualClock>,
     answers: Semaphore,
@@ -22,7 +22,7 @@ struct RemoteStore {
 
 impl RemoteStore {
     async fn answer<T>(&self, answer: impl FnOnce(&MemoryStore<ManualClock>) -> T) -> T {
-        // The question takes effect at once, and the answer takes its time.
+        // The call takes effect immediately; only the answer is delayed.
         let answer = answer(&self.store);
         self.answers.acquire().await.unwrap().forget();
         answer

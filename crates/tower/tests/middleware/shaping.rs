@@ -1,4 +1,4 @@
-//! Requests that a rule holds back.
+//! Shaping: requests that a rule delays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn a_client_that_goes_away_while_it_waits_leaves_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_had_its_turn_keeps_its_place_whatever_becomes_of_it() {
+async fn a_request_that_had_its_turn_keeps_its_place() {
     let limiter = limiter("rules: [{ id: paced, limit: shaper 10/s queue 5 }]");
     let never = service_fn(|_: http::Request<()>| std::future::pending::<Result<http::Response<String>, ()>>());
     let service = RateLimitLayer::new(Arc::clone(&limiter)).layer(never);

@@ -1,4 +1,4 @@
-//! Limiters whose state can be looked at, and services that can be held in the middle.
+//! Limiters with visible state, and bodies under the control of a test.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,13 +22,13 @@ pub(crate) fn rules(text: &str) -> RuleSet {
     RuleSet::parse("rules.yaml", text).unwrap_or_else(|findings| panic!("{findings}")).rules
 }
 
-/// A limiter whose clock stands still.
+/// A limiter with a manual clock.
 pub(crate) fn limiter(text: &str) -> Arc<TestLimiter> {
     let clock = ManualClock::at(START);
     Arc::new(Limiter::with_clock(rules(text), MemoryStore::with_clock(clock.clone()), clock))
 }
 
-/// How all requests together stand under a limit.
+/// The state of the global key under a limit.
 pub(crate) fn peek(store: &MemoryStore<ManualClock>, rule: &str, limit: &str) -> Decision {
     let (rule, limit) = (RuleId::new(rule), limit.parse().unwrap());
     store.peek(&[Charge::new(&rule, &Key::GLOBAL, &limit).cost(0)])[0]
@@ -42,10 +42,10 @@ pub(crate) fn request() -> Request<()> {
     Request::new(())
 }
 
-/// Tells a body what to say.
+/// Sends pieces to a [`ChannelBody`].
 pub(crate) type BodySender = mpsc::UnboundedSender<Result<Bytes, &'static str>>;
 
-/// A body that says what it is told to, and then ends.
+/// A body of the pieces that are sent to it.
 pub(crate) struct ChannelBody(mpsc::UnboundedReceiver<Result<Bytes, &'static str>>);
 
 pub(crate) fn channel_body() -> (BodySender, ChannelBody) {
@@ -66,7 +66,7 @@ pub(crate) async fn empty(_: Request<()>) -> Result<Response<http_body_util::Emp
     Ok(Response::new(http_body_util::Empty::new()))
 }
 
-/// Waits until something is so, for as long as even a busy machine takes.
+/// Waits until a condition holds, with a timeout that is long enough for a busy machine.
 pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let waiting = async {
         while !is_so() {
@@ -76,7 +76,7 @@ pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     assert!(tokio::time::timeout(Duration::from_secs(30), waiting).await.is_ok(), "{what} never came");
 }
 
-/// Whether a future is still under way when it is polled once.
+/// Whether a future is pending when it is polled once.
 pub(crate) async fn is_pending(future: &mut (impl Future + Unpin)) -> bool {
     std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx).is_pending())).await
 }

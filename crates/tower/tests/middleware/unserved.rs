@@ -1,4 +1,4 @@
-//! Requests that never reached whoever would have served them.
+//! Unserved requests, which never reached their destination.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ rules:
     mode: shadow
 ";
 
-/// What is left of each, in the order of the rules.
+/// The remainder under each rule, in the order of the rules.
 fn all_left(limiter: &TestLimiter) -> [u64; 7] {
     let limits = [
         ("burst", "10/s burst 5"),
@@ -54,19 +54,19 @@ async fn upstream_is_down(_: Request<()>) -> Result<Response<Full<Bytes>>, Infal
 }
 
 #[tokio::test]
-async fn a_layer_that_is_told_to_gives_back_everything() {
+async fn a_layer_with_refunds_refunds_everything() {
     let limiter = limiter(RULES);
     let layer = RateLimitLayer::new(Arc::clone(&limiter)).refund_unserved();
     for _ in 0..20 {
         let response = layer.layer(service_fn(upstream_is_down)).oneshot(request()).await.unwrap();
         assert_eq!(response.status(), 502);
-        // The body of the apology is still on its way.
+        // The body of the error response has not ended yet.
         assert_eq!(all_left(&limiter), [5, 100, 50, 20, 2, 1_000, 8]);
     }
 }
 
 #[tokio::test]
-async fn otherwise_what_was_charged_for_good_stays_charged() {
+async fn without_refunds_other_charges_stay() {
     let limiter = limiter(RULES);
     let layer = RateLimitLayer::new(Arc::clone(&limiter));
     layer.layer(service_fn(upstream_is_down)).oneshot(request()).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_request_that_was_served_gives_back_nothing_that_it_spent() {
 }
 
 #[tokio::test]
-async fn what_was_taken_from_a_window_that_has_passed_is_not_given_back_to_the_next() {
+async fn a_charge_to_an_ended_window_is_not_refunded_to_the_next() {
     let limiter = limiter("rules: [{ id: quota, limit: fixed 100/h }]");
     let clock = limiter.clock().clone();
     let slow = service_fn(move |request: Request<()>| {
@@ -104,12 +104,12 @@ async fn what_was_taken_from_a_window_that_has_passed_is_not_given_back_to_the_n
     assert_eq!(left(limiter.store(), "quota", "fixed 100/h"), 99);
     service.call(Request::get("/late").body(()).unwrap()).await.unwrap();
     assert_eq!(left(limiter.store(), "quota", "fixed 100/h"), 100);
-    // In the new window somebody spends, and the late one's charge is not his.
+    // A refund of the old window does not reduce the charges of the new one.
     service.call(request()).await.unwrap();
     assert_eq!(left(limiter.store(), "quota", "fixed 100/h"), 99);
 }
 
-/// Says what it says of the request while it is polled, waits for a turn, and then finds that the upstream is down.
+/// A service that runs `report` when first polled, yields, and then responds as unserved.
 async fn down_after(say: impl FnOnce()) -> Result<Response<Full<Bytes>>, Infallible> {
     say();
     tokio::task::yield_now().await;
@@ -117,7 +117,7 @@ async fn down_after(say: impl FnOnce()) -> Result<Response<Full<Bytes>>, Infalli
 }
 
 #[tokio::test]
-async fn what_has_reached_somebody_is_spent_whatever_is_said_later() {
+async fn a_request_that_has_arrived_is_never_refunded() {
     let limiter = limiter("rules: [{ id: quota, limit: fixed 100/h }, { id: streams, limit: concurrent 2 ttl 1min }]");
     let layer = RateLimitLayer::new(Arc::clone(&limiter)).refund_unserved();
     let left = || {
@@ -129,13 +129,13 @@ async fn what_has_reached_somebody_is_spent_whatever_is_said_later() {
     arrives.oneshot(request()).await.unwrap();
     assert_eq!(left(), [99, 2]);
 
-    // It was said of that request and of no other.
+    // The report concerned that request only.
     layer.layer(service_fn(|_: Request<()>| down_after(|| {}))).oneshot(request()).await.unwrap();
     assert_eq!(left(), [99, 2]);
 }
 
 #[tokio::test]
-async fn what_a_service_asks_of_another_says_nothing_of_its_own_request() {
+async fn a_nested_request_does_not_report_the_arrival_of_the_outer_one() {
     let (outside, inside) = (limiter(RULES), limiter(RULES));
     let within = RateLimitLayer::new(Arc::clone(&inside)).refund_unserved();
     let within = within.layer(service_fn(|_: Request<()>| down_after(Unserved::rule_out)));

@@ -1,4 +1,4 @@
-//! Connections that become something else, over real sockets.
+//! Upgraded connections, over real sockets.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ fn free(limiter: &TestLimiter) -> (u64, u64) {
     (left(limiter.store(), "streams", "concurrent 2 ttl 1min"), left(limiter.store(), "tokens", "fixed 1000/h"))
 }
 
-/// Switches protocols if it is asked to, and then says back what it hears until the other end has said all.
+/// Switches protocols on request, and then echoes until the client closes.
 async fn echo(mut request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, Infallible> {
     let mut response = Response::new(Empty::new());
     if !request.headers().contains_key(UPGRADE) {
@@ -88,7 +88,7 @@ async fn an_upgraded_connection_holds_its_slot_until_it_ends() {
     stream.write_all(b"hello").await.unwrap();
     let mut heard = [0; 5];
     stream.read_exact(&mut heard).await.unwrap();
-    // The response has long ended, and the connection goes on.
+    // The response has ended, and the connection is still open.
     assert_eq!((&heard, free(&limiter)), (b"hello", (1, 900)));
 
     let second = ask(address, Some("echo")).await;

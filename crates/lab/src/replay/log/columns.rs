@@ -1,4 +1,4 @@
-//! Our own table: a head that names the columns, then one request a line.
+//! Tidegate's CSV: a header that names the columns, then one request per line.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use super::LineError;
 use super::entry::{Entry, More, address, present};
 use super::time;
 
-/// What a column holds.
+/// The contents of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Column {
     Time,
@@ -30,7 +30,7 @@ enum Column {
 pub(super) struct Columns(Vec<Column>);
 
 impl Columns {
-    /// Reads the head.
+    /// Parses the header.
     pub(super) fn read(head: &str) -> Result<Columns, LineError> {
         let column = |name: Cow<'_, str>| {
             let name = name.trim();
@@ -56,7 +56,7 @@ impl Columns {
         if columns.contains(&Column::Time) { Ok(Columns(columns)) } else { Err(LineError::NoTimeColumn) }
     }
 
-    /// The request of one line.
+    /// The request of a line.
     pub(super) fn entry<'l>(&'l self, line: &'l str) -> Result<Entry<'l>, LineError> {
         let mut entry = Entry::at(Timestamp::EPOCH, false);
         let mut cells = cells(line);
@@ -89,7 +89,7 @@ impl Columns {
     }
 }
 
-/// A line of a table, to be looked at again when a rule asks for a header.
+/// A line of a table, kept for rules that need a header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row<'l> {
     columns: &'l Columns,
@@ -111,7 +111,7 @@ impl<'l> Row<'l> {
     }
 }
 
-/// The cells of a line: as they are, or in quotes that are doubled inside.
+/// The cells of a line: plain, or in quotes with inner quotes doubled.
 fn cells(line: &str) -> impl Iterator<Item = Result<Cow<'_, str>, LineError>> {
     let mut rest = Some(line);
     std::iter::from_fn(move || {

@@ -1,19 +1,19 @@
-//! Common and combined log format.
+//! The common and combined log formats.
 //!
 //! ```text
 //! 203.0.113.7 - ann [10/Oct/2000:13:55:36 -0700] "GET /a HTTP/1.1" 200 2326 "https://b.example/" "curl/8.5"
 //! ```
 //!
-//! Apache's variant with a virtual host in front is read too, and whatever stands behind the agent is left alone.
+//! Apache's variant with a leading virtual host is accepted, and fields after the user agent are ignored.
 
 use std::borrow::Cow;
 
 use super::LineError;
 use super::entry::{Entry, address, present};
 use super::text::{from_log, up_to_quote};
-use super::time::Stamps;
+use super::time::TimeParser;
 
-pub(super) fn read<'l>(line: &'l str, stamps: &Stamps) -> Result<Entry<'l>, LineError> {
+pub(super) fn read<'l>(line: &'l str, stamps: &TimeParser) -> Result<Entry<'l>, LineError> {
     let open = memchr::memchr(b'[', line.as_bytes()).ok_or(LineError::NoTime)?;
     let (who, rest) = before_time(line, open).ok_or(LineError::NoTime)?;
     let close = memchr::memchr(b']', rest.as_bytes()).ok_or(LineError::NoTime)?;
@@ -26,7 +26,7 @@ pub(super) fn read<'l>(line: &'l str, stamps: &Stamps) -> Result<Entry<'l>, Line
     entry.method = Some(Cow::Borrowed(method));
     entry.aim(if escaped { from_log(target) } else { Cow::Borrowed(target) });
     let mut rest = &rest[end + 1..];
-    // The status and the size, then what combined adds to common.
+    // Status and size, then the referrer and the user agent of the combined format.
     for field in [&mut entry.referer, &mut entry.agent] {
         let Some(quote) = memchr::memchr(b'"', rest.as_bytes()) else { break };
         rest = &rest[quote + 1..];
@@ -37,7 +37,7 @@ pub(super) fn read<'l>(line: &'l str, stamps: &Stamps) -> Result<Entry<'l>, Line
     Ok(entry)
 }
 
-/// What stands before the time, and from the time on. An address in brackets has a bracket of its own.
+/// Splits a line at its time. The bracket of an IPv6 address is not that of the time.
 fn before_time(line: &str, open: usize) -> Option<(&str, &str)> {
     let bytes = line.as_bytes();
     if open > 0 && bytes.get(open - 1) == Some(&b' ') && bytes.get(open + 3) == Some(&b'/') {
@@ -47,12 +47,12 @@ fn before_time(line: &str, open: usize) -> Option<(&str, &str)> {
     Some((&line[..open], &line[open + 2..]))
 }
 
-/// `[host] address ident user`; users may have spaces in their names.
+/// `[host] address ident user`. User names may contain spaces.
 fn identify<'l>(entry: &mut Entry<'l>, who: &'l str) {
     let (first, rest) = word(who);
     entry.address = address(first);
     let (ident, rest) = word(rest);
-    // An address in the second place means that a virtual host stands in the first.
+    // An address in second position means that the first field is a virtual host.
     let user = match address(ident) {
         Some(behind) => {
             entry.address = Some(behind);
@@ -68,7 +68,7 @@ fn identify<'l>(entry: &mut Entry<'l>, who: &'l str) {
     };
 }
 
-/// The text up to the first space, and what follows that.
+/// The text before and after the first space.
 fn word(text: &str) -> (&str, &str) {
     match text.as_bytes().iter().position(|byte| *byte == b' ') {
         Some(space) => (&text[..space], &text[space + 1..]),
@@ -76,7 +76,7 @@ fn word(text: &str) -> (&str, &str) {
     }
 }
 
-/// The method and the target of `GET /a HTTP/1.1`. Targets may hold spaces that nobody encoded.
+/// The method and the target of `GET /a HTTP/1.1`. Targets may contain unencoded spaces.
 pub(super) fn split_request(request: &str) -> Option<(&str, &str)> {
     let (method, rest) = request.split_at(memchr::memchr(b' ', request.as_bytes())?);
     let rest = rest.trim_start_matches(' ');

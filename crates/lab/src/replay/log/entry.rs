@@ -1,4 +1,4 @@
-//! A request as a log tells of it.
+//! A request as recorded in a log.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -9,16 +9,16 @@ use tidegate_rules::{Fact, Facts, Values, syntax};
 use super::columns::Row;
 use super::json::{Members, Value};
 
-/// A request as a log tells of it.
+/// A request as recorded in a log.
 #[derive(Clone, Debug)]
 pub struct Entry<'l> {
-    /// When it was made, as far as the log says.
+    /// The time, as precise as the log has it.
     pub at: Timestamp,
-    /// Whether the log only knows the second.
+    /// The time is known only to the second.
     pub whole_second: bool,
     /// The client's address.
     pub address: Option<IpAddr>,
-    /// How long it took.
+    /// The duration.
     pub took: Option<Micros>,
     pub(super) method: Option<Cow<'l, str>>,
     pub(super) target: Option<Cow<'l, str>>,
@@ -32,16 +32,16 @@ pub struct Entry<'l> {
     pub(super) more: More<'l>,
 }
 
-/// Where else to look for headers, cookies and claims.
+/// The source of headers, cookies and claims.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum More<'l> {
     #[default]
     Nothing,
-    /// Members called as nginx's variables are: `http_x_tenant`, `cookie_session`.
+    /// Members named like nginx's variables: `http_x_tenant`, `cookie_session`.
     Variables(&'l str),
-    /// An object of headers, and one of claims; values may be lists.
+    /// An object of headers and one of claims. Values may be lists.
     Objects { headers: &'l str, claims: &'l str },
-    /// Columns called `header:X-Tenant`.
+    /// Columns named like `header:X-Tenant`.
     Row(Row<'l>),
 }
 
@@ -65,7 +65,7 @@ impl<'l> Entry<'l> {
         }
     }
 
-    /// Takes in a target. One with a scheme and a host, as proxies are sent, also says the host.
+    /// Sets the target. An absolute URI, as sent to proxies, also sets the host.
     pub(super) fn aim(&mut self, target: Cow<'l, str>) {
         if !target.starts_with("http://") && !target.starts_with("https://") {
             self.target = Some(target);
@@ -127,7 +127,7 @@ impl<'l> Entry<'l> {
     }
 }
 
-/// A member called `prefix` and the name in lower case, with `_` for `-`.
+/// The member named `prefix` plus the name in lower case, with `_` for `-`.
 fn variable<'l>(line: &'l str, prefix: &str, name: &str) -> Option<Cow<'l, str>> {
     let is = |key: &str| {
         key.strip_prefix(prefix).is_some_and(|key| {
@@ -173,12 +173,12 @@ impl Facts for Entry<'_> {
     }
 }
 
-/// An address, perhaps with a port or in brackets. Of a list, the first.
+/// An address, optionally with a port or in brackets. The first one of a list.
 pub(super) fn address(text: &str) -> Option<IpAddr> {
     if let Some(address) = plain_ipv4(text.as_bytes()) {
         return Some(address);
     }
-    // Quick for the dash that stands for nothing.
+    // A fast path for `-`, which means no value.
     if text.len() < 2 {
         return None;
     }
@@ -192,14 +192,14 @@ pub(super) fn address(text: &str) -> Option<IpAddr> {
     text.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
 }
 
-/// `192.0.2.7`, by far the most common form, without the detours of the general one.
+/// A fast path for `192.0.2.7`, by far the most common form.
 fn plain_ipv4(text: &[u8]) -> Option<IpAddr> {
     let mut octets = [0_u8; 4];
     let (mut which, mut value, mut digits) = (0, 0_u32, 0);
     for &byte in text {
         match byte {
             b'0'..=b'9' if digits < 3 => {
-                // Leading zeros mean octal to some.
+                // Some programs read leading zeros as octal.
                 if digits > 0 && value == 0 {
                     return None;
                 }
@@ -231,12 +231,12 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// What stands for nothing in logs.
+/// Whether a value means no value in logs.
 pub(super) fn present<'l>(text: Cow<'l, str>) -> Option<Cow<'l, str>> {
     Some(text).filter(|text| !text.is_empty() && text != "-")
 }
 
-/// What a value of a JSON member says, unless it says nothing.
+/// The text of a JSON member, unless it means no value.
 pub(super) fn said<'l>(value: &Value<'l>) -> Option<Cow<'l, str>> {
     value.text().and_then(present)
 }

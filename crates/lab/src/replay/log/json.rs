@@ -1,7 +1,7 @@
-//! Logs of one JSON object a line.
+//! Logs with one JSON object per line.
 //!
-//! The object is walked once, member by member, without building anything. Names are those that nginx's variables, Caddy,
-//! Envoy and our own format give to things; they do not collide, except that Caddy counts durations in seconds and Envoy in
+//! The object is scanned once, member by member, without allocation. Members have the names of nginx's variables, Caddy,
+//! Envoy and Tidegate's own format. The names do not collide, except that Caddy counts durations in seconds and Envoy in
 //! milliseconds.
 
 use std::borrow::Cow;
@@ -12,10 +12,10 @@ use tidegate_core::Micros;
 use super::combined::split_request;
 use super::entry::{Entry, More, address, said};
 use super::text::{from_json, up_to_quote};
-use super::time::{self, Stamp};
+use super::time::{self, LogTime};
 use super::{LineError, LogFormat};
 
-/// Whose JSON it is.
+/// The program that wrote the JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     Nginx,
@@ -24,10 +24,10 @@ pub(super) enum Dialect {
     Own,
 }
 
-/// A value as it stands in the line.
+/// A value, as written in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'l> {
-    /// Between its quotes, and whether it has escapes.
+    /// A string without its quotes, and whether it has escapes.
     Text(&'l str, bool),
     /// A number or a word.
     Bare(&'l str),
@@ -38,7 +38,7 @@ pub(super) enum Value<'l> {
 }
 
 impl<'l> Value<'l> {
-    /// Text, or a number or word as text. `null` is none.
+    /// A string, number or word as text. `None` for `null`.
     pub(super) fn text(&self) -> Option<Cow<'l, str>> {
         match *self {
             Value::Text(raw, false) => Some(Cow::Borrowed(raw)),
@@ -69,7 +69,7 @@ impl<'l> Value<'l> {
     }
 }
 
-/// The members of an object, in their order. Ends early where it is not JSON; [`Members::is_whole`] tells.
+/// The members of an object, in order. Ends early at invalid JSON, which [`Members::is_whole`] detects.
 #[derive(Clone, Debug)]
 pub(super) struct Members<'l> {
     rest: &'l str,
@@ -85,7 +85,7 @@ impl<'l> Members<'l> {
         }
     }
 
-    /// Whether the object was closed and nothing followed.
+    /// Whether the object is complete and nothing follows it.
     pub(super) const fn is_whole(&self) -> bool {
         self.whole
     }
@@ -111,7 +111,7 @@ impl<'l> Iterator for Members<'l> {
     }
 }
 
-/// Without the spaces in front, of which most JSON in logs has none.
+/// The text without leading spaces, which JSON in logs seldom has.
 #[inline]
 fn unspaced(text: &str) -> &str {
     match text.as_bytes().first() {
@@ -120,7 +120,7 @@ fn unspaced(text: &str) -> &str {
     }
 }
 
-/// The value that `text` begins with, and what follows it.
+/// The value at the start of `text`, and the rest.
 #[inline]
 fn value(text: &str) -> Option<(Value<'_>, &str)> {
     match text.as_bytes().first()? {
@@ -138,7 +138,7 @@ fn value(text: &str) -> Option<(Value<'_>, &str)> {
     }
 }
 
-/// Where the bracket that `text` begins with is closed.
+/// The offset of the bracket that closes the one at the start of `text`.
 fn nested(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (mut depth, mut at) = (0_u32, 0);
@@ -158,7 +158,7 @@ fn nested(text: &str) -> Option<usize> {
     }
 }
 
-/// Whose JSON a line is.
+/// The program that wrote a line of JSON.
 pub(super) fn detect(line: &str) -> Option<LogFormat> {
     let mut members = Members::of(line);
     let mut format = None;
@@ -179,7 +179,7 @@ pub(super) fn detect(line: &str) -> Option<LogFormat> {
 
 pub(super) fn read(line: &str, dialect: Dialect) -> Result<Entry<'_>, LineError> {
     let mut entry = Entry::at(tidegate_core::Timestamp::EPOCH, false);
-    let mut stamp = Found::Nothing;
+    let mut stamp = TimeInLine::Nothing;
     let (mut headers, mut claims) = ("", "");
     let mut members = Members::of(line);
     for (key, value) in members.by_ref() {
@@ -199,7 +199,7 @@ pub(super) fn read(line: &str, dialect: Dialect) -> Result<Entry<'_>, LineError>
             },
             "method" | "request_method" => entry.method = said(&value),
             "request_uri" | "path" | "uri" => {
-                // nginx's $uri has lost its query: what has one comes first.
+                // nginx's `$uri` lacks the query, so members with a query take precedence.
                 if let Some(target) = said(&value).filter(|_| key != "uri" || entry.target.is_none()) {
                     entry.aim(target);
                 }
@@ -225,7 +225,7 @@ pub(super) fn read(line: &str, dialect: Dialect) -> Result<Entry<'_>, LineError>
     if !members.is_whole() {
         return Err(LineError::NotJson);
     }
-    Stamp { at: entry.at, whole: entry.whole_second } = stamp.found()?;
+    LogTime { at: entry.at, whole: entry.whole_second } = stamp.found()?;
     entry.more = match dialect {
         Dialect::Nginx | Dialect::Envoy => More::Variables(line),
         Dialect::Caddy | Dialect::Own => More::Objects { headers, claims },
@@ -236,28 +236,28 @@ pub(super) fn read(line: &str, dialect: Dialect) -> Result<Entry<'_>, LineError>
     Ok(entry)
 }
 
-/// The finest of the instants that a line holds.
-enum Found {
+/// The most precise time of a line.
+enum TimeInLine {
     Nothing,
     Unreadable,
-    Stamp(Stamp),
+    Known(LogTime),
 }
 
-impl Found {
-    fn see(&mut self, stamp: Option<Stamp>) {
+impl TimeInLine {
+    fn see(&mut self, stamp: Option<LogTime>) {
         match (&self, stamp) {
-            (Found::Stamp(known), Some(stamp)) if !known.whole || stamp.whole => {}
-            (_, Some(stamp)) => *self = Found::Stamp(stamp),
-            (Found::Nothing, None) => *self = Found::Unreadable,
+            (TimeInLine::Known(known), Some(stamp)) if !known.whole || stamp.whole => {}
+            (_, Some(stamp)) => *self = TimeInLine::Known(stamp),
+            (TimeInLine::Nothing, None) => *self = TimeInLine::Unreadable,
             (_, None) => {}
         }
     }
 
-    const fn found(&self) -> Result<Stamp, LineError> {
+    const fn found(&self) -> Result<LogTime, LineError> {
         match self {
-            Found::Stamp(stamp) => Ok(*stamp),
-            Found::Unreadable => Err(LineError::BadTime),
-            Found::Nothing => Err(LineError::NoTime),
+            TimeInLine::Known(stamp) => Ok(*stamp),
+            TimeInLine::Unreadable => Err(LineError::BadTime),
+            TimeInLine::Nothing => Err(LineError::NoTime),
         }
     }
 }
@@ -282,7 +282,7 @@ fn request<'l>(entry: &mut Entry<'l>, value: &Value<'l>) -> Result<(), LineError
     Ok(())
 }
 
-/// What Caddy says of the request itself. Returns its headers.
+/// Reads Caddy's `request` object. Returns its headers.
 fn caddy<'l>(entry: &mut Entry<'l>, object: &'l str) -> &'l str {
     let mut headers = "";
     let mut trusted = None;
@@ -291,7 +291,7 @@ fn caddy<'l>(entry: &mut Entry<'l>, object: &'l str) -> &'l str {
             "method" => entry.method = said(&value),
             "uri" => said(&value).into_iter().for_each(|target| entry.aim(target)),
             "host" => entry.host = said(&value),
-            // The client as Caddy's trusted proxies say; the other is whoever opened the connection.
+            // The client behind Caddy's trusted proxies, in preference to the connection's peer.
             "client_ip" => trusted = said(&value).and_then(|text| address(&text)),
             "remote_ip" | "remote_addr" => {
                 entry.address = entry.address.or_else(|| said(&value).and_then(|text| address(&text)));

@@ -1,4 +1,4 @@
-//! Lines of access logs, read as requests.
+//! Access logs, parsed line by line into requests.
 
 mod columns;
 mod combined;
@@ -14,27 +14,28 @@ pub use entry::Entry;
 
 use self::columns::Columns;
 use self::json::Dialect;
-use self::time::Stamps;
+use self::time::TimeParser;
 
-/// How a log is written.
+/// The format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LogFormat {
-    /// NCSA common and combined, as Apache, nginx and Caddy write them; a virtual host in front and more behind are allowed.
+    /// NCSA common and combined, as written by Apache, nginx and Caddy. A leading virtual host and trailing fields are
+    /// allowed.
     Combined,
-    /// JSON whose members are called as nginx's variables are.
+    /// JSON with members named like nginx's variables.
     NginxJson,
     /// Caddy's own JSON.
     CaddyJson,
     /// Envoy's JSON, as Istio sets it up.
     EnvoyJson,
-    /// Our own, as a table with a head.
+    /// Tidegate's own format as CSV with a header.
     Csv,
-    /// Our own, as one JSON object a line.
+    /// Tidegate's own format as JSON lines.
     Jsonl,
 }
 
 impl LogFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [LogFormat; 6] = [
         LogFormat::Combined,
         LogFormat::NginxJson,
@@ -44,7 +45,7 @@ impl LogFormat {
         LogFormat::Jsonl,
     ];
 
-    /// Its name.
+    /// The name of the format.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,7 +58,7 @@ impl LogFormat {
         }
     }
 
-    /// What the first lines look like. `None` if they look like nothing that is known.
+    /// Detects the format of a log's first lines. `None` if it is unknown.
     #[must_use]
     pub fn detect<'l>(lines: impl IntoIterator<Item = &'l str>) -> Option<LogFormat> {
         lines.into_iter().find_map(|line| {
@@ -65,7 +66,7 @@ impl LogFormat {
             if line.starts_with('{') {
                 return json::detect(line);
             }
-            if combined::read(line, &Stamps::default()).is_ok() {
+            if combined::read(line, &TimeParser::default()).is_ok() {
                 return Some(LogFormat::Combined);
             }
             Columns::read(line).ok().map(|_| LogFormat::Csv)
@@ -79,7 +80,7 @@ impl fmt::Display for LogFormat {
     }
 }
 
-/// A name that no format has.
+/// A name that is not a format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no format `{0}`: write combined, nginx-json, caddy-json, envoy-json, csv or jsonl")]
 pub struct NoSuchFormat(String);
@@ -92,72 +93,72 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Why a line is not a request.
+/// The reason why a line is not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum LineError {
-    /// It has none.
+    /// The line has no time.
     #[error("there is no time in it")]
     NoTime,
-    /// It is not one that is known, or before 1970.
+    /// The time is in no known form, or before 1970.
     #[error("its time cannot be read")]
     BadTime,
-    /// It has none.
+    /// The line has no request.
     #[error("there is no request in it")]
     NoRequest,
-    /// It is not a method and a target.
+    /// The request is not a method and a target.
     #[error("its request is not a method and a target")]
     BadRequest,
     /// A quote is not closed.
     #[error("a quote is not closed")]
     OpenQuote,
-    /// It is not JSON.
+    /// The line is not JSON.
     #[error("it is not a JSON object")]
     NotJson,
-    /// It has fewer cells than the head.
-    #[error("it has fewer cells than the head of the table")]
+    /// The line has fewer cells than the header.
+    #[error("it has fewer cells than the header of the table")]
     MissingCells,
-    /// Its cost is not a number.
+    /// The cost is not a number.
     #[error("its cost is not a whole number")]
     BadCost,
-    /// It is not UTF-8.
+    /// The line is not UTF-8.
     #[error("it is not UTF-8")]
     NotUtf8,
-    /// It is too long.
+    /// The line is too long.
     #[error("it is longer than a line may be")]
     TooLong,
-    /// The head of a table lacks a time.
-    #[error("the head of the table has no `time`")]
+    /// The header of a table lacks a time.
+    #[error("the header of the table has no `time` column")]
     NoTimeColumn,
-    /// The head of a table has a name that is not known.
-    #[error("the head of the table has a name that is not known")]
+    /// The header of a table has an unknown column.
+    #[error("the header of the table has an unknown column")]
     UnknownColumn,
 }
 
-/// Reads the lines of one log.
+/// Parses the lines of one log.
 #[derive(Debug)]
 pub struct LineReader {
     format: LogFormat,
     columns: Option<Columns>,
-    stamps: Stamps,
+    stamps: TimeParser,
 }
 
 impl LineReader {
-    /// Of a log in this format. A table's head is the first line that it is [told](LineReader::begin).
+    /// A reader of a log in this format. [`begin`](LineReader::begin) takes its first line.
     #[must_use]
     pub fn new(format: LogFormat) -> LineReader {
-        LineReader { format, columns: None, stamps: Stamps::default() }
+        LineReader { format, columns: None, stamps: TimeParser::default() }
     }
 
-    /// The format.
+    /// The format of the log.
     #[must_use]
     pub const fn format(&self) -> LogFormat {
         self.format
     }
 
-    /// Shows the first line of the log. Says whether it was the head of a table, and no request.
+    /// Reads the first line of the log. Returns whether it is the header of a table and not a request.
     ///
     /// # Errors
-    /// If the table's head is wrong: no line below it can be read.
+    /// The header of the table is wrong, so no line below it can be parsed.
     pub fn begin(&mut self, line: &str) -> Result<bool, LineError> {
         if self.format != LogFormat::Csv || self.columns.is_some() {
             return Ok(false);
@@ -166,10 +167,10 @@ impl LineReader {
         Ok(true)
     }
 
-    /// The request that a line tells of.
+    /// The request of a line.
     ///
     /// # Errors
-    /// Why it tells of none.
+    /// The line is not a request.
     pub fn read<'l>(&'l self, line: &'l str) -> Result<Entry<'l>, LineError> {
         match self.format {
             LogFormat::Combined => combined::read(line, &self.stamps),

@@ -15,7 +15,7 @@ fn lines(text: &'static str, format: LogFormat) -> Vec<Result<Seen, LineError>> 
     lines.map(|line| reader.read(line).map(|entry| Seen::of(&entry))).collect()
 }
 
-/// What rules see of an entry.
+/// The facts of an entry that rules see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     millis: u64,

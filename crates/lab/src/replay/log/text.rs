@@ -1,9 +1,8 @@
-//! Escapes.
+//! Quotes and escapes in logs.
 
 use std::borrow::Cow;
 
-/// The part of `text` up to the next quote that is not escaped, where that quote is, and whether anything before it was
-/// escaped.
+/// The part of `text` up to the next unescaped quote, the offset of that quote, and whether the part has escapes.
 #[inline]
 pub(super) fn up_to_quote(text: &str) -> Option<(&str, usize, bool)> {
     let bytes = text.as_bytes();
@@ -19,7 +18,7 @@ pub(super) fn up_to_quote(text: &str) -> Option<(&str, usize, bool)> {
     }
 }
 
-/// What web servers write for `\"`, `\\`, `\x22`, `\t` and their like.
+/// Decodes the escapes of web servers: `\"`, `\\`, `\x22`, `\t` and others.
 pub(super) fn from_log(text: &str) -> Cow<'_, str> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -61,7 +60,7 @@ const fn hex(digit: u8) -> u8 {
     }
 }
 
-/// What JSON writes; text with a wrong escape stays as it is.
+/// Decodes the escapes of JSON. Text with an invalid escape stays unchanged.
 pub(super) fn from_json(raw: &str) -> Cow<'_, str> {
     let quoted = format!("\"{raw}\"");
     serde_json::from_str::<String>(&quoted).map_or(Cow::Borrowed(raw), Cow::Owned)

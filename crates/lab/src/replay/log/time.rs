@@ -1,13 +1,13 @@
-//! The instants that logs write.
+//! Times in logs.
 
 use std::cell::Cell;
 
 use tidegate_core::Timestamp;
 use tidegate_core::time::Date;
 
-/// An instant, and whether its writer cut it down to whole seconds.
+/// An instant, and whether it is known only to the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct LogTime {
     pub(super) at: Timestamp,
     pub(super) whole: bool,
 }
@@ -29,7 +29,7 @@ fn number(digits: &[u8]) -> Option<i64> {
 fn seconds(day: i64, time: &[u8], east: i64) -> Option<u64> {
     let [h1, h2, b':', m1, m2, b':', s1, s2] = *time else { return None };
     let (hour, minute, second) = (number(&[h1, h2])?, number(&[m1, m2])?, number(&[s1, s2])?);
-    // A leap second is the first one of the next minute.
+    // A leap second counts as the first second of the next minute.
     if hour > 23 || minute > 59 || second > 60 {
         return None;
     }
@@ -52,7 +52,7 @@ fn zone(text: &[u8]) -> Option<i64> {
     (hours <= 15 && minutes <= 59).then_some(sign * (hours * 3_600 + minutes * 60))
 }
 
-/// `10/Oct/2000:13:55:36 -0700`, as common and combined logs write it.
+/// `10/Oct/2000:13:55:36 -0700`, as in common and combined logs.
 pub(super) fn common(text: &[u8]) -> Option<Timestamp> {
     let [d1, d2, b'/', m1, m2, m3, b'/', y1, y2, y3, y4, b':', time @ ..] = text else { return None };
     let month = match [*m1, *m2, *m3] {
@@ -76,8 +76,8 @@ pub(super) fn common(text: &[u8]) -> Option<Timestamp> {
     seconds(day, time, east).map(Timestamp::from_secs)
 }
 
-/// `2026-11-15T09:22:00.123Z` and its like: RFC 3339, with a space for the `T` and a zone without colon allowed.
-fn rfc3339(text: &[u8]) -> Option<Stamp> {
+/// RFC 3339, such as `2026-11-15T09:22:00.123Z`. A space instead of `T`, and a zone without a colon, are allowed.
+fn rfc3339(text: &[u8]) -> Option<LogTime> {
     let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T' | b't' | b' ', rest @ ..] = text else { return None };
     let day = days(number(&[*y1, *y2, *y3, *y4])?, number(&[*m1, *m2])?, number(&[*d1, *d2])?)?;
     let (time, rest) = rest.split_at_checked(8)?;
@@ -88,23 +88,23 @@ fn rfc3339(text: &[u8]) -> Option<Stamp> {
     let east = zone(rest.strip_prefix(b" ").unwrap_or(rest))?;
     let seconds = seconds(day, time, east)?;
     let at = Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros(fraction)));
-    Some(Stamp { at, whole: fraction.is_empty() })
+    Some(LogTime { at, whole: fraction.is_empty() })
 }
 
-/// The first six digits behind a point.
+/// The first six digits after a decimal point.
 fn micros(fraction: &[u8]) -> u64 {
     let digits = fraction.iter().copied().chain(std::iter::repeat(b'0')).take(6);
     digits.fold(0, |micros, digit| micros * 10 + u64::from(digit - b'0'))
 }
 
-/// `1763198520`, `1763198520.123`, or the same in milliseconds or microseconds: told apart by their size.
-pub(super) fn unix(text: &[u8]) -> Option<Stamp> {
+/// Unix time, such as `1763198520` or `1763198520.123`, or in milliseconds or microseconds, distinguished by magnitude.
+pub(super) fn unix(text: &[u8]) -> Option<LogTime> {
     let whole = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, fraction) = text.split_at(whole);
     let fraction = match fraction {
         [] => fraction,
         [b'.', fraction @ ..] if fraction.iter().all(u8::is_ascii_digit) => fraction,
-        // As some write round numbers: 1.7631985e9.
+        // Some programs write an exponent: 1.7631985e9.
         rest if rest.iter().any(|byte| matches!(byte, b'e' | b'E')) => return exponent(text),
         _ => return None,
     };
@@ -117,32 +117,32 @@ pub(super) fn unix(text: &[u8]) -> Option<Stamp> {
         100_000_000_000..100_000_000_000_000 => (number * 1_000, false),
         _ => (number, false),
     };
-    Some(Stamp { at: Timestamp::from_micros(at), whole })
+    Some(LogTime { at: Timestamp::from_micros(at), whole })
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked just before")]
-fn exponent(text: &[u8]) -> Option<Stamp> {
+fn exponent(text: &[u8]) -> Option<LogTime> {
     let seconds: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     let in_reach = (0.0..9e9).contains(&seconds);
-    in_reach.then(|| Stamp { at: Timestamp::from_micros((seconds * 1e6) as u64), whole: seconds.fract() == 0.0 })
+    in_reach.then(|| LogTime { at: Timestamp::from_micros((seconds * 1e6) as u64), whole: seconds.fract() == 0.0 })
 }
 
-/// Any of the forms above.
-pub(super) fn any(text: &[u8]) -> Option<Stamp> {
+/// A time in any of the forms above.
+pub(super) fn any(text: &[u8]) -> Option<LogTime> {
     match text {
         [_, _, _, _, b'-', ..] => rfc3339(text),
-        [_, _, b'/', ..] => common(text).map(|at| Stamp { at, whole: true }),
+        [_, _, b'/', ..] => common(text).map(|at| LogTime { at, whole: true }),
         _ => unix(text),
     }
 }
 
-/// Reads instants, and remembers the last one: most lines of a busy log are of the same second as the one before.
+/// Parses times with a cache of the last one: in a busy log most lines have the same second as the previous line.
 #[derive(Debug, Default)]
-pub(super) struct Stamps {
+pub(super) struct TimeParser {
     last: Cell<([u8; 26], Timestamp)>,
 }
 
-impl Stamps {
+impl TimeParser {
     #[inline]
     pub(super) fn common(&self, text: &[u8]) -> Option<Timestamp> {
         let Ok(whole) = <[u8; 26]>::try_from(text) else { return common(text) };
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_remembered_instant_is_the_last_one() {
-        let stamps = Stamps::default();
+        let stamps = TimeParser::default();
         for text in
             ["10/Oct/2000:13:55:36 -0700", "10/Oct/2000:13:55:36 -0700", "10/Oct/2000:13:55:37 -0700", "nonsense"]
         {

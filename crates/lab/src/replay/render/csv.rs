@@ -1,20 +1,20 @@
-//! For spreadsheets.
+//! Reports as CSV, for spreadsheets.
 
 use std::fmt::Write;
 
-use super::words::instant;
+use super::format::instant;
 use crate::replay::report::Report;
 
-/// One table: a row for each limit, and one for each of the keys that it denied most.
+/// A report as one table, with a row for each limit and for each of its most denied keys.
 ///
-/// With a comparison, keys whose requests come out otherwise have rows of their own. Cells that could be taken for a formula
+/// With a comparison, keys with changed outcomes have rows too. Cells that a spreadsheet could take for a formula
 /// begin with an apostrophe.
 #[must_use]
 pub fn csv(report: &Report) -> String {
     let mut out = String::from("what,limit,key,admitted,denied,longest_streak,first,last\n");
     let mut row = |what: &str, cells: [&str; 7]| {
         let cells: Vec<String> = cells.iter().map(|cell| escaped(cell)).collect();
-        // Text can always be written to.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(out, "{what},{}", cells.join(","));
     };
     let sets = [("", Some(&report.outcome)), ("new ", report.comparison.as_ref().map(|comparison| &comparison.new))];

@@ -1,18 +1,18 @@
-//! For a browser: one file that asks nobody for anything.
+//! Reports as a self-contained HTML page.
 
 use std::fmt::Write;
 
-use super::words::{count, instant, number, share, span};
-use crate::replay::report::{Changed, DeniedKey, JudgeReport, Report};
+use super::format::{count, instant, number, share, span};
+use crate::replay::report::{AffectedKey, DeniedKey, Report, RuleReport};
 use crate::replay::timeline::Bin;
 
 const STYLE: &str = include_str!("report.css");
 
-/// A page that needs nothing but itself, light or dark as the reader's system is. The report as data is in it, too.
+/// A report as one HTML file without external resources, light or dark as the reader's system. It embeds the report's data.
 #[must_use]
 pub fn html(report: &Report) -> String {
     let mut page = String::with_capacity(32_768);
-    // Text can always be written to.
+    // Writing to a `String` cannot fail.
     let _ = write(&mut page, report);
     page
 }
@@ -74,7 +74,7 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
     }
     read(page, report)?;
     let data = serde_json::to_string(report).unwrap_or_default();
-    // Nothing in the data may look like the end of the script that it lies in.
+    // The data must not contain the end tag of its script element.
     let data = data.replace('<', "\\u003c");
     write!(
         page,
@@ -82,7 +82,7 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
     )
 }
 
-fn set(page: &mut String, which: &str, outcome: &JudgeReport) -> std::fmt::Result {
+fn set(page: &mut String, which: &str, outcome: &RuleReport) -> std::fmt::Result {
     tiles(
         page,
         &[
@@ -138,7 +138,7 @@ fn set(page: &mut String, which: &str, outcome: &JudgeReport) -> std::fmt::Resul
     Ok(())
 }
 
-fn changed(page: &mut String, what: &str, list: &[Changed]) -> std::fmt::Result {
+fn changed(page: &mut String, what: &str, list: &[AffectedKey]) -> std::fmt::Result {
     if list.is_empty() {
         return Ok(());
     }
@@ -194,7 +194,7 @@ fn tiles(page: &mut String, tiles: &[(&str, String, String)]) -> std::fmt::Resul
     Ok(())
 }
 
-/// The head of a column. Numbers stand to the right, and so does their head.
+/// The alignment of a column and of its header.
 #[derive(Clone, Copy)]
 enum Head {
     Text(&'static str),
@@ -228,8 +228,8 @@ fn table(page: &mut String, head: &[Head], rows: Vec<Vec<String>>) -> std::fmt::
     Ok(())
 }
 
-/// Stacked bars: what was admitted below, what was denied above.
-fn chart(page: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
+/// Stacked bars: admitted requests below, denied ones above.
+fn chart(page: &mut String, outcome: &RuleReport) -> std::fmt::Result {
     const HEIGHT: f64 = 160.0;
     let bins: &[Bin] = &outcome.timeline;
     let most = bins.iter().map(|bin| bin.admitted + bin.denied).max().unwrap_or(0).max(1) as f64;
@@ -255,7 +255,7 @@ fn chart(page: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
             base - denied
         )?;
     }
-    // The last bin may reach past the last request.
+    // The last bin may extend past the last request.
     let end = (last.from + last.seconds) * 1_000_000;
     let (from, to) = (instant(first.from * 1_000_000), instant(outcome.to.map_or(end, |to| to.min(end))));
     writeln!(

@@ -1,9 +1,9 @@
-//! A report, for people and for programs.
+//! Rendering of reports: text, HTML and CSV.
 
 mod csv;
+mod format;
 mod html;
 mod text;
-mod words;
 
 pub use csv::csv;
 pub use html::html;

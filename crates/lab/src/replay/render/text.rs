@@ -1,22 +1,22 @@
-//! For a terminal.
+//! Reports as text for a terminal.
 
 use std::fmt::Write;
 
-use super::words::{count, instant, number, plain, share, span};
-use crate::replay::report::{Changed, Comparison, DeniedKey, JudgeReport, LimitReport, Report};
+use super::format::{count, instant, number, plain, share, span};
+use crate::replay::report::{AffectedKey, Comparison, DeniedKey, LimitReport, Report, RuleReport};
 use crate::replay::suggest::Suggestion;
 use crate::replay::timeline::Bin;
 
 const WIDEST_KEY: usize = 48;
 const CHART: usize = 60;
-/// Alternatives to a suggestion that are shown on either side of it.
+/// The number of alternatives shown on either side of a suggestion.
 const NEAR: usize = 3;
 
-/// A report as text, in lines that fit a terminal.
+/// A report as text that fits a terminal.
 #[must_use]
 pub fn text(report: &Report) -> String {
     let mut out = String::new();
-    // Text can always be written to.
+    // Writing to a `String` cannot fail.
     let _ = reading(&mut out, report);
     match &report.comparison {
         None if report.suggestions_only => {}
@@ -59,7 +59,7 @@ fn reading(out: &mut String, report: &Report) -> std::fmt::Result {
     Ok(())
 }
 
-fn outcome(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
+fn outcome(out: &mut String, outcome: &RuleReport) -> std::fmt::Result {
     let of = outcome.requests;
     let wide = number(of).len();
     writeln!(out, "\nrequests  {:>wide$}", number(of))?;
@@ -87,7 +87,7 @@ fn outcome(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
     chart(out, outcome)
 }
 
-fn notes(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
+fn notes(out: &mut String, outcome: &RuleReport) -> std::fmt::Result {
     if outcome.ungoverned > 0 {
         writeln!(
             out,
@@ -136,7 +136,7 @@ fn limits(out: &mut String, limits: &[LimitReport]) -> std::fmt::Result {
     table(out, std::iter::once(head).chain(limits.iter().map(row)), [false, false, true, true, false])
 }
 
-fn keys(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
+fn keys(out: &mut String, outcome: &RuleReport) -> std::fmt::Result {
     let about = if outcome.keys_short_by > 0 { "about " } else { "" };
     for (what, total, list) in [
         ("keys that would have been limited", outcome.denied_keys, &outcome.keys),
@@ -168,7 +168,7 @@ fn denied_keys(out: &mut String, keys: &[DeniedKey]) -> std::fmt::Result {
     table(out, std::iter::once(head).chain(keys.iter().map(row)), [false, false, true, true, false, false])
 }
 
-fn compared(out: &mut String, old: &JudgeReport, comparison: &Comparison) -> std::fmt::Result {
+fn compared(out: &mut String, old: &RuleReport, comparison: &Comparison) -> std::fmt::Result {
     let Comparison { new, newly_denied, newly_admitted, .. } = comparison;
     let row = |what: &str, old: u64, new: u64| [what.to_owned(), number(old), number(new)];
     let rows = [
@@ -200,20 +200,20 @@ fn compared(out: &mut String, old: &JudgeReport, comparison: &Comparison) -> std
     chart(out, new)
 }
 
-/// In the same order for both sets of rules.
+/// Limits in the same order for both sets of rules.
 fn by_id(limits: &[LimitReport]) -> Vec<LimitReport> {
     let mut limits = limits.to_vec();
     limits.sort_by(|one, other| one.id.cmp(&other.id));
     limits
 }
 
-fn changed(out: &mut String, what: &str, keys: u64, list: &[Changed]) -> std::fmt::Result {
+fn changed(out: &mut String, what: &str, keys: u64, list: &[AffectedKey]) -> std::fmt::Result {
     if list.is_empty() {
         return Ok(());
     }
     writeln!(out, "\n{what}: {}", count(keys, "key"))?;
     let head = ["most", "by", "requests", "first", "last"].map(String::from);
-    let row = |key: &Changed| {
+    let row = |key: &AffectedKey| {
         [plain(&key.key, WIDEST_KEY), key.limit.clone(), number(key.requests), instant(key.first), instant(key.last)]
     };
     table(out, std::iter::once(head).chain(list.iter().map(row)), [false, false, true, false, false])
@@ -248,8 +248,8 @@ fn suggested(out: &mut String, suggestion: &Suggestion, is_alone: bool) -> std::
     writeln!(out, "      - {{ id: '{}', {key}limit: {}, mode: shadow }}", id.replace('/', "-"), suggestion.proposal)
 }
 
-/// A line of blocks for all requests and one for those that were denied.
-fn chart(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
+/// A bar line for all requests and one for denied ones.
+fn chart(out: &mut String, outcome: &RuleReport) -> std::fmt::Result {
     const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let bins: &[Bin] = &outcome.timeline;
     let together = bins.len().div_ceil(CHART).max(1);
@@ -264,7 +264,7 @@ fn chart(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
     let line = |of: &dyn Fn(&(u64, u64)) -> u64| {
         let most = folded.iter().map(of).max().unwrap_or(0);
         let block = |bin: &(u64, u64)| {
-            // Whatever is not nothing is seen.
+            // A non-zero count is always visible.
             let height = (u128::from(of(bin)) * 8).div_ceil(u128::from(most.max(1)));
             usize::try_from(height).ok().and_then(|height| BLOCKS.get(height)).copied().unwrap_or('█')
         };
@@ -275,14 +275,14 @@ fn chart(out: &mut String, outcome: &JudgeReport) -> std::fmt::Result {
     let per = span(seconds * 1_000_000);
     writeln!(out, "\nrequests  │{all}│ at most {} in {per}", number(most))?;
     writeln!(out, "denied    │{denied}│ at most {} in {per}", number(most_denied))?;
-    // The last bin may reach past the last request.
+    // The last bin may extend past the last request.
     let end = (last.from + last.seconds) * 1_000_000;
     let (from, to) = (instant(first.from * 1_000_000), instant(outcome.to.map_or(end, |to| to.min(end))));
     let gap = folded.len().saturating_sub(from.len() + to.len()).max(2);
     writeln!(out, "           {from}{:gap$}{to}", "")
 }
 
-/// Columns that are as wide as their widest cell, two spaces apart.
+/// Columns as wide as their widest cell, two spaces apart.
 fn table<const N: usize>(
     out: &mut String,
     rows: impl Iterator<Item = [String; N]>,

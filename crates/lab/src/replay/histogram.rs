@@ -1,31 +1,31 @@
-//! How spans are spread, in constant memory.
+//! A histogram of time spans, in constant memory.
 
 use serde::Serialize;
 use tidegate_core::Micros;
 
-/// Spans in buckets whose bounds lie an eighth apart; the smallest and the largest are exact.
+/// A histogram of spans with eight buckets for each power of two. The smallest and the largest span are exact.
 #[derive(Clone, Debug)]
-pub(super) struct Spread {
+pub(super) struct Histogram {
     buckets: Vec<u64>,
     count: u64,
     least: u64,
     most: u64,
 }
 
-/// What a spread comes to, in microseconds. Shares are rounded up to a bucket's bound: at most an eighth too high.
+/// Quantiles of waits, in microseconds. They are rounded up to a bucket's bound, so they are at most an eighth too high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Waits {
-    /// How many there were.
+    /// The number of waits.
     pub count: u64,
-    /// The shortest.
+    /// The shortest wait.
     pub least: u64,
-    /// Half were no longer than this.
+    /// The median.
     pub half: u64,
-    /// Nine of ten were no longer than this.
+    /// The 90th percentile.
     pub nine_of_ten: u64,
-    /// Ninety-nine of a hundred were no longer than this.
+    /// The 99th percentile.
     pub ninety_nine: u64,
-    /// The longest.
+    /// The longest wait.
     pub most: u64,
 }
 
@@ -51,9 +51,9 @@ fn bound(bucket: usize) -> u64 {
     u64::try_from((EIGHTHS as u128 + eighth as u128 + 1) * width - 1).unwrap_or(u64::MAX)
 }
 
-impl Spread {
-    pub(super) fn new() -> Spread {
-        Spread { buckets: vec![0; bucket(u64::MAX) + 1], count: 0, least: u64::MAX, most: 0 }
+impl Histogram {
+    pub(super) fn new() -> Histogram {
+        Histogram { buckets: vec![0; bucket(u64::MAX) + 1], count: 0, least: u64::MAX, most: 0 }
     }
 
     pub(super) fn add(&mut self, span: Micros) {
@@ -63,7 +63,7 @@ impl Spread {
         self.most = self.most.max(span.get());
     }
 
-    /// The span that so many of a thousand do not pass.
+    /// The span that `thousandths` of all spans do not exceed.
     fn thousandths(&self, thousandths: u64) -> u64 {
         let wanted = (u128::from(self.count) * u128::from(thousandths)).div_ceil(1_000);
         let mut seen = 0;
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn shares_are_what_they_say() {
-        let mut spread = Spread::new();
+        let mut spread = Histogram::new();
         assert_eq!(spread.waits(), None);
         (1..=1_000).for_each(|millis| spread.add(Micros::from_millis(millis)));
         let waits = spread.waits().unwrap();

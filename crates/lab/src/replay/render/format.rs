@@ -1,4 +1,4 @@
-//! Numbers and times as people read them.
+//! Formatting of numbers and times for people.
 
 use tidegate_core::time::Date;
 use tidegate_core::{Micros, Timestamp};
@@ -16,7 +16,7 @@ pub(super) fn number(number: u64) -> String {
     text
 }
 
-/// `2.81 %`. A part that is neither nothing nor all does not look like it.
+/// `2.81 %`. A share that is neither 0 nor 1 is never shown as `0 %` or `100 %`.
 pub(super) fn share(part: u64, whole: u64) -> String {
     let percent = 100.0 * part as f64 / whole.max(1) as f64;
     match percent {
@@ -47,7 +47,7 @@ pub(super) fn span(micros: u64) -> String {
     }
 }
 
-/// Text from outside, without what could steer a terminal, and not too long.
+/// Untrusted text without control characters, truncated.
 pub(super) fn plain(text: &str, longest: usize) -> String {
     let mut plain: String = text.chars().take(longest).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if text.chars().nth(longest).is_some() {

@@ -1,8 +1,8 @@
-//! The keys that something happened to most often, in bounded memory.
+//! Heavy hitters: the keys with the most events, in bounded memory.
 //!
-//! Counts are exact as long as no more than [`Frequent::CAPACITY`] keys were seen. After that, whenever the table is full, the
-//! median count is taken off every key and those that fall to nothing are dropped (Misra and Gries, 1982). Whoever was counted
-//! often stays; a count may then be too low, by at most [`Frequent::error`].
+//! Counts are exact for up to [`HeavyHitters::CAPACITY`] keys. Beyond that, whenever the table is full, the median count is
+//! subtracted from every key, and keys without a count are dropped (Misra and Gries, 1982). Frequent keys stay. A count
+//! may then be too low, by at most [`HeavyHitters::error`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -10,74 +10,74 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use ahash::RandomState;
 use tidegate_core::{Key, Timestamp};
 
-/// Tells keys under limits apart: 128 bits of two hashes.
-pub(super) type Print = u128;
+/// A hash of a limit and a key: two hashes of 64 bits.
+pub(super) type KeyHash = u128;
 
-/// Makes [`Print`]s.
+/// Makes [`KeyHash`]s.
 #[derive(Clone, Debug)]
-pub(super) struct Prints(RandomState, RandomState);
+pub(super) struct KeyHasher(RandomState, RandomState);
 
-impl Prints {
-    pub(super) fn new() -> Prints {
-        // Seeds that are written down make a run come out the same every time.
-        Prints(RandomState::with_seeds(1, 2, 3, 4), RandomState::with_seeds(5, 6, 7, 8))
+impl KeyHasher {
+    pub(super) fn new() -> KeyHasher {
+        // Constant seeds make every run come out the same.
+        KeyHasher(RandomState::with_seeds(1, 2, 3, 4), RandomState::with_seeds(5, 6, 7, 8))
     }
 
     #[inline]
-    pub(super) fn of(&self, limit: usize, key: &Key<'_>) -> Print {
-        let both = Both(limit, key);
+    pub(super) fn of(&self, limit: usize, key: &Key<'_>) -> KeyHash {
+        let both = LimitAndKey(limit, key);
         u128::from(self.0.hash_one(&both)) << 64 | u128::from(self.1.hash_one(&both))
     }
 }
 
-/// For tables by [`Print`], which are hashes already.
+/// The hasher of tables by [`KeyHash`], which are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct AsIs(u64);
+pub(super) struct IdentityHasher(u64);
 
-impl Hasher for AsIs {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // Prints come through `write_u128`.
+        // Unused: a [`KeyHash`] is hashed by `write_u128`.
         bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
     }
 
-    fn write_u128(&mut self, print: u128) {
-        self.0 = (print >> 64) as u64;
+    fn write_u128(&mut self, hash: u128) {
+        self.0 = (hash >> 64) as u64;
     }
 }
 
-/// A table by [`Print`].
-pub(super) type ByPrint<T> = HashMap<Print, T, BuildHasherDefault<AsIs>>;
+/// A table by [`KeyHash`].
+pub(super) type ByKeyHash<T> = HashMap<KeyHash, T, BuildHasherDefault<IdentityHasher>>;
 
-struct Both<'k>(usize, &'k Key<'k>);
+struct LimitAndKey<'k>(usize, &'k Key<'k>);
 
-impl Hash for Both<'_> {
+impl Hash for LimitAndKey<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.hash(state);
         self.1.hash(state);
     }
 }
 
-/// What is known of one key.
+/// The counts of one key.
 #[derive(Clone, Debug)]
-pub(super) struct Frequented {
-    /// Which limit it is of.
+pub(super) struct KeyCount {
+    /// The number of the limit.
     pub(super) limit: usize,
-    /// The key, as people read it.
+    /// The key as text for people.
     pub(super) key: String,
-    /// How often.
+    /// The number of events.
     pub(super) count: u64,
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
-    /// In a row, without anything else between: now, and at most.
+    /// The current and the longest run of events.
     run: Run,
     pub(super) longest: Run,
 }
 
-/// Several in a row.
+/// Events in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) count: u64,
@@ -85,28 +85,28 @@ pub(super) struct Run {
     pub(super) to: Timestamp,
 }
 
-/// The keys that something happened to.
+/// The keys with the most events.
 #[derive(Debug)]
-pub(super) struct Frequent {
-    keys: ByPrint<Frequented>,
+pub(super) struct HeavyHitters {
+    keys: ByKeyHash<KeyCount>,
     capacity: usize,
     error: u64,
     dropped: u64,
 }
 
-impl Frequent {
+impl HeavyHitters {
     pub(super) const CAPACITY: usize = 200_000;
 
-    pub(super) fn new(capacity: usize) -> Frequent {
-        Frequent { keys: ByPrint::default(), capacity, error: 0, dropped: 0 }
+    pub(super) fn new(capacity: usize) -> HeavyHitters {
+        HeavyHitters { keys: ByKeyHash::default(), capacity, error: 0, dropped: 0 }
     }
 
-    /// It happened to a key. `name` makes what people read.
-    pub(super) fn count(&mut self, print: Print, limit: usize, at: Timestamp, name: impl FnOnce() -> String) {
-        if !self.keys.contains_key(&print) && self.keys.len() >= self.capacity {
+    /// Counts an event of a key. `name` makes its text for people.
+    pub(super) fn count(&mut self, hash: KeyHash, limit: usize, at: Timestamp, name: impl FnOnce() -> String) {
+        if !self.keys.contains_key(&hash) && self.keys.len() >= self.capacity {
             self.make_room();
         }
-        let known = self.keys.entry(print).or_insert_with(|| Frequented {
+        let known = self.keys.entry(hash).or_insert_with(|| KeyCount {
             limit,
             key: name(),
             count: 0,
@@ -127,10 +127,10 @@ impl Frequent {
         }
     }
 
-    /// Something else happened to a key: what came in a row ends.
+    /// Ends the current run of a key.
     #[inline]
-    pub(super) fn interrupt(&mut self, print: Print) {
-        if let Some(known) = self.keys.get_mut(&print) {
+    pub(super) fn interrupt(&mut self, hash: KeyHash) {
+        if let Some(known) = self.keys.get_mut(&hash) {
             known.run.count = 0;
         }
     }
@@ -153,20 +153,20 @@ impl Frequent {
         self.dropped += (before - self.keys.len()) as u64;
     }
 
-    /// By how much a count may be too low.
+    /// The most by which a count may be too low.
     pub(super) const fn error(&self) -> u64 {
         self.error
     }
 
-    /// How many keys are known, those that were dropped included; some of these may be counted twice.
+    /// The number of keys, including dropped ones. A key that was dropped and came back counts twice.
     pub(super) fn seen(&self) -> u64 {
         self.keys.len() as u64 + self.dropped
     }
 
-    /// Those with the highest counts, the highest first.
-    pub(super) fn top(&self, number: usize) -> Vec<&Frequented> {
-        let mut all: Vec<&Frequented> = self.keys.values().collect();
-        let order = |one: &&Frequented, other: &&Frequented| {
+    /// The keys with the highest counts, the highest first.
+    pub(super) fn top(&self, number: usize) -> Vec<&KeyCount> {
+        let mut all: Vec<&KeyCount> = self.keys.values().collect();
+        let order = |one: &&KeyCount, other: &&KeyCount| {
             other.count.cmp(&one.count).then_with(|| one.limit.cmp(&other.limit)).then_with(|| one.key.cmp(&other.key))
         };
         if all.len() > number.saturating_mul(4) && number > 0 {
@@ -178,8 +178,8 @@ impl Frequent {
         all
     }
 
-    /// The longest in a row.
-    pub(super) fn longest(&self) -> Option<&Frequented> {
+    /// The key with the longest run.
+    pub(super) fn longest(&self) -> Option<&KeyCount> {
         self.keys.values().max_by(|one, other| {
             one.longest
                 .count
@@ -193,14 +193,14 @@ impl Frequent {
 mod tests {
     use super::*;
 
-    fn count(frequent: &mut Frequent, number: u64) {
-        let print = Print::from(number) << 64 | Print::from(number);
-        frequent.count(print, 0, Timestamp::from_secs(number), || number.to_string());
+    fn count(frequent: &mut HeavyHitters, number: u64) {
+        let hash = KeyHash::from(number) << 64 | KeyHash::from(number);
+        frequent.count(hash, 0, Timestamp::from_secs(number), || number.to_string());
     }
 
     #[test]
     fn few_keys_are_counted_exactly() {
-        let mut frequent = Frequent::new(10);
+        let mut frequent = HeavyHitters::new(10);
         for number in [3, 1, 3, 2, 3, 1] {
             count(&mut frequent, number);
         }
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_keys_does_not_hide_the_frequent_ones() {
-        let mut frequent = Frequent::new(100);
+        let mut frequent = HeavyHitters::new(100);
         for number in 0..50_000 {
             count(&mut frequent, 1_000_000 + number);
             if number % 10 == 0 {
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_row_ends_when_it_is_interrupted() {
-        let mut frequent = Frequent::new(10);
+        let mut frequent = HeavyHitters::new(10);
         for number in [5, 5, 5] {
             count(&mut frequent, number);
         }

@@ -1,4 +1,4 @@
-//! One set of rules, held against the requests of a log.
+//! Checks of a log's requests against one set of rules.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -8,52 +8,52 @@ use ahash::RandomState;
 use tidegate_core::{Charge, Key, ManualClock, MemoryStore, Micros, Outcome, Receipt, RuleId, Timestamp};
 use tidegate_rules::{Generation, Limiter, Matched, MatchedRule, Mode, RuleSet, Ruling};
 
-use super::frequent::{Frequent, Print, Prints};
+use super::heavy_hitters::{HeavyHitters, KeyHash, KeyHasher};
+use super::histogram::Histogram;
 use super::log::Entry;
-use super::report::{DeniedKey, JudgeReport, LimitReport, Streak};
-use super::spread::Spread;
+use super::report::{DeniedKey, LimitReport, RuleReport, Streak};
 use super::suggest::{Gauge, Suggestion};
 use super::timeline::Timeline;
 
-/// Decides the requests of a log as a server with these rules would have, and remembers what came of it.
+/// Decides the requests of a log as a server with these rules would have, and counts the outcomes.
 ///
-/// It is a [`Limiter`] over a [`MemoryStore`], whose clock is set to the time of each line.
-pub(super) struct Judge {
+/// Uses a [`Limiter`] over a [`MemoryStore`] with a clock that is set to the time of each line.
+pub(super) struct RuleRun {
     clock: ManualClock,
     limiter: Limiter<MemoryStore<ManualClock>, ManualClock>,
     generation: Arc<Generation>,
-    held: Held,
-    tally: Tally,
+    held: HeldSlots,
+    tally: RunCounters,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Judged {
+pub(super) struct RequestOutcome {
     pub(super) admitted: bool,
-    /// The limit and the key that denied it, if one did.
-    pub(super) denier: Option<(usize, Print)>,
+    /// The limit and the key that denied the request, if one did.
+    pub(super) denier: Option<(usize, KeyHash)>,
 }
 
-/// Slots that requests hold until they are over.
+/// Slots that requests hold until they end.
 #[derive(Default)]
-struct Held {
+struct HeldSlots {
     ending: BinaryHeap<Reverse<(Timestamp, u64)>>,
     receipts: HashMap<u64, Receipt, RandomState>,
     given: u64,
-    /// Requests that took slots and of which the log does not say how long they lasted.
+    /// Requests that took slots and have no duration in the log.
     endless: u64,
 }
 
-struct Tally {
-    limits: Vec<LimitTally>,
-    /// By the limit's id, and by where that id lies in the rules, which is quicker.
+struct RunCounters {
+    limits: Vec<LimitCounters>,
+    /// By the limit's id, and by the address of that id in the rules, which is faster to compare.
     numbers: HashMap<RuleId, usize, RandomState>,
     places: Vec<(usize, usize)>,
-    prints: Prints,
-    denied_keys: Frequent,
-    /// Those that only limits in shadow mode would have denied.
-    shadow_keys: Frequent,
-    waits: Spread,
+    hasher: KeyHasher,
+    denied_keys: HeavyHitters,
+    /// Keys that only limits in shadow mode would have denied.
+    shadow_keys: HeavyHitters,
+    waits: Histogram,
     timeline: Timeline,
     gauges: Option<Vec<Gauge>>,
     requests: u64,
@@ -64,38 +64,38 @@ struct Tally {
     last: Timestamp,
 }
 
-struct LimitTally {
+struct LimitCounters {
     id: RuleId,
     rule: String,
     mode: Mode,
-    /// As it is written, unless there are several under one id.
+    /// The notation. `None` if several limits have the same id.
     limit: Option<String>,
-    /// Where it lies: only to be compared.
+    /// The address of the id, for comparison only.
     place: usize,
     admitted: u64,
     denied: u64,
     too_large: u64,
 }
 
-impl Judge {
-    /// By these rules, with state for up to `max_keys` keys. To suggest limits, the keys have to be followed.
-    pub(super) fn new(rules: RuleSet, max_keys: usize, suggesting: bool) -> Judge {
+impl RuleRun {
+    /// A run of these rules with state for up to `max_keys` keys. `suggesting` follows the keys for suggestions.
+    pub(super) fn new(rules: RuleSet, max_keys: usize, suggesting: bool) -> RuleRun {
         let clock = ManualClock::default();
         let store = MemoryStore::with_clock_and_cap(clock.clone(), max_keys);
         let limiter = Limiter::with_clock(rules, store, clock.clone());
-        Judge {
+        RuleRun {
             clock,
             generation: limiter.rules(),
             limiter,
-            held: Held::default(),
-            tally: Tally {
+            held: HeldSlots::default(),
+            tally: RunCounters {
                 limits: Vec::new(),
                 numbers: HashMap::default(),
                 places: Vec::new(),
-                prints: Prints::new(),
-                denied_keys: Frequent::new(Frequent::CAPACITY),
-                shadow_keys: Frequent::new(Frequent::CAPACITY),
-                waits: Spread::new(),
+                hasher: KeyHasher::new(),
+                denied_keys: HeavyHitters::new(HeavyHitters::CAPACITY),
+                shadow_keys: HeavyHitters::new(HeavyHitters::CAPACITY),
+                waits: Histogram::new(),
                 timeline: Timeline::new(),
                 gauges: suggesting.then(Vec::new),
                 requests: 0,
@@ -108,8 +108,8 @@ impl Judge {
         }
     }
 
-    /// Decides a request. Instants come in order.
-    pub(super) fn take(&mut self, entry: &Entry<'_>, at: Timestamp) -> Judged {
+    /// Decides a request. Instants must be in order.
+    pub(super) fn take(&mut self, entry: &Entry<'_>, at: Timestamp) -> RequestOutcome {
         self.clock.set(at);
         self.held.end_until(at, self.limiter.store(), &self.clock);
         let matched = self.generation.rules.matching(entry);
@@ -121,10 +121,10 @@ impl Judge {
         judged
     }
 
-    /// What the key that denied the last request is called, for people.
-    pub(super) fn name(&self, entry: &Entry<'_>, denier: (usize, Print)) -> String {
+    /// The key that denied the last request, as text for people.
+    pub(super) fn name(&self, entry: &Entry<'_>, denier: (usize, KeyHash)) -> String {
         let matched = self.generation.rules.matching(entry);
-        let found = matched.charges().find(|charge| self.tally.prints.of(denier.0, charge.key) == denier.1);
+        let found = matched.charges().find(|charge| self.tally.hasher.of(denier.0, charge.key) == denier.1);
         found.map_or_else(String::new, |charge| key_name(charge.key))
     }
 
@@ -136,7 +136,7 @@ impl Judge {
     pub(super) fn suggestions(&self, share: f64, within: Micros) -> Vec<Suggestion> {
         let gauges = self.tally.gauges.iter().flatten().zip(&self.tally.limits);
         let rules = self.generation.rules.rules();
-        let suggest = |(gauge, limit): (&Gauge, &LimitTally)| {
+        let suggest = |(gauge, limit): (&Gauge, &LimitCounters)| {
             let rule = rules.iter().find(|rule| rule.id() == limit.rule);
             let key = rule.into_iter().flat_map(|rule| rule.key_parts().map(|part| part.name)).collect();
             gauge.suggest(limit.id.as_str(), key, share, within)
@@ -144,15 +144,15 @@ impl Judge {
         gauges.filter_map(suggest).collect()
     }
 
-    pub(super) fn report(&self, top: usize) -> JudgeReport {
+    pub(super) fn report(&self, top: usize) -> RuleReport {
         let tally = &self.tally;
-        let mut limits: Vec<LimitReport> = tally.limits.iter().map(LimitTally::report).collect();
+        let mut limits: Vec<LimitReport> = tally.limits.iter().map(LimitCounters::report).collect();
         limits.sort_by(|one, other| other.denied.cmp(&one.denied).then_with(|| one.id.cmp(&other.id)));
         let rules = self.generation.rules.rules();
         let seen = |id: &str| {
             tally.limits.iter().any(|limit| limit.rule == id) || tally.refused.keys().any(|refused| **refused == *id)
         };
-        let key = |known: &super::frequent::Frequented| DeniedKey {
+        let key = |known: &super::heavy_hitters::KeyCount| DeniedKey {
             limit: self.limit_id(known.limit).to_owned(),
             key: known.key.clone(),
             denied: known.count,
@@ -170,7 +170,7 @@ impl Judge {
         let mut refused: Vec<(String, u64)> =
             tally.refused.iter().map(|(rule, count)| (rule.to_string(), *count)).collect();
         refused.sort();
-        JudgeReport {
+        RuleReport {
             requests: tally.requests,
             admitted: tally.admitted,
             denied: tally.requests - tally.admitted,
@@ -194,7 +194,7 @@ impl Judge {
     }
 }
 
-impl Held {
+impl HeldSlots {
     fn end_until(&mut self, at: Timestamp, store: &MemoryStore<ManualClock>, clock: &ManualClock) {
         while let Some(&Reverse((ends, number))) = self.ending.peek()
             && ends <= at
@@ -232,13 +232,13 @@ impl Held {
     }
 }
 
-/// Settles at what was taken: a log does not say what it really was.
+/// Settles at the estimate, because a log does not state the actual cost.
 fn settle(store: &MemoryStore<ManualClock>, receipt: &Receipt) {
     let taken: Vec<u64> = receipt.held.iter().map(|held| held.taken).collect();
     store.settle(receipt, &taken);
 }
 
-/// The charges that a ruling speaks of, in its order.
+/// The charges of a ruling, in its order.
 fn charged<'m>(
     matched: &'m Matched<'_, '_>,
     ruling: &Ruling<'_>,
@@ -251,8 +251,8 @@ fn charged<'m>(
     of(Mode::Enforce).filter(move |_| !refused).chain(of(Mode::Shadow))
 }
 
-impl Tally {
-    fn add(&mut self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>, at: Timestamp) -> Judged {
+impl RunCounters {
+    fn add(&mut self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>, at: Timestamp) -> RequestOutcome {
         let admitted = ruling.is_allowed();
         self.requests += 1;
         self.admitted += u64::from(admitted);
@@ -283,30 +283,30 @@ impl Tally {
                 Outcome::Allow { .. } => {
                     limit.admitted += 1;
                     if following || !denied_keys.is_empty() {
-                        let print = self.prints.of(number, charge.key);
-                        denied_keys.interrupt(print);
-                        self.follow(number, print, at, charge.cost);
+                        let hash = self.hasher.of(number, charge.key);
+                        denied_keys.interrupt(hash);
+                        self.follow(number, hash, at, charge.cost);
                     }
                 }
                 Outcome::Deny { .. } | Outcome::TooLarge { .. } => {
                     limit.denied += 1;
                     limit.too_large += u64::from(matches!(ruled.decision.outcome, Outcome::TooLarge { .. }));
-                    let print = self.prints.of(number, charge.key);
-                    denied_keys.count(print, number, at, || key_name(charge.key));
-                    self.follow(number, print, at, charge.cost);
+                    let hash = self.hasher.of(number, charge.key);
+                    denied_keys.count(hash, number, at, || key_name(charge.key));
+                    self.follow(number, hash, at, charge.cost);
                     if ruled.mode == Mode::Enforce {
-                        denier.get_or_insert((number, print));
+                        denier.get_or_insert((number, hash));
                     }
                 }
             }
         }
-        Judged { admitted, denier }
+        RequestOutcome { admitted, denier }
     }
 
     #[inline]
-    fn follow(&mut self, number: usize, print: Print, at: Timestamp, cost: u64) {
+    fn follow(&mut self, number: usize, hash: KeyHash, at: Timestamp, cost: u64) {
         if let Some(gauge) = self.gauges.as_mut().and_then(|gauges| gauges.get_mut(number)) {
-            gauge.take(print, at, cost);
+            gauge.take(hash, at, cost);
         }
     }
 
@@ -330,7 +330,7 @@ impl Tally {
             return number;
         }
         self.numbers.insert(charge.rule.clone(), self.limits.len());
-        self.limits.push(LimitTally {
+        self.limits.push(LimitCounters {
             id: charge.rule.clone(),
             rule: rule.rule.id().to_owned(),
             mode: rule.rule.mode(),
@@ -347,7 +347,7 @@ impl Tally {
     }
 }
 
-impl LimitTally {
+impl LimitCounters {
     fn report(&self) -> LimitReport {
         LimitReport {
             id: self.id.as_str().to_owned(),
@@ -360,7 +360,7 @@ impl LimitTally {
     }
 }
 
-/// A key as people read it.
+/// A key as text for people.
 pub(super) fn key_name(key: &Key<'_>) -> String {
     let parts: Vec<_> = key.parts().map(String::from_utf8_lossy).collect();
     if parts.is_empty() { "(all requests)".to_owned() } else { parts.join(", ") }
