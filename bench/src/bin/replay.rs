@@ -16,7 +16,7 @@ use tidegate_bench::report::{Report, Row};
 use tidegate_bench::sample::{median, quiet_rounds};
 use tidegate_bench::threads::alone;
 use tidegate_core::Micros;
-use tidegate_lab::replay::{Input, Replay, Settings, SuggestionSettings};
+use tidegate_lab::replay::{Input, Replay, ReplaySettings, SuggestionSettings};
 use tidegate_lab::traffic::Traffic;
 use tidegate_rules::RuleSet;
 
@@ -103,7 +103,7 @@ impl AsRef<[u8]> for Shared {
 }
 
 /// Lines a second, the median of several rounds.
-fn lines_a_second(log: &Arc<[u8]>, rules: &str, settings: &Settings) -> f64 {
+fn lines_a_second(log: &Arc<[u8]>, rules: &str, settings: &ReplaySettings) -> f64 {
     let rounds = quiet_rounds(ROUNDS, |_| {
         alone(|| {
             let loaded = RuleSet::parse("rules.yaml", rules).unwrap_or_else(|findings| panic!("{findings}"));
@@ -124,14 +124,14 @@ fn lines_a_second(log: &Arc<[u8]>, rules: &str, settings: &Settings) -> f64 {
 
 fn main() {
     let mut report = Report::default();
-    let plain = Settings::default();
-    let suggesting = Settings {
+    let plain = ReplaySettings::default();
+    let suggesting = ReplaySettings {
         suggest: Some(SuggestionSettings { share: 0.999, within: Micros::from_secs(60), only: false }),
         ..plain
     };
     let combined = combined();
     let mut rows = Vec::new();
-    let mut row = |what: &str, log: &Arc<[u8]>, rules: &str, settings: &Settings| {
+    let mut row = |what: &str, log: &Arc<[u8]>, rules: &str, settings: &ReplaySettings| {
         let speed = lines_a_second(log, rules, settings);
         rows.push(Row::larger_is_better(what, speed, "aim", AIM, "lines/s"));
     };

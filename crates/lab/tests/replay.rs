@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp};
 use tidegate_lab::random::Random;
-use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings, SuggestionSettings};
+use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, ReplaySettings, Report, SuggestionSettings};
 use tidegate_rules::{Limiter, Request, RuleSet};
 
 const RULES: &str = "\
@@ -195,7 +195,7 @@ fn lines_of_one_second_are_spread_over_it() {
     let expected: Vec<u64> = (0..30).map(|n| n * 100_000).collect();
     assert_eq!(times, expected);
     assert_eq!(replay.report(1).outcome.denied, 0);
-    let settings = Settings { spread: false, ..Settings::default() };
+    let settings = ReplaySettings { spread: false, ..ReplaySettings::default() };
     let mut replay = Replay::with(rules(rules_text), None, &settings);
     replay.read(input(log), |_| {}).unwrap();
     assert_eq!(replay.report(1).outcome.denied, 27);
@@ -263,7 +263,7 @@ fn a_comparison_names_those_who_are_affected() {
     let log = format!("time,address,user\n{}\n", lines.join("\n"));
     let old = "rules: [{ id: api, key: address, limit: fixed 2/s }]";
     let new = "rules: [{ id: api, key: user, limit: fixed 10/min }]";
-    let mut replay = Replay::with(rules(old), Some(rules(new)), &Settings::default());
+    let mut replay = Replay::with(rules(old), Some(rules(new)), &ReplaySettings::default());
     replay.read(input(log), |_| {}).unwrap();
     let report = replay.report(10);
     let comparison = report.comparison.as_ref().unwrap();
@@ -289,9 +289,9 @@ fn a_suggested_limit_leaves_as_many_alone_as_it_says() {
         writeln!(log, "{}.{:06},u{user}", micros / 1_000_000, micros % 1_000_000).unwrap();
     }
     let any = "rules: [{ id: api, key: user, limit: 1/s }]";
-    let settings = Settings {
+    let settings = ReplaySettings {
         suggest: Some(SuggestionSettings { share: 0.9, within: Micros::from_secs(60), only: false }),
-        ..Settings::default()
+        ..ReplaySettings::default()
     };
     let mut replay = Replay::with(rules(any), None, &settings);
     replay.read(input(log.clone()), |_| {}).unwrap();
@@ -328,10 +328,10 @@ fn refusals_and_unmatched_requests_are_reported() {
 fn a_file_that_is_not_a_log_is_an_error() {
     let mut replay = Replay::of(rules(RULES));
     let error = replay.read(input("Dear diary,\ntoday was fine.\n"), |_| {}).unwrap_err();
-    assert!(error.to_string().contains("say which it is: combined, nginx-json"), "{error}");
+    assert!(error.to_string().contains("name it: combined, nginx-json"), "{error}");
     replay.read(input(""), |_| {}).unwrap();
     assert_eq!(replay.report(1).outcome.requests, 0);
-    let settings = Settings { format: Some(LogFormat::Csv), ..Settings::default() };
+    let settings = ReplaySettings { format: Some(LogFormat::Csv), ..ReplaySettings::default() };
     let mut replay = Replay::with(rules(RULES), None, &settings);
     let error = replay.read(input("adress,time\n"), |_| {}).unwrap_err();
     assert!(error.to_string().contains("line 1: the header of the table"), "{error}");

@@ -17,7 +17,7 @@ pin_project! {
     /// Slots are released and reserved costs settled when the body ends, fails or is dropped.
     pub struct ResponseBody<B> {
         #[pin]
-        kind: Kind<B>,
+        kind: ResponseKind<B>,
         // Declared before `hold`, so that it is dropped first: the hold is settled at the cost that the meter has read.
         meter: Option<Box<Meter>>,
         hold: Option<Arc<dyn Any + Send + Sync>>,
@@ -25,8 +25,8 @@ pin_project! {
 }
 
 pin_project! {
-    #[project = KindProj]
-    enum Kind<B> {
+    #[project = ResponseKindProj]
+    enum ResponseKind<B> {
         Served { #[pin] body: B },
         Refusal { text: Bytes },
     }
@@ -41,20 +41,20 @@ pub(crate) struct BodyGuard {
 
 impl<B> ResponseBody<B> {
     pub(crate) fn guarded(body: B, BodyGuard { meter, hold }: BodyGuard) -> ResponseBody<B> {
-        ResponseBody { kind: Kind::Served { body }, meter, hold }
+        ResponseBody { kind: ResponseKind::Served { body }, meter, hold }
     }
 
     /// The service's body. `None` if the request was refused.
     #[must_use]
     pub const fn get_ref(&self) -> Option<&B> {
         match &self.kind {
-            Kind::Served { body } => Some(body),
-            Kind::Refusal { .. } => None,
+            ResponseKind::Served { body } => Some(body),
+            ResponseKind::Refusal { .. } => None,
         }
     }
 
     pub(crate) fn refusal(text: Bytes) -> ResponseBody<B> {
-        ResponseBody { kind: Kind::Refusal { text }, meter: None, hold: None }
+        ResponseBody { kind: ResponseKind::Refusal { text }, meter: None, hold: None }
     }
 }
 
@@ -72,14 +72,14 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
         let frame = match this.kind.project() {
-            KindProj::Served { mut body } => {
+            ResponseKindProj::Served { mut body } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
                 if let Some(meter) = this.meter {
                     measure(meter, &frame, &*body);
                 }
                 frame
             }
-            KindProj::Refusal { text } => {
+            ResponseKindProj::Refusal { text } => {
                 let text = std::mem::take(text);
                 (!text.is_empty()).then(|| Ok(Frame::data(text)))
             }
@@ -96,15 +96,15 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Served { body } => body.is_end_stream(),
-            Kind::Refusal { text } => text.is_empty(),
+            ResponseKind::Served { body } => body.is_end_stream(),
+            ResponseKind::Refusal { text } => text.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Served { body } => body.size_hint(),
-            Kind::Refusal { text } => SizeHint::with_exact(text.len() as u64),
+            ResponseKind::Served { body } => body.size_hint(),
+            ResponseKind::Refusal { text } => SizeHint::with_exact(text.len() as u64),
         }
     }
 }

@@ -17,7 +17,7 @@ use tower_service::Service;
 use crate::admission::Admission;
 use crate::body::ResponseBody;
 use crate::in_flight::{InFlight, Permit};
-use crate::unserved::{Arrival, Unserved};
+use crate::unserved::{Delivery, Unserved};
 
 pin_project! {
     /// The response to come. Dropping it early releases slots and reserved costs.
@@ -163,11 +163,11 @@ where
                     State::serving(service, request, permit)
                 }
                 StateProj::Serving { serving, in_flight } => {
-                    let (polled, arrival) = Unserved::observe(|| serving.poll(cx));
-                    if arrival != Arrival::Unknown
+                    let (polled, delivery) = Unserved::observe(|| serving.poll(cx));
+                    if delivery != Delivery::Unknown
                         && let Some(in_flight) = in_flight
                     {
-                        in_flight.arrive(arrival);
+                        in_flight.arrive(delivery);
                     }
                     let mut response = ready!(polled)?;
                     let guard = in_flight.take().map(|in_flight| in_flight.respond(&mut response)).unwrap_or_default();

@@ -15,7 +15,7 @@ use crate::hold::Hold;
 use crate::meter::{Meter, Settlements};
 use crate::observer::Observer;
 use crate::settings::Settings;
-use crate::unserved::{Arrival, Unanswered, Unserved};
+use crate::unserved::{Delivery, Unanswered, Unserved};
 use crate::upgrade::{self, UpgradeHold};
 
 /// Leave for a request to go to the service.
@@ -89,9 +89,9 @@ impl<S: Store + 'static, C: Clock + 'static> Permit<S, C> {
 
 impl<S: Store + 'static, C: Clock + 'static> InFlight<S, C> {
     /// Records that the request may have reached, or has reached, the server behind the service. Reserved costs are then no
-    /// longer released if the client goes away. A certain arrival also drops the pending refund.
-    pub(crate) fn arrive(&mut self, arrival: Arrival) {
-        if arrival == Arrival::Certain {
+    /// longer released if the client goes away. A certain delivery also drops the pending refund.
+    pub(crate) fn arrive(&mut self, delivery: Delivery) {
+        if delivery == Delivery::Certain {
             self.response.refund = None;
         }
         if let Some(reservation) = &self.reservation {

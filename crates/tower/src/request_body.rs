@@ -16,13 +16,13 @@ pin_project! {
         B: Body,
     {
         #[pin]
-        kind: Kind<B>,
+        kind: RequestKind<B>,
     }
 }
 
 pin_project! {
-    #[project = KindProj]
-    enum Kind<B>
+    #[project = RequestKindProj]
+    enum RequestKind<B>
     where
         B: Body,
     {
@@ -43,11 +43,11 @@ pub(crate) enum Remainder<B: Body> {
 
 impl<B: Body> RequestBody<B> {
     pub(crate) const fn unread(body: B) -> RequestBody<B> {
-        RequestBody { kind: Kind::Unread { body } }
+        RequestBody { kind: RequestKind::Unread { body } }
     }
 
     pub(crate) const fn inspected(frames: VecDeque<Frame<Bytes>>, remainder: Remainder<B>) -> RequestBody<B> {
-        RequestBody { kind: Kind::Inspected { frames, remainder } }
+        RequestBody { kind: RequestKind::Inspected { frames, remainder } }
     }
 }
 
@@ -57,8 +57,8 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
-            KindProj::Unread { body } => body.poll_frame(cx),
-            KindProj::Inspected { frames, remainder } => {
+            RequestKindProj::Unread { body } => body.poll_frame(cx),
+            RequestKindProj::Inspected { frames, remainder } => {
                 if let Some(frame) = frames.pop_front() {
                     return Poll::Ready(Some(Ok(frame)));
                 }
@@ -77,8 +77,8 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Unread { body } => body.is_end_stream(),
-            Kind::Inspected { frames, remainder } => {
+            RequestKind::Unread { body } => body.is_end_stream(),
+            RequestKind::Inspected { frames, remainder } => {
                 frames.is_empty()
                     && match remainder {
                         Remainder::Body(body) => body.is_end_stream(),
@@ -91,8 +91,8 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Unread { body } => body.size_hint(),
-            Kind::Inspected { frames, remainder } => {
+            RequestKind::Unread { body } => body.size_hint(),
+            RequestKind::Inspected { frames, remainder } => {
                 let inspected: u64 = frames.iter().filter_map(Frame::data_ref).map(|data| data.len() as u64).sum();
                 let mut hint = match remainder {
                     Remainder::Body(body) => body.size_hint(),

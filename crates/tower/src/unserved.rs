@@ -38,7 +38,7 @@ pub struct Unanswered;
 
 /// Knowledge of whether a request has reached its destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Arrival {
+pub(crate) enum Delivery {
     /// The service has not reported anything.
     #[default]
     Unknown,
@@ -49,7 +49,7 @@ pub(crate) enum Arrival {
 }
 
 thread_local! {
-    static ARRIVAL: Cell<Arrival> = const { Cell::new(Arrival::Unknown) };
+    static DELIVERY: Cell<Delivery> = const { Cell::new(Delivery::Unknown) };
 }
 
 impl Unserved {
@@ -59,20 +59,20 @@ impl Unserved {
     /// Must be called while the service's future is polled. If the client goes away before the response, reserved costs
     /// stay at their estimates.
     pub fn rule_out() {
-        ARRIVAL.set(Arrival::Certain);
+        DELIVERY.set(Delivery::Certain);
     }
 
     /// Reports that the request may have reached its destination. Unlike after [`rule_out`](Unserved::rule_out), the
     /// response may still be [`Unserved`].
     pub fn doubt() {
-        ARRIVAL.set(ARRIVAL.get().max(Arrival::Possible));
+        DELIVERY.set(DELIVERY.get().max(Delivery::Possible));
     }
 
     /// Runs `poll`, which polls a service's future, and returns what the service has reported meanwhile.
-    pub(crate) fn observe<T>(poll: impl FnOnce() -> T) -> (T, Arrival) {
+    pub(crate) fn observe<T>(poll: impl FnOnce() -> T) -> (T, Delivery) {
         // Layers can be nested: what the outer one has heard so far must survive.
-        let outer = ARRIVAL.replace(Arrival::Unknown);
+        let outer = DELIVERY.replace(Delivery::Unknown);
         let polled = poll();
-        (polled, ARRIVAL.replace(outer))
+        (polled, DELIVERY.replace(outer))
     }
 }

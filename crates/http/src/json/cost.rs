@@ -4,7 +4,7 @@ use tidegate_rules::{BodyNumber, FieldPath};
 
 use super::encoding::Decoder;
 use super::tree::Tree;
-use super::walker::{Collect, Kind, LONGEST_TEXT, Walker, unescaped};
+use super::walker::{Collect, LONGEST_TEXT, ValueKind, Walker, unescaped};
 
 /// Finds the numbers in a few fields of a request's JSON body, which arrives in pieces of any size and is not buffered.
 ///
@@ -114,14 +114,14 @@ impl LargestNumbers {
 impl Collect for LargestNumbers {
     const LENIENT: bool = true;
 
-    fn value(&mut self, tree: &Tree, node: usize, kind: Kind, exact: bool) {
+    fn value(&mut self, tree: &Tree, node: usize, kind: ValueKind, exact: bool) {
         let own = tree.node(node).field;
         // A repeated number is still a number to every parser. In a repeated object around it the field may be missing.
         let is_repeated = std::mem::replace(&mut self.seen[node], true);
         let fields = &mut self.fields;
         tree.each_field(node, &mut |field| {
-            let is_number = own == Some(field) && kind == Kind::Number;
-            let is_within = own != Some(field) && kind == Kind::Object && !is_repeated;
+            let is_number = own == Some(field) && kind == ValueKind::Number;
+            let is_within = own != Some(field) && kind == ValueKind::Object && !is_repeated;
             fields[field].may_be_missing |= !exact || !(is_number || is_within);
         });
     }

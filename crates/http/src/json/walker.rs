@@ -13,7 +13,7 @@ pub(super) trait Collect {
     const LENIENT: bool;
 
     /// A value begins at a node. `exact` says whether the key matches in case too.
-    fn value(&mut self, tree: &Tree, node: usize, kind: Kind, exact: bool);
+    fn value(&mut self, tree: &Tree, node: usize, kind: ValueKind, exact: bool);
 
     /// A number in a field, as written. `None` if it is longer than [`LONGEST_NUMBER`].
     fn number(&mut self, field: usize, written: Option<&str>);
@@ -33,7 +33,7 @@ pub(super) trait Collect {
 
 /// The kind of a value, by its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     Number,
     Object,
     Other,
@@ -189,9 +189,9 @@ impl<C: Collect> Walker<C> {
 
     fn begin_value(&mut self, byte: u8, to: Option<Match>) -> usize {
         let kind = match byte {
-            b'-' | b'0'..=b'9' => Kind::Number,
-            b'{' => Kind::Object,
-            _ => Kind::Other,
+            b'-' | b'0'..=b'9' => ValueKind::Number,
+            b'{' => ValueKind::Object,
+            _ => ValueKind::Other,
         };
         if let Some(Match { node, exact }) = to {
             self.collector.value(&self.tree, node, kind, exact);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tidegate_core::limit::{Algorithm, Rate, Windows};
 use tidegate_core::{Limit, Micros, Timestamp};
 
-use super::mean::{Crowd, Kind};
+use super::mean::{ClientKind, Crowd};
 
 /// Upper bound of the steps over all kinds of clients.
 const MOST_STEPS: u64 = 4_000_000;
@@ -68,12 +68,12 @@ impl Fluid {
         let finest = self.pace.min(crowd.finest.get()).max(1);
         let wanted = (length.get() / finest).saturating_add(1).saturating_mul(FINENESS);
         let steps = wanted.clamp(1, (MOST_STEPS / kinds).max(1_000));
-        let of = |kind: &Kind| f64::from(kind.clients) * self.clone().through(crowd, kind, start, length, steps);
+        let of = |kind: &ClientKind| f64::from(kind.clients) * self.clone().through(crowd, kind, start, length, steps);
         crowd.kinds().iter().map(of).sum()
     }
 
     /// The cost that one client is admitted.
-    fn through(mut self, crowd: &Crowd, kind: &Kind, start: Timestamp, length: Micros, steps: u64) -> f64 {
+    fn through(mut self, crowd: &Crowd, kind: &ClientKind, start: Timestamp, length: Micros, steps: u64) -> f64 {
         let whole = u128::from(length.get());
         let instant = |step: u64| Micros::new(u64::try_from(whole * u128::from(step) / u128::from(steps)).unwrap_or(0));
         let (mut asked, mut admitted) = (0.0, 0.0);

@@ -7,7 +7,7 @@
 use tidegate_core::limit::Algorithm;
 use tidegate_core::{Limit, Micros};
 
-use super::mean::{Crowd, Kind};
+use super::mean::{ClientKind, Crowd};
 
 /// Steps of the numerical integration.
 const STEPS: u64 = 4_000;
@@ -37,7 +37,7 @@ impl LossSystem {
     }
 
     /// The cost that one client is admitted.
-    fn through(&self, crowd: &Crowd, kind: &Kind, length: Micros) -> f64 {
+    fn through(&self, crowd: &Crowd, kind: &ClientKind, length: Micros) -> f64 {
         let cost = crowd.random_cost().unwrap_or(1) as f64;
         let steps = u128::from(STEPS);
         let instant = |step: u64| {

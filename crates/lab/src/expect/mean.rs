@@ -22,7 +22,7 @@ struct Source {
 }
 
 /// Clients that behave alike.
-pub(super) struct Kind {
+pub(super) struct ClientKind {
     pub(super) clients: u32,
     /// The sources that these clients belong to, with the share of each client.
     parts: Vec<(usize, f64)>,
@@ -31,7 +31,7 @@ pub(super) struct Kind {
 /// All sources of some traffic, and its kinds of clients.
 pub(super) struct Crowd {
     sources: Vec<Source>,
-    kinds: Vec<Kind>,
+    kinds: Vec<ClientKind>,
     /// The shortest phase of any source.
     pub(super) finest: Micros,
 }
@@ -52,7 +52,7 @@ impl Crowd {
             };
             let parts: Vec<_> =
                 sources.iter().enumerate().filter_map(|(n, source)| Some((n, share(source)?))).collect();
-            (!parts.is_empty()).then_some(Kind { clients: to - from, parts })
+            (!parts.is_empty()).then_some(ClientKind { clients: to - from, parts })
         });
         let kinds = kinds.collect();
         Crowd { sources, kinds, finest }
@@ -73,12 +73,12 @@ impl Crowd {
         (first.random && rest.iter().all(is_alike)).then_some(first.cost)
     }
 
-    pub(super) fn kinds(&self) -> &[Kind] {
+    pub(super) fn kinds(&self) -> &[ClientKind] {
         &self.kinds
     }
 
     /// The expected cost that a client of this kind has requested up to `by` after the start.
-    pub(super) fn asked(&self, kind: &Kind, by: Micros) -> f64 {
+    pub(super) fn asked(&self, kind: &ClientKind, by: Micros) -> f64 {
         let of = |(source, share): &(usize, f64)| {
             let source = &self.sources[*source];
             (source.mean)(by) * share * source.cost as f64

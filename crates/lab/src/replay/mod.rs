@@ -44,7 +44,7 @@ use tidegate_rules::RuleSet;
 use self::heavy_hitters::HeavyHitters;
 use self::rule_run::{RequestOutcome, RuleRun};
 
-/// The default of [`Settings::max_keys`]. State for that many keys takes about 200 MB.
+/// The default of [`ReplaySettings::max_keys`]. State for that many keys takes about 200 MB.
 pub const DEFAULT_MAX_KEYS: usize = 1 << 22;
 
 /// Rules, and the outcome of the logs so far.
@@ -68,7 +68,7 @@ struct Change {
 
 /// Settings of a replay.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct ReplaySettings {
     /// The format of the logs. `None` detects it from their first lines.
     pub format: Option<LogFormat>,
     /// Spread lines whose time is known only to the second evenly over that second.
@@ -90,9 +90,9 @@ pub struct SuggestionSettings {
     pub only: bool,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings { format: None, spread: true, max_keys: DEFAULT_MAX_KEYS, suggest: None }
+impl Default for ReplaySettings {
+    fn default() -> ReplaySettings {
+        ReplaySettings { format: None, spread: true, max_keys: DEFAULT_MAX_KEYS, suggest: None }
     }
 }
 
@@ -100,12 +100,12 @@ impl Replay {
     /// A replay of these rules.
     #[must_use]
     pub fn of(rules: RuleSet) -> Replay {
-        Replay::with(rules, None, &Settings::default())
+        Replay::with(rules, None, &ReplaySettings::default())
     }
 
     /// A replay of these rules, optionally compared with new ones.
     #[must_use]
-    pub fn with(rules: RuleSet, new: Option<RuleSet>, settings: &Settings) -> Replay {
+    pub fn with(rules: RuleSet, new: Option<RuleSet>, settings: &ReplaySettings) -> Replay {
         let reader = LogReader::new(settings.format);
         let change = |rules| Change {
             new: RuleRun::new(rules, settings.max_keys, false),

@@ -57,7 +57,7 @@ pub struct Alternative {
     pub limit: String,
     /// The burst.
     pub burst: u64,
-    /// The most that it admits within [`Settings`](super::Settings)' span.
+    /// The most that it admits within [`SuggestionSettings::within`](super::SuggestionSettings::within).
     pub within: u64,
     /// The number of keys that it would have denied at least once.
     pub limited: u64,

@@ -82,17 +82,17 @@ impl Popularity {
     /// Walker's alias table, by Vose's method: each column is one client up to a threshold and another above it, so that a
     /// draw reads one column for any number of clients.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "columns hold 0 to 2^32")]
-    fn table(&self) -> Arc<[Column]> {
+    fn table(&self) -> Arc<[AliasColumn]> {
         const FULL: f64 = 4_294_967_296.0;
         let total = self.total();
         let scale = f64::from(self.clients) / total;
         let mut heights: Vec<f64> = (1..=self.clients).map(|rank| self.weight(rank) * scale).collect();
-        let mut columns: Vec<Column> =
-            (0..self.clients).map(|client| Column { threshold: u32::MAX, other: client }).collect();
+        let mut columns: Vec<AliasColumn> =
+            (0..self.clients).map(|client| AliasColumn { threshold: u32::MAX, other: client }).collect();
         let (mut small, mut large): (Vec<u32>, Vec<u32>) = (0..self.clients).partition(|&n| heights[n as usize] < 1.0);
         while let (Some(&low), Some(&high)) = (small.last(), large.last()) {
             small.pop();
-            columns[low as usize] = Column { threshold: (heights[low as usize] * FULL) as u32, other: high };
+            columns[low as usize] = AliasColumn { threshold: (heights[low as usize] * FULL) as u32, other: high };
             heights[high as usize] -= 1.0 - heights[low as usize];
             if heights[high as usize] < 1.0 {
                 large.pop();
@@ -104,7 +104,7 @@ impl Popularity {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Column {
+pub(crate) struct AliasColumn {
     threshold: u32,
     other: u32,
 }
@@ -113,7 +113,7 @@ pub(crate) struct Column {
 #[derive(Clone, Debug)]
 pub(crate) enum Draws {
     Alike(u32),
-    Table(Arc<[Column]>),
+    Table(Arc<[AliasColumn]>),
 }
 
 impl Draws {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_core::Micros;
-use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, Report, Settings, SuggestionSettings};
+use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, ReplaySettings, Report, SuggestionSettings};
 use tidegate_rules::{RuleSet, Secret, Severity};
 
 use super::secret::SecretArgs;
@@ -156,7 +156,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Ok((old, new)) => (old.with_secret(secret.clone()), new.map(|new| new.with_secret(secret))),
         Err(code) => return Ok(code),
     };
-    let settings = Settings {
+    let settings = ReplaySettings {
         format: args.log_format.map(LogFormat::from),
         spread: !args.no_spread,
         max_keys: args.max_keys,
