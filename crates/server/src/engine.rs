@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::{Decision, Key, Limit, Micros, RuleId};
+use tidegate_core::{Decision, Key, Limit, Micros, Receipt, RuleId, Settlement, StoreError};
 use tidegate_rules::envoy::{Domain, EntryFacts};
 use tidegate_rules::{
     Asked, BroughtLimit, Charging, DecidedBy, DescriptorsRuling, DomainTerms, Facts, Generation, Hits, Limiter,
@@ -210,7 +210,7 @@ impl Engine {
         let sample = self.metrics.begin();
         let tell = |(decision, by): &(Decision, DecidedBy)| Told::of_brought(limit.rule(), decision, *by);
         let decided = self.traces.span("tidegate.throttle", || self.limiter.charge(limit, key, cost), tell).await;
-        self.metrics.count_brought(limit.rule(), key, &decided, sample);
+        self.metrics.count_brought(limit.rule(), (key, cost), &decided, sample);
         decided
     }
 
@@ -218,6 +218,24 @@ impl Engine {
     /// asked of it.
     pub fn charge_now(&self, limit: &BroughtLimit, key: &Key<'_>, cost: u64) -> Option<(Decision, DecidedBy)> {
         self.at_once(|| self.charge(limit, key, cost))
+    }
+
+    /// Settles a receipt at what it really cost, as [`Limiter::settle`] does, and counts the costs.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
+        let settlement = self.limiter.settle(receipt, actual).await?;
+        if let Settlement::Settled { .. } = settlement {
+            let rules = self.limiter.rules();
+            for (number, (held, actual)) in receipt.held.iter().zip(actual).enumerate() {
+                // Slots are no cost, and what is held under a second name is counted once.
+                if !held.limit.holds_slots() && !receipt.is_alias(number) {
+                    self.metrics.settled_by_receipt(&rules.rules, &held.rule, held.taken, *actual);
+                }
+            }
+        }
+        Ok(settlement)
     }
 
     /// Forgets what a key has spent under one rule, named as operators do: by the values of its parts. [`THROTTLE_RULE`] is a

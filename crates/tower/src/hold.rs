@@ -48,9 +48,11 @@ impl ObservedLimits {
         }
     }
 
-    /// Reports that no response came.
-    fn report_unanswered(&self) {
-        self.limits.iter().for_each(|limit| self.observer.unsettled(limit, Unsettled::Unanswered));
+    /// Reports that no response came to a request that reserved these costs.
+    fn report_unanswered(&self, taken: impl Fn(&RuleId) -> Option<u64>) {
+        for limit in &self.limits {
+            self.observer.unsettled(limit, taken(limit).unwrap_or_default(), Unsettled::Unanswered);
+        }
     }
 }
 
@@ -116,7 +118,7 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
 
     /// Reports to the observer that no response settles the costs.
     pub(crate) fn report_unanswered(&self) {
-        self.observed.iter().for_each(ObservedLimits::report_unanswered);
+        self.observed.iter().for_each(|observed| observed.report_unanswered(|limit| self.taken(limit)));
     }
 
     /// Records the response and its actual costs.

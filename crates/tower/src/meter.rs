@@ -103,7 +103,7 @@ impl Meter {
             );
         }
         if let Some(observer) = &self.observer {
-            observer.unsettled(&metered.limit, why);
+            observer.unsettled(&metered.limit, metered.taken, why);
         }
     }
 

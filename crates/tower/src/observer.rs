@@ -19,8 +19,8 @@ pub trait Observer: Send + Sync {
     fn decided(&self, head: &Parts, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, sample: SampleToken);
 
     /// Called when a cost that the response should have settled stays at its estimate.
-    fn unsettled(&self, limit: &RuleId, why: Unsettled) {
-        let (_, _) = (limit, why);
+    fn unsettled(&self, limit: &RuleId, cost: u64, why: Unsettled) {
+        let (_, _, _) = (limit, cost, why);
     }
 
     /// Called when a cost reserved at `taken` has been settled at `actual`. The two are equal if the response states no

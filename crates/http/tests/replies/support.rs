@@ -30,6 +30,7 @@ pub(crate) fn ruled(name: &str, outcome: Outcome) -> Ruled<'static> {
         recovery,
         disclosure,
         by: DecidedBy::Store,
+        cost: 1,
     }
 }
 

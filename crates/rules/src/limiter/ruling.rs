@@ -75,13 +75,16 @@ pub struct Ruled<'r> {
     pub disclosure: Disclosure,
     /// Who says so, and with that what the numbers are worth.
     pub by: DecidedBy,
+    /// The cost that the request asked for; 0 if it only looked, or gave something back.
+    pub cost: u64,
 }
 
 impl<'r> Ruled<'r> {
     /// What was decided on a charge.
     #[inline]
     fn new(id: Cow<'r, RuleId>, mode: Mode, charge: &Charge<'_>, (decision, by): (Decision, DecidedBy)) -> Ruled<'r> {
-        Ruled { id, mode, decision, recovery: charge.limit.recovery(), disclosure: charge.disclosure, by }
+        let (recovery, disclosure, cost) = (charge.limit.recovery(), charge.disclosure, charge.cost);
+        Ruled { id, mode, decision, recovery, disclosure, by, cost }
     }
 }
 

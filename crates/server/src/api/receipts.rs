@@ -97,7 +97,7 @@ impl Api {
         let mut sum = Settled::default();
         for receipt in receipts {
             let actual: Vec<u64> = receipt.held.iter().map(&cost).collect();
-            if let Settlement::Settled { given_back, charged } = self.engine.limiter().settle(receipt, &actual).await? {
+            if let Settlement::Settled { given_back, charged } = self.engine.settle(receipt, &actual).await? {
                 sum.settled = true;
                 sum.given_back = sum.given_back.saturating_add(given_back);
                 sum.charged = sum.charged.saturating_add(charged);

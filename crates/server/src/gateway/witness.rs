@@ -30,8 +30,8 @@ impl Observer for Counting {
         self.0.count(ruling, facts, sample);
     }
 
-    fn unsettled(&self, limit: &RuleId, why: Unsettled) {
-        self.0.metrics().unsettled(limit, why);
+    fn unsettled(&self, limit: &RuleId, cost: u64, why: Unsettled) {
+        self.0.metrics().unsettled(limit, cost, why);
     }
 
     fn settled(&self, limit: &RuleId, taken: u64, actual: u64) {

@@ -83,7 +83,7 @@ impl Metrics {
         let mut tallies = Vec::new();
         self.tallies.each(|tally| tallies.push((tally.id.clone(), tally.counts())));
         tallies.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
-        let (mut labels, mut without) = (Vec::new(), Vec::new());
+        let (mut labels, mut without, mut admitted) = (Vec::new(), Vec::new(), Vec::new());
         for (id, counts) in &tallies {
             for (said, mode, outcome) in OUTCOMES {
                 let count = counts[said as usize];
@@ -91,12 +91,15 @@ impl Metrics {
                 let shown = match said {
                     Said::Allowed | Said::Denied => counts[..3].iter().sum::<u64>() > 0,
                     Said::ShadowAllowed | Said::ShadowDenied => counts[3..6].iter().sum::<u64>() > 0,
-                    Said::TooLarge | Said::ShadowTooLarge | Said::Refused | Said::WithoutStore => count > 0,
+                    Said::TooLarge | Said::ShadowTooLarge | Said::Refused | Said::WithoutStore | Said::AdmittedCost => {
+                        count > 0
+                    }
                 };
                 if shown {
                     labels.push(([("rule", id.as_str()), ("mode", mode_name(mode)), ("outcome", outcome)], count));
                 }
             }
+            admitted.push(([("rule", id.as_str())], counts[Said::AdmittedCost as usize]));
             if counts[Said::WithoutStore as usize] > 0 {
                 without.push(([("rule", id.as_str())], counts[Said::WithoutStore as usize]));
             }
@@ -109,6 +112,10 @@ impl Metrics {
             "Decisions made by a rule's failure policy, without the store",
             &values,
         );
+        let values: Vec<(Labels<'_>, u64)> = admitted.iter().map(|(labels, cost)| (&labels[..], *cost)).collect();
+        let help =
+            "Costs of admitted requests under each limit, estimates included; in shadow mode, those within the limit";
+        page.counter("cost_admitted", help, &values);
         let unkeyed = self.unkeyed.all();
         let labels: Vec<_> = unkeyed.iter().map(|(rule, count)| ([("rule", &**rule)], *count)).collect();
         let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();

@@ -46,7 +46,7 @@ use self::sampling::{Pulse, Weight};
 use self::settled::SettledCosts;
 use self::spread::Spread;
 pub use self::tally::{MOST_LIMITS, OTHER};
-use self::tally::{Said, Tallies};
+use self::tally::{Tallies, Tally};
 pub(crate) use self::top::KeyName;
 use self::top::Top;
 pub use self::top::{Ranking, TopKey, TopKeys};
@@ -134,6 +134,14 @@ struct Reloads {
     last: Mutex<Option<Arc<Reload>>>,
 }
 
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RequestOutcome {
+    Allowed,
+    Denied,
+    Refused,
+}
+
 /// A request that is looked at closely. Begun before it is decided, so that its time can be told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
@@ -203,13 +211,13 @@ impl Metrics {
     #[inline]
     pub(crate) fn count(&self, ruling: &Ruling<'_>, sample: Option<Sample>) -> Wanted {
         let outcome = match (&ruling.refused, ruling.verdict.is_allowed()) {
-            (Some(_), _) => Said::Refused,
-            (None, true) => Said::Allowed,
-            (None, false) => Said::Denied,
+            (Some(_), _) => RequestOutcome::Refused,
+            (None, true) => RequestOutcome::Allowed,
+            (None, false) => RequestOutcome::Denied,
         };
         self.requests.add(outcome as usize, 1);
         if let Some(refused) = &ruling.refused {
-            self.tallies.with(&RuleId::new(&refused.rule), |tally| tally.add(Said::Refused));
+            self.tallies.with(&RuleId::new(&refused.rule), Tally::refuse);
         }
         if let Some(rules) = &ruling.unkeyed {
             self.unkeyed.count(rules);
@@ -217,8 +225,10 @@ impl Metrics {
         let beat = self.pulse.now();
         let denials = self.tallies.with_all(|tallies| {
             let mut denials = false;
-            for Ruled { id, mode, decision, by, .. } in &ruling.ruled {
-                denials |= tallies.of(id).decided(*mode, decision, *by, beat);
+            for Ruled { id, mode, decision, by, cost, .. } in &ruling.ruled {
+                let is_admitted = outcome == RequestOutcome::Allowed && decision.is_allowed();
+                let admitted = if is_admitted { *cost } else { 0 };
+                denials |= tallies.of(id).decided(*mode, decision, *by, admitted, beat);
             }
             denials
         });
@@ -226,20 +236,24 @@ impl Metrics {
         Wanted { weight: sample.map(|sample| sample.weight), denials }
     }
 
-    /// Counts a decision under a limit that the request brought.
+    /// Counts a decision on a request of this cost, under a limit that it brought.
     #[inline]
     pub(crate) fn count_brought(
         &self,
         rule: &RuleId,
-        key: &Key<'_>,
+        (key, cost): (&Key<'_>, u64),
         (decision, by): &(Decision, DecidedBy),
         sample: Option<Sample>,
     ) {
         let mode = tidegate_rules::Mode::Enforce;
-        self.requests.add(if decision.is_allowed() { Said::Allowed } else { Said::Denied } as usize, 1);
+        let (outcome, admitted) = match decision.is_allowed() {
+            true => (RequestOutcome::Allowed, cost),
+            false => (RequestOutcome::Denied, 0),
+        };
+        self.requests.add(outcome as usize, 1);
         let denials = self.tallies.with(rule, |tally| {
             tally.is_brought();
-            tally.decided(mode, decision, *by, self.pulse.now())
+            tally.decided(mode, decision, *by, admitted, self.pulse.now())
         });
         self.end(sample);
         let wanted = Wanted { weight: sample.map(|sample| sample.weight), denials };
@@ -251,6 +265,7 @@ impl Metrics {
                 recovery: Recovery::OnRelease,
                 disclosure: Disclosure::DEFAULT,
                 by: *by,
+                cost,
             };
             self.look_at(wanted, &ruled, key, || KeyName {
                 readable: tidegate_rules::readable_key(key),
@@ -275,14 +290,22 @@ impl Metrics {
         self.unknown_domains.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a cost that no response settled.
-    pub(crate) fn unsettled(&self, limit: &RuleId, why: Unsettled) {
+    /// Counts a cost that no response settled, and that stays at its estimate.
+    pub(crate) fn unsettled(&self, limit: &RuleId, cost: u64, why: Unsettled) {
         self.unsettled.count(limit, why);
+        self.settled.leave(limit, cost);
     }
 
     /// Counts a cost that was reserved at `taken` and settled at `actual`.
     pub(crate) fn settled(&self, limit: &RuleId, taken: u64, actual: u64) {
         self.settled.settle(limit, taken, actual);
+    }
+
+    /// The same for a cost that a receipt tells of. Receipts come from clients, so limits that are not in `rules` are left out.
+    pub(crate) fn settled_by_receipt(&self, rules: &RuleSet, limit: &RuleId, taken: u64, actual: u64) {
+        if self.settled.knows(limit) || rules.limit_ids().any(|known| known == limit) {
+            self.settled.settle(limit, taken, actual);
+        }
     }
 
     /// Counts a cost that is refunded.

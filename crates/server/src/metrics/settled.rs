@@ -16,6 +16,8 @@ struct Costs {
     reserved: u64,
     settled: u64,
     refunded: u64,
+    /// The part of `settled` that stayed at its estimate.
+    unsettled: u64,
 }
 
 impl SettledCosts {
@@ -31,6 +33,16 @@ impl SettledCosts {
     /// Counts a cost that was charged for good and is refunded.
     pub(super) fn refund(&self, limit: &RuleId, cost: u64) {
         self.change(limit, |costs| costs.refunded = costs.refunded.saturating_add(cost));
+    }
+
+    /// Counts a cost that no response settled. It is settled at its estimate besides.
+    pub(super) fn leave(&self, limit: &RuleId, cost: u64) {
+        self.change(limit, |costs| costs.unsettled = costs.unsettled.saturating_add(cost));
+    }
+
+    /// Whether anything was counted under a limit.
+    pub(super) fn knows(&self, limit: &RuleId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(limit)
     }
 
     fn change(&self, limit: &RuleId, change: impl FnOnce(&mut Costs)) {
@@ -58,11 +70,14 @@ impl SettledCosts {
             let shown = labels.iter().zip(&known).filter(|(_, (_, costs))| of_all || costs.reserved > 0);
             shown.map(|(labels, (_, costs))| (&labels[..], value(costs))).collect()
         };
-        let help = "Costs reserved as estimates, to be settled by the response";
+        let help = "Costs reserved as estimates, counted when they are settled";
         page.counter("cost_reserved", help, &each(|costs| costs.reserved, false));
-        let help = "Costs charged in the end under limits whose costs the response settles";
+        let help =
+            "Costs charged in the end where estimates were reserved, those that stayed at their estimates included";
         page.counter("cost_settled", help, &each(|costs| costs.settled, false));
         let help = "Costs refunded: estimates that were too high, and requests that reached no upstream";
         page.counter("cost_refunded", help, &each(|costs| costs.refunded, true));
+        let help = "Costs that no response settled and that stay charged at their estimates";
+        page.counter("cost_unsettled", help, &each(|costs| costs.unsettled, false));
     }
 }

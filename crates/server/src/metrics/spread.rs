@@ -31,14 +31,25 @@ impl<const N: usize> Spread<N> {
     /// Adds to the counter with this number.
     #[inline]
     pub(super) fn add(&self, counter: usize, by: u64) {
+        self.add_each([(counter, by)]);
+    }
+
+    /// Adds to several counters. The thread's lines are looked up once.
+    #[inline]
+    pub(super) fn add_each<const M: usize>(&self, counters: [(usize, u64); M]) {
         let number = thread::number();
         let owned = self.lines.len() - SHARED;
         if number < owned {
-            // Nobody else writes it, so that nothing comes in between.
-            let count = &self.lines[number].0[counter];
-            count.store(count.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+            let line = &self.lines[number].0;
+            for (counter, by) in counters {
+                // Nobody else writes it, so that nothing comes in between.
+                line[counter].store(line[counter].load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+            }
         } else {
-            self.lines[owned + number % SHARED].0[counter].fetch_add(by, Ordering::Relaxed);
+            let line = &self.lines[owned + number % SHARED].0;
+            for (counter, by) in counters {
+                line[counter].fetch_add(by, Ordering::Relaxed);
+            }
         }
     }
 

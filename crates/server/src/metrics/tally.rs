@@ -11,8 +11,8 @@ use tidegate_rules::{DecidedBy, Mode};
 use super::denials::Denial;
 use super::spread::Spread;
 
-/// The number of times that each was [`Said`].
-pub(super) type Counts = [u64; 8];
+/// How much there was of each [`Said`].
+pub(super) type Counts = [u64; 9];
 
 /// What is counted of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +23,12 @@ pub(super) enum Said {
     ShadowAllowed,
     ShadowDenied,
     ShadowTooLarge,
-    /// The rule refused requests that lack a part of its key.
-    Refused,
     /// Decided without the store; counted besides.
     WithoutStore,
+    /// The costs that were admitted; counted besides.
+    AdmittedCost,
+    /// The rule refused requests that lack a part of its key. Seldom, so that it has no place in the threads' lines.
+    Refused,
 }
 
 impl Said {
@@ -56,6 +58,8 @@ pub(super) struct Tally {
 struct Rest {
     /// The beat in which a denial was last looked at.
     looked: AtomicU64,
+    /// [`Said::Refused`].
+    refused: AtomicU64,
     /// Whether requests bring the limit, and no file has it.
     is_brought: AtomicBool,
     /// What [`Tally::denied_since`] said last, and the first denial since.
@@ -74,20 +78,24 @@ impl Tally {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        self.counts.counts()
+        let mut counts = Counts::default();
+        let spread = self.counts.counts();
+        counts[..spread.len()].copy_from_slice(&spread);
+        counts[Said::Refused as usize] = self.rest.refused.load(Ordering::Relaxed);
+        counts
     }
 
-    #[inline]
-    pub(super) fn add(&self, said: Said) {
-        self.counts.add(said as usize, 1);
+    /// Counts a request that the rule refused.
+    pub(super) fn refuse(&self) {
+        self.rest.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a decision. Says whether it is the first denial of the beat.
+    /// Counts a decision, which admitted a cost if the request may go ahead. Says whether it is the first denial of the beat.
     #[inline]
-    pub(super) fn decided(&self, mode: Mode, decision: &Decision, by: DecidedBy, beat: u64) -> bool {
-        self.add(Said::of(mode, decision));
+    pub(super) fn decided(&self, mode: Mode, decision: &Decision, by: DecidedBy, admitted: u64, beat: u64) -> bool {
+        self.counts.add_each([(Said::of(mode, decision) as usize, 1), (Said::AdmittedCost as usize, admitted)]);
         if by != DecidedBy::Store {
-            self.add(Said::WithoutStore);
+            self.counts.add(Said::WithoutStore as usize, 1);
         }
         !decision.is_allowed()
             && self.rest.looked.load(Ordering::Relaxed) != beat
@@ -285,7 +293,7 @@ mod tests {
     fn limits_are_counted_apart_up_to_a_bound_and_none_is_lost() {
         let tallies = Tallies::new();
         for number in 0..3 * MOST_LIMITS {
-            tallies.with(&RuleId::new(&number.to_string()), |tally| tally.add(Said::Allowed));
+            tallies.with(&RuleId::new(&number.to_string()), |tally| tally.counts.add(Said::Allowed as usize, 1));
         }
         assert_eq!(count(&tallies), (MOST_LIMITS + 1, 3 * MOST_LIMITS as u64));
     }
@@ -297,7 +305,9 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for number in 0..1_000 {
-                        tallies.with(&RuleId::new(&number.to_string()), |tally| tally.add(Said::Allowed));
+                        tallies.with(&RuleId::new(&number.to_string()), |tally| {
+                            tally.counts.add(Said::Allowed as usize, 1)
+                        });
                     }
                 });
             }
@@ -312,7 +322,9 @@ mod tests {
         for _ in 0..20 {
             std::thread::scope(|scope| {
                 for _ in 0..2 * owners + 2 {
-                    scope.spawn(|| (0..100).for_each(|_| tallies.with(&id, |tally| tally.add(Said::Allowed))));
+                    scope.spawn(|| {
+                        (0..100).for_each(|_| tallies.with(&id, |tally| tally.counts.add(Said::Allowed as usize, 1)))
+                    });
                 }
             });
         }
@@ -323,11 +335,11 @@ mod tests {
     fn limits_that_are_gone_make_room() {
         let tallies = Tallies::new();
         for number in 0..MOST_LIMITS {
-            tallies.with(&RuleId::new(&number.to_string()), |tally| tally.add(Said::Allowed));
+            tallies.with(&RuleId::new(&number.to_string()), |tally| tally.counts.add(Said::Allowed as usize, 1));
         }
         tallies.retain(|id| id.as_str() == "7");
         assert_eq!(count(&tallies), (1, 1));
-        tallies.with(&RuleId::new("new"), |tally| tally.add(Said::Allowed));
+        tallies.with(&RuleId::new("new"), |tally| tally.counts.add(Said::Allowed as usize, 1));
         assert_eq!(count(&tallies), (2, 2));
     }
 }

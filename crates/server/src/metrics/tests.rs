@@ -55,6 +55,44 @@ fn every_decision_is_counted_by_rule_mode_and_outcome() {
 }
 
 #[test]
+fn costs_of_admitted_requests_are_counted_by_limit() {
+    let (engine, _) = engine(
+        "rules:
+- { id: tokens, key: address, limit: fixed 100/day, cost: hits }
+- { id: calls, key: address, limit: 9/day }
+- { id: dark, key: address, limit: fixed 50/day, cost: hits, mode: shadow }",
+    );
+    let refused = "tidegate_decisions_total{rule=\"tokens\",mode=\"enforce\",outcome=\"too_large\"}";
+    // The third does not fit, and the last never could.
+    for hits in [40, 30, 40, 30, 101] {
+        engine.check_now(&from(1).hits(hits)).unwrap();
+    }
+    assert_eq!(value(&engine, refused), Some(1));
+    for (rule, cost) in [("tokens", 100), ("calls", 3), ("dark", 40)] {
+        assert_eq!(value(&engine, &format!("tidegate_cost_admitted_total{{rule=\"{rule}\"}}")), Some(cost), "{rule}");
+    }
+}
+
+#[tokio::test]
+async fn costs_that_a_receipt_settles_are_counted_under_limits_that_exist() {
+    let (engine, _) =
+        engine("rules: [{ id: tokens, limit: fixed 100/day, cost: hits }, { id: slots, limit: concurrent 5 ttl 1min }]");
+    let mut ruling = engine.reserve(&from(1).hits(40), Micros::from_secs(60)).await;
+    let mut receipt = ruling.receipts.pop().unwrap();
+    let mut forged = receipt.things().find(|held| held.rule.as_str() == "tokens").unwrap().clone();
+    forged.rule = RuleId::new("made-up");
+    receipt.held.push(forged);
+    engine.settle(&receipt, &[25, 25, 25]).await.unwrap();
+    // A receipt is settled once.
+    engine.settle(&receipt, &[25, 25, 25]).await.unwrap();
+    for (name, cost) in [("admitted", 40), ("reserved", 40), ("settled", 25), ("refunded", 15), ("unsettled", 0)] {
+        assert_eq!(value(&engine, &format!("tidegate_cost_{name}_total{{rule=\"tokens\"}}")), Some(cost), "{name}");
+    }
+    let text = exposition(&engine, Format::Text);
+    assert!(!text.contains("made-up") && !text.contains("tidegate_cost_settled_total{rule=\"slots\"}"), "{text}");
+}
+
+#[test]
 fn a_flood_of_keys_adds_no_series_and_the_heavy_ones_are_still_found() {
     let (engine, _) = engine(TWO);
     let series = || exposition(&engine, Format::Text).lines().count();

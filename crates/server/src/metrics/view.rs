@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_rules::{Condition, Mode, Rule, RuleSet, Switches};
 
 use super::tally::{Counts, Said};
-use super::{Denial, Metrics, Ranking, TopKeys};
+use super::{Denial, Metrics, Ranking, RequestOutcome, TopKeys};
 use crate::engine::Engine;
 use crate::store::AnyStore;
 
@@ -144,8 +144,12 @@ impl Metrics {
     #[must_use]
     pub fn requests(&self) -> Requests {
         let counts = self.requests.counts();
-        let of = |said: Said| counts[said as usize];
-        Requests { allowed: of(Said::Allowed), denied: of(Said::Denied), refused: of(Said::Refused) }
+        let of = |outcome: RequestOutcome| counts[outcome as usize];
+        Requests {
+            allowed: of(RequestOutcome::Allowed),
+            denied: of(RequestOutcome::Denied),
+            refused: of(RequestOutcome::Refused),
+        }
     }
 
     fn rules(&self, present: &RuleSet, most: usize) -> (Vec<RuleView>, usize) {

@@ -223,7 +223,19 @@ fn unsettled(gateway: &Gateway, limit: &str, reason: &str) -> u64 {
     let token = format!("Authorization: Bearer {ADMIN_TOKEN}");
     let metrics = crate::peers::curl(&url, &["-H", &token]).body;
     let series = format!("tidegate_unsettled_total{{rule=\"{limit}\",reason=\"{reason}\"}} ");
-    metrics.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |count| count.parse().unwrap())
+    value(&metrics, &series)
+}
+
+/// The value of a series; 0 if there is none.
+fn value(metrics: &str, series: &str) -> u64 {
+    metrics.lines().find_map(|line| line.strip_prefix(series)).map_or(0, |count| count.parse().unwrap())
+}
+
+/// The costs of a limit that were admitted and that were not settled.
+fn admitted_and_unsettled(gateway: &Gateway, limit: &str) -> [u64; 2] {
+    let url = format!("http://{}/metrics", gateway.server.door("Admin"));
+    let metrics = crate::peers::curl(&url, &["-H", &format!("Authorization: Bearer {ADMIN_TOKEN}")]).body;
+    ["admitted", "unsettled"].map(|name| value(&metrics, &format!("tidegate_cost_{name}_total{{rule=\"{limit}\"}} ")))
 }
 
 #[test]
@@ -269,6 +281,9 @@ fn what_is_not_settled_is_counted() {
     until("the count", || (unsettled(&gateway, "model/money", "unanswered") == 1).then_some(()));
     drop(call);
     assert_eq!(unsettled(&gateway, "model/requests", "unsaid"), 0, "only what is to be settled");
+    until("the costs", || (admitted_and_unsettled(&gateway, "model/tokens") == [800, 800]).then_some(()));
+    assert_eq!(admitted_and_unsettled(&gateway, "model/money"), [12_000, 12_000]);
+    assert_eq!(admitted_and_unsettled(&gateway, "model/requests"), [2, 0]);
 }
 
 #[test]

@@ -168,8 +168,8 @@ struct UnsettledLog(Arc<Mutex<Vec<String>>>);
 impl Observer for UnsettledLog {
     fn decided(&self, _: &Parts, _: &HttpFacts<'_>, _: &Ruling<'_>, _: SampleToken) {}
 
-    fn unsettled(&self, limit: &RuleId, why: Unsettled) {
-        self.0.lock().unwrap().push(format!("{limit}: {}", why.as_str()));
+    fn unsettled(&self, limit: &RuleId, cost: u64, why: Unsettled) {
+        self.0.lock().unwrap().push(format!("{limit}: {cost} {}", why.as_str()));
     }
 }
 
@@ -199,7 +199,7 @@ async fn a_service_is_asked_for_an_uncompressed_response() {
     assert!(log.0.lock().unwrap().is_empty());
     accepted_by("/stubborn").await;
     assert_eq!(spent(&limiter)[1], 1_120, "the estimate stays");
-    assert_eq!(*log.0.lock().unwrap(), ["model/tokens: encoded", "model/money: encoded"]);
+    assert_eq!(*log.0.lock().unwrap(), ["model/tokens: 1000 encoded", "model/money: 20000 encoded"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -94,7 +94,7 @@ struct Settled {
 async fn settle(door: &Door, Asked(asked): &Asked) -> Result<Settled, StoreError> {
     let mut settled = Settled { any: false, given_back: 0, charged: 0 };
     for (receipt, actual) in asked {
-        match door.engine.limiter().settle(receipt, actual).await? {
+        match door.engine.settle(receipt, actual).await? {
             Settlement::Settled { given_back, charged } => {
                 settled.any = true;
                 settled.given_back = settled.given_back.saturating_add(given_back);
