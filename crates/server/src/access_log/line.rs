@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::{Method, StatusCode, Version};
+use http::{StatusCode, Version};
 use tidegate_core::Timestamp;
 use tidegate_rules::Secret;
 
@@ -29,8 +29,8 @@ pub(crate) struct Line<'l> {
     pub(crate) api_key: Option<&'l str>,
     /// Its tier.
     pub(crate) tier: Option<&'l str>,
-    /// The request target.
-    pub(crate) method: &'l Method,
+    /// The request method.
+    pub(crate) method: &'l str,
     /// The path with its query, as they came.
     pub(crate) target: &'l str,
     /// The protocol version.
@@ -94,7 +94,7 @@ impl Line<'_> {
         rfc3339(self.at, out);
         // Writing to memory does not fail, here and below.
         let _ = write!(out, "\",\"listener\":\"{}\",\"address\":\"{}\"", self.listener, self.address);
-        json_text("method", Some(self.method.as_str()), out);
+        json_text("method", Some(self.method), out);
         json_text("path", Some(&redacted(self.target, secret)), out);
         json_bytes("host", self.host, out);
         let (status, bytes_in, bytes_out) = (self.status(), self.bytes_in, self.bytes_out);
@@ -134,7 +134,7 @@ impl Line<'_> {
         out.extend_from_slice(b" [");
         common(self.at, out);
         out.extend_from_slice(b"] \"");
-        escape(self.method.as_str().as_bytes(), b"", out);
+        escape(self.method.as_bytes(), b"", out);
         out.push(b' ');
         escape(redacted(self.target, secret).as_bytes(), b"", out);
         let _ = write!(out, " {:?}\" {} ", self.version, self.status());
@@ -223,7 +223,7 @@ mod tests {
             user: Some("ann"),
             api_key: None,
             tier: None,
-            method: &Method::GET,
+            method: "GET",
             target: "/a?x=1",
             version: Version::HTTP_11,
             host: Some(b"api.example.com"),

@@ -1,10 +1,11 @@
-//! The access log: a line for each request that the gateway has answered.
+//! The access log: a line for each request that the gateway has answered, or that a proxy asked about in forward-auth.
 //!
 //! Writing it never holds up a request. A line (`line.rs`) goes into a bounded queue, the same that the ordinary log has, and a thread
 //! writes what is in it to the file (`file.rs`). Lines that find the queue full are dropped, counted, and reported in the
 //! ordinary log.
 
 mod file;
+mod judged;
 mod line;
 mod redact;
 mod time;
@@ -16,12 +17,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderName;
 use tidegate_core::{Clock, SystemClock, Timestamp};
 use tidegate_rules::Secret;
 
 use self::file::LogFile;
-pub(crate) use self::line::{Decided, Line};
+pub(crate) use self::judged::Judged;
+pub(crate) use self::line::Line;
 use crate::log::{Queue, Trouble};
+
+pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The time that the writing thread waits for further lines, so that it writes many at once.
 const LINGER: Duration = Duration::from_millis(10);

@@ -27,11 +27,13 @@ use tidegate_core::{Clock, Outcome};
 use tidegate_http::{Caller, HttpFacts, Reply, ReplyContext, is_plain_host, path_of_target};
 use tidegate_rules::{Mode, Ruling};
 
-use super::Api;
+use super::auth_log::{AskedAbout, LoggedAuth};
 use super::problem::Problem;
+use super::{Api, Settings};
 use crate::identity::jwt::Refusal;
 use crate::identity::{basic_user, has_several_credentials};
 use crate::listen::Peer;
+use crate::metrics::Cause;
 
 const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
 const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
@@ -64,7 +66,7 @@ pub(super) async fn forwarded(
 
 pub(super) async fn nginx(State(api): State<Arc<Api>>, Extension(peer): Extension<Peer>, request: Request) -> Response {
     match api.authorize(&request.into_parts().0, peer, &NGINX).await {
-        Ok(Authorized { mut response, is_unidentified }) => {
+        Ok(Authorized { mut response, is_unidentified, .. }) => {
             let status = response.status();
             response.headers_mut().insert(X_TIDEGATE_STATUS, HeaderValue::from(status.as_u16()));
             *response.status_mut() = match status {
@@ -83,62 +85,77 @@ struct Authorized {
     response: Response,
     /// It lacks a part of a key, or a valid token: it does not say who it is.
     is_unidentified: bool,
+    /// Why the request is denied before any rule is asked.
+    cause: Option<Cause>,
 }
 
 impl Authorized {
-    const fn denied(response: Response) -> Authorized {
-        Authorized { response, is_unidentified: false }
+    fn denied(cause: Cause, status: StatusCode, detail: String) -> Authorized {
+        let response = Problem::new(status, detail).into_response();
+        Authorized { response, is_unidentified: false, cause: Some(cause) }
     }
 }
 
 impl Api {
     async fn authorize(&self, request: &Parts, peer: Peer, form: &Form) -> Result<Authorized, Problem> {
-        let mut authorized = self.authorize_request(request, peer, form).await?;
-        let response = &mut authorized.response;
-        // The proxy passes on the headers of an answer that allows, beside those of the service.
-        if response.status() != StatusCode::OK {
-            self.settings().answers.share(&request.headers, response.headers_mut());
-        }
-        Ok(authorized)
-    }
-
-    async fn authorize_request(&self, request: &Parts, peer: Peer, form: &Form) -> Result<Authorized, Problem> {
-        let (peer, settings) = (peer.address.ip(), self.settings());
+        let (peer, settings, headers) = (peer.address.ip(), self.settings(), &request.headers);
         if !settings.proxies.trusts(peer) {
             let detail = format!("{peer} is not one of the `trusted_proxies`, so it cannot ask on behalf of others.");
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
         }
-        let headers = &request.headers;
         let (method, target) = (said(headers, &form.method)?, said(headers, &form.target)?);
-        // The proxy passes the path on as it came, whatever is answered here.
-        if let Err(why) = settings.paths.check(path_of_target(&target)) {
-            let problem = Problem::new(StatusCode::BAD_REQUEST, why.reason().to_owned());
-            return Ok(Authorized::denied(problem.into_response()));
-        }
-        let mut facts = HttpFacts::new(&request.method, &request.uri, headers)
-            .method(&method)
-            .target(&target)
-            .address(settings.proxies.client(peer, headers));
         let host = form.host.as_ref().map(|name| once(headers, name)).transpose()?.flatten();
         // As with the path, the proxy passes on what came, and its upstream may read another host from it.
-        let said = match host {
+        let said_host = match host {
             Some(host) => Some(host),
             None => once(headers, &HOST)?,
         };
-        if said.is_some_and(|host| !is_plain_host(host.as_bytes())) {
+        let address = settings.proxies.client(peer, headers);
+        let about = AskedAbout { method: &method, target: &target, host: said_host, address };
+        let log = self.access_log.as_deref();
+        let mut logged = log.map(|log| LoggedAuth::begin(log, &self.engine, request, about));
+        let mut authorized = self.authorize_request(request, about, host, &settings, logged.as_mut()).await;
+        if let Some(logged) = &mut logged {
+            logged.respond(&authorized.response, authorized.cause);
+        }
+        let response = &mut authorized.response;
+        // The proxy passes on the headers of an answer that allows, beside those of the service.
+        if response.status() != StatusCode::OK {
+            settings.answers.share(headers, response.headers_mut());
+        }
+        Ok(authorized)
+    }
+
+    /// Decides a request. `host` is the one that the form has a header for.
+    async fn authorize_request(
+        &self,
+        request: &Parts,
+        AskedAbout { method, target, host: said_host, address }: AskedAbout<'_>,
+        host: Option<&HeaderValue>,
+        settings: &Settings,
+        mut logged: Option<&mut LoggedAuth<'_>>,
+    ) -> Authorized {
+        let headers = &request.headers;
+        // The proxy passes the path on as it came, whatever is answered here.
+        if let Err(why) = settings.paths.check(path_of_target(target)) {
+            return Authorized::denied(Cause::RefusedPath, StatusCode::BAD_REQUEST, why.reason().to_owned());
+        }
+        if said_host.is_some_and(|host| !is_plain_host(host.as_bytes())) {
             let detail = "The request does not say which one host it is for, as a name or an address.".to_owned();
-            return Ok(Authorized::denied(Problem::new(StatusCode::BAD_REQUEST, detail).into_response()));
+            return Authorized::denied(Cause::BadHost, StatusCode::BAD_REQUEST, detail);
         }
         let is_preflight = method.parse().is_ok_and(|method| settings.answers.passes_preflight(&method, headers));
         if is_preflight {
-            return Ok(Authorized { response: StatusCode::OK.into_response(), is_unidentified: false });
+            return Authorized { response: StatusCode::OK.into_response(), is_unidentified: false, cause: None };
         }
+        let mut facts =
+            HttpFacts::new(&request.method, &request.uri, headers).method(method).target(target).address(address);
         if let Some(host) = host.and_then(|host| host.to_str().ok()) {
             facts = facts.host(host);
         }
         if settings.basic && has_several_credentials(headers) {
             let detail = "The request has more than one line of Authorization: send one.".to_owned();
-            return Ok(Authorized::denied(Problem::new(StatusCode::BAD_REQUEST, detail).into_response()));
+            return Authorized::denied(Cause::AmbiguousRequest, StatusCode::BAD_REQUEST, detail);
         }
         // Each source has the last word over those before it.
         if settings.basic
@@ -150,7 +167,7 @@ impl Api {
         let identity = match &self.tokens {
             Some(tokens) => match tokens.identify(headers, self.clock.now()) {
                 Ok(identity) => identity,
-                Err(why) => return Ok(challenged(why)),
+                Err(why) => return challenged(why),
             },
             None => None,
         };
@@ -159,11 +176,21 @@ impl Api {
         }
         let context = ReplyContext { at: self.clock.now(), caller: Caller::of(&facts), random: fastrand::u64(..) };
         let ruling = self.engine.check(&facts).await;
+        // Also before it is held back: the proxy may hang up meanwhile.
+        if let Some(logged) = &mut logged {
+            logged.judge(&facts, &ruling);
+        }
+        let was_allowed = ruling.is_allowed();
         let ruling = self.hold_back(ruling, settings.hold_time).await;
+        if let Some(logged) = logged
+            && was_allowed != ruling.is_allowed()
+        {
+            logged.judge(&facts, &ruling);
+        }
         let partitions = settings.style.partition_key.then(|| self.engine.limiter().rules().rules.partitions(&facts));
         let reply = Reply::new(&ruling, &settings.style, context).partitions(partitions.as_ref());
         let response = reply.response_as(&settings.answers.bodies, headers).map(Body::from);
-        Ok(Authorized { response, is_unidentified: reply.is_unidentified() })
+        Authorized { response, is_unidentified: reply.is_unidentified(), cause: None }
     }
 }
 
@@ -180,7 +207,7 @@ impl Api {
         }
         for receipt in std::mem::take(&mut ruling.receipts) {
             let nothing = vec![0; receipt.held.len()];
-            if let Err(error) = self.engine.limiter().settle(&receipt, &nothing).await {
+            if let Err(error) = self.engine.settle(&receipt, &nothing).await {
                 tracing::warn!(%error, receipt = %receipt.id, "a request that was not held back keeps what it took");
             }
         }
@@ -200,11 +227,9 @@ fn challenged(why: Refusal) -> Authorized {
         Some(challenge) => {
             let mut response = Problem::new(StatusCode::UNAUTHORIZED, why.detail().to_owned()).into_response();
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-            Authorized { response, is_unidentified: true }
+            Authorized { response, is_unidentified: true, cause: Some(Cause::InvalidToken) }
         }
-        None => {
-            Authorized::denied(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why.detail().to_owned()).into_response())
-        }
+        None => Authorized::denied(Cause::NoTokenKeys, StatusCode::SERVICE_UNAVAILABLE, why.detail().to_owned()),
     }
 }
 

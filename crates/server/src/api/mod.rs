@@ -6,7 +6,7 @@
 //! | `POST /v1/peek` | what a check would say, spending nothing |
 //! | `POST /v1/reserve` | a check whose costs stay open to be settled |
 //! | `POST /v1/settle`, `/v1/release`, `/v1/renew` | what becomes of a receipt (`receipts.rs`) |
-//! | `/v1/auth`, `/v1/auth/nginx` | forward-auth (`auth.rs`) |
+//! | `/v1/auth`, `/v1/auth/nginx` | forward-auth (`auth.rs`, `auth_log.rs`) |
 //! | `GET /healthz`, `/readyz`, `/healthcheck` | liveness and readiness (`health.rs`) |
 //! | `GET /openapi.json` | all of it, described |
 //!
@@ -17,6 +17,7 @@ mod answer;
 mod answer_body;
 mod answering;
 mod auth;
+mod auth_log;
 mod connection;
 mod deciding;
 mod ear;
@@ -48,6 +49,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::connection::{Asked, Connections};
 use self::problem::Problem;
+use crate::access_log::AccessLog;
 use crate::body::WholeBody;
 use crate::browsers::{self, Hosts};
 use crate::engine::Engine;
@@ -152,6 +154,8 @@ struct Api {
     settings: ArcSwap<Settings>,
     /// How tokens are verified in forward-auth; `None` if they are not.
     tokens: Option<Tokens>,
+    /// The log of requests that forward-auth decides, if there is one.
+    access_log: Option<Arc<AccessLog>>,
     clock: SystemClock,
     stop: CancellationToken,
 }
@@ -164,12 +168,19 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door to `engine`, which verifies `tokens` if there are any. It says that it is not ready once `stop` is told.
+    /// A door to `engine`. In forward-auth it verifies `tokens` if there are any, and writes to `access_log`. It says that it is
+    /// not ready once `stop` is told.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, settings: Settings, tokens: Option<Tokens>, stop: CancellationToken) -> Door {
+    pub fn new(
+        engine: Arc<Engine>,
+        settings: Settings,
+        tokens: Option<Tokens>,
+        access_log: Option<Arc<AccessLog>>,
+        stop: CancellationToken,
+    ) -> Door {
         let connections = ArcSwap::from_pointee(Connections::new(&settings));
         let settings = ArcSwap::from_pointee(settings);
-        let api = Arc::new(Api { engine, settings, tokens, clock: SystemClock::new(), stop });
+        let api = Arc::new(Api { engine, settings, tokens, access_log, clock: SystemClock::new(), stop });
         Door { router: router(Arc::clone(&api)), api, connections }
     }
 

@@ -39,7 +39,8 @@ pub(crate) fn about_section(section: &str) -> &'static str {
         }
         "log" => "What is written to standard error.",
         "access_log" => {
-            "A line for each request of the gateway, to be read by people, by other programs, or by tidegate replay."
+            "A line for each request of the gateway or of forward-auth, to be read by people, by other programs, or by \
+             tidegate replay."
         }
         "traces" => "OpenTelemetry: a span for each request that is decided. Only in builds with the feature `otel`.",
         "limits" => "What clients may use of the server.",

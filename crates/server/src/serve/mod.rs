@@ -152,7 +152,8 @@ impl Server {
         }
         let verifier = configuration.jwt.map(|settings| verify_tokens(settings, &engine, &stop));
         let tokens = verifier.clone().map(Tokens::new);
-        let access_log = configuration.access_log.as_ref().filter(|_| configuration.gateway.is_some());
+        let access_log = configuration.access_log.as_ref();
+        let access_log = access_log.filter(|_| configuration.gateway.is_some() || configuration.api.is_some());
         let access_log = access_log.map(AccessLog::open).transpose()?.map(Arc::new);
         if let Some(log) = &access_log {
             engine.metrics().watch_access_log(Arc::clone(log));
@@ -168,7 +169,8 @@ impl Server {
         let api = match configuration.api {
             Some(at) => {
                 configuration.http.hosts = Hosts::of(at.address.ip(), configuration.hosts.api);
-                let door = api::Door::new(Arc::clone(&engine), configuration.http, tokens, stop.clone());
+                let log = access_log.clone();
+                let door = api::Door::new(Arc::clone(&engine), configuration.http, tokens, log, stop.clone());
                 Some(doors.open_api(at, door)?)
             }
             None => None,

@@ -1,6 +1,10 @@
 //! Forward-auth, and who is believed.
 
-use crate::support::Server;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Process, Server, tidegate, until};
 
 const RULES: &str = "
 rules:
@@ -27,6 +31,110 @@ fn the_answer_is_what_the_client_is_to_see() {
     assert_eq!(answer.json()["violated-policies"][0], "address");
     assert!(answer.header("retry-after").unwrap().parse::<u64>().unwrap() > 3_000);
     assert_eq!(server.get_with("/v1/auth", &forwarded("203.0.113.8")).status, 200);
+}
+
+/// The lines of a server's access log, once there are so many.
+fn logged(server: &Server, count: usize) -> Vec<Value> {
+    until("the access log", || {
+        let text = std::fs::read_to_string(server.path("access.log")).unwrap_or_default();
+        let lines: Option<Vec<Value>> = text.lines().map(|line| serde_json::from_str(line).ok()).collect();
+        lines.filter(|lines| lines.len() >= count)
+    })
+}
+
+const ACCESS_LOG: [&str; 4] = ["--access-log-format", "json", "--access-log-path", "access.log"];
+
+#[test]
+fn requests_that_proxies_ask_about_are_in_the_access_log() {
+    let server = server(&[&ACCESS_LOG[..], &["--auth-user-header", "X-User"]].concat());
+    let about = |method: &'static str, uri: &'static str| {
+        [
+            ("x-forwarded-method", method),
+            ("x-forwarded-uri", uri),
+            ("x-forwarded-host", "api.example.com"),
+            ("x-forwarded-for", "203.0.113.7"),
+            ("x-user", "ann"),
+            ("user-agent", "a client"),
+            ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        ]
+    };
+    assert_eq!(server.get_with("/v1/auth", &about("POST", "/limited?q=1&api_key=hunter2")).status, 200);
+    let nginx = [
+        ("x-original-method", "PUT"),
+        ("x-original-uri", "/limited"),
+        ("host", "www.example.com"),
+        ("x-forwarded-for", "203.0.113.7"),
+    ];
+    assert_eq!(server.get_with("/v1/auth/nginx", &nginx).status, 403);
+    assert_eq!(server.get_with("/v1/auth", &about("GET", "/a%2fb")).status, 400);
+    assert_eq!(server.get_with("/v1/auth", &about("GET", "/free")).status, 200);
+    // These are about no request, or about none that is passed on.
+    assert_eq!(server.get_with("/v1/auth", &[]).status, 400);
+    server.check(r#"{"path": "/limited", "address": "203.0.113.9"}"#);
+    let free = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/user"), ("x-forwarded-for", "203.0.113.8")];
+    assert_eq!(server.get_with("/v1/auth", &free).status, 403);
+    let lines = logged(&server, 5);
+    let told = |line: &Value| {
+        let names = ["method", "host", "address", "status", "decision", "rule", "cause", "user"];
+        names.map(|name| line[name].as_str().map_or_else(|| line[name].to_string(), str::to_owned)).join(" ")
+    };
+    let lines_told: Vec<String> = lines.iter().map(told).collect();
+    let own_host = server.address.to_string();
+    assert_eq!(
+        lines_told,
+        [
+            "POST api.example.com 203.0.113.7 200 allowed address null ann",
+            "PUT www.example.com 203.0.113.7 429 denied address null null",
+            "GET api.example.com 203.0.113.7 400 null null refused_path null",
+            "GET api.example.com 203.0.113.7 200 allowed null null ann",
+            &format!("GET {own_host} 203.0.113.8 403 refused user null null"),
+        ]
+    );
+    let first = &lines[0];
+    assert!(first["path"].as_str().unwrap().starts_with("/limited?q=1&api_key=%23"), "{first}");
+    assert_eq!((&first["listener"], &first["user_agent"]), (&"api".into(), &"a client".into()));
+    assert_eq!(first["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert!(lines[1]["bytes_out"].as_u64().unwrap() > 0 && first["bytes_out"] == 0, "{lines:?}");
+}
+
+#[test]
+fn a_proxy_that_hangs_up_while_an_answer_is_held_back_is_in_the_access_log() {
+    let rules = "rules: [{ id: paced, key: address, limit: shaper 1/h queue 3 }]";
+    let args = [&["--rules", "rules.yaml", "--auth-hold-time", "1h", "--admin-open-metrics", "true"][..], &ACCESS_LOG]
+        .concat();
+    let server = Server::start(&[("rules.yaml", rules)], &args);
+    assert_eq!(server.get_with("/v1/auth", &forwarded("203.0.113.7")).status, 200);
+    // Over HTTP/1 a listener does not look for the end of a connection while it answers.
+    let mut proxy = Command::new("curl");
+    proxy.args(["-s", "--http2-prior-knowledge", &server.url("/v1/auth"), "-H", "X-Forwarded-Method: GET"]);
+    proxy.args(["-H", "X-Forwarded-Uri: /held", "-H", "X-Forwarded-For: 203.0.113.7"]);
+    let proxy = Process(proxy.spawn().unwrap());
+    until("the decision", || {
+        let metrics = server.get_from(&format!("http://{}/metrics", server.door("Admin")), &[]).body;
+        metrics.contains("tidegate_requests_total{outcome=\"allowed\"} 2\n").then_some(())
+    });
+    drop(proxy);
+    let lines = logged(&server, 2);
+    assert_eq!((&lines[1]["path"], &lines[1]["status"]), (&"/held".into(), &499.into()), "{lines:?}");
+    assert_eq!((&lines[1]["decision"], &lines[1]["rule"]), (&"allowed".into(), &"paced".into()), "{lines:?}");
+}
+
+#[test]
+fn a_replay_of_what_forward_auth_logged_decides_as_it_did() {
+    for format in ["json", "combined"] {
+        let server = server(&["--access-log-format", format, "--access-log-path", "access.log"]);
+        let clients = ["203.0.113.7", "203.0.113.7", "203.0.113.8", "203.0.113.7"];
+        let denied = clients.iter().filter(|client| server.get_with("/v1/auth", &forwarded(client)).status == 429);
+        assert_eq!(denied.count(), 2);
+        until("the lines", || {
+            let text = std::fs::read_to_string(server.path("access.log")).unwrap_or_default();
+            (text.lines().count() == clients.len()).then_some(())
+        });
+        let mut replay = tidegate(server.folder.path());
+        replay.args(["replay", "--rules", "rules.yaml", "--format", "json", "access.log"]);
+        let report: Value = serde_json::from_slice(&replay.output().unwrap().stdout).unwrap();
+        assert_eq!((&report["outcome"]["requests"], &report["outcome"]["denied"]), (&4.into(), &2.into()), "{report}");
+    }
 }
 
 #[test]

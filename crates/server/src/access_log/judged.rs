@@ -1,0 +1,58 @@
+//! The decision on a request, as the access log tells of it.
+
+use std::net::IpAddr;
+
+use tidegate_core::RuleId;
+use tidegate_http::HttpFacts;
+use tidegate_rules::{Fact, Facts, Mode, Ruling, Secret};
+
+use super::line::Decided;
+
+/// The facts that the rules were asked with, and their decision.
+pub(crate) struct Judged {
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) user: Option<Box<str>>,
+    /// The hash.
+    pub(crate) api_key: Option<String>,
+    pub(crate) tier: Option<Box<str>>,
+    decided: Decided,
+    limit: Option<RuleId>,
+}
+
+impl Judged {
+    /// Keeps what a line needs. API keys are hidden under `secret`.
+    pub(crate) fn new(facts: &HttpFacts<'_>, ruling: &Ruling<'_>, secret: &Secret) -> Judged {
+        let text = |fact: Fact<'_>| facts.get(fact).map(|value| value.into_owned().into_boxed_str());
+        let (decided, limit) = said(ruling);
+        Judged {
+            address: facts.address(),
+            user: text(Fact::User),
+            api_key: facts.get(Fact::ApiKey).map(|key| secret.hide(&key)),
+            tier: text(Fact::Tier),
+            decided,
+            limit,
+        }
+    }
+
+    /// The decision, and the limit that determined it.
+    pub(crate) fn decided(&self) -> (Decided, Option<&str>) {
+        (self.decided, self.limit.as_ref().map(RuleId::as_str))
+    }
+}
+
+/// The decision of a ruling, and the limit that determined it.
+fn said(ruling: &Ruling<'_>) -> (Decided, Option<RuleId>) {
+    if let Some(refused) = &ruling.refused {
+        return (Decided::Refused, Some(RuleId::new(&refused.rule)));
+    }
+    let telling = ruling.verdict.telling.and_then(|place| ruling.ruled.get(place));
+    let telling = telling.map(|ruled| RuleId::clone(&ruled.id));
+    if !ruling.verdict.is_allowed() {
+        return (Decided::Denied, telling);
+    }
+    let would_deny = ruling.ruled.iter().find(|ruled| ruled.mode == Mode::Shadow && !ruled.decision.is_allowed());
+    match would_deny {
+        Some(ruled) => (Decided::Shadow, Some(RuleId::clone(&ruled.id))),
+        None => (Decided::Allowed, telling),
+    }
+}

@@ -1,0 +1,100 @@
+//! The line of the access log for a request that a proxy asks about.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use axum::response::Response;
+use http::header::{REFERER, USER_AGENT};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, StatusCode};
+use http_body::Body as HttpBody;
+use tidegate_core::Timestamp;
+use tidegate_http::HttpFacts;
+use tidegate_rules::Ruling;
+
+use crate::access_log::{AccessLog, Judged, Line, TRACEPARENT};
+use crate::engine::Engine;
+use crate::metrics::{Cause, Door};
+
+/// A request that a proxy asks about. Its line is written when this is dropped, also if the proxy hangs up before it is answered.
+pub(super) struct LoggedAuth<'r> {
+    log: &'r AccessLog,
+    engine: &'r Engine,
+    request: &'r Parts,
+    method: &'r str,
+    target: &'r str,
+    host: Option<&'r HeaderValue>,
+    address: IpAddr,
+    at: Timestamp,
+    /// The status that the client is to see; `None` as long as there is none.
+    status: Option<StatusCode>,
+    bytes_out: u64,
+    cause: Option<Cause>,
+    judged: Option<Judged>,
+}
+
+/// What a proxy says of a request.
+#[derive(Clone, Copy)]
+pub(super) struct AskedAbout<'r> {
+    pub(super) method: &'r str,
+    pub(super) target: &'r str,
+    pub(super) host: Option<&'r HeaderValue>,
+    pub(super) address: IpAddr,
+}
+
+impl<'r> LoggedAuth<'r> {
+    /// Begins the line of a request. `request` is the one by which the proxy asks.
+    pub(super) fn begin(
+        log: &'r AccessLog,
+        engine: &'r Engine,
+        request: &'r Parts,
+        AskedAbout { method, target, host, address }: AskedAbout<'r>,
+    ) -> LoggedAuth<'r> {
+        let (at, status, bytes_out, cause, judged) = (log.now(), None, 0, None, None);
+        LoggedAuth { log, engine, request, method, target, host, address, at, status, bytes_out, cause, judged }
+    }
+
+    /// Notes what the rules said.
+    pub(super) fn judge(&mut self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>) {
+        let rules = self.engine.limiter().rules();
+        self.judged = Some(Judged::new(facts, ruling, rules.rules.secret()));
+    }
+
+    /// Notes what the client is to be told, and why if that is not for the rules.
+    pub(super) fn respond(&mut self, response: &Response, cause: Option<Cause>) {
+        self.status = Some(response.status());
+        self.bytes_out = response.body().size_hint().lower();
+        self.cause = cause;
+    }
+}
+
+impl Drop for LoggedAuth<'_> {
+    fn drop(&mut self) {
+        let header = |name: HeaderName| self.request.headers.get(name).map(HeaderValue::as_bytes);
+        let judged = self.judged.as_ref();
+        let line = Line {
+            at: self.at,
+            listener: Door::Http.name(),
+            address: judged.and_then(|judged| judged.address).unwrap_or(self.address),
+            user: judged.and_then(|judged| judged.user.as_deref()),
+            api_key: judged.and_then(|judged| judged.api_key.as_deref()),
+            tier: judged.and_then(|judged| judged.tier.as_deref()),
+            method: self.method,
+            target: self.target,
+            version: self.request.version,
+            host: self.host.map(HeaderValue::as_bytes),
+            status: self.status,
+            bytes_in: 0,
+            bytes_out: self.bytes_out,
+            took: Duration::from(self.log.now().since(self.at)),
+            route: None,
+            upstream: None,
+            cause: self.cause.map(Cause::as_str),
+            decided: judged.map(Judged::decided),
+            agent: header(USER_AGENT),
+            referer: header(REFERER),
+            traceparent: header(TRACEPARENT),
+        };
+        self.log.write(&line, self.engine.limiter().rules().rules.secret());
+    }
+}
