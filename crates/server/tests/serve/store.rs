@@ -3,6 +3,10 @@
 use std::process::{Command, Stdio};
 
 use serde_json::json;
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::support::{Process, Server, free_port, tidegate, until};
 
@@ -68,6 +72,42 @@ fn a_fleet_shares_one_limit_and_readiness_tells_how_the_store_is() {
         one.check(r#"{"user":"alice"}"#);
         (ready(&one).status == 200).then_some(())
     });
+}
+
+/// The status that gRPC's health service gives for each of the names that it is asked by.
+fn grpc_health(server: &Server) -> Vec<ServingStatus> {
+    let url = format!("http://{}", server.door("Envoy"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
+        let (mut client, mut statuses) = (HealthClient::new(channel), Vec::new());
+        for service in ["", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"] {
+            let request = HealthCheckRequest { service: service.to_owned() };
+            statuses.push(client.check(request).await.unwrap().into_inner().status());
+        }
+        statuses
+    })
+}
+
+#[test]
+fn grpc_health_follows_a_store_that_is_required_without_any_traffic() {
+    let port = free_port();
+    let url = format!("redis://:hunter2@127.0.0.1:{port}");
+    let args = ["--rules", "rules.yaml", "--redis", &url];
+    let files = [("rules.yaml", RULES)];
+    let store = redis(port);
+    let requiring = Server::start(&files, &[&args[..], &["--store-required", "true"]].concat());
+    let indifferent = Server::start(&files, &args);
+    let until_all = |status: ServingStatus| {
+        until(status.as_str_name(), || (grpc_health(&requiring) == [status; 3]).then_some(()));
+        assert_eq!(grpc_health(&indifferent), [ServingStatus::Serving; 3]);
+    };
+    until_all(ServingStatus::Serving);
+    drop(store);
+    until_all(ServingStatus::NotServing);
+    // A load balancer sends nothing to a server that is not serving: it has to notice by itself.
+    let _store = redis(port);
+    until_all(ServingStatus::Serving);
 }
 
 #[test]
