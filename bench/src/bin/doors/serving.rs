@@ -56,7 +56,7 @@ async fn serve_http() {
     let rules = RuleSet::parse("bench.yaml", &format!("rules: [{{ id: api, key: user, limit: {limit} }}]"));
     let engine = Engine::new(Limiter::new(rules.expect("rules").rules, MemoryStore::new().into()));
     let stop = CancellationToken::new();
-    let door = Arc::new(api::Door::new(Arc::new(engine), api::Settings::default(), stop.clone()));
+    let door = Arc::new(api::Door::new(Arc::new(engine), api::Settings::default(), None, None, stop.clone()));
     let listener = Listener::bind(listen::Settings::at(any_port())).expect("a port");
     println!("{}", listener.listening().address());
     let serve = move |stream, peer| {
