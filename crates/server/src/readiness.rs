@@ -11,25 +11,28 @@ pub(crate) struct StoreTrouble {
     pub(crate) reason: String,
     /// Since when, in seconds since the Unix epoch, if that is known.
     pub(crate) since: Option<u64>,
+    /// Whether the first attempt to reach it is still under way.
+    pub(crate) is_pending: bool,
 }
 
 impl StoreTrouble {
     /// The fault of `engine`'s store; `None` if it answers.
     pub(crate) fn of(engine: &Engine) -> Option<StoreTrouble> {
         if let Condition::Failing { since, reason } = engine.limiter().health().store {
-            return Some(StoreTrouble { reason: reason.to_string(), since: Some(since.as_micros() / 1_000_000) });
+            let since = Some(since.as_micros() / 1_000_000);
+            return Some(StoreTrouble { reason: reason.to_string(), since, is_pending: false });
         }
         // Nobody may have asked it anything yet.
-        let reason = match engine.limiter().store() {
-            AnyStore::Memory(_) => None,
-            AnyStore::Redis(tier) => {
-                let servers = tier.behind().stats().servers;
-                let away = servers.iter().find(|server| !server.connected);
-                let trouble =
-                    away.map(|server| server.last_trouble.clone().unwrap_or_else(|| "not connected yet".to_owned()));
-                trouble.or_else(|| servers.is_empty().then(|| "no server is known yet".to_owned()))
-            }
+        let AnyStore::Redis(tier) = engine.limiter().store() else { return None };
+        let trouble = |known: Option<String>, pending: &str| {
+            let is_pending = known.is_none();
+            Some(StoreTrouble { reason: known.unwrap_or_else(|| pending.to_owned()), since: None, is_pending })
         };
-        reason.map(|reason| StoreTrouble { reason, since: None })
+        let servers = tier.behind().stats().servers;
+        match servers.iter().find(|server| !server.connected) {
+            Some(server) => trouble(server.last_trouble.clone(), "not connected yet"),
+            None if servers.is_empty() => trouble(None, "no server is known yet"),
+            None => None,
+        }
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Descriptor {
     pub(super) place: Place,
     /// The key, and the value behind `_` if there is one.
     pub(super) composite: Box<str>,
+    /// How much of `composite` is the key.
+    pub(super) key_length: usize,
     /// What state belongs to.
     pub(super) rule: RuleId,
     /// The name of its metrics, as far as the file alone determines it.
@@ -70,6 +72,17 @@ impl Level {
     pub(super) fn pattern(&self, composite: &str) -> Option<&Descriptor> {
         let found = self.wildcards.iter().find(|(wildcard, _)| wildcard.matches(composite));
         found.map(|(_, number)| &self.descriptors[*number])
+    }
+
+    /// Entries that lead to the first descriptor with a limit, a value made up where any will do.
+    pub(super) fn example(&self) -> Option<Vec<(&str, &str)>> {
+        self.descriptors.iter().find_map(|descriptor| {
+            let is_limited = descriptor.rate_limit.as_ref().is_some_and(|limit| limit.per_unit.is_some());
+            let below = if is_limited { Some(Vec::new()) } else { descriptor.below.example() };
+            let (key, value) = descriptor.composite.split_at_checked(descriptor.key_length)?;
+            let value = value.strip_prefix('_').unwrap_or("example");
+            below.map(|below| [vec![(key, value)], below].concat())
+        })
     }
 
     /// The ids of these descriptors and all below them.

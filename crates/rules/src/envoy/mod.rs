@@ -70,6 +70,12 @@ impl Domain {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Entries of a descriptor that the domain limits, for people to try it; `None` if it limits none.
+    #[must_use]
+    pub fn example(&self) -> Option<Vec<(&str, &str)>> {
+        self.top.example()
+    }
 }
 
 /// All domains that were read.

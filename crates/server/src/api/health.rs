@@ -85,7 +85,7 @@ impl StoreState {
         let kind = if api.engine.limiter().store().is_in_memory() { "memory" } else { "redis" };
         match StoreTrouble::of(&api.engine) {
             None => StoreState { kind, well: true, reason: None, since: None },
-            Some(StoreTrouble { reason, since }) => StoreState { kind, well: false, reason: Some(reason), since },
+            Some(StoreTrouble { reason, since, .. }) => StoreState { kind, well: false, reason: Some(reason), since },
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The command line: decodes arguments, asks the engine, prints.
 
+mod banner;
 mod check;
 mod config;
 mod explain;

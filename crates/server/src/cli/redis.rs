@@ -88,8 +88,33 @@ impl RedisArgs {
         };
         match runtime.block_on(work(steering)) {
             Ok(done) => Ok(Ok(done)),
-            Err(error) => tell(&error, ExitCode::FAILURE),
+            Err(error) => {
+                let told = tell(&error, ExitCode::FAILURE)?;
+                if let Some(help) = self.login_help(&error.to_string()) {
+                    writeln!(anstream::stderr(), "  = {help}")?;
+                }
+                Ok(told)
+            }
         }
+    }
+
+    /// What to do about a login that Redis does not accept, or about a user that may not do this.
+    fn login_help(&self, error: &str) -> Option<String> {
+        let has = |word: &str| error.contains(word);
+        let give = "give the password with `--redis-password` (TIDEGATE_REDIS_PASSWORD) and the user, if it is not the default \
+                    one, with `--redis-user` (TIDEGATE_REDIS_USER), or both in the URL: redis://USER:PASSWORD@HOST";
+        let is_given = self.password.is_some() || self.urls.iter().any(|url| url.contains('@'));
+        if has("NOPERM") {
+            let rights =
+                "the user may not run these commands or touch these keys: docs/fleet.md lists the rights it needs";
+            return Some(rights.to_owned());
+        }
+        let is_refused =
+            has("NOAUTH") || has("WRONGPASS") || has("AuthenticationFailed") || has("without any password");
+        is_refused.then(|| match is_given {
+            true => format!("the user or the password is wrong: {give}"),
+            false => format!("this Redis wants a password: {give}"),
+        })
     }
 
     fn steering(&self) -> Result<Steering, ArgumentError> {

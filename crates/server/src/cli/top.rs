@@ -40,7 +40,7 @@ pub(super) struct Args {
 
     /// Its token: `admin.token`, or the one that the server printed when it started.
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
-    token: String,
+    token: Option<String>,
 
     /// Who may vouch for the server, as PEM; otherwise whom browsers believe.
     #[arg(long, value_name = "FILE")]
@@ -58,7 +58,11 @@ const MOST_VIEWS: usize = 4;
 const DRAW_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
-    let target = match Target::new(&args.admin, &args.token, args.ca.as_deref()) {
+    let Some(token) = args.token.as_deref().filter(|token| !token.is_empty()) else {
+        failed(&format_args!("the admin listener asks for its token: {}", feed::TOKEN_HELP))?;
+        return Ok(ExitCode::from(2));
+    };
+    let target = match Target::new(&args.admin, token, args.ca.as_deref()) {
         Ok(target) => target,
         Err(error) => return failed(&error),
     };

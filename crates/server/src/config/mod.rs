@@ -223,7 +223,11 @@ impl Reading<'_> {
 
     fn wrong_value(&mut self, found: &Found, number: usize, problem: &str, help: String) {
         let problem = format!("`{}`: {problem}", found.setting.name);
-        self.faults.push(self.layers.fault(found, number, problem, help));
+        let fault = self.layers.fault(found, number, problem, help);
+        // Some settings are read by every listener.
+        if !self.faults.contains(&fault) {
+            self.faults.push(fault);
+        }
     }
 
     /// Says what is wrong with one of several values of a setting.

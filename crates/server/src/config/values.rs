@@ -89,7 +89,12 @@ pub(super) fn span(least: Duration, most: Duration) -> impl Fn(&str) -> Result<D
         let span: Micros = match value {
             "0" | "0s" => Micros::ZERO,
             value => value.parse().map_err(|error: tidegate_core::NotationError| {
-                Wrong::new(format!("`{value}` is no span of time"), error.problem())
+                let is_bare = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_') && !value.is_empty();
+                let help = match is_bare {
+                    true => format!("add a unit: `{value}s` for seconds, or `ms`, `min`, `h`"),
+                    false => error.problem().to_owned(),
+                };
+                Wrong::new(format!("`{value}` is no span of time"), help)
             })?,
         };
         let span = Duration::from(span);

@@ -101,7 +101,7 @@ impl Settings {
 
 /// A door cannot listen.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen at {address}{}: {reason}", named(*setting))]
+#[error("cannot listen at {address}{}: {reason}{}", named(*setting), hint(*address, *setting, reason.kind()))]
 pub struct ListenError {
     address: SocketAddr,
     /// The setting that says so.
@@ -119,6 +119,27 @@ impl ListenError {
     pub fn of_setting(self, setting: &'static str) -> ListenError {
         ListenError { setting: Some(setting), ..self }
     }
+}
+
+/// A line that says what to do about an address that cannot be listened at, where that is known.
+fn hint(address: SocketAddr, setting: Option<&str>, reason: io::ErrorKind) -> String {
+    let (ip, port) = (address.ip(), address.port());
+    let (why, other) = match reason {
+        io::ErrorKind::AddrInUse => {
+            let next = SocketAddr::new(ip, port.checked_add(1).unwrap_or(1_024));
+            ("another program listens there, perhaps another tidegate: stop it", next)
+        }
+        io::ErrorKind::PermissionDenied if port < 1_024 => {
+            ("ports below 1024 take a privilege (CAP_NET_BIND_SERVICE): grant it", SocketAddr::new(ip, port + 8_000))
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            ("this machine does not have that address: use one of its own", SocketAddr::from(([0, 0, 0, 0], port)))
+        }
+        _ => return String::new(),
+    };
+    let Some(setting) = setting else { return format!("\n  = {why}, or choose another address") };
+    let flag = setting.replace(['.', '_'], "-");
+    format!("\n  = {why}, or choose another address: `--{flag} {other}`, or `{setting}` in the configuration file")
 }
 
 fn named(setting: Option<&str>) -> String {

@@ -75,8 +75,9 @@ fn costs_of_admitted_requests_are_counted_by_limit() {
 
 #[tokio::test]
 async fn costs_that_a_receipt_settles_are_counted_under_limits_that_exist() {
-    let (engine, _) =
-        engine("rules: [{ id: tokens, limit: fixed 100/day, cost: hits }, { id: slots, limit: concurrent 5 ttl 1min }]");
+    let (engine, _) = engine(
+        "rules: [{ id: tokens, limit: fixed 100/day, cost: hits }, { id: slots, limit: concurrent 5 ttl 1min }]",
+    );
     let mut ruling = engine.reserve(&from(1).hits(40), Micros::from_secs(60)).await;
     let mut receipt = ruling.receipts.pop().unwrap();
     let mut forged = receipt.things().find(|held| held.rule.as_str() == "tokens").unwrap().clone();

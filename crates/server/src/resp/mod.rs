@@ -28,6 +28,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use self::request::{Bounds, ProtocolError};
+pub(crate) use self::settings::DEFAULT_USER;
 pub use self::settings::{Settings, Users};
 pub use self::transaction::TransactionBounds;
 

@@ -60,7 +60,7 @@ struct User {
 }
 
 /// Whom `AUTH` means when it names nobody.
-pub(super) const DEFAULT_USER: &str = "default";
+pub(crate) const DEFAULT_USER: &str = "default";
 
 impl Users {
     /// One password for all, as Redis' `requirepass`.
@@ -80,6 +80,13 @@ impl Users {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// A user that can log in, for people to try it: the default one if it can.
+    #[must_use]
+    pub fn first(&self) -> Option<&str> {
+        let names = || self.0.iter().map(|user| user.name.as_str());
+        names().find(|name| *name == DEFAULT_USER).or_else(|| names().next())
     }
 
     /// Whether there is such a user with such a password. How long that takes tells nothing of which of them was wrong, nor

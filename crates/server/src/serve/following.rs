@@ -62,6 +62,13 @@ pub(super) fn follow_fleet(
         Event::Refused { version, reason } => {
             tracing::error!(version, "what is published for the fleet cannot be used: {reason}");
         }
+        Event::Forgotten { version } => {
+            tracing::warn!(
+                version,
+                "Redis has lost what was published for the fleet, perhaps by FLUSHALL or a restart without persistence: it stays in \
+                 force here; publish it again, since new nodes do not get it"
+            );
+        }
         Event::Lost { reason } => tracing::warn!(reason, "what is published for the fleet cannot be seen"),
         Event::Unreported { reason } => tracing::warn!(reason, "the fleet is not told of this node"),
         event => tracing::debug!(?event, "the fleet"),

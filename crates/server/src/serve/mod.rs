@@ -1,6 +1,7 @@
 //! The life of a server.
 
 mod doors;
+mod fallback;
 mod files;
 mod following;
 mod pressure;
@@ -17,12 +18,13 @@ use std::{io, thread};
 
 use tidegate_core::SystemClock;
 use tidegate_redis::steering::{Following, NoRuntime};
-use tidegate_rules::{Diagnostics, Limiter, RuleCounts};
+use tidegate_rules::{Diagnostics, Limiter, RuleSet};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
 pub use self::doors::Doors;
 use self::doors::Opened;
+pub use self::fallback::StoreFallback;
 use self::following::{follow_files, follow_fleet, load_rules, warn_of_built_in_key};
 use self::pressure::Pressure;
 pub use self::signals::Signals;
@@ -123,6 +125,8 @@ pub struct Server {
     known: Option<KnownFacts>,
     /// Whose keys are read again when they change.
     verifier: Option<Arc<Verifier>>,
+    /// Whether the log is still to say that the store answers.
+    is_store_awaited: bool,
 }
 
 impl Server {
@@ -249,6 +253,7 @@ impl Server {
             pressure: Pressure::default(),
             known,
             verifier,
+            is_store_awaited: false,
         })
     }
 
@@ -297,10 +302,10 @@ impl Server {
         self.are_published.load(Ordering::Relaxed)
     }
 
-    /// How many rules and descriptors are in force.
+    /// The rules in force.
     #[must_use]
-    pub fn rules(&self) -> RuleCounts {
-        self.engine.limiter().rules().rules.counts()
+    pub fn rules(&self) -> RuleSet {
+        self.engine.limiter().rules().rules.clone()
     }
 
     /// Serves until a signal says to stop (SIGTERM, SIGINT), then finishes what is in flight. SIGHUP has it
@@ -364,6 +369,7 @@ impl Server {
         if let Some(rls) = &self.rls {
             rls.door.report_health().await;
         }
+        self.look_for_store();
         self.operators.beat();
     }
 

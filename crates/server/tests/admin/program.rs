@@ -83,6 +83,25 @@ fn without_a_token_one_is_made_up_and_the_line_to_try_works() {
 }
 
 #[test]
+fn watching_without_the_token_says_where_it_comes_from() {
+    let server = started();
+    let url = format!("http://{}", server.door("Admin"));
+    for (token, code, complaint) in [
+        (None, 2, "the admin listener asks for its token"),
+        (Some("not-the-operators-token"), 1, "the token is not that of the server"),
+    ] {
+        let mut top = tidegate(server.folder.path());
+        let top = top.args(["top", "--once", "--admin", &url]).args(token.iter().flat_map(|token| ["--token", token]));
+        let ran = top.output().unwrap();
+        let error = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(code), "{error}");
+        for said in [complaint, "--token TOKEN", "TIDEGATE_ADMIN_TOKEN", "`admin.token`"] {
+            assert!(error.contains(said), "{said}: {error}");
+        }
+    }
+}
+
+#[test]
 fn a_token_that_can_be_guessed_is_refused() {
     let folder = folder(&[]);
     let ended = tidegate(folder.path()).args(["serve", "--admin-token", "short"]).output().unwrap();

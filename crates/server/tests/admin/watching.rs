@@ -69,7 +69,7 @@ fn the_program_says_why_it_sees_nothing() {
     let error = |arguments: &[&str]| String::from_utf8(top(arguments).stderr).unwrap();
     let url = server.url("");
     let refused = error(&["--admin", &url, "--token", "not-the-token", "--once"]);
-    assert!(refused.contains("the server does not know the token"), "{refused}");
+    assert!(refused.contains("the token is not that of the server"), "{refused}");
     let terminal = error(&["--admin", &url, "--token", TOKEN]);
     assert!(terminal.contains("this is no terminal"), "{terminal}");
     drop(server);

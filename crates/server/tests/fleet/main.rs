@@ -274,9 +274,22 @@ fn a_redis_that_cannot_be_reached_is_told_of_without_the_password() {
 fn users_and_passwords_can_come_from_elsewhere() {
     let place = Place::with_nodes(&[]);
     place.server.run::<()>(&["ACL", "SETUSER", "ann", "on", ">hunter2", "~*", "&*", "+@all"]);
+    place.server.run::<()>(&["ACL", "SETUSER", "bob", "on", ">hunter2", "~*", "&*", "+@all", "-@write"]);
     place.server.run::<()>(&["ACL", "SETUSER", "default", "off"]);
-    place.run(&["rules", "push", "rules.yaml"]).bad();
+    let missing = place.run(&["rules", "push", "rules.yaml"]);
+    for said in ["this Redis wants a password", "--redis-password", "TIDEGATE_REDIS_PASSWORD", "--redis-user"] {
+        assert!(missing.bad().contains(said), "{said}: {}", missing.err());
+    }
+    let wrong = place.run(&["mode", "login", "off", "--redis-user", "ann", "--redis-password", "hunter3"]);
+    assert!(
+        wrong.bad().contains("the user or the password is wrong: give the password with `--redis-password`"),
+        "{}",
+        wrong.err()
+    );
     place.run(&["rules", "push", "rules.yaml", "--redis-user", "ann", "--redis-password", "hunter2"]).good();
+    place.run(&["mode", "login", "as_written", "--redis-user", "ann", "--redis-password", "hunter2"]).good();
+    let weak = place.run(&["mode", "login", "off", "--redis-user", "bob", "--redis-password", "hunter2"]);
+    assert!(weak.bad().contains("docs/fleet.md lists the rights"), "{}", weak.err());
 }
 
 #[test]

@@ -30,6 +30,14 @@ const FILE: &str = "api:\n  listen: 127.0.0.1:1111\n  connections: 7\nlog: { lev
 const JSON: [&str; 5] = ["config", "--format", "json", "--config", "t.yaml"];
 
 #[test]
+fn a_setting_that_every_listener_reads_is_complained_of_once() {
+    let ran = run(&[], &[], &["serve", "--limits-stop-time", "10"]);
+    assert_eq!(ran.code, Some(1));
+    assert_eq!(ran.err.matches("error: ").count(), 1, "{}", ran.err);
+    assert!(ran.err.contains("--limits-stop-time") && ran.err.contains("add a unit: `10s`"), "{}", ran.err);
+}
+
+#[test]
 fn a_flag_counts_before_a_variable_before_the_file_before_the_default() {
     let variables = [("TIDEGATE_API_LISTEN", "127.0.0.1:2222"), ("TIDEGATE_LOG_LEVEL", "debug")];
     let ran = run(&[("t.yaml", FILE)], &variables, &[&JSON[..], &["--api-listen", "127.0.0.1:3333"]].concat());

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
@@ -42,6 +42,43 @@ fn it_starts_with_no_file_and_the_lines_to_try_work() {
     assert!(http.starts_with("{\"allowed\":true"), "{http}");
     assert!(envoy.starts_with("{\"overallCode\":\"OK\"") && envoy.contains("\"limitRemaining\":2"), "{envoy}");
     assert_eq!(redis, "0\n16\n15\n-1\n2\n");
+}
+
+/// Pastes the command that the banner says to try for a listener into a shell, and types a line.
+fn tried(server: &Server, listener: &str, typed: &str) -> String {
+    let (_, rest) = server.banner.split_once(&format!("\n  {listener} ")).unwrap();
+    let (_, line) = rest.split_once("try  ").unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line.lines().next().unwrap()]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut shell = shell.spawn().unwrap();
+    shell.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    String::from_utf8(shell.wait_with_output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn the_lines_to_try_fit_the_rules_and_the_passwords() {
+    const EDGE: &str = "
+domain: edge
+descriptors:
+  - key: generic_key
+    value: it's slow
+    descriptors: [{ key: remote_address, rate_limit: { unit: day, requests_per_unit: 5 } }]
+";
+    let args = ["--rules", "edge.yaml", "--resp-password", "hunter2-hunter2"];
+    let server = Server::start(&[("edge.yaml", EDGE)], &args);
+    let envoy = tried(&server, "Envoy", "");
+    assert!(envoy.contains("\"limitRemaining\":4"), "{envoy}\n{}", server.banner);
+    let redis = tried(&server, "Redis", "hunter2-hunter2\n");
+    assert!(redis.ends_with("0\n16\n15\n-1\n2\n"), "{redis}\n{}", server.banner);
+    assert!(!server.banner.contains("hunter2"), "{}", server.banner);
+
+    let own = "rules: [{ id: everyone, limit: fixed 3/day }]";
+    let args = ["--rules", "own.yaml", "--rls-domain", "mine", "--resp-users", "ann:tea-and-biscuits"];
+    let server = Server::start(&[("own.yaml", own)], &args);
+    let envoy = tried(&server, "Envoy", "");
+    assert!(envoy.contains("\"limitRemaining\":2"), "{envoy}\n{}", server.banner);
+    let redis = tried(&server, "Redis", "tea-and-biscuits\n");
+    assert!(redis.ends_with("0\n16\n15\n-1\n2\n"), "{redis}\n{}", server.banner);
 }
 
 #[test]
@@ -154,6 +191,10 @@ fn what_stands_in_the_way_of_starting_is_said() {
     let taken = running.address.to_string();
     let error = refused(&[], &["--api-listen", &taken]);
     assert!(error.contains(&format!("cannot listen at {taken} (`api.listen`): ")), "{error}");
+    assert!(
+        error.contains("perhaps another tidegate: stop it, or choose another address: `--api-listen 127.0.0.1:"),
+        "{error}"
+    );
 
     let error = refused(&[("rules.yaml", "rules:\n- { id: a, limt: 5/s }\n")], &["--rules", "rules.yaml"]);
     assert!(error.contains("rules.yaml:2:12") && error.contains("did you mean `limit`?"), "{error}");

@@ -111,6 +111,43 @@ fn grpc_health_follows_a_store_that_is_required_without_any_traffic() {
 }
 
 #[test]
+fn a_store_that_does_not_answer_at_the_start_is_told_of_and_so_is_its_return() {
+    let port = free_port();
+    let rules =
+        "rules: [{ id: api, limit: 9/h, on_store_failure: allow }, { id: login, limit: 9/h, on_store_failure: deny }]";
+    let url = format!("redis://:hunter2@127.0.0.1:{port}");
+    let server = Server::start(&[("rules.yaml", rules)], &["--rules", "rules.yaml", "--redis", &url]);
+    let line = server.banner.lines().find(|line| line.contains("The store does not answer")).unwrap();
+    assert!(line.contains("refused") && line.ends_with("rules do without it: allow (api), deny (login)."), "{line}");
+    until("a warning", || server.log().contains("the store does not answer: until it does").then_some(()));
+    assert!(!server.log().contains("the store answers"), "{}", server.log());
+    let _store = redis(port);
+    until("the store", || server.log().contains("the store answers: limits are decided there").then_some(()));
+    let healthy = Server::start(&[("rules.yaml", rules)], &["--rules", "rules.yaml", "--redis", &url]);
+    assert!(
+        !healthy.banner.contains("does not answer") && !healthy.log().contains("does not answer"),
+        "{}",
+        healthy.banner
+    );
+}
+
+#[test]
+fn a_redis_that_is_flushed_is_said_to_have_lost_what_was_published() {
+    let port = free_port();
+    let _store = redis(port);
+    let url = format!("redis://:hunter2@127.0.0.1:{port}");
+    let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml", "--redis", &url]);
+    let push =
+        || tidegate(server.folder.path()).args(["rules", "push", "rules.yaml", "--redis", &url]).output().unwrap();
+    until("what is published", || push().status.success().then_some(()));
+    until("its arrival", || server.log().contains("what is published for the fleet is in force").then_some(()));
+    let mut flush = Command::new("redis-cli");
+    flush.args(["-p", &port.to_string(), "-a", "hunter2", "--no-auth-warning", "FLUSHALL"]);
+    assert!(flush.output().unwrap().status.success());
+    until("the news", || server.log().contains("Redis has lost what was published for the fleet").then_some(()));
+}
+
+#[test]
 fn a_node_has_a_name_and_says_that_its_rules_are_published() {
     let port = free_port();
     let _store = redis(port);

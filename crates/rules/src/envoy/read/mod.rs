@@ -77,7 +77,7 @@ fn level(reader: &mut Reader<'_>, node: &Node, level: &mut Level, above: &Path) 
 fn descriptor(reader: &mut Reader<'_>, node: &Node, level: &mut Level, above: &Path) {
     let errors_before = reader.errors();
     let Some(fields) = fields(reader, node, "a descriptor", &DESCRIPTOR) else { return };
-    let (composite, at) = composite(reader, &fields).unwrap_or_default();
+    let Composite { text: composite, key_length, at } = composite(reader, &fields).unwrap_or_default();
     let mut flag = |name| fields.get(name).is_some_and(|node| scalar::flag(reader, node, name));
     let flags = Flags {
         shadow_mode: flag("shadow_mode"),
@@ -111,6 +111,7 @@ fn descriptor(reader: &mut Reader<'_>, node: &Node, level: &mut Level, above: &P
     level.push(Descriptor {
         place: reader.source.place(at),
         composite: composite.into(),
+        key_length,
         rule: path.rule(),
         metric_varies: path.metric_varies || flags.detailed_metric,
         metric: path.metric.into(),
@@ -121,8 +122,15 @@ fn descriptor(reader: &mut Reader<'_>, node: &Node, level: &mut Level, above: &P
     });
 }
 
-/// The key with its value, and where it stands.
-fn composite(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(String, crate::yaml::Position)> {
+/// A key with its value, and where it stands.
+#[derive(Default)]
+struct Composite {
+    text: String,
+    key_length: usize,
+    at: crate::yaml::Position,
+}
+
+fn composite(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Composite> {
     let help = "write the key that requests send, such as `key: remote_address`";
     let value = fields.get("value").and_then(|node| Some((scalar::text(reader, node, "`value`")?, node.at)));
     let Some(node) = fields.get("key") else {
@@ -137,8 +145,10 @@ fn composite(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(String, cr
         return None;
     }
     match value {
-        Some((value, at)) if !value.is_empty() => Some((format!("{key}_{value}"), at)),
-        _ => Some((key, node.at)),
+        Some((value, at)) if !value.is_empty() => {
+            Some(Composite { text: format!("{key}_{value}"), key_length: key.len(), at })
+        }
+        _ => Some(Composite { key_length: key.len(), text: key, at: node.at }),
     }
 }
 

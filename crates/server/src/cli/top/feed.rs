@@ -31,6 +31,10 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The largest view.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 
+/// Where the token comes from, and where to put it.
+pub(super) const TOKEN_HELP: &str = "give it with `--token TOKEN` or in the variable TIDEGATE_ADMIN_TOKEN; it is the server's \
+     setting `admin.token`, or the one that it printed when it started";
+
 /// How to get to the server.
 #[derive(Clone)]
 pub(super) struct Target {
@@ -61,7 +65,7 @@ enum FeedError {
     Http(#[from] hyper::Error),
     #[error("it took too long")]
     TooSlow(#[from] tokio::time::error::Elapsed),
-    #[error("the server does not know the token")]
+    #[error("the token is not that of the server: {TOKEN_HELP}")]
     Token,
     #[error("the server answers {0}: is this its admin door?")]
     Status(StatusCode),

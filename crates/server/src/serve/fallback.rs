@@ -1,0 +1,96 @@
+//! The store when a server starts, and what rules do while it does not answer.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_rules::{Mode, RuleSet};
+
+use super::{FIRST_LOOK, Server};
+use crate::readiness::StoreTrouble;
+
+/// How often the store is looked at until the first attempt to reach it has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The most rules that are named for each policy.
+const MOST_NAMES: usize = 5;
+
+/// A store that does not answer when a server starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreFallback {
+    /// Why not.
+    pub reason: String,
+    /// What rules do meanwhile: `allow (login, search), deny (api)`.
+    pub fallbacks: String,
+}
+
+impl Server {
+    /// Says in the log and to the caller if the store does not answer. Waits for the first attempt to reach it, but not for long.
+    /// When it answers, the log says that as well.
+    pub async fn store_trouble(&mut self) -> Option<StoreFallback> {
+        let pending = async {
+            while StoreTrouble::of(&self.engine).is_some_and(|trouble| trouble.is_pending) {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        let _ = tokio::time::timeout(FIRST_LOOK, pending).await;
+        let StoreTrouble { reason, .. } = StoreTrouble::of(&self.engine)?;
+        let fallbacks = fallbacks(&self.engine.limiter().rules().rules);
+        tracing::warn!(
+            reason,
+            fallbacks,
+            "the store does not answer: until it does, rules do what `on_store_failure` says"
+        );
+        self.is_store_awaited = true;
+        Some(StoreFallback { reason, fallbacks })
+    }
+
+    /// Says so when a store answers that did not at the start.
+    pub(super) fn look_for_store(&mut self) {
+        if self.is_store_awaited && StoreTrouble::of(&self.engine).is_none() {
+            self.is_store_awaited = false;
+            tracing::info!("the store answers: limits are decided there from now on");
+        }
+    }
+}
+
+/// The rules by what they do while the store does not answer.
+fn fallbacks(rules: &RuleSet) -> String {
+    let mut by_policy: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for rule in rules.shown().filter(|rule| rule.mode != Mode::Off) {
+        by_policy.entry(rule.on_store_failure).or_default().push(rule.id);
+    }
+    let mut told: Vec<String> = by_policy.iter().map(|(policy, ids)| format!("{policy} ({})", names(ids))).collect();
+    if rules.domains().next().is_some() {
+        told.push("Envoy's descriptors as `rls.on_store_failure` says".to_owned());
+    }
+    if told.is_empty() { "there are none".to_owned() } else { told.join(", ") }
+}
+
+fn names(ids: &[&str]) -> String {
+    let first = ids.iter().take(MOST_NAMES).copied().collect::<Vec<_>>().join(", ");
+    match ids.len().saturating_sub(MOST_NAMES) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_told_by_what_they_do_without_the_store() {
+        let rules =
+            |text: &str| RuleSet::parse("rules.yaml", text).unwrap_or_else(|findings| panic!("{findings}")).rules;
+        let several = "
+rules:
+  - { id: login, limit: 5/h, on_store_failure: deny }
+  - { id: search, limit: 5/h, on_store_failure: allow }
+  - { id: api, limit: 5/h, on_store_failure: local }
+  - { id: off, limit: 5/h, on_store_failure: deny, mode: 'off' }
+";
+        assert_eq!(fallbacks(&rules(several)), "allow (search), deny (login), local (api)");
+        let many: String =
+            (0..7).map(|number| format!("  - {{ id: r{number}, limit: 5/h, on_store_failure: deny }}\n")).collect();
+        assert_eq!(fallbacks(&rules(&format!("rules:\n{many}"))), "deny (r0, r1, r2, r3, r4 and 2 more)");
+    }
+}
