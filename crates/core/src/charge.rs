@@ -1,40 +1,40 @@
-//! What a request asks of one limit.
+//! Charges: the demands of a request on limits.
 
 use crate::disclosure::Disclosure;
 use crate::key::{Key, RuleId};
 use crate::limit::Limit;
 use crate::time::Micros;
 
-/// One rule's claim on a request: take `cost` from `key` under `limit`.
+/// The demand of one rule: take `cost` from `key` under `limit`.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
-    /// The rule that asks for it. State belongs to the rule and the key.
+    /// The rule that makes the charge. State belongs to the rule and the key.
     pub rule: &'a RuleId,
-    /// Whom it is charged to.
+    /// The key that is charged.
     pub key: &'a Key<'a>,
-    /// The limit to hold.
+    /// The limit to enforce.
     pub limit: &'a Limit,
-    /// How much to take. Zero asks without taking.
+    /// The cost to take. Zero asks without taking.
     pub cost: u64,
-    /// For how long the cost stays open to be settled at what it really was; `None` if it is final.
+    /// The time for which the cost can be settled at its actual value; `None` if it is final.
     pub reserve: Option<Micros>,
-    /// For how long the request can wait for a store that is not in this process; `None` leaves it to the store. Of the
-    /// charges of one request, the shortest counts.
+    /// The longest wait for a store outside this process; `None` for the default of the store. The shortest deadline of a request's
+    /// charges applies.
     pub deadline: Option<Micros>,
-    /// 0 if it counts. Any other number is one rule in the shadow: it tells the charges of one such rule from those of the
-    /// next (see [`groups`]).
+    /// 0 if the charge counts. Any other number means a rule in shadow mode, and separates the charges of one such rule from those
+    /// of the next (see [`groups`]).
     pub group: u8,
-    /// Whether it repeats a charge of the same rule under another name of the same key, while the
-    /// secret that names keys is rotated. Both are decided together, and told of as one.
+    /// Whether the charge repeats another one of the same rule under a second name of the same key, while the
+    /// secret that names keys is rotated. Both are decided together and reported as one.
     pub alias: bool,
     /// The parts of the limit that clients see.
     pub disclosure: Disclosure,
 }
 
-/// The charges of a request that count, which come first, and then those of each rule in the shadow, which stand together.
+/// Splits the charges of a request into those that count and those of each rule in shadow mode.
 ///
-/// The charges that count are those of group 0 up to the first of another group. Each run of charges of one group after
-/// that is a rule in the shadow.
+/// The charges that count come first: those of group 0 up to the first of another group. After that, each run of charges of one group
+/// is a rule in shadow mode.
 pub fn groups<'s, 'a>(charges: &'s [Charge<'a>]) -> (&'s [Charge<'a>], impl Iterator<Item = &'s [Charge<'a>]>) {
     let counting = charges.iter().take_while(|charge| charge.group == 0).count();
     let (counting, shadows) = charges.split_at(counting);
@@ -64,13 +64,13 @@ impl<'a> Charge<'a> {
         Charge { cost, ..self }
     }
 
-    /// The same charge, open to be settled for `ttl`. What is not settled by then stays as it was taken.
+    /// The same charge, which can be settled for `ttl`. After that the cost is final.
     #[must_use]
     pub fn reserve(self, ttl: impl Into<Micros>) -> Charge<'a> {
         Charge { reserve: Some(ttl.into()), ..self }
     }
 
-    /// The same charge, to be decided within `deadline` or not at all.
+    /// The same charge with a deadline for the decision.
     #[must_use]
     pub fn deadline(self, deadline: impl Into<Micros>) -> Charge<'a> {
         Charge { deadline: Some(deadline.into()), ..self }
@@ -82,13 +82,13 @@ impl<'a> Charge<'a> {
         Charge { group, ..self }
     }
 
-    /// Whether admitting it takes something that is to be given back: a reserved cost or a slot.
+    /// Whether an admission holds something until it is settled: a reserved cost or a slot.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         self.cost > 0 && (self.reserve.is_some() || self.limit.holds_slots())
     }
 
-    /// Whether admitting it takes a cost that is to be settled. Slots have leases of their own.
+    /// Whether an admission reserves a cost. Slots are held by leases instead.
     #[must_use]
     pub const fn is_reserved(&self) -> bool {
         self.is_held() && !self.limit.holds_slots()

@@ -1,11 +1,11 @@
-//! What a limit answers.
+//! Decisions of limits.
 
 use crate::time::Micros;
 
-/// One limit's answer to one request for `cost` units.
+/// The decision of one limit on one request.
 ///
-/// The numbers are exact. For an allowed request they describe the key after the request was charged; for a refused
-/// one, as it stands, for a refused request spends nothing.
+/// The numbers are exact. After an allowed request they include its charge. A denied request spends nothing, so they
+/// describe the key as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Whether the request may go ahead.
@@ -14,24 +14,24 @@ pub struct Decision {
     pub limit: u64,
     /// The largest cost that would be admitted right now.
     pub remaining: u64,
-    /// How long until nothing that was spent counts any more. For a fixed window: until it ends.
+    /// The time until everything spent has recovered. For a fixed window: until it ends.
     pub reset_after: Micros,
 }
 
-/// Whether a request may go ahead, and when.
+/// Whether and when a request may go ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It may, once `delay` has passed (zero for all limits but a shaper).
+    /// The request may go ahead after `delay` (zero for all limits but a shaper).
     Allow {
-        /// How long to hold the request back.
+        /// The time to hold the request back.
         delay: Micros,
     },
-    /// It may not now.
+    /// The request may not go ahead now.
     Deny {
-        /// If nobody else spends, waiting exactly this long succeeds, and a microsecond less does not. Never zero.
+        /// The exact wait after which the request succeeds if nothing else is spent. A microsecond less is too short. Never zero.
         retry_after: Micros,
     },
-    /// It never will: it costs more than the limit can hold.
+    /// The request can never succeed: it costs more than the limit holds.
     TooLarge {
         /// The largest cost that can succeed.
         max: u64,
@@ -49,7 +49,7 @@ impl Decision {
         matches!(self.outcome, Outcome::Allow { .. })
     }
 
-    /// How long to hold the request back before it goes ahead; zero unless a shaper says otherwise.
+    /// The time to hold an allowed request back; zero for all limits but a shaper.
     #[must_use]
     pub const fn delay(&self) -> Micros {
         match self.outcome {
@@ -58,7 +58,7 @@ impl Decision {
         }
     }
 
-    /// When a denied request succeeds if nobody else spends. `None` if it was allowed, or if it never will.
+    /// The wait after which a denied request succeeds if nothing else is spent. `None` if it was allowed or can never succeed.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Micros> {
         match self.outcome {

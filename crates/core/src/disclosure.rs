@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 /// The parts of a limit that clients see. Operators see all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Disclosure {
-    /// Whether clients see it at all: in headers, and by its name in the body of a denial.
+    /// Whether clients see the limit at all: in headers, and by its name in the body of a denial.
     pub is_shown: bool,
     /// The unit of its quota.
     pub unit: QuotaUnit,
@@ -37,7 +37,7 @@ pub enum QuotaUnit {
     ContentBytes,
     /// Requests in flight.
     ConcurrentRequests,
-    /// Something that the registry has no word for, such as tokens or money.
+    /// A unit that is not in the registry, such as tokens or money.
     Other,
 }
 

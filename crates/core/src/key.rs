@@ -1,4 +1,4 @@
-//! Whom a charge is for, and under which rule.
+//! Keys and rule ids: the owners of state.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -6,9 +6,9 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Whom a request is charged to: an address, an account, or several such parts together.
+/// The key that a request is charged to: an address, an account, or several such parts together.
 ///
-/// A key of one part borrows it. Several parts are kept with their lengths, so that `("a:b", "c")` and `("a", "b:c")` are
+/// A key of one part borrows it. Several parts are stored with their lengths, so that `("a:b", "c")` and `("a", "b:c")` are
 /// different keys.
 ///
 /// ```
@@ -25,48 +25,49 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Key<'a>(Parts<'a>);
 
-/// Several parts stand each behind its length, seven bits a byte, the last byte below 128.
+/// The parts of a key. Each of several parts is preceded by its length, as a LEB128 number: seven bits per byte, the last byte
+/// below 128.
 #[derive(Clone)]
 enum Parts<'a> {
     One(&'a [u8]),
-    /// So few bytes that copying them is all there is to do.
+    /// Several parts in few bytes, which are copied without an allocation.
     Few {
-        bytes: [u8; FEW],
+        bytes: [u8; INLINE_BYTES],
         length: u8,
     },
     Many(Arc<[u8]>),
 }
 
-/// What fits beside the rest into 64 bytes.
-const FEW: usize = 62;
+/// The bytes that fit into a key of 64 bytes beside its other fields.
+const INLINE_BYTES: usize = 62;
 
-/// A key that belongs to somebody else.
+/// A borrowed key.
 #[derive(Clone, Copy)]
 pub(crate) enum KeyRef<'a> {
     One(&'a [u8]),
-    /// Each behind its length.
+    /// Several parts, each preceded by its length.
     Several(&'a [u8]),
 }
 
 impl Key<'static> {
     /// The key that all requests share.
-    pub const GLOBAL: Key<'static> = Key(Parts::Few { bytes: [0; FEW], length: 0 });
+    pub const GLOBAL: Key<'static> = Key(Parts::Few { bytes: [0; INLINE_BYTES], length: 0 });
 
-    /// The key made of these parts, in this order.
+    /// The key of these parts, in this order.
     pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key<'static> {
-        let mut written = Written { few: [0; FEW], length: 0, many: Vec::new() };
+        let mut builder = KeyBuilder { few: [0; INLINE_BYTES], length: 0, many: Vec::new() };
         for part in parts {
-            written.push_part(part.as_ref());
+            builder.push_part(part.as_ref());
         }
-        written.into_key()
+        builder.into_key()
     }
 
-    /// The key of one part, which is `part` as it is displayed. It has to fit.
+    /// The key of one part, which is `part` as displayed. It must fit inline.
     fn displayed(part: impl fmt::Display) -> Key<'static> {
         let mut key = Key::GLOBAL;
         key.write_one(|mut room| {
             let before = room.len();
-            // No address and no number is longer than the room, so this cannot fail.
+            // No address and no number is longer than the buffer, so this cannot fail.
             let _ = write!(room, "{part}");
             u8::try_from(before - room.len()).unwrap_or(0)
         });
@@ -75,11 +76,12 @@ impl Key<'static> {
 }
 
 impl Key<'_> {
-    /// Makes it the key of one short part, which `write` puts into the bytes that it is given and says the length of.
+    /// Replaces the key by one short part. `write` writes the part into the given buffer and returns its length.
     ///
-    /// Where the key stands: to move what was just stored byte by byte takes the processor several times as long as to make it.
+    /// Writing in place is several times as fast as moving a key that was just written byte by byte: the move would cause
+    /// store-forwarding stalls.
     pub fn write_one(&mut self, write: impl FnOnce(&mut [u8]) -> u8) {
-        // What is left there of another key is behind the end of this one.
+        // Bytes of the previous key may remain behind the end of this one.
         if !matches!(self.0, Parts::Few { .. }) {
             *self = Key::GLOBAL;
         }
@@ -91,10 +93,10 @@ impl Key<'_> {
         }
     }
 
-    /// Makes it the key of this part, where it stands.
+    /// Replaces the key by one part, in place.
     pub fn set_one(&mut self, part: &[u8]) {
         match u8::try_from(part.len()) {
-            Ok(length) if part.len() < FEW => self.write_one(|room| {
+            Ok(length) if part.len() < INLINE_BYTES => self.write_one(|room| {
                 room[..part.len()].copy_from_slice(part);
                 length
             }),
@@ -102,7 +104,7 @@ impl Key<'_> {
         }
     }
 
-    /// Makes it a copy of another that borrows nothing, where it stands.
+    /// Replaces the key by an owned copy of another, in place.
     pub fn set(&mut self, other: &Key<'_>) {
         match &other.0 {
             Parts::One(part) => self.set_one(part),
@@ -121,7 +123,7 @@ impl Key<'_> {
         match &self.0 {
             Parts::One(part) => KeyRef::One(part),
             Parts::Few { bytes, length } => match bytes[..usize::from(*length)] {
-                // Owned, but not several.
+                // One part, owned.
                 [only, ref part @ ..] if usize::from(only) == part.len() => KeyRef::One(part),
                 ref parts => KeyRef::Several(parts),
             },
@@ -158,15 +160,15 @@ impl<'a> KeyRef<'a> {
     }
 }
 
-/// A key of several parts in the making.
-struct Written {
-    few: [u8; FEW],
+/// A builder for a key of several parts.
+struct KeyBuilder {
+    few: [u8; INLINE_BYTES],
     length: usize,
-    /// All of it, once it is too much for `few`.
+    /// All bytes, once there are too many for `few`.
     many: Vec<u8>,
 }
 
-impl Written {
+impl KeyBuilder {
     #[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
     fn push_part(&mut self, part: &[u8]) {
         let mut length = part.len();
@@ -194,7 +196,7 @@ impl Written {
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "it is at most `FEW`")]
+    #[expect(clippy::cast_possible_truncation, reason = "it is at most `INLINE_BYTES`")]
     fn into_key(self) -> Key<'static> {
         Key(if self.many.is_empty() {
             Parts::Few { bytes: self.few, length: self.length as u8 }
@@ -267,13 +269,13 @@ impl fmt::Debug for Key<'_> {
     }
 }
 
-/// Names a rule. State belongs to it: charges under the same rule and key share one.
+/// The id of a rule, by its name. Charges under the same rule and key share one state.
 ///
-/// To copy it is to count one more owner, and to move it is to move a pointer.
+/// A clone is one more reference to the same name.
 #[derive(Clone)]
-pub struct RuleId(Arc<Named>);
+pub struct RuleId(Arc<RuleName>);
 
-struct Named {
+struct RuleName {
     salt: u128,
     name: Box<str>,
 }
@@ -282,7 +284,7 @@ impl RuleId {
     /// The rule of this name.
     #[must_use]
     pub fn new(name: &str) -> RuleId {
-        RuleId(Arc::new(Named { salt: salt(name.as_bytes()), name: name.into() }))
+        RuleId(Arc::new(RuleName { salt: salt(name.as_bytes()), name: name.into() }))
     }
 
     /// The rule's name.
@@ -303,7 +305,7 @@ impl RuleId {
     }
 }
 
-/// FNV-1a, 128 bits wide. Rules are named by the operator, so their hash needs no secret; keys' hashes have one.
+/// FNV-1a with 128 bits. Operators name the rules, so this hash needs no secret key; the hashes of keys have one.
 fn salt(name: &[u8]) -> u128 {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let start = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

@@ -1,4 +1,4 @@
-//! What was taken, given back by itself.
+//! Permits: reserved costs and slots that are released on drop.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,34 +7,34 @@ use crate::clock::Clock;
 use crate::memory::MemoryStore;
 use crate::receipt::{Receipt, Settlement};
 
-/// Holds what an admission took from a [`MemoryStore`], and gives all of it back when dropped: reserved costs as if
-/// nothing had been used, slots as free. A request that panics, is cancelled or never happens costs nothing.
+/// The reserved costs and slots of an admission by a [`MemoryStore`]. Dropping a permit refunds the costs in full and releases the
+/// slots, so a request that panics, is cancelled or never happens costs nothing.
 ///
-/// What has expired by then is not there to give back, and a permit that is leaked (`std::mem::forget`) gives nothing
-/// back: its slots come free when their lease ends, and a reserved cost stays spent and returns at the limit's own pace.
+/// Reservations and leases that have expired are not refunded. A permit that is leaked (`std::mem::forget`) refunds nothing:
+/// its slots are released when their lease ends, and a reserved cost stays spent and recovers at the limit's rate.
 pub struct Permit<C: Clock> {
     store: Arc<MemoryStore<C>>,
     receipt: Option<Receipt>,
 }
 
 impl<C: Clock> Permit<C> {
-    /// Guards what `receipt` took from `store`; nothing, if it took nothing.
+    /// A permit for the things that `receipt` holds in `store`, if any.
     #[must_use]
     pub fn new(store: Arc<MemoryStore<C>>, receipt: Option<Receipt>) -> Permit<C> {
         Permit { store, receipt }
     }
 
-    /// Settles at what it really cost: one number for each thing held, in the receipt's order. Slots are freed.
+    /// Settles at the actual costs: one number for each thing held, in the receipt's order. Slots are released.
     pub fn settle(mut self, actual: &[u64]) -> Settlement {
         self.receipt.take().map_or(Settlement::Gone, |receipt| self.store.settle(&receipt, actual))
     }
 
-    /// Lets leases and reservations run anew. `false` if any has already ended.
+    /// Restarts the time to live of leases and reservations. `false` if any has already ended.
     pub fn renew(&self) -> bool {
         self.receipt.as_ref().is_none_or(|receipt| self.store.renew(receipt))
     }
 
-    /// Gives up guarding: somebody else will settle.
+    /// Returns the receipt without settling it.
     #[must_use]
     pub fn into_receipt(mut self) -> Option<Receipt> {
         self.receipt.take()

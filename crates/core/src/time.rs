@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The largest integer that every part of Tidegate can hold exactly.
 ///
-/// Redis scripts compute in doubles, which are exact up to 2^53; the same bound here makes both compute the same.
+/// Redis scripts compute in doubles, which are exact up to 2^53. With the same bound here, both compute the same numbers.
 pub const MAX_EXACT: u64 = 1 << 53;
 
 /// An instant: microseconds since the Unix epoch, never above [`Timestamp::MAX`].
@@ -20,7 +20,7 @@ pub struct Timestamp(u64);
 impl Timestamp {
     /// The first instant, the Unix epoch.
     pub const EPOCH: Timestamp = Timestamp(0);
-    /// The last instant, in the year 2255. Later ones are taken for this one.
+    /// The last instant, in the year 2255. Later ones become this one.
     pub const MAX: Timestamp = Timestamp(MAX_EXACT - 1);
 
     /// The instant `micros` microseconds after the epoch, or [`Timestamp::MAX`] if that is earlier.
@@ -29,7 +29,7 @@ impl Timestamp {
         if micros > Timestamp::MAX.0 { Timestamp::MAX } else { Timestamp(micros) }
     }
 
-    /// The instant that [`Timestamp::as_micros`] was asked of.
+    /// The inverse of [`Timestamp::as_micros`], without the check of the bound.
     #[inline]
     pub(crate) const fn read_back(micros: u64) -> Timestamp {
         debug_assert!(micros <= Timestamp::MAX.0);
@@ -48,7 +48,7 @@ impl Timestamp {
         self.0
     }
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// The time since `earlier`; zero if it lies ahead.
     #[must_use]
     pub const fn since(self, earlier: Timestamp) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
@@ -73,13 +73,12 @@ impl Sub<Micros> for Timestamp {
 
 /// A span of time in whole microseconds.
 ///
-/// Decisions carry spans in this form because it is the one the engine computes in: no rounding happens until somebody
-/// asks for another unit, and then it is always upwards.
+/// Decisions carry spans in this unit because the engine computes in it. Conversions to other units round up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(u64);
 
 impl Micros {
-    /// No time at all.
+    /// The empty span.
     pub const ZERO: Micros = Micros(0);
 
     /// A span of `micros` microseconds.
@@ -118,7 +117,7 @@ impl Micros {
         self.0.div_ceil(1_000)
     }
 
-    /// Whether this is no time at all.
+    /// Whether the span is empty.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
@@ -138,7 +137,7 @@ impl From<Duration> for Micros {
     }
 }
 
-/// As people write it: `3h`, `90s`, `1.5ms`.
+/// Displays a span as `3h`, `90s` or `1.5ms`.
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let minute = Micros::from_secs(60);

@@ -1,47 +1,47 @@
-//! All limits' answers to one request, combined.
+//! Verdicts: the decisions of all limits on one request, combined.
 
 use crate::charge::Charge;
 use crate::decision::{Decision, Outcome};
 use crate::time::Micros;
 
-/// What to tell whoever made a request that several limits had a say in.
+/// The combined decision of all limits on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Whether the request may go ahead.
     ///
-    /// Allowed: after the longest of the delays. Denied: the longest wait among those that denied, for until then at
-    /// least one of them still would. Too large for any of them: never, whatever the others say.
+    /// If all limits allow it: after the longest of the delays. If some deny it: after the longest wait among them, since until
+    /// then at least one of them still denies it. If it is too large for any of them: never.
     pub outcome: Outcome,
-    /// Which of the charges says most about the outcome, and belongs in headers: the one that binds if the request was
-    /// refused, otherwise the one with the smallest share of its limit left. `None` if there were no charges.
-    pub telling: Option<usize>,
+    /// The index of the binding limit among the charges, which belongs in headers: the one that determines the outcome if the
+    /// request was denied, otherwise the one with the smallest share left. `None` if there were no charges.
+    pub binding: Option<usize>,
 }
 
 impl Verdict {
-    /// Where there are no charges: nothing limits the request.
-    pub const NONE: Verdict = Verdict { outcome: Outcome::Allow { delay: Micros::ZERO }, telling: None };
+    /// The verdict without charges: nothing limits the request.
+    pub const NONE: Verdict = Verdict { outcome: Outcome::Allow { delay: Micros::ZERO }, binding: None };
 
-    /// Combines the decisions on the charges of one request. No charges mean that nothing limits it.
+    /// Combines the decisions on the charges of one request.
     #[must_use]
     pub fn of(decisions: &[Decision]) -> Verdict {
         let mut verdict = Verdict::NONE;
         for (index, decision) in decisions.iter().enumerate() {
-            if verdict.telling.is_none_or(|telling| says_more(decision, &decisions[telling])) {
-                verdict.telling = Some(index);
+            if verdict.binding.is_none_or(|binding| is_tighter(decision, &decisions[binding])) {
+                verdict.binding = Some(index);
             }
-            verdict.outcome = graver(verdict.outcome, decision.outcome);
+            verdict.outcome = combine(verdict.outcome, decision.outcome);
         }
         verdict
     }
 
-    /// Which of these decisions says most, as [`Verdict::telling`] does of those that a request met.
+    /// The index of the binding limit among some decisions, by the order of [`Verdict::binding`].
     #[must_use]
-    pub fn most_telling<'d>(decisions: impl IntoIterator<Item = (usize, &'d Decision)>) -> Option<usize> {
-        let first_or_more = |most: Option<(usize, &'d Decision)>, one: (usize, &'d Decision)| match most {
-            Some(most) if !says_more(one.1, most.1) => Some(most),
+    pub fn binding_among<'d>(decisions: impl IntoIterator<Item = (usize, &'d Decision)>) -> Option<usize> {
+        let tighter = |tightest: Option<(usize, &'d Decision)>, one: (usize, &'d Decision)| match tightest {
+            Some(tightest) if !is_tighter(one.1, tightest.1) => Some(tightest),
             _ => Some(one),
         };
-        decisions.into_iter().fold(None, first_or_more).map(|(place, _)| place)
+        decisions.into_iter().fold(None, tighter).map(|(index, _)| index)
     }
 
     /// Whether the request may go ahead.
@@ -50,7 +50,7 @@ impl Verdict {
         matches!(self.outcome, Outcome::Allow { .. })
     }
 
-    /// The charges that were refused, with the decisions on them: why a request was denied.
+    /// The charges that were denied, with the decisions on them.
     pub fn refusals<'a, 'b>(
         charges: &'a [Charge<'b>],
         decisions: &'a [Decision],
@@ -59,7 +59,7 @@ impl Verdict {
     }
 }
 
-fn graver(one: Outcome, other: Outcome) -> Outcome {
+fn combine(one: Outcome, other: Outcome) -> Outcome {
     use Outcome::{Allow, Deny, TooLarge};
     match (one, other) {
         (TooLarge { max }, TooLarge { max: other }) => TooLarge { max: max.min(other) },
@@ -72,7 +72,7 @@ fn graver(one: Outcome, other: Outcome) -> Outcome {
     }
 }
 
-fn says_more(one: &Decision, other: &Decision) -> bool {
+fn is_tighter(one: &Decision, other: &Decision) -> bool {
     use Outcome::{Allow, Deny, TooLarge};
     match (one.outcome, other.outcome) {
         (TooLarge { max }, TooLarge { max: other }) => max < other,
@@ -104,26 +104,26 @@ mod tests {
 
     #[test]
     fn nothing_limits_a_request_without_charges() {
-        assert_eq!(Verdict::of(&[]), Verdict { outcome: ALLOW, telling: None });
+        assert_eq!(Verdict::of(&[]), Verdict { outcome: ALLOW, binding: None });
     }
 
     #[test]
     fn the_longest_wait_among_those_that_denied_counts() {
         let decisions = [decision(deny(1), 10, 0), decision(ALLOW, 10, 9), decision(deny(60), 10, 0)];
-        assert_eq!(Verdict::of(&decisions), Verdict { outcome: deny(60), telling: Some(2) });
+        assert_eq!(Verdict::of(&decisions), Verdict { outcome: deny(60), binding: Some(2) });
     }
 
     #[test]
     fn what_never_fits_is_never_worth_a_retry() {
         let never = Outcome::TooLarge { max: 5 };
         let decisions = [decision(deny(1), 10, 0), decision(never, 5, 5), decision(deny(60), 10, 0)];
-        assert_eq!(Verdict::of(&decisions), Verdict { outcome: never, telling: Some(1) });
+        assert_eq!(Verdict::of(&decisions), Verdict { outcome: never, binding: Some(1) });
     }
 
     #[test]
-    fn an_allowed_request_is_told_of_the_limit_it_is_closest_to() {
+    fn the_binding_limit_of_an_allowed_request_is_the_one_it_is_closest_to() {
         let decisions = [decision(ALLOW, 10, 5), decision(ALLOW, 1_000, 400), decision(ALLOW, 4, 2)];
-        assert_eq!(Verdict::of(&decisions).telling, Some(1));
+        assert_eq!(Verdict::of(&decisions).binding, Some(1));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A store takes no more memory than its cap allows, whatever its limits remember, and says how much it takes.
+//! The memory of a store: it stays within the cap for all kinds of state, and the store reports it.
 #![allow(unsafe_code, reason = "counting bytes means standing in for the allocator")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
@@ -7,22 +7,22 @@ use std::cell::Cell;
 
 use tidegate_core::{Charge, Key, Limit, ManualClock, MemoryStore, Micros, RuleId, Timestamp};
 
-struct Counting;
+struct CountingAllocator;
 
 thread_local! {
     static BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
 fn add(bytes: isize) {
-    // What a thread allocates while it ends is not counted.
+    // Allocations of a thread that is ending are not counted.
     let _ = BYTES.try_with(|sum| sum.set(sum.get() + bytes));
 }
 
-// SAFETY: every call is handed to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size().cast_signed());
-        // SAFETY: the caller keeps the promises that the system's allocator asks for.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which is that of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
@@ -34,12 +34,12 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
 
 const CAP: usize = 100_000;
 const BYTES_A_KEY: usize = 48;
 
-/// Fills a store with keys under `limit`, `charges` times each, until it is full, and compares what it says with what it took.
+/// Fills a store with keys under `limit`, `charges` times each, and compares the reported memory with the allocated memory.
 fn fill(limit: &str, charges: usize, reserve: bool) {
     let clock = ManualClock::at(Timestamp::from_secs(1_772_000_000));
     let store = MemoryStore::with_clock_and_cap(clock.clone(), CAP);
@@ -55,7 +55,7 @@ fn fill(limit: &str, charges: usize, reserve: bool) {
                 clock.advance(Micros::new(1));
                 let charge = Charge::new(rule, &key, &limit);
                 let charge = if reserve { charge.reserve(Micros::from_secs(600)) } else { charge };
-                // The receipt is the client's.
+                // The receipt belongs to the client.
                 drop(store.decide(&[charge]));
             }
             if number % 64 == 0 && store.stats().overflowed > overflowed + 1_000 {

@@ -110,12 +110,12 @@ impl Reply<'_, '_> {
 
     /// The visible limit that is closest to being exhausted.
     fn binding_limit(&self) -> Option<&Ruled<'_>> {
-        let telling = self.ruling.ruled.get(self.ruling.verdict.telling?)?;
-        if telling.disclosure.is_shown {
-            return Some(telling);
+        let binding = self.ruling.ruled.get(self.ruling.verdict.binding?)?;
+        if binding.disclosure.is_shown {
+            return Some(binding);
         }
         let decisions = self.limits().map(|ruled| &ruled.decision).enumerate();
-        self.limits().nth(Verdict::most_telling(decisions)?)
+        self.limits().nth(Verdict::binding_among(decisions)?)
     }
 
     fn conventional(&self, values: &mut ReplyHeaders) {

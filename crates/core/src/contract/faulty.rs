@@ -1,4 +1,4 @@
-//! A store that fails when it is told to.
+//! A store with injected faults.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,22 +12,22 @@ use crate::key::{Key, RuleId};
 use crate::receipt::{Receipt, Settlement};
 use crate::store::{Adjustment, Answer, Decisions, Store, StoreError};
 
-/// How a [`Faulty`] store fails.
+/// The kind of failure of a [`Faulty`] store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing reaches it.
+    /// Calls do not reach the store.
     Unreachable,
-    /// It answers with an error.
+    /// The store answers with an error.
     Failed,
-    /// The question is lost on the way, but nobody can tell.
+    /// Calls are lost on their way, but the caller cannot tell.
     QuestionLost,
-    /// The question is answered, and the answer is lost.
+    /// Calls take effect, and their replies are lost.
     AnswerLost,
-    /// Keys under this rule hold something else.
+    /// Keys under this rule hold foreign data.
     Unusable(RuleId),
 }
 
-/// A real store behind a wire that can be cut: what is not failing is answered by the store within.
+/// A real store with injected faults. Calls that do not fail are answered by the inner store.
 pub struct Faulty<S> {
     store: S,
     fault: Mutex<Option<Fault>>,
@@ -35,31 +35,31 @@ pub struct Faulty<S> {
 }
 
 impl<S> Faulty<S> {
-    /// A store that does not fail yet.
+    /// A store without a fault.
     pub const fn new(store: S) -> Faulty<S> {
         Faulty { store, fault: Mutex::new(None), questions: AtomicU64::new(0) }
     }
 
-    /// Fails in this way from now on, or no longer.
+    /// Sets the fault from now on, or removes it.
     pub fn fail(&self, fault: impl Into<Option<Fault>>) {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault.into();
     }
 
-    /// How many questions were asked, answered or not.
+    /// The number of calls, answered or not.
     pub fn questions(&self) -> u64 {
         self.questions.load(Ordering::Relaxed)
     }
 
-    /// The store within.
+    /// The inner store.
     pub const fn within(&self) -> &S {
         &self.store
     }
 
-    /// Asks a question about these rules' keys.
+    /// Makes a call that concerns the keys of these rules.
     async fn ask<'r, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         rules: impl Iterator<Item = &'r RuleId>,
-        // Some stores answer as soon as they are asked, and not only when they are waited for.
+        // Some stores take effect when the future is made, not only when it is polled.
         question: impl FnOnce() -> F,
     ) -> Result<T, StoreError> {
         self.questions.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! What every store must do, as a suite of tests that any store can be put through.
+//! The store contract: a suite of tests that every store must pass.
 //!
-//! Wrap the store in a [`Subject`] and let the macro make a test of each check:
+//! Wrap the store in a [`Subject`], and the macro makes a test of each check:
 //!
 //! ```
 //! # use std::future::Future;
@@ -42,12 +42,12 @@
 //! tidegate_core::store_contract!(InMemory::new());
 //! ```
 
-pub mod changing;
-pub mod deciding;
+pub mod adjustments;
+pub mod decisions;
 pub mod faulty;
-pub mod holding;
-pub mod racing;
-pub mod shadowing;
+pub mod holds;
+pub mod races;
+pub mod shadows;
 pub mod traces;
 
 use std::fmt::Debug;
@@ -62,7 +62,7 @@ use crate::receipt::{Receipt, Settlement};
 use crate::store::{Adjustment, Answer, Store};
 use crate::time::{Micros, Timestamp};
 
-/// A store under test: empty, and following a clock that the test moves.
+/// A store under test, empty and with a clock that the test moves.
 pub trait Subject: Sync {
     /// The kind of store.
     type Store: Store;
@@ -70,13 +70,13 @@ pub trait Subject: Sync {
     /// The store.
     fn store(&self) -> &Self::Store;
 
-    /// The clock that the store follows.
+    /// The store's clock.
     fn clock(&self) -> &ManualClock;
 
     /// Waits for one of the store's futures. Several threads may call this at once.
     fn block_on<F: Future>(&self, future: F) -> F::Output;
 
-    /// Decides charges. The store is not expected to fail.
+    /// Decides charges. Panics if the store fails.
     fn decide(&self, charges: &[Charge<'_>]) -> Answer {
         must(self.block_on(self.store().decide(charges)))
     }
@@ -101,7 +101,7 @@ pub trait Subject: Sync {
         must(self.block_on(self.store().renew(receipt)))
     }
 
-    /// Makes a penalty or gives a credit.
+    /// Applies a penalty or a credit.
     fn adjust(&self, charge: Charge<'_>, adjustment: Adjustment) -> Decision {
         must(self.block_on(self.store().adjust(&charge, adjustment)))
     }
@@ -116,7 +116,7 @@ pub trait Subject: Sync {
         self.clock().now()
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     fn wait(&self, span: Micros) {
         self.clock().advance(span);
     }
@@ -130,7 +130,7 @@ fn must<T, E: Debug>(result: Result<T, E>) -> T {
     }
 }
 
-/// A limit of each algorithm, each of which admits exactly five at one instant.
+/// A limit of each algorithm that admits exactly five at one instant.
 fn five_of_each() -> [Limit; 9] {
     [
         "1/s burst 5",
@@ -151,7 +151,7 @@ fn limit(text: &str) -> Limit {
     must(text.parse())
 }
 
-/// A rule of its own for each limit, so that checks do not meet in the store.
+/// The rule of a check and a limit. Each has its own, so that checks do not share state.
 fn rule(check: &str, limit: &Limit) -> RuleId {
     RuleId::new(&format!("{check}: {limit}"))
 }
@@ -167,9 +167,9 @@ fn assert_denied(decision: &Decision) -> Micros {
     }
 }
 
-/// Makes a test of every check of the contract. The argument makes the [`Subject`] and is evaluated for each of them.
+/// Makes a test of every check of the contract. The argument is an expression for the [`Subject`], evaluated for each check.
 ///
-/// `but traces` after it leaves out the random traces, for stores that have a test of their own for them.
+/// `but traces` leaves out the random traces, for stores that have their own test of them.
 #[macro_export]
 macro_rules! store_contract {
     ($subject:expr) => {
@@ -178,7 +178,7 @@ macro_rules! store_contract {
     };
     ($subject:expr, but traces) => {
         $crate::store_contract!(@tests $subject;
-            deciding {
+            decisions {
                 every_algorithm_admits_its_capacity_and_says_when_to_come_back
                 a_denied_request_spends_nothing
                 a_request_is_charged_to_all_of_its_limits_or_to_none
@@ -189,7 +189,7 @@ macro_rules! store_contract {
                 keys_and_rules_do_not_share_state
                 no_charges_mean_no_limits
             }
-            holding {
+            holds {
                 a_reservation_is_settled_at_what_it_really_cost
                 what_is_charged_on_top_is_as_much_as_a_key_may_owe
                 a_receipt_settles_once
@@ -201,13 +201,13 @@ macro_rules! store_contract {
                 what_was_taken_from_a_window_that_has_passed_is_not_given_back
                 only_the_last_in_a_shapers_queue_can_leave_it
             }
-            shadowing {
+            shadows {
                 a_rule_in_the_shadow_is_decided_by_itself_and_never_denies
                 a_denied_request_takes_nothing_in_the_shadow
                 a_rule_in_the_shadow_has_a_receipt_of_its_own
                 a_request_may_be_governed_by_shadows_alone
             }
-            changing {
+            adjustments {
                 a_penalty_puts_a_key_into_debt_and_a_credit_takes_it_out
                 what_is_given_back_of_a_bucket_that_refills_is_free
                 a_reset_key_is_as_good_as_new
@@ -217,7 +217,7 @@ macro_rules! store_contract {
                 a_clock_that_steps_far_back_does_not_block_for_long
                 a_clock_that_leaps_ahead_admits_one_capacity
             }
-            racing {
+            races {
                 parallel_requests_are_admitted_exactly_up_to_the_limit
                 parallel_requests_over_two_keys_charge_both_or_none
                 a_receipt_settled_by_many_at_once_settles_once

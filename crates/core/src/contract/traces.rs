@@ -1,4 +1,4 @@
-//! Random traffic, decided by the store and by the limits themselves.
+//! Traces: random traffic, decided by the store and by the limits themselves.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use crate::receipt::ReceiptId;
 use crate::store::Adjustment;
 use crate::time::{Micros, Timestamp};
 
-/// What the store should know: each key's state and the limit that wrote it, in a plain map.
+/// The expected content of the store: the state of each key and the limit that wrote it, in a plain map.
 #[derive(Default)]
-struct Model {
+struct StoreModel {
     states: HashMap<(usize, usize), (Limit, State)>,
 }
 
-impl Model {
+impl StoreModel {
     fn state(&self, rule: usize, key: usize, limit: &Limit, now: Timestamp) -> State {
         match self.states.get(&(rule, key)) {
             Some((old, state)) => limit.carry(old, state, now),
@@ -53,7 +53,7 @@ impl Model {
     }
 }
 
-/// A generator good enough to pick test cases, the same on every run.
+/// A pseudo-random generator with a fixed seed.
 struct Dice(u64);
 
 impl Dice {
@@ -68,7 +68,7 @@ impl Dice {
 }
 
 /// Several rules whose limits change now and then, several keys, steps of the clock in both directions, penalties,
-/// credits and resets: every number of every decision is what the pure limits say.
+/// credits and resets: every number of every decision equals that of the pure limits.
 pub fn every_decision_on_a_random_trace_is_what_the_limits_say(subject: &impl Subject) {
     let limits: [&[Limit]; 4] = [
         &["5/s burst 9", "7/s burst 12", "gcra 3/s burst 9", "shaper 11/s queue 4"].map(limit),
@@ -80,11 +80,11 @@ pub fn every_decision_on_a_random_trace_is_what_the_limits_say(subject: &impl Su
     let keys = [0, 1, 2].map(|number| Key::of([format!("key {number}")]));
     let steps = [0, 0, 0, 1, 1_000, 77_777, 250_000, 1_000_000, 7_000_000, 61_000_000].map(Micros::new);
     let mut dice = Dice(42);
-    let mut model = Model::default();
+    let mut model = StoreModel::default();
     for _ in 0..6_000 {
         match dice.roll(200) {
             step @ 0..=1 => {
-                // A store may forget a key that has recovered, or not; seen from before it recovered, that differs.
+                // A store may or may not have forgotten a key that has recovered. After a step back that makes a difference.
                 for (rule, key) in model.recovered(subject.now()) {
                     subject.reset(&rules[rule], &keys[key]);
                     model.states.remove(&(rule, key));

@@ -1,20 +1,20 @@
-//! What token bucket, GCRA and both leaky buckets have in common: something that fills with cost and drains at a rate.
+//! Buckets that fill with cost and drain at a rate: the common part of token bucket, GCRA and both leaky buckets.
 
-use super::LimitError;
+use super::error::LimitError;
+use super::rate::Rate;
 use crate::decision::{Decision, Outcome};
-use crate::limit::Rate;
 use crate::time::{MAX_EXACT, Micros, Timestamp};
 
-/// A capacity and the rate at which what was spent comes back.
+/// A capacity, and the rate at which spending drains.
 ///
-/// What was spent is counted in drops (see [`Rate`]) as a line that falls with time: `spent(t) = spent − r·(t − at)`,
-/// never below zero. The line is all there is. It does not matter when the key was last looked at, nor in which order
-/// two readings of the clock arrive, and a clock that steps back simply reads the line further up: nothing extra is
-/// admitted, and a key lags by no more than the step.
+/// Spending is counted in drops (see [`Rate`]) as a line that falls with time: `spent(t) = spent − r·(t − at)`,
+/// never below zero. The line is the whole state. It does not depend on when the key was last read, nor on the order in which
+/// two readings of the clock arrive. A clock that steps back reads the line at a higher point: nothing extra is
+/// admitted, and a key is delayed by no more than the step.
 ///
-/// A key may owe more than the capacity (penalties, settled costs above their estimate, a lowered limit), but never
-/// more than twice the capacity: a line above that is cut down to it, so no step of the clock, however large, blocks
-/// a key for longer than that takes to drain.
+/// A key may owe more than the capacity (penalties, settled costs above their estimate, a lowered limit), but at most
+/// twice the capacity. A line above that is cut down to it, so no step of the clock, however large, blocks
+/// a key for longer than twice the capacity takes to drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Bucket {
     capacity: u64,
@@ -24,7 +24,7 @@ pub(super) struct Bucket {
 
 impl Bucket {
     pub(super) fn new(capacity: u64, rate: Rate) -> Result<Bucket, LimitError> {
-        // Twice the capacity stays below what lines are cut to, so that a line too high to count is seen to be too high.
+        // Twice the capacity stays below `MAX_EXACT`, the highest value of a line, so that a line at that value counts as ahead.
         let most = (MAX_EXACT / 2 - 1) / rate.drops_per_token();
         if capacity > most {
             return Err(LimitError::CapacityTooLarge { capacity, tokens: rate.tokens(), period: rate.period(), most });
@@ -45,9 +45,9 @@ impl Bucket {
         2 * self.full
     }
 
-    /// Answers a request for `cost` and spends it if there is room. Says whether the line has changed.
+    /// Decides a request for `cost` and spends it if there is room. Also returns whether the line has changed.
     #[inline(always)]
-    pub(super) fn decide<L: Line>(&self, line: &mut L, cost: u64, now: Timestamp) -> (Decision, bool) {
+    pub(super) fn decide<L: SpendingLine>(&self, line: &mut L, cost: u64, now: Timestamp) -> (Decision, bool) {
         let drawn = line.spent(&self.rate, now);
         let spent = drawn.min(self.deepest());
         let decision = self.answer(spent, cost);
@@ -59,8 +59,8 @@ impl Bucket {
         (decision, changed)
     }
 
-    /// The answer to a request for `cost`.
-    pub(super) fn evaluate(&self, line: &impl Line, cost: u64, now: Timestamp) -> Decision {
+    /// The decision on a request for `cost`.
+    pub(super) fn evaluate(&self, line: &impl SpendingLine, cost: u64, now: Timestamp) -> Decision {
         self.answer(self.owed(line, now), cost)
     }
 
@@ -91,59 +91,59 @@ impl Bucket {
         }
     }
 
-    /// What a key owes, in drops: as high as its line stands, but never more than it may.
-    pub(super) fn owed(&self, line: &impl Line, now: Timestamp) -> u64 {
+    /// The drops that a key owes: the value of its line, at most the deepest debt.
+    pub(super) fn owed(&self, line: &impl SpendingLine, now: Timestamp) -> u64 {
         line.spent(&self.rate, now).min(self.deepest())
     }
 
-    /// How long `drops` take to come back.
+    /// The time in which `drops` drain.
     pub(super) const fn time_to_drain(&self, drops: u64) -> Micros {
         self.rate.time_for(drops)
     }
 
-    /// How long all of it takes to come back.
+    /// The time in which the whole capacity drains.
     pub(super) const fn time_to_fill(&self) -> Micros {
         self.time_to_drain(self.full)
     }
 
-    pub(super) fn chargeable(&self, line: &impl Line, now: Timestamp) -> u64 {
+    pub(super) fn chargeable(&self, line: &impl SpendingLine, now: Timestamp) -> u64 {
         self.rate.begun_tokens(self.deepest().saturating_sub(line.spent(&self.rate, now)))
     }
 
-    /// Spends `cost`, whether or not there is room for it.
-    pub(super) fn charge<L: Line>(&self, line: &mut L, cost: u64, now: Timestamp) {
+    /// Spends `cost` even if there is no room for it.
+    pub(super) fn charge<L: SpendingLine>(&self, line: &mut L, cost: u64, now: Timestamp) {
         let spent = line.spent(&self.rate, now);
         let after = spent.saturating_add(cost.saturating_mul(self.rate.drops_per_token()));
-        // A key that owes more already, under a larger limit, is forgiven nothing.
+        // A key that already owes more, under a larger limit, keeps its debt.
         *line = L::through(after.min(self.deepest().max(spent)), &self.rate, now);
     }
 
-    /// Gives back `cost`, or what there is of it, and says how much that was. A token that has come back in part already counts
-    /// as given back: nothing of it is owed any more.
-    pub(super) fn refund<L: Line>(&self, line: &mut L, cost: u64, now: Timestamp) -> u64 {
+    /// Refunds up to `cost` and returns the amount. A token that has already drained in part counts in full: nothing of it is owed
+    /// any more.
+    pub(super) fn refund<L: SpendingLine>(&self, line: &mut L, cost: u64, now: Timestamp) -> u64 {
         let spent = line.spent(&self.rate, now);
         let left = spent.saturating_sub(cost.saturating_mul(self.rate.drops_per_token()));
         *line = L::through(left, &self.rate, now);
         self.rate.begun_tokens(spent - left)
     }
 
-    /// Whether a key owes more than it may.
-    pub(super) fn is_ahead(&self, line: &impl Line, now: Timestamp) -> bool {
+    /// Whether a key owes more than the deepest debt.
+    pub(super) fn is_ahead(&self, line: &impl SpendingLine, now: Timestamp) -> bool {
         line.spent(&self.rate, now) > self.deepest()
     }
 
     /// Cuts the line down to the deepest debt.
-    pub(super) fn resync<L: Line>(&self, line: &mut L, now: Timestamp) {
+    pub(super) fn resync<L: SpendingLine>(&self, line: &mut L, now: Timestamp) {
         *line = L::through(self.deepest(), &self.rate, now);
     }
 
-    pub(super) fn is_recovered(&self, line: &impl Line, now: Timestamp) -> bool {
+    pub(super) fn is_recovered(&self, line: &impl SpendingLine, now: Timestamp) -> bool {
         line.spent(&self.rate, now) == 0
     }
 
-    /// What `drops` of another rate are worth here, rounded up to a whole drop.
+    /// Converts `drops` of another rate into drops of this one, rounded up.
     ///
-    /// Rounding up is safe both ways: it grants nothing, and it cannot deny what the other would have admitted, because
+    /// Rounding up is safe both ways: it grants nothing, and it cannot deny a cost that the other would have admitted, because
     /// the room that a whole cost needs ends at a whole token.
     pub(super) fn convert(&self, drops: u64, from: &Rate) -> u64 {
         let exact = u128::from(drops) * u128::from(self.rate.drops_per_token());
@@ -152,24 +152,24 @@ impl Bucket {
     }
 }
 
-/// What was spent, as a line that falls with time.
-pub(super) trait Line {
-    /// How high the line stands at `now`, in drops. Never above [`MAX_EXACT`], which is deeper than any key may owe.
+/// Spending as a line that falls with time.
+pub(super) trait SpendingLine {
+    /// The value of the line at `now`, in drops. At most [`MAX_EXACT`], which is more than any key may owe.
     fn spent(&self, rate: &Rate, now: Timestamp) -> u64;
-    /// The line that stands at `spent` at `now`.
+    /// The line whose value at `now` is `spent`.
     fn through(spent: u64, rate: &Rate, now: Timestamp) -> Self;
 }
 
-/// The line as a level and the instant at which it stood there.
+/// The line as a value and an instant at which it had that value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Level {
     /// Drops spent, as of `at`.
     pub spent: u64,
-    /// When `spent` was true.
+    /// The instant of `spent`.
     pub at: Timestamp,
 }
 
-impl Line for Level {
+impl SpendingLine for Level {
     #[inline(always)]
     fn spent(&self, rate: &Rate, now: Timestamp) -> u64 {
         if now >= self.at {
@@ -186,16 +186,16 @@ impl Line for Level {
     }
 }
 
-/// The line as the instant at which it reaches zero: the theoretical arrival time of textbooks.
+/// The line as the instant at which it reaches zero: the theoretical arrival time (TAT) of GCRA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tat {
     /// Whole microseconds since the epoch.
     pub whole: u64,
-    /// What is left over, in drops: less than one microsecond's worth.
+    /// The remainder in drops: less than one microsecond brings.
     pub part: u64,
 }
 
-impl Line for Tat {
+impl SpendingLine for Tat {
     #[inline(always)]
     fn spent(&self, rate: &Rate, now: Timestamp) -> u64 {
         match self.whole.checked_sub(now.as_micros()) {

@@ -4,7 +4,7 @@ use crate::time::{Date, Micros, Timestamp};
 
 const DAY: u64 = 86_400_000_000;
 
-/// A stretch of the UTC calendar.
+/// A unit of the UTC calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Calendar {
     /// Midnight to midnight.
@@ -18,7 +18,7 @@ pub enum Calendar {
 }
 
 impl Calendar {
-    /// When the stretch that holds `now` began, and when the next one begins.
+    /// The beginning of the unit that contains `now`, and the beginning of the next one.
     #[must_use]
     pub fn around(self, now: Timestamp) -> (Timestamp, Timestamp) {
         let day = now.as_micros() / DAY;
@@ -42,7 +42,7 @@ impl Calendar {
         (Timestamp::from_micros(from * DAY), Timestamp::from_micros(to * DAY))
     }
 
-    /// The longest that such a stretch can be.
+    /// The longest duration of such a unit.
     #[must_use]
     pub const fn longest(self) -> Micros {
         let days = match self {

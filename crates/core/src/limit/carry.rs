@@ -1,26 +1,26 @@
-//! What a key keeps when its limit changes.
+//! Carrying a key's spending over to a changed limit.
 
-use super::bucket::{Bucket, Level, Line, Tat};
+use super::bucket::{Bucket, Level, SpendingLine, Tat};
 use super::{Algorithm, Gcra, Limit, Meter, Shaper, State, TokenBucket};
 use crate::receipt_id::ReceiptId;
 use crate::time::Timestamp;
 
 impl Limit {
-    /// What a key that stands at `state` under the limit `old` has under this one.
+    /// Converts the state of a key under the limit `old` to a state under this limit.
     ///
-    /// Raising a limit never denies what the old one would have admitted at that instant; lowering it grants nothing.
+    /// A raised limit never denies a request that the old one would have admitted at that instant; a lowered one grants nothing.
     ///
-    /// | from → to | what carries over |
+    /// | from → to | carried over |
     /// |---|---|
     /// | any limit, only its capacity (count, slots) changed | the state, exactly |
-    /// | token bucket, GCRA, meter, shaper → one another, at any rate | what is owed in tokens, fractions included |
-    /// | fixed window → one of another length | what was spent in the present window |
+    /// | token bucket, GCRA, meter, shaper → one another, at any rate | the debt in tokens, fractions included |
+    /// | fixed window → one of another length | the spending in the present window |
     /// | sliding window → one with parts of another length | the estimate, rounded up, as if spent just now |
     /// | sliding log → one of another window | every entry |
-    /// | concurrency → another number or lease | every lease, with the length it was given |
-    /// | one of these rows → another | what counts as spent, rounded up, as if spent just now; leases and what is spent are different things, and neither becomes the other |
+    /// | concurrency → another number or lease | every lease, with its length |
+    /// | one of these rows → another | the spending, rounded up, as if spent just now; leases never become spending, nor spending leases |
     ///
-    /// A bucket's key never owes more than twice the new capacity.
+    /// The key of a bucket never owes more than twice the new capacity.
     #[must_use]
     pub fn carry(&self, old: &Limit, state: &State, now: Timestamp) -> State {
         if self.shape == old.shape {
@@ -56,7 +56,7 @@ impl Limit {
         }
     }
 
-    /// What a bucket's key owes, in drops.
+    /// The debt of a bucket's key, in drops.
     fn drops_owed(&self, state: &State, now: Timestamp) -> u64 {
         match (self.bucket(), state) {
             (Some(bucket), State::Level(level)) => level.spent(&bucket.rate(), now),
@@ -74,7 +74,7 @@ impl Limit {
         }
     }
 
-    /// What counts as spent, rounded up.
+    /// The spending that counts, rounded up.
     fn spent(&self, state: &State, now: Timestamp) -> u64 {
         match (&self.algorithm, state) {
             (Algorithm::FixedWindow(limit), State::Window(window)) => limit.spent(window, now),

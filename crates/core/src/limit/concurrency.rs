@@ -1,13 +1,14 @@
-//! Concurrency: at most so many at the same time.
+//! Concurrency: at most a number of slots held at the same time.
 //!
-//! Each admission holds slots under a lease. Slots come back when the holder says so, or when the lease ends: a holder
-//! that crashed keeps its slots no longer than that. A holder that goes on for longer renews its lease.
+//! Each admission holds slots under a lease. The holder releases them, or the lease ends: a holder that crashed keeps its slots no
+//! longer than that. A holder that needs more time renews its lease.
 
 use std::collections::BTreeMap;
 
-use super::{LimitError, Mark};
+use super::bounds::LONGEST_PERIOD;
+use super::error::LimitError;
+use super::mark::Mark;
 use crate::decision::{Decision, Outcome};
-use crate::limit::LONGEST_PERIOD;
 use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
@@ -23,7 +24,7 @@ pub struct Concurrency {
     ttl: Micros,
 }
 
-/// The leases of one key, the first to end first.
+/// The leases of one key, in the order in which they end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
     leases: BTreeMap<(Timestamp, ReceiptId), Lease>,
@@ -37,29 +38,29 @@ struct Lease {
     length: Micros,
 }
 
-/// Where the leases that still run after `now` begin.
+/// The first key of the leases that still run after `now`.
 fn after(now: Timestamp) -> (Timestamp, ReceiptId) {
     (now + Micros::new(1), ReceiptId::ANONYMOUS)
 }
 
-/// The standard library keeps up to eleven leases in a node, and at least five in each but the first.
-const LEASES_A_NODE: usize = 5;
+/// A node of the standard library's B-tree holds up to eleven leases, and at least five unless it is the root.
+const LEASES_PER_NODE: usize = 5;
 const NODE_BYTES: usize = 11 * size_of::<((Timestamp, ReceiptId), Lease)>() + 64;
 
-/// The bytes of so many leases, at most.
+/// The most bytes of so many leases.
 const fn bytes_of(leases: usize) -> usize {
-    leases.div_ceil(LEASES_A_NODE) * NODE_BYTES
+    leases.div_ceil(LEASES_PER_NODE) * NODE_BYTES
 }
 
 impl Slots {
-    /// Of the first leases.
+    /// The bytes of the first leases.
     pub(super) const LEAST_BYTES: usize = NODE_BYTES;
 
     pub(super) fn heap_bytes(&self) -> usize {
         bytes_of(self.leases.len())
     }
 
-    /// The leases, the first to end first, as the instant at which they end and the slots they hold.
+    /// The leases in the order in which they end: their end, and the slots that they hold.
     pub fn leases(&self) -> impl Iterator<Item = (Timestamp, u64)> + '_ {
         self.leases.iter().map(|(&(ends, _), lease)| (ends, lease.slots))
     }
@@ -96,16 +97,16 @@ impl Slots {
         if self.leases.contains_key(&key) {
             return Some(key);
         }
-        // The lease was renewed, or the clock stepped back: its end is not where the receipt saw it.
+        // The lease was renewed or the clock stepped back, so its end is not the one that the receipt has.
         self.leases.keys().find(|(_, held_by)| *held_by == id).copied()
     }
 }
 
 impl Concurrency {
-    /// The time after which a slot that nobody returned is free again, where none is given.
+    /// The default length of a lease.
     pub const DEFAULT_TTL: Micros = Micros::from_secs(60);
 
-    /// At most `slots` held at once, each under a lease of `ttl`. No slots admit nothing.
+    /// At most `slots` held at once, each under a lease of `ttl`. Zero slots admit nothing.
     ///
     /// # Errors
     /// More than [`MOST_SLOTS`], or a lease shorter than a millisecond or longer than 366 days.
@@ -127,7 +128,7 @@ impl Concurrency {
         self.slots
     }
 
-    /// How long a lease runs.
+    /// The length of a lease.
     #[must_use]
     pub const fn ttl(&self) -> Micros {
         self.ttl
@@ -149,9 +150,9 @@ impl Concurrency {
         Decision { outcome, limit: self.slots, remaining, reset_after }
     }
 
-    /// The bytes that the leases take once there is another one.
+    /// The bytes of the leases after another one is added.
     pub(super) fn heap_bytes_for_another(&self, slots: &Slots, now: Timestamp) -> usize {
-        // A charge drops those that have ended before it adds one.
+        // A charge drops ended leases before it adds one.
         let ended = slots.leases.range(..after(now)).count();
         bytes_of(slots.leases.len() - ended + 1)
     }
@@ -170,13 +171,13 @@ impl Concurrency {
         Mark(ends.as_micros(), 0)
     }
 
-    /// Frees the slots held under `id`.
+    /// Releases the slots held under `id`.
     pub(super) fn release(&self, slots: &mut Slots, id: ReceiptId, mark: Mark, now: Timestamp) -> u64 {
         slots.drop_ended(now);
         slots.remove(id, Timestamp::from_micros(mark.0)).map_or(0, |lease| lease.slots)
     }
 
-    /// Lets the lease held under `id` run anew from `now`. `None` if it has ended.
+    /// Restarts the lease held under `id` at `now`. `None` if it has ended.
     pub(super) fn renew(&self, slots: &mut Slots, id: ReceiptId, mark: Mark, now: Timestamp) -> Option<Mark> {
         slots.drop_ended(now);
         let lease = slots.remove(id, Timestamp::from_micros(mark.0))?;
@@ -185,12 +186,12 @@ impl Concurrency {
         Some(Mark(ends.as_micros(), 0))
     }
 
-    /// Whether the last lease has longer to run than its length: the clock that gave it has since stepped back.
+    /// Whether the last lease runs for longer than its length: the clock has stepped back since it was given.
     pub(super) fn is_ahead(&self, slots: &Slots, now: Timestamp) -> bool {
         slots.leases.last_key_value().is_some_and(|(&(ends, _), lease)| ends > now + lease.length)
     }
 
-    /// Lets such leases run from now.
+    /// Restarts such leases at the present instant.
     pub(super) fn resync(&self, slots: &mut Slots, now: Timestamp) {
         for ((ends, id), lease) in std::mem::take(slots).leases {
             slots.add(ends.min(now + lease.length), id, lease);
@@ -202,7 +203,7 @@ impl Concurrency {
     }
 }
 
-/// How long until leases over at least `wanted` slots have ended.
+/// The time until leases over at least `wanted` slots have ended.
 fn until_free(slots: &Slots, wanted: u64, now: Timestamp) -> Micros {
     let mut freed = 0;
     for (ends, held) in slots.running(now) {
@@ -211,6 +212,6 @@ fn until_free(slots: &Slots, wanted: u64, now: Timestamp) -> Micros {
             return ends.since(now).max(Micros::new(1));
         }
     }
-    // Only reached when nothing is held, and then nothing is wanted.
+    // Unreachable in practice: if nothing is held, nothing is wanted.
     Micros::new(1)
 }

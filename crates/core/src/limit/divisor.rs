@@ -1,12 +1,12 @@
-//! Division by a number that is known long before.
+//! Division by a number that is known in advance.
 
 use std::num::NonZeroU64;
 
-/// A number to divide by. Dividing takes a multiplication, several times as quick as the processor's division.
+/// A divisor. Dividing by it takes a multiplication, which is several times as fast as the division instruction.
 ///
 /// With `bits` so that `by ≤ 2^bits` and `factor = ⌊2^(63 + bits) / by⌋ + 1`, the quotient of any `n < 2^63` is
-/// `⌊2n · factor / 2^(64 + bits)⌋`: what the factor is too large by adds less than `n / 2^(63 + bits) < 1 / by` to it, too
-/// little to reach the next whole number. Whole words are multiplied, and the lower half of the product is not needed.
+/// `⌊2n · factor / 2^(64 + bits)⌋`: the excess of the factor adds less than `n / 2^(63 + bits) < 1 / by` to it, too
+/// little to reach the next whole number. Only the upper half of the product of two words is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Divisor {
     by: NonZeroU64,
@@ -17,13 +17,13 @@ pub(crate) struct Divisor {
 const EXACT_BELOW: u64 = 1 << 63;
 
 impl Divisor {
-    /// Divides by `by`; zero counts as one.
+    /// The divisor `by`; zero counts as one.
     #[expect(clippy::cast_possible_truncation, reason = "it is at most 2^63 + 1")]
     pub(crate) const fn new(by: u64) -> Divisor {
         let Some(by) = NonZeroU64::new(by) else { return Divisor::new(1) };
         let bits = u64::BITS - (by.get() - 1).leading_zeros();
         if bits == u64::BITS {
-            // It is larger than any such `n`.
+            // `by` is larger than any such `n`.
             return Divisor { by, factor: 0, bits: 0 };
         }
         Divisor { by, factor: ((1_u128 << (63 + bits)) / by.get() as u128 + 1) as u64, bits }

@@ -1,15 +1,14 @@
-//! Fixed window: one counter that starts again at every window's start.
+//! Fixed window: one counter that restarts with every window.
 //!
-//! Cheap and easy to explain; right for long quotas. Its weakness is the boundary: twice the limit can pass in a short
-//! time around it. Windows are aligned to the epoch, or to the UTC calendar, so that every node agrees on them.
+//! It is cheap, easy to explain, and right for long quotas. Its weakness is the boundary, around which twice the limit can pass
+//! in a short time. Windows are aligned to the epoch, or to the UTC calendar, so that every node agrees on them.
 
-use super::{Calendar, LimitError, Mark};
+use super::bounds::{LONGEST_PERIOD, SHORTEST_WINDOW};
+use super::calendar::Calendar;
+use super::error::LimitError;
+use super::mark::Mark;
 use crate::decision::{Decision, Outcome};
-use crate::limit::LONGEST_PERIOD;
 use crate::time::{MAX_EXACT, Micros, Timestamp};
-
-/// The shortest window of any algorithm.
-pub const SHORTEST_WINDOW: Micros = Micros::from_millis(1);
 
 /// At most `limit` in every window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,21 +17,21 @@ pub struct FixedWindow {
     windows: Windows,
 }
 
-/// How time is cut into windows.
+/// The division of time into windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Windows {
-    /// Of one length, counted from the epoch.
+    /// Windows of one length, counted from the epoch.
     Every(Micros),
-    /// By the UTC calendar.
+    /// Windows of the UTC calendar.
     Calendar(Calendar),
 }
 
-/// What was spent in the window that began at `start`.
+/// The spending in the window that began at `start`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// When the window began.
+    /// The beginning of the window.
     pub start: Timestamp,
-    /// What was spent in it.
+    /// The sum of costs spent in it.
     pub spent: u64,
 }
 
@@ -81,16 +80,16 @@ impl FixedWindow {
         self.limit
     }
 
-    /// How time is cut.
+    /// The division of time into windows.
     #[must_use]
     pub const fn windows(&self) -> Windows {
         self.windows
     }
 
-    /// What counts at `now`, and when that ends.
+    /// The window that counts at `now`, and its end.
     ///
-    /// A window that has not begun yet was opened by a clock that has since stepped back. It goes on counting, so that
-    /// the step admits nothing twice.
+    /// A window in the future was opened before the clock stepped back. It still counts, so that the step admits nothing
+    /// twice.
     fn current(&self, window: &Window, now: Timestamp) -> (Window, Timestamp) {
         let (start, end) = self.windows.around(now);
         if window.start > start {
@@ -122,12 +121,12 @@ impl FixedWindow {
 
     pub(super) fn charge(&self, window: &mut Window, cost: u64, now: Timestamp) -> Mark {
         *window = self.current(window, now).0;
-        // At most one limit beyond the limit itself; a larger debt inherited from a larger limit stays as it is.
+        // The debt is at most one limit. A larger debt, inherited from a larger limit, stays as it is.
         window.spent = window.spent.saturating_add(cost).min((2 * self.limit).max(window.spent));
         Mark(window.start.as_micros(), 0)
     }
 
-    /// What was taken from a window that has passed cannot be given back.
+    /// A charge to a window that has passed is not refunded.
     pub(super) fn refund(&self, window: &mut Window, cost: u64, mark: Mark, now: Timestamp) -> u64 {
         if self.current(window, now).0.start.as_micros() == mark.0 { self.credit(window, cost, now) } else { 0 }
     }
@@ -144,8 +143,8 @@ impl FixedWindow {
         window.start > self.windows.around(now).1
     }
 
-    /// Moves the window to the present one, with all that was spent in it: after a long step of the clock a key waits
-    /// for one window's end at most.
+    /// Moves the window with its spending to the present one: after a long step of the clock a key waits for the end of one window
+    /// at most.
     pub(super) fn resync(&self, window: &mut Window, now: Timestamp) {
         window.start = self.windows.around(now).0;
     }

@@ -1,10 +1,10 @@
-//! How much memory a state takes, for stores that bound it.
+//! The memory of a state, for stores that bound it.
 
 use super::{Algorithm, Limit, Log, Slots, State};
 use crate::time::Timestamp;
 
 impl State {
-    /// Bytes on the heap, nearly.
+    /// Bytes on the heap, approximately.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             State::Level(_) | State::Tat(_) | State::Window(_) => 0,
@@ -16,7 +16,7 @@ impl State {
 }
 
 impl Limit {
-    /// The most bytes that a state takes on the heap when it is new.
+    /// The most bytes of a new state on the heap.
     pub(crate) fn least_heap_bytes(&self) -> usize {
         match &self.algorithm {
             Algorithm::TokenBucket(_)
@@ -30,7 +30,7 @@ impl Limit {
         }
     }
 
-    /// The bytes that a state takes on the heap once another admission is recorded in it.
+    /// The bytes of a state on the heap after one more admission is recorded in it.
     pub(crate) fn heap_bytes_for_another(&self, state: &State, now: Timestamp) -> usize {
         match (&self.algorithm, state) {
             (Algorithm::SlidingLog(limit), State::Log(log)) => limit.heap_bytes_for_another(log, now),

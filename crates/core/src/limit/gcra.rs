@@ -1,12 +1,12 @@
-//! GCRA, the generic cell rate algorithm: the token bucket told by one timestamp.
+//! GCRA, the generic cell rate algorithm: the token bucket with a single timestamp as its state.
 //!
 //! The state is the theoretical arrival time ([`Tat`](super::Tat)): the instant at which everything spent has come back.
-//! A request moves it `cost / rate` further, from now if it lies in the past, and is refused if that would put it more
-//! than `capacity / rate` ahead of now. Decision for decision this is the token bucket.
+//! A request moves it ahead by `cost / rate`, from now if it lies in the past, and is denied if that would put it more
+//! than `capacity / rate` ahead of now. Its decisions are those of the token bucket.
 
-use super::LimitError;
 use super::bucket::Bucket;
-use crate::limit::Rate;
+use super::error::LimitError;
+use super::rate::Rate;
 
 /// The generic cell rate algorithm with a burst of `capacity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

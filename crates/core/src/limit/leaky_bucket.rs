@@ -1,17 +1,18 @@
-//! Leaky bucket: water that comes in at any pace and goes out at a fixed one.
+//! Leaky bucket: costs come in at any pace and drain at a fixed rate.
 //!
-//! As a *meter* it only measures: a request pours in its cost, or is refused at once if that would overflow.
-//! As a *shaper* it is a queue: a request that fits waits until the water ahead of it has run out, so that requests
-//! leave `cost / outflow` apart. The queue is virtual (the instant at which it will be empty), so its state does not
-//! grow with the number of requests waiting in it.
+//! As a *meter* it only measures: a request adds its cost, or is denied at once if the bucket would overflow.
+//! As a *shaper* it is a queue: a request that fits waits until everything ahead of it has drained, so that requests
+//! leave `cost / outflow` apart. The queue is virtual: its state is the instant at which it will be empty, and does not
+//! grow with the number of waiting requests.
 
 use super::bucket::{Bucket, Tat};
-use super::{LimitError, Mark};
+use super::error::LimitError;
+use super::mark::Mark;
+use super::rate::Rate;
 use crate::decision::{Decision, Outcome};
-use crate::limit::Rate;
 use crate::time::Timestamp;
 
-/// A leaky bucket that refuses what would overflow it.
+/// A leaky bucket that denies requests that would overflow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Meter {
     pub(super) bucket: Bucket,
@@ -46,8 +47,8 @@ pub struct Shaper {
 }
 
 impl Shaper {
-    /// A queue of `capacity` units, the one just leaving included, that lets out `outflow`. A capacity of one never
-    /// delays: it admits a request when the last one is `1 / outflow` gone. A capacity of zero admits nothing.
+    /// A queue of `capacity` units, including the one that is leaving, that drains at `outflow`. A capacity of one never
+    /// delays: it admits a request `1 / outflow` after the last one. A capacity of zero admits nothing.
     ///
     /// # Errors
     /// [`LimitError::CapacityTooLarge`] if the queue's end could not be counted exactly.
@@ -77,7 +78,7 @@ impl Shaper {
         self.delayed(self.bucket.evaluate(end, cost, now), end, now)
     }
 
-    /// Whoever is let in waits until the queue that stood before has drained.
+    /// Delays an admitted request until the queue before it has drained.
     fn delayed(&self, mut decision: Decision, queue: &Tat, now: Timestamp) -> Decision {
         if let Outcome::Allow { delay } = &mut decision.outcome {
             *delay = self.bucket.time_to_drain(self.bucket.owed(queue, now));
@@ -90,8 +91,8 @@ impl Shaper {
         Mark(end.whole, end.part)
     }
 
-    /// Only the last in the queue can leave it: whoever stands behind was already told when to go, and moving the end of
-    /// the queue forward would send somebody else out at the same time.
+    /// Refunds only the last request in the queue. Requests behind it already know when they leave, and if the end of the queue moved
+    /// forward, a new request would leave at the same time as one of them.
     pub(super) fn refund(&self, end: &mut Tat, cost: u64, mark: Mark, now: Timestamp) -> u64 {
         if Mark(end.whole, end.part) == mark { self.bucket.refund(end, cost, now) } else { 0 }
     }

@@ -1,17 +1,18 @@
 //! The limits: one file for each algorithm, all of them pure.
 //!
-//! A limit holds no state and reads no clock. It is shown the state of one key, a cost and the present instant, and
-//! answers with a [`Decision`]; only an admission changes the state. Everything is integers, and a limit that could not be
-//! computed exactly is refused when it is built.
+//! A limit holds no state and reads no clock. It maps the state of one key, a cost and the present instant to a
+//! [`Decision`]; only an admission changes the state. All arithmetic is in integers, and a limit that could not be
+//! computed exactly is rejected when it is built.
 //!
-//! # When a limit changes
-//! A key keeps what it has spent: [`Limit::carry`] says how.
+//! # Changed limits
+//! A key keeps what it has spent: see [`Limit::carry`].
 //!
-//! # When the clock steps
-//! A step back admits nothing twice, and holds a key back by no more than the step; after a long one the state is
-//! moved to the present (the one change that a denial can make), so no key waits longer than its limit takes to recover
-//! in full. A step ahead admits what the skipped time would have.
+//! # Clock steps
+//! A step back admits nothing twice, and delays a key by no more than the step. After a long step back the state is
+//! moved to the present (the only change that a denial can make), so no key waits longer than its limit takes to recover
+//! in full. A step ahead admits as much as the skipped time would have.
 
+mod bounds;
 mod bucket;
 mod calendar;
 mod carry;
@@ -22,6 +23,7 @@ mod fixed_window;
 mod footprint;
 mod gcra;
 mod leaky_bucket;
+mod mark;
 mod packed;
 mod rate;
 mod recovery;
@@ -31,21 +33,22 @@ mod sliding_window;
 mod token_bucket;
 mod typed;
 
+pub use bounds::{LONGEST_PERIOD, SHORTEST_WINDOW};
 pub use bucket::{Level, Tat};
 pub use calendar::Calendar;
 pub use concurrency::{Concurrency, MOST_SLOTS, Slots};
 pub use error::LimitError;
-pub use fixed_window::{FixedWindow, SHORTEST_WINDOW, Window, Windows};
+pub use fixed_window::{FixedWindow, Window, Windows};
 pub use gcra::Gcra;
 pub use leaky_bucket::{Meter, Shaper};
-pub use rate::{LONGEST_PERIOD, Rate};
+pub use mark::Mark;
+pub use rate::Rate;
 pub use recovery::Recovery;
 pub use sliding_log::{LONGEST_LOG, Log, SlidingLog};
 pub use sliding_window::{MOST_PARTS, Sliding, SlidingWindow};
 pub use token_bucket::TokenBucket;
 
 use bucket::Bucket;
-pub(crate) use packed::Cell;
 
 use crate::decision::Decision;
 use crate::receipt_id::ReceiptId;
@@ -63,9 +66,9 @@ pub struct Limit {
 pub enum Algorithm {
     /// A burst and a sustained rate, separately.
     TokenBucket(TokenBucket),
-    /// The token bucket, told by one timestamp.
+    /// The token bucket, with a single timestamp as its state.
     Gcra(Gcra),
-    /// A leaky bucket that refuses what would overflow it.
+    /// A leaky bucket that denies requests that would overflow it.
     Meter(Meter),
     /// A leaky bucket that delays requests so that they leave at a fixed rate.
     Shaper(Shaper),
@@ -75,37 +78,33 @@ pub enum Algorithm {
     SlidingWindow(SlidingWindow),
     /// Exact, by remembering every admission.
     SlidingLog(SlidingLog),
-    /// At most so many at the same time.
+    /// At most a number of slots held at the same time.
     Concurrency(Concurrency),
 }
 
-/// What a limit remembers of one key. A key that was never seen has [`Limit::fresh`].
+/// The state of one key under a limit. A key that was never seen has [`Limit::fresh`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Of a token bucket or a meter.
+    /// The state of a token bucket or a meter.
     Level(Level),
-    /// Of GCRA or a shaper.
+    /// The state of GCRA or a shaper.
     Tat(Tat),
-    /// Of a fixed window.
+    /// The state of a fixed window.
     Window(Window),
-    /// Of a sliding window.
+    /// The state of a sliding window.
     Sliding(Sliding),
-    /// Of a sliding log.
+    /// The state of a sliding log.
     Log(Log),
-    /// Of a concurrency limit.
+    /// The state of a concurrency limit.
     Slots(Slots),
 }
 
-/// Where in a key's state a charge was made: what it takes to give it back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mark(pub u64, pub u64);
-
-/// Tells apart limits that read the same state differently: limits of one shape agree on what it says was spent.
+/// The shape of a limit: limits of one shape read the same spending from a state. A hash of the parameters that matter for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape(u64);
 
 impl Shape {
-    /// How many bits a shape has. A store keeps something else in the others of the word.
+    /// The number of bits of a shape. A store uses the other bits of the word.
     pub(crate) const BITS: u32 = 48;
 
     #[expect(clippy::cast_possible_truncation, reason = "a hash keeps some of the bits")]
@@ -122,7 +121,7 @@ impl Shape {
             Algorithm::SlidingLog(limit) => (6, limit.window().get(), 0),
             Algorithm::Concurrency(_) => (7, 0, 0),
         };
-        // Odd constants and folded products: what a change of one bit does to the result must look like chance.
+        // Folded products with odd constants, so that a change of one bit changes about half of the bits of the result.
         let fold = |x: u64, k: u64| {
             let product = u128::from(x) * u128::from(k);
             (product >> 64) as u64 ^ product as u64
@@ -136,7 +135,7 @@ impl Shape {
     }
 }
 
-/// Runs `$body` with the algorithm's own limit and state. Buckets come as their [`Bucket`], whichever they are.
+/// Runs `$body` with the algorithm's own limit and state. The three kinds of bucket share one arm, with their [`Bucket`].
 macro_rules! with_own_state {
     ($limit:expr, $state:expr; bucket($bucket:ident, $line:ident) => $on_bucket:expr;
      shaper($shaper:ident, $end:ident) => $on_shaper:expr;
@@ -172,7 +171,7 @@ fn not_its_state(algorithm: &Algorithm, state: &State) -> ! {
     panic!("{state:?} is not a state of {algorithm:?}; Limit::carry turns one limit's state into another's")
 }
 
-/// Methods that take a state panic if it is not one of this limit's algorithm; [`Limit::carry`] makes it one.
+/// Methods that take a state panic if it belongs to another algorithm; [`Limit::carry`] converts it.
 impl Limit {
     /// The algorithm and its parameters.
     #[must_use]
@@ -195,9 +194,8 @@ impl Limit {
         }
     }
 
-    /// The time in which the whole [capacity](Limit::capacity) comes back: the length of a window (of months and years,
-    /// the longest), or how long an empty bucket takes to fill. `None` for slots, which come back when they are given
-    /// back.
+    /// The time in which the whole [capacity](Limit::capacity) recovers: the length of a window (for months and years
+    /// the longest), or the time in which an empty bucket fills. `None` for slots, which recover when they are released.
     ///
     /// ```
     /// use tidegate_core::{Limit, Micros};
@@ -214,7 +212,7 @@ impl Limit {
         self.recovery().window()
     }
 
-    /// The longest that a request may be [held back](Decision::delay). `None` if none ever is.
+    /// The longest [delay](Decision::delay) of a request. `None` if requests are never delayed.
     #[must_use]
     #[inline]
     pub const fn longest_delay(&self) -> Option<Micros> {
@@ -224,7 +222,7 @@ impl Limit {
         }
     }
 
-    /// Whether the limit hands out slots, which must be given back.
+    /// Whether the limit hands out slots, which must be released.
     #[must_use]
     pub const fn holds_slots(&self) -> bool {
         matches!(self.algorithm, Algorithm::Concurrency(_))
@@ -247,8 +245,8 @@ impl Limit {
         }
     }
 
-    /// Decides a request for `cost` at `now`, and charges it if it is admitted. A denial leaves the state as it was
-    /// (but for [`Limit::resync`]).
+    /// Decides a request for `cost` at `now`, and charges it if it is admitted. A denial does not change the state
+    /// (except by [`Limit::resync`]).
     ///
     /// ```
     /// use tidegate_core::{Limit, Micros, Timestamp};
@@ -263,12 +261,12 @@ impl Limit {
     /// # Ok::<(), tidegate_core::NotationError>(())
     /// ```
     pub fn decide(&self, state: &mut State, cost: u64, now: Timestamp) -> Decision {
-        self.decide_and_tell(state, cost, now).0
+        self.decide_tracking_change(state, cost, now).0
     }
 
-    /// As [`Limit::decide`], and whether the state has changed.
+    /// Like [`Limit::decide`], and also returns whether the state has changed.
     #[inline]
-    pub(crate) fn decide_and_tell(&self, state: &mut State, cost: u64, now: Timestamp) -> (Decision, bool) {
+    pub(crate) fn decide_tracking_change(&self, state: &mut State, cost: u64, now: Timestamp) -> (Decision, bool) {
         match (&self.algorithm, &mut *state) {
             (
                 Algorithm::TokenBucket(TokenBucket { bucket }) | Algorithm::Meter(Meter { bucket }),
@@ -278,7 +276,7 @@ impl Limit {
             (Algorithm::Shaper(shaper), State::Tat(end)) => shaper.decide(end, cost, now),
             _ => {
                 let moved = self.resync(state, now);
-                let decision = self.look(state, cost, now);
+                let decision = self.evaluate_present(state, cost, now);
                 let spend = decision.is_allowed() && cost > 0;
                 if spend {
                     self.charge(state, cost, now, ReceiptId::ANONYMOUS);
@@ -288,19 +286,19 @@ impl Limit {
         }
     }
 
-    /// What [`Limit::decide`] would answer, spending nothing.
+    /// The decision that [`Limit::decide`] would make, without spending.
     #[must_use]
     pub fn evaluate(&self, state: &State, cost: u64, now: Timestamp) -> Decision {
         if self.is_ahead(state, now) {
             let mut moved = state.clone();
             self.move_to(&mut moved, now);
-            return self.look(&moved, cost, now);
+            return self.evaluate_present(&moved, cost, now);
         }
-        self.look(state, cost, now)
+        self.evaluate_present(state, cost, now)
     }
 
-    /// The answer of a state that is not ahead.
-    fn look(&self, state: &State, cost: u64, now: Timestamp) -> Decision {
+    /// The decision on a state that is not ahead.
+    fn evaluate_present(&self, state: &State, cost: u64, now: Timestamp) -> Decision {
         with_own_state!(self, state;
             bucket(bucket, line) => bucket.evaluate(line, cost, now);
             shaper(shaper, end) => shaper.evaluate(end, cost, now);
@@ -311,7 +309,7 @@ impl Limit {
         )
     }
 
-    /// Charges `cost` whether or not there is room for it, up to a debt of one capacity. Slots are held under `id`.
+    /// Charges `cost` even if there is no room for it, up to a debt of one capacity. Slots are held under `id`.
     pub fn charge(&self, state: &mut State, cost: u64, now: Timestamp, id: ReceiptId) -> Mark {
         with_own_state!(self, state;
             bucket(bucket, line) => { bucket.charge(line, cost, now); Mark::default() };
@@ -336,8 +334,8 @@ impl Limit {
         )
     }
 
-    /// Gives back `cost` of what was charged at `mark`, as far as it still counts, and says how much that was. Slots
-    /// held under `id` are freed, all of them.
+    /// Refunds `cost` of the charge at `mark`, as far as it still counts, and returns the amount. All slots held under `id`
+    /// are released.
     pub fn refund(&self, state: &mut State, cost: u64, mark: Mark, now: Timestamp, id: ReceiptId) -> u64 {
         with_own_state!(self, state;
             bucket(bucket, line) => bucket.refund(line, cost, now);
@@ -349,8 +347,8 @@ impl Limit {
         )
     }
 
-    /// Gives back `cost` of whatever was spent, as far as it goes, and says how much that was. A shaper's queue and
-    /// held slots belong to those who stand in them: nothing of them can be given back this way.
+    /// Refunds up to `cost` of anything that was spent, and returns the amount. Places in a shaper's queue and held slots belong
+    /// to their holders and are not refunded.
     pub fn credit(&self, state: &mut State, cost: u64, now: Timestamp) -> u64 {
         with_own_state!(self, state;
             bucket(bucket, line) => bucket.refund(line, cost, now);
@@ -362,7 +360,7 @@ impl Limit {
         )
     }
 
-    /// Lets the lease held under `id` run anew. `None` if it has ended, or if this limit gives no leases.
+    /// Restarts the lease held under `id`. `None` if it has ended, or if this limit has no leases.
     pub fn renew(&self, state: &mut State, mark: Mark, now: Timestamp, id: ReceiptId) -> Option<Mark> {
         match (&self.algorithm, state) {
             (Algorithm::Concurrency(limit), State::Slots(slots)) => limit.renew(slots, id, mark, now),
@@ -370,8 +368,7 @@ impl Limit {
         }
     }
 
-    /// Whether a state lies so far ahead that the clock must have stepped back, or owes more than this limit allows a
-    /// key to owe.
+    /// Whether a state lies so far ahead that the clock must have stepped back, or its debt exceeds this limit's bound.
     #[must_use]
     #[inline]
     pub fn is_ahead(&self, state: &State, now: Timestamp) -> bool {
@@ -385,7 +382,7 @@ impl Limit {
         )
     }
 
-    /// Moves a state that [is ahead](Limit::is_ahead) to the present. Says whether it was.
+    /// Moves a state that [is ahead](Limit::is_ahead) to the present. Returns whether it was.
     #[inline]
     pub fn resync(&self, state: &mut State, now: Timestamp) -> bool {
         let ahead = self.is_ahead(state, now);
@@ -407,7 +404,7 @@ impl Limit {
         );
     }
 
-    /// Whether nothing that was spent counts any more: such a state equals [`Limit::fresh`] and can be forgotten.
+    /// Whether everything spent has recovered. Such a state equals [`Limit::fresh`] and can be forgotten.
     #[must_use]
     pub fn is_recovered(&self, state: &State, now: Timestamp) -> bool {
         with_own_state!(self, state;

@@ -2,67 +2,67 @@
 
 use smallvec::SmallVec;
 
-use super::bucket::{Bucket, Level, Line, Tat};
+use super::bucket::{Bucket, Level, SpendingLine, Tat};
 use super::fixed_window::{FixedWindow, Window};
 use super::sliding_window::Sliding;
 use super::{Algorithm, Gcra, Limit, Meter, State, TokenBucket};
 use crate::decision::Decision;
 use crate::time::Timestamp;
 
-/// Sixteen bytes of state.
-pub(crate) type Cell = [u64; 2];
+/// A state of sixteen bytes.
+pub(crate) type PackedState = [u64; 2];
 
-/// A state that always fits in a cell.
-trait Packed: Sized {
-    fn pack(&self) -> Cell;
-    fn unpack(cell: Cell) -> Self;
+/// A state that always fits into a [`PackedState`].
+trait PackState: Sized {
+    fn pack(&self) -> PackedState;
+    fn unpack(packed: PackedState) -> Self;
 }
 
-impl Packed for Level {
+impl PackState for Level {
     #[inline]
-    fn pack(&self) -> Cell {
+    fn pack(&self) -> PackedState {
         [self.spent, self.at.as_micros()]
     }
 
     #[inline]
-    fn unpack([spent, at]: Cell) -> Level {
+    fn unpack([spent, at]: PackedState) -> Level {
         Level { spent, at: Timestamp::read_back(at) }
     }
 }
 
-impl Packed for Tat {
+impl PackState for Tat {
     #[inline]
-    fn pack(&self) -> Cell {
+    fn pack(&self) -> PackedState {
         [self.whole, self.part]
     }
 
     #[inline]
-    fn unpack([whole, part]: Cell) -> Tat {
+    fn unpack([whole, part]: PackedState) -> Tat {
         Tat { whole, part }
     }
 }
 
-impl Packed for Window {
+impl PackState for Window {
     #[inline]
-    fn pack(&self) -> Cell {
+    fn pack(&self) -> PackedState {
         [self.start.as_micros(), self.spent]
     }
 
     #[inline]
-    fn unpack([start, spent]: Cell) -> Window {
+    fn unpack([start, spent]: PackedState) -> Window {
         Window { start: Timestamp::from_micros(start), spent }
     }
 }
 
-/// Of a sliding window with one part: 44 bits for its number (milliseconds until the year 2527), 42 for each counter.
-impl Packed for Sliding {
-    fn pack(&self) -> Cell {
+/// The state of a sliding window with one part: 44 bits for its number (milliseconds until the year 2527), 42 for each counter.
+impl PackState for Sliding {
+    fn pack(&self) -> PackedState {
         let counter = |index| self.spent.get(index).copied().unwrap_or(0);
         let (present, previous) = (counter(0), counter(1));
         [self.part << 20 | present >> 22, present << 42 | previous]
     }
 
-    fn unpack([high, low]: Cell) -> Sliding {
+    fn unpack([high, low]: PackedState) -> Sliding {
         let present = (high & ((1 << 20) - 1)) << 22 | low >> 42;
         let previous = low & ((1 << 42) - 1);
         Sliding { part: high >> 20, spent: SmallVec::from_buf([present, previous]) }
@@ -70,7 +70,7 @@ impl Packed for Sliding {
 }
 
 impl Limit {
-    /// Whether all states of this limit fit in a cell.
+    /// Whether all states of this limit can be packed.
     #[inline]
     pub(crate) const fn packs(&self) -> bool {
         match &self.algorithm {
@@ -84,8 +84,8 @@ impl Limit {
         }
     }
 
-    /// The state as a cell; `None` if this limit's states do not fit.
-    pub(crate) fn pack(&self, state: &State) -> Option<Cell> {
+    /// Packs a state; `None` if the states of this limit do not fit.
+    pub(crate) fn pack(&self, state: &State) -> Option<PackedState> {
         match state {
             State::Level(level) => Some(level.pack()),
             State::Tat(tat) => Some(tat.pack()),
@@ -96,59 +96,65 @@ impl Limit {
     }
 
     /// The state that this limit [packed](Limit::pack).
-    pub(crate) fn unpack(&self, cell: Cell) -> State {
+    pub(crate) fn unpack(&self, packed: PackedState) -> State {
         match &self.algorithm {
-            Algorithm::TokenBucket(_) | Algorithm::Meter(_) => State::Level(Level::unpack(cell)),
-            Algorithm::Gcra(_) | Algorithm::Shaper(_) => State::Tat(Tat::unpack(cell)),
-            Algorithm::FixedWindow(_) => State::Window(Window::unpack(cell)),
-            Algorithm::SlidingWindow(_) => State::Sliding(Sliding::unpack(cell)),
+            Algorithm::TokenBucket(_) | Algorithm::Meter(_) => State::Level(Level::unpack(packed)),
+            Algorithm::Gcra(_) | Algorithm::Shaper(_) => State::Tat(Tat::unpack(packed)),
+            Algorithm::FixedWindow(_) => State::Window(Window::unpack(packed)),
+            Algorithm::SlidingWindow(_) => State::Sliding(Sliding::unpack(packed)),
             Algorithm::SlidingLog(_) | Algorithm::Concurrency(_) => self.fresh(),
         }
     }
 
-    /// Decides on a packed state, and changes it if the decision does.
+    /// Decides on a packed state, and updates it.
     #[inline(always)]
-    pub(crate) fn decide_packed(&self, cell: &mut Cell, cost: u64, now: Timestamp) -> Decision {
+    pub(crate) fn decide_packed(&self, packed: &mut PackedState, cost: u64, now: Timestamp) -> Decision {
         match &self.algorithm {
             Algorithm::TokenBucket(TokenBucket { bucket }) | Algorithm::Meter(Meter { bucket }) => {
-                decide_line::<Level>(bucket, cell, cost, now)
+                decide_line::<Level>(bucket, packed, cost, now)
             }
-            Algorithm::Gcra(Gcra { bucket }) => decide_line::<Tat>(bucket, cell, cost, now),
-            // What is not inlined gets a copy of the cell, or else the cell would lie in memory for the others too.
+            Algorithm::Gcra(Gcra { bucket }) => decide_line::<Tat>(bucket, packed, cost, now),
+            // Functions that are not inlined take the state by value. A reference would force it from registers into the stack
+            // frame for the other algorithms too.
             Algorithm::FixedWindow(limit) => {
-                let (after, decision) = decide_window(limit, *cell, cost, now);
-                *cell = after;
+                let (after, decision) = decide_window(limit, *packed, cost, now);
+                *packed = after;
                 decision
             }
             _ => {
-                let (after, decision) = self.decide_unpacked(*cell, cost, now);
-                *cell = after;
+                let (after, decision) = self.decide_unpacked(*packed, cost, now);
+                *packed = after;
                 decision
             }
         }
     }
 
     #[inline(never)]
-    fn decide_unpacked(&self, cell: Cell, cost: u64, now: Timestamp) -> (Cell, Decision) {
-        let mut state = self.unpack(cell);
+    fn decide_unpacked(&self, packed: PackedState, cost: u64, now: Timestamp) -> (PackedState, Decision) {
+        let mut state = self.unpack(packed);
         let decision = self.decide(&mut state, cost, now);
-        (self.pack(&state).unwrap_or(cell), decision)
+        (self.pack(&state).unwrap_or(packed), decision)
     }
 }
 
 #[inline(always)]
-fn decide_line<L: Line + Packed>(bucket: &Bucket, cell: &mut Cell, cost: u64, now: Timestamp) -> Decision {
-    let mut line = L::unpack(*cell);
+fn decide_line<L: SpendingLine + PackState>(
+    bucket: &Bucket,
+    packed: &mut PackedState,
+    cost: u64,
+    now: Timestamp,
+) -> Decision {
+    let mut line = L::unpack(*packed);
     let (decision, changed) = bucket.decide(&mut line, cost, now);
     if changed {
-        *cell = line.pack();
+        *packed = line.pack();
     }
     decision
 }
 
 #[inline(never)]
-fn decide_window(limit: &FixedWindow, cell: Cell, cost: u64, now: Timestamp) -> (Cell, Decision) {
-    let mut window = Window::unpack(cell);
+fn decide_window(limit: &FixedWindow, packed: PackedState, cost: u64, now: Timestamp) -> (PackedState, Decision) {
+    let mut window = Window::unpack(packed);
     if limit.is_ahead(&window, now) {
         limit.resync(&mut window, now);
     }

@@ -1,17 +1,15 @@
 //! Rates as reduced fractions, so that every level is a whole number of drops.
 
+use super::bounds::LONGEST_PERIOD;
 use super::divisor::Divisor;
-use crate::limit::LimitError;
+use super::error::LimitError;
 use crate::time::Micros;
-
-/// The longest period a rate or a window may have: a leap year.
-pub const LONGEST_PERIOD: Micros = Micros::from_secs(366 * 86_400);
 
 /// `tokens` per `period`, exactly.
 ///
 /// Levels are counted in *drops*. With `g = gcd(tokens, period)`, a token is worth `period / g` drops and a microsecond
 /// brings `tokens / g` drops. Both are whole numbers whatever the rate, so nothing is ever rounded: 3 per second is
-/// 1 000 000 drops a token and 3 drops a microsecond, not 333 333 microseconds a token.
+/// 1 000 000 drops per token and 3 drops per microsecond, not 333 333 microseconds per token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     tokens: u64,
@@ -24,8 +22,8 @@ impl Rate {
     /// `tokens` per `period`.
     ///
     /// # Errors
-    /// No tokens, an empty period, a period above [`LONGEST_PERIOD`], or a fraction that stays at 2^32 or more drops a
-    /// microsecond when reduced.
+    /// No tokens, an empty period, a period above [`LONGEST_PERIOD`], or a fraction that reduces to 2^32 or more drops per
+    /// microsecond.
     pub fn new(tokens: u64, period: impl Into<Micros>) -> Result<Rate, LimitError> {
         let period = period.into();
         if tokens == 0 {
@@ -66,37 +64,37 @@ impl Rate {
         self.period
     }
 
-    /// Drops that make up one token.
+    /// The number of drops in one token.
     #[must_use]
     pub const fn drops_per_token(&self) -> u64 {
         self.per_token.get()
     }
 
-    /// Drops that one microsecond brings.
+    /// The number of drops that one microsecond brings.
     #[must_use]
     pub const fn drops_per_micro(&self) -> u64 {
         self.per_micro.get()
     }
 
-    /// Whole tokens that `drops` make up.
+    /// `drops` in tokens, rounded down.
     #[inline]
     pub(crate) const fn whole_tokens(&self, drops: u64) -> u64 {
         self.per_token.divide(drops)
     }
 
-    /// Tokens that `drops` make up, the last of them perhaps in part.
+    /// `drops` in tokens, rounded up.
     #[inline]
     pub(crate) const fn begun_tokens(&self, drops: u64) -> u64 {
         self.per_token.divide_up(drops)
     }
 
-    /// Whole microseconds in which `drops` come.
+    /// The time in which `drops` come back, in microseconds, rounded down.
     #[inline]
     pub(crate) const fn whole_micros(&self, drops: u64) -> u64 {
         self.per_micro.divide(drops)
     }
 
-    /// How long `drops` take to come.
+    /// The time in which `drops` come back, rounded up.
     #[inline]
     pub(crate) const fn time_for(&self, drops: u64) -> Micros {
         Micros::new(self.per_micro.divide_up(drops))

@@ -30,8 +30,8 @@ impl Recovery {
     /// The time until more than `decision.remaining` can be admitted, if nothing is spent meanwhile. Never longer than the
     /// [wait](Decision::retry_after) of a denied request.
     ///
-    /// `None` if everything is left, and where a decision does not say it: for slots, and for an allowed request under a limit
-    /// that recovers [as it rolls on](Recovery::Rolling).
+    /// `None` if nothing is spent, and if the decision does not determine it: for slots, and for an allowed request under a limit
+    /// with [rolling](Recovery::Rolling) recovery.
     #[must_use]
     pub fn more_after(self, decision: &Decision) -> Option<Micros> {
         if decision.remaining >= decision.limit {
@@ -43,7 +43,7 @@ impl Recovery {
             Recovery::Rolling(_) => return retry_after,
             Recovery::AtOnce(_) => decision.reset_after,
             Recovery::Steady(window) => {
-                // What is still missing once one more has come. Rounded up, so that the time is not too long.
+                // The amount that is still missing once one more has come, rounded up, so that the time is not too long.
                 let missing = u128::from(decision.limit - decision.remaining - 1);
                 let later = (missing * u128::from(window.get())).div_ceil(u128::from(decision.limit));
                 let later = u64::try_from(later).unwrap_or(u64::MAX);
@@ -58,12 +58,12 @@ impl Recovery {
     pub fn charged_though_denied(self, denied: &Decision, after: &Decision) -> Decision {
         let outcome = match (denied.outcome, self) {
             (Outcome::Deny { retry_after }, Recovery::Steady(_)) => {
-                // The whole line has moved by what was charged.
+                // The whole line has moved by the charged cost.
                 let moved = after.reset_after.get().saturating_sub(denied.reset_after.get());
                 Outcome::Deny { retry_after: Micros::new(retry_after.get().saturating_add(moved)) }
             }
             (Outcome::Deny { retry_after }, Recovery::AtOnce(_) | Recovery::Rolling(_) | Recovery::OnRelease) => {
-                // Surely enough has come back when all has.
+                // At the latest, enough has recovered when everything has.
                 Outcome::Deny { retry_after: retry_after.max(after.reset_after) }
             }
             (outcome @ (Outcome::Allow { .. } | Outcome::TooLarge { .. }), _) => outcome,
@@ -124,7 +124,7 @@ mod tests {
     }
 
     proptest! {
-        /// No more than what remains can be used within the time, whatever is asked for.
+        /// Within that time, no more than `remaining` can be admitted.
         #[test]
         fn no_more_than_what_remains_can_be_used_until_then(
             text in prop::sample::select(vec![

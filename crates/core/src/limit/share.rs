@@ -1,4 +1,4 @@
-//! A part of a limit, for a process that has to decide without the others.
+//! A share of a limit, for a process that has to decide without the others.
 
 use super::{
     Algorithm, Concurrency, FixedWindow, Gcra, Limit, LimitError, Meter, Shaper, SlidingLog, SlidingWindow,
@@ -8,10 +8,10 @@ use crate::limit::{LONGEST_PERIOD, Rate};
 use crate::time::Micros;
 
 impl Limit {
-    /// The same limit with `percent` of its capacity and of its rate; all of it from 100 on.
+    /// The same limit with `percent` of its capacity and of its rate. From 100 on, the whole limit.
     ///
-    /// Counts are rounded down, but something that holds anything still holds one. Rates are exact where that can be
-    /// counted, and otherwise a little less; never less than one in 366 days.
+    /// Counts are rounded down, but to no less than one. Rates are exact where they can be counted, and otherwise slightly lower, but
+    /// never lower than one in 366 days.
     ///
     /// # Errors
     /// If a bucket of that share cannot be counted exactly.
@@ -51,7 +51,7 @@ fn bucket<L: Into<Limit>>(
 ) -> Result<Limit, LimitError> {
     let capacity = share_of_count(capacity, percent);
     let exact = exact_share(rate, percent).and_then(|rate| build(capacity, rate));
-    // A fraction of a token per period may take more drops than can be counted; whole tokens take fewer.
+    // A fraction of a token per period may need more drops than can be counted. Whole tokens need fewer.
     let bucket = exact.or_else(|_| build(capacity, Rate::new(share_of_count(rate.tokens(), percent), rate.period())?));
     bucket.map(L::into)
 }

@@ -1,13 +1,13 @@
-//! Sliding window log: exact, at the price of remembering every admission.
+//! Sliding window log: exact, with an entry for every admission.
 //!
-//! One entry for each instant at which something was admitted, with its cost. Entries carry the running total rather
-//! than their own cost, so that the sum over any stretch, and the moment at which enough of it will have left the
-//! window, are found by bisection however long the log is.
+//! There is one entry for each instant at which something was admitted. Entries carry the running total rather than their own cost,
+//! so the sum over any range, and the moment at which enough of it will have left the window, are found by binary search.
 
 use std::collections::VecDeque;
 
+use super::error::LimitError;
 use super::fixed_window::window_length;
-use super::{LimitError, Mark};
+use super::mark::Mark;
 use crate::decision::{Decision, Outcome};
 use crate::time::{Micros, Timestamp};
 
@@ -16,39 +16,39 @@ pub const LONGEST_LOG: u64 = 1_000_000;
 
 const LEAST_ENTRIES: usize = 8;
 
-/// At most `limit` in any window, exactly: for every instant `t`, what was admitted in `(t − window, t]` is at most `limit`.
+/// At most `limit` in any window, exactly: for every instant `t`, the costs admitted in `(t − window, t]` sum to at most `limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
     limit: u64,
     window: Micros,
 }
 
-/// What was admitted, oldest first.
+/// The admissions of a key, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    entries: VecDeque<Entry>,
-    /// The running total of all that has been dropped from the front.
+    entries: VecDeque<LogEntry>,
+    /// The running total of the last entry dropped from the front.
     dropped: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct LogEntry {
     at: Timestamp,
     /// The running total, this entry included.
     total: u64,
 }
 
 impl Log {
-    /// With room for the fewest entries that a log has room for.
-    pub(super) const LEAST_BYTES: usize = LEAST_ENTRIES * size_of::<Entry>();
+    /// The bytes of the smallest log.
+    pub(super) const LEAST_BYTES: usize = LEAST_ENTRIES * size_of::<LogEntry>();
 
     pub(super) fn heap_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>()
+        self.entries.capacity() * size_of::<LogEntry>()
     }
 
-    /// Takes as much memory as it is told to, or as much as it needs.
+    /// Resizes the memory of the log to `heap_bytes`, or to as much as its entries need.
     pub(crate) fn resize(&mut self, heap_bytes: usize) {
-        let entries = heap_bytes / size_of::<Entry>();
+        let entries = heap_bytes / size_of::<LogEntry>();
         if entries > self.entries.capacity() {
             self.entries.reserve_exact(entries - self.entries.len());
         } else if entries < self.entries.capacity() {
@@ -56,12 +56,12 @@ impl Log {
         }
     }
 
-    /// Makes one entry of every two, dated as the later one. Half the entries are left, all that was spent still counts, and
-    /// none of it for less time than before: what the log admits from now on, it would have admitted anyway.
+    /// Merges every two entries into one with the date of the later one. Half of the entries remain. All spending still counts, and
+    /// none of it for a shorter time, so the log admits nothing that it would not have admitted before.
     pub(crate) fn coarsen(&mut self) {
         let last = self.entries.len().saturating_sub(1);
         let mut index = 0;
-        // Entries carry running totals, so the later of two says what both have spent.
+        // Entries carry running totals, so the later of two has the sum of both.
         self.entries.retain(|_| {
             index += 1;
             index % 2 == 0 || index > last
@@ -83,7 +83,7 @@ impl Log {
         index.checked_sub(1).map_or(self.dropped, |index| self.entries[index].total)
     }
 
-    /// Takes `cost` off the entry at `index`, or what there is of it.
+    /// Takes up to `cost` off the entry at `index`, and returns the amount.
     fn take_off(&mut self, index: usize, cost: u64) -> u64 {
         let given = cost.min(self.entries[index].total - self.total_before(index));
         for entry in self.entries.range_mut(index..) {
@@ -155,16 +155,16 @@ impl SlidingLog {
         Micros::new((log.entries[index].at.as_micros() + self.window.get()).saturating_sub(now.as_micros()))
     }
 
-    fn drop_what_left(&self, log: &mut Log, now: Timestamp) {
+    fn drop_expired(&self, log: &mut Log, now: Timestamp) {
         let held = self.first_held(log, now);
         log.dropped = log.total_before(held);
         log.entries.drain(..held);
     }
 
-    /// The bytes that the log takes once there is room for another entry: half as many more if it is full, half as many if
-    /// nearly all are vacant.
+    /// The bytes of the log with room for another entry: half as many more if it is full, half as many if three quarters of it are
+    /// vacant.
     pub(super) fn heap_bytes_for_another(&self, log: &Log, now: Timestamp) -> usize {
-        // A charge drops what has left before it adds an entry.
+        // A charge drops expired entries before it adds one.
         let (entries, room) = (log.entries.len() - self.first_held(log, now), log.entries.capacity());
         let wanted = if entries == room {
             room + room / 2
@@ -173,7 +173,7 @@ impl SlidingLog {
         } else {
             room
         };
-        wanted.max(LEAST_ENTRIES) * size_of::<Entry>()
+        wanted.max(LEAST_ENTRIES) * size_of::<LogEntry>()
     }
 
     pub(super) fn chargeable(&self, log: &Log, now: Timestamp) -> u64 {
@@ -181,31 +181,31 @@ impl SlidingLog {
     }
 
     pub(super) fn charge(&self, log: &mut Log, cost: u64, now: Timestamp) -> Mark {
-        self.drop_what_left(log, now);
-        // No debt beyond one limit more than the limit itself, which also bounds the log.
+        self.drop_expired(log, now);
+        // The debt is at most one limit, which also bounds the log.
         let cost = cost.min((2 * self.limit).saturating_sub(log.total() - log.dropped));
         let total = log.total() + cost;
         match log.entries.back_mut() {
-            // Entries stay in order even where the clock stepped back.
+            // Entries stay in order even if the clock steps back.
             Some(last) if last.at >= now => last.total = total,
-            _ if cost > 0 => log.entries.push_back(Entry { at: now, total }),
+            _ if cost > 0 => log.entries.push_back(LogEntry { at: now, total }),
             _ => {}
         }
         Mark(log.entries.back().map_or(now, |last| last.at).as_micros(), 0)
     }
 
-    /// What has left the window cannot be given back.
+    /// A charge that has left the window is not refunded.
     pub(super) fn refund(&self, log: &mut Log, cost: u64, mark: Mark, now: Timestamp) -> u64 {
-        self.drop_what_left(log, now);
+        self.drop_expired(log, now);
         match log.entries.binary_search_by_key(&mark.0, |entry| entry.at.as_micros()) {
             Ok(index) => log.take_off(index, cost),
             Err(_) => 0,
         }
     }
 
-    /// Gives back from the youngest entry first, where it helps for longest.
+    /// Refunds the youngest entry first, which would count for longest.
     pub(super) fn credit(&self, log: &mut Log, cost: u64, now: Timestamp) -> u64 {
-        self.drop_what_left(log, now);
+        self.drop_expired(log, now);
         let mut left = cost;
         while left > 0 && !log.entries.is_empty() {
             left -= log.take_off(log.entries.len() - 1, left);
@@ -218,11 +218,11 @@ impl SlidingLog {
         log.entries.back().is_some_and(|last| last.at > now + self.window)
     }
 
-    /// Lets entries that lie ahead count from now.
+    /// Moves entries in the future to the present.
     pub(super) fn resync(&self, log: &mut Log, now: Timestamp) {
         let total = log.total();
         log.entries.truncate(log.entries.partition_point(|entry| entry.at < now));
-        log.entries.push_back(Entry { at: now, total });
+        log.entries.push_back(LogEntry { at: now, total });
     }
 
     pub(super) fn is_recovered(&self, log: &Log, now: Timestamp) -> bool {

@@ -1,20 +1,22 @@
 //! Sliding window counter: the fixed window with its boundary smoothed out, in constant memory.
 //!
-//! Time is cut into parts of `window / parts`. A counter is kept for the present part and for the `parts` before it; the
-//! oldest counts only for the share of it that the window still covers. With one part this is the well-known counter
-//! that weights the previous window; more parts follow the exact log more closely for a few more counters.
+//! Time is divided into parts of `window / parts`. There is a counter for the present part and for each of the `parts` before it.
+//! The oldest is weighted by the share of it that the window still covers. With one part this is the well-known counter
+//! that weights the previous window; more parts approximate the exact log more closely.
 
 use smallvec::SmallVec;
 
-use super::fixed_window::{SHORTEST_WINDOW, window_length};
-use super::{LimitError, Mark};
+use super::bounds::SHORTEST_WINDOW;
+use super::error::LimitError;
+use super::fixed_window::window_length;
+use super::mark::Mark;
 use crate::decision::{Decision, Outcome};
 use crate::time::{MAX_EXACT, Micros, Timestamp};
 
-/// The most parts that a sliding window can be cut into.
+/// The most parts of a sliding window.
 pub const MOST_PARTS: u32 = 360;
 
-/// The largest limit, so that two counters and a part's number fit in sixteen bytes.
+/// The largest limit, chosen so that two counters and the number of a part fit in sixteen bytes.
 const MOST: u64 = 1 << 40;
 
 /// The largest limit that can be weighted exactly with parts of this length.
@@ -23,8 +25,8 @@ const fn most_with(part: u64) -> u64 {
     if most < MOST { most } else { MOST }
 }
 
-/// At most `limit` in a window that slides, by estimate: never more than `limit` in a window aligned to its parts,
-/// never more than `2 · limit − 1` in any.
+/// At most `limit` in a sliding window, by an estimate: at most `limit` in any window aligned to the parts, and at most
+/// `2 · limit − 1` in any window at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     limit: u64,
@@ -33,12 +35,12 @@ pub struct SlidingWindow {
     part: u64,
 }
 
-/// What was spent in each part of the window, the present one first.
+/// The spending in each part of the window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sliding {
     /// The number of the present part, counted from the epoch.
     pub part: u64,
-    /// What was spent in it and in those before it.
+    /// The sums of costs spent in the present part and in those before it, in this order.
     pub spent: SmallVec<[u64; 2]>,
 }
 
@@ -48,19 +50,19 @@ impl Sliding {
     }
 }
 
-/// A [`Sliding`] as it stands at some instant.
-struct View<'a> {
+/// A [`Sliding`] at some instant.
+struct SlidingView<'a> {
     sliding: &'a Sliding,
     /// Parts that have begun since the state was written.
     shift: u64,
     /// The present instant, or the state's own if the clock stepped back behind it.
     now: Timestamp,
-    /// How far into the present part that is.
+    /// The time from the beginning of the present part to `now`.
     into: u64,
 }
 
-impl View<'_> {
-    /// What was spent in the part `back` parts before the present one.
+impl SlidingView<'_> {
+    /// The sum of costs spent in the part `back` parts before the present one.
     fn spent(&self, back: u64) -> u64 {
         let index = back.checked_sub(self.shift).and_then(|index| usize::try_from(index).ok());
         index.and_then(|index| self.sliding.spent.get(index)).copied().unwrap_or(0)
@@ -68,7 +70,7 @@ impl View<'_> {
 }
 
 impl SlidingWindow {
-    /// The bytes that a state takes on the heap: a counter for each part and for the one that is leaving.
+    /// The bytes of a state on the heap: a counter for each part and for the one that is leaving.
     pub(super) const fn heap_bytes(&self) -> usize {
         if self.parts == 1 { 0 } else { (self.parts as usize + 1).next_power_of_two() * size_of::<u64>() }
     }
@@ -81,7 +83,7 @@ impl SlidingWindow {
         SlidingWindow::with_parts(limit, window, 1)
     }
 
-    /// At most `limit` in a sliding `window` cut into `parts`. A limit of zero admits nothing.
+    /// At most `limit` in a sliding `window` of `parts` parts. A limit of zero admits nothing.
     ///
     /// # Errors
     /// A window (or a part of one) shorter than a millisecond, one longer than 366 days, a number of parts that does not
@@ -120,25 +122,25 @@ impl SlidingWindow {
         self.window
     }
 
-    /// The number of parts the window is cut into.
+    /// The number of parts of the window.
     #[must_use]
     pub const fn parts(&self) -> u32 {
         self.parts
     }
 
-    fn view<'a>(&self, sliding: &'a Sliding, now: Timestamp) -> View<'a> {
+    fn view<'a>(&self, sliding: &'a Sliding, now: Timestamp) -> SlidingView<'a> {
         let now = now.max(Timestamp::from_micros(sliding.part * self.part));
         let micros = now.as_micros();
-        View { sliding, shift: micros / self.part - sliding.part, now, into: micros % self.part }
+        SlidingView { sliding, shift: micros / self.part - sliding.part, now, into: micros % self.part }
     }
 
-    /// What the parts younger than `back` hold together.
-    fn younger_than(&self, view: &View<'_>, back: u64) -> u64 {
+    /// The sum over the parts younger than `back`.
+    fn younger_than(&self, view: &SlidingView<'_>, back: u64) -> u64 {
         (0..back).map(|back| view.spent(back)).sum()
     }
 
-    /// The estimate, times the length of a part: what lies wholly in the window, and the covered share of the oldest.
-    fn weight(&self, view: &View<'_>) -> u64 {
+    /// The estimate times the length of a part: the parts that lie wholly in the window, and the covered share of the oldest.
+    fn weight(&self, view: &SlidingView<'_>) -> u64 {
         let oldest = u64::from(self.parts);
         view.spent(oldest) * (self.part - view.into) + self.younger_than(view, oldest) * self.part
     }
@@ -158,12 +160,12 @@ impl SlidingWindow {
         Decision { outcome, limit: self.limit, remaining, reset_after: self.reset_after(&view, spends, now) }
     }
 
-    /// How long after `view.now` the estimate has fallen far enough for `cost`.
-    fn wait(&self, view: &View<'_>, cost: u64) -> u64 {
+    /// The time from `view.now` until the estimate is low enough for `cost`.
+    fn wait(&self, view: &SlidingView<'_>, cost: u64) -> u64 {
         let budget = (self.limit - cost) * self.part;
         let oldest = u64::from(self.parts);
         let mut stays = self.younger_than(view, oldest);
-        // `ahead` parts from now, what is `oldest − ahead` parts back today is the one that fades.
+        // `ahead` parts from now, the part that fades is the one that is `oldest − ahead` parts back today.
         let mut ahead = 0;
         while stays * self.part > budget {
             ahead += 1;
@@ -174,7 +176,7 @@ impl SlidingWindow {
         ahead * self.part + (self.part - covered) - view.into
     }
 
-    fn reset_after(&self, view: &View<'_>, spends: bool, now: Timestamp) -> Micros {
+    fn reset_after(&self, view: &SlidingView<'_>, spends: bool, now: Timestamp) -> Micros {
         let oldest = u64::from(self.parts);
         let youngest = if spends { Some(0) } else { (0..=oldest).find(|&back| view.spent(back) > 0) };
         youngest.map_or(Micros::ZERO, |back| {
@@ -185,7 +187,7 @@ impl SlidingWindow {
 
     /// Moves the state to the present part.
     fn slide(&self, sliding: &mut Sliding, now: Timestamp) {
-        let View { shift, .. } = self.view(sliding, now);
+        let SlidingView { shift, .. } = self.view(sliding, now);
         let counters = self.parts as usize + 1;
         sliding.spent.resize(counters, 0);
         let shift_within = usize::try_from(shift).map_or(counters, |shift| shift.min(counters));
@@ -200,13 +202,13 @@ impl SlidingWindow {
 
     pub(super) fn charge(&self, sliding: &mut Sliding, cost: u64, now: Timestamp) -> Mark {
         self.slide(sliding, now);
-        // No debt beyond one limit more than the limit itself.
+        // The debt is at most one limit.
         let estimate = self.spent(sliding, now);
         sliding.spent[0] += cost.min((2 * self.limit).saturating_sub(estimate));
         Mark(sliding.part, 0)
     }
 
-    /// What was taken from a part that has left the window cannot be given back.
+    /// A charge to a part that has left the window is not refunded.
     pub(super) fn refund(&self, sliding: &mut Sliding, cost: u64, mark: Mark, now: Timestamp) -> u64 {
         self.slide(sliding, now);
         let back = sliding.part.checked_sub(mark.0).and_then(|back| usize::try_from(back).ok());
@@ -216,7 +218,7 @@ impl SlidingWindow {
         given
     }
 
-    /// Gives back from the youngest part first, where it helps for longest.
+    /// Refunds the youngest part first, which would count for longest.
     pub(super) fn credit(&self, sliding: &mut Sliding, cost: u64, now: Timestamp) -> u64 {
         self.slide(sliding, now);
         let mut left = cost;
@@ -233,8 +235,8 @@ impl SlidingWindow {
         sliding.part > now.as_micros() / self.part + u64::from(self.parts)
     }
 
-    /// Moves the state to just ahead, with all that was spent in it: to the present part, what was spent in the part
-    /// before might fade at once.
+    /// Moves the state with its spending to the next part. In the present one, the spending of the part before it might fade at
+    /// once.
     pub(super) fn resync(&self, sliding: &mut Sliding, now: Timestamp) {
         sliding.part = now.as_micros() / self.part + 1;
     }
@@ -248,7 +250,7 @@ impl SlidingWindow {
         self.weight(&self.view(sliding, now)).div_ceil(self.part)
     }
 
-    /// The length of one part: what a state's part numbers count in.
+    /// The length of one part.
     pub(super) const fn part(&self) -> u64 {
         self.part
     }

@@ -1,11 +1,11 @@
 //! Token bucket: a burst and a sustained rate, separately.
 //!
-//! The bucket holds `capacity` tokens, starts full and is refilled at `refill`, lazily: its state is how much was spent
-//! and when ([`Level`](super::Level)). A request takes its cost in tokens or is refused.
+//! The bucket holds `capacity` tokens, starts full and is refilled at `refill`, lazily: its state is the amount spent and an
+//! instant ([`Level`](super::Level)). A request takes its cost in tokens or is denied.
 
-use super::LimitError;
 use super::bucket::Bucket;
-use crate::limit::Rate;
+use super::error::LimitError;
+use super::rate::Rate;
 
 /// A token bucket. In any span of length `t` it admits at most `capacity + refill · t`, and a greedy client gets
 /// exactly that, rounded down.

@@ -1,4 +1,4 @@
-//! Limits written as code, for numbers that are constants of a program.
+//! Constructors of limits for numbers that are constants of a program.
 
 use super::{Algorithm, Concurrency, Gcra, Limit, LimitError, Meter, Rate, TokenBucket};
 use crate::time::Micros;
@@ -10,8 +10,8 @@ const DAY: Micros = Micros::from_secs(86_400);
 
 /// Token buckets and slots in one call, for constants.
 ///
-/// They panic where a number cannot be computed exactly. For numbers that are read while a program runs, parse a text
-/// (`"20/s burst 50".parse()`) or call the algorithm's `new`: both return the error instead.
+/// They panic if a number cannot be computed exactly. For numbers that are read at run time, parse a text
+/// (`"20/s burst 50".parse()`) or call the algorithm's `new`: both return an error instead.
 ///
 /// ```
 /// use tidegate_core::{Gate, Limit};
@@ -85,7 +85,7 @@ impl Limit {
         }
     }
 
-    /// At most `slots` at the same time, each freed after a minute if nobody returns it. Zero admits nothing.
+    /// At most `slots` at the same time, each released after a minute if its holder does not release it. Zero admits nothing.
     ///
     /// # Panics
     /// Above [`MOST_SLOTS`](super::MOST_SLOTS).
@@ -98,7 +98,7 @@ impl Limit {
 
 #[track_caller]
 fn token_bucket(tokens: u64, period: Micros) -> Limit {
-    // A bucket that holds nothing admits nothing, whatever its rate.
+    // A bucket of capacity 0 admits nothing, so its rate does not matter.
     exact(TokenBucket::new(tokens, exact(Rate::new(tokens.max(1), period)))).into()
 }
 

@@ -1,13 +1,13 @@
-//! A lock for critical sections of a few nanoseconds, and reading without it.
+//! A spin lock with a version: a sequence lock for critical sections of a few nanoseconds.
 //!
-//! A check holds its shard for some ten nanoseconds. Taking and releasing a `std` or `parking_lot` mutex costs two
-//! atomic read-modify-write operations, about eighteen nanoseconds where this was measured and a third of the whole
-//! check; this lock is released by a plain store and costs half of that. The price is that a waiter cannot be woken: it
-//! spins, and soon yields its processor to whoever holds the lock. With thousands of shards waiting is rare.
+//! A check holds its shard for about ten nanoseconds. Taking and releasing a `std` or `parking_lot` mutex costs two
+//! atomic read-modify-write operations: 18 ns on the machine of `docs/benchmarks.md`, a third of the whole check. This lock is
+//! released by a plain store and costs half of that (`make bench ONLY=inproc` prints it). The price is that a waiter cannot be
+//! woken: it spins, and soon yields its processor. With thousands of shards, waiting is rare.
 //!
-//! The lock counts how often it was taken. Who reads atomics that only the lock's holder changes may do so without taking
-//! it, and ask afterwards whether it was [still](Lock::is_still) the same [`Version`], or take the lock only
-//! [if so](Lock::lock_at).
+//! The version goes up whenever the lock is taken or released. A reader may load atomics that only the holder of the lock writes
+//! without taking the lock, and check afterwards whether the [`Version`] is [still](Lock::is_still) the same, or take the lock only
+//! [if it is](Lock::lock_at).
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -15,14 +15,14 @@ use std::ops::{Deref, DerefMut};
 
 use super::sync::{AtomicU64, Ordering, SPINS, UnsafeCell, fence, spin_loop, yield_now};
 
-/// Gives one thread at a time access to a value.
+/// A lock around a value.
 pub(super) struct Lock<T> {
-    /// Goes up by one when the lock is taken and by one when it is released, so it is odd while somebody holds it.
+    /// Goes up by one when the lock is taken and by one when it is released, so it is odd while the lock is held.
     version: AtomicU64,
     value: UnsafeCell<T>,
 }
 
-/// A moment at which nobody held a lock.
+/// The version of a lock that is not held.
 #[derive(Clone, Copy)]
 pub(super) struct Version(u64);
 
@@ -33,10 +33,10 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 /// Access to a locked value, until dropped.
 pub(super) struct Guard<'a, T> {
     lock: &'a Lock<T>,
-    /// What the lock's version was before it was taken.
+    /// The version of the lock before it was taken.
     before: Version,
-    /// A guard stands for an exclusive borrow of the value: threads may share it only if they may share the value. Without
-    /// this, the lock alone would decide, and it asks only for `T: Send`.
+    /// Makes the guard `Sync` only if `T` is, as an exclusive borrow of the value would be. Without this field the guard would be
+    /// `Sync` whenever the lock is, which requires only `T: Send`.
     borrow: PhantomData<&'a mut T>,
 }
 
@@ -54,7 +54,7 @@ impl<T> Lock<T> {
     fn wait(&self) -> Guard<'_, T> {
         let mut tries = 0_u32;
         loop {
-            // Reading alone leaves the cache line with its owner; only a free lock is worth a write.
+            // A read leaves the cache line shared. Only a free lock is worth the write that takes the line exclusively.
             let version = self.version();
             if self.is_still(version)
                 && let Some(guard) = self.lock_at(version)
@@ -70,25 +70,25 @@ impl<T> Lock<T> {
         }
     }
 
-    /// The version to begin reading at. If somebody holds the lock, it is one that never [is still](Lock::is_still) there.
+    /// The version at which a read begins. If the lock is held, [`Lock::is_still`] and [`Lock::lock_at`] will fail for it.
     #[inline]
     pub(super) fn version(&self) -> Version {
         Version(self.version.load(Ordering::Acquire) & !1)
     }
 
-    /// Whether nobody has taken the lock since then: what was read in between belongs together.
+    /// Whether nobody has taken the lock since `version`. If so, everything read in between is consistent.
     #[inline]
     pub(super) fn is_still(&self, version: Version) -> bool {
         fence(Ordering::Acquire);
         self.version.load(Ordering::Relaxed) == version.0
     }
 
-    /// Takes the lock, if nobody has taken it since then.
+    /// Takes the lock if nobody has taken it since `version`. Never waits.
     #[inline]
     pub(super) fn lock_at(&self, version: Version) -> Option<Guard<'_, T>> {
         fence(Ordering::Acquire);
         self.version.compare_exchange(version.0, version.0 + 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // Who sees anything that the holder writes from here on sees that the version is another.
+        // Pairs with the fence in `is_still`: a reader that sees a write of the holder also sees the new version.
         fence(Ordering::Release);
         #[cfg(all(test, not(tidegate_loom)))]
         super::sync::held_locks::add();
@@ -130,29 +130,28 @@ mod tests {
 
     use super::*;
 
-    /// Whether a type is `Sync`, told at compile time: the inherent constant exists only for types that are, and comes before
-    /// the trait's.
-    struct Ask<T>(PhantomData<T>);
+    /// Whether a type is `Sync`, as a constant. The inherent constant exists only for types that are, and shadows the trait's.
+    struct SyncProbe<T>(PhantomData<T>);
 
     trait NotSync {
         const IS_SYNC: bool = false;
     }
 
-    impl<T> NotSync for Ask<T> {}
+    impl<T> NotSync for SyncProbe<T> {}
 
-    impl<T: Sync> Ask<T> {
+    impl<T: Sync> SyncProbe<T> {
         const IS_SYNC: bool = true;
     }
 
     const _: () = {
-        assert!(Ask::<Lock<Cell<u64>>>::IS_SYNC, "a lock is shared so that one thread at a time has the value");
-        assert!(!Ask::<Guard<'static, Cell<u64>>>::IS_SYNC, "a guard that is shared shares the value");
-        assert!(Ask::<Guard<'static, u64>>::IS_SYNC);
+        assert!(SyncProbe::<Lock<Cell<u64>>>::IS_SYNC, "a lock is shared so that one thread at a time has the value");
+        assert!(!SyncProbe::<Guard<'static, Cell<u64>>>::IS_SYNC, "a guard that is shared shares the value");
+        assert!(SyncProbe::<Guard<'static, u64>>::IS_SYNC);
     };
 
     #[test]
     fn additions_by_several_threads_are_all_counted() {
-        // Miri takes a thousand times as long.
+        // Miri is a thousand times as slow.
         const ADDITIONS: u64 = if cfg!(miri) { 20 } else { 20_000 };
         let lock = Lock::new((0_u64, 0_u64));
         std::thread::scope(|scope| {
@@ -160,7 +159,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..ADDITIONS {
                         let mut value = lock.lock();
-                        // Two halves that only agree if nobody else comes between them.
+                        // The two halves agree only if no other thread writes in between.
                         assert_eq!(value.0, value.1);
                         value.0 += 1;
                         value.1 += 1;
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_without_the_lock_belongs_together_or_is_known_not_to() {
+    fn a_read_without_the_lock_is_consistent_or_known_not_to_be() {
         const WRITES: u64 = if cfg!(miri) { 50 } else { 50_000 };
         let lock = Lock::new(());
         let pair = [AtomicU64::new(0), AtomicU64::new(0)];
@@ -225,7 +224,7 @@ mod tests {
     }
 }
 
-/// Every order in which two or three threads may run, and everything that each may then read.
+/// Tests of every interleaving of two or three threads, and of every value that each read may return.
 #[cfg(all(test, tidegate_loom))]
 mod loom_tests {
     use loom::sync::Arc;
@@ -234,14 +233,14 @@ mod loom_tests {
     use super::*;
 
     /// A lock, and two atomics that only its holder writes.
-    struct Shared {
+    struct LockedPair {
         lock: Lock<u64>,
         pair: [AtomicU64; 2],
     }
 
-    impl Shared {
-        fn new() -> Arc<Shared> {
-            Arc::new(Shared { lock: Lock::new(0), pair: [AtomicU64::new(0), AtomicU64::new(0)] })
+    impl LockedPair {
+        fn new() -> Arc<LockedPair> {
+            Arc::new(LockedPair { lock: Lock::new(0), pair: [AtomicU64::new(0), AtomicU64::new(0)] })
         }
 
         fn read(&self) -> [u64; 2] {
@@ -258,7 +257,7 @@ mod loom_tests {
     #[test]
     fn loom_one_thread_at_a_time_holds_the_lock() {
         loom::model(|| {
-            let shared = Shared::new();
+            let shared = LockedPair::new();
             let threads = [(); 2].map(|()| {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || shared.write(&mut shared.lock.lock()))
@@ -269,9 +268,9 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_what_is_read_without_the_lock_belongs_together_or_is_known_not_to() {
+    fn loom_a_read_without_the_lock_is_consistent_or_known_not_to_be() {
         loom::model(|| {
-            let shared = Shared::new();
+            let shared = LockedPair::new();
             let writer = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
@@ -291,7 +290,7 @@ mod loom_tests {
     #[test]
     fn loom_a_lock_taken_at_a_version_finds_what_was_read_at_it() {
         loom::model(|| {
-            let shared = Shared::new();
+            let shared = LockedPair::new();
             let writers = [(); 2].map(|()| {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
@@ -299,7 +298,7 @@ mod loom_tests {
                     let read = shared.read();
                     match shared.lock.lock_at(version) {
                         Some(mut guard) => {
-                            // Nobody has written since, so what was read without the lock is what is there.
+                            // Nobody has written since, so the values read without the lock are current.
                             assert_eq!((read, shared.read()), ([*guard; 2], [*guard; 2]));
                             shared.write(&mut guard);
                             1
@@ -317,10 +316,10 @@ mod loom_tests {
     #[test]
     fn loom_a_reader_beside_two_writers_is_never_misled() {
         let mut model = loom::model::Builder::new();
-        // Three threads have too many orders to try all.
+        // Three threads have too many interleavings to try all of them.
         model.preemption_bound = Some(3);
         model.check(|| {
-            let shared = Shared::new();
+            let shared = LockedPair::new();
             let writers = [(); 2].map(|()| {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || shared.write(&mut shared.lock.lock()))

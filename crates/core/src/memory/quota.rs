@@ -1,69 +1,69 @@
 //! Each rule's share of the store.
 //!
-//! Memory is counted in units of about one key. A key that owes something is never forgotten to make room, so what a rule has
-//! taken cannot be taken back, and a rule that floods the store has to be stopped while there is still something left for the
-//! others. Each rule therefore has a threshold that sinks as the store fills up: a rule that holds `h` of `cap` units
+//! Memory is counted in units of about one key. A key that owes something is never forgotten to make room, so memory that a rule has
+//! taken cannot be taken back. A rule that floods the store must therefore be stopped while there is still room for the
+//! others. Each rule has a threshold that sinks as the store fills up: a rule that holds `h` of `cap` units
 //! may take another one while `f` are free and
 //!
 //! ```text
 //! h · cap < 6 · f²
 //! ```
 //!
-//! A rule alone can take two thirds of the cap. Whatever one rule has taken, a second can take a sixth of the cap, a third one
-//! in sixteen, the tenth one in 320; rules that fill up at the same pace get equal shares. Nobody has to know how many
-//! rules there will be, a rule that comes late finds room, and one that is gone leaves nothing reserved. Network switches share
-//! their packet buffers in this way ("dynamic thresholds"). There the threshold is proportional to what is free, which
-//! would halve what is left with every further rule that is flooded; with the square, the n-th still gets about `cap / 6n²`.
+//! A rule alone can take two thirds of the cap. After one rule has taken its share, a second can take a sixth of the cap, a third
+//! 1/16, the tenth 1/320. Rules that fill up at the same pace get equal shares. The number of rules need not be known in
+//! advance, a late rule finds room, and a rule that is gone leaves nothing reserved. Network switches share
+//! their packet buffers in this way ("dynamic thresholds"). There the threshold is proportional to the free space, which
+//! would halve the rest with every further rule that is flooded; with the square, the n-th still gets about `cap / 6n²`.
 //!
-//! The counters belong to the whole store and not to each shard: shares of a shard would be a few keys for each rule, and
-//! chance would fill them unevenly. They change only where a key is added or forgotten.
+//! The counters belong to the whole store and not to each shard, whose shares would be a few keys per rule and would fill
+//! unevenly by chance. They change only when a key is added or forgotten.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::key::RuleId;
 
-/// What one key takes in the tables, at most and nearly.
+/// The approximate bytes of one key in the tables.
 pub(super) const UNIT_BYTES: usize = 48;
 
-/// So many rules have accounts of their own. The others share one.
+/// The number of accounts. Further rules share one.
 const ACCOUNTS: usize = 1_024;
-/// So many accounts are looked at for a rule's.
+/// The number of accounts among which a rule's is searched.
 const WAYS: usize = 16;
 
-/// How the threshold depends on what is free.
+/// The factor of the threshold.
 const STEEPNESS: u128 = 6;
 
-/// What the rules of a store hold, and the most that all of them may hold together.
+/// The units that the rules of a store hold, and the bound on all of them together.
 pub(super) struct Quota {
     cap: u64,
     accounts: Box<[Account]>,
     opening: Mutex<()>,
-    used: Used,
+    used: UsedUnits,
 }
 
-/// In a cache line of its own: every new key changes it.
+/// The units in use. Aligned to a cache line against false sharing: every new key writes to it.
 #[repr(align(64))]
-struct Used(AtomicU64);
+struct UsedUnits(AtomicU64);
 
 #[derive(Default)]
 #[repr(align(64))]
 struct Account {
-    /// Stands for the rule; zero if there is none.
+    /// A hash of the rule; zero if the account is vacant.
     tag: AtomicU64,
     used: AtomicU64,
     overflowed: AtomicU64,
     rule: Mutex<Option<RuleId>>,
 }
 
-/// Names an account. Sixteen bits, to fit in an entry.
+/// The id of an account. Sixteen bits, to fit into the tag of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AccountId(pub(super) u16);
 
 impl AccountId {
-    /// Of what does not count: the buckets that keys share when there is no room.
+    /// The account of shared buckets, which are not counted.
     pub(super) const UNCOUNTED: AccountId = AccountId(u16::MAX);
-    /// Of all rules that have no account of their own.
+    /// The account of all rules without their own.
     const OTHERS: AccountId = AccountId(0);
 
     pub(super) fn is_counted(self) -> bool {
@@ -71,13 +71,13 @@ impl AccountId {
     }
 }
 
-/// What one rule takes of a store's memory.
+/// The memory that one rule takes of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleUsage {
-    /// The rule, or the limit of a rule that has several. Its reservations come apart, as `<rule> (reservations)`. `None`
-    /// for all rules that are too many to be counted apart.
+    /// The rule, or the limit of a rule that has several. Reservations are listed separately, as `<rule> (reservations)`. `None`
+    /// for all rules beyond the number that is counted separately.
     pub rule: Option<RuleId>,
-    /// How much of the cap it takes, in keys.
+    /// The units in use, in keys.
     pub used: u64,
     /// Times that one of its keys found no room.
     pub overflowed: u64,
@@ -89,7 +89,7 @@ impl Quota {
             cap: cap as u64,
             accounts: (0..ACCOUNTS).map(|_| Account::default()).collect(),
             opening: Mutex::new(()),
-            used: Used(AtomicU64::new(0)),
+            used: UsedUnits(AtomicU64::new(0)),
         }
     }
 
@@ -102,7 +102,7 @@ impl Quota {
         self.used.0.load(Ordering::Relaxed)
     }
 
-    /// The rules that hold anything, or have found no room.
+    /// The usage of each rule that holds anything or has overflowed.
     pub(super) fn by_rule(&self) -> Vec<RuleUsage> {
         let usage = |account: &Account| RuleUsage {
             rule: account.rule.lock().unwrap_or_else(PoisonError::into_inner).clone(),
@@ -112,14 +112,14 @@ impl Quota {
         self.accounts.iter().map(usage).filter(|usage| usage.used > 0 || usage.overflowed > 0).collect()
     }
 
-    /// The account of a rule. Opens one if there is none, in the place of a rule that holds nothing if need be.
+    /// The account of a rule. Opens one if there is none, if necessary by replacing a rule that holds nothing.
     pub(super) fn account(&self, rule: &RuleId) -> AccountId {
         let tag = tag(rule);
         self.find(tag).unwrap_or_else(|| self.open(tag, || rule.clone()))
     }
 
-    /// The account of a rule's reservations. They have their own: without room for them the store can decide nothing, and
-    /// a flood of keys would bring the rule there.
+    /// The account of a rule's reservations. It is separate because a reservation without room is an error, and a flood of keys must not
+    /// cause that.
     pub(super) fn account_of_reservations(&self, rule: &RuleId) -> AccountId {
         let tag = tag(rule).rotate_left(32).max(1);
         self.find(tag).unwrap_or_else(|| self.open(tag, || RuleId::new(&format!("{rule} (reservations)"))))
@@ -139,8 +139,8 @@ impl Quota {
         if let Some(id) = opened.or_else(|| self.vacant(tag)) {
             let account = self.at(id);
             if opened.is_none() {
-                // Who still counts to the rule before counts to this one instead: entries carry the account, so what is added
-                // to it is taken from it again.
+                // A thread that still counts for the previous rule counts for this one instead. Entries carry the account, so units
+                // are released to the account that they were claimed from.
                 *account.rule.lock().unwrap_or_else(PoisonError::into_inner) = Some(name());
                 account.overflowed.store(0, Ordering::Relaxed);
                 account.tag.store(tag, Ordering::Relaxed);
@@ -150,7 +150,7 @@ impl Quota {
         AccountId::OTHERS
     }
 
-    /// An account that nobody has, or else one of a rule that holds nothing.
+    /// A vacant account, or else one of a rule that holds nothing.
     fn vacant(&self, tag: u64) -> Option<AccountId> {
         let is_new = |id: &AccountId| self.at(*id).tag.load(Ordering::Relaxed) == 0;
         let is_unused = |id: &AccountId| self.at(*id).used.load(Ordering::Relaxed) == 0;
@@ -161,7 +161,7 @@ impl Quota {
         &self.accounts[usize::from(id.0)]
     }
 
-    /// Takes units, if the rule may have so many more.
+    /// Claims units if the threshold of the rule permits.
     pub(super) fn claim(&self, account: AccountId, units: u64) -> Option<Claim<'_>> {
         if units == 0 || !account.is_counted() || self.take(account, units) {
             Some(Claim { quota: self, account, units })
@@ -175,8 +175,8 @@ impl Quota {
         if !self.admits(own.load(Ordering::Relaxed), self.used(), units) {
             return false;
         }
-        // The rule's account is raised before the total and lowered after it, so that a reader of the total finds all of it that is
-        // the rule's in its account: claims at the same time do not pass the threshold together.
+        // The account is raised before the total and lowered after it. A reader of the total therefore finds all of the rule's
+        // part of it in the account, so concurrent claims do not pass the threshold together.
         own.fetch_add(units, Ordering::Relaxed);
         let taken = self.used.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
             let held = own.load(Ordering::Relaxed) - units;
@@ -188,13 +188,13 @@ impl Quota {
         taken.is_ok()
     }
 
-    /// Whether a rule that holds `held` may take so many more, one after the other.
+    /// Whether a rule that holds `held` units may take `units` more, one after the other.
     fn admits(&self, held: u64, used: u64, units: u64) -> bool {
         let Some(free) = self.cap.saturating_sub(used).checked_sub(units - 1) else { return false };
         u128::from(held + (units - 1)) * u128::from(self.cap) < STEEPNESS * u128::from(free).pow(2)
     }
 
-    /// Gives units back.
+    /// Releases units.
     pub(super) fn release(&self, account: AccountId, units: u64) {
         if units > 0 && account.is_counted() {
             self.used.0.fetch_sub(units, Ordering::AcqRel);
@@ -202,7 +202,7 @@ impl Quota {
         }
     }
 
-    /// Counts that something found no room.
+    /// Counts a claim that found no room.
     pub(super) fn count_overflow(&self, account: AccountId) {
         self.at(account).overflowed.fetch_add(1, Ordering::Relaxed);
     }
@@ -214,14 +214,14 @@ fn tag(rule: &RuleId) -> u64 {
     ((salt >> 64) as u64 ^ salt as u64).max(1)
 }
 
-/// The accounts that a rule may have.
+/// The accounts that a rule may use.
 #[expect(clippy::cast_possible_truncation, reason = "there are far fewer accounts")]
 fn ways(tag: u64) -> impl Iterator<Item = AccountId> {
     let first = tag % (ACCOUNTS as u64 - 1);
     (first..first + WAYS as u64).map(|way| AccountId(1 + (way % (ACCOUNTS as u64 - 1)) as u16))
 }
 
-/// Units that were taken for something that is about to be kept. Given back if it is not.
+/// Units that were claimed for something that is about to be written. Released on drop unless kept.
 #[must_use]
 pub(super) struct Claim<'a> {
     quota: &'a Quota,
@@ -230,12 +230,12 @@ pub(super) struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    /// For what is already counted.
+    /// A claim of no units.
     pub(super) const fn nothing(quota: &'a Quota) -> Claim<'a> {
         Claim { quota, account: AccountId::UNCOUNTED, units: 0 }
     }
 
-    /// Leaves the units with the account, as long as nobody [releases](Quota::release) them.
+    /// Keeps the units claimed until they are [released](Quota::release).
     pub(super) fn keep(mut self) -> (AccountId, u64) {
         (self.account, std::mem::take(&mut self.units))
     }
@@ -329,7 +329,7 @@ mod tests {
     }
 
     proptest! {
-        /// The slow way to say it: take units one by one, and look at all rules each time.
+        /// The model claims units one by one and sums over all rules each time.
         #[test]
         fn claims_are_granted_as_the_threshold_says(
             cap in 0_u64..5_000,

@@ -187,7 +187,7 @@ impl<'a> Shard<'a> {
         now: Timestamp,
     ) -> Decision {
         self.edit(fingerprint, limit, claim, now, |state| {
-            let (decision, is_changed) = limit.decide_and_tell(state, cost, now);
+            let (decision, is_changed) = limit.decide_tracking_change(state, cost, now);
             (decision, StateEdit::keep_if(is_changed))
         })
     }

@@ -1,7 +1,7 @@
 //! The atomics and the cell that the [lock](super::lock) is made of: those of the standard library.
 //!
-//! Under `--cfg tidegate_loom` they are loom's, which tries every order in which the threads of a test may run and every value
-//! that each of their reads may then return. (The plain `--cfg loom` would change dependencies too.)
+//! In unit tests under `--cfg tidegate_loom` they are loom's, which tries every interleaving of the threads of a test and every value
+//! that each atomic read may return. (The usual `--cfg loom` would change dependencies too.)
 
 #[cfg(not(all(test, tidegate_loom)))]
 pub(super) use std::{
@@ -18,10 +18,10 @@ pub(super) use loom::{
     thread::yield_now,
 };
 
-/// How often a waiter looks at a lock before it yields its processor. loom goes on with another thread only when one yields.
+/// The number of times that a waiter reads a lock before it yields its processor. Zero for loom, which switches threads on a yield.
 pub(super) const SPINS: u32 = if cfg!(all(test, tidegate_loom)) { 0 } else { 64 };
 
-/// loom's cell, with the interface of the standard library's.
+/// loom's cell with the standard library's interface.
 #[cfg(all(test, tidegate_loom))]
 pub(super) struct UnsafeCell<T>(loom::cell::UnsafeCell<T>);
 
@@ -31,7 +31,7 @@ impl<T> UnsafeCell<T> {
         UnsafeCell(loom::cell::UnsafeCell::new(value))
     }
 
-    /// Counts as a write: loom fails the test if an access by another thread does not happen before this one or after it.
+    /// Counts as a write: loom fails the test if it races with an access by another thread.
     pub(super) fn get(&self) -> *mut T {
         self.0.with_mut(|value| value)
     }

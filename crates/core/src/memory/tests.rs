@@ -3,7 +3,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::contract::{Subject, racing};
+use crate::contract::{Subject, races};
 use crate::limit::Limit;
 use crate::time::Micros;
 
@@ -44,10 +44,10 @@ impl Subject for InMemory {
 
 crate::store_contract!(InMemory::new());
 
-/// A store that looks first and takes afterwards, as if the lock were let go in between.
-struct Torn(InMemory);
+/// A store that checks first and charges afterwards, as if the lock were released in between.
+struct TornStore(InMemory);
 
-impl Store for Torn {
+impl Store for TornStore {
     async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
         let decisions = self.0.store.peek(charges);
         std::thread::yield_now();
@@ -80,12 +80,12 @@ impl Store for Torn {
     }
 }
 
-struct TornSubject(Torn);
+struct TornSubject(TornStore);
 
 impl Subject for TornSubject {
-    type Store = Torn;
+    type Store = TornStore;
 
-    fn store(&self) -> &Torn {
+    fn store(&self) -> &TornStore {
         &self.0
     }
 
@@ -100,8 +100,8 @@ impl Subject for TornSubject {
 
 #[test]
 #[should_panic(expected = "left: ")]
-fn the_check_for_races_catches_a_store_that_looks_before_it_takes() {
-    racing::parallel_requests_are_admitted_exactly_up_to_the_limit(&TornSubject(Torn(InMemory::new())));
+fn the_check_for_races_catches_a_store_that_checks_before_it_charges() {
+    races::parallel_requests_are_admitted_exactly_up_to_the_limit(&TornSubject(TornStore(InMemory::new())));
 }
 
 fn small(max_keys: usize) -> (MemoryStore<ManualClock>, ManualClock) {
@@ -211,7 +211,7 @@ fn a_flood_under_one_rule_leaves_the_keys_of_another_apart() {
 }
 
 #[test]
-fn what_was_held_in_a_shared_bucket_is_given_back_to_it() {
+fn a_hold_on_a_shared_bucket_is_refunded_to_it() {
     let (store, _clock) = small(600);
     let (rule, limit) = (RuleId::new("rule"), "1/h burst 3".parse().unwrap());
     let slots = "concurrent 2 ttl 1h".parse().unwrap();
@@ -315,8 +315,7 @@ fn any_change_of_a_shard_invalidates_a_read_without_the_lock() {
     assert!(read.is_still(version), "a denial changes nothing");
 }
 
-/// Requests share some of their keys and not others, and these lie in different shards: each request is charged to all of
-/// its keys or to none.
+/// Requests share some of their keys, which lie in different shards. Each request is charged to all of its keys or to none.
 #[test]
 fn parallel_requests_over_keys_in_several_shards_charge_all_or_none() {
     const CLIENTS: u8 = 4;

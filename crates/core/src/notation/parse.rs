@@ -1,4 +1,4 @@
-//! Text to limits.
+//! Parsing of limits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -143,7 +143,7 @@ impl<'a> Word<'a> {
     }
 }
 
-/// The words of a text, with where they stand.
+/// The words of a text, with their positions.
 struct Words<'a> {
     text: &'a str,
     next: usize,
@@ -176,12 +176,12 @@ impl<'a> Words<'a> {
         self.next().ok_or_else(|| self.wrong(end, format_args!("something is missing: write {what}")))
     }
 
-    /// Nothing may follow but, perhaps, `options` that were already read.
+    /// Checks that nothing follows. `options` are suggested for a word that does.
     fn end(&self, options: &[&str]) -> Result<(), NotationError> {
         self.peek().map_or(Ok(()), |word| Err(self.unknown(word, options)))
     }
 
-    /// Nothing may follow but one of `options`.
+    /// Checks that nothing follows but one of `options`.
     fn end_or(&self, options: &[&str]) -> Result<(), NotationError> {
         match self.peek() {
             Some(word) if !options.contains(&word.text) => Err(self.unknown(word, options)),
@@ -229,7 +229,7 @@ impl<'a> Words<'a> {
         Ok((word, Ratio { count, number, unit }))
     }
 
-    /// `h` or `3h`.
+    /// A span such as `h` or `3h`.
     fn span(&self, word: Word<'_>) -> Result<(u64, &'static Unit), NotationError> {
         let digits = word.text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(word.text.len());
         let number = if digits == 0 { 1 } else { self.number(word.part(0, digits))? };
@@ -268,7 +268,7 @@ impl<'a> Words<'a> {
         Ok(Some((word, self.number(word)?)))
     }
 
-    /// Whether the word `name` comes next. Another that is none of `options` is not understood.
+    /// Whether the word `name` comes next. Any other word is an error.
     fn take_option(&mut self, name: &str, options: &[&str]) -> Result<bool, NotationError> {
         match self.peek() {
             Some(word) if word.text.eq_ignore_ascii_case(name) => {

@@ -1,4 +1,4 @@
-//! Limits to text.
+//! Printing of limits.
 
 use std::fmt;
 

@@ -4,10 +4,10 @@ use crate::limit::Calendar;
 use crate::time::Micros;
 
 pub(super) struct Unit {
-    /// The name that is printed, and others that are understood.
+    /// The name that is printed, and further names that are accepted.
     pub(super) names: &'static [&'static str],
     pub(super) micros: u64,
-    /// The stretch of the calendar of that name.
+    /// The unit of the calendar with that name.
     pub(super) calendar: Option<Calendar>,
 }
 
@@ -33,7 +33,7 @@ impl Unit {
     }
 }
 
-/// From the smallest to the largest.
+/// All units, from the smallest to the largest.
 pub(super) const UNITS: [Unit; 9] = [
     Unit::new(&["us", "µs", "microsecond", "microseconds"], 1),
     Unit::new(&["ms", "millisecond", "milliseconds"], 1_000),
@@ -46,5 +46,5 @@ pub(super) const UNITS: [Unit; 9] = [
     Unit::days(&["year", "y", "yr", "years"], 365, Calendar::Year),
 ];
 
-/// The units that people are told of.
+/// The units that error messages name.
 pub(super) const COMMON_UNITS: &str = "ms, s, min, h, day, week, month or year";

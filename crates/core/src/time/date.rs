@@ -2,11 +2,11 @@
 
 use crate::time::Timestamp;
 
-const SECONDS_A_DAY: u64 = 86_400;
+const SECONDS_PER_DAY: u64 = 86_400;
 /// Days from 1 March of the year 0 to the Unix epoch.
 const DAYS_BEFORE_EPOCH: i64 = 719_468;
-/// Days in 400 years, after which the calendar repeats itself.
-const DAYS_AN_ERA: u64 = 146_097;
+/// Days in 400 years, after which the calendar repeats.
+const DAYS_PER_ERA: u64 = 146_097;
 
 /// A day of the Gregorian calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Date {
 }
 
 impl Date {
-    /// A day, if there is such a day.
+    /// The date, if it exists.
     ///
     /// ```
     /// use tidegate_core::time::Date;
@@ -38,7 +38,7 @@ impl Date {
             2 => 28,
             _ => return None,
         };
-        // The calendar goes on for longer than anybody counts.
+        // The bound on the year keeps the arithmetic from overflowing.
         if day < 1 || day > longest || year > 1_000_000 { None } else { Some(Date { year, month, day }) }
     }
 
@@ -48,14 +48,14 @@ impl Date {
         let seconds = at.as_micros() / 1_000_000;
         // Years are counted from March, so that the leap day is the last of its year and months follow one pattern: 153 days
         // to every five months.
-        let days = seconds / SECONDS_A_DAY + DAYS_BEFORE_EPOCH.unsigned_abs();
-        let (era, days) = (days / DAYS_AN_ERA, days % DAYS_AN_ERA);
-        let year = (days - days / 1_460 + days / 36_524 - days / (DAYS_AN_ERA - 1)) / 365;
+        let days = seconds / SECONDS_PER_DAY + DAYS_BEFORE_EPOCH.unsigned_abs();
+        let (era, days) = (days / DAYS_PER_ERA, days % DAYS_PER_ERA);
+        let year = (days - days / 1_460 + days / 36_524 - days / (DAYS_PER_ERA - 1)) / 365;
         let days = days - (365 * year + year / 4 - year / 100);
         let from_march = (5 * days + 2) / 153;
         let day = days - (153 * from_march + 2) / 5 + 1;
         let (month, next_year) = if from_march < 10 { (from_march + 3, 0) } else { (from_march - 9, 1) };
-        (Date { year: era * 400 + year + next_year, month, day }, seconds % SECONDS_A_DAY)
+        (Date { year: era * 400 + year + next_year, month, day }, seconds % SECONDS_PER_DAY)
     }
 
     /// Days from the Unix epoch to this one; negative before 1970.
@@ -77,7 +77,7 @@ mod tests {
     fn dates_and_days_agree_for_eight_hundred_years() {
         let mut expected = Date { year: 1970, month: 1, day: 1 };
         for days in 0..292_194_u64 {
-            let (date, second) = Date::of(Timestamp::from_secs(days * SECONDS_A_DAY + 7));
+            let (date, second) = Date::of(Timestamp::from_secs(days * SECONDS_PER_DAY + 7));
             assert_eq!((date, second), (expected, 7));
             assert_eq!(date.days_since_epoch(), days.cast_signed());
             let Date { year, month, day } = date;

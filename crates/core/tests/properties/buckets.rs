@@ -6,32 +6,36 @@ use tidegate_core::receipt::ReceiptId;
 use tidegate_core::{Limit, Micros, Outcome, Timestamp};
 
 use crate::limits::{Bucket, buckets};
-use crate::traces::{Hands, Op, requests_ahead, starts, traces};
+use crate::traces::{KeyOperation, TraceClock, requests_ahead, starts, traces};
 
-/// What was admitted, and when.
-struct Admitted {
+/// An admission.
+struct Admission {
     at: u64,
     cost: u64,
 }
 
-fn admitted_on(limit: &Limit, start: u64, requests: &[(crate::traces::Move, crate::traces::Cost)]) -> Vec<Admitted> {
-    let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+fn admitted_on(
+    limit: &Limit,
+    start: u64,
+    requests: &[(crate::traces::ClockMove, crate::traces::Cost)],
+) -> Vec<Admission> {
+    let (mut state, mut clock) = (limit.fresh(), TraceClock::at(start));
     let mut admitted = Vec::new();
     for &(by, cost) in requests {
-        let now = hands.go(by, limit);
+        let now = clock.go(by, limit);
         let cost = cost.of(limit);
         let decision = limit.decide(&mut state, cost, now);
-        hands.heed(&decision);
+        clock.remember_wait(&decision);
         if decision.is_allowed() {
-            admitted.push(Admitted { at: now.as_micros(), cost });
+            admitted.push(Admission { at: now.as_micros(), cost });
         }
     }
     admitted
 }
 
-/// Whether these admissions, and `more` at the end, are within the burst and what the time since the first of them
-/// brings. Both sides in tokens times microseconds.
-fn is_within(bucket: &Bucket, admitted: &[Admitted], more: u64, until: u64) -> bool {
+/// Whether these admissions, and `more` at the end, are within the burst plus the tokens of the time since the first of them. Both
+/// sides are in tokens times microseconds.
+fn is_within(bucket: &Bucket, admitted: &[Admission], more: u64, until: u64) -> bool {
     let Some(first) = admitted.first() else { return more <= bucket.capacity };
     let (period, tokens) = (u128::from(bucket.rate.period().get()), u128::from(bucket.rate.tokens()));
     let cost: u128 = admitted.iter().map(|admitted| u128::from(admitted.cost)).sum();
@@ -45,23 +49,23 @@ proptest! {
     fn token_bucket_and_gcra_agree_on_every_trace(bucket in buckets(), start in starts(), steps in traces()) {
         let limits = [bucket.token_bucket(), bucket.gcra(), bucket.meter()];
         let mut states = limits.map(|limit| limit.fresh());
-        let mut hands = Hands::at(start);
+        let mut clock = TraceClock::at(start);
         for (by, op) in steps {
-            let now = hands.go(by, &limits[0]);
+            let now = clock.go(by, &limits[0]);
             let answers = [0, 1, 2].map(|each| {
                 let (limit, state) = (&limits[each], &mut states[each]);
                 let id = ReceiptId::ANONYMOUS;
                 let answer = match op {
-                    Op::Decide(cost) => (Some(limit.decide(state, cost.of(limit), now)), 0),
-                    Op::Penalize(cost) => { limit.charge(state, cost.of(limit), now, id); (None, 0) }
-                    Op::Credit(cost) => (None, limit.credit(state, cost.of(limit), now)),
-                    Op::Refund { cost, .. } => (None, limit.refund(state, cost.of(limit), Mark::default(), now, id)),
-                    Op::Renew { .. } => (None, u64::from(limit.resync(state, now))),
+                    KeyOperation::Decide(cost) => (Some(limit.decide(state, cost.of(limit), now)), 0),
+                    KeyOperation::Penalize(cost) => { limit.charge(state, cost.of(limit), now, id); (None, 0) }
+                    KeyOperation::Credit(cost) => (None, limit.credit(state, cost.of(limit), now)),
+                    KeyOperation::Refund { cost, .. } => (None, limit.refund(state, cost.of(limit), Mark::default(), now, id)),
+                    KeyOperation::Renew { .. } => (None, u64::from(limit.resync(state, now))),
                 };
                 (answer, limit.is_ahead(state, now), limit.is_recovered(state, now))
             });
             if let (Some(decision), _) = answers[0].0 {
-                hands.heed(&decision);
+                clock.remember_wait(&decision);
             }
             prop_assert_eq!(answers[0], answers[1]);
             prop_assert_eq!(answers[0], answers[2]);
@@ -73,18 +77,18 @@ proptest! {
         bucket in buckets(), start in starts(), requests in requests_ahead(),
     ) {
         let limit = bucket.token_bucket();
-        let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
-        let mut admitted: Vec<Admitted> = Vec::new();
+        let (mut state, mut clock) = (limit.fresh(), TraceClock::at(start));
+        let mut admitted: Vec<Admission> = Vec::new();
         for (by, cost) in requests {
-            let now = hands.go(by, &limit);
+            let now = clock.go(by, &limit);
             let (at, cost) = (now.as_micros(), cost.of(&limit));
             let allowed_at = |at| (0..=admitted.len()).all(|from| is_within(&bucket, &admitted[from..], cost, at));
             let decision = limit.decide(&mut state, cost, now);
-            hands.heed(&decision);
+            clock.remember_wait(&decision);
             match decision.outcome {
                 Outcome::Allow { .. } => {
                     prop_assert!(allowed_at(at));
-                    admitted.push(Admitted { at, cost });
+                    admitted.push(Admission { at, cost });
                 }
                 Outcome::Deny { retry_after } => {
                     prop_assert!(allowed_at(at + retry_after.get()));
@@ -113,7 +117,7 @@ proptest! {
     fn a_greedy_client_gets_exactly_burst_plus_rate_times_time(
         bucket in buckets(), start in starts(), pauses in prop::collection::vec(0_u64..=1_000, 1..100),
     ) {
-        // A pause in which the bucket would fill to the brim wastes some, so the longest is a token short of that.
+        // A pause in which the bucket fills up wastes tokens, so the longest pause is a token short of that.
         let spare = u128::from(bucket.capacity.saturating_sub(1)) * u128::from(bucket.rate.period().get());
         let longest = u64::try_from(spare / u128::from(bucket.rate.tokens())).unwrap().min(1 << 45);
         prop_assume!(bucket.capacity > 0);
@@ -141,7 +145,7 @@ proptest! {
         let (mut state, mut now) = (limit.fresh(), Timestamp::from_micros(start));
         prop_assert!(limit.decide(&mut state, bucket.capacity, now).is_allowed());
         let (period, tokens) = (u128::from(bucket.rate.period().get()), u128::from(bucket.rate.tokens()));
-        // At several tokens a microsecond a bucket that is too small for them spills some, which is another property.
+        // At several tokens per microsecond a small bucket overflows, which is another property.
         let longest_burst = tokens / period + 1;
         prop_assume!(u128::from(bucket.capacity) > longest_burst);
         for number in 1..=300_u128 {

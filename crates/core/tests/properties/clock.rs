@@ -1,23 +1,23 @@
-//! Clocks that step: nothing is admitted twice, and nobody waits for long.
+//! Clock steps: nothing is admitted twice, and no key waits for long.
 
 use proptest::prelude::*;
 use tidegate_core::limit::{Algorithm, SlidingWindow, State, Windows};
 use tidegate_core::{Limit, Micros, Outcome, Timestamp};
 
 use crate::limits::{any_limit, bucket_of, buckets, span_of};
-use crate::traces::{Cost, Hands, Move, costs, moves, requests_ahead, starts};
+use crate::traces::{ClockMove, Cost, TraceClock, costs, moves, requests_ahead, starts};
 
 /// Requests and penalties.
-fn spending() -> impl Strategy<Value = Vec<(Move, Cost, bool)>> {
+fn spending() -> impl Strategy<Value = Vec<(ClockMove, Cost, bool)>> {
     prop::collection::vec((moves(), costs(), prop::bool::weighted(0.1)), 1..40)
 }
 
-fn spend(limit: &Limit, hands: &mut Hands, steps: &[(Move, Cost, bool)]) -> State {
+fn spend(limit: &Limit, clock: &mut TraceClock, steps: &[(ClockMove, Cost, bool)]) -> State {
     let mut state = limit.fresh();
     for &(by, cost, is_penalty) in steps {
-        let now = hands.go(by, limit);
+        let now = clock.go(by, limit);
         let decision = limit.decide(&mut state, cost.of(limit), now);
-        hands.heed(&decision);
+        clock.remember_wait(&decision);
         if is_penalty {
             limit.charge(&mut state, cost.of(limit), now, tidegate_core::receipt::ReceiptId::new(1));
         }
@@ -25,7 +25,7 @@ fn spend(limit: &Limit, hands: &mut Hands, steps: &[(Move, Cost, bool)]) -> Stat
     state
 }
 
-/// How long a request that is not too large has to wait.
+/// The wait of a request that is not too large.
 fn wait(limit: &Limit, state: &State, cost: u64, now: Timestamp) -> u64 {
     match limit.decide(&mut state.clone(), cost, now).outcome {
         Outcome::Allow { .. } => 0,
@@ -34,19 +34,19 @@ fn wait(limit: &Limit, state: &State, cost: u64, now: Timestamp) -> u64 {
     }
 }
 
-/// The longest that a key can have to wait, however the clock stepped.
+/// The longest wait of a key after any clock steps.
 fn longest_wait(limit: &Limit) -> u64 {
     match limit.algorithm() {
-        // A debt of one capacity beyond the capacity itself.
+        // A debt of one capacity, in addition to the capacity.
         Algorithm::TokenBucket(_) | Algorithm::Gcra(_) | Algorithm::Meter(_) | Algorithm::Shaper(_) => {
             2 * bucket_of(limit).unwrap().recovery()
         }
-        // The next window at most, to its end.
+        // At most to the end of the next window.
         Algorithm::FixedWindow(window) => match window.windows() {
             Windows::Every(window) => 2 * window.get(),
             Windows::Calendar(calendar) => 2 * calendar.longest().get(),
         },
-        // A state that is a whole window ahead, and what was spent in its last part then fades for a window more.
+        // The state may be a whole window ahead, and the spending in its last part fades for one more window.
         Algorithm::SlidingWindow(window) => {
             (2 * u64::from(window.parts()) + 1) * (window.window().get() / u64::from(window.parts()))
         }
@@ -62,12 +62,12 @@ proptest! {
     fn a_step_back_frees_nothing(
         limit in any_limit(), start in starts(), steps in spending(), back in 0_u64..400, exactly in 0_u64..2_000_000,
     ) {
-        let mut hands = Hands::at(start);
-        let state = spend(&limit, &mut hands, &steps);
+        let mut clock = TraceClock::at(start);
+        let state = spend(&limit, &mut clock, &steps);
         let remaining = |now| limit.decide(&mut state.clone(), 0, now).remaining;
-        let before = remaining(hands.now());
-        for by in [Move::BackBy(back), Move::Back(exactly)] {
-            let stepped = hands.clone().go(by, &limit);
+        let before = remaining(clock.now());
+        for by in [ClockMove::BackBy(back), ClockMove::Back(exactly)] {
+            let stepped = clock.clone().go(by, &limit);
             prop_assert!(remaining(stepped) <= before, "{} after the step, {before} before", remaining(stepped));
         }
     }
@@ -76,11 +76,11 @@ proptest! {
     fn a_step_back_holds_nobody_back_for_longer_than_the_step(
         limit in any_limit(), start in starts(), steps in spending(), back in 0_u64..400, share in 0_u64..=64,
     ) {
-        let mut hands = Hands::at(start);
-        let state = spend(&limit, &mut hands, &steps);
+        let mut clock = TraceClock::at(start);
+        let state = spend(&limit, &mut clock, &steps);
         let cost = Cost::Share(share).of(&limit);
-        let now = hands.now();
-        let stepped = hands.go(Move::BackBy(back), &limit);
+        let now = clock.now();
+        let stepped = clock.go(ClockMove::BackBy(back), &limit);
         let longer = wait(&limit, &state, cost, now) + now.since(stepped).get();
         prop_assert!(wait(&limit, &state, cost, stepped) <= longer);
     }
@@ -89,9 +89,9 @@ proptest! {
     fn no_clock_freezes_a_key_for_longer_than_it_takes_to_recover(
         limit in any_limit(), start in starts(), steps in spending(), share in 0_u64..=64,
     ) {
-        let mut hands = Hands::at(start);
-        let mut state = spend(&limit, &mut hands, &steps);
-        let now = hands.now();
+        let mut clock = TraceClock::at(start);
+        let mut state = spend(&limit, &mut clock, &steps);
+        let now = clock.now();
         prop_assert!(wait(&limit, &state, Cost::Share(share).of(&limit), now) <= longest_wait(&limit));
         limit.resync(&mut state, now);
         if let Some(recovered) = Some(now + Micros::new(longest_wait(&limit) + span_of(&limit)))
@@ -106,15 +106,15 @@ proptest! {
         bucket in buckets(), start in starts(), steps in spending(),
     ) {
         for limit in [bucket.token_bucket(), bucket.gcra(), bucket.meter(), bucket.shaper()] {
-            let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
-            // What moved ahead is at most the time that passed; what stepped back was no time at all.
+            let (mut state, mut clock) = (limit.fresh(), TraceClock::at(start));
+            // Moves ahead are at most the time that passed. Steps back take no time.
             let (mut passed, mut got) = (0_u128, 0_u128);
             for &(by, cost, _) in &steps {
-                let before = hands.now();
-                let now = hands.go(by, &limit);
+                let before = clock.now();
+                let now = clock.go(by, &limit);
                 passed += u128::from(now.since(before).get());
                 let decision = limit.decide(&mut state, cost.of(&limit), now);
-                hands.heed(&decision);
+                clock.remember_wait(&decision);
                 if decision.is_allowed() {
                     got += u128::from(cost.of(&limit));
                 }
@@ -129,11 +129,11 @@ proptest! {
         bucket in buckets(), start in starts(), steps in spending(), step in 0_u64..1 << 50,
     ) {
         for limit in [bucket.token_bucket(), bucket.gcra(), bucket.meter(), bucket.shaper()] {
-            let mut hands = Hands::at(start);
-            let state = spend(&limit, &mut hands, &steps);
+            let mut clock = TraceClock::at(start);
+            let state = spend(&limit, &mut clock, &steps);
             let remaining = |now| limit.decide(&mut state.clone(), 0, now).remaining;
-            let before = remaining(hands.now());
-            let after = remaining(hands.now() + Micros::new(step));
+            let before = remaining(clock.now());
+            let after = remaining(clock.now() + Micros::new(step));
             let (period, tokens) = (u128::from(bucket.rate.period().get()), u128::from(bucket.rate.tokens()));
             let brought = (u128::from(step) * tokens).div_ceil(period);
             prop_assert!(before <= after);
@@ -145,9 +145,9 @@ proptest! {
     fn the_state_is_only_moved_where_the_clock_stepped_back_or_debt_is_too_deep(
         limit in any_limit(), start in starts(), steps in requests_ahead(),
     ) {
-        let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+        let (mut state, mut clock) = (limit.fresh(), TraceClock::at(start));
         for (by, cost) in steps {
-            let now = hands.go(by, &limit);
+            let now = clock.go(by, &limit);
             prop_assert!(!limit.is_ahead(&state, now));
             limit.charge(&mut state, cost.of(&limit), now, tidegate_core::receipt::ReceiptId::new(1));
             prop_assert!(!limit.is_ahead(&state, now));

@@ -1,4 +1,4 @@
-//! Concurrency: never more than so many at once, and every slot comes back.
+//! Concurrency: at most `slots` are held at once, and every slot is released.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn hold(gate: &Gate<ManualClock>, slots: u64) -> Result<Permit<ManualClock>, Ref
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Act {
+enum SlotAction {
     Hold(u64),
     Drop(Index),
     Settle(Index),
@@ -31,21 +31,21 @@ enum Act {
     Wait(u64),
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
+fn acts() -> impl Strategy<Value = Vec<SlotAction>> {
     let act = prop_oneof![
-        6 => (0_u64..5).prop_map(Act::Hold),
-        2 => any::<Index>().prop_map(Act::Drop),
-        2 => any::<Index>().prop_map(Act::Settle),
-        1 => (1_u64..3).prop_map(Act::Panic),
-        1 => any::<Index>().prop_map(Act::Crash),
-        2 => any::<Index>().prop_map(Act::Renew),
-        3 => (0_u64..40_000_000).prop_map(Act::Wait),
+        6 => (0_u64..5).prop_map(SlotAction::Hold),
+        2 => any::<Index>().prop_map(SlotAction::Drop),
+        2 => any::<Index>().prop_map(SlotAction::Settle),
+        1 => (1_u64..3).prop_map(SlotAction::Panic),
+        1 => any::<Index>().prop_map(SlotAction::Crash),
+        2 => any::<Index>().prop_map(SlotAction::Renew),
+        3 => (0_u64..40_000_000).prop_map(SlotAction::Wait),
     ];
     prop::collection::vec(act, 1..80)
 }
 
-/// A permit that somebody holds, or held until they crashed.
-struct Holder {
+/// A permit that a holder keeps, or kept until it crashed.
+struct PermitHolder {
     permit: Option<Permit<ManualClock>>,
     slots: u64,
     ends: Timestamp,
@@ -58,7 +58,7 @@ proptest! {
     fn no_more_slots_are_held_than_there_are(slots in 1_u64..8, acts in acts()) {
         use tidegate_core::Clock;
         let (gate, clock) = gate(slots);
-        let mut holders: Vec<Holder> = Vec::new();
+        let mut holders: Vec<PermitHolder> = Vec::new();
         for act in acts {
             let now = clock.now();
             holders.retain(|holder| holder.ends > now);
@@ -67,36 +67,36 @@ proptest! {
             prop_assert_eq!(gate.peek("key").remaining, slots - held);
             let ends = now + TTL;
             match act {
-                Act::Hold(wanted) => match hold(&gate, wanted) {
+                SlotAction::Hold(wanted) => match hold(&gate, wanted) {
                     Ok(permit) => {
                         prop_assert!(held + wanted <= slots);
                         if wanted > 0 {
-                            holders.push(Holder { permit: Some(permit), slots: wanted, ends });
+                            holders.push(PermitHolder { permit: Some(permit), slots: wanted, ends });
                         }
                     }
                     Err(refusal) => prop_assert!(held + wanted > slots, "{refusal:?} with {held} held"),
                 },
-                Act::Panic(wanted) => {
+                SlotAction::Panic(wanted) => {
                     let _ = catch_unwind(AssertUnwindSafe(|| {
                         let _permit = hold(&gate, wanted);
                         std::panic::resume_unwind(Box::new("while holding a permit"));
                     }));
                 }
-                Act::Wait(micros) => clock.advance(Micros::new(micros)),
-                Act::Drop(which) | Act::Settle(which) | Act::Crash(which) | Act::Renew(which) => {
+                SlotAction::Wait(micros) => clock.advance(Micros::new(micros)),
+                SlotAction::Drop(which) | SlotAction::Settle(which) | SlotAction::Crash(which) | SlotAction::Renew(which) => {
                     if holders.is_empty() {
                         continue;
                     }
                     let index = which.index(holders.len());
                     let Some(permit) = holders[index].permit.take() else { continue };
                     match act {
-                        Act::Drop(_) => drop(permit),
-                        Act::Settle(_) => {
+                        SlotAction::Drop(_) => drop(permit),
+                        SlotAction::Settle(_) => {
                             let given_back = holders[index].slots;
                             prop_assert_eq!(permit.settle(&[7]), Settlement::Settled { given_back, charged: 0 });
                         }
-                        Act::Crash(_) => {
-                            // Nobody is left to give anything back: only the lease's end does.
+                        SlotAction::Crash(_) => {
+                            // The holder has crashed, so only the end of the lease releases the slots.
                             std::mem::forget(permit);
                             continue;
                         }

@@ -1,4 +1,4 @@
-//! Denials cost nothing and tell the truth; so do all the numbers of a decision.
+//! Denials spend nothing, and all numbers of a decision are exact.
 
 use proptest::prelude::*;
 use tidegate_core::limit::State;
@@ -7,41 +7,41 @@ use tidegate_core::{Decision, Limit, Micros, Outcome, Timestamp};
 
 use crate::limits::{any_limit, calendar_windows, fixed_windows};
 use crate::model::number_of;
-use crate::traces::{Hands, Op, Step, costs, starts, traces, traces_ahead};
+use crate::traces::{KeyOperation, Step, TraceClock, costs, starts, traces, traces_ahead};
 
-/// Lets a trace happen to a key, and shows `look` every decision with the state before and after it.
+/// Applies a trace to a key, and passes every decision with the state before and after it to `check`.
 fn watch(
     limit: &Limit,
     start: u64,
     steps: &[Step],
-    mut look: impl FnMut(&Seen) -> Result<(), TestCaseError>,
+    mut check: impl FnMut(&ObservedDecision) -> Result<(), TestCaseError>,
 ) -> Result<(), TestCaseError> {
-    let (mut after, mut hands) = (limit.fresh(), Hands::at(start));
+    let (mut after, mut hands) = (limit.fresh(), TraceClock::at(start));
     let mut marks = Vec::new();
     for (number, &(by, op)) in (1..).zip(steps) {
         let (now, id) = (hands.go(by, limit), ReceiptId::new(number));
         match op {
-            Op::Decide(cost) => {
+            KeyOperation::Decide(cost) => {
                 let before = after.clone();
                 let decision = limit.decide(&mut after, cost.of(limit), now);
-                look(&Seen { before, after: after.clone(), cost: cost.of(limit), now, decision })?;
-                hands.heed(&decision);
+                check(&ObservedDecision { before, after: after.clone(), cost: cost.of(limit), now, decision })?;
+                hands.remember_wait(&decision);
             }
-            Op::Penalize(cost) => marks.push((limit.charge(&mut after, cost.of(limit), now, id), id)),
-            Op::Credit(cost) => {
+            KeyOperation::Penalize(cost) => marks.push((limit.charge(&mut after, cost.of(limit), now, id), id)),
+            KeyOperation::Credit(cost) => {
                 limit.credit(&mut after, cost.of(limit), now);
             }
-            Op::Refund { which, cost } if !marks.is_empty() => {
+            KeyOperation::Refund { which, cost } if !marks.is_empty() => {
                 let (mark, id) = *which.get(&marks);
                 limit.refund(&mut after, cost.of(limit), mark, now, id);
             }
-            Op::Refund { .. } | Op::Renew { .. } => {}
+            KeyOperation::Refund { .. } | KeyOperation::Renew { .. } => {}
         }
     }
     Ok(())
 }
 
-struct Seen {
+struct ObservedDecision {
     before: State,
     after: State,
     cost: u64,
@@ -62,7 +62,7 @@ proptest! {
     fn a_denied_request_leaves_the_state_bit_for_bit(limit in any_limit(), start in starts(), steps in traces()) {
         watch(&limit, start, &steps, |seen| {
             let mut before = seen.before.clone();
-            // The one change that a denial can make: to put right what a step of the clock did.
+            // The only change that a denial can make is a correction after a step of the clock.
             if !limit.resync(&mut before, seen.now) {
                 prop_assert_eq!(&before, &seen.before);
             }
@@ -103,7 +103,7 @@ proptest! {
         watch(&limit, start, &steps, |seen| {
             let admits = |cost| limit.decide(&mut seen.after.clone(), cost, seen.now).is_allowed();
             let Decision { remaining, .. } = seen.decision;
-            // A key in debt is not even admitted for nothing.
+            // A key in debt denies even a cost of zero.
             prop_assert!(admits(remaining) || (remaining == 0 && !admits(0)));
             prop_assert!(!admits(remaining + 1));
             prop_assert!(remaining <= limit.capacity());
@@ -145,14 +145,14 @@ proptest! {
         let is_fixed = matches!(limit.algorithm(), tidegate_core::limit::Algorithm::FixedWindow(_));
         watch(&limit, start, &steps, |seen| {
             let Some(reset) = later(seen.now, seen.decision.reset_after) else { return Ok(()) };
-            // Whenever it is asked for until then, as long as nothing is spent, it is the same instant.
+            // At any time until then it is the same instant, as long as nothing is spent.
             for share in 0..=4 {
                 let now = seen.now + Micros::new(seen.decision.reset_after.get() / 4 * share);
                 let decision = limit.evaluate(&seen.after, 0, now);
                 if now < reset {
                     prop_assert_eq!(now + decision.reset_after, reset);
                 }
-                // Nor does it matter to a fixed window whether anything is spent.
+                // For a fixed window it does not matter whether anything is spent.
                 if now < reset && is_fixed {
                     prop_assert_eq!(now + limit.evaluate(&seen.after, cost.of(&limit), now).reset_after, reset);
                 }

@@ -1,4 +1,4 @@
-//! The largest limits, costs and instants: nothing overflows, whatever is asked.
+//! Extremes: the largest limits, costs and instants do not overflow.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -53,7 +53,7 @@ fn scenes() -> impl Strategy<Value = Vec<(Timestamp, u64, u32)>> {
 }
 
 fn all_of(limit: &Limit, cost: u64) -> u64 {
-    // Now and then exactly what the limit holds, which chance would never hit.
+    // Now and then exactly the capacity, which a random number would never hit.
     if cost.is_multiple_of(3) { limit.capacity() } else { cost }
 }
 
@@ -138,7 +138,7 @@ fn the_largest_numbers_settle_without_overflow() {
     let store = MemoryStore::with_clock_and_cap(ManualClock::at(Timestamp::MAX), 200);
     let (limit, rules, key) = ("fixed 10/day".parse().unwrap(), ["a", "b"].map(RuleId::new), Key::from("key"));
     let charges = [0, 1].map(|rule| Charge::new(&rules[rule], &key, &limit).reserve(Micros::new(u64::MAX)));
-    // At the end of time nothing stays open, so this one is taken a little before.
+    // At the last instant no reservation stays open, so this one is made a little earlier.
     store.clock().set(Timestamp::from_secs(1_772_000_000));
     let receipt = store.decide(&charges).unwrap().receipt.unwrap();
     assert!(matches!(store.settle(&receipt, &[u64::MAX, u64::MAX]), Settlement::Settled { given_back: 0, .. }));

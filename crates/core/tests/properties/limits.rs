@@ -36,7 +36,7 @@ impl Bucket {
         Shaper::new(self.capacity, self.rate).unwrap().into()
     }
 
-    /// How long a full bucket takes to drain, rounded up.
+    /// The time in which a full bucket drains, rounded up.
     pub(crate) fn recovery(self) -> u64 {
         let drops = u128::from(self.capacity) * u128::from(self.rate.period().get());
         u64::try_from(drops.div_ceil(u128::from(self.rate.tokens()))).unwrap()
@@ -110,7 +110,7 @@ pub(crate) fn calendar_windows() -> impl Strategy<Value = FixedWindow> {
     (counts(MAX_EXACT / 2), calendars).prop_map(|(limit, calendar)| FixedWindow::calendar(limit, calendar).unwrap())
 }
 
-/// With as many parts as asked for, or fewer where the window does not divide that far.
+/// A window of `parts` parts, or of fewer if they do not divide it.
 fn sliding(limit: u64, window: u64, parts: u32) -> SlidingWindow {
     let divides = |parts: &u32| window.is_multiple_of(u64::from(*parts)) && window / u64::from(*parts) >= 1_000;
     let parts = (1..=parts).rev().find(divides).unwrap();
@@ -147,7 +147,7 @@ pub(crate) fn any_limit() -> impl Strategy<Value = Limit> {
     ]
 }
 
-/// Limits of every algorithm that counts what was spent: all but concurrency.
+/// Limits of every algorithm that counts spending: all but concurrency.
 pub(crate) fn any_spending_limit() -> impl Strategy<Value = Limit> {
     prop_oneof![
         buckets().prop_map(Bucket::token_bucket),
@@ -162,7 +162,7 @@ pub(crate) fn any_spending_limit() -> impl Strategy<Value = Limit> {
     ]
 }
 
-/// The bucket that a limit is, if it is one.
+/// The parameters of a limit that is a bucket.
 pub(crate) fn bucket_of(limit: &Limit) -> Option<Bucket> {
     let (capacity, rate) = match limit.algorithm() {
         Algorithm::TokenBucket(limit) => (limit.capacity(), limit.refill()),
@@ -174,7 +174,7 @@ pub(crate) fn bucket_of(limit: &Limit) -> Option<Bucket> {
     Some(Bucket { capacity, rate })
 }
 
-/// The span that matters to a limit: its window, its lease, or how long it takes to recover.
+/// The characteristic span of a limit: its window, its lease, or the time in which it recovers.
 pub(crate) fn span_of(limit: &Limit) -> u64 {
     match limit.algorithm() {
         Algorithm::FixedWindow(limit) => match limit.windows() {
@@ -188,7 +188,7 @@ pub(crate) fn span_of(limit: &Limit) -> u64 {
     }
 }
 
-/// The same limit with another capacity, or with the largest it can have if that is less.
+/// The same limit with another capacity, at most the largest that it can have.
 pub(crate) fn with_capacity(limit: &Limit, capacity: u64) -> Limit {
     let up_to = |most: u64| capacity.min(most);
     match *limit.algorithm() {

@@ -1,7 +1,7 @@
-//! What the engine promises, tried on traces that nobody would write by hand.
+//! Properties of the engine, tested on random traces.
 //!
-//! [`model`] holds a slow and obvious twin of each algorithm; [`limits`] and [`traces`] draw what the tests are tried
-//! on. Every other module is one family of promises. Nothing sleeps and nothing reads a clock.
+//! [`model`] holds a slow and obvious model of each algorithm; [`limits`] and [`traces`] generate the inputs. Every other module is
+//! one family of properties. Nothing sleeps and nothing reads a clock.
 //!
 //! Each test runs a number of cases that keeps the whole suite within a minute. For a hundred times as many:
 //! `TIMES=100 cargo test -p tidegate-core --test properties`.
@@ -11,24 +11,24 @@ mod limits;
 mod model;
 mod traces;
 
+mod batches;
 mod buckets;
-mod changing;
+mod carry_over;
 mod clock;
 mod concurrency;
 mod denial;
 mod extremes;
-mod giving_back;
 mod memory;
 mod models;
+mod refunds;
 mod shaper;
 mod shares;
-mod together;
 mod traps;
 mod windows;
 
 use proptest::test_runner::Config;
 
-/// So many cases, or a multiple of them if the environment says so.
+/// The number of cases, times the environment variable `TIMES`.
 fn cases(cases: u32) -> Config {
     let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     let cases = cases.saturating_mul(times);

@@ -1,4 +1,4 @@
-//! The store's cap on keys: it holds, and no flood of keys makes it forgive anybody.
+//! The cap on keys: the store respects it, and no flood of keys makes it forgive a debt.
 
 use proptest::prelude::*;
 use tidegate_core::limit::State;
@@ -12,19 +12,19 @@ fn store(max_keys: usize) -> (MemoryStore<ManualClock>, ManualClock) {
     (MemoryStore::with_clock_and_cap(clock.clone(), max_keys), clock)
 }
 
-/// One key with the state that it should have.
-struct Watched {
+/// One key with its expected state.
+struct ExpectedKey {
     name: String,
     limit: Limit,
     state: State,
 }
 
-impl Watched {
-    fn new(number: usize, limit: Limit) -> Watched {
-        Watched { name: format!("watched {number}"), limit, state: limit.fresh() }
+impl ExpectedKey {
+    fn new(number: usize, limit: Limit) -> ExpectedKey {
+        ExpectedKey { name: format!("watched {number}"), limit, state: limit.fresh() }
     }
 
-    /// Asks the store for `cost`, and compares its answer with what the limit itself says.
+    /// Requests `cost` from the store, and compares its decision with that of the limit itself.
     fn ask(&mut self, store: &MemoryStore<ManualClock>, rule: &RuleId, cost: u64) -> Result<(), TestCaseError> {
         let key = Key::from(&self.name);
         let answer = store.decide(&[Charge::new(rule, &key, &self.limit).cost(cost)]).unwrap();
@@ -45,7 +45,7 @@ proptest! {
     ) {
         let (store, clock) = store(max_keys);
         let rules = ["watched", "flood"].map(RuleId::new);
-        let mut watched: Vec<_> = limits.into_iter().enumerate().map(|(n, limit)| Watched::new(n, limit)).collect();
+        let mut watched: Vec<_> = limits.into_iter().enumerate().map(|(n, limit)| ExpectedKey::new(n, limit)).collect();
         for watched in &mut watched {
             watched.ask(&store, &rules[0], watched.limit.capacity())?;
         }
@@ -60,7 +60,7 @@ proptest! {
             }
             let span = span_of(&watched[number % watched.len()].limit);
             clock.advance(Micros::new(span / 64 * wait));
-            // A debtor that has recovered may be forgotten, and after that may find no room: it is no debtor then.
+            // A debtor that has recovered may be forgotten and then find no room. It is no debtor any more.
             watched.retain(|watched| !watched.limit.is_recovered(&watched.state, clock.now()));
             for watched in &mut watched {
                 watched.ask(&store, &rules[0], cost.of(&watched.limit))?;
@@ -78,7 +78,7 @@ proptest! {
     ) {
         let (store, clock) = store(20_000);
         let rule = RuleId::new("rule");
-        let mut watched: Vec<_> = (0..40).map(|n| Watched::new(n, limits[n % limits.len()])).collect();
+        let mut watched: Vec<_> = (0..40).map(|n| ExpectedKey::new(n, limits[n % limits.len()])).collect();
         for (index, cost, wait) in asks {
             let watched = &mut watched[index];
             clock.advance(Micros::new(span_of(&watched.limit) / 64 * wait / 16));

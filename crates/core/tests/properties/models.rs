@@ -1,4 +1,4 @@
-//! Every algorithm answers as its model does, to the last number, whatever happens and however the clock moves.
+//! Every algorithm decides exactly as its model does, on any trace and with any clock.
 
 use proptest::prelude::*;
 use tidegate_core::Limit;
@@ -10,54 +10,54 @@ use crate::limits::{
     sliding_windows_of_several_parts,
 };
 use crate::model::{
-    BucketModel, FixedWindowModel, Model, SlidingLogModel, SlidingWindowModel, SlotsModel, Spot, answer,
+    BucketModel, FixedWindowModel, Model, ModelMark, SlidingLogModel, SlidingWindowModel, SlotsModel, answer,
 };
-use crate::traces::{Hands, Op, Step, starts, traces};
+use crate::traces::{KeyOperation, Step, TraceClock, starts, traces};
 
-/// An admission, as the engine and as the model know it.
+/// An admission, with its position in the engine's state and in the model's.
 struct Admission {
     id: u128,
     mark: Mark,
-    spot: Spot,
+    spot: ModelMark,
 }
 
 fn follow(limit: &Limit, mut model: impl Model, start: u64, steps: &[Step]) -> Result<(), TestCaseError> {
-    let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+    let (mut state, mut hands) = (limit.fresh(), TraceClock::at(start));
     let mut admissions: Vec<Admission> = Vec::new();
     for (id, &(by, op)) in (1..).zip(steps) {
         let now = hands.go(by, limit);
         let micros = now.as_micros();
         prop_assert_eq!(limit.resync(&mut state, now), model.resync(micros));
         match op {
-            Op::Decide(cost) => {
+            KeyOperation::Decide(cost) => {
                 let cost = cost.of(limit);
                 let decision = limit.evaluate(&state, cost, now);
                 prop_assert_eq!(decision, answer(&model, cost, micros));
-                hands.heed(&decision);
+                hands.remember_wait(&decision);
                 if decision.is_allowed() && cost > 0 {
                     let mark = limit.charge(&mut state, cost, now, ReceiptId::new(id));
                     admissions.push(Admission { id, mark, spot: model.charge(cost, micros, id) });
                 }
             }
-            Op::Penalize(cost) => {
+            KeyOperation::Penalize(cost) => {
                 limit.charge(&mut state, cost.of(limit), now, ReceiptId::new(id));
                 model.charge(cost.of(limit), micros, id);
             }
-            Op::Credit(cost) => {
+            KeyOperation::Credit(cost) => {
                 let cost = cost.of(limit);
                 prop_assert_eq!(limit.credit(&mut state, cost, now), model.credit(cost, micros));
             }
-            Op::Refund { which, cost } if !admissions.is_empty() => {
+            KeyOperation::Refund { which, cost } if !admissions.is_empty() => {
                 let Admission { id, mark, spot } = *which.get(&admissions);
                 let given = limit.refund(&mut state, cost.of(limit), mark, now, ReceiptId::new(id));
                 prop_assert_eq!(given, model.refund(cost.of(limit), spot, micros, id));
             }
-            Op::Renew { which } if !admissions.is_empty() => {
+            KeyOperation::Renew { which } if !admissions.is_empty() => {
                 let Admission { id, mark, .. } = *which.get(&admissions);
                 let renewed = limit.renew(&mut state, mark, now, ReceiptId::new(id));
                 prop_assert_eq!(renewed.is_some(), model.renew(micros, id));
             }
-            Op::Refund { .. } | Op::Renew { .. } => {}
+            KeyOperation::Refund { .. } | KeyOperation::Renew { .. } => {}
         }
         prop_assert_eq!(limit.is_recovered(&state, now), !model.counts(micros));
     }

@@ -1,11 +1,11 @@
-//! The shaper: requests leave one after the other, and no more wait than its queue holds.
+//! Shaper: requests leave one after the other, and at most the capacity waits.
 
 use proptest::prelude::*;
 use tidegate_core::receipt::ReceiptId;
 use tidegate_core::{Limit, Timestamp};
 
 use crate::limits::buckets;
-use crate::traces::{Hands, costs, moves, requests_ahead, starts};
+use crate::traces::{TraceClock, costs, moves, requests_ahead, starts};
 
 /// A request in the queue.
 struct Queued {
@@ -22,16 +22,16 @@ proptest! {
     ) {
         let limit = bucket.shaper();
         let (period, tokens) = (u128::from(bucket.rate.period().get()), u128::from(bucket.rate.tokens()));
-        let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+        let (mut state, mut clock) = (limit.fresh(), TraceClock::at(start));
         let mut queue: Vec<Queued> = Vec::new();
         for (by, cost) in requests {
-            let now = hands.go(by, &limit);
-            // After a long step back the end of the queue is moved, and what was promised before is void.
+            let now = clock.go(by, &limit);
+            // After a long step back the end of the queue is moved, and earlier departures are void.
             if limit.resync(&mut state, now) {
                 break;
             }
             let decision = limit.decide(&mut state, cost.of(&limit), now);
-            hands.heed(&decision);
+            clock.remember_wait(&decision);
             if !decision.is_allowed() || cost.of(&limit) == 0 {
                 continue;
             }
@@ -41,8 +41,8 @@ proptest! {
             for earlier in queue.iter().rev().skip(1) {
                 ahead += u128::from(earlier.cost);
                 prop_assert!(earlier.leaves <= last.leaves);
-                // Each leaves at the first whole microsecond that is not too early, so two of them may be a part of a
-                // microsecond closer than the cost between them takes, but never a whole one.
+                // Departures are rounded up to whole microseconds, so two of them may be a fraction of a microsecond closer than
+                // the cost between them takes, but never a whole one.
                 prop_assert!(u128::from(last.leaves - earlier.leaves + 1) * tokens > ahead * period);
             }
         }
@@ -53,12 +53,12 @@ proptest! {
         bucket in buckets(), start in starts(), requests in requests_ahead(),
     ) {
         let limit = bucket.shaper();
-        let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+        let (mut state, mut clock) = (limit.fresh(), TraceClock::at(start));
         let mut queue: Vec<Queued> = Vec::new();
         for (by, cost) in requests {
-            let now = hands.go(by, &limit);
+            let now = clock.go(by, &limit);
             let decision = limit.decide(&mut state, cost.of(&limit), now);
-            hands.heed(&decision);
+            clock.remember_wait(&decision);
             if decision.is_allowed() {
                 let leaves = now.as_micros() + decision.delay().get();
                 prop_assert!(decision.delay().get() <= bucket.recovery());
@@ -72,7 +72,7 @@ proptest! {
     #[test]
     fn a_request_that_finds_the_queue_empty_leaves_at_once(bucket in buckets(), start in starts(), cost in costs()) {
         let limit = bucket.shaper();
-        let (mut state, now) = (limit.fresh(), Hands::at(start).now());
+        let (mut state, now) = (limit.fresh(), TraceClock::at(start).now());
         prop_assume!(cost.of(&limit) <= bucket.capacity);
         let decision = limit.decide(&mut state, cost.of(&limit), now);
         prop_assert!(decision.is_allowed() && decision.delay().is_zero());
@@ -81,11 +81,11 @@ proptest! {
     #[test]
     fn a_queue_of_one_never_delays(start in starts(), bucket in buckets(), requests in requests_ahead()) {
         let limit = crate::limits::Bucket { capacity: 1, ..bucket }.shaper();
-        let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+        let (mut state, mut clock) = (limit.fresh(), TraceClock::at(start));
         for (by, cost) in requests {
-            let now = hands.go(by, &limit);
+            let now = clock.go(by, &limit);
             let decision = limit.decide(&mut state, cost.of(&limit), now);
-            hands.heed(&decision);
+            clock.remember_wait(&decision);
             prop_assert!(decision.delay().is_zero() || cost.of(&limit) == 0);
         }
     }

@@ -1,4 +1,4 @@
-//! Each rule's share of the store: floods under other rules leave it alone, and nothing grows past the cap.
+//! Shares of rules: floods under other rules do not affect a rule, and nothing exceeds the cap.
 
 use proptest::prelude::*;
 use tidegate_core::limit::Algorithm;
@@ -17,7 +17,7 @@ fn store(max_keys: usize, clock: &ManualClock) -> MemoryStore<ManualClock> {
     MemoryStore::with_clock_and_cap(clock.clone(), max_keys)
 }
 
-/// Limits whose state lies in the table: a key of theirs counts as one.
+/// Limits whose state lies in the table, so that a key counts as one unit.
 fn small_limits() -> impl Strategy<Value = Limit> {
     any_spending_limit().prop_filter("a large state", |limit| match limit.algorithm() {
         Algorithm::SlidingLog(_) | Algorithm::Concurrency(_) => false,
@@ -26,7 +26,7 @@ fn small_limits() -> impl Strategy<Value = Limit> {
     })
 }
 
-/// Part of a trace: a flood under one of three rules, and then some requests under the rule that is watched.
+/// Part of a trace: a flood under one of three rules, and then some requests under the rule under test.
 #[derive(Clone, Debug)]
 struct Scene {
     flooded: usize,
@@ -64,7 +64,7 @@ proptest! {
                 let (key, limit) = (Key::from(&name), &floods[scene.flooded]);
                 let charge = Charge::new(&rules[scene.flooded], &key, limit);
                 let charge = if scene.reserve { charge.reserve(Micros::from_secs(600)) } else { charge };
-                // A reservation that finds no room is an error, and takes nothing.
+                // A reservation without room is an error and takes nothing.
                 let _ = capped.decide(&[charge]);
             }
             let (used, cap) = capped.used();
@@ -93,7 +93,7 @@ proptest! {
         let key = Key::from("key");
         let charge = Charge::new(&rule, &key, &limit);
         prop_assert!(store.decide(&[charge]).unwrap().is_allowed());
-        // Others leave it between all and nothing of what there is.
+        // The others leave it anything between all and nothing of the room.
         for number in 0..others {
             let (name, long) = (format!("other {number}"), "1/day".parse().unwrap());
             store.decide(&[Charge::new(&rule, &Key::from(&name), &long)]).unwrap();

@@ -1,4 +1,4 @@
-//! What happens to a key, and when.
+//! Random traces: operations on a key and moves of the clock.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -11,26 +11,25 @@ const SECOND: u64 = 1_000_000;
 const HOUR: u64 = 3_600 * SECOND;
 const YEAR: u64 = 365 * 24 * HOUR;
 
-/// The last instant of a trace: the year 2223, so that no window or wait runs into the end of time. What happens there
-/// is for the extremes.
+/// The last instant of a trace: the year 2223, so that no window or wait exceeds the last instant. `extremes.rs` tests that.
 const LAST: u64 = 8_000_000_000_000_000;
 
-/// How the clock moves before something happens.
+/// A move of the clock before an operation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Move {
+pub(crate) enum ClockMove {
     Stand,
     Ahead(u64),
     Back(u64),
-    /// By so many 64ths of the span that matters to the limit.
+    /// By so many 64ths of the characteristic span of the limit.
     AheadBy(u64),
     BackBy(u64),
-    /// As long as the last denial said to wait, but for so many microseconds.
+    /// By the wait of the last denial, less so many microseconds.
     Retry {
         short: u64,
     },
 }
 
-/// A cost, compared to what the limit can hold.
+/// A cost in relation to the capacity.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cost {
     Exactly(u64),
@@ -51,9 +50,9 @@ impl Cost {
     }
 }
 
-/// Something that happens to a key. `which` chooses among the earlier charges.
+/// An operation on a key. `which` chooses among the earlier charges.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Op {
+pub(crate) enum KeyOperation {
     Decide(Cost),
     Penalize(Cost),
     Credit(Cost),
@@ -61,40 +60,40 @@ pub(crate) enum Op {
     Renew { which: Index },
 }
 
-pub(crate) type Step = (Move, Op);
+pub(crate) type Step = (ClockMove, KeyOperation);
 
-/// A clock that is moved step by step.
+/// A clock of a trace.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hands {
+pub(crate) struct TraceClock {
     now: u64,
     retry: u64,
 }
 
-impl Hands {
-    pub(crate) fn at(now: u64) -> Hands {
-        Hands { now, retry: 0 }
+impl TraceClock {
+    pub(crate) fn at(now: u64) -> TraceClock {
+        TraceClock { now, retry: 0 }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.now)
     }
 
-    pub(crate) fn go(&mut self, by: Move, limit: &Limit) -> Timestamp {
+    pub(crate) fn go(&mut self, by: ClockMove, limit: &Limit) -> Timestamp {
         let span = |share| scale(span_of(limit), share);
         self.now = match by {
-            Move::Stand => self.now,
-            Move::Ahead(micros) => self.now + micros,
-            Move::Back(micros) => self.now.saturating_sub(micros),
-            Move::AheadBy(share) => self.now + span(share),
-            Move::BackBy(share) => self.now.saturating_sub(span(share)),
-            Move::Retry { short } => self.now + self.retry.saturating_sub(short),
+            ClockMove::Stand => self.now,
+            ClockMove::Ahead(micros) => self.now + micros,
+            ClockMove::Back(micros) => self.now.saturating_sub(micros),
+            ClockMove::AheadBy(share) => self.now + span(share),
+            ClockMove::BackBy(share) => self.now.saturating_sub(span(share)),
+            ClockMove::Retry { short } => self.now + self.retry.saturating_sub(short),
         }
         .min(LAST);
         self.now()
     }
 
-    /// Remembers what a denial said, for [`Move::Retry`].
-    pub(crate) fn heed(&mut self, decision: &Decision) {
+    /// Remembers the wait of a denial, for [`ClockMove::Retry`].
+    pub(crate) fn remember_wait(&mut self, decision: &Decision) {
         self.retry = decision.retry_after().map_or(0, Micros::get);
     }
 }
@@ -108,28 +107,28 @@ pub(crate) fn starts() -> impl Strategy<Value = u64> {
 }
 
 /// Moves of a clock that never steps back.
-pub(crate) fn moves_ahead() -> impl Strategy<Value = Move> {
+pub(crate) fn moves_ahead() -> impl Strategy<Value = ClockMove> {
     prop_oneof![
-        6 => Just(Move::Stand),
-        2 => (1_u64..50).prop_map(Move::Ahead),
-        1 => (1..100 * MILLI).prop_map(Move::Ahead),
-        1 => (1..100 * SECOND).prop_map(Move::Ahead),
-        1 => (1..100 * HOUR).prop_map(Move::Ahead),
-        1 => (YEAR..20 * YEAR).prop_map(Move::Ahead),
-        6 => (0_u64..80).prop_map(Move::AheadBy),
-        1 => (80_u64..200).prop_map(Move::AheadBy),
-        5 => (0_u64..3).prop_map(|short| Move::Retry { short }),
+        6 => Just(ClockMove::Stand),
+        2 => (1_u64..50).prop_map(ClockMove::Ahead),
+        1 => (1..100 * MILLI).prop_map(ClockMove::Ahead),
+        1 => (1..100 * SECOND).prop_map(ClockMove::Ahead),
+        1 => (1..100 * HOUR).prop_map(ClockMove::Ahead),
+        1 => (YEAR..20 * YEAR).prop_map(ClockMove::Ahead),
+        6 => (0_u64..80).prop_map(ClockMove::AheadBy),
+        1 => (80_u64..200).prop_map(ClockMove::AheadBy),
+        5 => (0_u64..3).prop_map(|short| ClockMove::Retry { short }),
     ]
 }
 
 /// Moves of a clock that also steps back, by a little or by years.
-pub(crate) fn moves() -> impl Strategy<Value = Move> {
+pub(crate) fn moves() -> impl Strategy<Value = ClockMove> {
     prop_oneof![
         16 => moves_ahead(),
-        1 => (1_u64..50).prop_map(Move::Back),
-        1 => (1..100 * SECOND).prop_map(Move::Back),
-        1 => (HOUR..20 * YEAR).prop_map(Move::Back),
-        3 => (0_u64..400).prop_map(Move::BackBy),
+        1 => (1_u64..50).prop_map(ClockMove::Back),
+        1 => (1..100 * SECOND).prop_map(ClockMove::Back),
+        1 => (HOUR..20 * YEAR).prop_map(ClockMove::Back),
+        3 => (0_u64..400).prop_map(ClockMove::BackBy),
     ]
 }
 
@@ -145,27 +144,27 @@ pub(crate) fn costs() -> impl Strategy<Value = Cost> {
     ]
 }
 
-fn ops() -> impl Strategy<Value = Op> {
+fn ops() -> impl Strategy<Value = KeyOperation> {
     prop_oneof![
-        12 => costs().prop_map(Op::Decide),
-        2 => costs().prop_map(Op::Penalize),
-        1 => costs().prop_map(Op::Credit),
-        2 => (any::<Index>(), costs()).prop_map(|(which, cost)| Op::Refund { which, cost }),
-        1 => any::<Index>().prop_map(|which| Op::Renew { which }),
+        12 => costs().prop_map(KeyOperation::Decide),
+        2 => costs().prop_map(KeyOperation::Penalize),
+        1 => costs().prop_map(KeyOperation::Credit),
+        2 => (any::<Index>(), costs()).prop_map(|(which, cost)| KeyOperation::Refund { which, cost }),
+        1 => any::<Index>().prop_map(|which| KeyOperation::Renew { which }),
     ]
 }
 
-/// Anything that can happen, on a clock that does anything.
+/// All operations, on a clock that also steps back.
 pub(crate) fn traces() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((moves(), ops()), 1..60)
 }
 
-/// Anything that can happen, on a clock that never steps back.
+/// All operations, on a clock that never steps back.
 pub(crate) fn traces_ahead() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((moves_ahead(), ops()), 1..60)
 }
 
 /// Requests only, on a clock that never steps back.
-pub(crate) fn requests_ahead() -> impl Strategy<Value = Vec<(Move, Cost)>> {
+pub(crate) fn requests_ahead() -> impl Strategy<Value = Vec<(ClockMove, Cost)>> {
     prop::collection::vec((moves_ahead(), costs()), 1..80)
 }

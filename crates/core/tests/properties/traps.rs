@@ -1,4 +1,4 @@
-//! What others got wrong, tried here.
+//! Traps: mistakes that other rate limiters have made.
 
 use proptest::prelude::*;
 use tidegate_core::{Charge, Clock, Gate, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, RuleId, Timestamp};
@@ -52,7 +52,7 @@ fn a_rate_that_divides_nothing_evenly_does_not_drift() {
     let limit = limit("7/3s burst 7");
     let (mut state, mut admitted) = (limit.fresh(), 0_u64);
     for tick in 0..300_000 {
-        // Thirteen milliseconds at a time, for an hour and five minutes.
+        // Steps of 13 ms, for an hour and five minutes.
         let now = START + Micros::from_millis(13 * tick);
         admitted += u64::from(limit.decide(&mut state, 1, now).is_allowed());
     }
@@ -224,7 +224,7 @@ proptest! {
             let name = format!("one-off {number}");
             store.decide(&[Charge::new(&flood, &Key::from(&name), &limit)]).unwrap();
             let charge = Charge::new(&rule, &key, &limit).cost(1 + limit.capacity() / 3);
-            // Where the key finds no room it has its rule's bucket to itself: nobody else asks under that rule.
+            // A key without room has its rule's shared bucket to itself: no other key is charged under that rule.
             let decision = store.decide(&[charge]).unwrap().decisions[0];
             prop_assert_eq!(decision, limit.decide(&mut state, charge.cost, clock.now()));
         }

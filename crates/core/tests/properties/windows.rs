@@ -1,4 +1,4 @@
-//! Windows: what any of them may hold.
+//! Windows: bounds on the admissions in any window.
 
 use proptest::prelude::*;
 use tidegate_core::limit::SlidingWindow;
@@ -6,16 +6,16 @@ use tidegate_core::{Limit, Micros, Timestamp};
 
 use crate::limits::{calendar_windows, fixed_windows, sliding_logs, sliding_windows};
 use crate::model::number_of;
-use crate::traces::{Cost, Hands, Move, requests_ahead, starts};
+use crate::traces::{ClockMove, Cost, TraceClock, requests_ahead, starts};
 
-/// When something was admitted, and how much.
-fn admitted_on(limit: &Limit, start: u64, requests: &[(Move, Cost)]) -> Vec<(u64, u64)> {
-    let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+/// An admission: its instant and its cost.
+fn admitted_on(limit: &Limit, start: u64, requests: &[(ClockMove, Cost)]) -> Vec<(u64, u64)> {
+    let (mut state, mut clock) = (limit.fresh(), TraceClock::at(start));
     let mut admitted = Vec::new();
     for &(by, cost) in requests {
-        let now = hands.go(by, limit);
+        let now = clock.go(by, limit);
         let decision = limit.decide(&mut state, cost.of(limit), now);
-        hands.heed(&decision);
+        clock.remember_wait(&decision);
         if decision.is_allowed() {
             admitted.push((now.as_micros(), cost.of(limit)));
         }
@@ -47,10 +47,10 @@ proptest! {
         log in sliding_logs(), start in starts(), requests in requests_ahead(),
     ) {
         let limit = Limit::from(log);
-        let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+        let (mut state, mut clock) = (limit.fresh(), TraceClock::at(start));
         let mut admitted = Vec::new();
         for (by, cost) in requests {
-            let now = hands.go(by, &limit);
+            let now = clock.go(by, &limit);
             let held = sum(&admitted, |at| now.as_micros() < at + log.window().get());
             let fits = cost.of(&limit) <= log.limit() - held;
             prop_assert_eq!(limit.decide(&mut state, cost.of(&limit), now).is_allowed(), fits);
@@ -102,6 +102,6 @@ fn the_sliding_counter_can_reach_one_less_than_twice_its_limit() {
     let mut state = limit.fresh();
     assert!(limit.decide(&mut state, 10, Timestamp::from_micros(999_999)).is_allowed());
     assert!(limit.decide(&mut state, 9, Timestamp::from_micros(1_900_000)).is_allowed());
-    // Ten at the very end of one window and nine well into the next: nineteen within 0.900001 s.
+    // Ten at the very end of one window and nine late in the next: nineteen within 0.900001 s.
     assert_eq!(limit.evaluate(&state, 1, Timestamp::from_micros(1_999_998)).remaining, 0);
 }

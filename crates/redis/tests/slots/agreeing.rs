@@ -9,7 +9,7 @@ use tidegate_redis::RedisStore;
 
 use crate::limits::any_limit;
 use crate::shared;
-use crate::traces::{Cost, Hands, costs, moves_ahead, starts};
+use crate::traces::{Cost, TraceClock, costs, moves_ahead, starts};
 
 #[derive(Clone, Copy, Debug)]
 struct Asked {
@@ -100,7 +100,7 @@ impl Both {
         resolved.iter().map(charge).collect()
     }
 
-    fn act(&mut self, act: &Act, hands: &mut Hands) -> Result<(), TestCaseError> {
+    fn act(&mut self, act: &Act, hands: &mut TraceClock) -> Result<(), TestCaseError> {
         match act {
             Act::Decide(asked) => {
                 let resolved = self.resolve(asked);
@@ -108,7 +108,7 @@ impl Both {
                 let in_memory = self.memory.decide(&charges).unwrap();
                 let in_redis = self.ask(self.redis.decide(&charges));
                 prop_assert_eq!(&in_memory.decisions, &in_redis.decisions, "{:#?}", charges);
-                in_memory.decisions.iter().for_each(|decision| hands.heed(decision));
+                in_memory.decisions.iter().for_each(|decision| hands.remember_wait(decision));
                 let apart = charges.iter().any(|charge| charge.key != charges[0].key);
                 self.denied += u64::from(apart && !in_memory.is_allowed());
                 let admission = match (in_memory.receipt, in_redis.receipt) {
@@ -171,7 +171,7 @@ proptest! {
         start in starts(),
         steps in prop::collection::vec((moves_ahead(), acts()), 1..50),
     ) {
-        let mut hands = Hands::at(start);
+        let mut hands = TraceClock::at(start);
         let mut both = Both::new(limits, ManualClock::at(hands.now()));
         let pace = both.rules[0].1;
         for (by, act) in &steps {

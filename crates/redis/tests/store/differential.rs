@@ -13,7 +13,7 @@ use tidegate_redis::RedisStore;
 
 use crate::limits::{Bucket, any_limit, any_spending_limit, buckets, with_capacity};
 use crate::server;
-use crate::traces::{Cost, Hands, Move, costs, moves, starts};
+use crate::traces::{ClockMove, Cost, TraceClock, costs, moves, starts};
 
 /// A rule, and the limits that it has had.
 #[derive(Clone, Debug)]
@@ -173,7 +173,7 @@ impl Both {
         server::runtime().block_on(answer).unwrap_or_else(|error| panic!("the store failed: {error}"))
     }
 
-    fn go(&mut self, hands: &mut Hands, by: Move, limit: &Limit) {
+    fn go(&mut self, hands: &mut TraceClock, by: ClockMove, limit: &Limit) {
         let before = hands.now();
         let now = hands.go(by, limit);
         if now < before {
@@ -206,7 +206,7 @@ impl Both {
         resolved
     }
 
-    fn act(&mut self, act: &Act, hands: &mut Hands) -> Result<(), TestCaseError> {
+    fn act(&mut self, act: &Act, hands: &mut TraceClock) -> Result<(), TestCaseError> {
         self.told.push(format!("{} {}", hands.now().as_micros(), act.name()));
         match act {
             Act::Decide(asked) => {
@@ -222,7 +222,7 @@ impl Both {
                     std::iter::once((counting, (&in_memory, &in_redis))).chain(shadows.zip(in_shadow))
                 {
                     prop_assert_eq!(&in_memory.decisions, &in_redis.decisions, "{:?}", charges);
-                    in_memory.decisions.iter().for_each(|decision| hands.heed(decision));
+                    in_memory.decisions.iter().for_each(|decision| hands.remember_wait(decision));
                     match (&in_memory.receipt, &in_redis.receipt) {
                         (Some(in_memory), Some(in_redis)) => {
                             prop_assert_eq!(&in_memory.held, &in_redis.held);
@@ -256,7 +256,7 @@ impl Both {
                     adjustment,
                     charge
                 );
-                hands.heed(&in_memory);
+                hands.remember_wait(&in_memory);
                 self.forget_if_recovered(resolved[0].0, resolved[0].1);
             }
             Act::Settle { which, actual } => {
@@ -347,7 +347,7 @@ proptest! {
         start in starts(),
         steps in prop::collection::vec((moves(), acts()), 1..60),
     ) {
-        let mut hands = Hands::at(start);
+        let mut hands = TraceClock::at(start);
         let mut both = Both::new(rules, hands.now());
         let pace = both.rules[0].1.limits[0];
         for (by, act) in &steps {

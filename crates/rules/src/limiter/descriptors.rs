@@ -269,6 +269,6 @@ fn most_telling<'d, 'e>(ruling: &Ruling<'_>, places: &[(usize, bool)], is_refuse
         found: None,
         is_over: is_refused || (!deniers.is_empty() && !verdict.is_allowed()),
         is_over_in_shadow,
-        telling: verdict.telling.and_then(|telling_one| telling.get(telling_one)).copied(),
+        telling: verdict.binding.and_then(|telling_one| telling.get(telling_one)).copied(),
     }
 }

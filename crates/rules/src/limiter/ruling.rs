@@ -26,7 +26,7 @@ pub struct Ruling<'r> {
     /// The rule that refused it because it could not make its key of it, whatever the limits say.
     pub refused: Option<KeyRefusal>,
     /// What the limits of the rules that govern it say: first those that are enforced, in the order that
-    /// [`Verdict::telling`] counts in, then those in the shadow.
+    /// [`Verdict::binding`] counts in, then those in the shadow.
     pub ruled: SmallVec<[Ruled<'r>; 4]>,
     /// What is to be given back when the request is over, to [`Limiter::settle`](super::Limiter::settle).
     pub receipts: SmallVec<[Receipt; 1]>,

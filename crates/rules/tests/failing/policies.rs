@@ -171,7 +171,7 @@ fn headers_are_told_of_the_limit_that_says_something() {
         "rules: [{ id: open, limit: 5/h }, { id: share, limit: 100/h, on_store_failure: { local_percent: 50 } }]",
     );
     stage.fail(Fault::Unreachable);
-    assert_eq!(stage.alice().verdict.telling, Some(1));
+    assert_eq!(stage.alice().verdict.binding, Some(1));
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn the_stricter_name_decides_and_a_denial_charges_neither() {
     assert_eq!(before, [vec![3, 7], vec![0, 4]]);
     let denied = limiter.check_now(&request);
     assert_eq!(told(&denied), [("api".into(), false, 0), ("api/2".into(), true, 4)]);
-    assert_eq!((denied.is_allowed(), denied.verdict.telling), (false, Some(0)));
+    assert_eq!((denied.is_allowed(), denied.verdict.binding), (false, Some(0)));
     assert_eq!(left(&limiter, &request), before);
     let peeked = ready(limiter.peek(&request));
     assert_eq!(told(&peeked), [("api".into(), false, 0), ("api/2".into(), true, 4)]);

@@ -45,14 +45,14 @@ fn said(ruling: &Ruling<'_>) -> (Decided, Option<RuleId>) {
     if let Some(refused) = &ruling.refused {
         return (Decided::Refused, Some(RuleId::new(&refused.rule)));
     }
-    let telling = ruling.verdict.telling.and_then(|place| ruling.ruled.get(place));
-    let telling = telling.map(|ruled| RuleId::clone(&ruled.id));
+    let binding = ruling.verdict.binding.and_then(|place| ruling.ruled.get(place));
+    let binding = binding.map(|ruled| RuleId::clone(&ruled.id));
     if !ruling.verdict.is_allowed() {
-        return (Decided::Denied, telling);
+        return (Decided::Denied, binding);
     }
     let would_deny = ruling.ruled.iter().find(|ruled| ruled.mode == Mode::Shadow && !ruled.decision.is_allowed());
     match would_deny {
         Some(ruled) => (Decided::Shadow, Some(RuleId::clone(&ruled.id))),
-        None => (Decided::Allowed, telling),
+        None => (Decided::Allowed, binding),
     }
 }

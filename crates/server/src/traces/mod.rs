@@ -59,12 +59,12 @@ pub(crate) struct Told {
 
 impl Told {
     pub(crate) fn of(ruling: &Ruling<'_>) -> Told {
-        let telling = ruling.verdict.telling.and_then(|index| ruling.ruled.get(index));
-        let rule = ruling.refused.as_ref().map(|refused| &*refused.rule).or(telling.map(|ruled| ruled.id.as_str()));
+        let binding = ruling.verdict.binding.and_then(|index| ruling.ruled.get(index));
+        let rule = ruling.refused.as_ref().map(|refused| &*refused.rule).or(binding.map(|ruled| ruled.id.as_str()));
         Told {
             outcome: if ruling.refused.is_some() { "refused" } else { word(ruling.verdict.outcome) },
             rule: rule.map(str::to_owned),
-            by: telling.map(|ruled| ruled.by.name()),
+            by: binding.map(|ruled| ruled.by.name()),
             generation: Some(ruling.generation),
         }
     }

@@ -1,36 +1,36 @@
-//! Token bucket, GCRA, meter and shaper: what was spent, drained at a rate.
+//! Token bucket, GCRA, meter and shaper: spending that drains at a rate.
 
-use super::{Model, Spot, least};
+use super::{Model, ModelMark, least};
 use crate::limits::Bucket;
 
-/// Counts in units of which a token has as many as its period has microseconds, so that each microsecond drains as many
-/// as the rate has tokens. Nothing is reduced, nothing is rounded.
+/// Counts in units. A token is worth as many units as its period has microseconds, and each microsecond drains as many
+/// units as the rate has tokens. Nothing is reduced or rounded.
 #[derive(Clone)]
 pub(crate) struct BucketModel {
     capacity: u64,
     token: i128,
     micro: i128,
     is_shaper: bool,
-    history: Vec<Event>,
+    history: Vec<BucketEvent>,
 }
 
 #[derive(Clone, Copy)]
-struct Event {
+struct BucketEvent {
     at: i128,
-    what: What,
+    what: EventKind,
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum EventKind {
     Spent(i128),
     GivenBack(i128),
-    /// The clock had stepped back so far that the key owed more than it may.
+    /// The clock had stepped back so far that the debt exceeded its bound.
     Cut,
 }
 
-/// What was spent as of some instant, which drains from there on, and was more before.
+/// Spending as a line: a value at some instant, which falls with time.
 #[derive(Clone, Copy, Default)]
-struct Line {
+struct SpendingLine {
     level: i128,
     at: i128,
 }
@@ -54,19 +54,19 @@ impl BucketModel {
         i128::from(cost) * self.token
     }
 
-    fn line(&self) -> Line {
-        self.history.iter().fold(Line::default(), |line, event| {
+    fn line(&self) -> SpendingLine {
+        self.history.iter().fold(SpendingLine::default(), |line, event| {
             let level = self.read(line, event.at);
             let level = match event.what {
-                What::Spent(units) => (level + units).min(2 * self.full()),
-                What::GivenBack(units) => (level - units).max(0),
-                What::Cut => 2 * self.full(),
+                EventKind::Spent(units) => (level + units).min(2 * self.full()),
+                EventKind::GivenBack(units) => (level - units).max(0),
+                EventKind::Cut => 2 * self.full(),
             };
-            Line { level, at: event.at }
+            SpendingLine { level, at: event.at }
         })
     }
 
-    fn read(&self, line: Line, now: i128) -> i128 {
+    fn read(&self, line: SpendingLine, now: i128) -> i128 {
         (line.level - self.micro * (now - line.at)).max(0)
     }
 
@@ -74,11 +74,11 @@ impl BucketModel {
         self.read(self.line(), i128::from(now))
     }
 
-    fn add(&mut self, now: u64, what: What) {
-        self.history.push(Event { at: i128::from(now), what });
+    fn add(&mut self, now: u64, what: EventKind) {
+        self.history.push(BucketEvent { at: i128::from(now), what });
     }
 
-    /// The end of the queue: the instant at which all is drained, in units.
+    /// The end of the queue: the instant at which everything has drained, in units.
     fn end(&self) -> i128 {
         let line = self.line();
         line.at * self.micro + line.level
@@ -101,18 +101,18 @@ impl Model for BucketModel {
     fn resync(&mut self, now: u64) -> bool {
         let ahead = self.spent(now) > 2 * self.full();
         if ahead {
-            self.add(now, What::Cut);
+            self.add(now, EventKind::Cut);
         }
         ahead
     }
 
-    fn charge(&mut self, cost: u64, now: u64, _id: u128) -> Spot {
-        self.add(now, What::Spent(self.units(cost)));
+    fn charge(&mut self, cost: u64, now: u64, _id: u128) -> ModelMark {
+        self.add(now, EventKind::Spent(self.units(cost)));
         self.end()
     }
 
-    fn refund(&mut self, cost: u64, spot: Spot, now: u64, _id: u128) -> u64 {
-        // Only the last in a queue can leave it.
+    fn refund(&mut self, cost: u64, spot: ModelMark, now: u64, _id: u128) -> u64 {
+        // Only the last request in a queue can leave it.
         if self.is_shaper && spot != self.end() { 0 } else { self.give_back(cost, now) }
     }
 
@@ -128,7 +128,7 @@ impl Model for BucketModel {
 impl BucketModel {
     fn give_back(&mut self, cost: u64, now: u64) -> u64 {
         let before = self.spent(now);
-        self.add(now, What::GivenBack(self.units(cost)));
+        self.add(now, EventKind::GivenBack(self.units(cost)));
         u64::try_from((before - self.spent(now) + self.token - 1) / self.token).unwrap()
     }
 }

@@ -1,10 +1,10 @@
-//! Fixed window: everything ever spent, with the window that it was spent in.
+//! Fixed window: all spending, by window.
 
 use std::sync::LazyLock;
 
 use tidegate_core::limit::{Calendar, FixedWindow, Windows};
 
-use super::{Model, Spot};
+use super::{Model, ModelMark};
 
 const DAY: u64 = 86_400_000_000;
 
@@ -12,7 +12,7 @@ const DAY: u64 = 86_400_000_000;
 pub(crate) struct FixedWindowModel {
     limit: u64,
     windows: Windows,
-    /// Windows, by number, and what was spent in them.
+    /// The spending in each window, by its number.
     history: Vec<(u64, u64)>,
     /// The last window in which anything happened.
     latest: u64,
@@ -23,7 +23,7 @@ impl FixedWindowModel {
         FixedWindowModel { limit: limit.limit(), windows: limit.windows(), history: Vec::new(), latest: 0 }
     }
 
-    /// The window that counts: a later one than the clock's, if the clock has stepped back out of it.
+    /// The number of the window that counts: a later one than the clock's if the clock has stepped back.
     fn current(&self, now: u64) -> u64 {
         self.latest.max(number_of(self.windows, now))
     }
@@ -67,15 +67,15 @@ impl Model for FixedWindowModel {
         ahead
     }
 
-    fn charge(&mut self, cost: u64, now: u64, _id: u128) -> Spot {
+    fn charge(&mut self, cost: u64, now: u64, _id: u128) -> ModelMark {
         let (current, spent) = (self.current(now), self.spent(now));
         self.history.push((current, cost.min((2 * self.limit).saturating_sub(spent))));
         self.latest = current;
-        Spot::from(current)
+        ModelMark::from(current)
     }
 
-    fn refund(&mut self, cost: u64, spot: Spot, now: u64, _id: u128) -> u64 {
-        if spot == Spot::from(self.current(now)) { self.take_off(cost, now) } else { 0 }
+    fn refund(&mut self, cost: u64, spot: ModelMark, now: u64, _id: u128) -> u64 {
+        if spot == ModelMark::from(self.current(now)) { self.take_off(cost, now) } else { 0 }
     }
 
     fn credit(&mut self, cost: u64, now: u64) -> u64 {
@@ -87,7 +87,7 @@ impl Model for FixedWindowModel {
     }
 }
 
-/// The number of the window that holds `now`, counted from the epoch.
+/// The number of the window that contains `now`, counted from the epoch.
 pub(crate) fn number_of(windows: Windows, now: u64) -> u64 {
     match windows {
         Windows::Every(length) => now / length.get(),
@@ -105,7 +105,7 @@ fn end_of(windows: Windows, number: u64) -> u64 {
     }
 }
 
-/// The days on which each stretch of a calendar begins, found by walking through it day by day.
+/// The days on which each unit of a calendar begins, found by counting day by day.
 fn starts_of(calendar: Calendar) -> &'static [u64] {
     static STARTS: LazyLock<[Vec<u64>; 4]> = LazyLock::new(walk);
     let [days, weeks, months, years] = &*STARTS;
@@ -119,7 +119,7 @@ fn starts_of(calendar: Calendar) -> &'static [u64] {
 
 fn walk() -> [Vec<u64>; 4] {
     let [mut days, mut weeks, mut months, mut years] = [const { Vec::new() }; 4];
-    // 1970-01-01 was a Thursday. The first stretches begin with time itself.
+    // 1970-01-01 was a Thursday. The first units begin at the epoch.
     let (mut year, mut month, mut day_of_month, mut weekday) = (1970, 1, 1, 4);
     for day in 0..110_000 {
         days.push(day);

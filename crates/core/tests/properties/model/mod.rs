@@ -1,8 +1,8 @@
-//! Slow and obvious twins of the algorithms.
+//! Models: slow and obvious versions of the algorithms.
 //!
-//! A model remembers what happened and works everything out from that, each time anew. It knows only whether a cost
-//! fits and whether anything still counts; [`answer`] finds the numbers of a decision by trying, as their definitions
-//! say: the smallest wait after which it fits, the largest cost that fits, the first instant at which nothing counts.
+//! A model keeps the whole history and recomputes everything from it each time. It knows only whether a cost
+//! fits and whether anything still counts. [`answer`] finds the numbers of a decision by search, from their definitions:
+//! the smallest wait after which it fits, the largest cost that fits, the first instant at which nothing counts.
 
 mod bucket;
 mod fixed_window;
@@ -18,8 +18,8 @@ pub(crate) use slots::SlotsModel;
 
 use tidegate_core::{Decision, Micros, Outcome};
 
-/// Where a model made a charge.
-pub(crate) type Spot = i128;
+/// The position of a charge in a model.
+pub(crate) type ModelMark = i128;
 
 pub(crate) trait Model: Clone {
     fn limit(&self) -> u64;
@@ -30,12 +30,12 @@ pub(crate) trait Model: Clone {
     /// Whether anything that was spent still counts.
     fn counts(&self, now: u64) -> bool;
 
-    /// Copes with a clock that stepped back far, and says whether it did.
+    /// Corrects the state after a long step back of the clock. Returns whether it did.
     fn resync(&mut self, now: u64) -> bool;
 
-    fn charge(&mut self, cost: u64, now: u64, id: u128) -> Spot;
+    fn charge(&mut self, cost: u64, now: u64, id: u128) -> ModelMark;
 
-    fn refund(&mut self, cost: u64, spot: Spot, now: u64, id: u128) -> u64;
+    fn refund(&mut self, cost: u64, spot: ModelMark, now: u64, id: u128) -> u64;
 
     fn credit(&mut self, cost: u64, now: u64) -> u64;
 
@@ -43,7 +43,7 @@ pub(crate) trait Model: Clone {
         false
     }
 
-    /// How long an admitted request is held back.
+    /// The delay of an admitted request.
     fn delay(&self, _now: u64) -> u64 {
         0
     }
@@ -73,7 +73,7 @@ pub(crate) fn answer(model: &impl Model, cost: u64, now: u64) -> Decision {
     }
 }
 
-/// The smallest number for which `holds`, given that it holds for all larger ones.
+/// The smallest number for which `holds` is true, given that it is true for all larger ones.
 fn least(holds: impl Fn(u64) -> bool) -> u64 {
     if holds(0) {
         return 0;

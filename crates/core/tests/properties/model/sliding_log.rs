@@ -2,13 +2,13 @@
 
 use tidegate_core::limit::SlidingLog;
 
-use super::{Model, Spot};
+use super::{Model, ModelMark};
 
 #[derive(Clone)]
 pub(crate) struct SlidingLogModel {
     limit: u64,
     window: u64,
-    /// When, and how much.
+    /// The instants and costs of admissions.
     entries: Vec<(u64, u64)>,
 }
 
@@ -21,7 +21,7 @@ impl SlidingLogModel {
         self.entries.iter().filter(|(at, _)| at + self.window > now).map(|(_, cost)| cost).sum()
     }
 
-    /// What has left the window by the time of a change is gone, even if the clock then steps back.
+    /// Drops entries that have left the window. They stay dropped even if the clock steps back.
     fn forget(&mut self, now: u64) {
         self.entries.retain(|(at, cost)| at + self.window > now && *cost > 0);
     }
@@ -64,18 +64,18 @@ impl Model for SlidingLogModel {
         ahead
     }
 
-    fn charge(&mut self, cost: u64, now: u64, _id: u128) -> Spot {
+    fn charge(&mut self, cost: u64, now: u64, _id: u128) -> ModelMark {
         self.forget(now);
         let cost = cost.min((2 * self.limit).saturating_sub(self.spent(now)));
-        // Never before the last one, even if the clock stepped back.
+        // Never before the last entry, even if the clock has stepped back.
         let at = now.max(self.last());
         self.entries.push((at, cost));
-        Spot::from(at)
+        ModelMark::from(at)
     }
 
-    fn refund(&mut self, cost: u64, spot: Spot, now: u64, _id: u128) -> u64 {
+    fn refund(&mut self, cost: u64, spot: ModelMark, now: u64, _id: u128) -> u64 {
         self.forget(now);
-        self.take_off(cost, |at| Spot::from(at) == spot)
+        self.take_off(cost, |at| ModelMark::from(at) == spot)
     }
 
     fn credit(&mut self, cost: u64, now: u64) -> u64 {

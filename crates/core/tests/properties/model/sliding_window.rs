@@ -1,8 +1,8 @@
-//! Sliding window counter: everything ever spent, with the part of time that it was spent in.
+//! Sliding window counter: all spending, by part.
 
 use tidegate_core::limit::SlidingWindow;
 
-use super::{Model, Spot};
+use super::{Model, ModelMark};
 
 #[derive(Clone)]
 pub(crate) struct SlidingWindowModel {
@@ -10,7 +10,7 @@ pub(crate) struct SlidingWindowModel {
     parts: i128,
     /// The length of a part.
     part: i128,
-    /// Parts, by number, and what was spent in them. A clock that steps back to the epoch puts some before it.
+    /// The spending in each part, by its number, which is negative if the clock steps back to the epoch.
     history: Vec<(i128, u64)>,
     /// The last part in which anything happened.
     latest: i128,
@@ -23,12 +23,12 @@ impl SlidingWindowModel {
         SlidingWindowModel { limit: limit.limit(), parts, part, history: Vec::new(), latest: 0 }
     }
 
-    /// The instant that counts: the start of the latest part, if the clock has stepped back behind it.
+    /// The instant that counts: the start of the latest part if the clock has stepped back before it.
     fn instant(&self, now: u64) -> i128 {
         i128::from(now).max(self.latest * self.part)
     }
 
-    /// The estimate, times the length of a part: each part counts by how much of it the window covers, but the present
+    /// The estimate times the length of a part. Each part is weighted by its overlap with the window, and the present
     /// one counts in full.
     fn weight(&self, now: u64) -> i128 {
         let now = self.instant(now);
@@ -74,7 +74,7 @@ impl Model for SlidingWindowModel {
         let present = i128::from(now) / self.part;
         let ahead = self.latest > present + self.parts;
         if ahead {
-            // To the part that comes next, whose start has seen nothing fade yet.
+            // To the start of the next part, where nothing has faded yet.
             for (number, _) in &mut self.history {
                 *number -= self.latest - (present + 1);
             }
@@ -83,14 +83,14 @@ impl Model for SlidingWindowModel {
         ahead
     }
 
-    fn charge(&mut self, cost: u64, now: u64, _id: u128) -> Spot {
+    fn charge(&mut self, cost: u64, now: u64, _id: u128) -> ModelMark {
         let estimate = u64::try_from((self.weight(now) + self.part - 1) / self.part).unwrap();
         let present = self.touch(now);
         self.history.push((present, cost.min((2 * self.limit).saturating_sub(estimate))));
         present
     }
 
-    fn refund(&mut self, cost: u64, spot: Spot, now: u64, _id: u128) -> u64 {
+    fn refund(&mut self, cost: u64, spot: ModelMark, now: u64, _id: u128) -> u64 {
         let present = self.touch(now);
         let still_counts = (present - self.parts..=present).contains(&spot);
         if still_counts { self.take_off(cost, spot) } else { 0 }

@@ -2,7 +2,7 @@
 
 use tidegate_core::limit::Concurrency;
 
-use super::{Model, Spot};
+use super::{Model, ModelMark};
 
 #[derive(Clone)]
 pub(crate) struct SlotsModel {
@@ -27,7 +27,7 @@ impl SlotsModel {
         self.leases.iter().filter(|lease| lease.ends > now).map(|lease| lease.slots).sum()
     }
 
-    /// A lease that has ended by the time of a change is gone, even if the clock then steps back.
+    /// Drops leases that have ended. They stay dropped even if the clock steps back.
     fn forget(&mut self, now: u64) {
         self.leases.retain(|lease| lease.ends > now);
     }
@@ -55,7 +55,7 @@ impl Model for SlotsModel {
         ahead
     }
 
-    fn charge(&mut self, cost: u64, now: u64, id: u128) -> Spot {
+    fn charge(&mut self, cost: u64, now: u64, id: u128) -> ModelMark {
         self.forget(now);
         let slots = cost.min((2 * self.slots).saturating_sub(self.held(now)));
         if slots > 0 {
@@ -64,7 +64,7 @@ impl Model for SlotsModel {
         0
     }
 
-    fn refund(&mut self, _cost: u64, _spot: Spot, now: u64, id: u128) -> u64 {
+    fn refund(&mut self, _cost: u64, _spot: ModelMark, now: u64, id: u128) -> u64 {
         self.forget(now);
         let before = self.held(now);
         self.leases.retain(|lease| lease.id != id);

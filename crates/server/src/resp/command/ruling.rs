@@ -7,17 +7,17 @@ use crate::resp::reply::Reply;
 
 /// Writes what was decided on a request. Times are in milliseconds, rounded up.
 pub(super) fn write(ruling: &Ruling<'_>, receipt: Option<&str>, reply: &mut Reply<'_>) {
-    let telling = ruling.verdict.telling.and_then(|index| ruling.ruled.get(index)).map(|ruled| &ruled.decision);
+    let binding = ruling.verdict.binding.and_then(|index| ruling.ruled.get(index)).map(|ruled| &ruled.decision);
     reply.map(11);
     reply.bulk("allowed");
     reply.boolean(ruling.is_allowed());
     outcome(ruling.verdict.outcome, reply);
     reply.bulk("limit");
-    count_or_null(telling.map(|decision| decision.limit), reply);
+    count_or_null(binding.map(|decision| decision.limit), reply);
     reply.bulk("remaining");
-    count_or_null(telling.map(|decision| decision.remaining), reply);
+    count_or_null(binding.map(|decision| decision.remaining), reply);
     reply.bulk("reset_after_ms");
-    count_or_null(telling.map(|decision| decision.reset_after.as_millis_ceil()), reply);
+    count_or_null(binding.map(|decision| decision.reset_after.as_millis_ceil()), reply);
     reply.bulk("refused_by");
     text_or_null(ruling.refused.as_ref().map(|refused| &*refused.rule), reply);
     reply.bulk("refused_for");

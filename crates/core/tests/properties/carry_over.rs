@@ -1,4 +1,4 @@
-//! Limits that change: a key keeps what it has spent, no more and no less.
+//! Changed limits: a key keeps exactly what it has spent.
 
 use proptest::prelude::*;
 use tidegate_core::limit::{Algorithm, State};
@@ -7,22 +7,22 @@ use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Clock, Key, Limit, ManualClock, MemoryStore, RuleId, Timestamp};
 
 use crate::limits::{any_limit, any_spending_limit, bucket_of, buckets, concurrencies, with_capacity};
-use crate::traces::{Cost, Hands, Op, Step, costs, moves_ahead, starts, traces_ahead};
+use crate::traces::{Cost, KeyOperation, Step, TraceClock, costs, moves_ahead, starts, traces_ahead};
 
-/// A key that a trace has happened to, and the instant at which it ended.
+/// The state of a key after a trace, and the instant at which the trace ended.
 fn lived(limit: &Limit, start: u64, steps: &[Step]) -> (State, Timestamp) {
-    let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+    let (mut state, mut hands) = (limit.fresh(), TraceClock::at(start));
     for (number, &(by, op)) in (1..).zip(steps) {
         let now = hands.go(by, limit);
         match op {
-            Op::Decide(cost) => hands.heed(&limit.decide(&mut state, cost.of(limit), now)),
-            Op::Penalize(cost) => {
+            KeyOperation::Decide(cost) => hands.remember_wait(&limit.decide(&mut state, cost.of(limit), now)),
+            KeyOperation::Penalize(cost) => {
                 limit.charge(&mut state, cost.of(limit), now, ReceiptId::new(number));
             }
-            Op::Credit(cost) => {
+            KeyOperation::Credit(cost) => {
                 limit.credit(&mut state, cost.of(limit), now);
             }
-            Op::Refund { .. } | Op::Renew { .. } => {}
+            KeyOperation::Refund { .. } | KeyOperation::Renew { .. } => {}
         }
     }
     (state, hands.now())
@@ -32,7 +32,7 @@ fn remaining(limit: &Limit, state: &State, now: Timestamp) -> u64 {
     limit.decide(&mut state.clone(), 0, now).remaining
 }
 
-/// A log keeps its entries, so a longer window is a stricter limit whatever its count, and a shorter one a laxer.
+/// A log keeps its entries, so a longer window makes it stricter, and a shorter one laxer, at any count.
 fn log_windows(old: &Limit, new: &Limit) -> std::cmp::Ordering {
     match (old.algorithm(), new.algorithm()) {
         (Algorithm::SlidingLog(old), Algorithm::SlidingLog(new)) => new.window().cmp(&old.window()),
@@ -84,7 +84,7 @@ proptest! {
         prop_assume!(log_windows(&old, &new).is_eq());
         let (state, now) = lived(&old, start, &steps);
         let carried = new.carry(&old, &state, now);
-        // Up to a whole capacity; beyond that it is debt, which has bounds of its own.
+        // Up to one capacity. Beyond that it is debt, which has its own bounds.
         let spent = old.capacity() - remaining(&old, &state, now);
         prop_assume!(old.evaluate(&state, 0, now).is_allowed());
         prop_assert_eq!(remaining(&new, &carried, now), new.capacity().saturating_sub(spent));
@@ -116,7 +116,7 @@ proptest! {
         let (state, now) = lived(&from, start, &steps);
         let carried = to.carry(&from, &state, now);
         let (old_token, new_token) = (u128::from(old.rate.drops_per_token()), u128::from(new.rate.drops_per_token()));
-        // In the smallest unit of both: never less than was owed, and less than a drop more.
+        // In the smallest unit of both: at least the debt, and less than a drop more.
         let owed = drops(&from, &state, now) * new_token;
         let owes = drops(&to, &carried, now) * old_token;
         let deepest = 2 * u128::from(new.capacity) * new_token * old_token;
@@ -163,19 +163,19 @@ proptest! {
         steps in prop::collection::vec((0_usize..8, moves_ahead(), costs(), 0_u32..8), 1..60),
         start in starts(),
     ) {
-        // Half of them differ from another only in capacity: those share a state as it is.
+        // Half of them differ from another only in capacity: those share a state unchanged.
         let limits: Vec<_> =
             limits.iter().flat_map(|limit| [*limit, with_capacity(limit, limit.capacity() / 2 + 1)]).collect();
         let clock = ManualClock::at(Timestamp::from_micros(start));
         let store = MemoryStore::with_clock_and_cap(clock.clone(), 10_000);
         let (rule, key) = (RuleId::new("rule"), Key::from("key"));
-        let mut hands = Hands::at(start);
+        let mut hands = TraceClock::at(start);
         let mut known: Option<(Limit, State)> = None;
         for (which, by, cost, kind) in steps {
             let limit = limits[which % limits.len()];
             clock.set(hands.go(by, &limit));
             let (now, cost) = (clock.now(), cost.of(&limit));
-            // A store may forget a key once it has recovered. A log with a longer window would tell whether it had.
+            // A store may forget a key that has recovered. Under a log with a longer window that makes a difference.
             if known.as_ref().is_some_and(|(old, state)| old.is_recovered(state, now)) {
                 store.reset(&rule, &key);
                 known = None;
@@ -196,7 +196,7 @@ proptest! {
                 }
             };
             prop_assert_eq!(answered, expected);
-            hands.heed(&expected);
+            hands.remember_wait(&expected);
             if changed {
                 known = Some((limit, state));
             }
@@ -239,7 +239,7 @@ fn every_algorithm_hands_over_to_every_other() {
     }
 }
 
-/// A store keeps a short hash of a key's limit beside its state. These two limits have the same one.
+/// A store keeps a short hash of a key's limit with its state. These two limits have the same hash.
 #[test]
 fn limits_are_told_apart_where_a_short_hash_of_them_is_not() {
     let (old, new): (Limit, Limit) = ("11935/s".parse().unwrap(), "gcra 31343/s".parse().unwrap());

@@ -1,6 +1,6 @@
-//! Penalties, resets, changed limits and changed clocks.
+//! Adjustments: penalties, credits, resets, changed limits and clock steps.
 
-use super::holding::hold;
+use super::holds::hold;
 use super::{Subject, assert_denied, five_of_each, limit, rule};
 use crate::charge::Charge;
 use crate::key::{Key, RuleId};
@@ -19,7 +19,7 @@ pub fn a_penalty_puts_a_key_into_debt_and_a_credit_takes_it_out(subject: &impl S
         assert_denied(&deep);
         assert_denied(&subject.decide_one(charge));
         assert_eq!(subject.adjust(charge.cost(1), Adjustment::Penalty), deep, "{limit}: a debt has an end");
-        // Places in a queue and slots belong to those who hold them.
+        // Places in a queue and slots belong to their holders.
         if ["shaper 1/s queue 5", "concurrent 5 ttl 30s"].contains(&limit.to_string().as_str()) {
             assert_eq!(subject.adjust(charge.cost(9), Adjustment::Credit), deep, "{limit}");
             continue;
@@ -29,7 +29,7 @@ pub fn a_penalty_puts_a_key_into_debt_and_a_credit_takes_it_out(subject: &impl S
     }
 }
 
-/// What is given back leaves nothing owed, also where some of it has come back by itself.
+/// After a refund nothing is owed, even if a part had already recovered.
 pub fn what_is_given_back_of_a_bucket_that_refills_is_free(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in ["1/h burst 1", "gcra 1/h burst 1", "meter 1/h burst 1"].map(limit) {
@@ -48,7 +48,7 @@ pub fn what_is_given_back_of_a_bucket_that_refills_is_free(subject: &impl Subjec
     }
 }
 
-/// And only that key, under that rule.
+/// A reset affects only that key under that rule.
 pub fn a_reset_key_is_as_good_as_new(subject: &impl Subject) {
     let (alice, bob) = (Key::from("alice"), Key::from("bob"));
     for limit in &five_of_each() {
@@ -67,7 +67,7 @@ pub fn a_reset_key_is_as_good_as_new(subject: &impl Subject) {
     }
 }
 
-/// From every algorithm to every other: what the old limit counted as spent, the new one counts as spent.
+/// From every algorithm to every other, spending under the old limit counts under the new one.
 pub fn a_changed_limit_keeps_what_was_spent(subject: &impl Subject) {
     let key = Key::from("alice");
     let raised =
@@ -86,7 +86,7 @@ pub fn a_changed_limit_keeps_what_was_spent(subject: &impl Subject) {
     assert_eq!(subject.peek(Charge::new(&rule, &key, &many).cost(0)).remaining, 1);
 }
 
-/// Whoever has spent more than the new limit holds waits.
+/// A key that has spent more than the new limit holds has to wait.
 pub fn a_lowered_limit_grants_nothing(subject: &impl Subject) {
     let key = Key::from("alice");
     let lowered =
@@ -100,7 +100,7 @@ pub fn a_lowered_limit_grants_nothing(subject: &impl Subject) {
     }
 }
 
-/// Whatever the clock shows, what is spent is spent.
+/// Spending counts at any reading of the clock.
 pub fn a_clock_that_steps_back_admits_nothing_twice(subject: &impl Subject) {
     let key = Key::from("alice");
     let start = subject.now();
@@ -117,7 +117,7 @@ pub fn a_clock_that_steps_back_admits_nothing_twice(subject: &impl Subject) {
     subject.clock().set(start);
 }
 
-/// After a step of years a key waits for as long as its limit takes to recover, not for years.
+/// After a step of years a key waits as long as its limit takes to recover, not for years.
 pub fn a_clock_that_steps_far_back_does_not_block_for_long(subject: &impl Subject) {
     let key = Key::from("alice");
     let start = subject.now();
@@ -136,7 +136,7 @@ pub fn a_clock_that_steps_far_back_does_not_block_for_long(subject: &impl Subjec
     subject.clock().set(start);
 }
 
-/// A leap brings what the skipped time would have, which is never more than everything.
+/// A leap admits as much as the skipped time would have, at most one capacity.
 pub fn a_clock_that_leaps_ahead_admits_one_capacity(subject: &impl Subject) {
     let key = Key::from("alice");
     let start = subject.now();

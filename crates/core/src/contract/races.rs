@@ -1,4 +1,4 @@
-//! Many callers at once.
+//! Races: many concurrent callers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use crate::time::Micros;
 const THREADS: usize = 8;
 const REQUESTS: usize = 1_000;
 
-/// Runs `work` a thousand times, from eight threads at once, and counts how often it returned true.
+/// Runs `work` a thousand times on eight threads, and counts how often it returned true.
 fn count_in_parallel(work: impl Fn(usize) -> bool + Sync) -> u64 {
     let count = AtomicU64::new(0);
     let barrier = std::sync::Barrier::new(THREADS);
@@ -51,7 +51,7 @@ pub fn parallel_requests_are_admitted_exactly_up_to_the_limit(subject: &impl Sub
     }
 }
 
-/// Requests that are charged to two keys in either order neither block each other for ever nor charge only one.
+/// Requests that charge two keys in either order neither deadlock nor charge only one.
 pub fn parallel_requests_over_two_keys_charge_both_or_none(subject: &impl Subject) {
     let (one, other) = (RuleId::new("race one"), RuleId::new("race other"));
     let (key, limit) = (Key::from("alice"), limit("1/h burst 400"));

@@ -1,4 +1,4 @@
-//! Several charges at once: all are made or none, as if each key's state lay in a plain map.
+//! Batches of charges: all are made or none, as in a plain map of states.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use tidegate_core::{
 };
 
 use crate::limits::{any_limit, with_capacity};
-use crate::traces::{Cost, Hands, Move, costs, moves, moves_ahead, starts};
+use crate::traces::{ClockMove, Cost, TraceClock, costs, moves, moves_ahead, starts};
 
 const TTL: Micros = Micros::from_secs(10);
 
-/// A charge, by the numbers of its rule and key.
+/// A charge, by the indexes of its rule and key.
 #[derive(Clone, Copy, Debug)]
-struct Ask {
+struct ChargeSpec {
     rule: usize,
     key: usize,
     cost: Cost,
@@ -26,16 +26,16 @@ struct Ask {
 }
 
 #[derive(Clone, Debug)]
-enum Act {
-    Decide(Vec<Ask>),
-    Peek(Vec<Ask>),
-    Adjust(Ask, bool),
+enum StoreAction {
+    Decide(Vec<ChargeSpec>),
+    Peek(Vec<ChargeSpec>),
+    Adjust(ChargeSpec, bool),
     Settle(Index, u64),
-    Reset(Ask),
+    Reset(ChargeSpec),
 }
 
-fn asks() -> impl Strategy<Value = Ask> {
-    (0_usize..4, 0_usize..2, costs(), prop::bool::weighted(0.3)).prop_map(|(rule, key, cost, reserve)| Ask {
+fn asks() -> impl Strategy<Value = ChargeSpec> {
+    (0_usize..4, 0_usize..2, costs(), prop::bool::weighted(0.3)).prop_map(|(rule, key, cost, reserve)| ChargeSpec {
         rule,
         key,
         cost,
@@ -43,34 +43,34 @@ fn asks() -> impl Strategy<Value = Ask> {
     })
 }
 
-fn acts() -> impl Strategy<Value = Vec<(Move, Act)>> {
+fn acts() -> impl Strategy<Value = Vec<(ClockMove, StoreAction)>> {
     let act = prop_oneof![
-        12 => prop::collection::vec(asks(), 0..5).prop_map(Act::Decide),
-        2 => prop::collection::vec(asks(), 0..5).prop_map(Act::Peek),
-        2 => (asks(), any::<bool>()).prop_map(|(ask, is_penalty)| Act::Adjust(ask, is_penalty)),
-        4 => (any::<Index>(), 0_u64..100).prop_map(|(which, actual)| Act::Settle(which, actual)),
-        1 => asks().prop_map(Act::Reset),
+        12 => prop::collection::vec(asks(), 0..5).prop_map(StoreAction::Decide),
+        2 => prop::collection::vec(asks(), 0..5).prop_map(StoreAction::Peek),
+        2 => (asks(), any::<bool>()).prop_map(|(ask, is_penalty)| StoreAction::Adjust(ask, is_penalty)),
+        4 => (any::<Index>(), 0_u64..100).prop_map(|(which, actual)| StoreAction::Settle(which, actual)),
+        1 => asks().prop_map(StoreAction::Reset),
     ];
     prop::collection::vec((moves_ahead(), act), 1..60)
 }
 
-/// Something that the model holds for a receipt.
+/// A hold of the model.
 #[derive(Clone, Copy)]
-struct Holding {
+struct ModelHold {
     at: (usize, usize),
     mark: Mark,
     taken: u64,
     expires: Timestamp,
 }
 
-/// What a store should do, in a plain map.
-struct Plain {
+/// A model of a store, as a plain map.
+struct MapStore {
     limits: Vec<Limit>,
     states: HashMap<(usize, usize), State>,
     receipts: u128,
 }
 
-impl Plain {
+impl MapStore {
     fn limit(&self, rule: usize) -> Limit {
         self.limits[rule % self.limits.len()]
     }
@@ -80,7 +80,7 @@ impl Plain {
         self.states.entry(at).or_insert(fresh)
     }
 
-    fn decide(&mut self, asks: &[Ask], now: Timestamp) -> (Vec<Decision>, ReceiptId, Vec<Holding>) {
+    fn decide(&mut self, asks: &[ChargeSpec], now: Timestamp) -> (Vec<Decision>, ReceiptId, Vec<ModelHold>) {
         let mut decisions = Vec::new();
         for (index, ask) in asks.iter().enumerate() {
             let (limit, at) = (self.limit(ask.rule), (ask.rule, ask.key));
@@ -98,7 +98,7 @@ impl Plain {
                 if taken > 0 {
                     let mark = limit.charge(self.state(at), taken, now, id);
                     if ask.reserve || limit.holds_slots() {
-                        held.push(Holding { at, mark, taken, expires: now + TTL });
+                        held.push(ModelHold { at, mark, taken, expires: now + TTL });
                     }
                 }
             }
@@ -110,14 +110,14 @@ impl Plain {
         (decisions, id, held)
     }
 
-    fn peek(&mut self, ask: &Ask, now: Timestamp) -> Decision {
+    fn peek(&mut self, ask: &ChargeSpec, now: Timestamp) -> Decision {
         let limit = self.limit(ask.rule);
         let mut state = self.state((ask.rule, ask.key)).clone();
         limit.resync(&mut state, now);
         limit.evaluate(&state, ask.cost.of(&limit), now)
     }
 
-    fn adjust(&mut self, ask: &Ask, adjustment: Adjustment, now: Timestamp) -> Decision {
+    fn adjust(&mut self, ask: &ChargeSpec, adjustment: Adjustment, now: Timestamp) -> Decision {
         let limit = self.limit(ask.rule);
         let state = self.state((ask.rule, ask.key));
         let (mut changed, cost) = (state.clone(), ask.cost.of(&limit));
@@ -137,7 +137,7 @@ impl Plain {
     }
 
     /// The tokens refunded, and the tokens charged on top as far as the bound on debt allows; `None` if it is gone.
-    fn settle(&mut self, id: ReceiptId, held: &Holding, actual: u64, now: Timestamp) -> Option<(u64, u64)> {
+    fn settle(&mut self, id: ReceiptId, held: &ModelHold, actual: u64, now: Timestamp) -> Option<(u64, u64)> {
         let limit = self.limit(held.at.0);
         let state = self.state(held.at);
         if limit.holds_slots() {
@@ -171,27 +171,27 @@ proptest! {
         acts in acts(),
         max_keys in prop_oneof![Just(10_000), Just(100_000)],
     ) {
-        // Rules whose limits differ only in capacity are the ones that a store could mix up.
+        // A store could confuse rules whose limits differ only in capacity.
         let limits: Vec<_> =
             limits.iter().flat_map(|limit| [*limit, with_capacity(limit, limit.capacity() / 3 + 1)]).collect();
         let clock = ManualClock::at(Timestamp::from_micros(start));
         let store = MemoryStore::with_clock_and_cap(clock.clone(), max_keys);
         let rules = ["a", "b", "c", "d"].map(RuleId::new);
         let keys = [Key::from("x"), Key::of(["x", "y"])];
-        let mut plain = Plain { limits, states: HashMap::new(), receipts: 0 };
-        let mut hands = Hands::at(start);
-        let mut receipts: Vec<(Receipt, ReceiptId, Vec<Holding>)> = Vec::new();
+        let mut plain = MapStore { limits, states: HashMap::new(), receipts: 0 };
+        let mut hands = TraceClock::at(start);
+        let mut receipts: Vec<(Receipt, ReceiptId, Vec<ModelHold>)> = Vec::new();
         for (by, act) in acts {
             let now = hands.go(by, &plain.limits[0]);
             clock.set(now);
             let limits = plain.limits.clone();
-            let charge = |ask: &Ask| {
+            let charge = |ask: &ChargeSpec| {
                 let limit = &limits[ask.rule % limits.len()];
                 let charge = Charge::new(&rules[ask.rule], &keys[ask.key], limit).cost(ask.cost.of(limit));
                 if ask.reserve { charge.reserve(TTL) } else { charge }
             };
             match act {
-                Act::Decide(asks) => {
+                StoreAction::Decide(asks) => {
                     let charges: Vec<_> = asks.iter().map(charge).collect();
                     let answer = store.decide(&charges).unwrap();
                     let (decisions, id, held) = plain.decide(&asks, now);
@@ -201,19 +201,19 @@ proptest! {
                         receipts.push((receipt, id, held));
                     }
                     if let Some(denial) = decisions.iter().find(|decision| !decision.is_allowed()) {
-                        hands.heed(denial);
+                        hands.remember_wait(denial);
                     }
                 }
-                Act::Peek(asks) => {
+                StoreAction::Peek(asks) => {
                     let charges: Vec<_> = asks.iter().map(charge).collect();
                     let expected: Vec<_> = asks.iter().map(|ask| plain.peek(ask, now)).collect();
                     prop_assert_eq!(&store.peek(&charges)[..], &expected[..]);
                 }
-                Act::Adjust(ask, is_penalty) => {
+                StoreAction::Adjust(ask, is_penalty) => {
                     let adjustment = if is_penalty { Adjustment::Penalty } else { Adjustment::Credit };
                     prop_assert_eq!(store.adjust(&charge(&ask), adjustment), plain.adjust(&ask, adjustment, now));
                 }
-                Act::Settle(which, share) if !receipts.is_empty() => {
+                StoreAction::Settle(which, share) if !receipts.is_empty() => {
                     let (receipt, id, held) = receipts.swap_remove(which.index(receipts.len()));
                     let actual: Vec<_> = held.iter().map(|held| held.taken / 64 * share).collect();
                     let mut expected = Settlement::Gone;
@@ -228,14 +228,14 @@ proptest! {
                     }
                     prop_assert_eq!(store.settle(&receipt, &actual), expected);
                 }
-                Act::Reset(ask) => {
+                StoreAction::Reset(ask) => {
                     let owes = !plain.limit(ask.rule).is_recovered(plain.state((ask.rule, ask.key)), now);
                     plain.states.remove(&(ask.rule, ask.key));
                     let forgot = store.reset(&rules[ask.rule], &keys[ask.key]);
-                    // A key that has recovered may have been forgotten before.
+                    // A key that has recovered may have been forgotten already.
                     prop_assert!(forgot || !owes);
                 }
-                Act::Settle(..) => {}
+                StoreAction::Settle(..) => {}
             }
         }
     }
@@ -247,7 +247,7 @@ proptest! {
         let clock = ManualClock::at(Timestamp::from_micros(start));
         let store = MemoryStore::with_clock_and_cap(clock.clone(), 10_000);
         let (rule, key) = (RuleId::new("rule"), Key::from("key"));
-        let (mut state, mut hands) = (limit.fresh(), Hands::at(start));
+        let (mut state, mut hands) = (limit.fresh(), TraceClock::at(start));
         for (by, cost) in steps {
             clock.set(hands.go(by, &limit));
             // A store may forget a key once it has recovered; whether it had done so shows when the clock steps back.
@@ -258,7 +258,7 @@ proptest! {
             let charge = Charge::new(&rule, &key, &limit).cost(cost.of(&limit));
             let peeked = store.peek(&[charge])[0];
             let decision = limit.decide(&mut state, charge.cost, clock.now());
-            hands.heed(&decision);
+            hands.remember_wait(&decision);
             prop_assert_eq!(store.decide(&[charge]).unwrap().decisions[0], decision);
             prop_assert_eq!(peeked, decision);
         }

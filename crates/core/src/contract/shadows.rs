@@ -1,4 +1,4 @@
-//! Rules in the shadow: asked in the same question, and without a say.
+//! Rules in shadow mode: decided with the request, without an effect on it.
 
 use super::{Subject, assert_denied, five_of_each, limit, rule};
 use crate::charge::Charge;
@@ -6,7 +6,7 @@ use crate::key::Key;
 use crate::receipt::Settlement;
 use crate::time::Micros;
 
-/// It denies what it would deny, all of its charges or none, and the request goes ahead.
+/// A rule in shadow mode decides all of its charges or none, and the request goes ahead even if it denies.
 pub fn a_rule_in_the_shadow_is_decided_by_itself_and_never_denies(subject: &impl Subject) {
     let (key, tight) = (Key::from("alice"), limit("fixed 1/day"));
     for roomy in &five_of_each() {
@@ -30,7 +30,7 @@ pub fn a_rule_in_the_shadow_is_decided_by_itself_and_never_denies(subject: &impl
     }
 }
 
-/// If what counts denies, the others are only looked at, each charge by itself.
+/// If the request is denied, each charge in shadow mode is only peeked at.
 pub fn a_denied_request_takes_nothing_in_the_shadow(subject: &impl Subject) {
     let (key, tight) = (Key::from("alice"), limit("fixed 1/day"));
     for roomy in &five_of_each() {
@@ -48,7 +48,7 @@ pub fn a_denied_request_takes_nothing_in_the_shadow(subject: &impl Subject) {
     }
 }
 
-/// What a rule in the shadow holds is settled apart from what counts.
+/// The receipt of a rule in shadow mode is settled separately.
 pub fn a_rule_in_the_shadow_has_a_receipt_of_its_own(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in &five_of_each() {
@@ -63,7 +63,7 @@ pub fn a_rule_in_the_shadow_has_a_receipt_of_its_own(subject: &impl Subject) {
             panic!("{limit}: both hold something: {answer:?}")
         };
         assert_ne!(receipt.id, shadow.id, "{limit}");
-        // There is room for two more of what counts, and not for three more in the shadow.
+        // There is room for two more charges that count, but not for three more in shadow mode.
         let denied = subject.decide(&charges);
         assert!(denied.is_allowed() && denied.receipt.is_some(), "{limit}: {denied:?}");
         assert!(!denied.shadows[0].is_allowed() && denied.shadows[0].receipt.is_none(), "{limit}: {denied:?}");
@@ -73,7 +73,7 @@ pub fn a_rule_in_the_shadow_has_a_receipt_of_its_own(subject: &impl Subject) {
     }
 }
 
-/// Nothing counts, so nothing denies.
+/// If no charge counts, nothing denies the request.
 pub fn a_request_may_be_governed_by_shadows_alone(subject: &impl Subject) {
     let (key, tight) = (Key::from("alice"), limit("1/day"));
     let dark = rule("shadows alone", &tight);

@@ -1,4 +1,4 @@
-//! Deciding, peeking, and keeping keys apart.
+//! Decisions, peeks and the separation of keys.
 
 use super::{Subject, assert_denied, five_of_each, limit, rule};
 use crate::charge::Charge;
@@ -6,7 +6,7 @@ use crate::decision::Outcome;
 use crate::key::{Key, RuleId};
 use crate::time::Micros;
 
-/// Five go, the sixth is denied, and waiting as long as it was told is just long enough.
+/// Five requests are admitted, the sixth is denied, and its wait is exactly long enough.
 pub fn every_algorithm_admits_its_capacity_and_says_when_to_come_back(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in &five_of_each() {
@@ -26,7 +26,7 @@ pub fn every_algorithm_admits_its_capacity_and_says_when_to_come_back(subject: &
     }
 }
 
-/// However often a denied client tries, it is let in at the same time.
+/// The number of attempts does not change when a denied client is admitted.
 pub fn a_denied_request_spends_nothing(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in &five_of_each() {
@@ -41,7 +41,7 @@ pub fn a_denied_request_spends_nothing(subject: &impl Subject) {
     }
 }
 
-/// If one limit denies, none is charged; the others say what they have left.
+/// If one limit denies, none is charged, and the others report what they have left.
 pub fn a_request_is_charged_to_all_of_its_limits_or_to_none(subject: &impl Subject) {
     let (wide, narrow) = (Key::from("tenant"), Key::from("user"));
     let tight = limit("fixed 1/day");
@@ -59,7 +59,7 @@ pub fn a_request_is_charged_to_all_of_its_limits_or_to_none(subject: &impl Subje
     }
 }
 
-/// Two charges to one bucket in one request cannot both take what is there only once.
+/// Two charges to one bucket in one request cannot both take the last unit.
 pub fn charges_to_one_key_are_judged_by_their_sum(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in &five_of_each() {
@@ -76,7 +76,7 @@ pub fn charges_to_one_key_are_judged_by_their_sum(subject: &impl Subject) {
     }
 }
 
-/// No wait helps, so none is named.
+/// No wait helps, so the decision names none.
 pub fn what_costs_more_than_the_limit_holds_never_succeeds(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in &five_of_each() {
@@ -91,7 +91,7 @@ pub fn what_costs_more_than_the_limit_holds_never_succeeds(subject: &impl Subjec
     }
 }
 
-/// It is allowed even where nothing is left, and leaves no trace.
+/// A cost of zero is allowed even if nothing is left, and changes nothing.
 pub fn a_cost_of_nothing_asks_without_taking(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in &five_of_each() {
@@ -105,7 +105,7 @@ pub fn a_cost_of_nothing_asks_without_taking(subject: &impl Subject) {
     }
 }
 
-/// Peeking is pure.
+/// A peek changes nothing.
 pub fn peeking_says_what_deciding_would_and_changes_nothing(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in &five_of_each() {
@@ -119,7 +119,7 @@ pub fn peeking_says_what_deciding_would_and_changes_nothing(subject: &impl Subje
     }
 }
 
-/// A key under one rule is another under the next, and parts of keys do not run together.
+/// A key has separate states under different rules, and its parts are not concatenated.
 pub fn keys_and_rules_do_not_share_state(subject: &impl Subject) {
     let one = limit("1/h");
     let keys = [
@@ -141,7 +141,7 @@ pub fn keys_and_rules_do_not_share_state(subject: &impl Subject) {
     }
 }
 
-/// A request that no rule asks anything of goes ahead.
+/// A request without charges is allowed.
 pub fn no_charges_mean_no_limits(subject: &impl Subject) {
     let answer = subject.decide(&[]);
     assert!(answer.is_allowed() && answer.decisions.is_empty() && answer.receipt.is_none());

@@ -1,4 +1,4 @@
-//! Reservations and slots.
+//! Holds: reservations and slots.
 
 use super::{Subject, assert_denied, five_of_each, limit, rule};
 use crate::charge::Charge;
@@ -9,7 +9,7 @@ use crate::time::Micros;
 
 const TTL: Micros = Micros::from_secs(10);
 
-fn limits_that_take_and_give() -> impl Iterator<Item = Limit> {
+fn refundable_limits() -> impl Iterator<Item = Limit> {
     five_of_each().into_iter().filter(|limit| !limit.holds_slots())
 }
 
@@ -20,10 +20,10 @@ pub(super) fn hold(subject: &impl Subject, charges: &[Charge<'_>]) -> Receipt {
     answer.receipt.unwrap_or_else(|| panic!("nothing to give back"))
 }
 
-/// Less than was taken goes back, more is charged on top, even into debt.
+/// The difference to the actual cost is refunded, or charged in addition, even into debt.
 pub fn a_reservation_is_settled_at_what_it_really_cost(subject: &impl Subject) {
     let key = Key::from("alice");
-    for limit in limits_that_take_and_give() {
+    for limit in refundable_limits() {
         let rule = rule("settle", &limit);
         let charge = Charge::new(&rule, &key, &limit);
         let receipt = hold(subject, &[charge.cost(4).reserve(TTL)]);
@@ -37,10 +37,10 @@ pub fn a_reservation_is_settled_at_what_it_really_cost(subject: &impl Subject) {
     }
 }
 
-/// Of what is charged on top, only what a key may owe is charged, and told.
+/// An additional charge is limited by the bound on debt, and the settlement reports the limited amount.
 pub fn what_is_charged_on_top_is_as_much_as_a_key_may_owe(subject: &impl Subject) {
     let key = Key::from("alice");
-    for limit in limits_that_take_and_give() {
+    for limit in refundable_limits() {
         let rule = rule("debt", &limit);
         let charge = Charge::new(&rule, &key, &limit);
         let receipt = hold(subject, &[charge.cost(5).reserve(TTL)]);
@@ -48,10 +48,10 @@ pub fn what_is_charged_on_top_is_as_much_as_a_key_may_owe(subject: &impl Subject
     }
 }
 
-/// Settling again, with whatever number, changes nothing.
+/// A second settlement changes nothing.
 pub fn a_receipt_settles_once(subject: &impl Subject) {
     let key = Key::from("alice");
-    for limit in limits_that_take_and_give() {
+    for limit in refundable_limits() {
         let rule = rule("once", &limit);
         let charge = Charge::new(&rule, &key, &limit);
         let receipt = hold(subject, &[charge.cost(3).reserve(TTL)]);
@@ -63,7 +63,7 @@ pub fn a_receipt_settles_once(subject: &impl Subject) {
     }
 }
 
-/// What is not settled in time counts as it was taken.
+/// A reservation that is not settled in time counts at its reserved cost.
 pub fn an_abandoned_reservation_expires_and_stays_spent(subject: &impl Subject) {
     let key = Key::from("alice");
     let limit = limit("fixed 5/month calendar");
@@ -75,7 +75,7 @@ pub fn an_abandoned_reservation_expires_and_stays_spent(subject: &impl Subject) 
     assert_eq!(subject.peek(charge.cost(0)).remaining, 2);
 }
 
-/// A slot is freed by its receipt, once, and only its own.
+/// A receipt releases its own slots, once.
 pub fn slots_are_given_back_once(subject: &impl Subject) {
     let (rule, key, limit) = (RuleId::new("slots"), Key::from("alice"), limit("concurrent 2 ttl 30s"));
     let charge = Charge::new(&rule, &key, &limit);
@@ -90,7 +90,7 @@ pub fn slots_are_given_back_once(subject: &impl Subject) {
     assert_denied(&subject.decide_one(charge));
 }
 
-/// A holder that is never heard of again keeps its slots for the lease, and no longer.
+/// A holder that crashed keeps its slots until the lease ends, and no longer.
 pub fn slots_of_a_crashed_holder_come_back_when_the_lease_ends(subject: &impl Subject) {
     let (rule, key, limit) = (RuleId::new("crash"), Key::from("alice"), limit("concurrent 2 ttl 30s"));
     let charge = Charge::new(&rule, &key, &limit);
@@ -104,7 +104,7 @@ pub fn slots_of_a_crashed_holder_come_back_when_the_lease_ends(subject: &impl Su
     assert_denied(&subject.decide_one(charge));
 }
 
-/// A holder that goes on for longer than its lease says so in time.
+/// A holder that needs more time than its lease renews it.
 pub fn a_renewed_lease_runs_anew(subject: &impl Subject) {
     let (slots_rule, cost_rule, key) = (RuleId::new("renew slots"), RuleId::new("renew cost"), Key::from("alice"));
     let (slots, cost) = (limit("concurrent 1 ttl 30s"), limit("fixed 100/month calendar"));
@@ -120,7 +120,7 @@ pub fn a_renewed_lease_runs_anew(subject: &impl Subject) {
     assert!(subject.decide_one(slot).is_allowed());
 }
 
-/// No slot, no reservation, no receipt.
+/// A denial takes no slot and no reservation, and has no receipt.
 pub fn a_denied_request_holds_nothing(subject: &impl Subject) {
     let (slots_rule, tight_rule, key) = (RuleId::new("held"), RuleId::new("full"), Key::from("alice"));
     let (slots, none) = (limit("concurrent 5 ttl 30s"), limit("fixed 0/day"));
@@ -132,7 +132,7 @@ pub fn a_denied_request_holds_nothing(subject: &impl Subject) {
     assert_eq!(subject.peek(slot.cost(0)).remaining, 5);
 }
 
-/// The new window owes nothing to the old one.
+/// Spending in an old window does not count in the new one.
 pub fn what_was_taken_from_a_window_that_has_passed_is_not_given_back(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in ["fixed 5/min", "log 5/min", "sliding 5/min", "sliding 5/min parts 6"].map(limit) {
@@ -146,7 +146,7 @@ pub fn what_was_taken_from_a_window_that_has_passed_is_not_given_back(subject: &
     }
 }
 
-/// Moving the queue's end forward would send two out at the same time.
+/// If the end of the queue moved forward, two requests would leave at the same time.
 pub fn only_the_last_in_a_shapers_queue_can_leave_it(subject: &impl Subject) {
     let (rule, key, limit) = (RuleId::new("leaving"), Key::from("alice"), limit("shaper 1/s queue 5"));
     let charge = Charge::new(&rule, &key, &limit).reserve(TTL);

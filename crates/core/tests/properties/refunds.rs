@@ -1,4 +1,4 @@
-//! What is given back: never more than was taken, and once.
+//! Refunds: never more than was taken, and only once.
 
 use std::collections::HashMap;
 
@@ -11,9 +11,9 @@ use tidegate_core::{
 use crate::limits::{any_limit, any_spending_limit, span_of};
 use crate::traces::{Cost, costs};
 
-/// What can happen to reservations. Actual costs are 64ths of what was taken.
+/// An action on reservations. Actual costs are in 64ths of the reserved cost.
 #[derive(Clone, Copy, Debug)]
-enum Act {
+enum ReservationAction {
     Reserve(Cost),
     Settle(Index, u64),
     SettleTwice(Index, u64),
@@ -21,27 +21,27 @@ enum Act {
     Wait(u64),
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
+fn acts() -> impl Strategy<Value = Vec<ReservationAction>> {
     let actual = || prop_oneof![3 => 0_u64..=64, 1 => 64_u64..200];
     let act = prop_oneof![
-        6 => costs().prop_map(Act::Reserve),
-        4 => (any::<Index>(), actual()).prop_map(|(which, actual)| Act::Settle(which, actual)),
-        2 => (any::<Index>(), actual()).prop_map(|(which, actual)| Act::SettleTwice(which, actual)),
-        2 => any::<Index>().prop_map(Act::Renew),
-        3 => (0_u64..100).prop_map(Act::Wait),
+        6 => costs().prop_map(ReservationAction::Reserve),
+        4 => (any::<Index>(), actual()).prop_map(|(which, actual)| ReservationAction::Settle(which, actual)),
+        2 => (any::<Index>(), actual()).prop_map(|(which, actual)| ReservationAction::SettleTwice(which, actual)),
+        2 => any::<Index>().prop_map(ReservationAction::Renew),
+        3 => (0_u64..100).prop_map(ReservationAction::Wait),
     ];
     prop::collection::vec(act, 1..60)
 }
 
-/// A reservation and what the test knows of it.
-struct Open {
+/// A reservation, as the test tracks it.
+struct TrackedReservation {
     receipt: Receipt,
     taken: u64,
     expires: Timestamp,
     is_settled: bool,
 }
 
-impl Open {
+impl TrackedReservation {
     fn is_open(&self, now: Timestamp) -> bool {
         !self.is_settled && now < self.expires
     }
@@ -56,21 +56,21 @@ proptest! {
         let store = MemoryStore::with_clock(clock.clone());
         let (rule, key) = (RuleId::new("rule"), Key::from("key"));
         let ttl = Micros::new(span_of(&limit) / 2 + 1);
-        let mut opened: Vec<Open> = Vec::new();
+        let mut opened: Vec<TrackedReservation> = Vec::new();
         let mut given_and_taken: (u128, u128) = (0, 0);
         for act in acts {
             let now = clock.now();
             match act {
-                Act::Reserve(cost) => {
+                ReservationAction::Reserve(cost) => {
                     let charge = Charge::new(&rule, &key, &limit).cost(cost.of(&limit)).reserve(ttl);
                     let answer = store.decide(&[charge]).unwrap();
                     prop_assert_eq!(answer.receipt.is_some(), answer.is_allowed() && charge.cost > 0);
                     if let Some(receipt) = answer.receipt {
                         given_and_taken.1 += u128::from(charge.cost);
-                        opened.push(Open { receipt, taken: charge.cost, expires: now + ttl, is_settled: false });
+                        opened.push(TrackedReservation { receipt, taken: charge.cost, expires: now + ttl, is_settled: false });
                     }
                 }
-                Act::Settle(which, actual) | Act::SettleTwice(which, actual) if !opened.is_empty() => {
+                ReservationAction::Settle(which, actual) | ReservationAction::SettleTwice(which, actual) if !opened.is_empty() => {
                     let index = which.index(opened.len());
                     let open = &mut opened[index];
                     let actual = open.taken / 64 * actual;
@@ -80,7 +80,7 @@ proptest! {
                             prop_assert!(open.is_open(now));
                             prop_assert!(given_back <= open.taken.saturating_sub(actual));
                             let due = actual.saturating_sub(open.taken);
-                            // Only a key that owes all that it may is charged less.
+                            // Only a key at the bound on debt is charged less.
                             let stands = store.peek(&[Charge::new(&rule, &key, &limit).cost(0)])[0];
                             prop_assert!(charged <= due && (charged == due || stands.remaining == 0));
                             given_and_taken.0 += u128::from(given_back);
@@ -92,13 +92,13 @@ proptest! {
                         }
                     }
                     open.is_settled = true;
-                    if matches!(act, Act::SettleTwice(..)) {
+                    if matches!(act, ReservationAction::SettleTwice(..)) {
                         let before = store.peek(&[Charge::new(&rule, &key, &limit)]);
                         prop_assert_eq!(store.settle(&open.receipt, &[0]), Settlement::Gone);
                         prop_assert_eq!(store.peek(&[Charge::new(&rule, &key, &limit)]), before);
                     }
                 }
-                Act::Renew(which) if !opened.is_empty() => {
+                ReservationAction::Renew(which) if !opened.is_empty() => {
                     let index = which.index(opened.len());
                     let open = &mut opened[index];
                     prop_assert_eq!(store.renew(&open.receipt), open.is_open(now));
@@ -106,7 +106,7 @@ proptest! {
                         open.expires = now + ttl;
                     }
                 }
-                Act::Wait(share) => clock.advance(Micros::new(span_of(&limit) / 64 * share)),
+                ReservationAction::Wait(share) => clock.advance(Micros::new(span_of(&limit) / 64 * share)),
                 _ => {}
             }
             prop_assert!(given_and_taken.0 <= given_and_taken.1);
@@ -174,7 +174,7 @@ proptest! {
         prop_assert_eq!(receipt.held.len(), taken.len());
         let actual: Vec<u64> = taken.iter().map(|&&(_, _, cost, actual)| actual.min(cost)).collect();
         let due: u64 = taken.iter().zip(&actual).map(|(charge, actual)| charge.2 - actual).sum();
-        // A shaper's queue only lets the last one out, so with several in it not all can be given back.
+        // Only the last request in a shaper's queue can be refunded, so with several in it not all can.
         let all_can = !limits.iter().any(|limit| matches!(limit.algorithm(), tidegate_core::limit::Algorithm::Shaper(_)));
         match store.settle(&receipt, &actual) {
             Settlement::Settled { given_back, charged: 0 } if all_can => prop_assert_eq!(given_back, due),
