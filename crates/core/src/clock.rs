@@ -1,6 +1,10 @@
-//! Where time comes from. Nothing else in Tidegate reads a clock.
+//! Clocks. Nothing else in Tidegate reads the time.
 
-use std::cell::Cell;
+#[cfg(any(test, not(feature = "tsc")))]
+mod std_source;
+#[cfg(feature = "tsc")]
+mod tsc_source;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,47 +17,26 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's wall clock, read through the processor's time-stamp counter where there is one.
+/// The machine's wall clock.
 ///
-/// Asking the operating system costs about twice as much as reading the counter, so each thread asks only ten times a
-/// second and counts on from there. A step of the wall clock is therefore seen within a tenth of a second.
+/// With the default feature `tsc` it reads the processor's time-stamp counter where there is one, which takes half as long as a call
+/// to the operating system. Each thread asks the system ten times a second, so a step of the wall clock is seen within a
+/// tenth of a second. Without the feature, every reading is [`SystemTime::now`].
 #[derive(Clone, Debug)]
 pub struct SystemClock {
-    counter: quanta::Clock,
-    /// Microseconds that a tick of the counter lasts, times 2^40.
-    micros_a_tick: u64,
-    /// Ticks after which a thread asks the operating system again.
-    ticks_an_anchor: u64,
+    source: Source,
 }
 
-#[derive(Clone, Copy)]
-struct Anchor {
-    counter: u64,
-    wall: u64,
-}
-
-const ANCHOR_HOLDS_MICROS: u64 = 100_000;
-
-thread_local! {
-    // Far from where any counter is, so that the first reading asks.
-    static ANCHOR: Cell<Anchor> = const { Cell::new(Anchor { counter: u64::MAX / 2, wall: 0 }) };
-}
+#[cfg(not(feature = "tsc"))]
+type Source = std_source::StdSource;
+#[cfg(feature = "tsc")]
+type Source = tsc_source::TscSource;
 
 impl SystemClock {
     /// The machine's wall clock.
     #[must_use]
     pub fn new() -> SystemClock {
-        let counter = quanta::Clock::new();
-        let nanos = counter.delta_as_nanos(0, 1 << 30).clamp(1, 1 << 44);
-        let micros_a_tick = (nanos << 10) / 1_000;
-        SystemClock { counter, micros_a_tick, ticks_an_anchor: (ANCHOR_HOLDS_MICROS << 40) / micros_a_tick.max(1) }
-    }
-
-    #[cold]
-    fn anchor_anew(counter: u64) -> Timestamp {
-        let wall = wall_micros();
-        ANCHOR.set(Anchor { counter, wall });
-        Timestamp::from_micros(wall)
+        SystemClock { source: Source::new() }
     }
 }
 
@@ -66,14 +49,7 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Timestamp {
-        let counter = self.counter.raw();
-        let anchor = ANCHOR.get();
-        // A counter that went backwards (another core, a resumed machine) makes this a very large number.
-        let ticks = counter.wrapping_sub(anchor.counter);
-        if ticks >= self.ticks_an_anchor {
-            return SystemClock::anchor_anew(counter);
-        }
-        Timestamp::from_micros(anchor.wall + ((ticks * self.micros_a_tick) >> 40))
+        self.source.now()
     }
 }
 
@@ -85,7 +61,7 @@ fn wall_micros() -> u64 {
     }
 }
 
-/// A clock that only moves when told to. Clones share the same hands.
+/// A clock that moves only when it is set. Clones share the same time.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
     micros: Arc<AtomicU64>,
@@ -98,7 +74,7 @@ impl ManualClock {
         ManualClock { micros: Arc::new(AtomicU64::new(start.as_micros())) }
     }
 
-    /// Puts the clock to `instant`, ahead or back.
+    /// Sets the clock to `instant`, ahead or back.
     pub fn set(&self, instant: Timestamp) {
         self.micros.store(instant.as_micros(), Ordering::SeqCst);
     }
@@ -119,12 +95,10 @@ impl Clock for ManualClock {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_system_clock_follows_the_wall_clock() {
-        let clock = SystemClock::new();
+    fn follows_the_wall_clock(now: impl Fn() -> Timestamp) {
         for _ in 0..1_000 {
             let before = wall_micros();
-            let now = clock.now().as_micros();
+            let now = now().as_micros();
             let after = wall_micros();
             // Counting on from an anchor drifts by parts per million of a tenth of a second.
             assert!(now + 1_000 >= before && now <= after + 1_000, "{before} {now} {after}");
@@ -132,7 +106,19 @@ mod tests {
     }
 
     #[test]
-    fn clones_of_a_manual_clock_share_its_hands() {
+    fn the_system_clock_follows_the_wall_clock() {
+        let clock = SystemClock::new();
+        follows_the_wall_clock(|| clock.now());
+    }
+
+    #[test]
+    fn the_source_without_a_counter_follows_the_wall_clock() {
+        let source = std_source::StdSource::new();
+        follows_the_wall_clock(|| source.now());
+    }
+
+    #[test]
+    fn clones_of_a_manual_clock_share_its_time() {
         let clock = ManualClock::at(Timestamp::from_secs(5));
         let same = clock.clone();
         clock.advance(Micros::from_secs(2));

@@ -1,5 +1,7 @@
-//! One limit over many keys, in this process: the shortest way in.
+//! One limit over many keys, in this process: the simplest interface.
 
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::charge::Charge;
@@ -12,7 +14,7 @@ use crate::permit::Permit;
 use crate::store::{Adjustment, Answer, StoreError};
 use crate::time::Micros;
 
-/// One limit, held for each key by itself, with state in memory.
+/// One limit, enforced for each key separately, with state in memory.
 ///
 /// ```
 /// use tidegate_core::Gate;
@@ -29,27 +31,38 @@ pub struct Gate<C: Clock = SystemClock> {
     limit: Limit,
 }
 
-/// Nothing was taken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// The error of a request that was not admitted. Nothing was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The limit said no.
-    #[error("denied: {}", when(.0))]
+    /// The limit denied it.
     Denied(Decision),
-    /// The store could not remember what would have been taken.
-    #[error(transparent)]
-    Store(#[from] StoreError),
+    /// The store has no room for the reservation.
+    Store(StoreError),
 }
 
-fn when(decision: &Decision) -> String {
-    match decision.outcome {
-        Outcome::Allow { delay } => format!("go ahead in {delay}"),
-        Outcome::Deny { retry_after } => format!("try again in {retry_after}"),
-        Outcome::TooLarge { max } => format!("at most {max} can ever pass at once"),
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Denied(decision) => match decision.outcome {
+                Outcome::Allow { delay } => write!(f, "denied: go ahead in {delay}"),
+                Outcome::Deny { retry_after } => write!(f, "denied: try again in {retry_after}"),
+                Outcome::TooLarge { max } => write!(f, "denied: at most {max} can ever pass at once"),
+            },
+            Refusal::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for Refusal {}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Refusal {
+        Refusal::Store(error)
     }
 }
 
 impl Gate {
-    /// Holds `limit`, by the machine's clock.
+    /// A gate that enforces `limit`, by the machine's clock.
     #[must_use]
     pub fn new(limit: Limit) -> Gate {
         Gate::in_store(Arc::new(MemoryStore::new()), "gate", limit)
@@ -57,39 +70,39 @@ impl Gate {
 }
 
 impl<C: Clock> Gate<C> {
-    /// Holds `limit` with state in `store`, which other gates may share: state belongs to the name.
+    /// A gate that enforces `limit` with state in `store`. Several gates may share a store: state belongs to the name.
     pub fn in_store(store: Arc<MemoryStore<C>>, name: &str, limit: Limit) -> Gate<C> {
         Gate { store, rule: RuleId::new(name), limit }
     }
 
-    /// Takes one unit from `key`, or says when to come back.
+    /// Takes one unit from `key`, or denies it and says when to retry.
     #[inline(always)]
     pub fn check<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
         self.check_cost(key, 1)
     }
 
-    /// Takes `cost` units from `key`, or none and says when to come back. Slots taken this way come back only when their
-    /// lease ends; [`Gate::slot`] gives them back earlier.
+    /// Takes `cost` units from `key`, or denies it and says when to retry. Slots taken this way are released only when their
+    /// lease ends; [`Gate::slot`] releases them earlier.
     #[inline(always)]
     pub fn check_cost<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.store.decide_one(&self.rule, key.into().borrow(), &self.limit, cost)
     }
 
-    /// How `key` stands, spending nothing.
+    /// The standing of `key`, without spending.
     pub fn peek<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
         self.peek_cost(key, 0)
     }
 
-    /// What [`Gate::check_cost`] would answer, spending nothing.
+    /// The decision that [`Gate::check_cost`] would make, without spending.
     pub fn peek_cost<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.store.peek_one(&self.charge(&key.into(), cost))
     }
 
-    /// Takes `cost` units until the permit is settled at what it really was, or dropped. The permit can be settled for
-    /// `ttl`; under a concurrency limit it holds slots, for as long as their lease.
+    /// Takes `cost` units until the permit is settled at the actual cost or dropped. The permit can be settled for
+    /// `ttl`; under a concurrency limit it holds slots for the length of their lease.
     ///
     /// # Errors
-    /// [`Refusal::Denied`] if the limit says no, [`Refusal::Store`] if there is no room to remember it.
+    /// [`Refusal::Denied`] if the limit denies it, [`Refusal::Store`] if there is no room for the reservation.
     pub fn reserve<'k>(
         &self,
         key: impl Into<Key<'k>>,
@@ -99,7 +112,7 @@ impl<C: Clock> Gate<C> {
         self.hold(&self.charge(&key.into(), cost).reserve(ttl))
     }
 
-    /// Takes one slot of a concurrency limit until the permit is dropped. Of any other limit it takes one unit for good.
+    /// Takes one slot of a concurrency limit until the permit is dropped. Under any other limit it takes one unit for good.
     ///
     /// # Errors
     /// [`Refusal::Denied`] if all slots are taken.
@@ -115,17 +128,17 @@ impl<C: Clock> Gate<C> {
         }
     }
 
-    /// Charges `cost` to `key` whether or not there is room for it, and says how the key stands then.
+    /// Charges `cost` to `key` even if there is no room for it, and returns the standing of the key after it.
     pub fn penalize<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.store.adjust(&self.charge(&key.into(), cost), Adjustment::Penalty)
     }
 
-    /// Gives `cost` back to `key`, as far as it has spent anything, and says how the key stands then.
+    /// Refunds `cost` to `key`, as far as anything is spent, and returns the standing of the key after it.
     pub fn credit<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.store.adjust(&self.charge(&key.into(), cost), Adjustment::Credit)
     }
 
-    /// Forgets all that `key` has spent. Says whether there was anything.
+    /// Forgets everything that `key` has spent. Returns whether there was anything.
     pub fn reset<'k>(&self, key: impl Into<Key<'k>>) -> bool {
         self.store.reset(&self.rule, &key.into())
     }

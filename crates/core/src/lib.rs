@@ -1,4 +1,4 @@
-//! The engine of Tidegate: limits that are exact, and a store to keep them in.
+//! The engine of Tidegate: exact rate limits, and a store for their state.
 //!
 //! One limit over many keys takes two lines:
 //!
@@ -16,10 +16,9 @@
 //! # Ok::<(), tidegate_core::NotationError>(())
 //! ```
 //!
-//! # How it hangs together
-//! A request becomes [`Charge`]s: which rule asks how much of whom. A [`Store`] decides them together, all or none, by
-//! asking each [`Limit`] with the key's state and the present instant. Each limit answers with a [`Decision`], and a
-//! [`Verdict`] combines them.
+//! # Overview
+//! A request becomes [`Charge`]s: a rule, a key, a limit and a cost each. A [`Store`] decides them together, all or none: each
+//! [`Limit`] maps the key's state and the present instant to a [`Decision`], and a [`Verdict`] combines them.
 //!
 //! ```
 //! use tidegate_core::{Charge, Key, Limit, MemoryStore, RuleId, Verdict};
@@ -36,9 +35,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`guide`] shows the rest, example by example. Limits as data, matched against requests, are the next crate: `tidegate-rules`.
+//! [`guide`] shows the rest, example by example. Rules that match requests are in another crate, `tidegate-rules`.
 //!
-//! Nothing here knows of sockets, HTTP or an async runtime. Only [`SystemClock`] reads a clock; tests pass a
+//! # Features
+//! - `tsc` (default): [`SystemClock`] reads the processor's time-stamp counter, through `quanta`. Without it, every reading
+//!   asks the operating system, which takes about twice as long.
+//! - `contract`: the test suite that every store must pass.
+//!
+//! `default-features = false` gives the same engine and the same results with twelve other packages in `Cargo.lock`, of which seven
+//! are compiled on Linux: `ahash` with four dependencies, `smallvec` and `libc`.
+//!
+//! There are no sockets, no HTTP types and no async runtime here. Only [`SystemClock`] reads a clock; tests pass a
 //! [`ManualClock`] and never wait.
 
 pub mod charge;

@@ -33,9 +33,16 @@ impl fmt::Display for ReceiptId {
 }
 
 /// The error for text that is not the id of a receipt.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a receipt's id is 32 hexadecimal digits")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiptIdError;
+
+impl fmt::Display for ReceiptIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a receipt's id is 32 hexadecimal digits")
+    }
+}
+
+impl std::error::Error for ReceiptIdError {}
 
 impl FromStr for ReceiptId {
     type Err = ReceiptIdError;

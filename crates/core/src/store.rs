@@ -1,5 +1,7 @@
-//! Where state lives.
+//! The store interface.
 
+use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,81 +20,90 @@ pub type Decisions = SmallVec<[Decision; 4]>;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     /// One decision for each charge that counts, in their order. If any is not an [`Allow`](crate::Outcome::Allow), nothing
-    /// was charged at all, and the others say what they have left unspent.
+    /// was charged, and the numbers of the others do not include this request.
     pub decisions: Decisions,
-    /// What was taken that is to be given back; `None` if nothing was, or if the request was denied.
+    /// The receipt for reserved costs and slots; `None` if nothing is held.
     pub receipt: Option<Receipt>,
-    /// For each rule in the shadow, in their order, what it would have answered. If the request was denied, that is what
-    /// peeking says, and nothing was taken.
+    /// One answer for each rule in shadow mode, in their order. If the request was denied, they come from peeking and nothing was
+    /// taken.
     pub shadows: Box<[Answer]>,
 }
 
 impl Answer {
-    /// An answer without anything in the shadow.
+    /// An answer without rules in shadow mode.
     #[must_use]
     pub fn new(decisions: Decisions, receipt: Option<Receipt>) -> Answer {
         Answer { decisions, receipt, shadows: Box::default() }
     }
 
-    /// Whether every charge that counts was allowed, and so all were made. What is in the shadow has no say.
+    /// Whether every charge that counts was allowed, and so all were made. Rules in shadow mode do not matter.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.decisions.iter().all(Decision::is_allowed)
     }
 }
 
-/// A change that is made whether or not there is room for it.
+/// A change that is made even if there is no room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adjustment {
-    /// Charges the cost, into debt if need be: up to one capacity.
+    /// Charges the cost, up to a debt of one capacity.
     Penalty,
-    /// Gives back the cost, as far as there is something to give back.
+    /// Refunds the cost, as far as anything is spent.
     Credit,
 }
 
-/// The store could not decide. This never means *denied*.
+/// The error of a store that could not decide. It never means *denied*.
 ///
-/// Each error says what has become of the charges (or of whatever else the store was asked to do): nothing, or nobody
-/// knows. Reasons are for people.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Each error says whether the charges (or another operation) may have taken effect. Reasons are for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// There is no room to remember another reservation. Nothing was charged.
-    #[error("the store holds as many open reservations as it may; settle some, or raise its cap on keys")]
+    /// There is no room for another reservation. Nothing was charged.
     Full,
-    /// The question surely did not reach the store. Nothing was charged.
-    #[error("the store is out of reach: {reason}")]
+    /// The call did not reach the store. Nothing was charged.
     Unreachable {
-        /// What stood in the way.
+        /// The obstacle.
         reason: Arc<str>,
     },
     /// The store answered with an error instead of a decision. Nothing was charged.
-    #[error("the store answered with an error: {reason}")]
     Failed {
-        /// What the store said.
+        /// The store's error message.
         reason: Arc<str>,
     },
-    /// The question was sent, and no answer came back: it may have been charged or not.
-    #[error("the store's answer was lost: {reason}")]
+    /// The call was sent but no reply came back. It may have been charged.
     AnswerLost {
-        /// What became of the answer.
+        /// The way in which the reply was lost.
         reason: Arc<str>,
     },
-    /// Something that is not ours lies where the state of these charges' keys belongs. Nothing was charged, and what
-    /// lies there was not touched. The other charges can be decided without these.
-    #[error("a key cannot be used: {reason}")]
+    /// The keys of these charges hold data that is not Tidegate's. Nothing was charged, and the data was not changed. The other
+    /// charges can be decided without these.
     UnusableKey {
-        /// Which of the charges, counted from 0 in the order in which they were given. Of a receipt: which of the
-        /// things that it holds.
+        /// The indexes of the charges, or of the things held if a receipt was settled.
         charges: SmallVec<[usize; 2]>,
-        /// What lies there.
+        /// The kind of data that was found.
         reason: Arc<str>,
     },
 }
 
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Full => f.write_str(
+                "the store holds as many open reservations as it may; settle some, or raise its cap on keys",
+            ),
+            StoreError::Unreachable { reason } => write!(f, "the store is out of reach: {reason}"),
+            StoreError::Failed { reason } => write!(f, "the store answered with an error: {reason}"),
+            StoreError::AnswerLost { reason } => write!(f, "the store's answer was lost: {reason}"),
+            StoreError::UnusableKey { reason, .. } => write!(f, "a key cannot be used: {reason}"),
+        }
+    }
+}
+
+impl Error for StoreError {}
+
 impl StoreError {
-    /// What it means for those of the charges alone, which it counts from 0. `None` if only others' keys cannot be used: then
-    /// these can still be decided.
+    /// The error for the charges of this range alone, with indexes from its start. `None` if only keys of other charges are
+    /// unusable: then these can still be decided.
     #[must_use]
     pub fn among(&self, some: Range<usize>) -> Option<StoreError> {
         let StoreError::UnusableKey { charges, reason } = self else { return Some(self.clone()) };
@@ -101,7 +112,7 @@ impl StoreError {
         (!charges.is_empty()).then(|| StoreError::UnusableKey { charges, reason: reason.clone() })
     }
 
-    /// Whether what was asked for may have been done all the same. If not, it surely was not.
+    /// Whether the operation may have taken effect. If not, it certainly has not.
     #[must_use]
     pub const fn may_have_charged(&self) -> bool {
         match self {
@@ -114,13 +125,13 @@ impl StoreError {
     }
 }
 
-/// Keeps the state of every key, and decides charges against it.
+/// A store: keeps the state of every key and decides charges.
 ///
-/// Everything is data: a store may be a table in this process or a server elsewhere. Each call takes effect at one
-/// instant of the store's own clock, wholly or not at all, however many callers there are. A store whose keys lie on several
-/// servers may need several instants for a request that concerns several of them; it still never admits too much.
+/// A store may be a table in this process or a server elsewhere. Each call takes effect at one instant of the store's own
+/// clock, wholly or not at all, with any number of concurrent callers. A store whose keys lie on several servers may need several
+/// instants for a request that concerns several of them; it still never admits too much.
 pub trait Store: Send + Sync {
-    /// Whether every answer is there when it is first asked for, without a runtime: so for a store in this process.
+    /// Whether every future is ready at its first poll, without a runtime, as for a store in this process.
     fn answers_at_once(&self) -> bool {
         false
     }
@@ -128,35 +139,34 @@ pub trait Store: Send + Sync {
     /// Decides all charges of one request together: if each is allowed all are made, otherwise none. A store that has to
     /// wait for its answer waits no longer than the shortest [deadline](Charge::deadline) among them.
     ///
-    /// That is about the charges that count. Those of [rules in the shadow](crate::charge::groups) come behind them in the same
-    /// question, and have no say. If the request is allowed, each such rule is decided by itself, all of its charges or none;
-    /// if it is denied, they are only looked at, each charge by itself.
+    /// This applies to the charges that count. Those of [rules in shadow mode](crate::charge::groups) follow them and do not affect
+    /// the outcome. If the request is allowed, each such rule is decided by itself, all of its charges or none;
+    /// if it is denied, each of its charges is only peeked at.
     fn decide(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 
-    /// As [`Store::decide`], on the spot and into `answer`, which is empty: an answer is as large as all that it answers, and a
-    /// processor waits for what is moved just after it was stored. `None` unless the store [answers at
-    /// once](Store::answers_at_once), and then nothing was asked of it.
+    /// Like [`Store::decide`], synchronously and into an empty `answer`. Writing in place saves the move of a large value that was
+    /// just stored, which would cause store-forwarding stalls. `None` unless the store [answers at once](Store::answers_at_once).
     fn decide_at_once(&self, _charges: &[Charge<'_>], _answer: &mut Answer) -> Option<Result<(), StoreError>> {
         None
     }
 
-    /// Settles an admission at what it really cost: one number for each thing held, in the receipt's order. The
-    /// difference is given back or charged on top, and slots are freed, whatever their number says.
+    /// Settles an admission at its actual costs: one number for each thing held, in the receipt's order. The
+    /// difference is refunded or charged in addition. Slots are released, whatever their number.
     fn settle(&self, receipt: &Receipt, actual: &[u64]) -> impl Future<Output = Result<Settlement, StoreError>> + Send;
 
-    /// Lets the leases and reservations of a receipt run anew. `false` if any has already ended.
+    /// Restarts the time to live of a receipt's leases and reservations. `false` if any has already ended.
     fn renew(&self, receipt: &Receipt) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// What [`Store::decide`] would answer for each charge by itself, spending nothing, whatever its group.
+    /// The decisions that [`Store::decide`] would make on each charge by itself, of any group, without spending.
     fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Decisions, StoreError>> + Send;
 
-    /// Makes the charge's cost a penalty or a credit, and says how the key stands then.
+    /// Applies the charge's cost as a penalty or a credit, and returns the standing of the key after it.
     fn adjust(
         &self,
         charge: &Charge<'_>,
         adjustment: Adjustment,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
 
-    /// Forgets all that a key has spent under a rule. Says whether there was anything.
+    /// Forgets everything that a key has spent under a rule. Returns whether there was anything.
     fn reset(&self, rule: &RuleId, key: &Key<'_>) -> impl Future<Output = Result<bool, StoreError>> + Send;
 }

@@ -1,17 +1,18 @@
-//! Keys as short numbers that nobody outside can predict.
+//! Fingerprints: keyed hashes of keys, which clients cannot predict.
 
 use std::hash::{BuildHasher, Hasher};
 
 use ahash::RandomState;
 
+use super::hash_seeds::random_state;
 use crate::key::{KeyRef, RuleId};
 
-/// Bits that stand for a rule and a key: some choose the shard, 64 more tell keys apart within it.
+/// A hash of a rule and a key: some bits choose the shard, and 64 more identify the key within it.
 ///
-/// Two among ten million keys share a fingerprint with a chance of about one in a billion.
+/// The probability that any two of ten million keys share a fingerprint is about one in a billion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Fingerprint {
-    /// Never zero; zero marks an empty slot of the table. Its upper half says where in the table the key belongs.
+    /// Never zero, which marks an empty slot of the table. The upper half determines the place in the table.
     pub(super) key: u64,
     pub(super) shard: u32,
 }
@@ -46,7 +47,7 @@ fn salt(rule: &RuleId) -> u64 {
     (rule.salt() >> 64) as u64
 }
 
-/// The hash of a key alone, as far as it says where the key belongs.
+/// The part of a key's hash that determines its shard and its place.
 #[derive(Clone, Copy)]
 pub(super) struct KeyHash(u64);
 
@@ -54,7 +55,7 @@ impl KeyHash {
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "half of a hash each")]
     pub(super) fn under(self, rule: &RuleId) -> ProbeAddress {
-        // All that is known of a key lies in one shard, so that a request under several rules takes one lock.
+        // The shard does not depend on the rule, so a request under several rules takes one lock.
         ProbeAddress { upper: ((self.0 ^ salt(rule)) >> 32) as u32, shard: self.0 as u32 }
     }
 }
@@ -63,8 +64,8 @@ impl KeyHash {
 #[derive(Clone, Copy)]
 pub(super) struct LowHash(u64);
 
-/// Makes fingerprints. Clients choose their keys, so the hash is keyed at random: nobody can aim at another's bucket, or
-/// at one shard.
+/// The hash functions of a store. Clients choose their keys, so the hash is keyed at random: they cannot aim at another client's
+/// bucket or at one shard.
 pub(super) struct Fingerprints {
     first: RandomState,
     second: RandomState,
@@ -72,10 +73,10 @@ pub(super) struct Fingerprints {
 
 impl Fingerprints {
     pub(super) fn new() -> Fingerprints {
-        Fingerprints { first: RandomState::new(), second: RandomState::new() }
+        Fingerprints { first: random_state(), second: random_state() }
     }
 
-    /// Stands for `key` under `rule`.
+    /// The fingerprint of `key` under `rule`.
     #[inline]
     pub(super) fn of(&self, rule: &RuleId, key: KeyRef<'_>) -> Fingerprint {
         self.hash(key).under(rule).with(self.low_hash(key), rule)
@@ -87,21 +88,21 @@ impl Fingerprints {
         KeyHash(hash_parts(&self.first, key))
     }
 
-    /// The low half of the hash, which tells keys at one address apart.
+    /// The low half of the hash, which distinguishes keys at one address.
     #[inline]
     pub(super) fn low_hash(&self, key: KeyRef<'_>) -> LowHash {
         LowHash(hash_parts(&self.second, key))
     }
 
-    /// The fingerprint of the bucket that keys share under `rule` when there is no room for more.
+    /// The fingerprint of the bucket that keys without room share under `rule`.
     pub(super) fn shared(&self, rule: &RuleId) -> Fingerprint {
-        // A number is hashed unlike any part of a key, so that no key can be made to share it. Each rule has another
-        // number, so that a flood of keys under many rules does not meet in one shard.
+        // A number is hashed differently from any part of a key, so no key can be made to collide with it. Each rule has another
+        // number, so floods under many rules do not meet in one shard.
         let (first, second) = (self.first.hash_one(rule.salt()), self.second.hash_one(rule.salt()));
         KeyHash(first).under(rule).with(LowHash(second), rule)
     }
 
-    /// A number that cannot be guessed from others of its kind.
+    /// An unpredictable number, derived from `number`.
     pub(super) fn secret(&self, number: u64) -> u64 {
         self.second.hash_one(self.first.hash_one(number))
     }
@@ -121,7 +122,7 @@ fn hash_parts(state: &RandomState, key: KeyRef<'_>) -> u64 {
 #[inline(never)]
 fn hash_several(state: &RandomState, key: KeyRef<'_>) -> u64 {
     let mut hasher = state.build_hasher();
-    // Writing a part mixes in its length, so parts do not run together.
+    // Writing a part mixes in its length, so parts are not concatenated.
     key.parts().for_each(|part| hasher.write(part));
     hasher.finish()
 }

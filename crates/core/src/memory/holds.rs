@@ -1,63 +1,69 @@
-//! Reservations that wait to be settled.
+//! Holds: reservations that are not settled yet.
 
 use std::collections::{BTreeSet, HashMap};
 
 use ahash::RandomState;
 
 use super::fingerprint::Fingerprint;
+use super::hash_seeds::random_state;
 use super::quota::{AccountId, UNIT_BYTES};
 use crate::limit::{Limit, Mark};
 use crate::receipt::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
-/// What one admission reserved of one key.
+/// A cost that one admission reserved on one key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
-    /// The limit that it was taken from.
+    /// The limit that was charged.
     pub(super) limit: Limit,
     pub(super) taken: u64,
-    /// Where in the key's state.
+    /// The position of the charge in the key's state.
     pub(super) mark: Mark,
     pub(super) ttl: Micros,
-    /// What its [units](Holds::UNITS) count to.
+    /// The account that its [units](Holds::UNITS) count to.
     pub(super) account: AccountId,
     pub(super) expires: Timestamp,
 }
 
-/// The receipt, the key, and which of the things that the receipt holds.
+/// The receipt, the key, and the index among the things that the receipt holds.
 pub(super) type HoldId = (ReceiptId, Fingerprint, usize);
 
 /// The reservations of one shard's keys.
-#[derive(Default)]
 pub(super) struct Holds {
     holds: HashMap<HoldId, Hold, RandomState>,
     by_expiry: BTreeSet<(Timestamp, HoldId)>,
 }
 
-/// Both collections are up to half empty.
-const BYTES_A_HOLD: usize = 2 * (size_of::<(HoldId, Hold)>() + size_of::<(Timestamp, HoldId)>());
+/// The bytes of a reservation in both collections, which may be half empty.
+const BYTES_PER_HOLD: usize = 2 * (size_of::<(HoldId, Hold)>() + size_of::<(Timestamp, HoldId)>());
+
+impl Default for Holds {
+    fn default() -> Holds {
+        Holds { holds: HashMap::with_hasher(random_state()), by_expiry: BTreeSet::new() }
+    }
+}
 
 impl Holds {
-    /// The units that one reservation takes.
-    pub(super) const UNITS: u64 = BYTES_A_HOLD.div_ceil(UNIT_BYTES) as u64;
+    /// The units of one reservation.
+    pub(super) const UNITS: u64 = BYTES_PER_HOLD.div_ceil(UNIT_BYTES) as u64;
 
     pub(super) fn len(&self) -> usize {
         self.holds.len()
     }
 
-    /// Bytes on the heap, nearly.
+    /// Bytes on the heap, approximately.
     pub(super) fn heap_bytes(&self) -> usize {
         let by_expiry = 2 * self.by_expiry.len() * size_of::<(Timestamp, HoldId)>();
         self.holds.capacity() * 8 / 7 * (size_of::<(HoldId, Hold)>() + 1) + by_expiry
     }
 
-    /// Remembers a reservation.
+    /// Adds a reservation.
     pub(super) fn add(&mut self, id: HoldId, hold: Hold) {
         self.by_expiry.insert((hold.expires, id));
         self.holds.insert(id, hold);
     }
 
-    /// Ends a reservation, which may have expired.
+    /// Removes a reservation, which may have expired.
     pub(super) fn take(&mut self, id: HoldId) -> Option<Hold> {
         let hold = self.holds.remove(&id)?;
         self.by_expiry.remove(&(hold.expires, id));
@@ -65,7 +71,7 @@ impl Holds {
         Some(hold)
     }
 
-    /// Lets a reservation run anew. `false` if there is none, or if it has expired.
+    /// Restarts the time to live of a reservation. `false` if there is none or it has expired.
     pub(super) fn renew(&mut self, id: HoldId, now: Timestamp) -> bool {
         match self.holds.get(&id) {
             Some(&hold) if hold.expires > now => {
@@ -77,7 +83,7 @@ impl Holds {
         }
     }
 
-    /// Ends the reservation that expired first.
+    /// Removes the reservation that expired first.
     pub(super) fn pop_expired(&mut self, now: Timestamp) -> Option<Hold> {
         let &(expires, id) = self.by_expiry.first()?;
         if expires > now {
@@ -89,7 +95,7 @@ impl Holds {
         hold
     }
 
-    /// Gives back memory if most of it is empty.
+    /// Frees memory if most of it is empty.
     fn shrink(&mut self) {
         if self.holds.capacity() > 64 && self.holds.len() < self.holds.capacity() / 8 {
             self.holds.shrink_to(2 * self.holds.len());

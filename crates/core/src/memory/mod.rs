@@ -6,29 +6,29 @@
 //! none.
 //!
 //! Memory is bounded. A key that has recovered equals one that was never seen, so recovered keys are forgotten, a few at
-//! a time and never in one long pause. Each rule has a share of the memory (see [`quota`]). Once it is used up and
+//! a time and never in one long pause. Each rule has a share of the memory. Once it is used up and
 //! no key has recovered, the rule's new keys share one bucket. A key that owes something is never forgotten to make room, so
 //! a flood of keys under one rule admits nothing extra and leaves the other rules alone.
-//!
-//! # Invariants
-//! 1. **Writers.** Only the holder of a shard's lock writes to its head, its part of each row and its cold data. The
-//!    maintenance thread writes to a row only to populate it, which changes no value, and returns only rows that no table uses.
-//! 2. **Readers without the lock.** Heads and rows consist of atomics, so a reader may see a torn entry or a stale table but never
-//!    undefined behaviour. It uses what it read only if the lock's version is [still](lock::Lock::is_still) the one that it began
-//!    with, and writes only under the lock taken [at that version](lock::Lock::lock_at).
-//! 3. **Order of locks.** Code that waits for several shards locks them in ascending order of their numbers. `lock_at`
-//!    never waits and may come in any order. The mutexes of the arena and of the quota are taken last, and nothing is locked under them
-//!    but the name of an account.
-//! 4. **Segments.** A segment is zero when it is mapped, never moves, and stays mapped as long as the arena. A reference into a row
-//!    is therefore always valid. A slot that no table uses is zero.
-//! 5. **Return of memory.** A row's pages are returned only while no table uses the row and all of it is zero; a table that needs the
-//!    row waits until that is done. Segments are unmapped when the store and its maintenance thread have dropped the arena.
-//! 6. **Threads.** The maintenance thread is started only while no shard is locked.
-//!
-//! # Modules
-//! Each module knows only those above it: `pages` and `layout`; `arena` (rows; knows nothing of keys); `slots`, `table` and
-//! `displaced` (keys; know nothing of limits); `lock` and `quota`; `shard*` (limits and states); `optimistic`; the decisions and the
-//! store.
+
+// Invariants:
+//
+// 1. **Writers.** Only the holder of a shard's lock writes to its head, its part of each row and its cold data. The
+//    maintenance thread writes to a row only to populate it, which changes no value, and returns only rows that no table uses.
+// 2. **Readers without the lock.** Heads and rows consist of atomics, so a reader may see a torn entry or a stale table but never
+//    undefined behaviour. It uses what it read only if the lock's version is still (`Lock::is_still`) the one that it began
+//    with, and writes only under the lock taken at that version (`Lock::lock_at`).
+// 3. **Order of locks.** Code that waits for several shards locks them in ascending order of their numbers. `lock_at`
+//    never waits and may come in any order. The mutexes of the arena and of the quota are taken last, and under them only the
+//    mutex of an account's name.
+// 4. **Segments.** A segment is zero when it is mapped, never moves, and stays mapped as long as the arena. A reference into a row
+//    is therefore always valid. A slot that no table uses is zero.
+// 5. **Return of memory.** A row's pages are returned only while no table uses the row and all of it is zero; a table that needs the
+//    row waits until that is done. Segments are unmapped when the store and its maintenance thread have dropped the arena.
+// 6. **Threads.** The maintenance thread is started only while no shard is locked.
+//
+// Each module knows only those above it: `pages` and `layout`; `arena` (rows; knows nothing of keys); `slots`, `table` and
+// `displaced` (keys; know nothing of limits); `lock` and `quota`; `shard*` (limits and states); `optimistic`; the decisions and the
+// store.
 
 mod arena;
 mod batch_decision;
@@ -36,6 +36,7 @@ mod cold;
 mod displaced;
 mod entry_tag;
 mod fingerprint;
+mod hash_seeds;
 mod holds;
 mod layout;
 mod lock;
@@ -184,7 +185,8 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Starts the maintenance thread if the tables have left it work. The caller has unlocked every shard.
-    #[inline]
+    // `#[inline(never)]`: the hot path calls it only after a sweep.
+    #[inline(never)]
     fn maintain(&self) {
         Arena::maintain(&self.arena);
     }

@@ -377,3 +377,18 @@ fn the_thread_that_prepares_rows_is_started_while_no_lock_is_held() {
     }
     assert!(store.stats().table_bytes < full, "tables have shrunk");
 }
+
+/// The modules that a source file imports from this crate, tests left out.
+fn imports(source: &str) -> Vec<&str> {
+    let code = source.split("mod tests {").next().unwrap_or_default();
+    let paths = code.lines().filter_map(|line| line.strip_prefix("use super::").or(line.strip_prefix("use crate::")));
+    paths.filter_map(|path| path.split([':', ';']).next()).collect()
+}
+
+#[test]
+fn the_arena_imports_nothing_of_keys_and_the_table_nothing_of_limits() {
+    assert_eq!(imports(include_str!("arena.rs")), ["layout", "pages"]);
+    assert_eq!(imports(include_str!("slots.rs")), ["arena", "layout", "pages"]);
+    assert_eq!(imports(include_str!("table.rs")), ["displaced", "layout", "slots"]);
+    assert_eq!(imports(include_str!("displaced.rs")), ["slots"]);
+}

@@ -1,4 +1,4 @@
-//! Limits as people write them.
+//! The text notation of limits.
 //!
 //! ```text
 //! 20/s burst 50              token bucket: 20 a second, up to 50 at once
@@ -14,17 +14,19 @@
 //! ```
 //!
 //! Numbers may be grouped (`1_000`). Periods are a unit, or a number and a unit: `us`, `ms`, `s`, `min`, `h`, `day`, `week`,
-//! `month` (30 days) and `year` (365 days), or their usual other names. What is printed parses back to the same.
+//! `month` (30 days) and `year` (365 days), or their usual other names. A printed limit parses back to the same limit.
 
+mod edit_distance;
 mod parse;
 mod print;
 mod unit;
 
 use std::fmt;
 
+use self::edit_distance::edit_distance;
 use crate::time::Micros;
 
-/// Text that is not a limit. Says where it goes wrong and what to write instead.
+/// The error for text that is not a limit: the position of the mistake, and the advice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotationError {
     text: String,
@@ -38,25 +40,25 @@ impl NotationError {
         NotationError { text: text.to_owned(), at, width, problem: problem.to_string() }
     }
 
-    /// What is wrong, and what to write instead.
+    /// The problem, and the advice.
     #[must_use]
     pub fn problem(&self) -> &str {
         &self.problem
     }
 
-    /// Where it is wrong: the number of the first character at fault, counted from 1.
+    /// The number of the first wrong character, counted from 1.
     #[must_use]
     pub fn column(&self) -> usize {
         self.text[..self.at].chars().count() + 1
     }
 
-    /// The characters at fault; empty if something is missing there.
+    /// The wrong characters; empty if something is missing there.
     #[must_use]
     pub fn culprit(&self) -> &str {
         &self.text[self.at..self.at + self.width]
     }
 
-    /// The text with a line under it that points at the fault.
+    /// The text, with a line under it that points at the mistake.
     #[must_use]
     pub fn pointer(&self) -> String {
         let marks = "^".repeat(self.culprit().chars().count().max(1));
@@ -72,7 +74,7 @@ impl fmt::Display for NotationError {
 
 impl std::error::Error for NotationError {}
 
-/// A span of time as people write it: `30s`, `20ms`, `3h`.
+/// Parses a span of time: `30s`, `20ms`, `3h`.
 impl std::str::FromStr for Micros {
     type Err = NotationError;
 
@@ -97,10 +99,10 @@ pub fn write_span(span: Micros) -> String {
 #[must_use]
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
-    // Words of one or two letters are close to everything, and long ones to nothing that is much shorter.
+    // Short words are close to everything, so they permit fewer edits than long ones.
     let furthest = |known: &str| (1 + known.len() / 4).min(known.len().saturating_sub(1));
     let near = |known: &&str| word.len().abs_diff(known.len()) <= 4 * furthest(known);
-    let distance = |known: &str| strsim::damerau_levenshtein(&word, known);
+    let distance = |known: &str| edit_distance(&word, known);
     let (distance, best) = known.into_iter().filter(near).map(|known| (distance(known), known)).min()?;
     (distance <= furthest(best)).then_some(best)
 }

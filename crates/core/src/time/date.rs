@@ -75,12 +75,14 @@ mod tests {
 
     #[test]
     fn dates_and_days_agree_for_eight_hundred_years() {
+        let last_day = Timestamp::MAX.as_micros() / 1_000_000 / SECONDS_PER_DAY;
         let mut expected = Date { year: 1970, month: 1, day: 1 };
         for days in 0..292_194_u64 {
-            let (date, second) = Date::of(Timestamp::from_secs(days * SECONDS_PER_DAY + 7));
-            assert_eq!((date, second), (expected, 7));
-            assert_eq!(date.days_since_epoch(), days.cast_signed());
-            let Date { year, month, day } = date;
+            assert_eq!(expected.days_since_epoch(), days.cast_signed());
+            if days < last_day {
+                assert_eq!(Date::of(Timestamp::from_secs(days * SECONDS_PER_DAY + 7)), (expected, 7));
+            }
+            let Date { year, month, day } = expected;
             let next_days = [(year, month, day + 1), (year, month + 1, 1), (year + 1, 1, 1)];
             expected = next_days.into_iter().find_map(|(year, month, day)| Date::new(year, month, day)).unwrap();
         }

@@ -1,0 +1,25 @@
+//! Seeds of hash functions.
+
+use std::hash::BuildHasher;
+
+use ahash::RandomState;
+
+/// A hash function with unpredictable seeds, different on each call.
+///
+/// The seeds come from the standard library, which takes its keys from the operating system. ahash would need the package `getrandom`
+/// for that, and without it its own `RandomState::new` is predictable.
+pub(super) fn random_state() -> RandomState {
+    let seed = |number: u64| std::hash::RandomState::new().hash_one(number);
+    RandomState::with_seeds(seed(0), seed(1), seed(2), seed(3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hash_function_has_other_seeds() {
+        let hashes: std::collections::HashSet<u64> = (0..100).map(|_| random_state().hash_one("key")).collect();
+        assert_eq!(hashes.len(), 100);
+    }
+}
