@@ -191,7 +191,7 @@ fn host_of(authority: &[u8]) -> Range<usize> {
     let start = authority.len() - authority.trim_ascii_start().len();
     let end = authority.trim_ascii_end().len().max(start);
     let host = &authority[start..end];
-    // A byte-wise search is faster than `str::rfind` for so short a text.
+    // A byte-wise loop is faster than a substring search for so short a text.
     let Some(colon) = host.iter().rposition(|byte| *byte == b':') else { return start..end };
     let (before, port) = (&host[..colon], &host[colon + 1..]);
     let is_port = !port.ends_with(b"]") && (before.ends_with(b"]") || !before.contains(&b':'));

@@ -57,7 +57,7 @@ pub(crate) fn sender(element: &[u8]) -> Option<IpAddr> {
         let equals = pair.iter().position(|&byte| byte == b'=')?;
         let (name, value) = (pair[..equals].trim_ascii(), &pair[equals + 1..]);
         let value = unquoted(value.trim_ascii())?;
-        // A quote in a name closes a quotation that a client left open, so the pair may be the client's own text.
+        // A quotation that begins in a name was left open by a client, and may enclose the element of a proxy.
         if name.contains(&b'"') || name.eq_ignore_ascii_case(b"for") && sender.replace(value).is_some() {
             return None;
         }

@@ -85,7 +85,8 @@ impl Tree {
     }
 }
 
-/// A key with its case folded: upper case first, because some letters share only that, such as `K` and the Kelvin sign.
+/// A key with its case folded. Through upper case to lower case, because some letters share only one of the two: `ſ` and `s`
+/// the upper case, the Kelvin sign and `k` the lower case.
 fn folded(key: &str) -> impl Iterator<Item = char> {
     key.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }
