@@ -64,9 +64,9 @@ descriptors:
 ";
     let folder = Folder::with(&[("edge.yaml", envoy), ("rules.yaml", GOOD)]);
     let alone = folder.run(&["check", "edge.yaml"]);
-    assert_eq!(alone.good(), "good: 1 domain with 2 descriptors, nothing to complain of\n");
+    assert_eq!(alone.good(), "ok: 1 domain with 2 descriptors, no problems found\n");
     let both = folder.run(&["check", "edge.yaml", "rules.yaml"]);
-    assert_eq!(both.good(), "good: 2 rules and 1 domain with 2 descriptors, nothing to complain of\n");
+    assert_eq!(both.good(), "ok: 2 rules and 1 domain with 2 descriptors, no problems found\n");
     let report = folder.run(&["check", "--format", "json", "edge.yaml"]).json();
     assert_eq!((&report["rules"], &report["domains"], &report["descriptors"]), (&0.into(), &1.into(), &2.into()));
 }
@@ -74,7 +74,7 @@ descriptors:
 #[test]
 fn good_rules_are_called_good() {
     let folder = Folder::with(&[("rules.yaml", GOOD)]);
-    assert_eq!(folder.run(&["check", "rules.yaml"]).good(), "good: 2 rules, nothing to complain of\n");
+    assert_eq!(folder.run(&["check", "rules.yaml"]).good(), "ok: 2 rules, no problems found\n");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn warnings_are_listed_and_allowed() {
     let ran = folder.run(&["check", "rules.yaml"]);
     let out = ran.good();
     assert!(out.starts_with("warning: ") && out.contains("--> rules.yaml:1:"), "{out}");
-    assert!(out.ends_with("\ngood: 1 rule, 1 warning\n"), "{out}");
+    assert!(out.ends_with("\nok: 1 rule, 1 warning\n"), "{out}");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn rules_can_come_by_standard_input() {
 fn what_init_writes_can_be_checked_and_a_configuration_is_not_taken_for_rules() {
     let folder = Folder::with(&[]);
     folder.run(&["init", "here"]).good();
-    assert!(folder.run(&["check", "here"]).good().starts_with("good: "));
+    assert!(folder.run(&["check", "here"]).good().starts_with("ok: "));
     let ran = folder.run(&["check", "here/tidegate.yaml"]);
     assert_eq!(ran.code(), Some(1));
     let folder = Folder::with(&[("own.yaml", "rules: [rules.yaml]\napi:\n  listen: 127.0.0.1:8080\n")]);
@@ -152,7 +152,7 @@ fn folders_are_checked_as_one() {
     assert_eq!(ran.code(), Some(1));
     assert!(ran.out().contains("login"), "{}", ran.out());
     let both = Folder::with(&[("rules/a.yaml", GOOD), ("rules/b.yaml", DOUBTFUL)]);
-    assert!(both.run(&["check", "rules"]).good().ends_with("good: 3 rules, 1 warning\n"));
+    assert!(both.run(&["check", "rules"]).good().ends_with("ok: 3 rules, 1 warning\n"));
 }
 
 #[test]

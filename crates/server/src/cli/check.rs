@@ -19,24 +19,23 @@ Examples:
   tidegate check rules/                 all YAML files in a folder
   tidegate check --deny-warnings rules/ in continuous integration
   tidegate check --format json rules/   for programs
-  tidegate check rules/ --with tidegate.yaml   also whether that server can know what the rules go by
+  tidegate check rules/ --with tidegate.yaml   also check that this server knows what the rules use
   generate | tidegate check -           standard input
 
-Exit status: 0 if the rules can be used, 1 if there are errors (or warnings, with --deny-warnings), 2 if the command was not
-understood.";
+Exit status: 0 if the rules can be used, 1 if there are errors (or warnings, with --deny-warnings), 2 on a usage error.";
 
 /// Check rules files, and print everything that is wrong with them.
 ///
-/// Errors stop a file from being used. Warnings do not, but the file probably does not mean what its author meant. Each
-/// finding says where it is and what to write instead. Files that belong together are checked together, since rules of one
-/// may refer to rules of another.
+/// Errors stop a file from being used. Warnings do not, but the file probably does not do what its author meant. Each
+/// finding says where it is and what to write instead. Files that belong together are checked together, since rules of
+/// one may refer to rules of another.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(flatten)]
     rules: Rules,
 
-    /// The configuration of the server that is to use them: rules are warned of whose keys its gateway cannot make.
+    /// Configuration of the server that will use the rules. Warns about rules whose keys its gateway cannot determine.
     #[arg(long, value_name = "FILE")]
     with: Option<PathBuf>,
 
@@ -153,13 +152,13 @@ fn print_one(out: &mut impl Write, finding: &Diagnostic) -> io::Result<()> {
 
 fn summarise(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
     let found = match (report.errors, report.warnings) {
-        (0, 0) => "nothing to complain of".to_owned(),
+        (0, 0) => "no problems found".to_owned(),
         (0, warnings) => counted(warnings, "warning"),
         (errors, 0) => counted(errors, "error"),
         (errors, warnings) => format!("{} and {}", counted(errors, "error"), counted(warnings, "warning")),
     };
     match report.counts {
-        Some(counts) => writeln!(out, "{GOOD}good{GOOD:#}: {counts}, {found}"),
+        Some(counts) => writeln!(out, "{GOOD}ok{GOOD:#}: {counts}, {found}"),
         None => writeln!(out, "{ERROR}not usable{ERROR:#}: {found}"),
     }
 }

@@ -12,15 +12,15 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate config                            what `tidegate serve` would use
   tidegate config --config tidegate.yaml     what it would use with that file
-  tidegate config --changed                  only what is not as it is by default
+  tidegate config --changed                  only settings that are set
   tidegate config --format json              for programs
 
-Exit status: 0 if the server could use them, 1 if something is wrong, 2 if the command was not understood.";
+Exit status: 0 if the configuration is valid, 1 if not, 2 on a usage error.";
 
 /// Show every setting of the server, and where its value comes from.
 ///
-/// Takes the same flags and variables as `serve`, and checks what it is given, rules files too. If something is wrong, that is
-/// all it prints. Secrets are not shown.
+/// Takes the same flags and variables as `serve`, and checks them, including rules files. If there are errors, only
+/// those are printed. Secrets are hidden.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -31,7 +31,7 @@ pub(super) struct Args {
     #[arg(long)]
     changed: bool,
 
-    /// How to print what comes out.
+    /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
 }

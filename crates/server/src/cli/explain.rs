@@ -26,13 +26,14 @@ Examples:
   tidegate explain rules/ --request 'GET /api' --jwt eyJhbGciOi... --config tidegate.yaml
   tidegate explain rules.yaml --request 'GET /' --descriptor remote_address=203.0.113.7 --hits 5
 
-Nothing is counted: the request is made up, and no store is asked.";
+Nothing is counted: the request is hypothetical, and no store is used.";
 
 /// Explain which rules limit a request, and why the others do not.
 ///
-/// Shows every rule in the order of evaluation. For a rule that matches: whom it charges, by which limits and how much. For
-/// one that does not: the condition that failed, what it wants and what the request has. Secrets (API keys, cookies) are
-/// shown as a short hash: the one that `tidegate top` and the log show, if the command is given the server's `secrets.key`.
+/// Shows every rule in the order of evaluation. For a rule that matches: whom it charges, by which limits and how much.
+/// For one that does not: the condition that failed, what it wants and what the request has. Secrets (API keys,
+/// cookies) are shown as a short hash: the one that `tidegate top` and the log show, if the command is given the
+/// server's `secrets.key`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -42,7 +43,7 @@ pub(super) struct Args {
     secret: SecretArgs,
     #[command(flatten)]
     request: RequestArgs,
-    /// A token: says whether the server of --config would accept it, and takes user, tier and claims from it.
+    /// Token (JWT), verified as the server of --config would. User, tier and claims are taken from it.
     #[arg(long, value_name = "TOKEN")]
     jwt: Option<String>,
 }
@@ -73,7 +74,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         };
         let Some(settings) = configuration.jwt else {
             return failed(
-                &"there are no keys for tokens in the configuration (--config): set `auth.jwt.jwks_url`, `jwks_file`, \
+                &"the configuration (--config) has no keys to verify tokens with: set `auth.jwt.jwks_url`, `jwks_file`, \
                   `public_key_file` or `secret_file`",
             );
         };
@@ -82,7 +83,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         if let (Verified::Invalid(reason), true, Format::Text) = (&found, is_refused, args.rules.format) {
             let mut out = anstream::stdout().lock();
             print_token(&mut out, &Verified::Invalid(reason.clone()))?;
-            writeln!(out, "The server answers 401, and no rule is asked (`auth.jwt.on_invalid: refuse`).")?;
+            writeln!(out, "The server responds with 401 and evaluates no rule (`auth.jwt.on_invalid: refuse`).")?;
             return Ok(ExitCode::FAILURE);
         }
         if let Verified::Valid(identity) = &found {
@@ -91,7 +92,9 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         verified = Some(found);
     }
     if loaded.rules.rules().is_empty() && loaded.rules.counts().descriptors > 0 {
-        return failed(&"these are Envoy's descriptors, which are matched entry by entry: `explain` is for rules");
+        return failed(
+            &"this file defines Envoy descriptors, which are matched entry by entry: `explain` supports rules only",
+        );
     }
     let explanation = loaded.rules.with_secret(secret).explain(&request);
     match args.rules.format {
@@ -260,13 +263,13 @@ fn told(rule: &ExplainedRule) -> (Style, &'static str, Vec<String>) {
             (WARNING, "skipped", vec![format!("the request has no {missing}, and the rule lets such requests pass")])
         }
         RuleOutcome::Refused { missing } if rule.mode == Mode::Shadow => {
-            (WARNING, "refused", vec![format!("the request has no {missing}; in shadow, that is only reported")])
+            (WARNING, "refused", vec![format!("the request has no {missing}; in shadow mode, this is only reported")])
         }
         RuleOutcome::Refused { missing } => {
             (ERROR, "refused", vec![format!("the request has no {missing}, and the rule refuses such requests")])
         }
         RuleOutcome::Repeated { repeated } if rule.mode == Mode::Shadow => {
-            let line = format!("the request has {repeated} more than once; in shadow, that is only reported");
+            let line = format!("the request has {repeated} more than once; in shadow mode, this is only reported");
             (WARNING, "refused", vec![line])
         }
         RuleOutcome::Repeated { repeated } => {
@@ -275,11 +278,7 @@ fn told(rule: &ExplainedRule) -> (Style, &'static str, Vec<String>) {
         }
         RuleOutcome::Unmeasured => {
             let style = if rule.mode == Mode::Shadow { WARNING } else { ERROR };
-            (
-                style,
-                "refused",
-                vec!["it costs as much as its body is long, and the request does not say that".to_owned()],
-            )
+            (style, "refused", vec!["the cost is the length of the body, which the request does not state".to_owned()])
         }
     }
 }
@@ -342,7 +341,7 @@ fn summarise(out: &mut impl Write, explanation: &Explanation) -> io::Result<()> 
     let (matched, all) = (explanation.matched().count(), explanation.rules.len());
     writeln!(out, "\nrules that match: {STRONG}{matched}{STRONG:#} of {all}")?;
     if let Some(rule) = explanation.refused_by() {
-        writeln!(out, "{ERROR}refused{ERROR:#} by `{}`, whatever the other rules say", rule.id)?;
+        writeln!(out, "{ERROR}refused{ERROR:#} by `{}`, regardless of the other rules", rule.id)?;
     }
     Ok(())
 }

@@ -16,24 +16,24 @@ use super::{ERROR, FAINT, Format, GOOD, STRONG, WARNING, plain, print_json};
 const EXAMPLES: &str = "\
 Examples:
   tidegate fleet --redis redis://cache.internal
-  tidegate fleet --redis redis://cache.internal --wait 10    until all nodes have what is published
+  tidegate fleet --redis redis://cache.internal --wait 10    until all nodes are current
   tidegate fleet --redis redis://cache.internal --format json
 
-Exit status: 0 if there are nodes and all have what is published, 1 if not, 2 if the command was not understood.";
+Exit status: 0 if there are nodes and all are current, 1 if not, 2 on a usage error.";
 
-/// Show which nodes follow, and which version of rules and modes each of them has.
+/// Show the nodes of a fleet, with the version of rules and modes that each one has.
 ///
-/// A node is `current` if it has what is published; `behind` if it does not, which should last no longer than two seconds;
-/// `refused` if it cannot use the published rules, and keeps those that it has; `kept` if it has what was published, but
-/// Redis has lost that. Nodes that have not reported for ten seconds are not shown.
+/// A node is `current` if it has the published version; `behind` if it does not have it yet, normally for less than two
+/// seconds; `refused` if it cannot use the published rules and keeps its own; `kept` if it has a version that Redis has
+/// lost. Nodes that have not reported for ten seconds are not listed.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Wait until all nodes have what is published, but no longer than this, in seconds.
+    /// Wait until all nodes are current, at most this many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     wait: Option<u64>,
 
-    /// How to print it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
 

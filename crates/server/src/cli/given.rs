@@ -19,7 +19,7 @@ impl clap::Args for GivenArgs {
             .short('c')
             .value_name("FILE")
             .value_parser(value_parser!(PathBuf))
-            .help(format!("The configuration file; `tidegate init` writes one [env: {FILE_VARIABLE}]"));
+            .help(format!("Configuration file; `tidegate init` writes one [env: {FILE_VARIABLE}]"));
         SETTINGS.iter().fold(command.arg(config), |command, setting| {
             let default = match setting.default {
                 [] => String::new(),
@@ -54,21 +54,21 @@ impl clap::Args for GivenArgs {
 fn heading(section: &'static str) -> &'static str {
     match section.split('.').next().unwrap_or(section) {
         "" => "Settings",
-        "gateway" => "The gateway",
-        "api" => "The HTTP door",
-        "rls" => "The door for Envoy",
-        "resp" => "The Redis door",
-        "admin" => "The admin door",
-        "auth" => "Forward-auth",
+        "gateway" => "Gateway",
+        "api" => "HTTP API",
+        "rls" => "Envoy rate-limit service",
+        "resp" => "Redis protocol",
+        "admin" => "Admin API",
+        "auth" => "Identity of clients",
         "tls" => "Certificates",
-        "store" => "The store",
+        "store" => "Store",
         "secrets" => "Secrets",
-        "headers" => "What clients see",
-        "denial" => "Bodies of denials",
-        "cors" => "Scripts of other origins",
-        "node" => "This node",
-        "access_log" => "The access log",
-        "log" => "The log",
+        "headers" => "Rate-limit headers",
+        "denial" => "Denial bodies",
+        "cors" => "CORS",
+        "node" => "Node",
+        "access_log" => "Access log",
+        "log" => "Log",
         "traces" => "Traces",
         "limits" => "Limits on clients",
         other => other,

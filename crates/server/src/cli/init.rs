@@ -15,17 +15,17 @@ Examples:
   tidegate init                  tidegate.yaml and rules.yaml in this folder
   tidegate init /etc/tidegate    in another one
 
-Rules that are there are kept. Exit status: 0 if the files were written, 1 if not (a configuration that is there is left alone), 2 if the
-command was not understood.";
+Existing rules are kept, and an existing configuration is never overwritten.
+Exit status: 0 if the files were written, 1 if not, 2 on a usage error.";
 
 /// Write a configuration and rules to start from.
 ///
-/// Both explain themselves. The configuration sets nothing but where the rules are; what it could set is there as comments,
-/// each with its default.
+/// Both files are commented. The configuration only sets the path of the rules; all other settings are listed as
+/// comments, with their defaults.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The folder to write to. It is made if it is not there.
+    /// Folder to write to. Created if it does not exist.
     #[arg(value_name = "FOLDER", default_value = ".")]
     folder: PathBuf,
 }
@@ -34,7 +34,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let (configuration, rules) = (args.folder.join("tidegate.yaml"), args.folder.join("rules.yaml"));
     if configuration.exists() {
         let there = configuration.display();
-        return refuse(&format!("`{there}` is there already, and is left alone: write to another folder"));
+        return refuse(&format!("`{there}` already exists and was not changed: choose another folder"));
     }
     // Rules that are there are what the configuration is for.
     let has_rules = rules.exists();

@@ -19,10 +19,10 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate lab
   tidegate lab --listen 127.0.0.1:0
-  tidegate lab --store redis://127.0.0.1:6379      runs may be decided by this Redis, in real time
+  tidegate lab --store redis://127.0.0.1:6379      also offer runs on this Redis, in real time
 
-Open the address that it prints in a browser. Nothing is fetched from anywhere else. The link of a run, with its seed and all
-of its parameters, runs it again, the same.";
+Open the printed address in a browser. The page loads nothing from other hosts. The link of a run contains its seed and all
+parameters, and reproduces it exactly.";
 
 /// The time that a store may take. A picture can wait longer than a request.
 const DEADLINE: Duration = Duration::from_secs(1);
@@ -33,11 +33,11 @@ const GRACE: Duration = Duration::from_secs(1);
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Where to listen. Port 0 is any that is free.
+    /// Address and port to listen on. Port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9700", env = "TIDEGATE_LAB_LISTEN")]
     listen: SocketAddr,
 
-    /// A Redis that may decide runs: redis://[user:password@]host[:port][/database], or rediss:// for TLS.
+    /// Redis that runs may use as their store: redis://[user:password@]host[:port][/database], or rediss:// for TLS.
     #[arg(long, value_name = "URL", env = "TIDEGATE_LAB_STORE", hide_env_values = true)]
     store: Option<String>,
 }

@@ -63,11 +63,11 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Tidegate limits how often something may be done, by rules in a file.
+/// Rate limiter for HTTP, Envoy and Redis clients, with rules in a file.
 #[derive(Parser)]
 #[command(version, after_help = EXAMPLES, disable_help_subcommand = true, subcommand_required = true)]
 struct Cli {
-    /// When to use colours.
+    /// Use of colours in the output.
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     color: Color,
 
@@ -111,7 +111,7 @@ Examples:
   tidegate schema > rules.schema.json
   tidegate top --token 0123456789abcdef
 
-`tidegate COMMAND --help` tells more about a command.";
+Run `tidegate COMMAND --help` to learn more about a command.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -141,7 +141,7 @@ struct Rules {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// How to print what comes out.
+    /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
 }

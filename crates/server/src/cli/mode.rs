@@ -14,18 +14,18 @@ use crate::mode_choice::{LONGEST_SWITCH, ModeChoice};
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate mode login off --redis redis://cache.internal          one rule does nothing any more
-  tidegate mode search shadow --redis redis://cache.internal      it counts and reports, and denies nobody
-  tidegate mode --all off --for 15min --redis redis://cache.internal   the kill switch, for a quarter of an hour
-  tidegate mode --all as-written --redis redis://cache.internal   and back
+  tidegate mode login off --redis redis://cache.internal          turn one rule off
+  tidegate mode search shadow --redis redis://cache.internal      count and report, but deny nothing
+  tidegate mode --all off --for 15min --redis redis://cache.internal   kill switch for 15 minutes
+  tidegate mode --all as-written --redis redis://cache.internal   undo it
 
-Exit status: 0 if it is published, 1 if not, 2 if the command was not understood.";
+Exit status: 0 if it is published, 1 if not, 2 on a usage error.";
 
-/// Put one rule, or all of them, into another mode on all nodes that follow the same Redis.
+/// Switch the mode of one rule, or of all rules, on all nodes that follow the same Redis.
 ///
-/// It holds within two seconds and until it is taken back with `as-written`, or for as long as `--for` says, whatever rules
-/// the nodes have or get. Each node takes back what has ended by its own clock, also while Redis is unavailable. What is
-/// said of all rules goes before what is said of one. What rules have counted stays; a rule that is off does not count.
+/// Takes effect within two seconds. Lasts until `as-written` removes it, or for the time given by `--for`, even if the
+/// rules change meanwhile. Each node ends an expired switch by its own clock, even while Redis is unavailable. A switch
+/// of all rules takes precedence over a switch of one rule. Counts are kept; a rule that is off does not count.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, allow_missing_positional = true)]
 pub(super) struct Args {
@@ -37,15 +37,15 @@ pub(super) struct Args {
     #[arg(value_name = "MODE", value_enum)]
     mode: ModeChoice,
 
-    /// All rules instead of one, also those that are written as shadow or off.
+    /// All rules, including those that are written as shadow or off.
     #[arg(long)]
     all: bool,
 
-    /// How long it lasts, such as 90s, 15min or 2h. Until it is taken back, otherwise.
+    /// Duration of the switch, such as 90s, 15min or 2h. Default: until it is removed.
     #[arg(long = "for", value_name = "TIME", value_parser = lasting)]
     lasting: Option<Micros>,
 
-    /// Switch a rule that the published rules do not have, for when it comes.
+    /// Switch a rule that is not among the published rules yet.
     #[arg(long)]
     force: bool,
 
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let (who, expected) = (args.signature.who(), args.signature.expect);
     let mode = args.mode.mode();
     if mode.is_none() && args.lasting.is_some() {
-        failed(&"`--for` ends a switch, and `as-written` takes one back: write one of them")?;
+        failed(&"`--for` sets the end of a switch, and `as-written` removes one: use only one of them")?;
         return Ok(ExitCode::from(2));
     }
     let done = args.redis.with(async |steering| {
@@ -102,7 +102,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
 /// A switch that was not published.
 #[derive(Debug, thiserror::Error)]
 enum ModeError {
-    #[error("{file} of version {version} has no rule `{rule}`{} To switch it for when it comes, add --force", meant(.closest))]
+    #[error("{file} of version {version} has no rule `{rule}`{} To switch it in advance, add --force", meant(.closest))]
     NoRule { file: String, version: u64, rule: String, closest: Option<String> },
     #[error("`{limit}` is a limit of the rule `{rule}`, and only whole rules are switched: write `{rule}`")]
     Limit { limit: String, rule: String },
@@ -119,14 +119,15 @@ fn meant(closest: &Option<String>) -> String {
 /// Reads how long a switch lasts.
 fn lasting(text: &str) -> Result<Micros, String> {
     match text.parse::<Micros>() {
-        Ok(lasting) if lasting.is_zero() => Err("that is no time at all".to_owned()),
-        Ok(lasting) if lasting > LONGEST_SWITCH => Err("that is more than a year: leave it out".to_owned()),
+        Ok(lasting) if lasting.is_zero() => Err("the duration is zero".to_owned()),
+        Ok(lasting) if lasting > LONGEST_SWITCH => Err("the duration is longer than a year: leave it out".to_owned()),
         Ok(lasting) => Ok(lasting),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// A switch of a rule that does not exist is rather a slip of the pen. Rules that nodes have of their own are not known here.
+/// A switch of a rule that does not exist is rather a slip of the pen. Rules that nodes have of their own are not known
+/// here.
 fn check_rule(rule: &str, published: Option<&Published>) -> Result<(), ModeError> {
     let Some(text) = published.and_then(|published| published.rules.as_ref()) else { return Ok(()) };
     // Rules of another version of Tidegate may say more than this one understands.
@@ -150,7 +151,7 @@ fn doubts(target: &Target, mode: Option<Mode>, published: &Published) -> Vec<Str
     let single = published.modes.rules.len();
     match target {
         Target::All if mode == Some(Mode::Enforce) => {
-            doubts.push("this enforces rules that are written as shadow or off, too".to_owned());
+            doubts.push("this also enforces rules that are written as shadow or off".to_owned());
         }
         Target::All if mode.is_none() && single > 0 => {
             doubts.push(format!("{} switched: `tidegate rules show` lists them", switched_one_by_one(single)));
@@ -158,7 +159,7 @@ fn doubts(target: &Target, mode: Option<Mode>, published: &Published) -> Vec<Str
         Target::All => {}
         Target::Rule(rule) => {
             if let Some(all) = &published.modes.all {
-                doubts.push(format!("all rules are switched to {}, which goes before", all.mode));
+                doubts.push(format!("all rules are switched to {}, which takes precedence", all.mode));
             }
             if let Some(rules) = &published.rules
                 && mode.is_some()
@@ -170,7 +171,9 @@ fn doubts(target: &Target, mode: Option<Mode>, published: &Published) -> Vec<Str
                     .contains(&rule.as_str())
             {
                 let (name, version) = (&rules.name, rules.version);
-                doubts.push(format!("{name} of version {version} has no rule `{rule}`; the switch waits for one"));
+                doubts.push(format!(
+                    "{name} of version {version} has no rule `{rule}`; the switch applies once there is one"
+                ));
             }
         }
     }

@@ -15,8 +15,8 @@ use super::{ERROR, plain};
 #[derive(clap::Args)]
 #[command(next_help_heading = "Redis")]
 pub(super) struct RedisArgs {
-    /// Where it is: redis://[user:password@]host[:port][/database], or rediss:// for TLS. Of a cluster, one node or
-    /// several, with commas between them.
+    /// URL of Redis: redis://[user:password@]host[:port][/database], or rediss:// for TLS. For a cluster, one or
+    /// several nodes, separated by commas.
     #[arg(long = "redis", value_name = "URL", env = "TIDEGATE_REDIS", hide_env_values = true)]
     #[arg(required = true, value_delimiter = ',')]
     urls: Vec<String>,
@@ -25,7 +25,7 @@ pub(super) struct RedisArgs {
     #[arg(long, value_name = "NAME")]
     sentinel: Option<String>,
 
-    /// The user to be, if the URL does not say. Behind sentinels, the URLs say who to be to them.
+    /// Redis user, if the URL does not contain one. With sentinels, the users in the URLs are for the sentinels.
     #[arg(long = "redis-user", value_name = "NAME", env = "TIDEGATE_REDIS_USER", hide_env_values = true)]
     user: Option<String>,
 
@@ -33,23 +33,23 @@ pub(super) struct RedisArgs {
     #[arg(long = "redis-password", value_name = "PASSWORD", env = "TIDEGATE_REDIS_PASSWORD", hide_env_values = true)]
     password: Option<String>,
 
-    /// Certificates of those who may vouch for the server, as PEM. Those whom browsers believe, otherwise.
+    /// CA certificates for the server, as PEM. Default: the certificate authorities that browsers trust.
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
 
-    /// The certificate to show to the server, as PEM.
+    /// Client certificate, as PEM.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
-    /// The private key of that certificate, as PEM.
+    /// Private key of the client certificate, as PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// What the names of keys begin with: fleets with different prefixes do not see each other.
+    /// Prefix of all keys. Fleets with different prefixes do not see each other.
     #[arg(long, value_name = "PREFIX", default_value = "tidegate")]
     prefix: String,
 
-    /// How long to wait for an answer, in seconds.
+    /// Timeout for a reply, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
     timeout: u64,
 }
@@ -159,11 +159,11 @@ fn tell<T>(error: &dyn std::error::Error, code: ExitCode) -> io::Result<Result<T
 /// The version that a change is made to, and who makes it.
 #[derive(clap::Args)]
 pub(super) struct SignatureArgs {
-    /// Publish only if this version is the present one; 0 if nothing is published yet.
+    /// Publish only if this is the current version; 0 if nothing is published yet.
     #[arg(long, value_name = "VERSION")]
     pub(super) expect: Option<u64>,
 
-    /// Who publishes, for others to see. You at this machine, otherwise.
+    /// Author of the change, shown to others. Default: your user name and host name.
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
 }

@@ -19,19 +19,18 @@ Examples:
   tidegate replay --rules rules.yaml access.log               who would have been limited
   zcat old/*.gz | tidegate replay --rules rules.yaml          from a pipe
   tidegate replay --rules rules.yaml a.log.2.gz a.log.1 a.log several logs, the oldest first
-  tidegate replay --compare old.yaml new.yaml access.log      who would notice a change
-  tidegate replay --suggest --key user access.json            a limit that almost nobody would notice
+  tidegate replay --compare old.yaml new.yaml access.log      keys that a change affects
+  tidegate replay --suggest --key user access.json            a limit that affects almost no key
   tidegate replay --rules rules.yaml --html report.html access.log
 
-Formats are found out from a log's first lines. Files that end in .gz, or anything else that gzip has written, are unpacked \
-on the way. `docs/replay.md` says more.
+The format is detected from a log's first lines. Input compressed with gzip is decompressed. See `docs/replay.md`.
 
-Exit status: 0 if the logs were read, 1 if not, 2 if the command was not understood.";
+Exit status: 0 if the logs were read, 1 if not, 2 on a usage error.";
 
 /// Replay an access log against rules: who would have been limited, when, and by which rule.
 ///
-/// Each line becomes a request and is decided by the engine itself, at the time that the line says. Nothing is sent anywhere.
-/// Logs may be of any length; memory stays the same.
+/// Each line becomes a request and is decided by the engine itself, at the time of the line. Nothing is sent anywhere.
+/// Memory use does not depend on the length of the logs.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -50,39 +49,39 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "compare")]
     suggest: bool,
 
-    /// The share of keys that a suggested limit leaves alone, in percent.
+    /// Percentage of keys that a suggested limit does not affect.
     #[arg(long, value_name = "PERCENT", default_value = "99.9", value_parser = percent, requires = "suggest")]
     share: f64,
 
-    /// Of the limits that leave as many alone, suggest the one that admits the least in this time.
+    /// Among limits that affect equally few keys, suggest the one that admits the least in this time.
     #[arg(long, value_name = "SPAN", default_value = "1min", value_parser = span, requires = "suggest")]
     within: Micros,
 
-    /// Whom to suggest a limit for, if there are no rules: a key as rules write it, such as address or user.
+    /// Key to suggest a limit for, if there are no rules; written as in rules, such as address or user.
     #[arg(long, value_name = "KEY", requires = "suggest", conflicts_with = "rules")]
     key: Option<String>,
 
-    /// What the logs are written in. Left out, their first lines tell.
+    /// Format of the logs. Default: detected from their first lines.
     #[arg(long, value_enum, value_name = "FORMAT")]
     log_format: Option<Written>,
 
-    /// Take times to the second as they are, instead of spreading the lines of a second over it.
+    /// Use timestamps in whole seconds as they are, instead of spreading the lines of a second over that second.
     #[arg(long)]
     no_spread: bool,
 
-    /// How many keys to list.
+    /// Number of keys to list.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
 
-    /// How many keys to keep apart.
+    /// Maximum number of keys to track.
     #[arg(long, value_name = "N", default_value_t = replay::DEFAULT_MAX_KEYS)]
     max_keys: usize,
 
-    /// How to print what comes out.
+    /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
 
-    /// Also write a page for browsers, in one file.
+    /// Also write an HTML report, in one file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
@@ -143,7 +142,7 @@ fn percent(text: &str) -> Result<f64, String> {
 
 pub(super) fn span(text: &str) -> Result<Micros, String> {
     let span: Micros = text.parse().map_err(|error: tidegate_core::NotationError| error.problem().to_owned())?;
-    if span.is_zero() { Err("write a span that is not empty, such as 1min".to_owned()) } else { Ok(span) }
+    if span.is_zero() { Err("write a duration above zero, such as 1min".to_owned()) } else { Ok(span) }
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
@@ -221,7 +220,7 @@ fn read_rules(args: &Args) -> io::Result<Result<(RuleSet, Option<RuleSet>), Exit
     }
     writeln!(
         anstream::stderr(),
-        "{ERROR}error{ERROR:#}: say which rules: --rules rules.yaml, --compare old.yaml new.yaml, or --suggest"
+        "{ERROR}error{ERROR:#}: the rules are missing: use --rules rules.yaml, --compare old.yaml new.yaml, or --suggest"
     )?;
     Ok(Err(ExitCode::from(2)))
 }

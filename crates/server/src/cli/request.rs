@@ -53,7 +53,7 @@ pub(super) struct RequestArgs {
     #[arg(long = "body", value_name = "FIELD=NUMBER", value_parser = pair)]
     body: Vec<Pair>,
 
-    /// How much the request says it costs, where its protocol has a place for that.
+    /// Cost of the request, for protocols that can state it.
     #[arg(long, value_name = "N")]
     hits: Option<u64>,
 }
@@ -123,7 +123,7 @@ pub(super) fn request_line(text: &str) -> Result<RequestLine, String> {
     if let Some((_, rest)) = target.split_once("://") {
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let path = if path.is_empty() { "/" } else { path };
-        return Err(format!("write the path alone, and the host apart: '{method} {path}' --host {host}"));
+        return Err(format!("write only the path, and the host separately: '{method} {path}' --host {host}"));
     }
     if !target.starts_with('/') {
         return Err(format!("a path begins with `/`: write '{method} /{target}'"));

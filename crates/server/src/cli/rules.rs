@@ -40,17 +40,17 @@ const PUSH_EXAMPLES: &str = "\
 Examples:
   tidegate rules push rules.yaml --redis redis://cache.internal
   tidegate rules push rules.yaml --redis redis://cache.internal --expect 7 --who ann
-  tidegate fleet --wait 10 --redis redis://cache.internal     then, to see it arrive
+  tidegate fleet --wait 10 --redis redis://cache.internal     then watch it arrive
 
-Exit status: 0 if the rules are published, 1 if not, 2 if the command was not understood.";
+Exit status: 0 if the rules are published, 1 if not, 2 on a usage error.";
 
 /// Publish rules to all nodes that follow the same Redis.
 ///
-/// The file is checked first, as `tidegate check` does; one with errors is not published. Nodes take it in within two
-/// seconds. Each checks it again, and keeps the rules that it has if it cannot use these. What was counted stays.
+/// The file is checked first, as `tidegate check` does; one with errors is not published. Nodes apply it within two
+/// seconds. Each node checks it again, and keeps its current rules if it cannot use the new ones. Counts are kept.
 ///
-/// Every change has a version. With `--expect`, nothing is published unless that version is the present one, so that two
-/// people do not undo each other's work.
+/// Every change has a version. With `--expect`, nothing is published unless that is the current version, so that two
+/// people do not overwrite each other's changes.
 #[derive(clap::Args)]
 #[command(after_help = PUSH_EXAMPLES)]
 pub(super) struct Push {
@@ -67,7 +67,7 @@ pub(super) struct Push {
 
 fn push(args: &Push) -> io::Result<ExitCode> {
     if args.file.is_dir() {
-        return failed(&format_args!("`{}` is a folder: one file is published", args.file.display()));
+        return failed(&format_args!("`{}` is a folder: publish a single file", args.file.display()));
     }
     let (text, checked) = read(&args.file);
     let mut out = anstream::stdout().lock();
@@ -125,20 +125,19 @@ Examples:
   tidegate rules show --redis redis://cache.internal --version 7 > rules.yaml
   tidegate rules show --redis redis://cache.internal --format json
 
-Exit status: 0 if something is published, 1 if not, 2 if the command was not understood.";
+Exit status: 0 if something is published, 1 if not, 2 on a usage error.";
 
-/// Show what is published: the rules, what is switched, and who did that when.
+/// Show what is published: the rules, the switches, and the author and time of each.
 ///
-/// The text of the rules goes to the standard output, as it was published; what is known about it goes to the standard
-/// error.
+/// The text of the rules goes to standard output, as published; its version, author and switches go to standard error.
 #[derive(clap::Args)]
 #[command(after_help = SHOW_EXAMPLES)]
 pub(super) struct Show {
-    /// Show the rules that this version brought, as `tidegate rules history` lists them.
+    /// Show the rules of this version, as listed by `tidegate rules history`.
     #[arg(long, value_name = "VERSION", conflicts_with = "format")]
     version: Option<u64>,
 
-    /// How to print it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
 

@@ -9,13 +9,13 @@ pub(super) const ABOUT: &str = "\
 Print the JSON Schema of the rules file, for editors.
 
 An editor that knows the schema completes names, shows what they mean and marks mistakes while you type. `tidegate check` \
-finds more: it knows what limits, paths and addresses look like inside.";
+finds more: it also parses limits, paths and addresses.";
 
 pub(super) const EXAMPLES: &str = "\
 Example: write the schema to a file
   tidegate schema > rules.schema.json
 
-and name it in the first line of the rules file, which many editors understand:
+then refer to it in the first line of the rules file, which many editors support:
   # yaml-language-server: $schema=rules.schema.json";
 
 pub(super) fn run() -> io::Result<ExitCode> {

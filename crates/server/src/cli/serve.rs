@@ -16,21 +16,22 @@ use crate::{listen, log};
 const EXAMPLES: &str = "\
 Examples:
   tidegate serve                                        state in memory, example rules
-  tidegate serve --rules rules.yaml                     your own rules, followed when they change
+  tidegate serve --rules rules.yaml                     your own rules, reloaded when they change
   tidegate serve --upstream http://localhost:3000 --rules rules.yaml   in front of your service, as a gateway
   tidegate serve --config tidegate.yaml                 settings from a file
   tidegate serve --redis redis://10.0.0.5:6379          state shared by a fleet
 
-Each setting is a flag, a variable (--api-listen is TIDEGATE_API_LISTEN) and an entry of the file; a flag counts before a
-variable, and a variable before the file. `-h` shows the usual ones, `--help` all of them.
+Each setting is a flag (--api-listen), an environment variable (TIDEGATE_API_LISTEN) and an entry of the configuration file
+(api.listen). Flags take precedence over variables, and variables over the file. `-h` shows the common settings, `--help` all.
 
-Signals: SIGTERM and SIGINT finish what is in flight and exit with 0, SIGHUP reads the configuration, rules and certificates again.
-Exit status: 0 if it was told to stop, 1 if it could not start, 2 if the command was not understood.";
+Signals: SIGTERM and SIGINT finish requests in flight and exit with 0; SIGHUP reloads configuration, rules and certificates.
+Exit status: 0 after a normal stop, 1 if the server could not start, 2 on a usage error.";
 
 /// Run the server.
 ///
-/// It starts with no file at all: state in memory, a few example rules, all doors on this machine only. A gateway without rules
-/// limits nothing: the example is not for real traffic. What listens where is printed when it is up.
+/// Needs no configuration file: by default, state is in memory, the rules are a small example, and all listeners use
+/// loopback addresses. A gateway without rules limits nothing: it does not use the example. Prints the addresses of its
+/// listeners once it is up.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {

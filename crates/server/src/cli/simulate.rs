@@ -25,18 +25,18 @@ Examples:
   tidegate simulate 'shaper 10/s queue 50' --trace arrivals.csv
 
 Traffic:
-  steady 20/s                     evenly apart
-  poisson 20/s                    by chance
+  steady 20/s                     evenly spaced
+  poisson 20/s                    at random intervals
   square 100/s 5/s every 10s      one rate for half of each period, the other for the rest
   ramp 0/s 200/s over 1min        from one rate to the other
   on-off 50/s on 2s off 8s        bursts with silence between
-  spike 500 at 30s within 1s      so many at once, or within a span
-  boundary 100 every 1min         so many just before and just after the end of a window
-Behind each: random, clients 1000 [zipf 1.1], as 7, cost 5, times 2, for 30s. Parts are joined by `then` and `+`.
+  spike 500 at 30s within 1s      a number of requests at once, or within a time
+  boundary 100 every 1min         a number of requests just before and just after the end of a window
+Options after each: random, clients 1000 [zipf 1.1], as 7, cost 5, times 2, for 30s. Parts are joined by `then` and `+`.
 
 The same seed makes the same arrivals on every machine. Time is virtual: a day takes seconds.";
 
-/// Simulate limits under made-up traffic, and print the outcome beside an estimate.
+/// Simulate limits under synthetic traffic, and print the outcome next to an estimate.
 ///
 /// The engine's own code decides every request, in virtual time. All limits see the same arrivals.
 #[derive(clap::Args)]
@@ -50,27 +50,27 @@ pub(super) struct Args {
     #[arg(long, short, value_name = "TRAFFIC", value_parser = traffic, required_unless_present = "trace")]
     traffic: Option<Traffic>,
 
-    /// Recorded arrivals instead: a line for each, with seconds and if wanted a client and a cost.
+    /// File with recorded arrivals instead: one per line, with a time in seconds and optionally a client and a cost.
     #[arg(long, value_name = "FILE", conflicts_with = "traffic")]
     trace: Option<PathBuf>,
 
-    /// For how long. Left out, a minute, or as long as a trace.
+    /// Length of the run. Default: one minute, or the length of the trace.
     #[arg(long = "for", value_name = "SPAN", value_parser = span)]
     length: Option<Micros>,
 
-    /// Chance falls out by this number.
+    /// Seed of the random numbers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// How long each request holds its slots under a concurrency limit. Left out, until the lease ends.
+    /// Time that each request holds its slots under a concurrency limit. Default: until the lease expires.
     #[arg(long, value_name = "SPAN", value_parser = span)]
     holding: Option<Micros>,
 
-    /// Also hold each limit against an exact log of what it let through.
+    /// Also compare each limit with an exact log of its admissions.
     #[arg(long)]
     accuracy: bool,
 
-    /// How to print what comes out.
+    /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
 }
@@ -104,7 +104,7 @@ fn arriving(args: &Args) -> Result<(Traffic, Micros), String> {
     if let Some(traffic) = &args.traffic {
         return Ok((traffic.clone(), args.length.unwrap_or(Micros::from_secs(60))));
     }
-    let path = args.trace.as_deref().ok_or("say which traffic: --traffic 'steady 20/s'")?;
+    let path = args.trace.as_deref().ok_or("the traffic is missing: add --traffic 'steady 20/s'")?;
     let shown = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| format!("`{shown}` cannot be read: {error}"))?;
     let trace = Trace::read(&text).map_err(|error| format!("`{shown}`, {error}"))?;

@@ -29,7 +29,7 @@ A test file:
         - { request: POST /login, address: 203.0.113.7, expect: denied, by: login }
         - { after: 1min, request: POST /login, address: 203.0.113.7, expect: allowed }
 
-Time is simulated: no test waits. Exit status: 0 if all tests pass, 1 if not, 2 if the command was not understood.";
+Time is simulated: no test waits. Exit status: 0 if all tests pass, 1 if not, 2 on a usage error.";
 
 /// Test rules: requests, when they come, and what is expected of each.
 ///
@@ -46,7 +46,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     rules: Vec<PathBuf>,
 
-    /// How to print the results.
+    /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
 }

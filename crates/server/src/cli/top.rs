@@ -23,30 +23,30 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate top --token 0123456789abcdef                      the server on this machine
   tidegate top --admin https://10.0.0.5:9600 --ca ca.pem     another one; the token from TIDEGATE_ADMIN_TOKEN
-  tidegate top --once                                        two seconds of it, as text
+  tidegate top --once                                        two seconds of data, as text
 
-Keys: q leaves, p pauses, s sorts rules by the next column.
-Exit status: 0 if all is well, 1 if the server cannot be watched, 2 if the command was not understood.";
+Keys: q quits, p pauses, s sorts rules by the next column.
+Exit status: 0 on success, 1 if the server cannot be watched, 2 on a usage error.";
 
-/// Watch a server live: decisions a second, which rules deny, and the keys that come most often.
+/// Watch a server live: decisions per second, denials by rule, and the busiest keys.
 ///
-/// It asks the server's admin door. If the connection drops it says so, shows what it saw last, and tries again.
+/// Uses the server's admin API. If the connection drops, it keeps the last data on the screen and reconnects.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The server's admin door.
+    /// URL of the server's admin listener.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9600")]
     admin: Uri,
 
-    /// Its token: `admin.token`, or the one that the server printed when it started.
+    /// Admin token: `admin.token`, or the one that the server printed at startup.
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
     token: Option<String>,
 
-    /// Who may vouch for the server, as PEM; otherwise whom browsers believe.
+    /// CA certificates for the server, as PEM. Default: the certificate authorities that browsers trust.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 
-    /// Print what there is to see after two seconds, and leave.
+    /// Print one screen after two seconds, and exit.
     #[arg(long)]
     once: bool,
 }
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Err(error) => return failed(&error),
     };
     if !args.once && !io::stdout().is_terminal() {
-        return failed(&"this is no terminal: `tidegate top --once` prints what there is to see");
+        return failed(&"standard output is not a terminal: use `tidegate top --once` to print one screen");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let (sender, news) = channel(16);
@@ -113,7 +113,8 @@ fn pressed() -> io::Result<Option<KeyEvent>> {
     })
 }
 
-/// Prints one screen, once there are two views to tell the speed by. If the server's clock stands still there never are.
+/// Prints one screen, once there are two views to tell the speed by. If the server's clock stands still there never
+/// are.
 fn once(model: &mut Model, mut news: Receiver<News>) -> io::Result<ExitCode> {
     for _ in 0..MOST_VIEWS {
         if model.knows_speed() {
@@ -122,7 +123,7 @@ fn once(model: &mut Model, mut news: Receiver<News>) -> io::Result<ExitCode> {
         match news.blocking_recv() {
             Some(News::Lost(reason)) => return failed(&reason),
             Some(news) => model.learn(news),
-            None => return failed(&"the server sends nothing"),
+            None => return failed(&"the server sends no data"),
         }
     }
     let Ok(mut terminal) = Terminal::new(TestBackend::new(100, 40));

@@ -71,7 +71,7 @@ fn the_program_says_why_it_sees_nothing() {
     let refused = error(&["--admin", &url, "--token", "not-the-token", "--once"]);
     assert!(refused.contains("the token is not that of the server"), "{refused}");
     let terminal = error(&["--admin", &url, "--token", TOKEN]);
-    assert!(terminal.contains("this is no terminal"), "{terminal}");
+    assert!(terminal.contains("not a terminal"), "{terminal}");
     drop(server);
     assert!(error(&["--admin", &url, "--token", TOKEN, "--once"]).contains("refused"));
     assert_eq!(top(&["--once"]).status.code(), Some(2));

@@ -101,7 +101,7 @@ impl Place {
 fn rules_are_pushed_and_arrive() {
     let place = Place::with_nodes(&["gw-1", "gw-2", "gw-3"]);
     let pushed = place.run(&["rules", "push", "rules.yaml", "--who", "ann"]);
-    assert_eq!(pushed.good(), "good: 2 rules, nothing to complain of\npublished: version 1, by ann; the first\n");
+    assert_eq!(pushed.good(), "ok: 2 rules, no problems found\npublished: version 1, by ann; the first\n");
     let fleet = place.run(&["fleet", "--wait", "10"]);
     println!("{}", fleet.good());
     let lines: Vec<&str> = fleet.out().lines().collect();
@@ -183,7 +183,7 @@ fn modes_are_switched_on_every_node() {
     place.run(&["fleet", "--wait", "10"]).good();
     assert_eq!((modes("login"), modes("search")), (vec![Some(Mode::Off); 2], vec![Some(Mode::Off); 2]));
     let both = place.run(&["mode", "login", "enforce"]);
-    assert!(both.good().contains("note: all rules are switched to off, which goes before"), "{}", both.out());
+    assert!(both.good().contains("note: all rules are switched to off, which takes precedence"), "{}", both.out());
     let back = place.run(&["mode", "--all", "as-written"]);
     assert!(back.good().contains("all rules are as written") && back.out().contains("one rule is still switched"));
     let mistyped = place.run(&["mode", "logn", "off"]);
@@ -191,12 +191,12 @@ fn modes_are_switched_on_every_node() {
     assert!(refused.contains("rules.yaml of version 1 has no rule `logn`: did you mean `login`?"), "{refused}");
     assert!(refused.contains("add --force"), "{refused}");
     let unknown = place.run(&["mode", "logn", "off", "--force"]);
-    let note = "note: rules.yaml of version 1 has no rule `logn`; the switch waits for one";
+    let note = "note: rules.yaml of version 1 has no rule `logn`; the switch applies once there is one";
     assert!(unknown.good().contains(note), "{}", unknown.out());
     let fleet = place.run(&["fleet", "--wait", "10"]);
     assert!(fleet.good().contains("gw-1 has no rule for these switches: logn"), "{}", fleet.out());
     let enforce = place.run(&["mode", "--all", "enforce"]);
-    assert!(enforce.good().contains("written as shadow or off, too"), "{}", enforce.out());
+    assert!(enforce.good().contains("also enforces rules"), "{}", enforce.out());
 }
 
 #[test]
@@ -303,8 +303,8 @@ fn wrong_usage_is_told_apart_from_errors() {
         (&["mode", "login", "on"], "as-written"),
         (&["mode", "login", "off", "--all"], "--all"),
         (&["mode", "login", "off", "--for", "soon"], "--for"),
-        (&["mode", "login", "off", "--for", "0s"], "no time at all"),
-        (&["mode", "login", "as-written", "--for", "5min"], "write one of them"),
+        (&["mode", "login", "off", "--for", "0s"], "the duration is zero"),
+        (&["mode", "login", "as-written", "--for", "5min"], "use only one of them"),
         (&["fleet", "--wait", "soon"], "--wait"),
         (&["fleet", "--redis", "cache.internal"], "error"),
         (&["fleet", "--redis", "http://ann:hunter2@cache.internal"], "error"),
@@ -395,7 +395,7 @@ fn changes_are_listed_shown_compared_and_rolled_back() {
     assert_eq!((&json[1]["mode"]["rule"], &json[1]["mode"]["mode"]), (&"login".into(), &"off".into()));
 
     assert_eq!(place.run(&["rules", "show", "--version", "1"]).good(), GOOD);
-    assert!(place.run(&["rules", "show", "--version", "2"]).bad().contains("version 2 is a switch of modes"));
+    assert!(place.run(&["rules", "show", "--version", "2"]).bad().contains("version 2 changed modes"));
     assert!(place.run(&["rules", "rollback", "9"]).bad().contains("version 9 is not among the last changes"));
     assert!(place.run(&["rules", "rollback", "1", "--expect", "2"]).bad().contains("version 2 was expected"));
     let back = place.run(&["rules", "rollback", "1", "--expect", "3", "--who", "dan"]);

@@ -76,5 +76,5 @@ fn a_gateway_without_rules_limits_nothing_and_says_so() {
         assert_eq!(get(&url, &[]).status, 200);
     }
     let without = Server::start(&[], &[]);
-    assert!(without.banner.contains("the example: use your own"), "{}", without.banner);
+    assert!(without.banner.contains("example rules: use your own"), "{}", without.banner);
 }

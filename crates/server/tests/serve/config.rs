@@ -170,7 +170,7 @@ fn init_writes_files_that_work_and_writes_over_none() {
 
     let second = run(&["init", "new"]);
     assert_eq!(second.status.code(), Some(1));
-    assert!(text(&second.stderr).contains("is there already, and is left alone"));
+    assert!(text(&second.stderr).contains("already exists and was not changed"));
     // Rules that are there are kept.
     let own = "rules: [{ id: own, limit: 1/s }]\n";
     std::fs::remove_file(folder.path().join("new/tidegate.yaml")).unwrap();

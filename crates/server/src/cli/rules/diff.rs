@@ -21,9 +21,9 @@ Examples:
   tidegate rules diff new.yaml --redis redis://cache.internal               against what is published
   tidegate rules diff new.yaml --version 7 --redis redis://cache.internal   against an earlier version
 
-Exit status: 0 if the rules are the same, 1 if they differ or cannot be used, 2 if the command was not understood.";
+Exit status: 0 if the rules are the same, 1 if they differ or cannot be used, 2 on a usage error.";
 
-/// Show what a change of rules changes: rules that come, go and change, and the lines of the file.
+/// Compare rules: added, removed and changed rules, and a diff of the text.
 ///
 /// Compares two files, or the published rules and a file.
 #[derive(clap::Args)]
@@ -37,7 +37,7 @@ pub(in crate::cli) struct Diff {
     #[arg(long, value_name = "VERSION", requires = "urls")]
     version: Option<u64>,
 
-    /// How to print it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
 

@@ -19,15 +19,15 @@ Examples:
   tidegate rules show --version 7 --redis redis://cache.internal
   tidegate rules rollback 7 --redis redis://cache.internal
 
-Exit status: 0 if something was published, 1 if not, 2 if the command was not understood.";
+Exit status: 0 if something was published, 1 if not, 2 on a usage error.";
 
-/// List the last changes of rules and modes: versions, and who made them when.
+/// List the latest changes of rules and modes, with version, author and time.
 ///
 /// The last fifty changes are kept, if they take less than 4 MiB together.
 #[derive(clap::Args)]
 #[command(after_help = HISTORY_EXAMPLES)]
 pub(in crate::cli) struct History {
-    /// How to print it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
 
@@ -85,7 +85,7 @@ fn words(kind: &ChangeKind) -> String {
             let end = if until.is_some() { ", for a time" } else { "" };
             match mode {
                 Some(mode) => format!("mode: {target} to {mode}{end}"),
-                None => format!("mode: {target} back to what the rules say"),
+                None => format!("mode: {target} back to the mode in the rules"),
             }
         }
     }
@@ -148,7 +148,7 @@ pub(super) fn rules_of(changes: &[PublishedChange], version: u64) -> Result<(&st
             Err(format!("the rules of version {version} were too large to be kept"))
         }
         ChangeKind::Mode { .. } => {
-            Err(format!("version {version} is a switch of modes, not of rules: `tidegate mode` changes those"))
+            Err(format!("version {version} changed modes, not rules: use `tidegate mode` to change modes"))
         }
     }
 }
@@ -159,11 +159,12 @@ Examples:
   tidegate rules rollback 7 --redis redis://cache.internal
   tidegate rules rollback 7 --redis redis://cache.internal --expect 9 --who ann
 
-Exit status: 0 if the rules are published, 1 if not, 2 if the command was not understood.";
+Exit status: 0 if the rules are published, 1 if not, 2 on a usage error.";
 
 /// Publish the rules of an earlier version again.
 ///
-/// They get a new version, so that the change can be seen in the history and rolled back in turn. Modes stay as they are.
+/// They get a new version, so that the change can be seen in the history and rolled back in turn. Modes stay as they
+/// are.
 #[derive(clap::Args)]
 #[command(after_help = ROLLBACK_EXAMPLES)]
 pub(in crate::cli) struct Rollback {

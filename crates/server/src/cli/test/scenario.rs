@@ -154,7 +154,7 @@ fn list<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str) -> &'n [Node] {
 
 fn scenario(reader: &mut Reader<'_>, node: &Node) -> Option<Scenario> {
     let fields = reader.fields(node, "a test", &SCENARIO)?;
-    let name = required(reader, &fields, "a test", "name", "say in a few words what it shows: `name: …`");
+    let name = required(reader, &fields, "a test", "name", "describe in a few words what it tests: `name: …`");
     let name = name.and_then(|node| reader.text(node, "`name`"));
     let steps = required(reader, &fields, "a test", "steps", "write `steps:` and a list of requests below it")?;
     let steps = list(reader, steps, "`steps`").iter().filter_map(|node| step(reader, node)).collect();
@@ -176,7 +176,7 @@ fn step(reader: &mut Reader<'_>, node: &Node) -> Option<Step> {
     for name in ["by", "retry_after"] {
         if let (Some(node), Some(true)) = (fields.get(name), allowed) {
             let help = "leave it out, or write `expect: denied`";
-            reader.error(node.at, format_args!("`{name}` says more about a denial, and the step expects none"), help);
+            reader.error(node.at, format_args!("`{name}` describes a denial, but the step does not expect one"), help);
         }
     }
     Some(Step {

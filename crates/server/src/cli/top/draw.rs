@@ -40,7 +40,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     }
     draw_denials(frame, denials, model);
     let order = model.order.name();
-    let pause = if model.is_paused { "p go on" } else { "p pause" };
+    let pause = if model.is_paused { "p resume" } else { "p pause" };
     frame.render_widget(Words::styled(format!("q quit   {pause}   s sort rules (by {order})"), FAINT), foot);
 }
 
@@ -49,7 +49,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model) {
         Line::Connecting => Span::styled("connecting …", DOUBTFUL),
         Line::Live if model.is_paused => Span::styled("paused", DOUBTFUL),
         Line::Live => Span::styled("live", GOOD),
-        Line::Lost(reason) => Span::styled(format!("NO CONNECTION, trying again: {}", plain(reason)), BAD),
+        Line::Lost(reason) => Span::styled(format!("NO CONNECTION, retrying: {}", plain(reason)), BAD),
     };
     let mut words = vec![Span::styled("tidegate top", STRONG), Span::raw(format!("  {}  ", model.url)), state];
     if let Some(all) = model.view.as_ref().and_then(|view| view.all) {
@@ -60,7 +60,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model) {
 
 fn draw_numbers(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let Some(view) = &model.view else {
-        frame.render_widget(Words::styled("nothing heard yet", FAINT), area);
+        frame.render_widget(Words::styled("no data yet", FAINT), area);
         return;
     };
     let speed = model.speed();
@@ -303,7 +303,7 @@ mod tests {
         let mut model = live();
         model.learn(News::Lost("connection refused".to_owned()));
         let screen = screen(100, 24, &model);
-        assert!(screen.contains("NO CONNECTION, trying again: connection refused"), "{screen}");
+        assert!(screen.contains("NO CONNECTION, retrying: connection refused"), "{screen}");
         assert!(!screen.contains("live"));
         assert!(screen.contains("allowed 0/s"), "{screen}");
         assert!(screen.contains("203.0.113.7"));
@@ -321,7 +321,7 @@ mod tests {
         let mut model = live();
         model.pause(true);
         let paused = screen(80, 24, &model);
-        assert!(paused.contains("paused") && paused.contains("p go on"), "{paused}");
+        assert!(paused.contains("paused") && paused.contains("p resume"), "{paused}");
         model.learn(News::View(Box::new(view(3_000, 30))));
         assert_eq!(screen(80, 24, &model), paused);
         model.pause(false);

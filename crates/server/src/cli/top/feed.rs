@@ -48,9 +48,9 @@ pub(super) struct Target {
 /// The server cannot be asked like that.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TargetError {
-    #[error("`{0}` is no URL of a server: write one such as http://127.0.0.1:9600")]
+    #[error("`{0}` is not the URL of a server: write one such as http://127.0.0.1:9600")]
     Url(Uri),
-    #[error("the token has characters that cannot be sent")]
+    #[error("the token contains characters that are not allowed in a header")]
     Token,
     #[error("{0} cannot be used: {1}")]
     Ca(String, String),
@@ -63,13 +63,13 @@ enum FeedError {
     Io(#[from] io::Error),
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    #[error("it took too long")]
+    #[error("it timed out")]
     TooSlow(#[from] tokio::time::error::Elapsed),
     #[error("the token is not that of the server: {TOKEN_HELP}")]
     Token,
-    #[error("the server answers {0}: is this its admin door?")]
+    #[error("the server answers {0}: is this its admin listener?")]
     Status(StatusCode),
-    #[error("the server sends what cannot be understood: are both of one version?")]
+    #[error("the data of the server cannot be read: are both of the same version?")]
     Nonsense,
     #[error("the server closed the connection")]
     Closed,
