@@ -1,10 +1,10 @@
 //! What keeps web pages from using a listener through the browser of somebody who looks at them.
 //!
-//! A page from anywhere may have a browser send requests to any address that the browser reaches, `127.0.0.1` included. It may
-//! not read the answers, and may send only what an HTML form could send; anything else the browser asks for first, in a
-//! preflight that these listeners refuse. So a body must say that it is JSON, which no form can. A page whose own host name
-//! suddenly leads to `127.0.0.1` (DNS rebinding) is not held to that, but still names its host: so a listener that only this
-//! machine can reach answers for names of this machine alone.
+//! A page from anywhere may have a browser send requests to any address that the browser reaches, `127.0.0.1` included.
+//! It may not read the answers, and may send only what an HTML form could send; anything else the browser asks for
+//! first, in a preflight that these listeners refuse. So a body must say that it is JSON, which no form can. A page
+//! whose own host name suddenly leads to `127.0.0.1` (DNS rebinding) is not held to that, but still names its host: so
+//! a listener that only this machine can reach answers for names of this machine alone.
 
 use std::net::IpAddr;
 
@@ -21,16 +21,14 @@ pub struct Hosts {
 /// A request for a host that the listener does not answer for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "This listener does not answer for that host. Ask for `localhost` or a loopback address, or add the host to the setting \
+    "This listener does not serve that host. Use `localhost` or a loopback address, or add the host to the setting \
      `hosts` of this listener."
 )]
 pub(crate) struct Misdirected;
 
 /// A body that does not say that it is JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "The body must be JSON and say so: send `Content-Type: application/json` (curl: `--json`, or `-H` with that line)."
-)]
+#[error("The body must be JSON: send `Content-Type: application/json` (curl: `--json`, or `-H` with that line).")]
 pub(crate) struct NotJson;
 
 impl Hosts {
@@ -40,8 +38,8 @@ impl Hosts {
         Hosts { is_checked: false, names: Vec::new() }
     }
 
-    /// The hosts of a listener at this address. On a loopback address, and wherever there are `names`, a request must be for
-    /// this machine (`localhost` or a loopback address) or for one of the names.
+    /// The hosts of a listener at this address. On a loopback address, and wherever there are `names`, a request must
+    /// be for this machine (`localhost` or a loopback address) or for one of the names.
     #[must_use]
     pub fn of(address: IpAddr, names: Vec<String>) -> Hosts {
         Hosts { is_checked: address.to_canonical().is_loopback() || !names.is_empty(), names }

@@ -1,8 +1,8 @@
 //! Receipts as text, to be kept by whoever was admitted.
 //!
-//! All that a store needs to settle an admission is in the text, so that any node of a fleet can do it, also one that was
-//! started since. Who has the text can settle what it stands for, and nothing else: an admission is known by an id that
-//! cannot be guessed.
+//! All that a store needs to settle an admission is in the text, so that any node of a fleet can do it, also one that
+//! was started since. Who has the text can settle what it stands for, and nothing else: an admission is known by an id
+//! that cannot be guessed.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -17,7 +17,7 @@ const LONGEST: usize = 64 * 1_024;
 
 /// Text that is not a receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is not a receipt: give one as it came, whole")]
+#[error("this is not a receipt: send it exactly as it was received")]
 pub struct NotAReceipt;
 
 /// What a request was admitted with, as one word. `None` if there is nothing to give back.

@@ -59,7 +59,7 @@ impl Write for Writer {
                 Ok(out) => self.out = out,
                 Err(error) => {
                     let path = path.display();
-                    tracing::error!(%path, %error, "the access log cannot be opened again: the file that is open stays in use");
+                    tracing::error!(%path, %error, "the access log cannot be reopened: the open file stays in use");
                 }
             }
         }

@@ -59,7 +59,7 @@ pub(super) fn most(uri: &Uri) -> Result<usize, Problem> {
     match text.parse::<usize>() {
         Ok(most) => Ok(most.min(BOUND)),
         Err(_) => {
-            let detail = format!("`most` is no number: write one from 0 to {BOUND}.");
+            let detail = format!("`most` is not a number: write one from 0 to {BOUND}.");
             Err(Problem::new(StatusCode::BAD_REQUEST, detail))
         }
     }

@@ -40,6 +40,6 @@ pub async fn serve_connection(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection to the admin door broke");
+        tracing::debug!(%error, "a connection to the admin listener failed");
     }
 }

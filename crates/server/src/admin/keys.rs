@@ -20,8 +20,8 @@ use crate::metrics::Ranking;
 pub(super) struct Asked {
     /// A rule, or one of its limits.
     rule: String,
-    /// The parts of the key, in the order in which the rule names them: values, or `#` and the hash of a secret. None if
-    /// the rule has no key; empty also for the key that requests without a part share.
+    /// The parts of the key, in the order in which the rule names them: values, or `#` and the hash of a secret. None
+    /// if the rule has no key; empty also for the key that requests without a part share.
     key: Option<Vec<String>>,
     /// The tier whose limits are meant; that of the key if it is left out.
     tier: Option<String>,
@@ -68,8 +68,7 @@ pub(super) async fn peek(State(state): State<AdminState>, Json(asked): Json<Aske
 
 async fn peek_throttle(engine: &Engine, asked: &Asked) -> Result<Response, Problem> {
     let wrong = |what: String| {
-        let detail =
-            format!("{what}: write the one that the command brings, such as \"limit\": \"gcra 30/min burst 16\".");
+        let detail = format!("{what}: write the limit of the command, such as \"limit\": \"gcra 30/min burst 16\".");
         Problem::new(StatusCode::BAD_REQUEST, detail)
     };
     let limit = asked.limit.as_deref().ok_or_else(|| wrong(format!("`limit` is missing for `{THROTTLE_RULE}`")))?;

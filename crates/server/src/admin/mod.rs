@@ -12,9 +12,9 @@
 //! | `GET /openapi.json` | all of it, described (`routes.rs`) |
 //! | `GET /lab/` | the lab's page, with a live view of all this ([`lab`]) |
 //!
-//! Nothing is answered without the token (`token.rs`), not even whether a path exists; only the lab's page is, which is the
-//! same everywhere and has to ask for the token before it can show anything. Nothing else is on this door, and nothing of it
-//! on any other but the lab.
+//! Nothing is answered without the token (`token.rs`), not even whether a path exists; only the lab's page is, which is
+//! the same everywhere and has to ask for the token before it can show anything. Nothing else is on this door, and
+//! nothing of it on any other but the lab.
 
 mod asked;
 mod caller;
@@ -136,7 +136,8 @@ impl AdminState {
         });
     }
 
-    /// To be called about once a second: ends switches whose time is over, and has the metrics do what they do each second.
+    /// To be called about once a second: ends switches whose time is over, and has the metrics do what they do each
+    /// second.
     pub fn beat(&self) {
         let Inside { engine, settings, switchboard, .. } = &*self.0;
         switchboard.expire(engine.limiter(), settings.load().clock.now());

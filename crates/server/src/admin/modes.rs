@@ -72,8 +72,8 @@ pub(super) async fn switch(
     Ok(json(&state.0.switches()))
 }
 
-/// A switch for a rule that does not exist would wait for one. Here it is rather a slip of the pen, and somebody believes
-/// that a limit is off which is not.
+/// A switch for a rule that does not exist would wait for one. Here it is rather a slip of the pen, and somebody
+/// believes that a limit is off which is not.
 fn exists(rules: &RuleSet, id: &str) -> Result<(), Problem> {
     let mut alone = Switches::new();
     alone.switch(id, Some(Mode::Off));
@@ -102,7 +102,7 @@ fn until(asked: &Asked, now: Timestamp) -> Result<Option<Timestamp>, Problem> {
         (None, None) => return Ok(None),
         (Some(_), Some(_)) => return Err(wrong("Write `for` or `until`, not both.".to_owned())),
         (Some(text), None) => {
-            text.parse::<Micros>().map_err(|error| wrong(format!("`for` is no length of time: {error}.")))?
+            text.parse::<Micros>().map_err(|error| wrong(format!("`for` is not a duration: {error}.")))?
         }
         (None, Some(until)) => Timestamp::from_secs(until).since(now),
     };

@@ -28,8 +28,8 @@ enum Part {
 pub(super) struct Names<'p>(Vec<PartName<'p>>);
 
 impl NamedParts {
-    /// Reads the parts that were given for a key of `rule`, which is the id of a rule or of a limit. What is cut short is
-    /// looked up among the keys that came lately and those that the rules name.
+    /// Reads the parts that were given for a key of `rule`, which is the id of a rule or of a limit. What is cut short
+    /// is looked up among the keys that came lately and those that the rules name.
     pub(super) fn resolve(engine: &Engine, id: &str, given: Option<Vec<String>>) -> Result<NamedParts, Problem> {
         let present = engine.limiter().rules();
         // A missing file is reported where it is opened.
@@ -67,14 +67,12 @@ impl NamedParts {
                 Ok(read(given))
             }
             0 => Err(not_found(format!(
-                "no key of `{}` that came lately, and none that the rules name, begins with {}. Give all 32 digits of \
-                 the hash, as `in_full` of /v1/keys/top has them, or the secret itself.",
+                "no recently seen key of `{}`, and no key that the rules name, begins with {}. Send all 32 digits of the hash, as in `in_full` of /v1/keys/top, or the secret itself.",
                 rule.id(),
                 given.join(", "),
             ))),
             number => Err(not_found(format!(
-                "{number} keys of `{}` begin with {}. Give all 32 digits of the hash, as `in_full` of /v1/keys/top has \
-                 them, or the secret itself.",
+                "{number} keys of `{}` begin with {}. Send all 32 digits of the hash, as in `in_full` of /v1/keys/top, or the secret itself.",
                 rule.id(),
                 given.join(", "),
             ))),

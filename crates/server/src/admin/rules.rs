@@ -43,11 +43,11 @@ pub(super) async fn reload(State(state): State<AdminState>) -> Result<Response, 
     }
     let (engine, settings) = (&state.0.engine, state.0.settings.load_full());
     if settings.rules.is_empty() {
-        let detail = "The rules come from no file. Start the server with --rules FILE.";
+        let detail = "There are no rules files to reload. Start the server with --rules FILE.";
         return Err(Problem::new(StatusCode::CONFLICT, detail));
     }
     if settings.are_published.load(Ordering::Relaxed) {
-        let detail = "Rules that are published for the fleet are in force: `tidegate rules push` replaces them.";
+        let detail = "Rules published for the fleet are in force: `tidegate rules push` replaces them.";
         return Err(Problem::new(StatusCode::CONFLICT, detail));
     }
     let paths = settings.rules.clone();
@@ -66,8 +66,11 @@ pub(super) async fn reload(State(state): State<AdminState>) -> Result<Response, 
             Ok(json(&Reloaded { generation, counts, warnings: &warnings }))
         }
         Err(findings) => {
-            tracing::error!(errors = findings.errors(), "the rules cannot be used: those in force stay\n{findings}");
-            Err(Problem::in_rules("The rules cannot be used: those in force stay.", findings))
+            tracing::error!(
+                errors = findings.errors(),
+                "the rules cannot be used: the current rules stay in force\n{findings}"
+            );
+            Err(Problem::in_rules("The rules cannot be used: the current rules stay in force.", findings))
         }
     }
 }
@@ -84,7 +87,7 @@ pub(super) async fn validate(Whole(body): Whole) -> Result<Response, Problem> {
         findings: &'f Diagnostics,
     }
     let Ok(text) = String::from_utf8(body.into()) else {
-        return Err(Problem::new(StatusCode::BAD_REQUEST, "The body is no text in UTF-8. Send a rules file."));
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "The body is not UTF-8 text. Send a rules file."));
     };
     let (findings, counts) = match aside(move || RuleSet::parse("candidate", &text)).await? {
         Ok(loaded) => (loaded.warnings, Some(loaded.rules.counts())),
@@ -96,6 +99,6 @@ pub(super) async fn validate(Whole(body): Whole) -> Result<Response, Problem> {
 
 /// Does something that takes its time where no request waits for it.
 async fn aside<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
-    let stopping = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "The server is about to stop.");
+    let stopping = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down.");
     tokio::task::spawn_blocking(act).await.map_err(stopping)
 }

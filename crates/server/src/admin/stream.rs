@@ -23,12 +23,12 @@ pub(super) async fn view(State(state): State<AdminState>, uri: Uri) -> Result<Re
     Ok(json(&View::of(&state.0.engine, most(&uri)?, 0)))
 }
 
-/// Sends a view every second. Whoever reads slowly misses some, and nothing piles up: the next is made when the one before
-/// was taken.
+/// Sends a view every second. Whoever reads slowly misses some, and nothing piles up: the next is made when the one
+/// before was taken.
 pub(super) async fn stream(State(state): State<AdminState>, uri: Uri) -> Result<Response, Problem> {
     let most = most(&uri)?;
     let Ok(place) = Arc::clone(&state.0.streams).try_acquire_owned() else {
-        let detail = format!("{MOST_STREAMS} follow already. Wait until one of them ends.");
+        let detail = format!("{MOST_STREAMS} streams are open already. Wait until one of them ends.");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
     let mut ticks = interval(EVERY);

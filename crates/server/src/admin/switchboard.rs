@@ -88,7 +88,7 @@ impl Switchboard {
         let generation = limiter.switch(|switches| target.set(switches, mode, until));
         let until_unix = until.map(|until| until.as_micros().div_ceil(1_000_000));
         // Nobody should have to guess from a missing field that it does not end.
-        let ends = if until.is_some() { "by itself" } else { "when it is taken back" };
+        let ends = if until.is_some() { "by itself" } else { "when it is removed" };
         tracing::info!(target = target.name(), mode = word(mode), until_unix, ends, by = %by, generation, "switched");
         if let Some(until) = until {
             timed.insert(target, Timed { mode, before, until });
@@ -114,7 +114,7 @@ impl Switchboard {
         });
         for (target, Timed { before, .. }) in &over {
             let mode = word(before_that(*before, now).0);
-            tracing::info!(target = target.name(), mode, generation, "a switch has come to its end");
+            tracing::info!(target = target.name(), mode, generation, "a mode switch has expired");
         }
     }
 }

@@ -16,16 +16,18 @@ pub struct Token(Box<str>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// It could be guessed.
-    #[error("the token has {length} characters: write {SHORTEST} at least, such as `openssl rand -hex 16` makes")]
+    #[error("the token has {length} characters: use at least {SHORTEST}, such as the output of `openssl rand -hex 16`")]
     TooShort {
         /// How many it has.
         length: usize,
     },
     /// It could not be sent.
-    #[error("the token has characters that cannot stand in a header: write letters, digits and signs, without spaces")]
+    #[error(
+        "the token has characters that are not allowed in a header: use letters, digits and punctuation, without spaces"
+    )]
     Unsendable,
     /// The system has no randomness to give.
-    #[error("no token can be made up: {0}")]
+    #[error("a token cannot be generated: {0}")]
     NoRandomness(String),
 }
 

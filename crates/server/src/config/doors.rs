@@ -50,12 +50,13 @@ impl Reading<'_> {
         Some(listener)
     }
 
-    /// Warns of a listener that other machines can reach, if what it takes for granted on this machine does not hold there.
+    /// Warns of a listener that other machines can reach, if what it takes for granted on this machine does not hold
+    /// there.
     fn warn_of_exposure(&mut self, door: &str, listener: &listen::Settings) {
         let is_set = |name: &str| self.layers.get(name).is_some_and(|found| !found.values.is_empty());
         let warning = match door {
             "admin" if listener.tls.is_none() => {
-                "`admin.listen` can be reached from other machines without TLS, and its token can be read on the way: set `admin.tls`"
+                "`admin.listen` can be reached from other machines without TLS, and its token can be read in transit: set `admin.tls`"
             }
             "resp" if !is_set("resp.password") && !is_set("resp.users") => {
                 "`resp.listen` can be reached from other machines without a password: set `resp.password` or `resp.users`"
@@ -80,11 +81,15 @@ impl Reading<'_> {
         let (certificate, key) = (self.path("tls.certificate"), self.path("tls.key"));
         let authorities = self.path("tls.client_ca");
         let (Some(certificate), Some(key)) = (certificate, key) else {
-            self.wrong(name, "there is no certificate to show", "set `tls.certificate` and `tls.key`");
+            self.wrong(name, "there is no certificate", "set `tls.certificate` and `tls.key`");
             return None;
         };
         if kind == TlsKind::Mutual && authorities.is_none() {
-            self.wrong(name, "nobody can vouch for clients", "set `tls.client_ca`, or write `on`");
+            self.wrong(
+                name,
+                "there are no CA certificates to verify clients with",
+                "set `tls.client_ca`, or write `on`",
+            );
             return None;
         }
         let client_authorities = authorities.filter(|_| kind == TlsKind::Mutual);

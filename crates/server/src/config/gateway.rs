@@ -51,7 +51,7 @@ impl Reading<'_> {
         }
         if routes.is_empty() && self.layers.rank("gateway.listen") > 0 {
             let warning =
-                "the gateway is not open: `gateway.listen` is set, but neither `gateway.upstream` nor `gateway.routes`";
+                "the gateway is off: `gateway.listen` is set, but neither `gateway.upstream` nor `gateway.routes`";
             self.warnings.push(warning.to_owned());
         }
         Some(Settings {
@@ -111,7 +111,7 @@ impl Reading<'_> {
         match path.parse::<http::uri::PathAndQuery>() {
             Ok(path) if path.as_str().starts_with('/') => Some(Some(path)),
             _ => {
-                self.wrong(NAME, &format!("`{path}` is no path"), "write one such as `/healthz`");
+                self.wrong(NAME, &format!("`{path}` is not a path"), "write one such as `/healthz`");
                 None
             }
         }

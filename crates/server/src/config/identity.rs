@@ -71,8 +71,7 @@ impl Reading<'_> {
         }
         if audiences.is_empty() {
             self.warnings.push(
-                "`auth.jwt.audience` is not set: tokens that were made for other services are accepted as well"
-                    .to_owned(),
+                "`auth.jwt.audience` is not set: tokens issued for other services are accepted as well".to_owned(),
             );
         }
         Some(Some(Settings {
@@ -115,7 +114,7 @@ impl Reading<'_> {
             match choice(&ALGORITHMS)(value) {
                 Ok(algorithm) => all.push(algorithm),
                 Err(wrong) if value.eq_ignore_ascii_case("none") => {
-                    let help = "leave it out: anybody can make a token without a signature";
+                    let help = "leave it out: anyone can forge a token without a signature";
                     self.wrong_one(NAME, number, Wrong::new(wrong.problem, help));
                 }
                 Err(wrong) => self.wrong_one(NAME, number, wrong),
@@ -149,9 +148,8 @@ impl Reading<'_> {
         }
         let url = self.value(URL, url)?;
         if url.is_forgeable() {
-            self.warnings.push(format!(
-                "`{URL}` is fetched without TLS: whoever is on the way to {url} can make tokens that are accepted"
-            ));
+            self.warnings
+                .push(format!("`{URL}` is fetched without TLS: anyone on the network path to {url} can forge tokens"));
         }
         Some(Some(FetchSettings {
             url,

@@ -137,7 +137,7 @@ impl Layers {
                     let rests = known.iter().filter_map(|name| name.strip_prefix("tidegate_"));
                     if let Some(meant) = closest(&name["TIDEGATE_".len()..], rests) {
                         let meant = meant.to_uppercase();
-                        strangers.push(format!("{name} sets nothing: did you mean TIDEGATE_{meant}?"));
+                        strangers.push(format!("{name} is not a setting: did you mean TIDEGATE_{meant}?"));
                     }
                 }
             }

@@ -1,8 +1,8 @@
 //! What a server is told before it starts.
 //!
-//! Every setting stands in one table (`table.rs`). Its value comes from a flag, else from a variable, else from the file,
-//! else from the table itself (`layers.rs`), and is then read into what it means (here). Whatever is wrong is reported all
-//! at once, with its place and what to write instead.
+//! Every setting stands in one table (`table.rs`). Its value comes from a flag, else from a variable, else from the
+//! file, else from the table itself (`layers.rs`), and is then read into what it means (here). Whatever is wrong is
+//! reported all at once, with its place and what to write instead.
 
 mod answers;
 mod doors;
@@ -278,8 +278,8 @@ impl Reading<'_> {
     fn log(&mut self) -> Option<log::Settings> {
         let format = self.value("log.format", choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]));
         let level = self.value("log.level", |value| {
-            let help = "write error, warn, info, debug or trace, or by part: `info,tidegate_redis=debug`";
-            log::level(value).ok_or_else(|| fault::Wrong::new(format!("`{value}` is no level"), help))
+            let help = "write error, warn, info, debug or trace, or by module: `info,tidegate_redis=debug`";
+            log::level(value).ok_or_else(|| fault::Wrong::new(format!("`{value}` is not a log level"), help))
         });
         let queue_bytes = self.value("log.queue_bytes", count(1 << 10, 1 << 30));
         let repeats = self.value("log.repeats", count(1, 1_000_000));
@@ -330,8 +330,8 @@ impl Reading<'_> {
         let service = self.value("traces.service", text);
         let Some(endpoint) = self.value("traces.endpoint", text) else { return Some(None) };
         if !cfg!(feature = "otel") {
-            let help = "build it with `--features otel`, or leave this out";
-            self.wrong("traces.endpoint", "there are no traces in this build", help);
+            let help = "build with `--features otel`, or remove this setting";
+            self.wrong("traces.endpoint", "this build has no support for traces", help);
             return None;
         }
         if !endpoint.starts_with("http://") {

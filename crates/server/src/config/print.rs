@@ -38,10 +38,10 @@ pub(super) fn show(layers: &Layers, found: &Found) -> ShownSetting {
 /// A configuration file in which everything is explained, and nothing set but `rules`.
 pub(crate) fn commented_file() -> String {
     let mut file = String::from(
-        "# Tidegate's configuration. What is commented out is what holds without it.\n\
-         # Each setting is also a variable and a flag of `tidegate serve`: `listen` in `api` is TIDEGATE_API_LISTEN and\n\
-         # --api-listen. A flag counts before a variable, and a variable before this file. `tidegate config` shows what is\n\
-         # in force, and where it comes from.\n",
+        "# Tidegate configuration. Lines that are commented out show the defaults.\n\
+         # Each setting is also an environment variable and a flag of `tidegate serve`: `listen` in `api` is\n\
+         # TIDEGATE_API_LISTEN and --api-listen. Flags take precedence over variables, and variables over this file.\n\
+         # `tidegate config` shows the values in force and their origin.\n",
     );
     let mut section = "";
     for setting in SETTINGS.iter() {

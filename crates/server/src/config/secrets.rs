@@ -35,12 +35,12 @@ pub(crate) fn secret_given(given: &Given, variables: &[(String, String)]) -> Res
     if reading.faults.is_empty() { Ok(secret) } else { Err(Faults(reading.faults)) }
 }
 
-/// What is to be said of rules that name what they keep in Redis by hashes under the built-in key; `None` if they do not.
+/// What is to be said of rules that name what they keep in Redis by hashes under the built-in key; `None` if they do
+/// not.
 pub(crate) fn built_in_key_warning(rules: &RuleSet) -> Option<String> {
     let first = rules.keyed_by_secrets().next().filter(|_| rules.secret().is_built_in())?;
     Some(format!(
-        "`{KEY}` is not set, and the rule `{}` is keyed by a secret: names in Redis are hashes under a key that everyone \
-         knows, against which guesses can be tested. `openssl rand -hex 16` makes a key; give it to all nodes",
+        "`{KEY}` is not set, and the rule `{}` is keyed by a secret: secrets in Redis are hashed with a publicly known key, so that guesses can be tested against the hashes. `openssl rand -hex 16` makes a key; give it to all nodes",
         first.id()
     ))
 }
@@ -85,7 +85,7 @@ fn key(value: &str) -> Result<Secret, Wrong> {
     let secret = hexadecimal(value)?;
     if secret.is_built_in() {
         let help = "make one with `openssl rand -hex 16`";
-        return Err(Wrong::new("this is the built-in key, which everyone knows", help));
+        return Err(Wrong::new("this is the built-in key, which is publicly known", help));
     }
     Ok(secret)
 }
@@ -98,9 +98,9 @@ fn hexadecimal(value: &str) -> Result<Secret, Wrong> {
     value.parse().map_err(|_| {
         let digits = value.chars().filter(char::is_ascii_hexdigit).count();
         let problem = match value.chars().count() {
-            length if length == digits => format!("a key has 32 hexadecimal digits, and this has {digits}"),
+            length if length == digits => format!("a key has 32 hexadecimal digits, but this one has {digits}"),
             length => {
-                format!("a key is 32 hexadecimal digits, and this has {length} characters, of which {digits} are")
+                format!("a key has 32 hexadecimal digits, but this one has {length} characters, of which {digits} are hexadecimal digits")
             }
         };
         Wrong::new(problem, "write what `openssl rand -hex 16` prints")

@@ -93,8 +93,8 @@ impl Reading<'_> {
         let (whole, apart) = (self.layers.rank(REDIS), self.layers.rank("store.kind").max(self.layers.rank(URLS)));
         if whole > 0 && whole >= apart {
             if whole == apart {
-                let help = "leave `store.kind` and `store.redis.urls` out";
-                self.wrong(REDIS, "what it says is said a second time", help);
+                let help = "remove `store.kind` and `store.redis.urls`";
+                self.wrong(REDIS, "the store is set twice", help);
                 return None;
             }
             let settings = Settings::from_urls(self.texts(REDIS));
@@ -142,7 +142,7 @@ impl Reading<'_> {
             Kind::Sentinel => {
                 let Some(primary) = self.value("store.redis.primary", text) else {
                     let help = "set `store.redis.primary`";
-                    self.wrong("store.kind", "sentinels know a primary by its name, which is not given", help);
+                    self.wrong("store.kind", "the name of the primary is missing", help);
                     return None;
                 };
                 Settings::sentinel(&primary, &urls)

@@ -94,7 +94,7 @@ pub(super) fn span(least: Duration, most: Duration) -> impl Fn(&str) -> Result<D
                     true => format!("add a unit: `{value}s` for seconds, or `ms`, `min`, `h`"),
                     false => error.problem().to_owned(),
                 };
-                Wrong::new(format!("`{value}` is no span of time"), help)
+                Wrong::new(format!("`{value}` is not a duration"), help)
             })?,
         };
         let span = Duration::from(span);

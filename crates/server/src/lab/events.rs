@@ -1,8 +1,8 @@
 //! A run, as server-sent events.
 //!
-//! First `expect`: what the limits are and what arithmetic says. Then `decisions`, many in one event, and at last `end` with
-//! the totals, or `failed` if a store could not decide. The id of an event says how far it tells, so whoever lost the
-//! connection asks again with `Last-Event-ID`, and is told the rest.
+//! First `expect`: what the limits are and what arithmetic says. Then `decisions`, many in one event, and at last `end`
+//! with the totals, or `failed` if a store could not decide. The id of an event says how far it tells, so whoever lost
+//! the connection asks again with `Last-Event-ID`, and is told the rest.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ async fn expected(asked: Asked) -> Result<(Asked, Expected), Problem> {
         };
         Ok((asked, expected))
     });
-    let stopping = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "The server is about to stop.");
+    let stopping = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down.");
     computing.await.map_err(stopping)?
 }
 

@@ -1,8 +1,9 @@
 //! The log of the server, on standard error.
 //!
-//! Logging never waits: a line goes into a bounded queue (`queue.rs`), which a thread empties. Lines that find the queue full
-//! are dropped, counted, and reported once the log flows again. Clients cannot flood it either (`repeats.rs`): each place in
-//! the program has a budget of lines, and libraries log errors only unless `log.level` names them.
+//! Logging never waits: a line goes into a bounded queue (`queue.rs`), which a thread empties. Lines that find the
+//! queue full are dropped, counted, and reported once the log flows again. Clients cannot flood it either
+//! (`repeats.rs`): each place in the program has a budget of lines, and libraries log errors only unless `log.level`
+//! names them.
 
 mod queue;
 mod repeats;
@@ -69,8 +70,8 @@ pub(crate) fn level(text: &str) -> Option<Targets> {
     text.split(',').all(is_part).then(|| libraries_at_error(targets))
 }
 
-/// Applies the default level to our own crates only. Libraries that are not named log errors: what they warn of is mostly what
-/// a client did, and one may do it as often as it likes. Traces that cannot be sent are the exception.
+/// Applies the default level to our own crates only. Libraries that are not named log errors: what they warn of is
+/// mostly what a client did, and one may do it as often as it likes. Traces that cannot be sent are the exception.
 fn libraries_at_error(asked: Targets) -> Targets {
     let default = asked.default_level().unwrap_or(LevelFilter::OFF);
     let mut all = Targets::new().with_default(default.min(LevelFilter::ERROR));
@@ -158,7 +159,7 @@ pub fn begin(settings: &Settings) -> io::Result<Flush> {
 fn report(trouble: Trouble) {
     match trouble {
         Trouble::Missing { lines } => {
-            tracing::warn!(target: repeats::UNLIMITED, lines, "log lines were dropped here: they were not read in time");
+            tracing::warn!(target: repeats::UNLIMITED, lines, "log lines were dropped here: the queue was full");
         }
         // There is nowhere else to say so.
         Trouble::Failed { .. } => {}

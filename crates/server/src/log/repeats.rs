@@ -1,4 +1,5 @@
-//! A budget of log lines for each place in the program that logs, because clients can make it log the same over and over.
+//! A budget of log lines for each place in the program that logs, because clients can make it log the same over and
+//! over.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -50,7 +51,7 @@ impl Repeats {
         }
         for (metadata, lines) in over {
             let (of, file, at) = (metadata.target(), metadata.file().unwrap_or("?"), metadata.line().unwrap_or(0));
-            tracing::warn!(target: UNLIMITED, lines, of, "log lines were left out: too many from {file}:{at}");
+            tracing::warn!(target: UNLIMITED, lines, of, "log lines were suppressed: too many from {file}:{at}");
         }
     }
 

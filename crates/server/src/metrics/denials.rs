@@ -93,6 +93,6 @@ pub(super) fn log(lines: &[(&str, u64, Option<Arc<Denial>>)]) {
         }
     }
     if let Some(more) = lines.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
-        tracing::info!(target: "tidegate::denials", limits = more, "more limits denied requests than are told of");
+        tracing::info!(target: "tidegate::denials", limits = more, "denials of further limits are not listed");
     }
 }

@@ -29,9 +29,9 @@ pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
     let metrics = engine.metrics();
     let traces = if cfg!(feature = "otel") { "true" } else { "false" };
     let build = [("version", env!("CARGO_PKG_VERSION")), ("arch", std::env::consts::ARCH), ("otel", traces)];
-    page.gauge("build_info", "Always 1. The labels say which build of the program this is", &[(&build, 1)]);
+    page.gauge("build_info", "Always 1; the labels identify the build", &[(&build, 1)]);
     if let Some(node) = metrics.node.get() {
-        page.gauge("node_info", "Always 1. The label says what the server is called", &[(&[("name", &**node)], 1)]);
+        page.gauge("node_info", "Always 1; the label is the name of the node", &[(&[("name", &**node)], 1)]);
     }
     metrics.write_decisions(&mut page);
     metrics.write_listeners(&mut page);
@@ -43,8 +43,8 @@ pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
     }
     write_log(&mut page);
     if let Some(log) = metrics.access_log.get() {
-        page.counter("access_log_lines", "Lines of the access log that were handed to the file", &[(&[], log.taken())]);
-        let help = "Lines of the access log that were not written: they came too fast, or the file did not take them";
+        page.counter("access_log_lines", "Access log lines handed to the writer", &[(&[], log.taken())]);
+        let help = "Access log lines dropped because the queue was full or the file could not be written";
         page.counter("access_log_lines_dropped", help, &[(&[], log.dropped())]);
     }
     write_rules(engine, &mut page);
@@ -119,7 +119,7 @@ impl Metrics {
         let unkeyed = self.unkeyed.all();
         let labels: Vec<_> = unkeyed.iter().map(|(rule, count)| ([("rule", &**rule)], *count)).collect();
         let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
-        let help = "Requests that lacked a part of a rule's key and were charged to the key that such requests share";
+        let help = "Requests that lacked a part of a rule's key and were charged to a shared key";
         page.counter("requests_without_key", help, &values);
         self.write_descriptors(page);
         self.write_unsettled(page);
@@ -157,7 +157,7 @@ impl Metrics {
         let help = "Hits of Envoy descriptors that left less than a fifth of their limits";
         page.counter("descriptors_near_limit", help, &values);
         let unknown = self.unknown_domains.load(Ordering::Relaxed);
-        page.counter("unknown_domain_requests", "Requests of Envoy for domains without a limit", &[(&[], unknown)]);
+        page.counter("unknown_domain_requests", "Requests from Envoy for domains without limits", &[(&[], unknown)]);
     }
 
     fn write_unsettled(&self, page: &mut Page) {
@@ -169,7 +169,7 @@ impl Metrics {
         let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
         page.counter(
             "unsettled",
-            "Reserved costs that no response settled and that stay at their estimates, by reason",
+            "Reservations that no response settled and that stay charged at their estimates, by reason",
             &values,
         );
     }
@@ -189,12 +189,12 @@ impl Metrics {
         };
         page.gauge(
             "connections_max",
-            "Most connections that the listener takes at once; 0 if it is off",
+            "Maximum number of open connections of the listener; 0 if it is off",
             &of_listener(|listening| listening.most_connections() as u64),
         );
         page.counter(
             "connections_full",
-            "Times that the listener was full and a connection had to wait",
+            "Times that a connection had to wait because the listener was full",
             &of_listener(Listening::times_full),
         );
         let expiry = |door: &Connections| door.listener.get()?.certificate_expiry();
@@ -259,7 +259,7 @@ fn write_rules(engine: &Engine, page: &mut Page) {
         off += u64::from(rule.mode == Mode::Off);
     }
     let quiet: [(Labels<'_>, u64); 2] = [(&[("mode", "shadow")], shadow), (&[("mode", "off")], off)];
-    page.gauge("rules_not_enforced", "Rules in a mode that denies nothing, as written or switched", &quiet);
+    page.gauge("rules_not_enforced", "Rules in shadow mode or off, as written or switched", &quiet);
     let switches = present.rules.switches();
     let switched = switches.rules().len() as u64 + u64::from(switches.all().is_some());
     page.gauge("rules_switched", "Switches in force that override the modes in the rules files", &[(&[], switched)]);
@@ -286,11 +286,7 @@ fn write_rules(engine: &Engine, page: &mut Page) {
 fn write_health(health: &Health, page: &mut Page) {
     let well = |condition: &Condition| u64::from(condition.is_well());
     page.gauge("store_up", "Whether the store answers", &[(&[], well(&health.store))]);
-    page.gauge(
-        "store_keys_up",
-        "Whether the store decides all keys that it is asked about",
-        &[(&[], well(&health.keys))],
-    );
+    page.gauge("store_keys_up", "Whether the store can decide every key", &[(&[], well(&health.keys))]);
     page.counter("store_outages", "Times that the store stopped answering", &[(&[], health.outages)]);
     page.counter("store_unanswered", "Calls that the store did not answer", &[(&[], health.unanswered)]);
     let help = "Calls that the store did not answer but may have charged";
@@ -298,7 +294,7 @@ fn write_health(health: &Health, page: &mut Page) {
     let decided = &health.decided;
     page.counter(
         "fallback_decisions",
-        "Decisions made without the store, by how",
+        "Decisions made without the store, by policy and outcome",
         &[
             (&[("by", "allow")], decided.allow),
             (&[("by", "allow_ended")], decided.allow_ended),
@@ -328,9 +324,9 @@ fn write_health(health: &Health, page: &mut Page) {
 
 fn write_memory(stats: &MemoryStats, usage: &[RuleUsage], page: &mut Page) {
     page.gauge("memory_keys", "Keys held in memory", &[(&[], stats.keys as u64)]);
-    let help = "Used part of the cap: 1 for each key, and more for logs, leases and reservations, by their size";
+    let help = "Used capacity: 1 for each key, and more for logs, leases and reservations, by their size";
     page.gauge("memory_keys_used", help, &[(&[], stats.used as u64)]);
-    page.gauge("memory_keys_max", "Most keys that the store keeps apart", &[(&[], stats.max_keys as u64)]);
+    page.gauge("memory_keys_max", "Capacity: maximum number of keys in the store", &[(&[], stats.max_keys as u64)]);
     page.gauge("memory_table_bytes", "Size of the tables that hold keys", &[(&[], stats.table_bytes as u64)]);
     let help = "Size of state outside the tables: logs, leases and reservations";
     page.gauge("memory_heap_bytes", help, &[(&[], stats.heap_bytes as u64)]);
@@ -345,7 +341,7 @@ fn write_memory(stats: &MemoryStats, usage: &[RuleUsage], page: &mut Page) {
     let by_rule = |value: fn(&RuleUsage) -> u64| -> Vec<(Labels<'_>, u64)> {
         labels.iter().zip(usage).map(|(labels, usage)| (&labels[..], value(usage))).collect()
     };
-    page.gauge("memory_rule_keys_used", "Used part of the cap, by rule", &by_rule(|usage| usage.used));
+    page.gauge("memory_rule_keys_used", "Used capacity, by rule", &by_rule(|usage| usage.used));
     let help = "Times that a new key of the rule found no room and shared a bucket with others";
     page.counter("memory_rule_overflowed", help, &by_rule(|usage| usage.overflowed));
 }
@@ -354,10 +350,10 @@ fn write_redis(tier: &Tier<RedisStore>, page: &mut Page) {
     let stats = tier.stats();
     page.counter(
         "tier_requests",
-        "Requests by where they were decided: in Redis, or here by a remembered denial",
+        "Requests by where they were decided: in Redis, or locally by a cached denial",
         &[(&[("by", "redis")], stats.asked), (&[("by", "memory")], stats.spared)],
     );
-    page.gauge("tier_keys", "Keys with a remembered denial", &[(&[], stats.keys as u64)]);
+    page.gauge("tier_keys", "Keys with a cached denial", &[(&[], stats.keys as u64)]);
     let times = tier.behind().call_times();
     let mut buckets: Vec<(f64, u64)> = times.buckets.to_vec();
     if let Some(last) = buckets.last_mut() {
@@ -393,7 +389,7 @@ fn write_servers(store: &RedisStore, page: &mut Page) {
         "Times that the circuit breaker of the server opened",
         &each(|server| server.opened),
     );
-    page.gauge("redis_waiting", "Calls that wait to be sent to the server", &each(|server| server.waiting as u64));
+    page.gauge("redis_waiting", "Calls queued for the server", &each(|server| server.waiting as u64));
     page.counter("redis_answered", "Calls that the server answered", &each(|server| server.counts.answered));
     page.counter("redis_not_run", "Failed calls that certainly did not run", &each(|server| server.counts.not_run));
     page.counter("redis_unknown", "Failed calls that may have run", &each(|server| server.counts.unknown));

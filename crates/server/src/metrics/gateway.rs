@@ -286,15 +286,14 @@ impl GatewayMetrics {
                 retries.add([name], route.retries.load(Ordering::Relaxed));
             }
         }
-        let help =
-            "Requests that have ended, by the class of the response's status; none if the client went away first";
+        let help = "Completed requests, by the class of the response status; none if the client disconnected first";
         requests.write(help, "http_requests", Page::counter, page);
-        let help = "Requests that the gateway answered itself, or whose response broke off, by cause";
+        let help = "Requests that the gateway answered itself, or whose response was cut off, by cause";
         errors.write(help, "gateway_errors", Page::counter, page);
-        retries.write("Requests sent again to an upstream", "gateway_retries", Page::counter, page);
-        let help = "Bytes of request bodies passed on to upstreams";
+        retries.write("Retries of requests", "gateway_retries", Page::counter, page);
+        let help = "Bytes of request bodies forwarded to upstreams";
         bytes_in.write(help, "gateway_request_body_bytes", Page::counter, page);
-        let help = "Bytes of response bodies passed on to clients";
+        let help = "Bytes of response bodies forwarded to clients";
         bytes_out.write(help, "gateway_response_body_bytes", Page::counter, page);
         self.write_upstreams(page);
     }

@@ -4,7 +4,8 @@ use std::fs;
 
 use super::page::Page;
 
-/// Clock ticks a second, in which Linux tells of times in `/proc`. It is the same on all of its architectures that Rust has.
+/// Clock ticks a second, in which Linux tells of times in `/proc`. It is the same on all of its architectures that Rust
+/// has.
 const TICKS: f64 = 100.0;
 
 /// Writes what the system tells of this process. What it does not tell is left out.
@@ -30,7 +31,7 @@ pub(super) fn write(page: &mut Page) {
     }
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     if let Some(most) = most_files(&limits) {
-        page.gauge("process_max_fds", "Most file descriptors that may be open", &[(&[], most)]);
+        page.gauge("process_max_fds", "Maximum number of open file descriptors", &[(&[], most)]);
     }
     let system = fs::read_to_string("/proc/stat").unwrap_or_default();
     if let Some(start) = start_time(&stat, &system) {

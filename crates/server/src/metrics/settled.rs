@@ -72,8 +72,7 @@ impl SettledCosts {
         };
         let help = "Costs reserved as estimates, counted when they are settled";
         page.counter("cost_reserved", help, &each(|costs| costs.reserved, false));
-        let help =
-            "Costs charged in the end where estimates were reserved, those that stayed at their estimates included";
+        let help = "Final costs where estimates were reserved, including those that stayed at their estimates";
         page.counter("cost_settled", help, &each(|costs| costs.settled, false));
         let help = "Costs refunded: estimates that were too high, and requests that reached no upstream";
         page.counter("cost_refunded", help, &each(|costs| costs.refunded, true));

@@ -1,8 +1,8 @@
 //! Bytes to words: the requests of the Redis protocol, read where they lie.
 //!
-//! A request is an array of bulk strings (`*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n`), in RESP2 and RESP3 alike, or a line of words
-//! as a person types it. Nothing nests. The reader keeps where it stopped, so that a request which comes a byte at a time
-//! is read once, and it refuses what passes its bounds as soon as it is announced: nothing is kept for it.
+//! A request is an array of bulk strings (`*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n`), in RESP2 and RESP3 alike, or a line of
+//! words as a person types it. Nothing nests. The reader keeps where it stopped, so that a request which comes a byte
+//! at a time is read once, and it refuses what passes its bounds as soon as it is announced: nothing is kept for it.
 
 use smallvec::SmallVec;
 use tidegate_core::Micros;
@@ -28,7 +28,7 @@ pub enum ProtocolError {
     #[error("invalid multibulk length")]
     WordCount,
     /// More words than a request may have.
-    #[error("invalid multibulk length: a request has at most {most} words here")]
+    #[error("invalid multibulk length: a request has at most {most} arguments here")]
     TooManyWords {
         /// How many it may have.
         most: usize,
@@ -320,8 +320,8 @@ pub(super) fn lenient_integer(text: &[u8]) -> Option<i64> {
     integer(text).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())
 }
 
-/// A number of seconds that may have a fraction, to the microsecond: `60`, `0.5`. What is too large to be counted is the most that
-/// can be.
+/// A number of seconds that may have a fraction, to the microsecond: `60`, `0.5`. What is too large to be counted is
+/// the most that can be.
 #[inline]
 pub(super) fn seconds(text: &[u8]) -> Option<Micros> {
     if let Some(whole) = lenient_integer(text) {

@@ -58,7 +58,7 @@ impl Doors {
         if let Some(shared) = &mut self.shared {
             match listener.share() {
                 Ok(socket) => shared.push(socket),
-                Err(error) => tracing::warn!(%error, "a door cannot be handed over"),
+                Err(error) => tracing::warn!(%error, "a listener cannot be handed over"),
             }
         }
         let listening = listener.listening();

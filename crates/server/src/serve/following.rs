@@ -13,13 +13,13 @@ use crate::engine::Engine;
 use crate::identity::KnownFacts;
 use crate::watch::{Watch, WatchError};
 
-/// The rules in these files. If no file is named: the example, but no rules at all for a gateway, whose traffic is real. If folders
-/// are named that have no file in them yet, and need none, no rules either.
+/// The rules in these files. If no file is named: the example, but no rules at all for a gateway, whose traffic is
+/// real. If folders are named that have no file in them yet, and need none, no rules either.
 pub(super) fn load_rules(paths: &[PathBuf], has_gateway: bool, is_required: bool) -> Result<Loaded, Diagnostics> {
     let loaded = match paths {
         [] if has_gateway => RuleSet::parse("no rules", "rules: []")?,
         [_, ..] if !is_required && rules_files(paths).is_empty() => {
-            tracing::warn!("there are no rules yet: nothing is limited until a rules file is there");
+            tracing::warn!("there are no rules yet: nothing is limited until there is a rules file");
             RuleSet::parse("no rules", "rules: []")?
         }
         [] => RuleSet::parse("the example", EXAMPLE_RULES)?,
@@ -47,36 +47,36 @@ pub(super) fn follow_fleet(
             if rules > 0 && !were_published {
                 limiter.with_rules(|present| warn_of_built_in_key(&present.rules));
             }
-            tracing::info!(version, generation, "what is published for the fleet is in force");
+            tracing::info!(version, generation, "published rules and modes are in force");
             if let Some(known) = known.filter(|_| rules > 0) {
                 limiter.with_rules(|present| known.warn(&present.rules));
             }
             if !unknown.is_empty() {
-                tracing::warn!(rules = unknown.join(", "), "rules are switched that are not here");
+                tracing::warn!(rules = unknown.join(", "), "there are switches for unknown rules");
             }
         }
         Event::Ended { rule, mode } => {
             let target = rule.as_deref().unwrap_or("(all)");
-            tracing::info!(target, %mode, "a switch that was published for the fleet has come to its end");
+            tracing::info!(target, %mode, "a published mode switch has expired");
         }
         Event::Refused { version, reason } => {
-            tracing::error!(version, "what is published for the fleet cannot be used: {reason}");
+            tracing::error!(version, "published rules and modes cannot be used: {reason}");
         }
         Event::Forgotten { version } => {
             tracing::warn!(
                 version,
-                "Redis has lost what was published for the fleet, perhaps by FLUSHALL or a restart without persistence: it stays in \
-                 force here; publish it again, since new nodes do not get it"
+                "Redis has lost the published rules and modes, perhaps by FLUSHALL or a restart without persistence: they stay in \
+                 force here; publish them again, since new nodes do not get them"
             );
         }
-        Event::Lost { reason } => tracing::warn!(reason, "what is published for the fleet cannot be seen"),
-        Event::Unreported { reason } => tracing::warn!(reason, "the fleet is not told of this node"),
+        Event::Lost { reason } => tracing::warn!(reason, "published rules and modes cannot be read"),
+        Event::Unreported { reason } => tracing::warn!(reason, "this node cannot report to the fleet"),
         event => tracing::debug!(?event, "the fleet"),
     })
 }
 
-/// Follows the rules files, of which `files` were read; `None` if there are none to follow. A broken file changes nothing,
-/// nor does any while published rules are in force.
+/// Follows the rules files, of which `files` were read; `None` if there are none to follow. A broken file changes
+/// nothing, nor does any while published rules are in force.
 pub(super) fn follow_files(
     paths: &[PathBuf],
     files: Vec<PathBuf>,
@@ -100,7 +100,9 @@ pub(super) fn follow_files(
             Err(findings) => {
                 let errors = findings.errors();
                 // Fields come behind the message, and would stand alone behind its last line.
-                tracing::error!("the rules cannot be used: those in force stay; errors={errors}\n{findings}");
+                tracing::error!(
+                    "the rules cannot be used: the current rules stay in force; errors={errors}\n{findings}"
+                );
             }
         }
     })?;
@@ -110,7 +112,7 @@ pub(super) fn follow_files(
 /// Decides by rules from files from now on, unless rules that are published are in force.
 pub(super) fn put_in_force(engine: &Engine, rules: RuleSet, are_published: &AtomicBool) {
     if are_published.load(Ordering::Relaxed) {
-        tracing::warn!("the rules files are left alone: rules that are published for the fleet are in force");
+        tracing::warn!("the rules files are not used: rules published for the fleet are in force");
         return;
     }
     let RuleCounts { rules: number, descriptors, .. } = rules.counts();

@@ -45,8 +45,8 @@ use crate::{api, gateway, log, resp, rls};
 /// The rules of a server that was given none.
 pub const EXAMPLE_RULES: &str = include_str!("../example/rules.yaml");
 
-/// How often the store is told of what was admitted without it, certificates and the room in the store are looked at, and denials
-/// are logged.
+/// How often the store is told of what was admitted without it, certificates and the room in the store are looked at,
+/// and denials are logged.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// The time that the banner waits for the rules that are published for the fleet.
@@ -83,7 +83,7 @@ pub enum ServeError {
     #[error(transparent)]
     Token(#[from] TokenError),
     /// Nobody could come in.
-    #[error("all doors are off: set `api.listen`, `rls.listen`, `resp.listen` or `gateway.upstream`")]
+    #[error("all listeners are off: set `api.listen`, `rls.listen`, `resp.listen` or `gateway.upstream`")]
     NoDoor,
 }
 
@@ -293,8 +293,8 @@ impl Server {
         self.made_up_token.as_ref()
     }
 
-    /// Whether the rules in force were published for a fleet that this node belongs to. Waits for the first look at what is
-    /// published, but not for long.
+    /// Whether the rules in force were published for a fleet that this node belongs to. Waits for the first look at
+    /// what is published, but not for long.
     pub async fn has_published_rules(&self) -> bool {
         if let Some(following) = &self.following {
             let _ = tokio::time::timeout(FIRST_LOOK, following.looked()).await;
@@ -329,7 +329,7 @@ impl Server {
                 _ = housekeeping.tick() => self.keep_house().await,
             }
         }
-        tracing::info!("stopping: no new connections, those in flight are finished");
+        tracing::info!("stopping: no new connections, requests in flight are finished");
         if let Some(rls) = &self.rls {
             rls.door.closing().await;
         }
@@ -337,7 +337,7 @@ impl Server {
         self.stop.cancel();
         tokio::select! {
             () = self.doors.closed() => {}
-            () = signals.stop() => tracing::warn!("told twice to stop: connections are cut"),
+            () = signals.stop() => tracing::warn!("second signal to stop: connections are closed"),
         }
         if let Some(following) = self.following.take() {
             let _ = tokio::time::timeout(HOUSEKEEPING, following.stop()).await;
@@ -379,7 +379,7 @@ impl Server {
                 Ok(Reloaded::Replaced) => tracing::info!("new certificates are in use"),
                 Ok(Reloaded::ReadableAgain) => tracing::info!("certificates can be read again"),
                 Ok(Reloaded::Unchanged) => {}
-                Err(error) => tracing::error!(%error, "certificates cannot be used: those in use stay"),
+                Err(error) => tracing::error!(%error, "certificates cannot be used: the current ones stay in use"),
             }
         }
     }
@@ -402,8 +402,7 @@ fn make_room_for_connections(configuration: &mut Configuration) {
     if !files::share_out(doors, files) {
         tracing::warn!(
             files,
-            "the system lets this process have fewer open files than its doors are told to take connections: raise `ulimit \
-             -n`, or lower `connections` of some doors"
+            "the limit on open files is too low for the `connections` of all listeners: raise `ulimit -n`, or lower `connections`"
         );
     }
 }

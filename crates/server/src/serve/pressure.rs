@@ -58,13 +58,13 @@ impl Pressure {
                     used,
                     overflowed,
                     cap,
-                    "no room for new keys of a rule: they share one bucket; raise `store.keys`, or see who floods"
+                    "no room for new keys of a rule: they share one bucket; raise `store.keys`, or find the clients that flood it"
                 ),
                 Warning::Filling { used, cap } => {
                     tracing::warn!(
                         used,
                         cap,
-                        "the store fills up: when it is full, new keys share one bucket; raise `store.keys`"
+                        "the store is filling up: when it is full, new keys share one bucket; raise `store.keys`"
                     );
                 }
                 Warning::Relieved { used, cap } => tracing::info!(used, cap, "the store has room again"),

@@ -28,17 +28,17 @@ struct Next {
 }
 
 impl Server {
-    /// Reads the configuration again, with its rules and certificates, and puts in force what can be while it runs. What
-    /// cannot is named in the log, and stays. If anything is wrong, that is said, and all stays as it was.
+    /// Reads the configuration again, with its rules and certificates, and puts in force what can be while it runs.
+    /// What cannot is named in the log, and stays. If anything is wrong, that is said, and all stays as it was.
     pub async fn reload(&mut self) {
         tracing::info!("reloading");
         let (origin, paths) = (self.origin.clone(), self.paths.clone());
         match tokio::task::spawn_blocking(move || read(&origin, &paths)).await {
             Ok(Ok(next)) => self.apply(next).await,
             Ok(Err(refused)) => {
-                tracing::error!("the configuration cannot be used: the one in force stays\n{refused}");
+                tracing::error!("the configuration cannot be used: the current one stays in force\n{refused}");
             }
-            Err(error) => tracing::error!(%error, "the configuration could not be read again"),
+            Err(error) => tracing::error!(%error, "the configuration could not be reloaded"),
         }
     }
 
@@ -120,7 +120,7 @@ impl Server {
                 }
                 put_in_force(&self.engine, loaded.rules, &self.are_published);
             }
-            Err(error) => tracing::error!(%error, "the rules stay as they were"),
+            Err(error) => tracing::error!(%error, "the current rules stay in force"),
         }
     }
 
@@ -151,10 +151,10 @@ fn read(origin: &Origin, paths: &[PathBuf]) -> Result<Next, Refused> {
 fn say(changes: &Changes) {
     let Changes { applicable, need_restart } = changes;
     if !applicable.is_empty() {
-        tracing::info!(settings = applicable.join(", "), "settings have changed, and are in force");
+        tracing::info!(settings = applicable.join(", "), "changed settings are in force");
     }
     if !need_restart.is_empty() {
         let settings = need_restart.join(", ");
-        tracing::warn!(settings, "settings have changed that need a restart: they stay as they were");
+        tracing::warn!(settings, "changed settings need a restart to take effect");
     }
 }

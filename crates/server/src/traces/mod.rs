@@ -1,8 +1,8 @@
 //! Traces: what became of single requests, for OpenTelemetry.
 //!
-//! Each request that is decided is a span, in the trace of whoever asked if they name one (W3C `traceparent`), with a span of
-//! its own for the call to a store elsewhere. All of it is only in builds with the feature `otel` (`on.rs`); in others
-//! (`off.rs`) there is nothing that could cost anything.
+//! Each request that is decided is a span, in the trace of whoever asked if they name one (W3C `traceparent`), with a
+//! span of its own for the call to a store elsewhere. All of it is only in builds with the feature `otel` (`on.rs`); in
+//! others (`off.rs`) there is nothing that could cost anything.
 
 #[cfg(not(feature = "otel"))]
 mod off;
@@ -36,7 +36,7 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TracesError {
     /// The program was built without them.
-    #[error("there are no traces in this build: build it with `--features otel`, or leave `traces.endpoint` out")]
+    #[error("this build has no support for traces: build with `--features otel`, or remove `traces.endpoint`")]
     NotBuilt,
     /// The collector's address cannot be used.
     #[error("traces cannot be sent: {reason}")]

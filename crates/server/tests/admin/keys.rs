@@ -123,7 +123,7 @@ fn a_key_stands_under_the_limits_of_its_tier_however_it_is_named() {
     assert_eq!(server.post("/v1/keys/peek", &unseen).good()["limits"][0]["remaining"], 10);
     let short = json!({ "rule": "per-user", "key": [secret.display("k_unseen")] }).to_string();
     let unknown = server.post("/v1/keys/peek", &short).problem(404)["detail"].to_string();
-    assert!(unknown.contains("no key of `per-user` that came lately") && unknown.contains("32 digits"), "{unknown}");
+    assert!(unknown.contains("no recently seen key of `per-user`") && unknown.contains("32 digits"), "{unknown}");
 }
 
 #[test]

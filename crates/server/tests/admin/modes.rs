@@ -79,7 +79,7 @@ fn a_slip_of_the_pen_switches_nothing() {
     assert_eq!(detail(r#"{"rule":"logins","mode":"off"}"#, 404), "There is no rule `logins`. Did you mean `login`?");
     assert!(detail(r#"{"mode":"of"}"#, 400).contains("unknown variant `of`"));
     assert!(detail(r#"{"mode":"off","fro":"5min"}"#, 400).contains("unknown field `fro`"));
-    assert!(detail(r#"{"mode":"off","for":"5 parsec"}"#, 400).starts_with("`for` is no length of time"));
+    assert!(detail(r#"{"mode":"off","for":"5 parsec"}"#, 400).starts_with("`for` is not a duration"));
     assert_eq!(detail(r#"{"mode":"off","for":"5min","until":7}"#, 400), "Write `for` or `until`, not both.");
     assert_eq!(detail(r#"{"mode":"off","until":1000}"#, 400), "The end is not in the future.");
     assert!(detail(r#"{"mode":"off","until":99999999999}"#, 400).contains("leave it out"));

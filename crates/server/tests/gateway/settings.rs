@@ -34,7 +34,7 @@ gateway:
         "t.yaml:7:18",
         "200 is out of range",
         "t.yaml:8:16",
-        "`healthz` is no path",
+        "`healthz` is not a path",
         "`nowhere.pem` cannot be read",
     ] {
         assert!(told.contains(expected), "{expected}: {told}");

@@ -70,7 +70,7 @@ fn a_grpc_call_with_an_invalid_token_is_unauthenticated() {
 fn settings_that_make_no_sense_are_refused_with_what_to_write() {
     let folder = folder(&[("short", "secret"), ("empty.json", "{}"), ("rules.yaml", RULES)]);
     for (args, said) in [
-        (&["--auth-jwt-secret-file", "short"][..], "32 are the least"),
+        (&["--auth-jwt-secret-file", "short"][..], "the minimum is 32"),
         (&["--auth-jwt-jwks-file", "empty.json"], "not a JSON Web Key Set"),
         (&["--auth-jwt-jwks-file", "nowhere.json"], "cannot be read"),
         (&["--auth-jwt-public-key-file", "short"], "openssl pkey -pubout"),

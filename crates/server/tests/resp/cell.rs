@@ -129,7 +129,7 @@ fn throttle_answers_as_throttlecrab_does() {
     for (words, why) in [
         ("THROTTLE k 1 2", "wrong number of arguments for 'throttle' command"),
         ("THROTTLE k 1 2 3 4 5", "wrong number of arguments for 'throttle' command"),
-        ("THROTTLE k 0 1 1", "max_burst is a whole number from 1 on"),
+        ("THROTTLE k 0 1 1", "max_burst must be a whole number, 1 or more"),
     ] {
         let error = error(&mut client, words);
         assert!(error.contains(why), "{words}: {error}");

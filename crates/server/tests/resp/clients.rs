@@ -118,7 +118,7 @@ with client.pipeline() as pipeline:
         pipeline.execute()
         sys.exit("a refused command was run")
     except redis.ResponseError as error:
-        assert "count is a whole number" in str(error), error
+        assert "count must be a whole number" in str(error), error
 assert client.execute_command("CL.THROTTLE", "refused", 2, 1, 86400, 0)[2] == 3
 assert client.delete("refused", "atomic") == 1
 assert client.info("server")["redis_version"]
@@ -184,7 +184,7 @@ fn strangers_are_told_to_show_a_password() {
     assert!(raw.line().starts_with("-ERR Protocol error: invalid multibulk length"));
     assert_eq!(raw.rest(), "");
     let open = Server::start();
-    assert!(error(&mut open.client(), "AUTH s3cret").contains("no password is set here"));
+    assert!(error(&mut open.client(), "AUTH s3cret").contains("this server has no password"));
 }
 
 #[test]
@@ -218,10 +218,7 @@ fn a_client_says_what_clients_say_when_they_connect() {
         ("CLIENT NO-TOUCH OFF", "+OK"),
         ("CLIENT REPLY ON", "+OK"),
         ("SELECT 0", "+OK"),
-        (
-            "CLIENT SETNAME \"two words\"",
-            "-ERR a name has at most 256 characters, no spaces and nothing that is not ASCII",
-        ),
+        ("CLIENT SETNAME \"two words\"", "-ERR a name has at most 256 ASCII characters, without spaces"),
         ("SELECT 1", "-ERR DB index is out of range: there is only 0"),
         ("CLIENT REPLY OFF", "-ERR replies cannot be turned off here"),
         ("PING hi", "$2"),

@@ -87,7 +87,7 @@ fn everything_that_is_wrong_is_said_at_once_with_its_place() {
         "--> TIDEGATE_LOG_FORMAT",
         "did you mean `json`?",
         "--> --limits-header-time",
-        "`soon` is no span of time",
+        "`soon` is not a duration",
     ] {
         assert!(ran.err.contains(said), "{said}\n\n{}", ran.err);
     }
@@ -108,7 +108,7 @@ fn names_that_mean_nothing_come_with_what_was_meant() {
         assert!(ran.err.contains(said), "{said}\n\n{}", ran.err);
     }
     let ran = run(&[], &[("TIDEGATE_API_LISTN", "x"), ("TIDEGATE_SERVICE_PORT", "80")], &["config"]);
-    assert!(ran.err.contains("TIDEGATE_API_LISTN sets nothing: did you mean TIDEGATE_API_LISTEN?"), "{}", ran.err);
+    assert!(ran.err.contains("TIDEGATE_API_LISTN is not a setting: did you mean TIDEGATE_API_LISTEN?"), "{}", ran.err);
     assert!(!ran.err.contains("SERVICE_PORT"), "{}", ran.err);
     let ran = run(&[], &[], &["serve", "--config", "none.yaml"]);
     assert!(ran.err.contains("the configuration cannot be read") && ran.err.contains("tidegate init"), "{}", ran.err);
@@ -222,7 +222,7 @@ fn the_upper_layer_says_where_redis_is_and_one_layer_says_it_once() {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let ran = run(&[], &[], &["config", "--redis", "redis://127.0.0.1", "--store-kind", "redis"]);
     assert_eq!(ran.code, Some(1));
-    assert!(ran.err.contains("leave `store.kind` and `store.redis.urls` out"), "{}", ran.err);
+    assert!(ran.err.contains("remove `store.kind` and `store.redis.urls`"), "{}", ran.err);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_flag_alone_is_true() {
 #[test]
 fn what_the_server_could_not_use_is_an_error_here_too() {
     for (args, said) in [
-        (&["--log-level", "verbose"][..], "`verbose` is no level"),
+        (&["--log-level", "verbose"][..], "`verbose` is not a log level"),
         (&["--log-level", "inof,tidegate_redis=debug"], "write error, warn, info"),
         (&["--rules", "nofile.yaml"], "`nofile.yaml` cannot be read"),
         (&["--rules", "broken.yaml"], "--> broken.yaml:1:"),

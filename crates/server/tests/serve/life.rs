@@ -201,7 +201,7 @@ fn what_stands_in_the_way_of_starting_is_said() {
     assert!(refused(&[], &["--rules", "none.yaml"]).contains("`none.yaml` cannot be read"), "{error}");
     assert!(
         refused(&[], &["--api-listen", "off", "--rls-listen", "off", "--resp-listen", "off"])
-            .contains("all doors are off")
+            .contains("all listeners are off")
     );
 }
 

@@ -112,7 +112,7 @@ fn what_a_client_does_over_and_over_is_logged_a_few_times() {
     let server = Server::start(&[], &["--log-level", "info,h2=warn", "--admin-token", ADMIN_TOKEN]);
     annoy(&server);
     assert!(dropped(&server, "repeated") > 10_000, "{}", metrics(&server));
-    until("the report", || server.log().contains("log lines were left out").then_some(()));
+    until("the report", || server.log().contains("log lines were suppressed").then_some(()));
     all_listeners_answer(&server);
 }
 

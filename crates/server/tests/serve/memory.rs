@@ -37,7 +37,7 @@ fn a_flood_of_keys_leaves_other_rules_exact_and_is_logged_and_counted() {
         assert_eq!((&answer["allowed"], &answer["limits"][0]["remaining"]), (&true.into(), &4.into()), "{number}");
     }
     let warned = |what: &str| until(what, || server.log().lines().find(|line| line.contains(what)).map(str::to_owned));
-    assert!(warned("the store fills up").contains("store.keys"));
+    assert!(warned("the store is filling up").contains("store.keys"));
     let line = warned("no room for new keys of a rule");
     assert!(line.contains("@cl.throttle") && line.contains("store.keys"), "{line}");
 

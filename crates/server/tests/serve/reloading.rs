@@ -20,7 +20,7 @@ fn reload(server: &Server, configuration: &str, said: &str) {
     until(said, || server.log()[before..].contains(said).then_some(()));
 }
 
-const IN_FORCE: &str = "settings have changed, and are in force";
+const IN_FORCE: &str = "changed settings are in force";
 
 fn forwarded(server: &Server) -> Answer {
     let headers = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/"), ("x-forwarded-for", "203.0.113.7")];
@@ -93,7 +93,7 @@ admin: { token: another-operators-token }
 store: { keys: 5000 }
 log: { format: json }
 ";
-    reload(&server, changed, "settings have changed that need a restart: they stay as they were");
+    reload(&server, changed, "changed settings need a restart to take effect");
     assert!(server.log().contains("settings=\"store.keys, log.format\""), "{}", server.log());
     // What operators see is what is in force.
     let config = |token: &str| {
@@ -112,7 +112,7 @@ log: { format: json }
 fn a_broken_file_is_refused_with_its_place_and_changes_nothing() {
     let good = "rules: rules.yaml\nauth: { user_header: X-User }\n";
     let server = started(good, &[("broken.yaml", "rules: [{ id: api, limit: 5/fortnight }]\n")]);
-    let refused = "the configuration cannot be used: the one in force stays";
+    let refused = "the configuration cannot be used: the current one stays in force";
     for (broken, place) in [
         ("rules: more.yaml\nheaders: { ietf: maybe }\n", "tidegate.yaml:2:18"),
         ("rules: more.yaml\nhaeders: { ietf: false }\n", "tidegate.yaml:2:1"),

@@ -227,8 +227,8 @@ fn commands_use_the_key_and_warn_where_there_is_none() {
     assert!(!run(&["config", "--config", "t.yaml"], &[]).contains(command));
 }
 
-/// Has clients ask all nodes without a break while `change` is under way, and a little on both sides of it. Says how many
-/// requests were allowed.
+/// Has clients ask all nodes without a break while `change` is under way, and a little on both sides of it. Says how
+/// many requests were allowed.
 fn under_load(nodes: &[&Server], api_key: &str, change: impl FnOnce()) -> u64 {
     const MOST: usize = 20_000;
     let (allowed, done) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -277,7 +277,7 @@ fn nothing_is_lost_or_counted_twice_while_nodes_change_their_keys_under_load() {
     let nodes = [start(), start()];
     let nodes = nodes.each_ref();
     let rotate = |node: &Server, secrets: &str| {
-        let reloads = || node.log().matches("settings have changed, and are in force").count();
+        let reloads = || node.log().matches("changed settings are in force").count();
         let before = reloads();
         std::fs::write(node.path("t.yaml"), file(secrets)).unwrap();
         node.signal(rustix::process::Signal::HUP);

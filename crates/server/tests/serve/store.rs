@@ -196,6 +196,6 @@ fn the_log_says_who_switched_what_from_where_and_until_when() {
     for said in ["switched", "target=\"api\"", "mode=\"off\"", "by itself", "admin.token from 127.0.0.1:"] {
         assert!(timed.contains(said), "{said}: {timed}");
     }
-    let untimed = line(r#"{"mode":"shadow"}"#, "when it is taken back");
+    let untimed = line(r#"{"mode":"shadow"}"#, "when it is removed");
     assert!(untimed.contains("mode=\"shadow\"") && !untimed.contains("until_unix"), "{untimed}");
 }

@@ -44,7 +44,7 @@ pub(crate) struct UrlError {
 pub(crate) enum FetchError {
     #[error("the server cannot be reached: {0}")]
     Unreachable(std::io::Error),
-    #[error("the server broke off: {0}")]
+    #[error("the connection failed: {0}")]
     Broken(hyper::Error),
     #[error("the server answered {0}")]
     Status(StatusCode),
@@ -81,7 +81,7 @@ impl FromStr for Url {
     fn from_str(text: &str) -> Result<Url, UrlError> {
         const HELP: &str = "write one such as `https://login.example.com/.well-known/jwks.json`";
         let wrong = |problem: &str| UrlError { problem: format!("`{text}` {problem}"), help: HELP };
-        let uri: Uri = text.parse().map_err(|_| wrong("is no URL"))?;
+        let uri: Uri = text.parse().map_err(|_| wrong("is not a URL"))?;
         let port = match uri.scheme_str() {
             Some("https") => 443,
             Some("http") => 80,
@@ -90,16 +90,16 @@ impl FromStr for Url {
         let authority = uri.authority().ok_or_else(|| wrong("has no host"))?;
         if authority.as_str().contains('@') {
             let problem = "there is a user name in the URL".to_owned();
-            return Err(UrlError { problem, help: "key sets are public: leave out what is before the `@`" });
+            return Err(UrlError { problem, help: "key sets are public: remove everything up to the `@`" });
         }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let server_name = match uri.scheme_str() {
-            Some("https") => Some(ServerName::try_from(host.clone()).map_err(|_| wrong("has no proper host"))?),
+            Some("https") => Some(ServerName::try_from(host.clone()).map_err(|_| wrong("has an invalid host"))?),
             _ => None,
         };
         Ok(Url {
             port: authority.port_u16().unwrap_or(port),
-            authority: HeaderValue::try_from(authority.as_str()).map_err(|_| wrong("has no proper host"))?,
+            authority: HeaderValue::try_from(authority.as_str()).map_err(|_| wrong("has an invalid host"))?,
             path: uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")),
             host,
             server_name,

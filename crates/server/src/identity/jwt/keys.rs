@@ -13,7 +13,8 @@ use serde_json::value::RawValue;
 
 use crate::identity::der::{BIT_STRING, Der, INTEGER, OBJECT_IDENTIFIER, SEQUENCE};
 
-/// What a key is. It says by which algorithms it verifies, so that no token can have an RSA key taken for a shared secret.
+/// What a key is. It says by which algorithms it verifies, so that no token can have an RSA key taken for a shared
+/// secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Rsa,
@@ -72,7 +73,7 @@ pub(crate) enum KeyError {
     NoPem,
     #[error("its public key is not RSA of 2048 bits or more, P-256, P-384 or Ed25519")]
     OtherPem,
-    #[error("the secret has {0} bytes, and {SECRET_BYTES} are the least")]
+    #[error("the secret has {0} bytes; the minimum is {SECRET_BYTES}")]
     ShortSecret(usize),
 }
 
@@ -156,8 +157,9 @@ impl Key {
         Some(Key { id: None, kind, only: None, key })
     }
 
-    /// The keys of a JSON Web Key Set (RFC 7517) that can verify tokens. Those that cannot (for encryption, of another kind, too
-    /// short) are passed over. Shared secrets count only in a set that was not fetched: one that is served to everybody is none.
+    /// The keys of a JSON Web Key Set (RFC 7517) that can verify tokens. Those that cannot (for encryption, of another
+    /// kind, too short) are passed over. Shared secrets count only in a set that was not fetched: one that is served to
+    /// everybody is none.
     pub(crate) fn from_jwks(text: &[u8], are_secrets_allowed: bool) -> Result<Vec<Key>, KeyError> {
         #[derive(Deserialize)]
         struct Set<'s> {
@@ -226,7 +228,7 @@ impl Key {
                 }
                 (Kind::Secret, DecodingKey::from_secret(&secret))
             }
-            AlgorithmParameters::OctetKey(_) => return Err("a secret that is served to everybody"),
+            AlgorithmParameters::OctetKey(_) => return Err("a shared secret in a public key set"),
             _ => return Err("a key of another kind"),
         };
         let only = match common.key_algorithm {

@@ -148,8 +148,8 @@ impl Verifier {
         KeysHealth { keys: self.ring.load().keys.len(), problem }
     }
 
-    /// Reads the files again, and uses the keys in them from now on if they have changed. A file that cannot be used changes
-    /// nothing, unless it is a key set from which all keys were taken. Both are logged once.
+    /// Reads the files again, and uses the keys in them from now on if they have changed. A file that cannot be used
+    /// changes nothing, unless it is a key set from which all keys were taken. Both are logged once.
     pub fn reload_files(&self, now: Timestamp) {
         let mut sources = self.sources();
         let (mut is_new, mut problem) = (false, None);
@@ -171,24 +171,24 @@ impl Verifier {
         }
         if is_new {
             self.put_in_force(&sources);
-            tracing::info!(keys = sources.keys().len(), "new keys for tokens are in force");
+            tracing::info!(keys = sources.keys().len(), "new token keys are in force");
         }
         match problem {
             Some(reason) => {
                 if self.file_outage.begin(now, reason.clone()) {
-                    tracing::error!(reason, keys = sources.keys().len(), "keys for tokens cannot be used");
+                    tracing::error!(reason, keys = sources.keys().len(), "token keys cannot be used");
                 }
             }
             None => {
                 if self.file_outage.end() {
-                    tracing::info!("keys for tokens can be used again");
+                    tracing::info!("token keys can be used again");
                 }
             }
         }
     }
 
-    /// Fetches keys until `stop`: at once, then every so often, and when a token names a key that is not known. Keys that cannot
-    /// be fetched change nothing. Ends at once if there is nothing to fetch.
+    /// Fetches keys until `stop`: at once, then every so often, and when a token names a key that is not known. Keys
+    /// that cannot be fetched change nothing. Ends at once if there is nothing to fetch.
     pub async fn keep_current(self: Arc<Self>, clock: impl Clock, stop: CancellationToken) {
         let Some(settings) = &self.settings.fetch else { return };
         let mut retry = FIRST_RETRY;
@@ -202,7 +202,7 @@ impl Verifier {
                 Ok(()) => {
                     self.counts.fetched.fetch_add(1, Ordering::Relaxed);
                     if self.fetch_outage.end() {
-                        tracing::info!(url = %settings.url, "keys for tokens can be fetched again");
+                        tracing::info!(url = %settings.url, "token keys can be fetched again");
                     }
                     retry = FIRST_RETRY;
                     settings.interval
@@ -243,7 +243,8 @@ impl Verifier {
         let keys = match Key::from_jwks(&text, false) {
             Ok(keys) => keys,
             Err(error) => {
-                // An issuer that takes all keys back has no key, which is a problem, but none is to be believed any more.
+                // An issuer that takes all keys back has no key, which is a problem, but none is to be believed any
+                // more.
                 if error.is_without_keys() && sources.fetched.as_ref().is_some_and(|(_, keys)| !keys.is_empty()) {
                     sources.fetched = Some((text, Vec::new()));
                     self.put_in_force(&sources);
@@ -253,7 +254,7 @@ impl Verifier {
         };
         sources.fetched = Some((text, keys));
         self.put_in_force(&sources);
-        tracing::info!(keys = sources.keys().len(), "new keys for tokens are in force");
+        tracing::info!(keys = sources.keys().len(), "new token keys are in force");
         Ok(())
     }
 
@@ -263,9 +264,9 @@ impl Verifier {
         }
         let (url, keys) = (&settings.url, self.ring.load().keys.len());
         if keys == 0 {
-            tracing::error!(%url, %error, "keys for tokens cannot be fetched: NO TOKEN CAN BE VERIFIED until they can");
+            tracing::error!(%url, %error, "token keys cannot be fetched: NO TOKEN CAN BE VERIFIED until they can");
         } else {
-            tracing::error!(%url, %error, keys, "keys for tokens cannot be fetched: those in force stay");
+            tracing::error!(%url, %error, keys, "token keys cannot be fetched: the current keys stay in force");
         }
     }
 }

@@ -310,7 +310,7 @@ fn a_file_with_keys_is_read_again_when_it_changes_and_a_bad_one_changes_nothing(
     assert!(accepts(&old) && !accepts(&new));
     std::fs::write(&path, "short").unwrap();
     verifier.reload_files(at(NOW));
-    assert!(accepts(&old), "those in force stay");
+    assert!(accepts(&old), "the current keys stay in force");
     assert!(verifier.health().problem.is_some());
     std::fs::write(&path, OTHER_SECRET).unwrap();
     verifier.reload_files(at(NOW));

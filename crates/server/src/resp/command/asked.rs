@@ -1,4 +1,5 @@
-//! What is known of a request, as `TG.CHECK` and its kin are told: `method GET path /search user alice header x-tier gold`.
+//! What is known of a request, as `TG.CHECK` and its kin are told: `method GET path /search user alice header x-tier
+//! gold`.
 
 use std::net::IpAddr;
 
@@ -79,10 +80,10 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Misunderstood {
     #[error(
-        "'{0}' says nothing of a request: write method, path, host, ip, api_key, user, tier or cost with a value, or header, query, cookie, claim, descriptor or body with a name and a value{1}"
+        "'{0}' is not a fact of a request: write method, path, host, ip, api_key, user, tier or cost with a value, or header, query, cookie, claim, descriptor or body with a name and a value{1}"
     )]
     Kind(String, String),
-    #[error("a value is missing behind '{0}'")]
+    #[error("a value is missing after '{0}'")]
     NoValue(&'static str),
     #[error("'{0}' needs a name and a value, such as: {0} x-tier gold")]
     NoName(&'static str),
@@ -92,9 +93,9 @@ pub(super) enum Misunderstood {
     NotText(&'static str),
     #[error("'{0}' is not an address: write one such as 203.0.113.7 or 2001:db8::7")]
     Address(String),
-    #[error("'{0}' is not a cost: write a whole number from 0 on")]
+    #[error("'{0}' is not a cost: write a whole number, 0 or more")]
     Cost(String),
-    #[error("tell something of the request, such as: method GET path /search user alice")]
+    #[error("facts of the request are missing; write for example: method GET path /search user alice")]
     Nothing,
 }
 

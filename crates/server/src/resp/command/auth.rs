@@ -17,7 +17,7 @@ pub(super) fn answer<'d>(door: &Door, session: &mut Session, words: Words<'_>, r
         (password, _) => (DEFAULT_USER.as_bytes(), password.unwrap_or_default()),
     };
     if session.settings.users.is_empty() {
-        reply.error("ERR", "AUTH was sent, but no password is set here: is this the server that was meant?");
+        reply.error("ERR", "AUTH was sent, but this server has no password: is this the right server?");
         return Answer::Now;
     }
     match come_in(door, session, user, password, reply) {
@@ -29,8 +29,8 @@ pub(super) fn answer<'d>(door: &Door, session: &mut Session, words: Words<'_>, r
     }
 }
 
-/// Lets a client in that knows the password. One that does not stays as it was, and is told so; `Err` is then how the command
-/// was answered. Those who guess have to wait.
+/// Lets a client in that knows the password. One that does not stays as it was, and is told so; `Err` is then how the
+/// command was answered. Those who guess have to wait.
 pub(super) fn come_in<'d>(
     door: &Door,
     session: &mut Session,
@@ -53,6 +53,6 @@ pub(super) fn come_in<'d>(
     door.engine.metrics().auth_failed(metrics::Door::Resp);
     door.guesses.failed(address, metrics::Door::Resp.name());
     session.auth_failures += 1;
-    reply.error("WRONGPASS", "there is no such user with such a password");
+    reply.error("WRONGPASS", "invalid user name or password");
     Err(if session.auth_failures < MOST_FAILURES { Answer::Now } else { Answer::Close })
 }

@@ -11,12 +11,12 @@ const HELP: [&str; 10] = [
     "CLIENT <subcommand> [<argument> ...]. Subcommands are:",
     "GETNAME: the name of this connection.",
     "ID: the number of this connection.",
-    "INFO: what is known of this connection.",
-    "LIST: the same; other connections are not shown.",
-    "NO-EVICT (ON|OFF), NO-TOUCH (ON|OFF): accepted, and of no effect.",
+    "INFO: details of this connection.",
+    "LIST: like INFO; other connections are not listed.",
+    "NO-EVICT (ON|OFF), NO-TOUCH (ON|OFF): accepted, without effect.",
     "REPLY ON: accepted; replies cannot be turned off.",
-    "SETINFO (LIB-NAME|LIB-VER) <value>: what library this is.",
-    "SETNAME <name>: gives this connection a name.",
+    "SETINFO (LIB-NAME|LIB-VER) <value>: name or version of the client library.",
+    "SETNAME <name>: names this connection.",
     "HELP: this text.",
 ];
 
@@ -71,10 +71,7 @@ pub(super) fn is_name(name: &[u8]) -> bool {
 }
 
 pub(super) fn not_a_name(reply: &mut Reply<'_>) {
-    reply.error(
-        "ERR",
-        format_args!("a name has at most {LONGEST_NAME} characters, no spaces and nothing that is not ASCII"),
-    );
+    reply.error("ERR", format_args!("a name has at most {LONGEST_NAME} ASCII characters, without spaces"));
 }
 
 fn line(session: &Session) -> String {

@@ -14,10 +14,10 @@ use crate::resp::request::{Words, integer};
 pub(super) enum Wrong {
     #[error(transparent)]
     Receipt(#[from] receipts::NotAReceipt),
-    #[error("'{0}' is not what something cost: write a whole number from 0 on")]
+    #[error("'{0}' is not a cost: write a whole number, 0 or more")]
     Actual(String),
     #[error(
-        "the receipt is for {held} things, and {given} numbers are given: write one for all of them, or one for each"
+        "the receipt covers {held} charges, but {given} costs are given: write one for all of them, or one for each"
     )]
     Number { held: usize, given: usize },
 }

@@ -1,10 +1,10 @@
-//! `CL.THROTTLE key max_burst count period [quantity]`: one limit, brought along, as redis-cell has it; and `THROTTLE`, the
-//! same as throttlecrab has it.
+//! `CL.THROTTLE key max_burst count period [quantity]`: one limit, brought along, as redis-cell has it; and `THROTTLE`,
+//! the same as throttlecrab has it.
 //!
-//! The reply is five integers. Seconds are rounded up, as in redis-cell since its version 0.3.1: a client that waits as long as
-//! told succeeds. Here that goes for fractions of a millisecond too. Numbers may have a `+` and zeros in front, as there, and a
-//! period may have a fraction. What was spent stays spent when the numbers of a key change, where redis-cell reads the old time
-//! by the new numbers. A `quantity` of 0 asks and takes nothing.
+//! The reply is five integers. Seconds are rounded up, as in redis-cell since its version 0.3.1: a client that waits as
+//! long as told succeeds. Here that goes for fractions of a millisecond too. Numbers may have a `+` and zeros in front,
+//! as there, and a period may have a fraction. What was spent stays spent when the numbers of a key change, where
+//! redis-cell reads the old time by the new numbers. A `quantity` of 0 asks and takes nothing.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ const NAME: &[u8] = b"CL.THROTTLE";
 /// Whose command it is. Both count the same keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::resp) enum Dialect {
-    /// `CL.THROTTLE`. `max_burst` can pass at once beyond the first. The reply is 1 if the request is limited, else 0; how much
-    /// can pass at once; how much is left; after how many seconds to try again, -1 if it was allowed or never will be; after
-    /// how many seconds all is left.
+    /// `CL.THROTTLE`. `max_burst` can pass at once beyond the first. The reply is 1 if the request is limited, else 0;
+    /// how much can pass at once; how much is left; after how many seconds to try again, -1 if it was allowed or never
+    /// will be; after how many seconds all is left.
     RedisCell,
-    /// `THROTTLE`. `max_burst` can pass at once. The reply is 1 if the request is allowed, else 0; how much can pass at once;
-    /// how much is left; after how many seconds all is left; after how many seconds to try again, 0 if it was allowed, -1 if it
-    /// never will be.
+    /// `THROTTLE`. `max_burst` can pass at once. The reply is 1 if the request is allowed, else 0; how much can pass at
+    /// once; how much is left; after how many seconds all is left; after how many seconds to try again, 0 if it was
+    /// allowed, -1 if it never will be.
     Throttlecrab,
 }
 
@@ -61,13 +61,13 @@ pub(super) fn is_named(name: &[u8]) -> bool {
 pub(super) enum Wrong {
     #[error("wrong number of arguments")]
     Number,
-    #[error("value is not an integer or out of range: {what} is a whole number from {least} on")]
+    #[error("value is not an integer or out of range: {what} must be a whole number, {least} or more")]
     Integer { what: &'static str, least: u8 },
     #[error(
-        "value is not an integer or out of range: period is a number of seconds above 0, with at most six digits behind the point"
+        "value is not an integer or out of range: period is a number of seconds above 0, with at most six decimals"
     )]
     Seconds,
-    #[error("a period of {0} seconds is longer than {LONGEST_PERIOD}: give a shorter one")]
+    #[error("a period of {0} seconds is longer than {LONGEST_PERIOD}: use a shorter one")]
     Period(String),
     #[error(transparent)]
     Limit(#[from] LimitError),
