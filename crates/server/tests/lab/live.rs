@@ -150,8 +150,8 @@ fn on_the_operators_door_runs_take_the_token() {
     browser.click("#run");
     browser.until("a refusal", "return document.getElementById('problem').textContent.includes('token') || null");
     browser.go_to_lab(&format!("{admin}/lab/?limit=5/s&traffic=steady+10/s&for=4s&speed=max#token={TOKEN}"));
-    // The page is the same, so only the hash has changed: it is loaded anew. The old one is still there for a moment,
-    // and must not be taken for the new one.
+    // The page is the same, so only the hash has changed: it is loaded anew. The old one is still there for a moment, and must not
+    // be taken for the new one.
     browser.js("delete document.documentElement.dataset.ready; location.reload(); return null");
     until("the page", || browser.js("return document.documentElement?.dataset.ready").as_str().map(drop));
     browser.click("#run");
@@ -178,8 +178,7 @@ rules:
     browser.go_to_lab(&format!("{admin}/lab/#live"));
     browser.write("#token", TOKEN);
     browser.click(".token button");
-    // What the last column says in the rows of a key: what is left among the busiest, nothing in words among the
-    // denied.
+    // What the last column says in the rows of a key: what is left among the busiest, nothing in words among the denied.
     let said = |key: &str| {
         format!(
             "const rows = [...document.querySelectorAll('tr')].filter((row) => row.cells[0].textContent.startsWith('{key}')); \

@@ -144,7 +144,7 @@ fn a_redis_that_is_flushed_is_said_to_have_lost_what_was_published() {
     let mut flush = Command::new("redis-cli");
     flush.args(["-p", &port.to_string(), "-a", "hunter2", "--no-auth-warning", "FLUSHALL"]);
     assert!(flush.output().unwrap().status.success());
-    until("the news", || server.log().contains("Redis has lost what was published for the fleet").then_some(()));
+    until("the news", || server.log().contains("Redis has lost the published rules and modes").then_some(()));
 }
 
 #[test]
