@@ -26,13 +26,14 @@ impl clap::Args for GivenArgs {
                 values => format!(" [default: {}]", values.join(",")),
             };
             let variable = &setting.variable;
+            let aliases: String = setting.aliases.iter().map(|alias| format!(" [alias: --{alias}]")).collect();
             let arg = Arg::new(setting.name)
                 .long(setting.flag.as_str())
                 .aliases(setting.aliases.iter().map(String::as_str))
                 .value_name(setting.value_name())
                 .value_parser(ValueParser::string())
                 .help(format!("{}{default}", setting.about.trim_end_matches('.')))
-                .long_help(format!("{}{default} [env: {variable}]", setting.about.trim_end_matches('.')))
+                .long_help(format!("{}{default} [env: {variable}]{aliases}", setting.about.trim_end_matches('.')))
                 .help_heading(heading(setting.section()))
                 .hide_short_help(!setting.is_common);
             command.arg(if setting.is_list() {

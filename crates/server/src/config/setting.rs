@@ -70,7 +70,7 @@ impl Setting {
         Setting { example, ..self }
     }
 
-    /// Known by a shorter name on the command line and in the environment.
+    /// Shortens the flag. The variable of the short flag is accepted beside the regular one.
     pub(super) fn called(self, flag: &str) -> Setting {
         Setting { flag: flag.to_owned(), ..self }
     }
@@ -80,14 +80,14 @@ impl Setting {
         self.name.rsplit_once('.').map_or("", |(section, _)| section)
     }
 
-    /// With the names that follow from its name. One with a shorter flag is known by the regular flag too.
+    /// Derives the flag and the variable from the name. A setting with a shorter flag keeps the regular one as an alias.
     pub(super) fn spelled(mut self) -> Setting {
         let regular = self.name.replace(['.', '_'], "-");
         let flag = if self.flag.is_empty() { regular.clone() } else { self.flag.clone() };
         if flag != regular {
-            self.aliases.push(regular);
+            self.aliases.push(regular.clone());
         }
-        let variable = variable_of(&flag);
+        let variable = variable_of(&regular);
         let needs_restart = self.name.ends_with(".listen")
             || self.name == "handover"
             || ["store.", "traces."].iter().any(|section| self.name.starts_with(section))
@@ -106,9 +106,10 @@ impl Setting {
         self.variables().any(|known| known == variable)
     }
 
-    /// The variables of the environment that set it.
+    /// The environment variables that set it: the regular one first, then one for each of its flags.
     pub(crate) fn variables(&self) -> impl Iterator<Item = String> {
-        std::iter::once(self.variable.clone()).chain(self.aliases.iter().map(|alias| variable_of(alias)))
+        let flags = std::iter::once(&self.flag).chain(&self.aliases);
+        std::iter::once(self.variable.clone()).chain(flags.map(|flag| variable_of(flag)))
     }
 
     /// The name of its value in the command line's help.
@@ -194,6 +195,20 @@ mod tests {
         assert!(upstream.is_set_by("TIDEGATE_UPSTREAM") && upstream.is_set_by("TIDEGATE_GATEWAY_UPSTREAM"));
         let listen = SETTINGS.iter().find(|setting| setting.name == "api.listen").unwrap();
         assert_eq!((listen.flag.as_str(), listen.variable.as_str()), ("api-listen", "TIDEGATE_API_LISTEN"));
+    }
+
+    #[test]
+    fn every_setting_has_the_variable_and_the_flag_that_follow_from_its_name() {
+        for setting in SETTINGS.iter() {
+            let variable = format!("TIDEGATE_{}", setting.name.replace('.', "_").to_uppercase());
+            assert_eq!(setting.variable, variable);
+            let flag = setting.name.replace(['.', '_'], "-");
+            assert!(setting.flag == flag || setting.aliases.contains(&flag), "{} has no flag --{flag}", setting.name);
+            let others = SETTINGS.iter().filter(|other| other.name != setting.name);
+            for name in setting.variables() {
+                assert!(!others.clone().any(|other| other.is_set_by(&name)), "{name} sets two settings");
+            }
+        }
     }
 
     #[test]
