@@ -120,7 +120,7 @@ fn a_change_of_rules_is_compared() {
     let folder = Folder::new();
     let out = folder.good(&["replay", "--compare", "rules.yaml", "stricter.yaml", "access.log"]);
     for part in
-        ["denied by the new rules only  10", "denied by the old rules only  0", "limited more: 2 keys", "2001:db8::/64"]
+        ["denied by the new rules only  10", "denied by the old rules only  0", "who loses: 2 keys", "2001:db8::/64"]
     {
         assert!(out.contains(part), "{part} in\n{out}");
     }

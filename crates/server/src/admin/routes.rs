@@ -35,28 +35,21 @@ impl Route {
 }
 
 static ROUTES: [Route; 15] = [
-    Route::new("GET", "/", "what there is here", || get(index)),
-    Route::new("GET", "/openapi.json", "all of it, described for programs", || get(openapi)),
+    Route::new("GET", "/", "this list", || get(index)),
+    Route::new("GET", "/openapi.json", "description of this API, for programs", || get(openapi)),
     Route::new("GET", "/v1/rules", "the rules in force", || get(rules::show)),
-    Route::new("POST", "/v1/rules/reload", "read the rules files again", || post(rules::reload)),
-    Route::new("POST", "/v1/rules/validate", "say what is wrong with the rules in the body", || post(rules::validate)),
-    Route::new("GET", "/v1/modes", "which rules are switched, and until when", || get(modes::show)),
+    Route::new("POST", "/v1/rules/reload", "reload the rules files", || post(rules::reload)),
+    Route::new("POST", "/v1/rules/validate", "check the rules in the body", || post(rules::validate)),
+    Route::new("GET", "/v1/modes", "switched rules, and the end of each switch", || get(modes::show)),
     Route::new("POST", "/v1/modes", "switch a rule, or all of them", || post(modes::switch)),
-    Route::new("POST", "/v1/keys/peek", "how a key stands under a rule", || post(keys::peek)),
-    Route::new("POST", "/v1/keys/reset", "forget what a key has spent under a rule", || post(keys::reset)),
-    Route::new("GET", "/v1/keys/top", "the keys that come most often: ?by=traffic or ?by=denials, &most=20", || {
-        get(keys::top)
-    }),
+    Route::new("POST", "/v1/keys/peek", "state of a key under a rule", || post(keys::peek)),
+    Route::new("POST", "/v1/keys/reset", "reset a key under a rule", || post(keys::reset)),
+    Route::new("GET", "/v1/keys/top", "busiest keys: ?by=traffic or ?by=denials, &most=20", || get(keys::top)),
     Route::new("GET", "/v1/config", "the configuration in force", || get(super::configuration)),
-    Route::new("GET", "/v1/view", "how the server is doing", || get(stream::view)),
+    Route::new("GET", "/v1/view", "live data of the server", || get(stream::view)),
     Route::new("GET", "/v1/stream", "the same every second, as server-sent events", || get(stream::stream)),
     Route::new("GET", "/metrics", "metrics for Prometheus", || get(super::metrics_page)),
-    Route {
-        method: "GET",
-        path: "/lab/",
-        about: "a page for people: the lab, and how the server is doing",
-        handler: None,
-    },
+    Route { method: "GET", path: "/lab/", about: "web page: the lab, and live data of the server", handler: None },
 ];
 
 /// The routes, without those of the lab.
@@ -76,7 +69,7 @@ async fn openapi() -> Response {
 pub(super) async fn nothing_here(request: Request) -> Problem {
     let detail = match closest(request.uri().path(), ROUTES.iter().map(|route| route.path)) {
         Some(meant) => format!("There is nothing at this path. Did you mean {meant}?"),
-        None => "There is nothing at this path. GET / says what there is.".to_owned(),
+        None => "There is nothing at this path. GET / lists all paths.".to_owned(),
     };
     Problem::new(StatusCode::NOT_FOUND, detail)
 }

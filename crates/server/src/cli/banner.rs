@@ -87,7 +87,7 @@ impl Banner<'_> {
         std::thread::spawn(move || {
             let mut out = io::stdout().lock();
             if let Err(error) = out.write_all(&text).and_then(|()| out.flush()) {
-                tracing::debug!(%error, "nobody reads standard output");
+                tracing::debug!(%error, "standard output cannot be written");
             }
         });
     }
@@ -99,7 +99,7 @@ impl Banner<'_> {
         let example = match self.is_example {
             _ if self.are_published => " (published for the fleet)",
             true if has_no_rules => ", so NOTHING IS LIMITED",
-            true => " (the example: use your own with --rules FILE)",
+            true => " (example rules: use your own with --rules FILE)",
             false => "",
         };
         writeln!(out, "{GOOD}tidegate {version} is up{GOOD:#}: state in {}, {}{example}", self.store, self.rules)?;
@@ -166,14 +166,14 @@ impl Banner<'_> {
         let pid = std::process::id();
         writeln!(
             out,
-            "\nStop with Ctrl-C or `kill {pid}`; `kill -HUP {pid}` reads configuration, rules and certificates again."
+            "\nStop with Ctrl-C or `kill {pid}`; `kill -HUP {pid}` reloads configuration, rules and certificates."
         )?;
         out.flush()
     }
 }
 
-/// A request to the rate-limit service that these rules know: of our own rules if there are any and they have a domain, or of the
-/// first of Envoy's.
+/// A request to the rate-limit service that these rules know: of our own rules if there are any and they have a domain,
+/// or of the first of Envoy's.
 pub(super) fn rls_example(rules: &RuleSet, own_domain: Option<&str>) -> Option<String> {
     let own = own_domain.filter(|_| !rules.rules().is_empty());
     let own = own.map(|domain| (domain, vec![("path", "/search"), ("user", "alice")]));

@@ -160,6 +160,6 @@ fn mistakes_come_with_what_to_write() {
     }
     let map: Map = run(&mut client, "TG.CHECK path /chat user alice cost 8").unwrap();
     let receipt: String = get(&map, "receipt");
-    assert!(error(&mut client, &format!("TG.SETTLE {receipt} 1 2")).contains("for 1 things, and 2 numbers"));
+    assert!(error(&mut client, &format!("TG.SETTLE {receipt} 1 2")).contains("covers 1 charges, but 2 costs"));
     assert!(error(&mut client, &format!("TG.SETTLE {receipt} -1")).contains("'-1' is not a cost"));
 }

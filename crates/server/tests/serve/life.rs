@@ -32,7 +32,7 @@ fn is_refusing(server: &Server) -> Option<()> {
 #[test]
 fn it_starts_with_no_file_and_the_lines_to_try_work() {
     let server = Server::start(&[], &[]);
-    assert!(server.banner.contains("is up: state in memory, 3 rules (the example"), "{}", server.banner);
+    assert!(server.banner.contains("is up: state in memory, 3 rules (example rules"), "{}", server.banner);
     assert!(server.banner.contains(&format!("kill {}", server.pid())), "{}", server.banner);
     let run = |line: &str| String::from_utf8(Command::new("sh").args(["-c", line]).output().unwrap().stdout).unwrap();
     let lines = server.banner.split("try  ").skip(1).map(|rest| rest.lines().next().unwrap());

@@ -158,7 +158,7 @@ fn during_a_rotation_receipts_keys_and_metrics_speak_of_one_limit() {
     let settled: Vec<redis::Value> = redis::cmd("TG.SETTLE").arg(receipt).arg(1).query(&mut connection).unwrap();
     assert!(settled.contains(&redis::Value::Int(9)), "{settled:?}");
     let two: Result<(), _> = redis::cmd("TG.SETTLE").arg(receipt).arg(1).arg(2).query(&mut connection);
-    assert!(two.unwrap_err().to_string().contains("for 1 things"));
+    assert!(two.unwrap_err().to_string().contains("covers 1 charges"));
     assert_eq!((left(&server), left(&behind)), (95, 95));
 
     let admin = |path: &str, body: Option<&str>| {

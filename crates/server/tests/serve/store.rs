@@ -140,7 +140,7 @@ fn a_redis_that_is_flushed_is_said_to_have_lost_what_was_published() {
     let push =
         || tidegate(server.folder.path()).args(["rules", "push", "rules.yaml", "--redis", &url]).output().unwrap();
     until("what is published", || push().status.success().then_some(()));
-    until("its arrival", || server.log().contains("what is published for the fleet is in force").then_some(()));
+    until("its arrival", || server.log().contains("published rules and modes are in force").then_some(()));
     let mut flush = Command::new("redis-cli");
     flush.args(["-p", &port.to_string(), "-a", "hunter2", "--no-auth-warning", "FLUSHALL"]);
     assert!(flush.output().unwrap().status.success());
