@@ -1,20 +1,38 @@
-//! One connection to the door.
+//! Connections of operators: HTTP/1.
 
-use std::pin::pin;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body as RoutedBody;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-use crate::listen::Peer;
+use crate::listen::{HttpConnection, Lifetime, Peer, RequestCount, http1_builder};
 
-/// How long a request's head may take to come.
+/// The time for a request's head.
 const HEAD_TIME: Duration = Duration::from_secs(20);
+/// The most bytes of a request's head.
+const HEADER_BYTES: usize = 64 * 1024;
+
+const LIFETIME: Lifetime = Lifetime {
+    idle: HEAD_TIME,
+    waits_for_requests: true,
+    idle_drain: Duration::from_secs(1),
+    last_request: Duration::ZERO,
+    shutdown_drain: HEAD_TIME,
+    max_age: None,
+};
 
 /// Serves one connection until either side ends it. On `stop` it finishes what it is answering, and ends.
 pub async fn serve_connection(
@@ -23,23 +41,60 @@ pub async fn serve_connection(
     router: Router,
     stop: CancellationToken,
 ) {
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(64 * 1024);
-    let service = TowerToHyperService::new(router);
-    let service = hyper::service::service_fn(move |mut request: http::Request<Incoming>| {
+    let requests = Arc::new(RequestCount::default());
+    let service = service_fn(|mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
-        hyper::service::Service::call(&service, request)
-    });
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let ended = tokio::select! {
-        biased;
-        ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+        let guard = RequestGuard::begin(&requests);
+        let routed = tower_service::Service::call(&mut router.clone(), request);
+        async move {
+            let response: Response<RoutedBody> = routed.await?;
+            Ok::<_, Infallible>(response.map(|body| AdminBody { body, _guard: guard }))
         }
-    };
+    });
+    let connection = http1_builder(HEADER_BYTES).serve_connection(TokioIo::new(stream), service);
+    let ended = HttpConnection { lifetime: &LIFETIME, requests: &requests, stop }
+        .run(connection, Future::poll, http1::Connection::graceful_shutdown)
+        .await;
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection to the admin listener failed");
+    }
+}
+
+/// A request in flight, until this is dropped.
+struct RequestGuard(Arc<RequestCount>);
+
+impl RequestGuard {
+    fn begin(requests: &Arc<RequestCount>) -> RequestGuard {
+        requests.begin();
+        RequestGuard(Arc::clone(requests))
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// The body of an answer. The request is in flight until all of it was sent: a stream of events has no end of its own.
+struct AdminBody {
+    body: RoutedBody,
+    _guard: RequestGuard,
+}
+
+impl Body for AdminBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -1,154 +1,125 @@
-//! One connection: HTTP/1 or HTTP/2, with a limit on everything.
+//! Connections of clients.
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::Context;
 use std::time::Duration;
 
 use axum::Router;
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio_util::sync::CancellationToken;
 
 use super::answer_body::AnswerBody;
-use super::answering::Answering;
-use super::ear::Ears;
+use super::answer_future::AnswerFuture;
 use super::{Api, CHECK, Settings};
 use crate::browsers::check_json;
-use crate::listen::{Peer, Sign, Stream, Vigil};
+use crate::listen::{
+    Http2Limits, HttpConnection, HttpVersion, Lifetime, Peer, RequestCount, Stream, detect_within, http1_builder,
+    http2_builder,
+};
+use crate::self_wake::SelfWakeFilter;
 
-/// A connection that asks for nothing is looked at so many times before it is told to end.
-const LOOKS: u32 = 4;
-
-/// How connections are served.
+/// Serves connections as the settings say.
 pub(super) struct Connections {
-    builder: Builder<TokioExecutor>,
-    look_every: Duration,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+    lifetime: Lifetime,
 }
 
 impl Connections {
     pub(super) fn new(settings: &Settings) -> Connections {
-        let mut builder = Builder::new(TokioExecutor::new());
-        builder
-            .http1()
-            // How long a head may take is seen to below: hyper would set a timer for each.
-            .header_read_timeout(None)
-            .max_buf_size(settings.header_bytes.max(8_192))
-            // Answers are small: one piece is written with less effort than two.
-            .writev(false)
-            // Whoever has nothing more to ask may still want to hear the answer.
-            .half_close(true);
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(settings.streams)
-            .max_header_list_size(u32::try_from(settings.header_bytes).unwrap_or(u32::MAX))
-            // Bodies are small: there is no need to let anyone send much ahead.
-            .initial_stream_window_size(64 * 1024)
-            .initial_connection_window_size(256 * 1024)
-            .keep_alive_interval(settings.header_time)
-            .keep_alive_timeout(settings.header_time);
-        Connections { builder, look_every: settings.header_time / LOOKS }
+        let Settings { header_bytes, header_time, streams, .. } = *settings;
+        let mut http1 = http1_builder(header_bytes);
+        // Answers are small: one piece is written with less effort than two. And a client that has nothing more to ask may still
+        // want the answer.
+        http1.writev(false).half_close(true);
+        let limits = Http2Limits { streams, header_bytes, ping_after: header_time, ping_timeout: header_time };
+        let mut http2 = http2_builder(TokioExecutor::new(), limits);
+        // Bodies are small: nobody needs to send much ahead.
+        http2.initial_stream_window_size(64 * 1024).initial_connection_window_size(256 * 1024);
+        let lifetime = Lifetime {
+            idle: header_time,
+            waits_for_requests: true,
+            idle_drain: header_time,
+            last_request: Duration::ZERO,
+            shutdown_drain: header_time,
+            max_age: None,
+        };
+        Connections { http1, http2, lifetime }
     }
 
-    /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server stops.
-    pub(super) async fn serve(&self, stream: Stream, asked: Asked, stop: CancellationToken) {
-        let client = Arc::clone(&asked.0);
-        let mut connection = pin!(self.builder.serve_connection(TokioIo::new(stream), asked));
-        let mut vigil = pin!(Vigil::new(stop, self.look_every));
-        let mut ears = Ears::default();
-        let (mut seen, mut looks, mut ending) = (0, 0, false);
-        let ended = poll_fn(|cx| {
-            loop {
-                if let Poll::Ready(ended) = connection.as_mut().poll(&mut Context::from_waker(ears.of(cx.waker()))) {
-                    return Poll::Ready(ended);
-                }
-                match ready!(vigil.as_mut().poll(cx)) {
-                    Sign::Stop => {}
-                    // A head may take so long and no longer, and so may a connection be quiet, also one of HTTP/2 that
-                    // answers pings and asks for nothing. No clock is read while something is asked.
-                    Sign::Look => {
-                        vigil.as_mut().look_in(self.look_every);
-                        looks = if client.is_idle_since(seen) { looks + 1 } else { 0 };
-                        seen = client.begun.load(Ordering::Relaxed);
-                        if looks < LOOKS {
-                            continue;
-                        }
-                        if ending {
-                            return Poll::Ready(Ok(()));
-                        }
-                    }
-                }
-                if !std::mem::replace(&mut ending, true) {
-                    connection.as_mut().graceful_shutdown();
-                }
+    /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server shuts down.
+    pub(super) async fn serve(&self, stream: Stream, service: ApiService, stop: CancellationToken) {
+        let Lifetime { idle, last_request, .. } = self.lifetime;
+        let Some((version, stream)) = detect_within(stream, idle, &stop, last_request).await else { return };
+        let client = Arc::clone(&service.0);
+        let connection = HttpConnection { lifetime: &self.lifetime, requests: &client.requests, stop };
+        let io = TokioIo::new(stream);
+        let ended = match version {
+            HttpVersion::Http1 => {
+                let mut filter = SelfWakeFilter::default();
+                let http1 = self.http1.serve_connection(io, service);
+                let running = connection.run(
+                    http1,
+                    |http1, cx| http1.poll(&mut Context::from_waker(filter.arm(cx.waker()))),
+                    http1::Connection::graceful_shutdown,
+                );
+                running.await
             }
-        });
-        if let Err(error) = ended.await {
+            HttpVersion::Http2 => {
+                let http2 = self.http2.serve_connection(io, service);
+                // In a box, because its state is large, and most connections are of HTTP/1.
+                Box::pin(connection.run(http2, Future::poll, http2::Connection::graceful_shutdown)).await
+            }
+        };
+        if let Err(error) = ended {
             tracing::debug!(peer = %client.peer.address, %error, "a connection broke");
         }
     }
 }
 
-/// A connection, as its requests know it.
+/// A client's connection, as its requests know it.
 pub(super) struct Client {
     peer: Peer,
     pub(super) api: Arc<Api>,
     router: Router,
-    begun: AtomicU64,
-    ended: AtomicU64,
+    pub(super) requests: RequestCount,
 }
 
-impl Client {
-    /// Whether nothing is being answered, and no request has come since so many had begun.
-    fn is_idle_since(&self, seen: u64) -> bool {
-        let begun = self.begun.load(Ordering::Relaxed);
-        begun == seen && self.ended.load(Ordering::Relaxed) == begun
-    }
-
-    /// One more of its requests is answered, or never will be.
-    pub(super) fn has_ended(&self) {
-        self.ended.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// The requests of one connection.
+/// Answers the requests of one connection.
 #[derive(Clone)]
-pub(super) struct Asked(Arc<Client>);
+pub(super) struct ApiService(Arc<Client>);
 
-impl Asked {
-    pub(super) fn on(peer: Peer, api: Arc<Api>, router: Router) -> Asked {
-        let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
-        Asked(Arc::new(Client { peer, api, router, begun, ended }))
+impl ApiService {
+    pub(super) fn new(peer: Peer, api: Arc<Api>, router: Router) -> ApiService {
+        ApiService(Arc::new(Client { peer, api, router, requests: RequestCount::default() }))
     }
 }
 
-impl Service<Request<Incoming>> for Asked {
+impl Service<Request<Incoming>> for ApiService {
     type Response = Response<AnswerBody>;
     type Error = Infallible;
-    type Future = Answering;
+    type Future = AnswerFuture;
 
-    fn call(&self, mut request: Request<Incoming>) -> Answering {
-        let Asked(client) = self;
-        client.begun.fetch_add(1, Ordering::Relaxed);
+    fn call(&self, mut request: Request<Incoming>) -> AnswerFuture {
+        let ApiService(client) = self;
+        client.requests.begin();
         if let Err(problem) = client.api.check_host(request.uri(), request.headers()) {
-            return Answering::refused(client, problem);
+            return AnswerFuture::refused(client, problem);
         }
         let is_check = request.uri().path() == CHECK && request.method() == Method::POST;
         if is_check && !client.api.engine.traces().is_on() {
             let (head, body) = request.into_parts();
             return match check_json(&head.headers) {
-                Ok(()) => Answering::check(client, head.headers, body),
-                Err(not_json) => Answering::refused(client, not_json.into()),
+                Ok(()) => AnswerFuture::check(client, head.headers, body),
+                Err(not_json) => AnswerFuture::refused(client, not_json.into()),
             };
         }
         request.extensions_mut().insert(client.peer);
-        Answering::routed(client, tower_service::Service::call(&mut client.router.clone(), request))
+        AnswerFuture::routed(client, tower_service::Service::call(&mut client.router.clone(), request))
     }
 }

@@ -10,17 +10,16 @@
 //! | `GET /healthz`, `/readyz`, `/healthcheck` | liveness and readiness (`health.rs`) |
 //! | `GET /openapi.json` | all of it, described |
 //!
-//! Checks are most of what is asked, so they are answered right on their connection (`connection.rs`, `answering.rs`); the
+//! Checks are most of what is asked, so they are answered right on their connection (`connection.rs`, `answer_future.rs`); the
 //! router finds the way to all else.
 
 mod answer;
 mod answer_body;
-mod answering;
+mod answer_future;
 mod auth;
 mod auth_log;
 mod connection;
 mod deciding;
-mod ear;
 mod health;
 mod problem;
 mod question;
@@ -47,7 +46,7 @@ use tidegate_rules::yaml::closest;
 use tidegate_rules::{PathPolicy, Values};
 use tokio_util::sync::CancellationToken;
 
-use self::connection::{Asked, Connections};
+use self::connection::{ApiService, Connections};
 use self::problem::Problem;
 use crate::access_log::AccessLog;
 use crate::body::WholeBody;
@@ -193,7 +192,7 @@ impl Door {
     /// Serves one connection until either side ends it. On `stop` it finishes what it is answering, and ends.
     pub async fn serve(&self, stream: Stream, peer: Peer, stop: CancellationToken) {
         let (api, router) = (Arc::clone(&self.api), self.router.clone());
-        self.connections.load_full().serve(stream, Asked::on(peer, api, router), stop).await;
+        self.connections.load_full().serve(stream, ApiService::new(peer, api, router), stop).await;
     }
 }
 

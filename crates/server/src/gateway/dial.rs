@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::address::{Address, Scheme};
-use super::wire::Wire;
+use super::upstream_io::UpstreamIo;
 use crate::keepalive;
 
 /// Who may vouch for upstreams that show a certificate.
@@ -78,7 +78,7 @@ pub(super) enum Protocol {
 }
 
 /// A new connection, and what is spoken on it.
-pub(super) async fn dial(address: &Address, trust: &Trust, keepalive: Duration) -> io::Result<(Wire, Protocol)> {
+pub(super) async fn dial(address: &Address, trust: &Trust, keepalive: Duration) -> io::Result<(UpstreamIo, Protocol)> {
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
     // Requests are written whole: there is nothing to wait for.
     let _ = stream.set_nodelay(true);
@@ -90,9 +90,9 @@ pub(super) async fn dial(address: &Address, trust: &Trust, keepalive: Duration) 
                 Some(b"h2") => Protocol::Http2,
                 _ => Protocol::Http1,
             };
-            Ok((Wire::Tls(Box::new(stream)), protocol))
+            Ok((UpstreamIo::Tls(Box::new(stream)), protocol))
         }
-        (Scheme::H2c, _) => Ok((Wire::Plain(stream), Protocol::Http2)),
-        (Scheme::Http | Scheme::Https, _) => Ok((Wire::Plain(stream), Protocol::Http1)),
+        (Scheme::H2c, _) => Ok((UpstreamIo::Plain(stream), Protocol::Http2)),
+        (Scheme::Http | Scheme::Https, _) => Ok((UpstreamIo::Plain(stream), Protocol::Http1)),
     }
 }

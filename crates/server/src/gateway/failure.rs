@@ -1,4 +1,4 @@
-//! What can go wrong between a client and an upstream, whose fault it is, and how that is told.
+//! Failures between a client and an upstream: whose fault each is, and the answer to it.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE};
@@ -7,7 +7,6 @@ use serde::Serialize;
 use tidegate_http::{DenialBodies, failure_page, is_grpc};
 use tidegate_rules::PathRefusal;
 
-use super::passing::Passing;
 use crate::identity::jwt::Refusal;
 use crate::metrics::Cause;
 
@@ -88,7 +87,7 @@ struct Problem {
 }
 
 impl Failure {
-    fn told(self) -> (StatusCode, Fault, &'static str) {
+    fn description(self) -> (StatusCode, Fault, &'static str) {
         match self {
             Failure::NoRoute => (StatusCode::NOT_FOUND, Fault::Client, "There is no service for this host and path."),
             Failure::Connect => {
@@ -144,7 +143,7 @@ impl Failure {
     }
 
     /// As metrics and the access log name it.
-    const fn cause(self) -> Cause {
+    pub(super) const fn cause(self) -> Cause {
         match self {
             Failure::NoRoute => Cause::NoRoute,
             Failure::Connect => Cause::ConnectMethod,
@@ -163,9 +162,9 @@ impl Failure {
         }
     }
 
-    /// The form of the answer to the client.
-    pub(super) fn response(self, form: FailureForm) -> Response<Passing> {
-        let (status, fault, detail) = self.told();
+    /// The answer to the client.
+    pub(super) fn response(self, form: FailureForm) -> Response<Bytes> {
+        let (status, fault, detail) = self.description();
         let mut headers = HeaderMap::new();
         let text = match form {
             FailureForm::Grpc => return self.grpc(),
@@ -192,15 +191,15 @@ impl Failure {
         if status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
         }
-        let mut response = Response::new(Passing::failure(text, self.cause()));
+        let mut response = Response::new(text);
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         response
     }
 
-    /// A gRPC call is answered with a gRPC status.
-    fn grpc(self) -> Response<Passing> {
-        let (_, _, detail) = self.told();
+    /// The answer to a gRPC call.
+    fn grpc(self) -> Response<Bytes> {
+        let (_, _, detail) = self.description();
         let status = match self {
             Failure::NoRoute | Failure::Connect => "12",
             Failure::NoHost | Failure::Ambiguous | Failure::Path(_) | Failure::SeveralCredentials => "3",
@@ -210,7 +209,7 @@ impl Failure {
             Failure::SlowToConnect | Failure::SlowToRespond => "4",
             Failure::Unreachable | Failure::NoneWell | Failure::Broken | Failure::Unasked => "14",
         };
-        let mut response = Response::new(Passing::failure(Bytes::new(), self.cause()));
+        let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert("grpc-status", HeaderValue::from_static(status));

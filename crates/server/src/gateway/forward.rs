@@ -1,4 +1,4 @@
-//! The way of a request to an upstream and back.
+//! Forwards requests to upstreams, and returns their responses.
 
 use std::future::{Future, poll_fn, ready};
 use std::mem;
@@ -21,31 +21,31 @@ use super::Settings;
 use super::address::Address;
 use super::budget::RetryBudget;
 use super::dial::Protocol;
+use super::downstream::Downstream;
 use super::failure::{Failure, FailureForm};
 use super::group::{Group, Tried};
 use super::head;
-use super::line::{Line, SendError, whose_delay};
-use super::passing::Passing;
 use super::request_body::{Progress, RequestBody, Sent, Upload};
+use super::response_body::ForwardBody;
+use super::retry_head::{RetryHead, empty_head};
 use super::route::{self, Route};
-use super::serving::Downstream;
-use super::spare::{Spare, empty_head};
 use super::upgrades::{self, Upgrades};
-use super::upstream::{ConnectError, Lease, Shared, Upstream, Way};
+use super::upstream::{ConnectError, Lease, Shared, Transport, Upstream};
+use super::upstream_conn::{SendError, UpstreamConn, whose_delay};
 use crate::metrics::GatewayMetrics;
 
 /// Forwards the requests of one connection to upstreams. This is the service that the middleware stands in front of.
 #[derive(Clone)]
-pub(super) struct Forward(Arc<Passage>);
+pub(super) struct Forward(Arc<ConnContext>);
 
-/// From one connection to the upstreams.
-struct Passage {
-    forwarding: Arc<Forwarding>,
+/// The context of the requests of one connection.
+struct ConnContext {
+    forwarder: Arc<Forwarder>,
     downstream: Arc<Downstream>,
 }
 
-/// What forwarding needs.
-pub(super) struct Forwarding {
+/// Forwards requests along their routes.
+pub(super) struct Forwarder {
     settings: Settings,
     /// In the order of their precedence.
     routes: Vec<Route>,
@@ -59,8 +59,8 @@ pub(super) struct Forwarding {
     clock: SystemClock,
 }
 
-impl Forwarding {
-    pub(super) fn new(settings: Settings) -> Forwarding {
+impl Forwarder {
+    pub(super) fn new(settings: Settings) -> Forwarder {
         let mut routes = settings.routes.clone();
         routes.sort_by_key(Route::precedence);
         let metrics = Arc::new(GatewayMetrics::new(routes.iter().map(|route| {
@@ -79,7 +79,7 @@ impl Forwarding {
         let upgrades = routes.iter().map(|route| route.upgrades.clone().unwrap_or_else(|| settings.upgrades.clone()));
         let upgrades = upgrades.collect();
         let paths = routes.iter().map(|route| route.paths.unwrap_or(settings.paths)).collect();
-        Forwarding { settings, routes, groups, upgrades, paths, metrics, clock: SystemClock::new() }
+        Forwarder { settings, routes, groups, upgrades, paths, metrics, clock: SystemClock::new() }
     }
 
     /// Makes the path of a request the one that rules, routes and upstreams are to see.
@@ -112,17 +112,17 @@ impl Forwarding {
 }
 
 impl tower_service::Service<Request<Sent>> for Forward {
-    type Response = Response<Passing>;
+    type Response = Response<ForwardBody>;
     type Error = ClientGone;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Passing>, ClientGone>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<ForwardBody>, ClientGone>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ClientGone>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Sent>) -> Self::Future {
-        match self.errand(request) {
-            Ok(mut errand) => Box::pin(async move { errand.run().await }),
+        match self.prepare(request) {
+            Ok(mut in_flight) => Box::pin(async move { in_flight.run().await }),
             Err(response) => Box::pin(ready(Ok(*response))),
         }
     }
@@ -133,8 +133,8 @@ impl tower_service::Service<Request<Sent>> for Forward {
 #[error("the client broke off in the middle of its request")]
 pub(super) struct ClientGone;
 
-/// A request that could not be passed on.
-enum Stopped {
+/// A request without an answer.
+enum ExchangeError {
     Failed {
         why: Failure,
         /// Whether nobody can have seen it.
@@ -143,22 +143,22 @@ enum Stopped {
     Gone(ClientGone),
 }
 
-/// What came back.
-struct Answer {
+/// An upstream's response.
+struct UpstreamAnswer {
     response: Response<Incoming>,
     /// The connection that it comes on, if it is this request's own.
-    line: Option<Box<Line>>,
+    conn: Option<Box<UpstreamConn>>,
     lease: Lease,
     /// The time until the response began.
     took: Duration,
 }
 
-/// A request that knows where to go.
+/// A request on its way to an upstream.
 ///
-/// It is moved to where it is driven, and everything that is kept while it is under way makes that dearer: so it is kept here,
-/// once, and worked on in place.
-struct Errand {
-    passage: Arc<Passage>,
+/// Its future is moved to where it is polled, and each local variable that lives across an `await` makes that move dearer. So the
+/// state is kept here, once, and changed in place.
+struct InFlight {
+    context: Arc<ConnContext>,
     /// The number of the group that it goes to.
     group: usize,
     head: Parts,
@@ -179,74 +179,72 @@ struct Upgrading {
 }
 
 impl Forward {
-    pub(super) fn new(forwarding: &Arc<Forwarding>, downstream: &Arc<Downstream>) -> Forward {
-        let (forwarding, downstream) = (Arc::clone(forwarding), Arc::clone(downstream));
-        Forward(Arc::new(Passage { forwarding, downstream }))
+    pub(super) fn new(forwarder: &Arc<Forwarder>, downstream: &Arc<Downstream>) -> Forward {
+        let (forwarder, downstream) = (Arc::clone(forwarder), Arc::clone(downstream));
+        Forward(Arc::new(ConnContext { forwarder, downstream }))
     }
 
-    /// What is to be done for a request; the response, if it cannot be passed on at all.
-    fn errand(&self, request: Request<Sent>) -> Result<Errand, Box<Response<Passing>>> {
-        let Passage { forwarding, downstream } = &*self.0;
+    /// Makes a request ready to be sent, or returns the response to one that cannot be.
+    fn prepare(&self, request: Request<Sent>) -> Result<InFlight, Box<Response<ForwardBody>>> {
+        let ConnContext { forwarder, downstream } = &*self.0;
         let (mut head, body) = request.into_parts();
-        let form = FailureForm::of(&head.headers, &downstream.manner.answers.bodies);
+        let form = FailureForm::of(&head.headers, &downstream.style.answers.bodies);
         if downstream.is_in_doubt() || head::has_unclear_length(&head) || head::has_blanks_around_a_value(&head) {
-            return Err(Box::new(last(
-                Failure::Ambiguous.response(FailureForm::Problem { has_page: false }),
-                head.version,
-            )));
+            let form = FailureForm::Problem { has_page: false };
+            return Err(Box::new(last(failure_response(Failure::Ambiguous, form), head.version)));
         }
         if head.method == Method::CONNECT {
-            return Err(Box::new(Failure::Connect.response(form)));
+            return Err(Box::new(failure_response(Failure::Connect, form)));
         }
         let Some(host) = head::host(&head.uri, &head.headers) else {
-            return Err(Box::new(last(Failure::NoHost.response(form), head.version)));
+            return Err(Box::new(last(failure_response(Failure::NoHost, form), head.version)));
         };
-        let Some(group) = forwarding.group(&head.uri, &host) else {
-            return Err(Box::new(Failure::NoRoute.response(form)));
+        let Some(group) = forwarder.group(&head.uri, &host) else {
+            return Err(Box::new(failure_response(Failure::NoRoute, form)));
         };
         // A gRPC stream is as slow as what it tells of: the timers of responses end it when neither end says anything.
-        let pace = (!is_grpc(&head.headers)).then(|| forwarding.settings.body_pace());
-        let wanted = head::request(&mut head, &host, downstream, &forwarding.settings);
+        let pace = (!is_grpc(&head.headers)).then(|| forwarder.settings.body_pace());
+        let wanted = head::request(&mut head, &host, downstream, &forwarder.settings);
         let hold = head.extensions.remove::<UpgradeHold>();
         let client = wanted.and_then(|wanted| {
             // Without the others, which the client can do without: an upgrade is an offer (RFC 9110, 7.8).
-            let asked = forwarding.upgrades[group].allowed(&wanted)?;
+            let asked = forwarder.upgrades[group].allowed(&wanted)?;
             let connection = head.extensions.remove::<OnUpgrade>()?;
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             head.headers.insert(UPGRADE, asked.clone());
             Some(Box::new(Upgrading { connection, hold, asked }))
         });
-        let passage = Arc::clone(&self.0);
-        Ok(Errand { passage, group, head, body: RequestBody::new(body, pace), host, form, client })
+        let context = Arc::clone(&self.0);
+        Ok(InFlight { context, group, head, body: RequestBody::new(body, pace), host, form, client })
     }
 }
 
-impl Errand {
-    /// Passes the request on, and what comes back.
-    async fn run(&mut self) -> Result<Response<Passing>, ClientGone> {
+impl InFlight {
+    /// Sends the request, and returns the response.
+    async fn run(&mut self) -> Result<Response<ForwardBody>, ClientGone> {
         let upload = self.body.upload();
         let mut passed = self.pass().await;
         if let Ok(response) = &mut passed {
-            let way = &mut response.body_mut().way;
-            (way.route, way.upload) = (Some(self.group), upload);
+            let origin = &mut response.body_mut().origin;
+            (origin.route, origin.upload) = (Some(self.group), upload);
         }
         passed
     }
 
-    async fn pass(&mut self) -> Result<Response<Passing>, ClientGone> {
-        let Errand { passage, group, head, body, host, form, client } = self;
-        let Passage { forwarding, downstream } = &**passage;
-        match forwarding.exchange(&forwarding.groups[*group], head, body, host).await {
+    async fn pass(&mut self) -> Result<Response<ForwardBody>, ClientGone> {
+        let InFlight { context, group, head, body, host, form, client } = self;
+        let ConnContext { forwarder, downstream } = &**context;
+        match forwarder.exchange(&forwarder.groups[*group], head, body, host).await {
             Ok(answer) => {
-                let responded = forwarding.respond(answer, client.take(), downstream);
-                Ok(responded.unwrap_or_else(|why| told_of_upstream(why, *form)))
+                let responded = forwarder.respond(answer, client.take(), downstream);
+                Ok(responded.unwrap_or_else(|why| upstream_failure(why, *form)))
             }
-            Err(Stopped::Gone(gone)) => Err(gone),
-            Err(Stopped::Failed { why, is_unseen }) => {
-                if !is_unseen || !forwarding.settings.give_back {
-                    return Ok(told_of_upstream(why, *form));
+            Err(ExchangeError::Gone(gone)) => Err(gone),
+            Err(ExchangeError::Failed { why, is_unseen }) => {
+                if !is_unseen || !forwarder.settings.give_back {
+                    return Ok(upstream_failure(why, *form));
                 }
-                let mut response = why.response(*form);
+                let mut response = failure_response(why, *form);
                 response.extensions_mut().insert(Unserved);
                 Ok(response)
             }
@@ -254,24 +252,30 @@ impl Errand {
     }
 }
 
-/// The answer to a failure after an upstream may have had the request.
+/// The gateway's own answer to a request that failed.
 #[cold]
-fn told_of_upstream(why: Failure, form: FailureForm) -> Response<Passing> {
-    let mut response = why.response(form);
+pub(super) fn failure_response(why: Failure, form: FailureForm) -> Response<ForwardBody> {
+    why.response(form).map(|text| ForwardBody::failure(text, why.cause()))
+}
+
+/// The answer to a failure after an upstream may have seen the request.
+#[cold]
+fn upstream_failure(why: Failure, form: FailureForm) -> Response<ForwardBody> {
+    let mut response = failure_response(why, form);
     response.extensions_mut().insert(Unanswered);
     response
 }
 
 /// A response after which the connection is closed: who sent the request may have meant another by it. A connection of
 /// HTTP/2 goes on, because there no request can be taken for a part of another.
-fn last(mut response: Response<Passing>, version: Version) -> Response<Passing> {
+fn last(mut response: Response<ForwardBody>, version: Version) -> Response<ForwardBody> {
     if version != Version::HTTP_2 {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
-impl Forwarding {
+impl Forwarder {
     /// The number of the group that takes a request.
     fn group(&self, target: &Uri, host: &HeaderValue) -> Option<usize> {
         let host = without_port(host.to_str().ok()?);
@@ -285,7 +289,7 @@ impl Forwarding {
         head: &mut Parts,
         body: &mut RequestBody,
         host: &HeaderValue,
-    ) -> Result<Answer, Stopped> {
+    ) -> Result<UpstreamAnswer, ExchangeError> {
         group.budget.deposit();
         // Whether it does no harm to send it twice, and whether it can be.
         let is_repeatable = body.is_none() && is_idempotent(&head.method);
@@ -304,11 +308,11 @@ impl Forwarding {
         let mut wants_new = false;
         loop {
             let Some((number, upstream)) = group.choose(&tried, || self.clock.now()) else {
-                return Err(Stopped::Failed { why: Failure::NoneWell, is_unseen });
+                return Err(ExchangeError::Failed { why: Failure::NoneWell, is_unseen });
             };
             let lease = upstream.begin();
-            let way = match upstream.way(wants_new).await {
-                Ok(way) => way,
+            let transport = match upstream.transport(wants_new).await {
+                Ok(transport) => transport,
                 Err(error) => {
                     self.failed(upstream, &error);
                     tried.push(number);
@@ -319,33 +323,34 @@ impl Forwarding {
                         ConnectError::TooSlow => Failure::SlowToConnect,
                         ConnectError::Io(_) | ConnectError::Handshake(_) => Failure::Unreachable,
                     };
-                    return Err(Stopped::Failed { why, is_unseen });
+                    return Err(ExchangeError::Failed { why, is_unseen });
                 }
             };
-            let (protocol, is_new) = match &way {
-                Way::Own { is_new, .. } => (Protocol::Http1, *is_new),
-                Way::Shared(_) => (Protocol::Http2, true),
+            let (protocol, is_new) = match &transport {
+                Transport::Own { is_new, .. } => (Protocol::Http1, *is_new),
+                Transport::Shared(_) => (Protocol::Http2, true),
             };
             head::address_to(head, host, &upstream.address, protocol, self.settings.keep_host);
-            let spare = if is_repeatable && retries_left(&self.settings, &tried) { Spare::of(head) } else { None };
+            let retry_head =
+                if is_repeatable && retries_left(&self.settings, &tried) { RetryHead::of(head) } else { None };
             let upload = body.upload();
             let request = Request::from_parts(mem::replace(head, empty_head()), mem::take(body));
             let begun = self.metrics.instant();
-            let sent = match way {
-                Way::Own { mut line, .. } => line.send(request).await.map(|response| (response, Some(line))),
-                Way::Shared(shared) => {
+            let sent = match transport {
+                Transport::Own { mut conn, .. } => conn.send(request).await.map(|response| (response, Some(conn))),
+                Transport::Shared(shared) => {
                     let sending = self.send_among_others(shared, request, upload.as_deref());
                     Box::pin(sending).await.map(|response| (response, None))
                 }
             };
             match sent {
-                Ok((response, line)) => {
+                Ok((response, conn)) => {
                     let took = self.metrics.since(begun);
                     upstream.counts().responded(took);
                     if upstream.health.succeeded() {
                         tracing::info!(upstream = %upstream.address, "an upstream answers again");
                     }
-                    return Ok(Answer { response, line, lease, took });
+                    return Ok(UpstreamAnswer { response, conn, lease, took });
                 }
                 Err(SendError::Unsent(request)) => {
                     // Nothing happened but that an old connection was found closed.
@@ -354,7 +359,7 @@ impl Forwarding {
                     if is_new {
                         tried.push(number);
                         if !may_retry() {
-                            return Err(Stopped::Failed { why: Failure::Unreachable, is_unseen });
+                            return Err(ExchangeError::Failed { why: Failure::Unreachable, is_unseen });
                         }
                     }
                 }
@@ -362,7 +367,7 @@ impl Forwarding {
                     let why = match error {
                         SendError::TooSlow(why) => why,
                         SendError::Broken(_) | SendError::Unsent(_) => match upload.as_deref().map(Upload::look) {
-                            Some(Progress::Broken) => return Err(Stopped::Gone(ClientGone)),
+                            Some(Progress::Broken) => return Err(ExchangeError::Gone(ClientGone)),
                             Some(Progress::TooSlow) => Failure::ClientStalls,
                             _ => Failure::Broken,
                         },
@@ -373,9 +378,9 @@ impl Forwarding {
                         self.failed(upstream, &error);
                         tried.push(number);
                     }
-                    match spare {
-                        Some(spare) if why == Failure::Broken && may_retry() => *head = spare.into_head(),
-                        _ => return Err(Stopped::Failed { why, is_unseen }),
+                    match retry_head {
+                        Some(retry_head) if why == Failure::Broken && may_retry() => *head = retry_head.into_head(),
+                        _ => return Err(ExchangeError::Failed { why, is_unseen }),
                     }
                     wants_new = true;
                 }
@@ -422,13 +427,13 @@ impl Forwarding {
         }
     }
 
-    /// Passes on what came back.
+    /// The client's response.
     fn respond(
         &self,
-        Answer { mut response, line, lease, took }: Answer,
+        UpstreamAnswer { mut response, conn, lease, took }: UpstreamAnswer,
         client: Option<Box<Upgrading>>,
         downstream: &Downstream,
-    ) -> Result<Response<Passing>, Failure> {
+    ) -> Result<Response<ForwardBody>, Failure> {
         let came_as = mem::replace(response.version_mut(), Version::HTTP_11);
         let protocol = head::response(response.headers_mut()).map_err(|why| {
             tracing::warn!(upstream = %lease.upstream().address, "a response of an upstream is not passed on: {why}");
@@ -440,11 +445,11 @@ impl Forwarding {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let (head, body) = response.into_parts();
             let upstream = Arc::clone(lease.upstream().counts());
-            let mut body = Passing::from_upstream(body, line, lease, self.settings.stall_time);
-            (body.way.upstream, body.way.upstream_time) = (Some(upstream), took);
+            let mut body = ForwardBody::from_upstream(body, conn, lease, self.settings.stall_time);
+            (body.origin.upstream, body.origin.upstream_time) = (Some(upstream), took);
             return Ok(Response::from_parts(head, body));
         }
-        let (Some(client), Some(protocol), Some(line)) = (client, protocol, line) else {
+        let (Some(client), Some(protocol), Some(conn)) = (client, protocol, conn) else {
             return Err(Failure::Unasked);
         };
         let Upgrading { connection, hold, asked } = *client;
@@ -453,10 +458,10 @@ impl Forwarding {
         }
         downstream.become_tunnel();
         let upstream = Arc::clone(lease.upstream().counts());
-        downstream.tunnels.open(connection, line, self.settings.tunnel_idle_time, (lease, hold));
+        downstream.tunnels.open(connection, conn, self.settings.tunnel_idle_time, (lease, hold));
         let (mut head, _) = response.into_parts();
-        let mut body = Passing::text(bytes::Bytes::new());
-        (body.way.upstream, body.way.upstream_time) = (Some(upstream), took);
+        let mut body = ForwardBody::text(bytes::Bytes::new());
+        (body.origin.upstream, body.origin.upstream_time) = (Some(upstream), took);
         head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         head.headers.insert(UPGRADE, protocol);
         Ok(Response::from_parts(head, body))

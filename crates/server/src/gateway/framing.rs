@@ -10,11 +10,12 @@ use std::mem;
 use memchr::memchr;
 
 use super::head::has_zeros_in_front;
+use crate::listen::HTTP2_PREFACE;
 
 /// The longest line that is followed. hyper refuses it long before.
 const LONGEST: usize = 1 << 20;
-/// The line with which every connection of HTTP/2 begins.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+/// The first line of every HTTP/2 connection.
+const PREFACE_LINE: &[u8] = HTTP2_PREFACE.split_at(14).0;
 
 /// Follows the bytes of a connection, in whatever pieces they come.
 #[derive(Debug, Default)]
@@ -121,7 +122,7 @@ impl Framing {
             Place::Head(head) if !head.has_begun => {
                 // Empty lines before a request are no part of it.
                 head.has_begun = !line.is_empty();
-                if line == PREFACE {
+                if line == PREFACE_LINE {
                     self.place = Place::Over;
                 }
             }

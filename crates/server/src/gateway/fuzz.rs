@@ -89,7 +89,7 @@ struct Read {
 /// [`Framing`] believes them.
 async fn served(pieces: Vec<Vec<u8>>) -> Vec<Read> {
     let believed = Rc::new(Cell::new(u64::MAX));
-    let wire = Wire { pieces: pieces.into(), framing: Framing::default(), believed: Rc::clone(&believed) };
+    let io = ScriptedIo { pieces: pieces.into(), framing: Framing::default(), believed: Rc::clone(&believed) };
     let (begun, requests) = (Cell::new(0), Rc::new(RefCell::new(Vec::new())));
     let service = service_fn(|request: Request<Incoming>| {
         begun.set(begun.get() + 1);
@@ -119,18 +119,18 @@ async fn served(pieces: Vec<Vec<u8>>) -> Vec<Read> {
         }
     });
     // It ends with an error as often as not.
-    let _ = http1::Builder::new().serve_connection(TokioIo::new(wire), service).await;
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(io), service).await;
     requests.take().into_iter().map_while(|request| request).collect()
 }
 
 /// Bytes come in pieces, are followed, and what is answered goes nowhere.
-struct Wire {
+struct ScriptedIo {
     pieces: VecDeque<Vec<u8>>,
     framing: Framing,
     believed: Rc<Cell<u64>>,
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for ScriptedIo {
     fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Some(mut piece) = self.pieces.pop_front() else { return Poll::Ready(Ok(())) };
         let rest = piece.split_off(piece.len().min(buf.remaining()));
@@ -145,7 +145,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for ScriptedIo {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Poll::Ready(Ok(buf.len()))
     }

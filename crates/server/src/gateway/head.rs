@@ -17,7 +17,7 @@ use tidegate_http::{ForwardingHeader, TrustedProxies, is_plain_host};
 use super::Settings;
 use super::address::{Address, Scheme};
 use super::dial::Protocol;
-use super::serving::Downstream;
+use super::downstream::Downstream;
 
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");

@@ -8,8 +8,7 @@ use tidegate_core::Timestamp;
 use tidegate_http::HttpFacts;
 use tidegate_rules::{Ruling, Secret};
 
-use super::passing::PassedBy;
-use super::serving::Downstream;
+use super::response_body::ResponseOrigin;
 use crate::access_log::{AccessLog, Judged, Line, TRACEPARENT};
 use crate::metrics::{Door, Ended, GatewayMetrics};
 
@@ -57,9 +56,9 @@ impl Logged {
     pub(super) fn end(
         &self,
         (log, metrics): (&AccessLog, &GatewayMetrics),
-        downstream: &Downstream,
+        address: IpAddr,
         ended: &Ended,
-        way: &PassedBy,
+        origin: &ResponseOrigin,
         secret: &Secret,
     ) {
         let judged = self.judged.get();
@@ -69,7 +68,7 @@ impl Logged {
             &Line {
                 at: self.at,
                 listener: Door::Gateway.name(),
-                address: judged.and_then(|judged| judged.address).unwrap_or(downstream.address),
+                address: judged.and_then(|judged| judged.address).unwrap_or(address),
                 user: judged.and_then(|judged| judged.user.as_deref()),
                 api_key: judged.and_then(|judged| judged.api_key.as_deref()),
                 tier: judged.and_then(|judged| judged.tier.as_deref()),
@@ -82,7 +81,7 @@ impl Logged {
                 bytes_out: ended.bytes_out,
                 took: metrics.since(self.begun),
                 route: ended.route.map(|route| metrics.route(route).name()),
-                upstream: way.upstream.as_ref().map(|upstream| (upstream.name(), way.upstream_time)),
+                upstream: origin.upstream.as_ref().map(|upstream| (upstream.name(), origin.upstream_time)),
                 cause: ended.cause.map(crate::metrics::Cause::as_str),
                 decided: judged.map(Judged::decided),
                 agent: self.agent.as_ref().map(HeaderValue::as_bytes),

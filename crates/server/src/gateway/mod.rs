@@ -1,17 +1,21 @@
 //! The gateway: a reverse proxy in which the middleware decides what goes on.
 //!
-//! A connection (`serving.rs`) brings requests; those that can be read in two ways are noticed as they come (`watched.rs`,
-//! `framing.rs`), and paths that can be are refused before anything is decided. Each goes through `tidegate-tower`'s layer, which answers what the rules deny, and on to `forward.rs`: it finds
-//! the route (`route.rs`), chooses an address (`group.rs`, `health.rs`), takes a connection to it (`upstream.rs`, `dial.rs`,
-//! `line.rs`), says what upstreams are told (`head.rs`), tries again where that is safe (`budget.rs`), and passes on the response
-//! with its body as it comes (`passing.rs`), or a connection that now speaks something else (`upgrades.rs`, `tunnel.rs`). What goes wrong on
-//! the way is told by `failure.rs`, with whose fault it was.
+//! A connection (`connections.rs`, `downstream.rs`) brings requests; those that can be read in two ways are noticed as their bytes
+//! come (`checked_io.rs`, `framing.rs`), and paths that can be are refused before anything is decided. Its service (`service.rs`)
+//! finds out whom each comes from (`incoming.rs`, `proxy_identity.rs`) and hands it to `tidegate-tower`'s layer, which answers those that the
+//! rules deny, and passes the others on to `forward.rs`. That finds the route (`route.rs`), chooses an address (`group.rs`, `health.rs`), takes a
+//! connection to it (`upstream.rs`, `dial.rs`, `upstream_conn.rs`), writes the head for upstreams (`head.rs`), tries again where
+//! that is safe (`budget.rs`, `retry_head.rs`), and returns the response with its body as it comes (`response_body.rs`, `client_body.rs`), or
+//! a connection that now speaks another protocol (`upgrades.rs`, `tunnel.rs`). Failures on the way, and whose fault each is, are in `failure.rs`.
 
 mod address;
-mod bell;
 mod body_pace;
 mod budget;
+mod checked_io;
+mod client_body;
+mod connections;
 mod dial;
+mod downstream;
 mod failure;
 mod forward;
 mod framing;
@@ -21,23 +25,22 @@ mod group;
 mod head;
 mod health;
 mod incoming;
-mod line;
 mod logged;
 mod observed;
-mod passing;
-mod patience;
-mod probing;
+mod observer;
+mod probe;
+mod proxy_identity;
 mod request_body;
+mod response_body;
+mod retry_head;
 mod route;
-mod serving;
-mod spare;
+mod service;
 mod tunnel;
 mod unread;
 mod upgrades;
 mod upstream;
-mod watched;
-mod wire;
-mod witness;
+mod upstream_conn;
+mod upstream_io;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,10 +53,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::address::{Address, AddressError};
 use self::body_pace::BodyPace;
+use self::connections::Connections;
 pub use self::dial::Trust;
 pub(crate) use self::route::PATH_POLICIES;
 pub use self::route::Route;
-use self::serving::Serving;
 pub use self::upgrades::Upgrades;
 use crate::access_log::AccessLog;
 use crate::api::AuthHeaders;
@@ -201,7 +204,7 @@ impl Settings {
 
 /// The gateway: serves one connection after the other.
 #[derive(Clone)]
-pub struct Door(Arc<Serving>);
+pub struct Door(Arc<Connections>);
 
 impl Door {
     /// A gateway that asks `engine`, and verifies `tokens` if there are any. Upstreams are looked after until `stop`.
@@ -209,7 +212,7 @@ impl Door {
     /// It needs a Tokio runtime.
     #[must_use]
     pub fn open(engine: &Arc<Engine>, settings: Settings, tokens: Option<Tokens>, stop: &CancellationToken) -> Door {
-        Door(Arc::new(Serving::new(engine, settings, tokens, stop)))
+        Door(Arc::new(Connections::new(engine, settings, tokens, stop)))
     }
 
     /// Answers as these settings say from the next connection on: with their headers, bodies and origins. The rest of them needs a

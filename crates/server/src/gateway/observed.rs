@@ -7,16 +7,16 @@ use http::{Request, Response};
 use http_body::Frame;
 use tidegate_tower::ResponseBody;
 
+use super::downstream::Downstream;
 use super::logged::Logged;
-use super::passing::{PassedBy, Passing, PassingError};
-use super::serving::Downstream;
+use super::response_body::{ForwardBody, ForwardBodyError, ResponseOrigin};
 use crate::metrics::Ended;
 
 /// A request in flight. Dropping it counts and logs it, however it ended.
 pub(super) struct Observed {
     downstream: Arc<Downstream>,
     ended: Ended,
-    way: PassedBy,
+    origin: ResponseOrigin,
     /// The request's entry in the access log, if there is one.
     logged: Option<Arc<Logged>>,
 }
@@ -30,7 +30,7 @@ impl Observed {
             request.extensions_mut().insert(Arc::clone(logged));
         }
         let (downstream, ended) = (Arc::clone(downstream), Ended::default());
-        Observed { downstream, ended, way: PassedBy::default(), logged }
+        Observed { downstream, ended, origin: ResponseOrigin::default(), logged }
     }
 
     pub(super) const fn downstream(&self) -> &Arc<Downstream> {
@@ -38,18 +38,18 @@ impl Observed {
     }
 
     /// The response begins.
-    pub(super) fn respond(&mut self, response: &Response<ResponseBody<Passing>>) {
+    pub(super) fn respond(&mut self, response: &Response<ResponseBody<ForwardBody>>) {
         self.ended.status = Some(response.status());
         // A request that rules refuse has no route.
-        if let Some(passing) = response.body().get_ref() {
-            self.way.clone_from(&passing.way);
-            (self.ended.route, self.ended.cause) = (self.way.route, self.way.cause);
+        if let Some(body) = response.body().get_ref() {
+            self.origin.clone_from(&body.origin);
+            (self.ended.route, self.ended.cause) = (self.origin.route, self.origin.cause);
         }
     }
 
     /// A part of its body, or the news that none follows.
     #[inline]
-    pub(super) fn pass(&mut self, frame: Option<&Result<Frame<Bytes>, PassingError>>) {
+    pub(super) fn pass(&mut self, frame: Option<&Result<Frame<Bytes>, ForwardBodyError>>) {
         match frame {
             Some(Ok(frame)) => self.ended.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64,
             Some(Err(error)) => self.ended.cause = Some(error.cause()),
@@ -60,7 +60,7 @@ impl Observed {
 
 impl Drop for Observed {
     fn drop(&mut self) {
-        self.ended.bytes_in = self.way.upload.as_ref().map_or(0, |upload| upload.bytes());
-        self.downstream.end_request(&self.ended, self.logged.as_deref(), &self.way);
+        self.ended.bytes_in = self.origin.upload.as_ref().map_or(0, |upload| upload.bytes());
+        self.downstream.end_request(&self.ended, self.logged.as_deref(), &self.origin);
     }
 }

@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::line::Line;
 use super::upstream::Lease;
+use super::upstream_conn::UpstreamConn;
 
 /// How long one end may go on after the other has said all that it has to say.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -30,12 +30,12 @@ impl Tunnels {
     pub(super) fn open(
         &self,
         client: OnUpgrade,
-        line: Box<Line>,
+        conn: Box<UpstreamConn>,
         idle_time: Duration,
         held: (Lease, Option<UpgradeHold>),
     ) {
         let tunnel = tokio::spawn(async move {
-            if let Err(error) = pass(client, line, idle_time).await {
+            if let Err(error) = forward(client, conn, idle_time).await {
                 tracing::debug!(%error, "an upgraded connection broke");
             }
             drop(held);
@@ -65,8 +65,8 @@ enum TunnelError {
     Idle(Duration),
 }
 
-async fn pass(client: OnUpgrade, line: Box<Line>, idle_time: Duration) -> Result<(), TunnelError> {
-    let Some((upstream, ahead)) = line.upgraded().await else { return Ok(()) };
+async fn forward(client: OnUpgrade, conn: Box<UpstreamConn>, idle_time: Duration) -> Result<(), TunnelError> {
+    let Some((upstream, ahead)) = conn.upgraded().await else { return Ok(()) };
     let mut client = TokioIo::new(client.await?);
     client.write_all(&ahead).await?;
     let (client_says, client_hears) = tokio::io::split(client);

@@ -12,15 +12,15 @@ use super::Settings;
 use super::address::Address;
 use super::dial::{Protocol, Trust, dial};
 use super::health::Health;
-use super::line::Line;
 use super::request_body::RequestBody;
+use super::upstream_conn::UpstreamConn;
 use crate::metrics::UpstreamMetrics;
 
 /// A connection that several requests share.
 pub(super) type Shared = http2::SendRequest<RequestBody>;
 
-/// In boxes, because they are large and go from request to request as they are.
-type Idle = Vec<Box<Line>>;
+/// In boxes, because they are large and are moved from request to request.
+type Idle = Vec<Box<UpstreamConn>>;
 
 /// An address, with what is known of it.
 pub(super) struct Upstream {
@@ -40,10 +40,10 @@ pub(super) struct Upstream {
     clock: SystemClock,
 }
 
-/// A connection to send a request on.
-pub(super) enum Way {
+/// A connection to send a request on, its own or shared.
+pub(super) enum Transport {
     /// Nobody else's.
-    Own { line: Box<Line>, is_new: bool },
+    Own { conn: Box<UpstreamConn>, is_new: bool },
     /// Others' too.
     Shared(Shared),
 }
@@ -79,24 +79,24 @@ impl Upstream {
         }
     }
 
-    /// How many requests are under way there.
+    /// The number of requests in flight there.
     pub(super) fn outstanding(&self) -> usize {
         self.counts.in_flight()
     }
 
-    /// Counts a request as under way until what is returned is dropped.
+    /// Counts a request as in flight until the lease is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> Lease {
         self.counts.begin();
         Lease(Arc::clone(self))
     }
 
     /// A connection: one that is there already, unless a new one is wanted.
-    pub(super) async fn way(&self, wants_new: bool) -> Result<Way, ConnectError> {
-        if !wants_new && let Some(way) = self.known_way() {
-            return Ok(way);
+    pub(super) async fn transport(&self, wants_new: bool) -> Result<Transport, ConnectError> {
+        if !wants_new && let Some(transport) = self.idle_transport() {
+            return Ok(transport);
         }
-        // In a box, so that requests which find one do not make room for what it takes to make one.
-        let connecting = Box::pin(tokio::time::timeout(self.connect_time, self.new_way()));
+        // In a box: keeps the state of connecting out of the future of requests that find a connection.
+        let connecting = Box::pin(tokio::time::timeout(self.connect_time, self.new_transport()));
         let connected = connecting.await.unwrap_or(Err(ConnectError::TooSlow));
         self.counts.connected(connected.is_ok());
         connected
@@ -107,42 +107,42 @@ impl Upstream {
         &self.counts
     }
 
-    fn known_way(&self) -> Option<Way> {
-        if let Some(line) = self.idle().pop() {
-            return Some(Way::Own { line, is_new: false });
+    fn idle_transport(&self) -> Option<Transport> {
+        if let Some(conn) = self.idle().pop() {
+            return Some(Transport::Own { conn, is_new: false });
         }
         let shared = self.shared();
-        shared.as_ref().filter(|shared| !shared.is_closed()).cloned().map(Way::Shared)
+        shared.as_ref().filter(|shared| !shared.is_closed()).cloned().map(Transport::Shared)
     }
 
-    async fn new_way(&self) -> Result<Way, ConnectError> {
-        let (wire, protocol) = dial(&self.address, &self.trust, self.keepalive_time).await?;
+    async fn new_transport(&self) -> Result<Transport, ConnectError> {
+        let (io, protocol) = dial(&self.address, &self.trust, self.keepalive_time).await?;
         match protocol {
             Protocol::Http1 => {
-                let line = Box::new(Line::new(wire, self.header_bytes, self.response_time).await?);
-                Ok(Way::Own { line, is_new: true })
+                let conn = Box::new(UpstreamConn::new(io, self.header_bytes, self.response_time).await?);
+                Ok(Transport::Own { conn, is_new: true })
             }
             Protocol::Http2 => {
                 let mut builder = http2::Builder::new(TokioExecutor::new());
                 builder.timer(TokioTimer::new()).adaptive_window(true);
-                let (sender, connection) = builder.handshake(TokioIo::new(wire)).await?;
+                let (sender, connection) = builder.handshake(TokioIo::new(io)).await?;
                 tokio::spawn(async move {
                     if let Err(error) = connection.await {
                         tracing::debug!(%error, "a connection to an upstream broke");
                     }
                 });
                 *self.shared() = Some(sender.clone());
-                Ok(Way::Shared(sender))
+                Ok(Transport::Shared(sender))
             }
         }
     }
 
-    /// Keeps a connection, which must be ready, for whoever comes next.
-    pub(super) fn keep(&self, mut line: Box<Line>) {
-        line.idle_since = self.clock.now();
+    /// Keeps a connection, which must be ready, for the next request.
+    pub(super) fn keep(&self, mut conn: Box<UpstreamConn>) {
+        conn.idle_since = self.clock.now();
         let mut idle = self.idle();
         if idle.len() < self.most_idle {
-            idle.push(line);
+            idle.push(conn);
         }
     }
 
@@ -150,7 +150,7 @@ impl Upstream {
     pub(super) fn tidy(&self) {
         let now = self.clock.now();
         let mut idle = std::mem::take(&mut *self.idle());
-        idle.retain_mut(|line| now.since(line.idle_since) < self.keep_time && line.is_alive());
+        idle.retain_mut(|conn| now.since(conn.idle_since) < self.keep_time && conn.is_alive());
         // Those that came meanwhile were used last.
         let mut since = self.idle();
         idle.append(&mut since);
@@ -167,7 +167,7 @@ impl Upstream {
     }
 }
 
-/// A request that is under way at an address.
+/// A request in flight at an address.
 pub(super) struct Lease(Arc<Upstream>);
 
 impl Lease {

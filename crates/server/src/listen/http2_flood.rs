@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What every connection of HTTP/2 begins with.
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+use super::http_version::HTTP2_PREFACE;
+
 /// The bytes of a frame's head.
 const HEAD: usize = 9;
 /// So many idle frames, if they come within a second and outnumber those of requests, are a flood.
@@ -61,7 +61,7 @@ impl FrameMeter {
 
     fn begin(&mut self, bytes: &[u8]) -> Result<(), Flood> {
         let came = if let FrameMeter::Preface(came) = self { *came } else { 0 };
-        let expected = &PREFACE[came..];
+        let expected = &HTTP2_PREFACE[came..];
         let length = expected.len().min(bytes.len());
         if bytes[..length] != expected[..length] {
             *self = FrameMeter::Other;
@@ -146,7 +146,7 @@ mod tests {
     /// What becomes of a connection that sends this so many times, in pieces of this size.
     fn sent(what: &[u8], times: usize, piece: usize) -> Result<(), Flood> {
         let mut meter = FrameMeter::default();
-        let all = [&PREFACE[..], &what.repeat(times)].concat();
+        let all = [&HTTP2_PREFACE[..], &what.repeat(times)].concat();
         all.chunks(piece).try_for_each(|piece| meter.follow(piece))
     }
 
@@ -173,7 +173,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pings_that_take_their_time_are_no_flood() {
         let mut meter = FrameMeter::default();
-        meter.follow(PREFACE).unwrap();
+        meter.follow(HTTP2_PREFACE).unwrap();
         for _ in 0..20 {
             tokio::time::advance(Duration::from_millis(600)).await;
             meter.follow(&ping().repeat(MOST as usize / 3)).unwrap();
@@ -183,12 +183,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_burst_after_a_silence_is_a_flood() {
         let mut meter = FrameMeter::default();
-        meter.follow(PREFACE).unwrap();
+        meter.follow(HTTP2_PREFACE).unwrap();
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(meter.follow(&ping().repeat(MOST as usize)), Err(Flood));
         // Also if some came before the silence.
         let mut meter = FrameMeter::default();
-        meter.follow(&[&PREFACE[..], &ping().repeat(50)].concat()).unwrap();
+        meter.follow(&[&HTTP2_PREFACE[..], &ping().repeat(50)].concat()).unwrap();
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(meter.follow(&ping().repeat((MOST + LOOK_EVERY) as usize)), Err(Flood));
     }

@@ -9,11 +9,14 @@ mod address_share;
 mod certificate_expiry;
 mod handover;
 mod http2_flood;
+mod http_connection;
+mod http_version;
+mod idle_watch;
 mod proxy;
+mod request_count;
 mod room;
 mod stream;
 mod tls;
-mod vigil;
 
 use std::future::Future;
 use std::io;
@@ -31,10 +34,15 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::address_share::client_network;
 use self::address_share::{AddressShares, Counted, ShareExceeded, usual_share};
 pub use self::handover::{Estate, HandoverError, Inheritance, hand_over};
+pub(crate) use self::http_connection::{
+    Http2Limits, HttpConnection, Lifetime, MaxAge, detect_within, http1_builder, http2_builder,
+};
+pub(crate) use self::http_version::{HTTP2_PREFACE, HttpVersion, ReplayedStream};
+pub(crate) use self::idle_watch::{IdleWatch, WatchEvent};
+pub(crate) use self::request_count::RequestCount;
 use self::room::{Place, Room};
 pub use self::stream::Stream;
 pub use self::tls::{Reloaded, Tls, TlsError, TlsFiles};
-pub(crate) use self::vigil::{Sign, Vigil};
 use crate::keepalive;
 use crate::log_throttle::LogThrottle;
 

@@ -1,6 +1,5 @@
-//! A connection that was accepted, whatever it is made of.
+//! A connection that was accepted, plain or encrypted.
 
-use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,24 +8,21 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 
 use super::http2_flood::FrameMeter;
+use crate::lazy_timeout::LazyTimeout;
 use crate::pieces;
 
-/// A connection that was accepted. Whoever does not read what is written to it for too long is cut off.
+/// A connection that was accepted. Writes fail when the other end has not read for too long, and reads fail when it floods its
+/// HTTP/2 connection.
 #[derive(Debug)]
 pub struct Stream {
     kind: Kind,
-    write_time: Duration,
     /// Runs while the other end does not take what is written.
-    stalled: Option<Pin<Box<Sleep>>>,
+    stalled: LazyTimeout,
     frames: FrameMeter,
 }
-
-/// No other protocol's request begins like this.
-const HTTP2_BEGINS: &[u8; 14] = b"PRI * HTTP/2.0";
 
 #[derive(Debug)]
 enum Kind {
@@ -36,11 +32,15 @@ enum Kind {
 
 impl Stream {
     pub(super) fn plain(stream: TcpStream, write_time: Duration) -> Stream {
-        Stream { kind: Kind::Plain(stream), write_time, stalled: None, frames: FrameMeter::default() }
+        Stream::new(Kind::Plain(stream), write_time)
     }
 
     pub(super) fn tls(stream: TlsStream<TcpStream>, write_time: Duration) -> Stream {
-        Stream { kind: Kind::Tls(Box::new(stream)), write_time, stalled: None, frames: FrameMeter::default() }
+        Stream::new(Kind::Tls(Box::new(stream)), write_time)
+    }
+
+    fn new(kind: Kind, write_time: Duration) -> Stream {
+        Stream { kind, stalled: LazyTimeout::new(write_time), frames: FrameMeter::default() }
     }
 
     /// Whether nobody on the way can read it.
@@ -61,31 +61,14 @@ impl Stream {
         }
     }
 
-    /// Whether this may be HTTP/2, by what the two ends have agreed on or by what comes first. It is waited for, and not taken.
-    ///
-    /// # Errors
-    /// If the connection breaks.
-    pub async fn may_be_http2(&self) -> io::Result<bool> {
-        match &self.kind {
-            Kind::Plain(stream) => {
-                let mut first = [0; HTTP2_BEGINS.len()];
-                let came = stream.peek(&mut first).await?;
-                Ok(first.get(..came).is_some_and(|first| HTTP2_BEGINS.starts_with(first)))
-            }
-            Kind::Tls(stream) => Ok(stream.get_ref().1.alpn_protocol() != Some(b"http/1.1")),
-        }
-    }
-
-    /// Passes on what became of a write, and gives up one that waits for too long.
+    /// Passes on the outcome of a write, and fails one that waits for too long.
     #[inline]
     fn in_time<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.stalled = None;
+            self.stalled.restart();
             return written;
         }
-        let write_time = self.write_time;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(write_time)));
-        match stalled.as_mut().poll(cx) {
+        match self.stalled.poll_expired(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
         }

@@ -19,7 +19,7 @@ use super::reply::Reply;
 use super::request::{Reader, Words};
 use super::session::Session;
 use super::transaction::Queue;
-use crate::listen::{Sign, Vigil};
+use crate::listen::{IdleWatch, WatchEvent};
 
 /// What an idle connection keeps to read into.
 const LEAST_INPUT: usize = 1_024;
@@ -83,13 +83,13 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
     }
 
     pub(super) async fn serve(mut self, stop: CancellationToken) {
-        let mut vigil = pin!(Vigil::new(stop, self.quiet.next_look()));
+        let mut watch = pin!(IdleWatch::new(stop, self.quiet.next_look()));
         loop {
             self.answer_all().await;
             if self.ending && self.output.is_done() {
                 break;
             }
-            match poll_fn(|cx| self.poll_next(cx, vigil.as_mut())).await {
+            match poll_fn(|cx| self.poll_next(cx, watch.as_mut())).await {
                 Event::Moved => {}
                 Event::Said => self.ending = true,
                 Event::Over => return self.finish_transaction().await,
@@ -210,7 +210,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
     }
 
     /// Writes what can be written, then reads what can be read, then waits.
-    fn poll_next(&mut self, cx: &mut Context<'_>, mut vigil: Pin<&mut Vigil>) -> Poll<Event> {
+    fn poll_next(&mut self, cx: &mut Context<'_>, mut watch: Pin<&mut IdleWatch>) -> Poll<Event> {
         let was_full = self.output.left() >= self.session.settings.most_unsent;
         while !self.output.is_done() {
             match self.output.poll_write(&mut self.io, cx) {
@@ -232,14 +232,14 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             }
         }
         loop {
-            match task::ready!(vigil.as_mut().poll(cx)) {
-                Sign::Stop if !self.ending => return Poll::Ready(Event::Said),
-                Sign::Stop => {}
-                Sign::Look if self.quiet.is_over() => return Poll::Ready(Event::Over),
-                Sign::Look => {
+            match task::ready!(watch.as_mut().poll(cx)) {
+                WatchEvent::Shutdown if !self.ending => return Poll::Ready(Event::Said),
+                WatchEvent::Shutdown => {}
+                WatchEvent::Check if self.quiet.is_over() => return Poll::Ready(Event::Over),
+                WatchEvent::Check => {
                     self.input.shrink();
                     self.output.shrink();
-                    vigil.as_mut().look_in(self.quiet.next_look());
+                    watch.as_mut().check_in(self.quiet.next_look());
                 }
             }
         }

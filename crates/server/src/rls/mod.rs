@@ -1,23 +1,22 @@
 //! The door for Envoy: its rate-limit service, over gRPC and as JSON.
 //!
 //! One port takes all of it. gRPC's one busy method, `ShouldRateLimit`, is answered right here on hyper's HTTP/2
-//! (`grpc.rs`); health and reflection are tonic's (`beside.rs`); `POST /json` is the same question over plain HTTP
+//! (`grpc.rs`); health and reflection are tonic's (`health_and_reflection.rs`); `POST /json` is the same question over plain HTTP
 //! (`json.rs`). A message becomes a question to the limiter (`question.rs`), and what was decided becomes a message
 //! (`answer.rs`).
 
 mod answer;
-mod beside;
 mod body;
 mod connection;
-mod gathered;
 mod grpc;
 mod headers;
+mod health_and_reflection;
+mod inline_executor;
 mod json;
 mod metadata;
 mod question;
 mod service;
 mod settings;
-mod sniff;
 
 pub use self::settings::{MetadataStyle, Settings};
 
@@ -30,7 +29,7 @@ use tidegate_rules::DescriptorsRuling;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-use self::beside::Beside;
+use self::health_and_reflection::HealthAndReflection;
 use self::question::{Question, QuestionError};
 use crate::engine::Engine;
 use crate::readiness::StoreTrouble;
@@ -57,7 +56,7 @@ pub struct Door(Arc<Inside>);
 struct Inside {
     engine: Arc<Engine>,
     settings: ArcSwap<Settings>,
-    beside: Beside,
+    services: HealthAndReflection,
     clock: SystemClock,
 }
 
@@ -65,7 +64,12 @@ impl Door {
     /// A door to `engine`. gRPC's health service says that it serves from now on.
     pub async fn open(engine: Arc<Engine>, settings: Settings) -> Door {
         let settings = ArcSwap::from_pointee(settings);
-        Door(Arc::new(Inside { engine, settings, beside: Beside::open().await, clock: SystemClock::new() }))
+        Door(Arc::new(Inside {
+            engine,
+            settings,
+            services: HealthAndReflection::open().await,
+            clock: SystemClock::new(),
+        }))
     }
 
     /// Behaves as `settings` say from the next request on, and what concerns connections from the next connection on.
@@ -85,17 +89,17 @@ impl Door {
 
     /// Says from now on, to those who ask gRPC's health service, that the door is about to close.
     pub async fn closing(&self) {
-        self.0.beside.closing().await;
+        self.0.services.close().await;
     }
 
     /// Tells those who ask gRPC's health service how it stands with the store, if that matters. To be called now and then.
     pub(crate) async fn report_health(&self) {
-        self.0.beside.serving(self.has_what_it_needs()).await;
+        self.0.services.set_serving(self.has_what_it_needs()).await;
     }
 
     /// Whether requests can be answered as the settings want.
     fn is_ready(&self) -> bool {
-        !self.0.beside.is_closing() && self.has_what_it_needs()
+        !self.0.services.is_closing() && self.has_what_it_needs()
     }
 
     fn has_what_it_needs(&self) -> bool {

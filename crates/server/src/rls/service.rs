@@ -1,10 +1,9 @@
-//! Which request goes where.
+//! The service: which request is answered by what.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -13,30 +12,45 @@ use tokio::time::timeout;
 
 use super::body::AnswerBody;
 use super::{Door, grpc, json};
+use crate::listen::RequestCount;
 
 /// The path that probes for envoyproxy/ratelimit ask for.
 const HEALTHCHECK: &str = "/healthcheck";
 
-/// The requests of one connection.
-pub(super) struct Calls {
+/// A client's connection, as its calls know it.
+pub(super) struct CallContext {
     pub(super) door: Door,
-    /// How many have begun.
-    pub(super) begun: Arc<AtomicU64>,
+    pub(super) requests: RequestCount,
 }
 
-impl Service<Request<Incoming>> for Calls {
+/// Answers the requests of one connection.
+pub(super) struct RlsService(pub(super) Arc<CallContext>);
+
+/// A request in flight, until this is dropped.
+struct Call(Arc<CallContext>);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.0.requests.end();
+    }
+}
+
+impl Service<Request<Incoming>> for RlsService {
     type Response = Response<AnswerBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<AnswerBody>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        let door = self.door.clone();
-        if door.0.engine.traces().is_on() {
+        self.0.requests.begin();
+        let call = Call(Arc::clone(&self.0));
+        if self.0.door.0.engine.traces().is_on() {
             let headers = request.headers().clone();
-            return Box::pin(async move { Ok(door.0.engine.traces().within(&headers, answer(&door, request)).await) });
+            return Box::pin(async move {
+                let door = &call.0.door;
+                Ok(door.0.engine.traces().within(&headers, answer(door, request)).await)
+            });
         }
-        Box::pin(async move { Ok(answer(&door, request).await) })
+        Box::pin(async move { Ok(answer(&call.0.door, request).await) })
     }
 }
 
@@ -50,7 +64,7 @@ async fn answer(door: &Door, request: Request<Incoming>) -> Response<AnswerBody>
         // Streams are only ended together with their connection, and HTTP/1 has no other way to ask whether it is alive.
         _ if grpc::is_spoken(&request) && request.version() == Version::HTTP_2 => {
             let arrival = door.0.settings.load().arrival;
-            match timeout(arrival, Box::pin(door.0.beside.call(request))).await {
+            match timeout(arrival, Box::pin(door.0.services.call(request))).await {
                 Ok(response) => response,
                 Err(_) => grpc::too_slow(arrival),
             }

@@ -1,4 +1,4 @@
-//! A client's connection whose bytes are looked at as they come.
+//! A client's connection whose request framing is checked as its bytes come.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -7,30 +7,30 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::downstream::Downstream;
 use super::framing::Framing;
-use super::serving::Downstream;
-use crate::listen::Stream;
+use crate::listen::{ReplayedStream, Stream};
 
-/// Tells the requests of a connection from when on they are not to be believed.
-pub(super) struct Watched {
-    stream: Stream,
+/// Follows the bytes that a client sends, and marks its connection from the first request on that can be read in two ways.
+pub(super) struct CheckedIo {
+    stream: ReplayedStream<Stream>,
     framing: Framing,
     downstream: Arc<Downstream>,
 }
 
-impl Watched {
-    pub(super) fn new(stream: Stream, downstream: &Arc<Downstream>) -> Watched {
-        Watched { stream, framing: Framing::default(), downstream: Arc::clone(downstream) }
+impl CheckedIo {
+    pub(super) fn new(stream: ReplayedStream<Stream>, downstream: &Arc<Downstream>) -> CheckedIo {
+        CheckedIo { stream, framing: Framing::default(), downstream: Arc::clone(downstream) }
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for CheckedIo {
     #[inline]
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-        // hyper asks for the next request only after this: whoever serves that knows already.
+        // hyper parses these bytes only after this, so the service of a request finds it marked already.
         if !this.downstream.is_tunnel()
             && let Some(request) = this.framing.follow(&buf.filled()[before..])
         {
@@ -40,7 +40,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for CheckedIo {
     #[inline]
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)

@@ -1,4 +1,4 @@
-//! Counts what the gateway decides, as at every other door.
+//! Counts the decisions of the gateway, as every other listener does.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -13,9 +13,10 @@ use super::logged::Logged;
 use crate::engine::Engine;
 use crate::metrics::Sample;
 
-pub(super) struct Counting(pub(super) Arc<Engine>);
+/// Counts each decision, and has it logged.
+pub(super) struct DecisionObserver(pub(super) Arc<Engine>);
 
-impl Observer for Counting {
+impl Observer for DecisionObserver {
     fn sample(&self) -> SampleToken {
         let sample = self.0.metrics().begin();
         let token = |Sample { weight, begun }| SampleToken { weight: NonZeroU32::get(weight), reading: begun };

@@ -1,4 +1,4 @@
-//! Asks upstreams how they are, and tidies up behind them.
+//! Health checks of upstreams, and the closing of idle connections to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use super::Settings;
 use super::dial::Protocol;
 use super::head::address_to;
 use super::request_body::RequestBody;
-use super::upstream::{Upstream, Way};
+use super::upstream::{Transport, Upstream};
 
-/// How often idle connections are looked at.
-const TIDYING: Duration = Duration::from_secs(1);
-/// An address is down when it has failed so often in a row.
-const PATIENCE: u32 = 2;
+/// The time between two looks at idle connections.
+const TIDY_INTERVAL: Duration = Duration::from_secs(1);
+/// An address is down after so many failed checks in a row.
+const FAILURES: u32 = 2;
 
 /// Looks after upstreams until `stop`.
 pub(super) fn look_after(upstreams: Vec<Arc<Upstream>>, settings: &Settings, stop: &CancellationToken) {
@@ -42,7 +42,7 @@ async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
 }
 
 async fn tidy(upstreams: Vec<Arc<Upstream>>) {
-    let mut ticks = tokio::time::interval(TIDYING);
+    let mut ticks = tokio::time::interval(TIDY_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -73,7 +73,7 @@ impl Probe {
                 Err(_) => Some("it does not answer in time".to_owned()),
             };
             failures = if problem.is_some() { failures + 1 } else { 0 };
-            if failures > 0 && failures < PATIENCE {
+            if failures > 0 && failures < FAILURES {
                 continue;
             }
             if !self.upstream.health.is_found(problem.is_none()) {
@@ -89,7 +89,7 @@ impl Probe {
 
     /// Asks once, on a connection of its own.
     async fn ask(&self) -> Result<(), String> {
-        let way = self.upstream.way(true).await.map_err(|error| error.to_string())?;
+        let transport = self.upstream.transport(true).await.map_err(|error| error.to_string())?;
         let mut request = Request::new(RequestBody::default());
         *request.uri_mut() = self.path.clone().into();
         let (mut head, body) = request.into_parts();
@@ -98,13 +98,13 @@ impl Probe {
         let address = |head: &mut http::request::Parts, protocol| {
             address_to(head, host, &self.upstream.address, protocol, true);
         };
-        let status = match way {
-            Way::Own { mut line, .. } => {
+        let status = match transport {
+            Transport::Own { mut conn, .. } => {
                 address(&mut head, Protocol::Http1);
-                let answer = line.send(Request::from_parts(head, body)).await;
+                let answer = conn.send(Request::from_parts(head, body)).await;
                 answer.map_err(|_| "it breaks off".to_owned())?.status()
             }
-            Way::Shared(mut shared) => {
+            Transport::Shared(mut shared) => {
                 address(&mut head, Protocol::Http2);
                 let answer = shared.send_request(Request::from_parts(head, body)).await;
                 answer.map_err(|error| error.to_string())?.status()

@@ -1,4 +1,4 @@
-//! An answer in the making.
+//! The future of an answer.
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
@@ -13,16 +13,16 @@ use hyper::body::Incoming;
 
 use super::answer_body::AnswerBody;
 use super::connection::Client;
-use super::ear::unheard;
 use super::problem::Problem;
 use super::{CONTENT_TYPE, JSON};
 use crate::body::WholeBody;
+use crate::self_wake::suppressing;
 
 /// The answer to one request of a client.
 ///
 /// Most are checks whose body came with the head, and which the store in this process decides. They need no box and no timer:
 /// by the time that hyper asks for the answer the body is there, and then so is the answer.
-pub(super) struct Answering {
+pub(super) struct AnswerFuture {
     client: Arc<Client>,
     stage: Stage,
 }
@@ -40,23 +40,23 @@ enum Stage {
     Waiting(Pin<Box<dyn Future<Output = Response<AnswerBody>> + Send>>),
 }
 
-impl Answering {
+impl AnswerFuture {
     /// The answer to a check with this body. Of its headers nothing is needed but the room that they take.
-    pub(super) fn check(client: &Arc<Client>, mut headers: HeaderMap, body: Incoming) -> Answering {
+    pub(super) fn check(client: &Arc<Client>, mut headers: HeaderMap, body: Incoming) -> AnswerFuture {
         headers.clear();
         let mut body = client.api.whole(body);
         body.want();
-        Answering { client: Arc::clone(client), stage: Stage::Check { body, headers } }
+        AnswerFuture { client: Arc::clone(client), stage: Stage::Check { body, headers } }
     }
 
     /// Why there is no answer.
     #[cold]
-    pub(super) fn refused(client: &Arc<Client>, problem: Problem) -> Answering {
-        Answering::routed(client, ready(Ok(problem.into_response())))
+    pub(super) fn refused(client: &Arc<Client>, problem: Problem) -> AnswerFuture {
+        AnswerFuture::routed(client, ready(Ok(problem.into_response())))
     }
 
     /// What the router answers.
-    pub(super) fn routed<R>(client: &Arc<Client>, routed: R) -> Answering
+    pub(super) fn routed<R>(client: &Arc<Client>, routed: R) -> AnswerFuture
     where
         R: Future<Output = Result<Routed, Infallible>> + Send + 'static,
     {
@@ -66,23 +66,23 @@ impl Answering {
                 Err(never) => match never {},
             }
         };
-        Answering { client: Arc::clone(client), stage: Stage::Waiting(Box::pin(answering)) }
+        AnswerFuture { client: Arc::clone(client), stage: Stage::Waiting(Box::pin(answering)) }
     }
 }
 
-impl Future for Answering {
+impl Future for AnswerFuture {
     type Output = Result<Response<AnswerBody>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Answering { client, stage } = self.get_mut();
+        let AnswerFuture { client, stage } = self.get_mut();
         loop {
             let (body, headers) = match stage {
                 Stage::Waiting(waiting) => return waiting.as_mut().poll(cx).map(Ok),
-                Stage::Check { body, headers } => match unheard(|| Pin::new(body).poll(cx)) {
+                Stage::Check { body, headers } => match suppressing(cx.waker(), || Pin::new(body).poll(cx)) {
                     (Poll::Ready(body), _) => (body, mem::take(headers)),
-                    (Poll::Pending, has_missed) => {
-                        // Some of it was taken, and the connection may have more already.
-                        if has_missed {
+                    (Poll::Pending, was_suppressed) => {
+                        // A part of it was taken, and the connection may have read more already.
+                        if was_suppressed {
                             cx.waker().wake_by_ref();
                         }
                         return Poll::Pending;
@@ -102,9 +102,9 @@ impl Future for Answering {
     }
 }
 
-impl Drop for Answering {
+impl Drop for AnswerFuture {
     fn drop(&mut self) {
-        self.client.has_ended();
+        self.client.requests.end();
     }
 }
 

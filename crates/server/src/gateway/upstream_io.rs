@@ -1,4 +1,4 @@
-//! A connection to an upstream, whatever it is made of.
+//! The socket of a connection to an upstream, plain or encrypted.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,29 +10,29 @@ use tokio_rustls::client::TlsStream;
 
 use crate::pieces;
 
-/// A connection that was made.
+/// A socket to an upstream.
 #[derive(Debug)]
-pub(super) enum Wire {
+pub(super) enum UpstreamIo {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for UpstreamIo {
     #[inline]
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Wire::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Wire::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            UpstreamIo::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            UpstreamIo::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for UpstreamIo {
     #[inline]
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Wire::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Wire::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            UpstreamIo::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            UpstreamIo::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -43,30 +43,30 @@ impl AsyncWrite for Wire {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Wire::Plain(stream) => pieces::poll_write(stream, cx, bufs),
-            Wire::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            UpstreamIo::Plain(stream) => pieces::poll_write(stream, cx, bufs),
+            UpstreamIo::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
-            Wire::Plain(stream) => stream.is_write_vectored(),
-            Wire::Tls(stream) => stream.is_write_vectored(),
+            UpstreamIo::Plain(stream) => stream.is_write_vectored(),
+            UpstreamIo::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
     #[inline]
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Wire::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Wire::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            UpstreamIo::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            UpstreamIo::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Wire::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Wire::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            UpstreamIo::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            UpstreamIo::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

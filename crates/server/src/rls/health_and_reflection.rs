@@ -1,4 +1,4 @@
-//! What gRPC services have beside their methods: health and reflection.
+//! gRPC's health and reflection services.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,54 +13,61 @@ use tower::ServiceExt;
 
 use super::body::AnswerBody;
 
-/// The messages of Envoy's rate-limit service and all that they refer to, as protobuf describes itself. A test makes it
-/// anew from the crate that has the messages, and compares.
+/// The file descriptors of Envoy's rate-limit service and of all that its messages refer to. A test compares them with the crate
+/// that has the messages.
 const MESSAGES: &[u8] = include_bytes!("messages.bin");
 
-/// The names under which health may be asked for: all of the server, the service, and what envoyproxy/ratelimit calls it.
+/// The names under which health is reported: the whole server, the service, and its name in envoyproxy/ratelimit.
 const NAMES: [&str; 3] = ["", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"];
 
-/// gRPC's health and reflection services, and `UNIMPLEMENTED` for the rest.
-pub(super) struct Beside {
+/// gRPC's health and reflection services, and `UNIMPLEMENTED` for all other methods.
+pub(super) struct HealthAndReflection {
     routes: Routes,
     health: HealthReporter,
     is_serving: AtomicBool,
     is_closing: AtomicBool,
 }
 
-impl Beside {
-    pub(super) async fn open() -> Beside {
+impl HealthAndReflection {
+    pub(super) async fn open() -> HealthAndReflection {
         let (health, service) = tonic_health::server::health_reporter();
         let routes = with_reflection(Routes::new(service)).prepare();
-        let beside = Beside { routes, health, is_serving: AtomicBool::new(true), is_closing: AtomicBool::new(false) };
-        beside.say(ServingStatus::Serving).await;
-        beside
+        let services = HealthAndReflection {
+            routes,
+            health,
+            is_serving: AtomicBool::new(true),
+            is_closing: AtomicBool::new(false),
+        };
+        services.report(ServingStatus::Serving).await;
+        services
     }
 
-    /// Whether the door is about to close.
+    /// Whether the listener is about to close.
     pub(super) fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Relaxed)
     }
 
-    /// Says whether the door serves, unless it is about to close.
-    pub(super) async fn serving(&self, is_serving: bool) {
+    /// Reports whether the listener serves, unless it is about to close.
+    pub(super) async fn set_serving(&self, is_serving: bool) {
         if self.is_closing() || self.is_serving.swap(is_serving, Ordering::Relaxed) == is_serving {
             return;
         }
-        self.say(if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
+        self.report(if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
     }
 
-    pub(super) async fn closing(&self) {
+    /// Reports that the listener is about to close.
+    pub(super) async fn close(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
-        self.say(ServingStatus::NotServing).await;
+        self.report(ServingStatus::NotServing).await;
     }
 
-    async fn say(&self, status: ServingStatus) {
+    async fn report(&self, status: ServingStatus) {
         for name in NAMES {
             self.health.set_service_status(name, status).await;
         }
     }
 
+    /// Answers a call.
     pub(super) async fn call<B>(&self, request: Request<B>) -> Response<AnswerBody>
     where
         B: Body<Data = Bytes> + Send + 'static,

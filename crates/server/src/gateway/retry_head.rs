@@ -3,23 +3,23 @@
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
 
-/// A head, apart from the one that was sent.
+/// A copy of a head that was sent.
 ///
-/// Most are never needed. The fields are kept as text in one piece, which is made and thrown away in less time than it takes
-/// to have each share its bytes with the head that it was copied from.
-pub(super) struct Spare {
+/// Most are never needed. The fields are copied into one buffer: one allocation, where a clone of the header map would count up and
+/// down the references of each value.
+pub(super) struct RetryHead {
     method: Method,
     uri: Uri,
-    /// Name and value, each behind its length, and whether nobody is to remember the value.
+    /// Name and value of each field, each behind its length, and whether the value is sensitive.
     fields: Vec<u8>,
 }
 
 /// The bytes of a length.
 const LENGTH: usize = size_of::<u32>();
 
-impl Spare {
-    /// `None` if a field is longer than anyone lets it be.
-    pub(super) fn of(head: &Parts) -> Option<Spare> {
+impl RetryHead {
+    /// `None` if a field is 4 GiB or longer.
+    pub(super) fn of(head: &Parts) -> Option<RetryHead> {
         let mut fields = Vec::with_capacity(512);
         for (name, value) in &head.headers {
             for text in [name.as_str().as_bytes(), value.as_bytes()] {
@@ -28,7 +28,7 @@ impl Spare {
             }
             fields.push(u8::from(value.is_sensitive()));
         }
-        Some(Spare { method: head.method.clone(), uri: head.uri.clone(), fields })
+        Some(RetryHead { method: head.method.clone(), uri: head.uri.clone(), fields })
     }
 
     /// The head as it was, in HTTP/1.1, without extensions.
@@ -36,7 +36,7 @@ impl Spare {
         let mut head = empty_head();
         let mut rest = &self.fields[..];
         while let Some((name, value, is_sensitive)) = next_field(&mut rest) {
-            // What was a name and a value still is.
+            // They were valid when they were copied.
             if let (Ok(name), Ok(mut value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
                 value.set_sensitive(is_sensitive);
                 head.headers.append(name, value);
@@ -62,7 +62,7 @@ fn next_text<'t>(rest: &mut &'t [u8]) -> Option<&'t [u8]> {
     Some(text)
 }
 
-/// A head that says nothing yet.
+/// A head without fields.
 pub(super) fn empty_head() -> Parts {
     Request::new(()).into_parts().0
 }
@@ -83,7 +83,7 @@ mod tests {
             .header("accept", "*/*")
             .header("x-bytes", HeaderValue::from_bytes(b"caf\xe9").unwrap());
         let (head, ()) = request.body(()).unwrap().into_parts();
-        let again = Spare::of(&head).unwrap().into_head();
+        let again = RetryHead::of(&head).unwrap().into_head();
         assert_eq!((&again.method, &again.uri, again.version), (&head.method, &head.uri, head.version));
         assert_eq!(again.headers, head.headers);
         assert!(again.headers["authorization"].is_sensitive() && !again.headers["host"].is_sensitive());

@@ -1,17 +1,17 @@
 //! An HTTP/1.1 connection to an upstream.
 //!
-//! hyper's connections are futures that somebody has to poll. Others give each a task of its own, and pass requests and
-//! responses between tasks. Here whoever uses the connection polls it: the task that waits for the response has nothing
-//! better to do, and nobody needs to be woken (`bell.rs`).
+//! hyper's connections are futures that have to be polled. Most programs spawn a task for each, and pass requests and responses
+//! between tasks. Here the task that uses a connection polls it: it waits for the response anyway, and no wake from task to task
+//! is needed (`self_wake.rs`).
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
@@ -20,23 +20,22 @@ use tidegate_core::Timestamp;
 use tidegate_tower::Unserved;
 use tokio::task::unconstrained;
 
-use super::bell::{Bell, quietly};
 use super::failure::Failure;
-use super::patience::Patience;
 use super::request_body::{Progress, RequestBody, Upload};
-use super::wire::Wire;
+use super::upstream_io::UpstreamIo;
+use crate::lazy_timeout::LazyTimeout;
+use crate::self_wake::{SelfWakeFilter, suppressing};
 
-/// A connection, and the way to send requests on it, one at a time.
-pub(super) struct Line {
+/// A connection, with its sender of requests, one at a time.
+pub(super) struct UpstreamConn {
     sender: SendRequest<RequestBody>,
-    /// `None` once nothing more can come of it.
-    connection: Option<Connection<TokioIo<Wire>, RequestBody>>,
+    /// `None` once nothing more can come from it.
+    connection: Option<Connection<TokioIo<UpstreamIo>, RequestBody>>,
     has_ended: bool,
-    bell: Arc<Bell>,
-    /// Rings the bell.
-    rope: Waker,
-    /// With the upstream, until it begins its response.
-    patience: Patience,
+    /// Wakes the task that uses the connection, but not for what that task does with it itself.
+    wakes: SelfWakeFilter,
+    /// Runs until the upstream begins its response.
+    response_timeout: LazyTimeout,
     pub(super) idle_since: Timestamp,
 }
 
@@ -49,7 +48,7 @@ pub(super) enum SendError {
     /// The connection broke, or spoke nonsense. The upstream may have seen the request.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
-    /// Nothing has happened for too long, and this is whose fault it is.
+    /// Nothing has happened for too long. The failure says whose fault that is.
     #[error("it does not answer in time")]
     TooSlow(Failure),
 }
@@ -63,37 +62,45 @@ impl From<TrySendError<Request<RequestBody>>> for SendError {
     }
 }
 
-impl Line {
-    pub(super) async fn new(wire: Wire, header_bytes: usize, response_time: Duration) -> hyper::Result<Line> {
+impl UpstreamConn {
+    pub(super) async fn new(
+        io: UpstreamIo,
+        header_bytes: usize,
+        response_time: Duration,
+    ) -> hyper::Result<UpstreamConn> {
         let mut builder = http1::Builder::new();
         builder.max_buf_size(header_bytes.max(64 * 1_024));
-        let (sender, connection) = builder.handshake(TokioIo::new(wire)).await?;
-        let bell = Arc::new(Bell::default());
-        Ok(Line {
+        let (sender, connection) = builder.handshake(TokioIo::new(io)).await?;
+        Ok(UpstreamConn {
             sender,
             connection: Some(connection),
             has_ended: false,
-            rope: Arc::clone(&bell).into(),
-            bell,
-            patience: Patience::new(response_time),
+            wakes: SelfWakeFilter::default(),
+            response_timeout: LazyTimeout::new(response_time),
             idle_since: Timestamp::EPOCH,
         })
     }
 
-    /// Lets the connection do what it can, and wake this task when it can do more.
-    pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
+    /// Reads and writes as much as is possible. The task is woken when more is.
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
         if let Some(connection) = &mut self.connection
             && !self.has_ended
         {
-            self.bell.wakes(cx.waker());
-            self.has_ended = connection.poll_without_shutdown(&mut Context::from_waker(&self.rope)).is_ready();
+            let waker = self.wakes.arm(cx.waker());
+            self.has_ended = connection.poll_without_shutdown(&mut Context::from_waker(waker)).is_ready();
         }
     }
 
-    /// Lets go of a connection that has ended, so that whoever still waits for something from it hears that nothing comes. Says
-    /// whether there was anything to let go of.
-    pub(super) fn let_go(&mut self) -> bool {
+    /// Drops a connection that has ended, which fails whatever still waits for it. Says whether there was one to drop.
+    pub(super) fn drop_ended(&mut self) -> bool {
         self.has_ended && self.connection.take().is_some()
+    }
+
+    /// Takes what has come of a response's body. More comes only by [driving](UpstreamConn::drive) the
+    /// connection, so no wake is needed.
+    pub(super) fn take_body(&self, body: Pin<&mut Incoming>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        // The caller drives the connection before it waits.
+        suppressing(self.wakes.waker(), || body.poll_frame(&mut Context::from_waker(Waker::noop()))).0
     }
 
     /// Whether another request can be sent.
@@ -101,34 +108,35 @@ impl Line {
         !self.has_ended && self.sender.is_ready()
     }
 
-    /// Whether it is still there, as far as one can tell without sending anything.
+    /// Whether the other end has not closed it, as far as that shows without sending anything.
     pub(super) fn is_alive(&mut self) -> bool {
-        self.turn(&mut Context::from_waker(Waker::noop()));
+        self.drive(&mut Context::from_waker(Waker::noop()));
         self.is_ready()
     }
 
-    /// Sends a request, and waits for the head of the response. The body comes by [turning](Line::turn).
+    /// Sends a request, and waits for the head of the response. The body comes by [driving](UpstreamConn::drive) the connection.
     pub(super) fn send(
         &mut self,
         request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<Incoming>, SendError>> + use<'_> {
         let upload = request.body().upload();
-        let sending = quietly(|| self.sender.try_send_request(request));
-        self.patience.begin();
+        // The first poll below drives the connection: no wake is needed for that.
+        let (sending, _) = suppressing(self.wakes.waker(), || self.sender.try_send_request(request));
+        self.response_timeout.restart();
         async move {
-            // The answer comes while the connection is turned and at no other time, so that nobody is to be woken for it.
+            // The answer comes only while the connection is driven, so no wake is needed for it.
             let mut sending = pin!(unconstrained(sending));
             poll_fn(|cx| {
                 let mut come = Context::from_waker(Waker::noop());
-                self.turn(cx);
+                self.drive(cx);
                 let mut sent = sending.as_mut().poll(&mut come);
-                if sent.is_pending() && self.let_go() {
+                if sent.is_pending() && self.drop_ended() {
                     sent = sending.as_mut().poll(&mut come);
                 }
                 match sent {
                     Poll::Ready(sent) => Poll::Ready(sent.map_err(SendError::from)),
                     Poll::Pending => {
-                        // A connection that is ready takes a request the first time it is turned, and gives none back.
+                        // A connection that is ready takes a request the first time it is driven, and returns none.
                         Unserved::rule_out();
                         self.poll_slow(upload.as_deref(), cx).map(|why| Err(SendError::TooSlow(why)))
                     }
@@ -141,19 +149,19 @@ impl Line {
     /// Ready when nothing has happened for too long: neither the answer has begun, nor has the request's body moved.
     fn poll_slow(&mut self, upload: Option<&Upload>, cx: &mut Context<'_>) -> Poll<Failure> {
         loop {
-            ready!(self.patience.poll_end(cx));
+            ready!(self.response_timeout.poll_expired(cx));
             match whose_delay(upload) {
                 Some(why) => return Poll::Ready(why),
-                None => self.patience.begin(),
+                None => self.response_timeout.restart(),
             }
         }
     }
 
-    /// What is beneath it, once it does not speak HTTP any more, with what has already come in the other protocol. `None` if it
-    /// broke instead.
-    pub(super) async fn upgraded(mut self: Box<Self>) -> Option<(Wire, Bytes)> {
+    /// The socket, once the connection has changed to another protocol, with the bytes of that protocol that have come already. `None`
+    /// if the connection broke instead.
+    pub(super) async fn upgraded(mut self: Box<Self>) -> Option<(UpstreamIo, Bytes)> {
         poll_fn(|cx| {
-            self.turn(cx);
+            self.drive(cx);
             if self.has_ended || self.connection.is_none() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;

@@ -1,0 +1,80 @@
+//! The body of a response, as it goes to the client.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tidegate_tower::ResponseBody;
+
+use super::observed::Observed;
+use super::response_body::{ForwardBody, ForwardBodyError};
+use super::unread::{Droppable, UnreadError};
+
+/// A body that is counted as it goes. Its request is in flight until it has ended.
+pub(super) struct ObservedBody {
+    pub(super) body: ResponseBody<ForwardBody>,
+    pub(super) observed: Option<Observed>,
+}
+
+impl Body for ObservedBody {
+    type Data = Bytes;
+    type Error = ForwardBodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ForwardBodyError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(observed) = &mut self.observed {
+            observed.pass(frame.as_ref());
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The body of a response, as hyper gets it.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are of the first kind, and a box would be one more allocation for each request"
+)]
+pub(super) enum ClientBody {
+    /// One that is dropped with its connection.
+    Plain(ObservedBody),
+    /// One that is dropped if its HTTP/2 client does not read it.
+    Watched(Droppable<ObservedBody>),
+}
+
+impl Body for ClientBody {
+    type Data = Bytes;
+    type Error = UnreadError<ForwardBodyError>;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.get_mut() {
+            ClientBody::Plain(body) => Pin::new(body).poll_frame(cx).map_err(UnreadError::from),
+            ClientBody::Watched(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            ClientBody::Plain(body) => body.is_end_stream(),
+            ClientBody::Watched(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            ClientBody::Plain(body) => body.size_hint(),
+            ClientBody::Watched(body) => body.size_hint(),
+        }
+    }
+}

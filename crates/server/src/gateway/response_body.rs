@@ -1,0 +1,204 @@
+//! The body of a response, forwarded as it comes.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::request_body::Upload;
+use super::upstream::Lease;
+use super::upstream_conn::UpstreamConn;
+use crate::lazy_timeout::LazyTimeout;
+use crate::metrics::{Cause, UpstreamMetrics};
+
+/// The body of a response: an upstream's, or the gateway's own.
+pub(super) struct ForwardBody {
+    kind: BodyKind,
+    /// The origin of the response.
+    pub(super) origin: ResponseOrigin,
+}
+
+/// The origin of a response, for metrics and the access log.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ResponseOrigin {
+    /// The number of the route.
+    pub(super) route: Option<usize>,
+    /// The upstream that answered.
+    pub(super) upstream: Option<Arc<UpstreamMetrics>>,
+    /// The time until its response began.
+    pub(super) upstream_time: Duration,
+    /// The cause, if the gateway answered instead.
+    pub(super) cause: Option<Cause>,
+    /// The counter of the request's body, if it had one.
+    pub(super) upload: Option<Arc<Upload>>,
+}
+
+enum BodyKind {
+    Text(Bytes),
+    Upstream(UpstreamBody),
+}
+
+/// The body of an upstream's response.
+struct UpstreamBody {
+    body: Incoming,
+    /// The connection that it comes from, if this request has it for itself.
+    conn: Option<Box<UpstreamConn>>,
+    /// Counts the request as in flight until all of it has come.
+    lease: Option<Lease>,
+    /// Runs while nothing comes.
+    stalled: LazyTimeout,
+}
+
+/// A response that breaks off.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ForwardBodyError {
+    #[error("the upstream broke off: {0}")]
+    Broken(#[from] hyper::Error),
+    #[error("the upstream stood still for too long")]
+    Stalled,
+}
+
+impl ForwardBodyError {
+    /// As metrics and the access log name it.
+    pub(super) const fn cause(&self) -> Cause {
+        match self {
+            ForwardBodyError::Broken(_) => Cause::ResponseReset,
+            ForwardBodyError::Stalled => Cause::ResponseStalled,
+        }
+    }
+}
+
+impl ResponseOrigin {
+    const NOTHING: ResponseOrigin =
+        ResponseOrigin { route: None, upstream: None, upstream_time: Duration::ZERO, cause: None, upload: None };
+}
+
+impl ForwardBody {
+    pub(super) const fn text(text: Bytes) -> ForwardBody {
+        ForwardBody { kind: BodyKind::Text(text), origin: ResponseOrigin::NOTHING }
+    }
+
+    /// The gateway's own answer to a failure.
+    pub(super) const fn failure(text: Bytes, cause: Cause) -> ForwardBody {
+        ForwardBody {
+            kind: BodyKind::Text(text),
+            origin: ResponseOrigin { cause: Some(cause), ..ResponseOrigin::NOTHING },
+        }
+    }
+
+    /// Whether it is the gateway's own.
+    pub(super) const fn is_own(&self) -> bool {
+        self.origin.cause.is_some()
+    }
+
+    /// The body of a response on this connection, which is kept for other requests once all of it has come.
+    pub(super) fn from_upstream(
+        body: Incoming,
+        conn: Option<Box<UpstreamConn>>,
+        lease: Lease,
+        stall_time: Duration,
+    ) -> ForwardBody {
+        let mut upstream = UpstreamBody { body, conn, lease: Some(lease), stalled: LazyTimeout::new(stall_time) };
+        if upstream.body.is_end_stream() {
+            upstream.end();
+        }
+        ForwardBody { kind: BodyKind::Upstream(upstream), origin: ResponseOrigin::NOTHING }
+    }
+}
+
+impl UpstreamBody {
+    /// Everything has come: the connection is free.
+    fn end(&mut self) {
+        let lease = self.lease.take();
+        if let (Some(mut conn), Some(lease)) = (self.conn.take(), lease)
+            // It may have to be driven once more to see that this was all.
+            && (conn.is_ready() || conn.is_alive())
+        {
+            lease.upstream().keep(conn);
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ForwardBodyError>>> {
+        let mut polled = self.poll_body(cx);
+        if polled.is_pending()
+            && let Some(conn) = &mut self.conn
+        {
+            // Driving the connection may bring more.
+            conn.drive(cx);
+            polled = self.poll_body(cx);
+            if polled.is_pending() && self.conn.as_mut().is_some_and(|conn| conn.drop_ended()) {
+                polled = self.poll_body(cx);
+            }
+        }
+        match polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.stalled.restart();
+                if self.body.is_end_stream() {
+                    self.end();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(None) => {
+                self.end();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(error))) => {
+                (self.conn, self.lease) = (None, None);
+                Poll::Ready(Some(Err(error.into())))
+            }
+            Poll::Pending => self.wait(cx),
+        }
+    }
+
+    /// The part that has come.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let body = Pin::new(&mut self.body);
+        match &self.conn {
+            Some(conn) => conn.take_body(body),
+            None => body.poll_frame(cx),
+        }
+    }
+
+    /// Fails a response that stands still for too long.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ForwardBodyError>>> {
+        ready!(self.stalled.poll_expired(cx));
+        (self.conn, self.lease) = (None, None);
+        Poll::Ready(Some(Err(ForwardBodyError::Stalled)))
+    }
+}
+
+impl Body for ForwardBody {
+    type Data = Bytes;
+    type Error = ForwardBodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ForwardBodyError>>> {
+        match &mut self.kind {
+            BodyKind::Text(text) => {
+                let text = std::mem::take(text);
+                Poll::Ready((!text.is_empty()).then(|| Ok(Frame::data(text))))
+            }
+            BodyKind::Upstream(upstream) => upstream.poll(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            BodyKind::Text(text) => text.is_empty(),
+            BodyKind::Upstream(upstream) => upstream.body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            BodyKind::Text(text) => SizeHint::with_exact(text.len() as u64),
+            BodyKind::Upstream(upstream) => upstream.body.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The service of a connection: from a request as it came to the response that its client gets.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response, Version};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::service::Service;
+use pin_project_lite::pin_project;
+use tidegate_core::SystemClock;
+use tidegate_http::{AllowedReader, expose_limits};
+use tidegate_tower::{BodyCost, BodyCostFuture, ResponseBody};
+
+use super::client_body::{ClientBody, ObservedBody};
+use super::downstream::Downstream;
+use super::failure::{Failure, FailureForm};
+use super::forward::{ClientGone, Forward, Forwarder, failure_response};
+use super::incoming::IncomingHeaders;
+use super::observed::Observed;
+use super::proxy_identity::{CertificateUser, TokenVerifier};
+use super::response_body::ForwardBody;
+use super::unread::Responses;
+use crate::identity::has_several_credentials;
+use crate::store::AnyStore;
+
+/// The middleware around [`Forward`].
+pub(super) type RateLimited = BodyCost<Forward, AnyStore>;
+
+/// Passes the requests of one connection on to the middleware.
+pub(super) struct GatewayService {
+    pub(super) limited: RateLimited,
+    pub(super) downstream: Arc<Downstream>,
+    /// Those that an HTTP/2 client may leave unread.
+    pub(super) responses: Arc<Responses<ObservedBody>>,
+    pub(super) incoming: Arc<IncomingHeaders>,
+    pub(super) forwarder: Arc<Forwarder>,
+    pub(super) tokens: Option<Arc<TokenVerifier>>,
+    pub(super) certificate_user: Option<CertificateUser>,
+    /// Whether users are taken from basic authentication.
+    pub(super) is_basic: bool,
+}
+
+impl GatewayService {
+    /// Has the user that is known by now go along with a request, or says why it goes no further.
+    fn identify(&self, request: &mut Request<Incoming>) -> Result<(), Failure> {
+        if let Some(user) = &self.certificate_user {
+            request.extensions_mut().insert(user.clone());
+        }
+        if self.is_basic && has_several_credentials(request.headers()) {
+            return Err(Failure::SeveralCredentials);
+        }
+        self.tokens.as_ref().map_or(Ok(()), |tokens| tokens.verify(request))
+    }
+}
+
+impl Service<Request<Incoming>> for GatewayService {
+    type Response = Response<ClientBody>;
+    type Error = ClientGone;
+    type Future = ResponseFuture;
+
+    fn call(&self, mut request: Request<Incoming>) -> ResponseFuture {
+        let observed = Observed::begin(&self.downstream, &mut request);
+        self.incoming.clean(request.headers_mut(), self.downstream.is_trusted);
+        let responses = (request.version() == Version::HTTP_2).then(|| Arc::clone(&self.responses));
+        let reader = match &self.downstream.style.answers.cors {
+            Some(cors) => cors.reader(request.headers()),
+            None => None,
+        };
+        let stage = match self.forwarder.settle_path(&mut request).and_then(|()| self.identify(&mut request)) {
+            Ok(()) => Stage::Limited { future: tower_service::Service::call(&mut self.limited.clone(), request) },
+            Err(why) => {
+                let form = FailureForm::of(request.headers(), &self.downstream.style.answers.bodies);
+                Stage::Refused { response: Some(Box::new(failure_response(why, form))) }
+            }
+        };
+        ResponseFuture { stage, observed: Some(observed), reader, responses }
+    }
+}
+
+pin_project! {
+    /// The future of a response.
+    pub(super) struct ResponseFuture {
+        #[pin]
+        stage: Stage,
+        observed: Option<Observed>,
+        // The origin that may read an answer of the gateway's own.
+        reader: Option<AllowedReader>,
+        // The responses of its connection, if that is of HTTP/2.
+        responses: Option<Arc<Responses<ObservedBody>>>,
+    }
+}
+
+pin_project! {
+    #[project = StageProjection]
+    enum Stage {
+        /// The middleware has it.
+        Limited { #[pin] future: BodyCostFuture<Forward, Incoming, AnyStore, SystemClock> },
+        /// It goes no further. `None` once that was told.
+        Refused { response: Option<Box<Response<ForwardBody>>> },
+    }
+}
+
+impl Future for ResponseFuture {
+    type Output = Result<Response<ClientBody>, ClientGone>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let mut response = match this.stage.project() {
+            StageProjection::Limited { future } => ready!(future.poll(cx))?,
+            StageProjection::Refused { response } => {
+                let Some(response) = response.take() else { return Poll::Pending };
+                response.map(ResponseBody::from)
+            }
+        };
+        let mut observed = this.observed.take();
+        if let Some(observed) = &mut observed {
+            observed.respond(&response);
+            if let Some(cors) = &observed.downstream().style.answers.cors {
+                if response.body().get_ref().is_none_or(ForwardBody::is_own) {
+                    cors.write(this.reader.as_ref(), response.headers_mut());
+                } else if this.reader.is_some() {
+                    expose_limits(response.headers_mut());
+                }
+            }
+        }
+        Poll::Ready(Ok(response.map(|body| {
+            let body = ObservedBody { body, observed };
+            match this.responses {
+                Some(responses) if !body.is_end_stream() => ClientBody::Watched(responses.watch(body)),
+                _ => ClientBody::Plain(body),
+            }
+        })))
+    }
+}

@@ -1,0 +1,360 @@
+//! Runs one HTTP connection from its first byte to its last.
+//!
+//! Listeners differ in their service and in a few settings of hyper's. All else is the same for each of them, and is here: finding
+//! out which version of HTTP a client speaks ([`detect_within`]), limits ([`http1_builder`], [`http2_builder`]), and the end of
+//! a connection, when it is idle, too old, or the server shuts down ([`HttpConnection::run`]). Floods of frames and clients that
+//! do not read are noticed one layer below, by [`Stream`](super::Stream).
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::TokioTimer;
+use tokio::io::AsyncRead;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::http_version::{HttpVersion, ReplayedStream, detect};
+use super::idle_watch::{IdleWatch, WatchEvent};
+use super::request_count::RequestCount;
+
+/// The idle checks in the time after which a connection counts as idle. So that lasts up to a quarter longer than it is set to,
+/// and no clock is read for it while requests come.
+const CHECKS: u32 = 4;
+/// The shortest time between two checks.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+/// The least buffer that hyper reads heads into.
+const LEAST_BUFFER: usize = 8_192;
+
+/// When a connection ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lifetime {
+    /// The time without requests after which a connection is told to end. So it is also the time for the head of a request.
+    pub(crate) idle: Duration,
+    /// Whether a request in flight keeps its connection open, however long it takes.
+    pub(crate) waits_for_requests: bool,
+    /// The time that an idle connection has to end once it is told to. Then it is cut.
+    pub(crate) idle_drain: Duration,
+    /// The time that a client has for one more request when the server shuts down. It may have sent it already, and would lose it
+    /// if its connection were closed just then.
+    pub(crate) last_request: Duration,
+    /// The time that a connection without requests has to end once it is told of a shutdown.
+    pub(crate) shutdown_drain: Duration,
+    /// The age at which a connection is told to end.
+    pub(crate) max_age: Option<MaxAge>,
+}
+
+/// The greatest age of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MaxAge {
+    pub(crate) age: Duration,
+    /// The time that a connection of that age has to end once it is told to.
+    pub(crate) drain: Duration,
+}
+
+impl MaxAge {
+    /// An age within a tenth of `age`, by `random` between 0 and 1: connections that were opened together do not all end together.
+    pub(crate) fn around(age: Duration, drain: Duration, random: f64) -> MaxAge {
+        MaxAge { age: age.mul_f64(0.9 + random * 0.2), drain }
+    }
+}
+
+/// A builder of HTTP/1 connections whose heads have up to so many bytes. The time for a head is the connection's idle time:
+/// hyper would set a timer for each head.
+pub(crate) fn http1_builder(header_bytes: usize) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.header_read_timeout(None::<Duration>).max_buf_size(header_bytes.max(LEAST_BUFFER));
+    builder
+}
+
+/// Limits on what clients may do with an HTTP/2 connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Http2Limits {
+    /// The most requests at once.
+    pub(crate) streams: u32,
+    /// The most bytes of the headers of one request.
+    pub(crate) header_bytes: usize,
+    /// The time of silence after which a client is sent a PING.
+    pub(crate) ping_after: Duration,
+    /// The time that it has to answer.
+    pub(crate) ping_timeout: Duration,
+}
+
+/// A builder of HTTP/2 connections with these limits. Requests run on `executor`.
+pub(crate) fn http2_builder<E: Clone>(executor: E, limits: Http2Limits) -> http2::Builder<E> {
+    let mut builder = http2::Builder::new(executor);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        .keep_alive_interval(limits.ping_after)
+        .keep_alive_timeout(limits.ping_timeout);
+    builder
+}
+
+/// Finds out which version of HTTP a connection speaks. `None` if that is not certain within `time`, the connection breaks, or
+/// `last_request` has passed since `stop`.
+pub(crate) async fn detect_within<S: AsyncRead + Unpin>(
+    stream: S,
+    time: Duration,
+    stop: &CancellationToken,
+    last_request: Duration,
+) -> Option<(HttpVersion, ReplayedStream<S>)> {
+    let shutdown = async {
+        stop.cancelled().await;
+        sleep(last_request).await;
+    };
+    tokio::select! {
+        // Most clients have sent something by now: then neither a timer nor a wake for the shutdown is set up.
+        biased;
+        detected = timeout(time, detect(stream)) => detected.ok()?.ok(),
+        () = shutdown => None,
+    }
+}
+
+/// The surroundings of a connection.
+pub(crate) struct HttpConnection<'c> {
+    pub(crate) lifetime: &'c Lifetime,
+    pub(crate) requests: &'c RequestCount,
+    pub(crate) stop: CancellationToken,
+}
+
+impl HttpConnection<'_> {
+    /// Polls `connection`, by `poll`, until it has ended or is cut. Calls `end` once, when the connection is to finish what is in
+    /// flight and to end.
+    pub(crate) async fn run<C, E>(
+        self,
+        connection: C,
+        mut poll: impl FnMut(Pin<&mut C>, &mut Context<'_>) -> Poll<Result<(), E>>,
+        end: impl Fn(Pin<&mut C>),
+    ) -> Result<(), E> {
+        let HttpConnection { lifetime, requests, stop } = self;
+        let mut ending = Ending::new(lifetime);
+        let mut watch = pin!(IdleWatch::new(stop, ending.next_check()));
+        let mut connection = pin!(connection);
+        poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(ended) = poll(connection.as_mut(), cx) {
+                    return Poll::Ready(ended);
+                }
+                let step = if ending.phase == Phase::LastRequest && requests.is_busy() {
+                    // Told to end now, the connection says in its response that it is the last.
+                    ending.drain(lifetime.shutdown_drain)
+                } else {
+                    match ready!(watch.as_mut().poll(cx)) {
+                        WatchEvent::Shutdown => ending.shut_down(),
+                        WatchEvent::Check => ending.check(requests),
+                    }
+                };
+                match step {
+                    Step::GoOn => {}
+                    Step::CheckIn(time) => watch.as_mut().check_in(time),
+                    Step::End(time) => {
+                        watch.as_mut().check_in(time);
+                        end(connection.as_mut());
+                    }
+                    Step::Cut => return Poll::Ready(Ok(())),
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// The server shuts down. One more request is answered, if it comes soon.
+    LastRequest,
+    /// What is in flight is finished.
+    Draining,
+}
+
+/// The next step with a connection.
+enum Step {
+    GoOn,
+    /// It is checked after this time.
+    CheckIn(Duration),
+    /// It is told to end, and checked after this time.
+    End(Duration),
+    /// It is closed, whatever it does.
+    Cut,
+}
+
+/// Decides when a connection ends.
+struct Ending<'c> {
+    lifetime: &'c Lifetime,
+    phase: Phase,
+    /// The time between two checks.
+    interval: Duration,
+    /// How often in a row the connection was idle at a check.
+    idle_checks: u32,
+    /// How many requests had begun at the last check.
+    seen: u64,
+    /// When the connection is too old, and the time that it then has to end.
+    too_old: Option<(Instant, Duration)>,
+}
+
+impl<'c> Ending<'c> {
+    fn new(lifetime: &'c Lifetime) -> Ending<'c> {
+        let too_old =
+            lifetime.max_age.and_then(|MaxAge { age, drain }| Some((Instant::now().checked_add(age)?, drain)));
+        Ending { lifetime, phase: Phase::Open, interval: interval(lifetime.idle), idle_checks: 0, seen: 0, too_old }
+    }
+
+    /// The time until the next check, which may be the one at which the connection is too old.
+    fn next_check(&self) -> Duration {
+        let too_old = self.too_old.filter(|_| self.phase == Phase::Open);
+        too_old.map_or(self.interval, |(at, _)| at.saturating_duration_since(Instant::now()).min(self.interval))
+    }
+
+    fn shut_down(&mut self) -> Step {
+        if self.phase != Phase::Open {
+            return Step::GoOn;
+        }
+        if self.lifetime.last_request.is_zero() {
+            return self.drain(self.lifetime.shutdown_drain);
+        }
+        (self.phase, self.interval, self.idle_checks) = (Phase::LastRequest, interval(self.lifetime.last_request), 0);
+        Step::CheckIn(self.interval)
+    }
+
+    fn check(&mut self, requests: &RequestCount) -> Step {
+        let begun = requests.begun();
+        let is_idle = begun == self.seen && !(self.lifetime.waits_for_requests && requests.is_busy());
+        self.idle_checks = if is_idle { self.idle_checks + 1 } else { 0 };
+        self.seen = begun;
+        match (self.phase, self.too_old) {
+            (Phase::Open, Some((at, drain))) if Instant::now() >= at => self.drain(drain),
+            _ if self.idle_checks < CHECKS => Step::CheckIn(self.next_check()),
+            (Phase::Open, _) => self.drain(self.lifetime.idle_drain),
+            (Phase::LastRequest, _) => self.drain(self.lifetime.shutdown_drain),
+            (Phase::Draining, _) => Step::Cut,
+        }
+    }
+
+    fn drain(&mut self, time: Duration) -> Step {
+        (self.phase, self.interval, self.idle_checks) = (Phase::Draining, interval(time), 0);
+        Step::End(self.interval)
+    }
+}
+
+/// The time between two checks for a connection that may be idle for `time`.
+fn interval(time: Duration) -> Duration {
+    (time / CHECKS).max(SHORTEST_INTERVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::pending;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const MINUTE: Duration = Duration::from_secs(60);
+    const LIFETIME: Lifetime = Lifetime {
+        idle: HOUR,
+        waits_for_requests: true,
+        idle_drain: MINUTE,
+        last_request: Duration::ZERO,
+        shutdown_drain: MINUTE,
+        max_age: None,
+    };
+
+    /// When a connection that does not end by itself was told to, and when it was cut.
+    async fn run(lifetime: &Lifetime, requests: &RequestCount, stop: CancellationToken) -> (Duration, Duration) {
+        let (begun, told) = (Instant::now(), Cell::new(None));
+        let connection = HttpConnection { lifetime, requests, stop };
+        let poll = |connection: Pin<&mut _>, cx: &mut Context<'_>| Future::poll(connection, cx);
+        let ended: Result<(), ()> = connection
+            .run(pending(), poll, |_| assert_eq!(told.replace(Some(begun.elapsed())), None, "it is told once"))
+            .await;
+        assert_eq!(ended, Ok(()));
+        (told.get().unwrap(), begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_idle_when_no_request_has_come_for_long_enough() {
+        let requests = RequestCount::default();
+        let ask = async {
+            for _ in 0..10 {
+                sleep(HOUR / 2).await;
+                requests.begin();
+                requests.end();
+            }
+        };
+        let ((), (told, cut)) = tokio::join!(ask, run(&LIFETIME, &requests, CancellationToken::new()));
+        assert!((6 * HOUR..=6 * HOUR + HOUR / 4).contains(&told), "{told:?}");
+        assert_eq!((cut - told).as_secs(), MINUTE.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_in_flight_keeps_a_connection_open_or_does_not() {
+        let requests = RequestCount::default();
+        requests.begin();
+        let answer = async {
+            sleep(5 * HOUR).await;
+            requests.end();
+        };
+        let ((), (told, _)) = tokio::join!(answer, run(&LIFETIME, &requests, CancellationToken::new()));
+        assert!((6 * HOUR..=6 * HOUR + HOUR / 4).contains(&told), "{told:?}");
+        requests.begin();
+        let impatient = Lifetime { waits_for_requests: false, ..LIFETIME };
+        let (told, cut) = run(&impatient, &requests, CancellationToken::new()).await;
+        assert!((HOUR..=HOUR + HOUR / 4).contains(&told), "{told:?}");
+        assert_eq!((cut - told).as_secs(), MINUTE.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_of_one_age_do_not_end_together() {
+        for (random, share) in [(0.0, 0.9), (0.5, 1.0), (1.0, 1.1)] {
+            let max_age = Some(MaxAge::around(10 * MINUTE, MINUTE / 2, random));
+            let (told, cut) =
+                run(&Lifetime { max_age, ..LIFETIME }, &RequestCount::default(), CancellationToken::new()).await;
+            assert!(told.abs_diff((10 * MINUTE).mul_f64(share)) <= Duration::from_millis(2), "{random}: {told:?}");
+            assert_eq!((cut - told).as_secs(), 30);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_shuts_down_does_not_wait_for_that() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let (told, cut) = run(&LIFETIME, &RequestCount::default(), stop).await;
+        assert_eq!((told, cut.as_secs()), (Duration::ZERO, MINUTE.as_secs()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_may_have_sent_one_more_request() {
+        let (lifetime, stop) = (Lifetime { last_request: MINUTE, ..LIFETIME }, CancellationToken::new());
+        stop.cancel();
+        let (told, _) = run(&lifetime, &RequestCount::default(), stop.clone()).await;
+        assert_eq!(told.as_secs(), MINUTE.as_secs());
+        let requests = RequestCount::default();
+        requests.begin();
+        let (told, ended) = (run(&lifetime, &requests, stop), sleep(HOUR));
+        let end = async {
+            ended.await;
+            requests.end();
+        };
+        let ((told, cut), ()) = tokio::join!(told, end);
+        assert_eq!(told, Duration::ZERO, "its response says that it is the last");
+        assert!((HOUR + MINUTE..=HOUR + 2 * MINUTE).contains(&cut), "{cut:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_says_nothing_is_not_waited_for() {
+        let (stop, begun) = (CancellationToken::new(), Instant::now());
+        let (_client, silent) = tokio::io::duplex(64);
+        assert!(detect_within(silent, MINUTE, &stop, Duration::ZERO).await.is_none());
+        assert_eq!(begun.elapsed(), MINUTE);
+        stop.cancel();
+        let (_client, silent) = tokio::io::duplex(64);
+        assert!(detect_within(silent, HOUR, &stop, MINUTE).await.is_none());
+        assert_eq!(begun.elapsed(), 2 * MINUTE);
+    }
+}

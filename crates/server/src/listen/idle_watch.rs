@@ -1,0 +1,153 @@
+//! Watches for the server's shutdown and for the time of the next idle check, on behalf of one connection.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+use tokio::task::unconstrained;
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+/// A timer that is set further ahead than this is as good as none.
+const FAR_AHEAD: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+
+/// An event that a connection has to act upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WatchEvent {
+    /// The server shuts down. Reported once.
+    Shutdown,
+    /// It is time to check whether the connection is idle. Reported until [`IdleWatch::check_in`] sets the next check.
+    Check,
+}
+
+pin_project! {
+    /// Reports the server's shutdown, and when the next idle check is due.
+    ///
+    /// A connection asks after each thing that it serves, and nearly always in vain. So its task is registered once with the
+    /// timer and the shutdown token, and after that only two flags are read. That is right as long as the same task polls.
+    pub(crate) struct IdleWatch {
+        stop: CancellationToken,
+        #[pin]
+        stopped: WaitForCancellationFutureOwned,
+        is_shutdown_reported: bool,
+        #[pin]
+        check: Sleep,
+        // Whether the task is registered with the timer and the token.
+        is_registered: bool,
+    }
+}
+
+impl IdleWatch {
+    /// Watches for `stop`, with the first check after `check`.
+    pub(crate) fn new(stop: CancellationToken, check: Duration) -> IdleWatch {
+        let stopped = stop.clone().cancelled_owned();
+        IdleWatch { stop, stopped, is_shutdown_reported: false, check: sleep(check), is_registered: false }
+    }
+
+    /// Sets the next check.
+    pub(crate) fn check_in(self: Pin<&mut Self>, time: Duration) {
+        let this = self.project();
+        this.check.reset(Instant::now() + time.min(FAR_AHEAD));
+        *this.is_registered = false;
+    }
+
+    /// The next event.
+    #[inline]
+    pub(crate) fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<WatchEvent> {
+        if !self.is_registered {
+            self.as_mut().register(cx);
+        }
+        let this = self.project();
+        if !*this.is_shutdown_reported && this.stop.is_cancelled() {
+            *this.is_shutdown_reported = true;
+            return Poll::Ready(WatchEvent::Shutdown);
+        }
+        if this.check.is_elapsed() { Poll::Ready(WatchEvent::Check) } else { Poll::Pending }
+    }
+
+    fn register(self: Pin<&mut Self>, cx: &mut Context<'_>) {
+        let mut this = self.project();
+        let register = poll_fn(|cx| {
+            let _ = this.check.as_mut().poll(cx);
+            if !*this.is_shutdown_reported {
+                let _ = this.stopped.as_mut().poll(cx);
+            }
+            Poll::Ready(())
+        });
+        // Without `unconstrained`, a task that has used up its budget would not be registered.
+        *this.is_registered = pin!(unconstrained(register)).poll(cx).is_ready();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::consume_budget;
+
+    use super::*;
+
+    const A_WHILE: Duration = Duration::from_secs(5);
+
+    async fn next(watch: &mut Pin<&mut IdleWatch>) -> WatchEvent {
+        poll_fn(|cx| watch.as_mut().poll(cx)).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn checks_come_when_they_are_due() {
+        let mut watch = pin!(IdleWatch::new(CancellationToken::new(), A_WHILE));
+        let begun = Instant::now();
+        for check in 1..=3 {
+            assert_eq!(next(&mut watch).await, WatchEvent::Check);
+            assert_eq!(begun.elapsed(), check * A_WHILE);
+            assert_eq!(next(&mut watch).await, WatchEvent::Check, "it is reported until the next one is set");
+            watch.as_mut().check_in(A_WHILE);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_is_reported_once_whenever_it_comes() {
+        let stop = CancellationToken::new();
+        let mut watch = pin!(IdleWatch::new(stop.clone(), A_WHILE));
+        let wait = tokio::time::timeout(A_WHILE / 2, next(&mut watch)).await;
+        assert!(wait.is_err(), "nothing has happened");
+        tokio::spawn(async move {
+            sleep(A_WHILE / 4).await;
+            stop.cancel();
+        });
+        let begun = Instant::now();
+        assert_eq!(next(&mut watch).await, WatchEvent::Shutdown);
+        assert_eq!(begun.elapsed(), A_WHILE / 4);
+        assert_eq!(next(&mut watch).await, WatchEvent::Check);
+        assert_eq!(begun.elapsed(), A_WHILE / 2);
+        watch.as_mut().check_in(A_WHILE);
+        assert_eq!(next(&mut watch).await, WatchEvent::Check);
+    }
+
+    #[tokio::test]
+    async fn a_shutdown_before_the_connection_is_noticed() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let mut watch = pin!(IdleWatch::new(stop, A_WHILE));
+        assert_eq!(next(&mut watch).await, WatchEvent::Shutdown);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_has_used_up_its_budget_is_woken_too() {
+        let mut watch = pin!(IdleWatch::new(CancellationToken::new(), A_WHILE));
+        let mut is_fresh = true;
+        let event = poll_fn(|cx| {
+            while is_fresh && pin!(consume_budget()).poll(cx).is_ready() {}
+            is_fresh = false;
+            watch.as_mut().poll(cx)
+        });
+        assert_eq!(event.await, WatchEvent::Check);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_check_may_be_set_as_far_ahead_as_can_be_written() {
+        let mut watch = pin!(IdleWatch::new(CancellationToken::new(), Duration::MAX));
+        watch.as_mut().check_in(Duration::MAX);
+        assert!(tokio::time::timeout(A_WHILE, next(&mut watch)).await.is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! Suppresses wakes that a task gives itself.
+//!
+//! hyper connects the two ends of a connection by channels: the end that holds the socket, and the end that sends requests or
+//! takes bodies. Each end wakes the other, as is right where each runs in a task of its own. Where one task runs both, using
+//! one end makes the executor run the task once more for nothing, which is a tenth of what a check costs.
+//!
+//! So such a task polls the connection with the waker of a [`SelfWakeFilter`], and uses the other end inside of [`suppressing`]
+//! with that waker. A wake that comes from in there, on the same thread, only sets a flag. Wakes from anywhere else pass.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+
+thread_local! {
+    /// The filter (by the address of its shared part) whose wakes this thread suppresses.
+    static SUPPRESSED: Cell<*const ()> = const { Cell::new(ptr::null()) };
+    /// Whether a wake was suppressed.
+    static WAS_SUPPRESSED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Passes wakes on to a task, except for those that [`suppressing`] holds back.
+#[derive(Debug)]
+pub(crate) struct SelfWakeFilter {
+    shared: Arc<Shared>,
+    /// The waker to poll with. It stays the same when the task changes: hyper wakes the former of two different ones.
+    waker: Waker,
+    /// The same as in `shared`, where it is compared without taking the lock.
+    task: Waker,
+}
+
+#[derive(Debug)]
+struct Shared {
+    task: Mutex<Waker>,
+}
+
+impl Default for SelfWakeFilter {
+    fn default() -> SelfWakeFilter {
+        let task = Waker::noop().clone();
+        let shared = Arc::new(Shared { task: Mutex::new(task.clone()) });
+        SelfWakeFilter { waker: Arc::clone(&shared).into(), shared, task }
+    }
+}
+
+impl SelfWakeFilter {
+    /// Wakes `task` from now on. Returns the waker to poll with.
+    ///
+    /// To be called before each poll, which then sees whatever a wake of the former task was for.
+    #[inline]
+    pub(crate) fn arm(&mut self, task: &Waker) -> &Waker {
+        if !self.task.will_wake(task) {
+            self.task.clone_from(task);
+            self.shared.lock().clone_from(task);
+        }
+        &self.waker
+    }
+
+    /// The waker that [`SelfWakeFilter::arm`] returns.
+    pub(crate) const fn waker(&self) -> &Waker {
+        &self.waker
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waker> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Shared {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if ptr::eq(SUPPRESSED.get(), Arc::as_ptr(self).cast()) {
+            WAS_SUPPRESSED.set(true);
+        } else {
+            // A wake schedules the task and does not run it: nothing asks for the lock meanwhile.
+            self.lock().wake_by_ref();
+        }
+    }
+}
+
+/// Runs `act`, and suppresses the wakes of `waker` that it causes on this thread, if that is the waker of a [`SelfWakeFilter`].
+/// Any other waker is left alone. Says whether a wake was suppressed.
+///
+/// # Correctness
+/// A suppressed wake is lost. So the caller has to run in the task that polls with `waker`, and before that task waits for the
+/// connection that it polls with it, it has to poll the connection once more. A caller that cannot see to that wakes `waker` if
+/// this function returns `true`.
+#[inline]
+pub(crate) fn suppressing<T>(waker: &Waker, act: impl FnOnce() -> T) -> (T, bool) {
+    /// Ends the suppression, also if `act` panics.
+    struct Restore(*const ());
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            SUPPRESSED.set(self.0);
+        }
+    }
+
+    WAS_SUPPRESSED.set(false);
+    let _restore = Restore(SUPPRESSED.replace(waker.data()));
+    (act(), WAS_SUPPRESSED.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicU32);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn counted() -> (Waker, impl Fn() -> u32) {
+        let woken = Arc::new(Woken::default());
+        (Waker::from(Arc::clone(&woken)), move || woken.0.load(Ordering::SeqCst))
+    }
+
+    #[test]
+    fn wakes_are_suppressed_only_inside_and_only_on_the_same_thread() {
+        let ((task, times), mut filter) = (counted(), SelfWakeFilter::default());
+        filter.waker().wake_by_ref();
+        assert_eq!(times(), 0, "it is not armed yet");
+        let waker = filter.arm(&task).clone();
+        waker.wake_by_ref();
+        assert_eq!(times(), 1);
+        assert_eq!(suppressing(&waker, || waker.wake_by_ref()), ((), true));
+        assert_eq!(times(), 1, "its own wake");
+        let (joined, was_suppressed) =
+            suppressing(&waker, || std::thread::scope(|scope| scope.spawn(|| waker.wake_by_ref()).join()));
+        assert!(joined.is_ok() && !was_suppressed);
+        assert_eq!(times(), 2, "the wake of another thread");
+        waker.wake_by_ref();
+        assert_eq!(times(), 3, "the suppression has ended");
+    }
+
+    #[test]
+    fn other_wakers_are_left_alone() {
+        let ((task, times), (plain, plain_times)) = (counted(), counted());
+        let (mut filter, other) = (SelfWakeFilter::default(), SelfWakeFilter::default());
+        let waker = filter.arm(&task);
+        assert_eq!(suppressing(other.waker(), || waker.wake_by_ref()), ((), false));
+        assert_eq!(suppressing(&plain, || plain.wake_by_ref()), ((), false));
+        assert_eq!((times(), plain_times()), (1, 1));
+    }
+
+    #[test]
+    fn the_task_that_armed_it_last_is_woken_by_the_same_waker() {
+        let ((first, first_times), (second, second_times)) = (counted(), counted());
+        let mut filter = SelfWakeFilter::default();
+        let waker = filter.arm(&first).clone();
+        assert!(filter.arm(&second).will_wake(&waker));
+        waker.wake_by_ref();
+        assert_eq!((first_times(), second_times()), (0, 1));
+    }
+}
