@@ -2,9 +2,9 @@
 
 pub mod access_log;
 pub mod admin;
+mod answer_body;
 pub mod api;
 mod auth_throttle;
-mod body;
 pub mod browsers;
 pub mod cli;
 pub mod config;
@@ -20,7 +20,6 @@ mod log_throttle;
 pub mod metrics;
 mod mode_choice;
 pub mod own_answers;
-mod pieces;
 mod problem;
 mod readiness;
 pub mod receipts;
@@ -30,4 +29,6 @@ mod self_wake;
 pub mod serve;
 pub mod store;
 pub mod traces;
+mod vectored_write;
 pub mod watch;
+mod whole_body;

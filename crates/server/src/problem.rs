@@ -1,37 +1,220 @@
-//! What every problem says, whichever door tells it (RFC 9457).
+//! Problems in JSON, as all listeners tell them (RFC 9457).
+
+use std::borrow::Cow;
 
 use axum::body::Body;
-use axum::response::Response;
-use http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
+use tidegate_rules::Diagnostics;
 
-/// The members that all problems have. What a door adds stands beside them.
-#[derive(Debug, Serialize)]
-pub(crate) struct Said {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    title: &'static str,
-    status: u16,
-    /// What is wrong, and what to do instead.
-    detail: String,
+use crate::browsers::{Misdirected, NotJson};
+use crate::whole_body::BodyError;
+
+/// The media type of problems.
+pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// A request that cannot be answered, and why.
+///
+/// It is small, because it is part of the result of every request; members that only some problems have are in a box.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    /// The mistake, and what to do instead.
+    detail: Cow<'static, str>,
+    extension: Option<Box<Extension>>,
+    /// Whether the same request may succeed in a second.
+    may_retry: bool,
 }
 
-impl Said {
-    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Said {
-        let title = status.canonical_reason().unwrap_or("Error");
-        Said { kind: "about:blank", title, status: status.as_u16(), detail: detail.into() }
+/// Members that only some problems have.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Extension {
+    Json { at: JsonPosition },
+    Text { line: usize, column: usize },
+    Rules { findings: Diagnostics },
+    Fields { errors: Vec<FieldError> },
+    Fault { fault: Fault },
+}
+
+/// A position in a JSON document.
+#[derive(Debug, Serialize)]
+pub(crate) struct JsonPosition {
+    /// `[2].headers.x-env`, or `.` for the whole document.
+    pub(crate) path: String,
+    /// Counted from 1.
+    pub(crate) line: usize,
+    /// Counted from 1.
+    pub(crate) column: usize,
+}
+
+/// A parameter that is at fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct FieldError {
+    /// The parameter; of several limits, with the number of the limit, counted from 0: `limit.0`.
+    pub(crate) field: String,
+    /// The mistake, and what to write instead.
+    pub(crate) message: String,
+}
+
+impl FieldError {
+    pub(crate) fn new(field: impl Into<String>, message: impl Into<String>) -> FieldError {
+        FieldError { field: field.into(), message: message.into() }
+    }
+}
+
+/// The party whose fault it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Fault {
+    Client,
+    Gateway,
+    Upstream,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Problem {
+        Problem { status, detail: detail.into(), extension: None, may_retry: false }
     }
 
-    pub(crate) fn status(&self) -> StatusCode {
-        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    fn with(self, extension: Extension) -> Problem {
+        Problem { extension: Some(Box::new(extension)), ..self }
     }
 
-    /// The response that tells `problem`, of which this is a part.
-    pub(crate) fn response(&self, problem: &impl Serialize) -> Response {
-        let mut response = Response::new(Body::from(serde_json::to_vec(problem).unwrap_or_default()));
-        *response.status_mut() = self.status();
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    /// JSON that cannot be understood.
+    pub(crate) fn in_json(detail: impl Into<Cow<'static, str>>, at: Option<JsonPosition>) -> Problem {
+        let problem = Problem::new(StatusCode::BAD_REQUEST, detail);
+        match at {
+            Some(at) => problem.with(Extension::Json { at }),
+            None => problem,
+        }
+    }
+
+    /// Rules that cannot be used.
+    pub(crate) fn in_rules(detail: &'static str, findings: Diagnostics) -> Problem {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with(Extension::Rules { findings })
+    }
+
+    /// Parameters that cannot be used.
+    pub(crate) fn in_fields(errors: Vec<FieldError>) -> Problem {
+        let detail = match &errors[..] {
+            [one] => format!("`{}`: {}", one.field, one.message),
+            several => format!("{} parameters are at fault.", several.len()),
+        };
+        let problem = Problem::new(StatusCode::BAD_REQUEST, detail);
+        if errors.is_empty() { problem } else { problem.with(Extension::Fields { errors }) }
+    }
+
+    /// Says whose fault it is.
+    pub(crate) fn fault(self, fault: Fault) -> Problem {
+        self.with(Extension::Fault { fault })
+    }
+
+    /// Says that the same request may succeed in a second.
+    pub(crate) fn may_retry(self) -> Problem {
+        Problem { may_retry: true, ..self }
+    }
+
+    /// The body that tells it.
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct Document<'p> {
+            #[serde(rename = "type")]
+            kind: &'static str,
+            title: &'static str,
+            status: u16,
+            detail: &'p str,
+            #[serde(flatten)]
+            extension: Option<&'p Extension>,
+        }
+        let document = Document {
+            kind: "about:blank",
+            title: self.status.canonical_reason().unwrap_or("Error"),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            extension: self.extension.as_deref(),
+        };
+        // Text, numbers and lists can always be written.
+        serde_json::to_vec(&document).unwrap_or_default()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.to_json()));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+        if self.may_retry {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         response
+    }
+}
+
+impl From<BodyError> for Problem {
+    fn from(error: BodyError) -> Problem {
+        match error {
+            BodyError::TooLarge { most } => {
+                let detail = format!("The body is larger than the {most} bytes that are read. Send less at once.");
+                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+            }
+            BodyError::Broken => Problem::new(StatusCode::BAD_REQUEST, "The body broke off."),
+            BodyError::TooSlow { .. } => Problem::new(StatusCode::REQUEST_TIMEOUT, "The body took too long to come."),
+        }
+    }
+}
+
+impl From<Misdirected> for Problem {
+    fn from(misdirected: Misdirected) -> Problem {
+        Problem::new(StatusCode::MISDIRECTED_REQUEST, misdirected.to_string())
+    }
+}
+
+impl From<NotJson> for Problem {
+    fn from(not_json: NotJson) -> Problem {
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, not_json.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Problem {
+    fn from(error: serde_json::Error) -> Problem {
+        let (line, column) = (error.line(), error.column());
+        Problem::new(StatusCode::BAD_REQUEST, error.to_string()).with(Extension::Text { line, column })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_that_only_some_problems_have_stand_behind_the_others() {
+        let told = |problem: Problem| String::from_utf8(problem.to_json()).unwrap();
+        assert_eq!(
+            told(Problem::new(StatusCode::NOT_FOUND, "Nothing here.")),
+            r#"{"type":"about:blank","title":"Not Found","status":404,"detail":"Nothing here."}"#
+        );
+        let at = JsonPosition { path: "[1].user".to_owned(), line: 1, column: 2 };
+        assert_eq!(
+            told(Problem::in_json("No.", Some(at))),
+            r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"No.","at":{"path":"[1].user","line":1,"column":2}}"#
+        );
+        assert_eq!(
+            told(Problem::new(StatusCode::BAD_GATEWAY, "No.").fault(Fault::Upstream)),
+            r#"{"type":"about:blank","title":"Bad Gateway","status":502,"detail":"No.","fault":"upstream"}"#
+        );
+        assert_eq!(
+            told(Problem::in_fields(vec![FieldError::new("for", "write a time")])),
+            r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"`for`: write a time","errors":[{"field":"for","message":"write a time"}]}"#
+        );
+    }
+
+    #[test]
+    fn a_client_is_told_when_to_try_again_if_that_helps() {
+        let unavailable = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Later.");
+        assert_eq!(unavailable().into_response().headers().get(RETRY_AFTER), None);
+        assert_eq!(unavailable().may_retry().into_response().headers()[RETRY_AFTER], "1");
     }
 }

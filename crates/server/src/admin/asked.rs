@@ -5,10 +5,10 @@ use axum::extract::{FromRequest, Request};
 use http::{StatusCode, Uri};
 use serde::de::DeserializeOwned;
 
-use super::problem::Problem;
 use super::{BODY_TIME, MOST_BYTES};
-use crate::body::{BodyError, WholeBody};
 use crate::browsers;
+use crate::problem::Problem;
+use crate::whole_body::{BodyError, WholeBody};
 
 /// The bytes of a body.
 pub(super) struct Whole(pub(super) Bytes);
@@ -38,9 +38,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Json<T>, Problem> {
-        if let Err(not_json) = browsers::check_json(request.headers()) {
-            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, not_json.to_string()));
-        }
+        browsers::check_json(request.headers())?;
         let Whole(body) = Whole::from_request(request, state).await?;
         Ok(Json(serde_json::from_slice(&body)?))
     }

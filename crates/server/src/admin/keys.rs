@@ -10,10 +10,10 @@ use tidegate_rules::{DecidedBy, NoSuchKey, Ruled};
 use super::asked::{Json, most, parameter};
 use super::caller::Caller;
 use super::named_key::NamedParts;
-use super::problem::Problem;
 use super::{AdminState, json};
 use crate::engine::{Engine, THROTTLE_RULE};
 use crate::metrics::Ranking;
+use crate::problem::Problem;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -49,7 +49,6 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use self::connection::serve_connection;
-use self::problem::Problem;
 use self::switchboard::Switchboard;
 pub use self::token::{Token, TokenError};
 use crate::auth_throttle::AuthThrottle;
@@ -58,6 +57,7 @@ use crate::engine::Engine;
 use crate::lab::{self, LabState};
 use crate::listen::Peer;
 use crate::metrics::{self, Door};
+use crate::problem::Problem;
 
 /// The largest body that is read: a rules file to be validated.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
@@ -159,7 +159,7 @@ pub fn router(state: AdminState) -> Router {
 /// Lets in who knows the token, and asks for a host that is answered for.
 async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     if let Err(misdirected) = state.0.settings.load().hosts.check(request.uri(), request.headers()) {
-        return Problem::new(StatusCode::MISDIRECTED_REQUEST, misdirected.to_string()).into_response();
+        return Problem::from(misdirected).into_response();
     }
     let is_open = {
         let path = request.uri().path();

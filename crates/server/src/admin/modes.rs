@@ -12,10 +12,10 @@ use tidegate_rules::{Mode, Rule, RuleSet, Switches};
 
 use super::asked::Json;
 use super::caller::Caller;
-use super::problem::Problem;
 use super::switchboard::{Target, word};
 use super::{AdminState, Inside, json};
 use crate::mode_choice::{LONGEST_SWITCH, ModeChoice};
+use crate::problem::Problem;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use http::StatusCode;
 use tidegate_rules::{NamedKey, NoSuchKey, PartName, Rule};
 
-use super::problem::Problem;
 use crate::engine::Engine;
 use crate::metrics::{Ranking, TopKey};
+use crate::problem::Problem;
 
 /// Digits of a whole hash.
 const WHOLE: usize = 32;

@@ -1,45 +1,10 @@
-//! What is wrong with a request (RFC 9457).
+//! Errors of operators' requests, as problems.
 
-use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use serde::Serialize;
 use tidegate_core::StoreError;
-use tidegate_rules::{Diagnostics, NoSuchKey, ResetError};
+use tidegate_rules::{NoSuchKey, ResetError};
 
-use crate::problem::Said;
-
-/// A request that cannot be answered, and why.
-#[derive(Debug, Serialize)]
-pub(super) struct Problem {
-    #[serde(flatten)]
-    said: Said,
-    /// Where in the JSON, counted from 1, if that is at fault.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    column: Option<usize>,
-    /// What is wrong with rules.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    findings: Option<Diagnostics>,
-}
-
-impl Problem {
-    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
-        Problem { said: Said::new(status, detail), line: None, column: None, findings: None }
-    }
-
-    /// Rules that cannot be used.
-    pub(super) fn in_rules(detail: &str, findings: Diagnostics) -> Problem {
-        Problem { findings: Some(findings), ..Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }
-    }
-}
-
-impl From<serde_json::Error> for Problem {
-    fn from(error: serde_json::Error) -> Problem {
-        let (line, column) = (Some(error.line()), Some(error.column()));
-        Problem { line, column, ..Problem::new(StatusCode::BAD_REQUEST, error.to_string()) }
-    }
-}
+use crate::problem::Problem;
 
 impl From<NoSuchKey> for Problem {
     fn from(error: NoSuchKey) -> Problem {
@@ -73,11 +38,5 @@ impl From<ResetError> for Problem {
             ResetError::NoSuchKey(error) => error.into(),
             ResetError::Store(error) => error.into(),
         }
-    }
-}
-
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        self.said.response(&self)
     }
 }

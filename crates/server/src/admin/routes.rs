@@ -9,8 +9,8 @@ use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use tidegate_rules::yaml::closest;
 
-use super::problem::Problem;
 use super::{AdminState, json, keys, modes, rules, stream};
+use crate::problem::Problem;
 
 /// A method at a path. `openapi.json` describes each of them, which a test ensures.
 #[derive(Serialize)]

@@ -10,8 +10,8 @@ use tidegate_rules::envoy::Domain;
 use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, ShownRule, load};
 
 use super::asked::Whole;
-use super::problem::Problem;
 use super::{AdminState, json};
+use crate::problem::Problem;
 
 pub(super) async fn show(State(state): State<AdminState>) -> Response {
     #[derive(Serialize)]

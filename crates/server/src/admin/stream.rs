@@ -13,9 +13,9 @@ use http::{StatusCode, Uri};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::asked::most;
-use super::problem::Problem;
 use super::{AdminState, MOST_STREAMS, json};
 use crate::metrics::View;
+use crate::problem::Problem;
 
 const EVERY: Duration = Duration::from_secs(1);
 

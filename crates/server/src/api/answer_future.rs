@@ -11,12 +11,11 @@ use axum::response::{IntoResponse, Response as Routed};
 use http::{HeaderMap, Response};
 use hyper::body::Incoming;
 
-use super::answer_body::AnswerBody;
 use super::connection::Client;
-use super::problem::Problem;
-use super::{CONTENT_TYPE, JSON};
-use crate::body::WholeBody;
+use super::{AnswerBody, CONTENT_TYPE, JSON};
+use crate::problem::Problem;
 use crate::self_wake::suppressing;
+use crate::whole_body::WholeBody;
 
 /// The answer to one request of a client.
 ///

@@ -28,12 +28,12 @@ use tidegate_http::{Caller, HttpFacts, Reply, ReplyContext, is_plain_host, path_
 use tidegate_rules::{Mode, Ruling};
 
 use super::auth_log::{AskedAbout, LoggedAuth};
-use super::problem::Problem;
 use super::{Api, Settings};
 use crate::identity::jwt::Refusal;
 use crate::identity::{basic_user, has_several_credentials};
 use crate::listen::Peer;
 use crate::metrics::Cause;
+use crate::problem::Problem;
 
 const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
 const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
@@ -91,7 +91,9 @@ struct Authorized {
 
 impl Authorized {
     fn denied(cause: Cause, status: StatusCode, detail: String) -> Authorized {
-        let response = Problem::new(status, detail).into_response();
+        let problem = Problem::new(status, detail);
+        let is_temporary = status == StatusCode::SERVICE_UNAVAILABLE;
+        let response = if is_temporary { problem.may_retry() } else { problem }.into_response();
         Authorized { response, is_unidentified: false, cause: Some(cause) }
     }
 }
@@ -225,7 +227,7 @@ impl Api {
 fn challenged(why: Refusal) -> Authorized {
     match why.challenge() {
         Some(challenge) => {
-            let mut response = Problem::new(StatusCode::UNAUTHORIZED, why.detail().to_owned()).into_response();
+            let mut response = Problem::new(StatusCode::UNAUTHORIZED, why.detail()).into_response();
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
             Authorized { response, is_unidentified: true, cause: Some(Cause::InvalidToken) }
         }

@@ -13,9 +13,8 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio_util::sync::CancellationToken;
 
-use super::answer_body::AnswerBody;
 use super::answer_future::AnswerFuture;
-use super::{Api, CHECK, Settings};
+use super::{AnswerBody, Api, CHECK, Settings};
 use crate::browsers::check_json;
 use crate::listen::{
     Http2Limits, HttpConnection, HttpVersion, Lifetime, Peer, RequestCount, Stream, detect_within, http1_builder,

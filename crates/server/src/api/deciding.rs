@@ -9,10 +9,10 @@ use tidegate_core::{Clock, Micros, Timestamp};
 use tidegate_http::{Caller, Reply, ReplyContext};
 use tidegate_rules::Ruling;
 
-use super::problem::Problem;
 use super::question::{Question, are_several};
 use super::writing::list;
 use super::{Api, answer, in_json};
+use crate::problem::Problem;
 
 /// How long a reservation stays open if nobody says.
 const DEFAULT_TTL: Micros = Micros::from_secs(60);

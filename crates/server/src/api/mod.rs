@@ -14,14 +14,12 @@
 //! router finds the way to all else.
 
 mod answer;
-mod answer_body;
 mod answer_future;
 mod auth;
 mod auth_log;
 mod connection;
 mod deciding;
 mod health;
-mod problem;
 mod question;
 mod receipts;
 mod writing;
@@ -47,15 +45,15 @@ use tidegate_rules::{PathPolicy, Values};
 use tokio_util::sync::CancellationToken;
 
 use self::connection::{ApiService, Connections};
-use self::problem::Problem;
 use crate::access_log::AccessLog;
-use crate::body::WholeBody;
 use crate::browsers::{self, Hosts};
 use crate::engine::Engine;
 use crate::identity::Tokens;
 use crate::listen::{Peer, Stream};
 use crate::own_answers::OwnAnswers;
+use crate::problem::Problem;
 use crate::traces::Traces;
+use crate::whole_body::WholeBody;
 
 /// What the door needs to know.
 #[derive(Clone, Debug)]
@@ -195,6 +193,8 @@ impl Door {
         self.connections.load_full().serve(stream, ApiService::new(peer, api, router), stop).await;
     }
 }
+
+type AnswerBody = crate::answer_body::AnswerBody<axum::body::Body>;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 

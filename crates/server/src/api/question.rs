@@ -12,7 +12,7 @@ use tidegate_http::{CostFinder, without_port};
 use tidegate_rules::yaml::closest;
 use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values, syntax};
 
-use super::problem::{At, Problem};
+use crate::problem::{JsonPosition, Problem};
 
 /// The most requests that one call may ask about.
 pub(super) const MOST_QUESTIONS: usize = 1_000;
@@ -193,7 +193,7 @@ fn problem_with<'a, T: Deserialize<'a>>(body: &'a [u8], error: &serde_json::Erro
         (true, None) => format!("{said}."),
         (false, _) => format!("Not JSON: {said}."),
     };
-    Problem::in_json(said, Some(At { path, line: error.line(), column: error.column() }))
+    Problem::in_json(said, Some(JsonPosition { path, line: error.line(), column: error.column() }))
 }
 
 /// The name that means nothing, and the one that was probably meant, in a message about an unknown field.

@@ -8,12 +8,12 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tidegate_core::receipt::Held;
-use tidegate_core::{Receipt, Settlement};
+use tidegate_core::{Receipt, Settlement, StoreError};
 use tidegate_rules::yaml::closest;
 
-use super::problem::Problem;
 use super::question::read;
 use super::{Api, json};
+use crate::problem::Problem;
 use crate::receipts;
 
 #[derive(Deserialize)]
@@ -85,7 +85,7 @@ pub(super) async fn renew(State(api): State<Arc<Api>>, request: Request) -> Resp
         let Only { receipt } = read(&body)?;
         let mut renewed = true;
         for receipt in receipts_in(&receipt)? {
-            renewed &= api.engine.limiter().renew(&receipt).await?;
+            renewed &= api.engine.limiter().renew(&receipt).await.map_err(unavailable)?;
         }
         Ok(json(StatusCode::OK, &Renewed { renewed }))
     };
@@ -97,7 +97,8 @@ impl Api {
         let mut sum = Settled::default();
         for receipt in receipts {
             let actual: Vec<u64> = receipt.held.iter().map(&cost).collect();
-            if let Settlement::Settled { given_back, charged } = self.engine.settle(receipt, &actual).await? {
+            let settlement = self.engine.settle(receipt, &actual).await.map_err(unavailable)?;
+            if let Settlement::Settled { given_back, charged } = settlement {
                 sum.settled = true;
                 sum.given_back = sum.given_back.saturating_add(given_back);
                 sum.charged = sum.charged.saturating_add(charged);
@@ -105,6 +106,12 @@ impl Api {
         }
         Ok(json(StatusCode::OK, &sum))
     }
+}
+
+/// The store cannot be asked.
+fn unavailable(error: StoreError) -> Problem {
+    let detail = format!("{error}. Nothing is lost by trying again: a receipt is settled once.");
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).may_retry()
 }
 
 fn all_are_held(each: &BTreeMap<String, u64>, receipts: &[Receipt]) -> Result<(), Problem> {

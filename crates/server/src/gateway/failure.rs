@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use serde::Serialize;
 use tidegate_http::{DenialBodies, failure_page, is_grpc};
 use tidegate_rules::PathRefusal;
 
 use crate::identity::jwt::Refusal;
 use crate::metrics::Cause;
+use crate::problem::{Fault, PROBLEM_JSON, Problem};
 
 /// Why a request was not answered by an upstream. Clients are not told where upstreams are; the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,25 +65,6 @@ impl FailureForm {
             FailureForm::Problem { has_page: bodies.html.is_some() }
         }
     }
-}
-
-/// Whose fault it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Fault {
-    Client,
-    Gateway,
-    Upstream,
-}
-
-#[derive(Serialize)]
-struct Problem {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    title: &'static str,
-    status: u16,
-    detail: &'static str,
-    fault: Fault,
 }
 
 impl Failure {
@@ -170,11 +151,8 @@ impl Failure {
             FailureForm::Grpc => return self.grpc(),
             FailureForm::Page => failure_page(status, &detail, &mut headers),
             FailureForm::Problem { .. } => {
-                let title = status.canonical_reason().unwrap_or("Error");
-                let problem = Problem { kind: "about:blank", title, status: status.as_u16(), detail, fault };
-                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-                // Text and numbers can always be written.
-                Bytes::from(serde_json::to_vec(&problem).unwrap_or_default())
+                headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+                Problem::new(status, detail).fault(fault).to_json().into()
             }
         };
         if form != (FailureForm::Problem { has_page: false }) {

@@ -1,5 +1,6 @@
 //! The access log's data of a request, gathered on its way.
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use http::header::{HOST, HeaderName, REFERER, USER_AGENT};

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::pieces;
+use crate::vectored_write::poll_write_pieces;
 
 /// A socket to an upstream.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl AsyncWrite for UpstreamIo {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            UpstreamIo::Plain(stream) => pieces::poll_write(stream, cx, bufs),
+            UpstreamIo::Plain(stream) => poll_write_pieces(stream, cx, bufs),
             UpstreamIo::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }

@@ -6,7 +6,7 @@ use tidegate_core::{Limit, Micros, NotationError};
 use tidegate_lab::traffic::{Traffic, TrafficError};
 use tidegate_rules::yaml::closest;
 
-use super::problem::FieldError;
+use crate::problem::FieldError;
 
 /// The most limits that are held against the same arrivals.
 pub(super) const MOST_LIMITS: usize = 4;

@@ -8,20 +8,19 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
-use http::StatusCode;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::problem::Problem;
 use super::{LabState, nothing_here, router};
 pub use crate::admin::serve_connection;
 use crate::browsers::Hosts;
 use crate::listen::{ListenError, Listener, Settings};
+use crate::problem::Problem;
 
 async fn for_this_machine(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
     match hosts.check(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(misdirected) => Problem::new(StatusCode::MISDIRECTED_REQUEST, misdirected.to_string()).into_response(),
+        Err(misdirected) => Problem::from(misdirected).into_response(),
     }
 }
 

@@ -23,7 +23,7 @@ use super::asked::Asked;
 use super::batch::Described;
 use super::deciding::Deciding;
 use super::place::Place;
-use super::problem::Problem;
+use crate::problem::Problem;
 use super::run::{Next, Run};
 use super::{Inside, LabState, MOST_RUNS};
 

@@ -16,7 +16,6 @@ mod door;
 mod events;
 mod files;
 mod place;
-mod problem;
 mod run;
 
 use std::sync::Arc;
@@ -33,7 +32,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use self::door::{Door, serve_connection};
-use self::problem::Problem;
+use crate::problem::Problem;
 
 /// How many runs there may be at once.
 const MOST_RUNS: usize = 8;

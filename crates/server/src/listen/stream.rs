@@ -12,7 +12,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::http2_flood::FrameMeter;
 use crate::lazy_timeout::LazyTimeout;
-use crate::pieces;
+use crate::vectored_write::poll_write_pieces;
 
 /// A connection that was accepted. Writes fail when the other end has not read for too long, and reads fail when it floods its
 /// HTTP/2 connection.
@@ -105,7 +105,7 @@ impl AsyncWrite for Stream {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = match &mut self.kind {
-            Kind::Plain(stream) => pieces::poll_write(stream, cx, bufs),
+            Kind::Plain(stream) => poll_write_pieces(stream, cx, bufs),
             Kind::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         };
         self.in_time(cx, written)

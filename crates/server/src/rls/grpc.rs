@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response};
@@ -10,10 +10,9 @@ use http_body::Body;
 use prost::Message;
 use tonic::{Code, Status};
 
-use super::body::AnswerBody;
 use super::question::QuestionError;
-use super::{Door, Settings};
-use crate::body::{BodyError, WholeBody};
+use super::{AnswerBody, Door, Settings};
+use crate::whole_body::{BodyError, WholeBody};
 
 pub(super) const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -25,8 +24,8 @@ const PREFIX: usize = 5;
 /// Answers a call. Over the limit is an answer like any other; only what cannot be answered is an error.
 pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Request<B>) -> Response<AnswerBody> {
     match answer(door, request).await {
-        Ok(answer) => respond(AnswerBody::Message(framed(&answer))),
-        Err(status) => status.into_http().map(AnswerBody::Tonic),
+        Ok(answer) => respond(AnswerBody::GrpcMessage(framed(&answer))),
+        Err(status) => status.into_http().map(AnswerBody::Routed),
     }
 }
 
@@ -40,7 +39,7 @@ async fn answer<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Request<B>)
 
 /// The answer to a call whose message did not come in time.
 pub(super) fn too_slow(within: Duration) -> Response<AnswerBody> {
-    Status::from(BodyError::TooSlow { within }).into_http().map(AnswerBody::Tonic)
+    Status::from(BodyError::TooSlow { within }).into_http().map(AnswerBody::Routed)
 }
 
 fn respond(body: AnswerBody) -> Response<AnswerBody> {
@@ -67,13 +66,13 @@ fn unframed(body: &[u8]) -> Result<&[u8], Status> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an answer has one short status for each of a few descriptors")]
-fn framed(answer: &RateLimitResponse) -> Bytes {
+fn framed(answer: &RateLimitResponse) -> Vec<u8> {
     let length = answer.encoded_len();
-    let mut bytes = BytesMut::with_capacity(PREFIX + length);
+    let mut bytes = Vec::with_capacity(PREFIX + length);
     bytes.put_u8(0);
     bytes.put_u32(length as u32);
     answer.encode_raw(&mut bytes);
-    bytes.freeze()
+    bytes
 }
 
 impl From<QuestionError> for Status {

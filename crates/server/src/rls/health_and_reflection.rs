@@ -11,7 +11,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower::ServiceExt;
 
-use super::body::AnswerBody;
+use super::AnswerBody;
 
 /// The file descriptors of Envoy's rate-limit service and of all that its messages refer to. A test compares them with the crate
 /// that has the messages.
@@ -74,7 +74,7 @@ impl HealthAndReflection {
         B::Error: Into<StdError>,
     {
         match self.routes.clone().oneshot(request).await {
-            Ok(response) => response.map(AnswerBody::Tonic),
+            Ok(response) => response.map(AnswerBody::Routed),
             Err(never) => match never {},
         }
     }

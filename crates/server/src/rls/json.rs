@@ -20,10 +20,9 @@ use http_body::Body;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Number, Value as Json, json};
 
-use super::body::AnswerBody;
-use super::{Door, Settings};
-use crate::body::{BodyError, WholeBody};
+use super::{AnswerBody, Door, Settings};
 use crate::browsers::check_json;
+use crate::whole_body::{BodyError, WholeBody};
 
 pub(super) const PATH: &str = "/json";
 
@@ -32,31 +31,31 @@ pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Re
     let (most_bytes, arrival) = {
         let Settings { most_bytes, arrival, hosts, .. } = &**door.0.settings.load();
         if let Err(misdirected) = hosts.check(request.uri(), request.headers()) {
-            return told(StatusCode::MISDIRECTED_REQUEST, &misdirected.to_string());
+            return plain_text(StatusCode::MISDIRECTED_REQUEST, &misdirected.to_string());
         }
         (*most_bytes, *arrival)
     };
     if let Err(not_json) = check_json(request.headers()) {
-        return told(StatusCode::UNSUPPORTED_MEDIA_TYPE, &not_json.to_string());
+        return plain_text(StatusCode::UNSUPPORTED_MEDIA_TYPE, &not_json.to_string());
     }
     let body = match WholeBody::new(request.into_body(), most_bytes, arrival).await {
         Ok(body) => body,
-        Err(error @ BodyError::TooLarge { .. }) => return told(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
-        Err(error @ BodyError::TooSlow { .. }) => return told(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
-        Err(error @ BodyError::Broken) => return told(StatusCode::BAD_REQUEST, &error.to_string()),
+        Err(error @ BodyError::TooLarge { .. }) => return plain_text(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
+        Err(error @ BodyError::TooSlow { .. }) => return plain_text(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
+        Err(error @ BodyError::Broken) => return plain_text(StatusCode::BAD_REQUEST, &error.to_string()),
     };
-    let message = match serde_json::from_slice::<AskedRequest>(&body) {
-        Ok(asked) => RateLimitRequest::from(asked),
-        Err(error) => return told(StatusCode::BAD_REQUEST, &format!("not a RateLimitRequest: {error}")),
+    let message = match serde_json::from_slice::<JsonRequest>(&body) {
+        Ok(request) => RateLimitRequest::from(request),
+        Err(error) => return plain_text(StatusCode::BAD_REQUEST, &format!("not a RateLimitRequest: {error}")),
     };
     match door.decide(&message).await {
         Ok(answer) => respond(&answer),
-        Err(error) => told(StatusCode::BAD_REQUEST, &error.to_string()),
+        Err(error) => plain_text(StatusCode::BAD_REQUEST, &error.to_string()),
     }
 }
 
-/// Says why there is no answer.
-pub(super) fn told(status: StatusCode, reason: &str) -> Response<AnswerBody> {
+/// A line of text.
+pub(super) fn plain_text(status: StatusCode, reason: &str) -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::Whole(format!("{reason}\n").into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -83,7 +82,7 @@ fn respond(answer: &RateLimitResponse) -> Response<AnswerBody> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[derive(Default)]
-struct AskedRequest {
+struct JsonRequest {
     domain: String,
     descriptors: Vec<AskedDescriptor>,
     #[serde(alias = "hits_addend")]
@@ -152,8 +151,8 @@ impl<'de> Deserialize<'de> for AskedUnit {
     }
 }
 
-impl From<AskedRequest> for RateLimitRequest {
-    fn from(asked: AskedRequest) -> RateLimitRequest {
+impl From<JsonRequest> for RateLimitRequest {
+    fn from(asked: JsonRequest) -> RateLimitRequest {
         RateLimitRequest {
             domain: asked.domain,
             descriptors: asked.descriptors.into_iter().map(RateLimitDescriptor::from).collect(),

@@ -6,7 +6,6 @@
 //! (`answer.rs`).
 
 mod answer;
-mod body;
 mod connection;
 mod grpc;
 mod headers;
@@ -33,6 +32,8 @@ use self::health_and_reflection::HealthAndReflection;
 use self::question::{Question, QuestionError};
 use crate::engine::Engine;
 use crate::readiness::StoreTrouble;
+
+type AnswerBody = crate::answer_body::AnswerBody<tonic::body::Body>;
 
 /// Where Envoy asks.
 ///

@@ -10,8 +10,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use tokio::time::timeout;
 
-use super::body::AnswerBody;
-use super::{Door, grpc, json};
+use super::{AnswerBody, Door, grpc, json};
 use crate::listen::RequestCount;
 
 /// The path that probes for envoyproxy/ratelimit ask for.
@@ -58,9 +57,9 @@ async fn answer(door: &Door, request: Request<Incoming>) -> Response<AnswerBody>
     match (request.method(), request.uri().path()) {
         (&Method::POST, grpc::METHOD) if grpc::is_spoken(&request) => grpc::call(door, request).await,
         (&Method::POST, json::PATH) => json::call(door, request).await,
-        (&Method::GET | &Method::HEAD, HEALTHCHECK) if door.is_ready() => json::told(StatusCode::OK, "OK"),
-        (&Method::GET | &Method::HEAD, HEALTHCHECK) => json::told(StatusCode::SERVICE_UNAVAILABLE, "not ready"),
-        (_, json::PATH) => json::told(StatusCode::METHOD_NOT_ALLOWED, "send a POST"),
+        (&Method::GET | &Method::HEAD, HEALTHCHECK) if door.is_ready() => json::plain_text(StatusCode::OK, "OK"),
+        (&Method::GET | &Method::HEAD, HEALTHCHECK) => json::plain_text(StatusCode::SERVICE_UNAVAILABLE, "not ready"),
+        (_, json::PATH) => json::plain_text(StatusCode::METHOD_NOT_ALLOWED, "send a POST"),
         // Streams are only ended together with their connection, and HTTP/1 has no other way to ask whether it is alive.
         _ if grpc::is_spoken(&request) && request.version() == Version::HTTP_2 => {
             let arrival = door.0.settings.load().arrival;
@@ -69,6 +68,6 @@ async fn answer(door: &Door, request: Request<Incoming>) -> Response<AnswerBody>
                 Err(_) => grpc::too_slow(arrival),
             }
         }
-        _ => json::told(StatusCode::NOT_FOUND, "there is gRPC here, POST /json and GET /healthcheck"),
+        _ => json::plain_text(StatusCode::NOT_FOUND, "there is gRPC here, POST /json and GET /healthcheck"),
     }
 }

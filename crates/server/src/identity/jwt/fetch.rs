@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::keys::KeyError;
-use crate::body::{BodyError, WholeBody};
+use crate::whole_body::{BodyError, WholeBody};
 use crate::gateway::Trust;
 
 /// Where a key set is.

@@ -1,4 +1,4 @@
-//! What is to be written and lies in several pieces.
+//! Vectored writes of small messages.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,12 +8,12 @@ use smallvec::SmallVec;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
-/// The head of most messages, with a short body, has room in so many bytes.
+/// Most messages with a short body fit into so many bytes.
 const FEW: usize = 1_024;
 
-/// Writes pieces one behind the other. To copy a few bytes costs less than to have the system gather them.
+/// Writes pieces one behind the other. Copying a few bytes into one buffer costs less than a vectored system call.
 #[inline]
-pub(crate) fn poll_write(
+pub(crate) fn poll_write_pieces(
     stream: &mut TcpStream,
     cx: &mut Context<'_>,
     pieces: &[IoSlice<'_>],
@@ -50,7 +50,7 @@ mod tests {
         for pieces in [&[&b"alone"[..]][..], &[b"head ", b"", b"body"], &[b"head ", &long], &[&long, b"y"]] {
             let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
             let expected = pieces.concat();
-            let written = poll_fn(|cx| poll_write(&mut from, cx, &slices)).await.unwrap();
+            let written = poll_fn(|cx| poll_write_pieces(&mut from, cx, &slices)).await.unwrap();
             assert_eq!(written, expected.len(), "there is room for little");
             let mut came = vec![0; written];
             to.read_exact(&mut came).await.unwrap();

@@ -1,4 +1,4 @@
-//! Bodies as they come, for doors that read them whole.
+//! The body of a request that is read whole before it is answered.
 
 use std::future::Future;
 use std::mem;
@@ -21,7 +21,7 @@ pub(crate) enum BodyError {
     Broken,
 }
 
-/// All of a body, if it arrives in time and is not too large.
+/// Reads a whole body, if it comes in time and is not too large.
 pub(crate) struct WholeBody<B> {
     body: B,
     most: usize,
@@ -44,8 +44,8 @@ where
         WholeBody { body, most, within, timer: None, first: Bytes::new(), more: BytesMut::new(), ended }
     }
 
-    /// Says that it is wanted, though nobody waits for it yet. A connection is read only as far as somebody wants what comes, so
-    /// whoever says it early finds it there.
+    /// Asks for the body before it is waited for. hyper reads a connection only as far as its bodies are asked for, so one that is
+    /// asked for early is there when it is needed.
     pub(crate) fn want(&mut self) {
         self.ended = self.poll_end(&mut Context::from_waker(Waker::noop()));
     }
