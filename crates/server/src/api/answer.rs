@@ -9,12 +9,12 @@ use tidegate_core::{Outcome, Receipt};
 use tidegate_http::Reply;
 use tidegate_rules::{Mode, Ruled, Ruling};
 
-use super::writing::{Object, member};
+use super::json_writer::{ObjectWriter, member};
 use crate::receipts;
 
 /// Writes what was decided on one request, and, if `reply` says it, what its client should be answered.
 pub(super) fn write(out: &mut Vec<u8>, ruling: &Ruling<'_>, reply: Option<&Reply<'_, '_>>) {
-    Object::write(out, |answer| {
+    ObjectWriter::write(out, |answer| {
         answer.boolean(member!("allowed"), ruling.is_allowed());
         match ruling.verdict.outcome {
             Outcome::Allow { delay } if delay.is_zero() => {}
@@ -45,7 +45,7 @@ pub(super) fn write(out: &mut Vec<u8>, ruling: &Ruling<'_>, reply: Option<&Reply
     });
 }
 
-fn write_limit(limit: &mut Object<'_>, ruled: &Ruled<'_>) {
+fn write_limit(limit: &mut ObjectWriter<'_>, ruled: &Ruled<'_>) {
     let mode = match ruled.mode {
         Mode::Enforce => "enforce",
         Mode::Shadow => "shadow",

@@ -23,11 +23,11 @@ use crate::whole_body::WholeBody;
 /// by the time that hyper asks for the answer the body is there, and then so is the answer.
 pub(super) struct AnswerFuture {
     client: Arc<Client>,
-    stage: Stage,
+    stage: AnswerStage,
 }
 
 #[expect(clippy::large_enum_variant, reason = "most are checks, which are to need no box")]
-enum Stage {
+enum AnswerStage {
     /// A check, whose body is on its way.
     Check {
         body: WholeBody<Incoming>,
@@ -45,7 +45,7 @@ impl AnswerFuture {
         headers.clear();
         let mut body = client.api.whole(body);
         body.want();
-        AnswerFuture { client: Arc::clone(client), stage: Stage::Check { body, headers } }
+        AnswerFuture { client: Arc::clone(client), stage: AnswerStage::Check { body, headers } }
     }
 
     /// Why there is no answer.
@@ -65,7 +65,7 @@ impl AnswerFuture {
                 Err(never) => match never {},
             }
         };
-        AnswerFuture { client: Arc::clone(client), stage: Stage::Waiting(Box::pin(answering)) }
+        AnswerFuture { client: Arc::clone(client), stage: AnswerStage::Waiting(Box::pin(answering)) }
     }
 }
 
@@ -76,8 +76,8 @@ impl Future for AnswerFuture {
         let AnswerFuture { client, stage } = self.get_mut();
         loop {
             let (body, headers) = match stage {
-                Stage::Waiting(waiting) => return waiting.as_mut().poll(cx).map(Ok),
-                Stage::Check { body, headers } => match suppressing(cx.waker(), || Pin::new(body).poll(cx)) {
+                AnswerStage::Waiting(waiting) => return waiting.as_mut().poll(cx).map(Ok),
+                AnswerStage::Check { body, headers } => match suppressing(cx.waker(), || Pin::new(body).poll(cx)) {
                     (Poll::Ready(body), _) => (body, mem::take(headers)),
                     (Poll::Pending, was_suppressed) => {
                         // A part of it was taken, and the connection may have read more already.
@@ -96,7 +96,7 @@ impl Future for AnswerFuture {
                 return Poll::Ready(Ok(response(answer, headers)));
             }
             let api = Arc::clone(&client.api);
-            *stage = Stage::Waiting(Box::pin(async move { response(api.check(&body).await, headers) }));
+            *stage = AnswerStage::Waiting(Box::pin(async move { response(api.check(&body).await, headers) }));
         }
     }
 }

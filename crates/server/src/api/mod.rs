@@ -2,7 +2,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | `POST /v1/check` | decides requests and charges them (`deciding.rs`, `question.rs`, `answer.rs`, `writing.rs`) |
+//! | `POST /v1/check` | decides requests and charges them (`check.rs`, `question.rs`, `answer.rs`, `json_writer.rs`) |
 //! | `POST /v1/peek` | what a check would say, spending nothing |
 //! | `POST /v1/reserve` | a check whose costs stay open to be settled |
 //! | `POST /v1/settle`, `/v1/release`, `/v1/renew` | what becomes of a receipt (`receipts.rs`) |
@@ -18,11 +18,11 @@ mod answer_future;
 mod auth;
 mod auth_log;
 mod connection;
-mod deciding;
+mod check;
 mod health;
 mod question;
 mod receipts;
-mod writing;
+mod json_writer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -219,9 +219,9 @@ const PATHS: [&str; 12] = [
 fn router(api: Arc<Api>) -> Router {
     let traces = api.engine.traces().clone();
     let router = Router::new()
-        .route(CHECK, post(deciding::check))
-        .route("/v1/peek", post(deciding::peek))
-        .route("/v1/reserve", post(deciding::reserve))
+        .route(CHECK, post(check::check))
+        .route("/v1/peek", post(check::peek))
+        .route("/v1/reserve", post(check::reserve))
         .route("/v1/settle", post(receipts::settle))
         .route("/v1/release", post(receipts::release))
         .route("/v1/renew", post(receipts::renew))

@@ -23,7 +23,7 @@ pub(super) struct Question<'a> {
     method: Option<Text<'a>>,
     path: Option<Text<'a>>,
     host: Option<Text<'a>>,
-    address: Option<Address>,
+    address: Option<ClientAddress>,
     user: Option<Text<'a>>,
     api_key: Option<Text<'a>>,
     tier: Option<Text<'a>>,
@@ -32,7 +32,7 @@ pub(super) struct Question<'a> {
     cookies: Pairs<'a>,
     claims: Pairs<'a>,
     descriptor: Pairs<'a>,
-    body: Option<Object<'a>>,
+    body: Option<RawObject<'a>>,
     hits: Option<u64>,
     /// For how long what is taken stays open to be settled.
     pub(super) ttl: Option<Span>,
@@ -377,13 +377,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
 
 /// A JSON object, as it is written.
 #[derive(Debug)]
-struct Object<'a>(&'a RawValue);
+struct RawObject<'a>(&'a RawValue);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Object<'a>, D::Error> {
+impl<'de: 'a, 'a> Deserialize<'de> for RawObject<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<RawObject<'a>, D::Error> {
         let raw = <&'de RawValue>::deserialize(from)?;
         if raw.get().starts_with('{') {
-            return Ok(Object(raw));
+            return Ok(RawObject(raw));
         }
         Err(de::Error::custom(r#"the body of a request is an object: write one such as {"max_tokens": 500}"#))
     }
@@ -391,13 +391,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
 
 /// An address of a client.
 #[derive(Clone, Copy, Debug)]
-struct Address(IpAddr);
+struct ClientAddress(IpAddr);
 
-impl<'de> Deserialize<'de> for Address {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Address, D::Error> {
+impl<'de> Deserialize<'de> for ClientAddress {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<ClientAddress, D::Error> {
         let Text(text) = Text::deserialize(from)?;
         let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(&text);
-        bare.parse().map(Address).map_err(|_| {
+        bare.parse().map(ClientAddress).map_err(|_| {
             de::Error::custom(format_args!("`{text}` is no address: write one such as 203.0.113.7 or 2001:db8::7"))
         })
     }

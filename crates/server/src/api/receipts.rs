@@ -18,7 +18,7 @@ use crate::receipts;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Settling {
+struct SettleRequest {
     receipt: String,
     actual: Option<Actual>,
 }
@@ -33,7 +33,7 @@ enum Actual {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Only {
+struct ReceiptRequest {
     receipt: String,
 }
 
@@ -52,7 +52,7 @@ struct Renewed {
 pub(super) async fn settle(State(api): State<Arc<Api>>, request: Request) -> Response {
     let settle = async {
         let body = api.body(request).await?;
-        let Settling { receipt, actual } = read(&body)?;
+        let SettleRequest { receipt, actual } = read(&body)?;
         let receipts = receipts_in(&receipt)?;
         match &actual {
             Some(Actual::Each(each)) => all_are_held(each, &receipts)?,
@@ -73,7 +73,7 @@ pub(super) async fn settle(State(api): State<Arc<Api>>, request: Request) -> Res
 pub(super) async fn release(State(api): State<Arc<Api>>, request: Request) -> Response {
     let release = async {
         let body = api.body(request).await?;
-        let Only { receipt } = read(&body)?;
+        let ReceiptRequest { receipt } = read(&body)?;
         api.settle(&receipts_in(&receipt)?, |_| 0).await
     };
     release.await.unwrap_or_else(|problem: Problem| problem.into_response())
@@ -82,7 +82,7 @@ pub(super) async fn release(State(api): State<Arc<Api>>, request: Request) -> Re
 pub(super) async fn renew(State(api): State<Arc<Api>>, request: Request) -> Response {
     let renew = async {
         let body = api.body(request).await?;
-        let Only { receipt } = read(&body)?;
+        let ReceiptRequest { receipt } = read(&body)?;
         let mut renewed = true;
         for receipt in receipts_in(&receipt)? {
             renewed &= api.engine.limiter().renew(&receipt).await.map_err(unavailable)?;

@@ -20,7 +20,7 @@ const PREFACE_LINE: &[u8] = HTTP2_PREFACE.split_at(14).0;
 /// Follows the bytes of a connection, in whatever pieces they come.
 #[derive(Debug, Default)]
 pub(super) struct Framing {
-    place: Place,
+    position: Position,
     /// The beginning of a line whose end is to come.
     begun: Vec<u8>,
     /// How many heads have ended.
@@ -28,8 +28,8 @@ pub(super) struct Framing {
 }
 
 #[derive(Debug)]
-enum Place {
-    Head(Head),
+enum Position {
+    Head(HeadFraming),
     /// In a body, of which so many bytes are to come.
     Body(u64),
     /// Before the size of a chunk.
@@ -41,15 +41,15 @@ enum Place {
     Over,
 }
 
-impl Default for Place {
-    fn default() -> Place {
-        Place::Head(Head::default())
+impl Default for Position {
+    fn default() -> Position {
+        Position::Head(HeadFraming::default())
     }
 }
 
 /// What the lines of a head have said so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Head {
+struct HeadFraming {
     has_begun: bool,
     /// How many fields say where the body ends.
     lengths: u32,
@@ -65,21 +65,21 @@ impl Framing {
     /// believed.
     pub(super) fn follow(&mut self, mut bytes: &[u8]) -> Option<u64> {
         while !bytes.is_empty() {
-            match &mut self.place {
-                Place::Over => return None,
-                Place::Body(left) => {
+            match &mut self.position {
+                Position::Over => return None,
+                Position::Body(left) => {
                     bytes = skip(left, bytes);
                     if *left == 0 {
-                        self.place = Place::default();
+                        self.position = Position::default();
                     }
                 }
-                Place::Chunk(left) => {
+                Position::Chunk(left) => {
                     bytes = skip(left, bytes);
                     if *left == 0 {
-                        self.place = Place::Size;
+                        self.position = Position::Size;
                     }
                 }
-                Place::Head(_) | Place::Size | Place::Trailers => {
+                Position::Head(_) | Position::Size | Position::Trailers => {
                     let Some(end) = memchr(b'\n', bytes) else {
                         self.begin(bytes);
                         return None;
@@ -87,7 +87,7 @@ impl Framing {
                     let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
                     bytes = rest;
                     if self.line(line).is_err() {
-                        self.place = Place::Over;
+                        self.position = Position::Over;
                         return Some(self.heads);
                     }
                 }
@@ -100,7 +100,7 @@ impl Framing {
     fn begin(&mut self, bytes: &[u8]) {
         if self.begun.len() + bytes.len() > LONGEST {
             self.begun = Vec::new();
-            self.place = Place::Over;
+            self.position = Position::Over;
         } else {
             self.begun.extend_from_slice(bytes);
         }
@@ -118,31 +118,31 @@ impl Framing {
 
     fn whole_line(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
         let line = line.strip_suffix(b"\r").ok_or(Ambiguous)?;
-        match &mut self.place {
-            Place::Head(head) if !head.has_begun => {
+        match &mut self.position {
+            Position::Head(head) if !head.has_begun => {
                 // Empty lines before a request are no part of it.
                 head.has_begun = !line.is_empty();
                 if line == PREFACE_LINE {
-                    self.place = Place::Over;
+                    self.position = Position::Over;
                 }
             }
-            Place::Head(head) if line.is_empty() => {
+            Position::Head(head) if line.is_empty() => {
                 if head.lengths > 1 {
                     return Err(Ambiguous);
                 }
-                self.place = head.body();
+                self.position = head.body();
                 self.heads += 1;
             }
-            Place::Head(head) => head.field(line),
-            Place::Size => self.place = chunk(line),
-            Place::Trailers if line.is_empty() => self.place = Place::default(),
-            Place::Trailers | Place::Body(_) | Place::Chunk(_) | Place::Over => {}
+            Position::Head(head) => head.field(line),
+            Position::Size => self.position = chunk(line),
+            Position::Trailers if line.is_empty() => self.position = Position::default(),
+            Position::Trailers | Position::Body(_) | Position::Chunk(_) | Position::Over => {}
         }
         Ok(())
     }
 }
 
-impl Head {
+impl HeadFraming {
     fn field(&mut self, line: &[u8]) {
         // Few fields begin like these, and this looks at each line of each request.
         if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
@@ -162,24 +162,24 @@ impl Head {
     }
 
     /// What comes behind the head.
-    const fn body(self) -> Place {
+    const fn body(self) -> Position {
         match self {
-            Head { is_chunked: true, .. } => Place::Size,
-            Head { length: Some(length @ 1..), .. } => Place::Body(length),
-            Head { lengths: 1.., length: None, .. } => Place::Over,
-            Head { .. } => Place::Head(Head { has_begun: false, lengths: 0, length: None, is_chunked: false }),
+            HeadFraming { is_chunked: true, .. } => Position::Size,
+            HeadFraming { length: Some(length @ 1..), .. } => Position::Body(length),
+            HeadFraming { lengths: 1.., length: None, .. } => Position::Over,
+            HeadFraming { .. } => Position::Head(HeadFraming { has_begun: false, lengths: 0, length: None, is_chunked: false }),
         }
     }
 }
 
 /// What comes behind the line that says how long a chunk is.
-fn chunk(line: &[u8]) -> Place {
+fn chunk(line: &[u8]) -> Position {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let size = std::str::from_utf8(&line[..digits]).ok().and_then(|size| u64::from_str_radix(size, 16).ok());
     match size {
-        Some(0) => Place::Trailers,
-        Some(size) => Place::Chunk(size.saturating_add(2)),
-        None => Place::Over,
+        Some(0) => Position::Trailers,
+        Some(size) => Position::Chunk(size.saturating_add(2)),
+        None => Position::Over,
     }
 }
 

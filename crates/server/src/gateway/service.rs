@@ -69,10 +69,10 @@ impl Service<Request<Incoming>> for GatewayService {
             None => None,
         };
         let stage = match self.forwarder.settle_path(&mut request).and_then(|()| self.identify(&mut request)) {
-            Ok(()) => Stage::Limited { future: tower_service::Service::call(&mut self.limited.clone(), request) },
+            Ok(()) => ResponseStage::Limited { future: tower_service::Service::call(&mut self.limited.clone(), request) },
             Err(why) => {
                 let form = FailureForm::of(request.headers(), &self.downstream.style.answers.bodies);
-                Stage::Refused { response: Some(Box::new(failure_response(why, form))) }
+                ResponseStage::Refused { response: Some(Box::new(failure_response(why, form))) }
             }
         };
         ResponseFuture { stage, observed: Some(observed), reader, responses }
@@ -83,7 +83,7 @@ pin_project! {
     /// The future of a response.
     pub(super) struct ResponseFuture {
         #[pin]
-        stage: Stage,
+        stage: ResponseStage,
         observed: Option<Observed>,
         // The origin that may read an answer of the gateway's own.
         reader: Option<AllowedReader>,
@@ -94,7 +94,7 @@ pin_project! {
 
 pin_project! {
     #[project = StageProjection]
-    enum Stage {
+    enum ResponseStage {
         /// The middleware has it.
         Limited { #[pin] future: BodyCostFuture<Forward, Incoming, AnyStore, SystemClock> },
         /// It goes no further. `None` once that was told.

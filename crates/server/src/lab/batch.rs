@@ -7,7 +7,7 @@ use tidegate_lab::expect::Expectation;
 use tidegate_lab::simulate::{Picture, Simulation};
 use tidegate_lab::traffic::Arrival;
 
-use super::asked::Decider;
+use super::run_request::StoreChoice;
 
 /// A sliding window of more parts than this is sent as its estimate alone.
 const MOST_COUNTERS: u32 = 24;
@@ -131,7 +131,7 @@ pub(super) struct Described {
 }
 
 impl Described {
-    pub(super) fn of(limit: &Limit, decider: &Decider, expected: Expectation) -> Described {
+    pub(super) fn of(limit: &Limit, store: &StoreChoice, expected: Expectation) -> Described {
         let rate = |rate: Rate| Some((rate.tokens(), rate.period().get()));
         let (algorithm, rate, window, parts, state) = match limit.algorithm() {
             Algorithm::TokenBucket(it) => ("token-bucket", rate(it.refill()), None, None, vec!["tokens"]),
@@ -153,7 +153,7 @@ impl Described {
             Algorithm::SlidingLog(it) => ("log", None, Some(it.window().get()), None, vec!["spent"]),
             Algorithm::Concurrency(it) => ("concurrent", None, Some(it.ttl().get()), None, vec!["spent"]),
         };
-        let state = if *decider == Decider::Memory { state } else { vec!["spent"] };
+        let state = if *store == StoreChoice::Memory { state } else { vec!["spent"] };
         Described {
             limit: limit.to_string(),
             algorithm,
@@ -194,7 +194,7 @@ mod tests {
         ] {
             let limit: Limit = text.parse().unwrap();
             let expected = expect(&traffic, &limit, START, length, None);
-            let described = Described::of(&limit, &Decider::Memory, expected);
+            let described = Described::of(&limit, &StoreChoice::Memory, expected);
             assert_eq!(described.limit, text);
             let mut simulation = Simulation::new(&[limit]);
             let mut column = Column::default();

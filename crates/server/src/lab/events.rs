@@ -19,10 +19,10 @@ use tidegate_core::{Micros, StoreError};
 use tidegate_lab::expect::expect;
 use tidegate_lab::traffic::START;
 
-use super::asked::Asked;
+use super::run_request::RunRequest;
 use super::batch::Described;
-use super::deciding::Deciding;
-use super::place::Place;
+use super::run_decider::RunDecider;
+use super::run_position::RunPosition;
 use crate::problem::Problem;
 use super::run::{Next, Run};
 use super::{Inside, LabState, MOST_RUNS};
@@ -41,7 +41,7 @@ struct Expected {
     limits: Vec<Described>,
 }
 
-const NO_SUCH_PLACE: &str = "`Last-Event-ID` is not the id of an event of this run.";
+const NO_SUCH_POSITION: &str = "`Last-Event-ID` is not the id of an event of this run.";
 
 /// What is to be told next.
 enum Stage {
@@ -54,19 +54,19 @@ pub(super) async fn run(State(state): State<LabState>, uri: Uri, headers: Header
     let Inside { settings, places } = &*state.0;
     refuse_strangers(&headers)?;
     let told = told_before(&headers)?;
-    let asked = Asked::read(uri.query().unwrap_or_default(), settings.redis.is_some()).map_err(Problem::in_fields)?;
+    let request = RunRequest::read(uri.query().unwrap_or_default(), settings.redis.is_some()).map_err(Problem::in_fields)?;
     let Ok(place) = Arc::clone(places).try_acquire_owned() else {
         let detail = format!("{MOST_RUNS} runs are on their way already. Close one of them, and try again.");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
-    let (asked, expected) = expected(asked).await?;
-    let deciding = Deciding::of(&asked, settings.redis.as_ref());
-    let mut run = Box::new(Run::new(&asked, deciding));
+    let (request, expected) = expected(request).await?;
+    let decider = RunDecider::of(&request, settings.redis.as_ref());
+    let mut run = Box::new(Run::new(&request, decider));
     let stage = match told {
         None => Stage::Expected(Box::new(expected), run),
         Some(told) => {
             if !run.has(&told) {
-                return Err(Problem::new(StatusCode::BAD_REQUEST, NO_SUCH_PLACE));
+                return Err(Problem::new(StatusCode::BAD_REQUEST, NO_SUCH_POSITION));
             }
             run.skip_to(told).await;
             Stage::Running(run)
@@ -93,50 +93,50 @@ fn refuse_strangers(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// How far whoever asks was told before.
-fn told_before(headers: &HeaderMap) -> Result<Option<Place>, Problem> {
+fn told_before(headers: &HeaderMap) -> Result<Option<RunPosition>, Problem> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
-    match id.to_str().ok().and_then(Place::read) {
-        Some(place) => Ok(Some(place)),
-        None => Err(Problem::new(StatusCode::BAD_REQUEST, NO_SUCH_PLACE)),
+    match id.to_str().ok().and_then(RunPosition::read) {
+        Some(position) => Ok(Some(position)),
+        None => Err(Problem::new(StatusCode::BAD_REQUEST, NO_SUCH_POSITION)),
     }
 }
 
 /// What to expect, computed where no request waits for it.
-async fn expected(asked: Asked) -> Result<(Asked, Expected), Problem> {
+async fn expected(request: RunRequest) -> Result<(RunRequest, Expected), Problem> {
     let computing = tokio::task::spawn_blocking(move || {
-        let Asked { limits, traffic, length, holding, decider, .. } = &asked;
+        let RunRequest { limits, traffic, length, holding, store, .. } = &request;
         let described = |limit| {
             let expected = expect(traffic, limit, START, *length, *holding);
-            if let Some(error) = asked.too_many(expected.arrivals) {
+            if let Some(error) = request.too_many(expected.arrivals) {
                 return Err(Problem::in_fields(vec![error]));
             }
-            Ok(Described::of(limit, decider, expected))
+            Ok(Described::of(limit, store, expected))
         };
         let expected = Expected {
             traffic: traffic.to_string(),
-            seed: asked.seed,
+            seed: request.seed,
             length: length.get(),
             start: START.as_micros(),
             clients: traffic.clients(),
             holding: holding.map(Micros::get),
             limits: limits.iter().map(described).collect::<Result<_, _>>()?,
         };
-        Ok((asked, expected))
+        Ok((request, expected))
     });
     let stopping = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down.");
     computing.await.map_err(stopping)?
 }
 
 async fn tell(stage: Stage) -> Option<(Event, Stage)> {
-    let event = |name: &str, place: Place| Event::default().event(name).id(place.to_string());
+    let event = |name: &str, position: RunPosition| Event::default().event(name).id(position.to_string());
     match stage {
         Stage::Expected(expected, run) => {
-            Some((event("expect", run.place()).data(text(&*expected)), Stage::Running(run)))
+            Some((event("expect", run.position()).data(text(&*expected)), Stage::Running(run)))
         }
         Stage::Running(mut run) => Some(match run.next().await {
-            Next::Batch(batch) => (event("decisions", run.place()).data(text(&batch)), Stage::Running(run)),
-            Next::End(end) => (event("end", run.place()).data(text(&end)), Stage::Over),
-            Next::Failed(error) => (event("failed", run.place()).data(text(&Failed::of(&error))), Stage::Over),
+            Next::Batch(batch) => (event("decisions", run.position()).data(text(&batch)), Stage::Running(run)),
+            Next::End(end) => (event("end", run.position()).data(text(&end)), Stage::Over),
+            Next::Failed(error) => (event("failed", run.position()).data(text(&Failed::of(&error))), Stage::Over),
         }),
         Stage::Over => None,
     }

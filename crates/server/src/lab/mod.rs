@@ -6,16 +6,16 @@
 //! | `GET /lab/about` | what can be run here |
 //! | `GET /lab/run?…` | a run, as server-sent events (`run.rs`) |
 //!
-//! A run is described by its query alone (`asked.rs`), so a link is a run. The same routes are on the door of `tidegate lab`
+//! A run is described by its query alone (`run_request.rs`), so a link is a run. The same routes are on the door of `tidegate lab`
 //! and, beside the live view, on the operators' door.
 
-mod asked;
+mod run_request;
 mod batch;
-mod deciding;
-mod door;
+mod run_decider;
+mod listener;
 mod events;
 mod files;
-mod place;
+mod run_position;
 mod run;
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use tidegate_redis::RedisStore;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-pub use self::door::{Door, serve_connection};
+pub use self::listener::{Door, serve_connection};
 use crate::problem::Problem;
 
 /// How many runs there may be at once.
@@ -117,7 +117,7 @@ async fn about(State(state): State<LabState>) -> Response {
         stores: if settings.redis.is_some() { &["memory", "redis"] } else { &["memory"] },
         live: settings.is_live,
         runs: Runs { now: MOST_RUNS - places.available_permits(), most: MOST_RUNS },
-        most: Most { limits: asked::MOST_LIMITS, decisions: asked::MOST_DECISIONS, clients: asked::MOST_CLIENTS },
+        most: Most { limits: run_request::MOST_LIMITS, decisions: run_request::MOST_DECISIONS, clients: run_request::MOST_CLIENTS },
     })
 }
 

@@ -9,10 +9,10 @@ use tidegate_lab::simulate::Totals;
 use tidegate_lab::traffic::{Arrival, Arrivals, START};
 use tokio::time::{Instant, sleep_until};
 
-use super::asked::{Asked, Pace};
+use super::run_request::{RunRequest, Pace};
 use super::batch::Batch;
-use super::deciding::Deciding;
-use super::place::Place;
+use super::run_decider::RunDecider;
+use super::run_position::RunPosition;
 
 /// The most arrivals in one batch.
 const BATCH: usize = 512;
@@ -42,82 +42,82 @@ pub(super) struct End {
 /// A run on its way.
 pub(super) struct Run {
     arrivals: Peekable<Arrivals>,
-    deciding: Deciding,
+    decider: RunDecider,
     limits: usize,
     length: Micros,
     most: u64,
     pace: Pace,
-    place: Place,
+    position: RunPosition,
     /// When it began here, and how far it was then.
     began: (Instant, u64),
     next_beat: Instant,
 }
 
 impl Run {
-    pub(super) fn new(asked: &Asked, deciding: Deciding) -> Run {
+    pub(super) fn new(request: &RunRequest, decider: RunDecider) -> Run {
         let now = Instant::now();
         Run {
-            arrivals: asked.traffic.arrivals(asked.length, asked.seed).peekable(),
-            deciding,
-            limits: asked.limits.len(),
-            length: asked.length,
-            most: asked.most_arrivals(),
-            pace: asked.pace,
-            place: Place::default(),
+            arrivals: request.traffic.arrivals(request.length, request.seed).peekable(),
+            decider,
+            limits: request.limits.len(),
+            length: request.length,
+            most: request.most_arrivals(),
+            pace: request.pace,
+            position: RunPosition::default(),
             began: (now, 0),
             next_beat: now,
         }
     }
 
-    pub(super) fn place(&self) -> Place {
-        let totals = if self.deciding.is_repeatable() { &[] } else { self.deciding.totals() };
-        Place { totals: totals.to_vec(), ..self.place }
+    pub(super) fn position(&self) -> RunPosition {
+        let totals = if self.decider.is_repeatable() { &[] } else { self.decider.totals() };
+        RunPosition { totals: totals.to_vec(), ..self.position }
     }
 
-    /// Whether a place can be one of this run.
-    pub(super) fn has(&self, place: &Place) -> bool {
-        place.totals.len() == if self.deciding.is_repeatable() { 0 } else { self.limits }
+    /// Whether a position can be one of this run.
+    pub(super) fn has(&self, position: &RunPosition) -> bool {
+        position.totals.len() == if self.decider.is_repeatable() { 0 } else { self.limits }
     }
 
     /// Goes to where somebody was told until: a seeded run is the same every time.
-    pub(super) async fn skip_to(&mut self, place: Place) {
-        while self.place.arrivals < place.arrivals {
+    pub(super) async fn skip_to(&mut self, position: RunPosition) {
+        while self.position.arrivals < position.arrivals {
             let Some(arrival) = self.arrivals.next() else { break };
-            self.deciding.skip(&arrival);
-            self.place.arrivals += 1;
-            if self.place.arrivals.is_multiple_of(SKIPPED_AT_ONCE) {
+            self.decider.skip(&arrival);
+            self.position.arrivals += 1;
+            if self.position.arrivals.is_multiple_of(SKIPPED_AT_ONCE) {
                 tokio::task::yield_now().await;
             }
         }
-        self.place.until = place.until.min(self.length.get());
-        self.deciding.go_on_from(place.totals);
-        self.began = (Instant::now(), self.place.until);
+        self.position.until = position.until.min(self.length.get());
+        self.decider.go_on_from(position.totals);
+        self.began = (Instant::now(), self.position.until);
     }
 
     pub(super) async fn next(&mut self) -> Next {
-        let cut = self.place.arrivals >= self.most && self.arrivals.peek().is_some();
-        let is_over = self.arrivals.peek().is_none() && self.place.until >= self.length.get();
+        let cut = self.position.arrivals >= self.most && self.arrivals.peek().is_some();
+        let is_over = self.arrivals.peek().is_none() && self.position.until >= self.length.get();
         if cut || is_over {
-            return Next::End(End { totals: self.deciding.totals().to_vec(), cut });
+            return Next::End(End { totals: self.decider.totals().to_vec(), cut });
         }
         let due = self.due().await;
         let mut some: Vec<Arrival> = Vec::new();
-        let room = usize::try_from(self.most - self.place.arrivals).unwrap_or(BATCH).min(BATCH);
+        let room = usize::try_from(self.most - self.position.arrivals).unwrap_or(BATCH).min(BATCH);
         while some.len() < room
             && let Some(arrival) = self.arrivals.next_if(|arrival| arrival.at <= due)
         {
             some.push(arrival);
         }
         let is_full = some.len() == room;
-        let mut batch = Batch::new(self.place.arrivals, self.limits);
-        if let Err(error) = self.deciding.take(&some, START.as_micros(), &mut batch).await {
+        let mut batch = Batch::new(self.position.arrivals, self.limits);
+        if let Err(error) = self.decider.take(&some, START.as_micros(), &mut batch).await {
             return Next::Failed(error);
         }
-        self.place.arrivals += batch.len() as u64;
+        self.position.arrivals += batch.len() as u64;
         // If more is due, it comes next; until then nobody knows what came after the last of these.
         let known = if is_full { some.last().map_or(due, |last| last.at) } else { due };
-        self.place.until = known.since(START).get().min(self.length.get()).max(self.place.until);
-        batch.until = self.place.until;
+        self.position.until = known.since(START).get().min(self.length.get()).max(self.position.until);
+        batch.until = self.position.until;
         if !is_full {
             self.next_beat = Instant::now() + BEAT;
         }
@@ -149,9 +149,9 @@ mod tests {
     use super::*;
 
     fn run(query: &str) -> Run {
-        let asked = Asked::read(query, false).unwrap();
-        let deciding = Deciding::of(&asked, None);
-        Run::new(&asked, deciding)
+        let request = RunRequest::read(query, false).unwrap();
+        let decider = RunDecider::of(&request, None);
+        Run::new(&request, decider)
     }
 
     /// All batches as they are sent, and the end.
@@ -177,7 +177,7 @@ mod tests {
         let (whole, end) = told(run(&format!("{QUERY}&speed=max"))).await;
         for (arrivals, until) in [(0, 0), (1, 1), (700, 3_400_000), (end.totals[0].arrivals, 20_000_000)] {
             let mut again = run(&format!("{QUERY}&speed=max"));
-            again.skip_to(Place { arrivals, until, totals: Vec::new() }).await;
+            again.skip_to(RunPosition { arrivals, until, totals: Vec::new() }).await;
             let (rest, rest_end) = told(again).await;
             let skip = usize::try_from(arrivals).unwrap();
             for column in ["/at", "/client", "/limits/0/outcome", "/limits/0/state", "/limits/1/remaining"] {

@@ -14,7 +14,7 @@ mod http_version;
 mod idle_watch;
 mod proxy;
 mod request_count;
-mod room;
+mod connection_limit;
 mod stream;
 mod tls;
 
@@ -40,7 +40,7 @@ pub(crate) use self::http_connection::{
 pub(crate) use self::http_version::{HTTP2_PREFACE, HttpVersion, ReplayedStream};
 pub(crate) use self::idle_watch::{IdleWatch, WatchEvent};
 pub(crate) use self::request_count::RequestCount;
-use self::room::{Place, Room};
+use self::connection_limit::{ConnectionPermit, ConnectionLimit};
 pub use self::stream::Stream;
 pub use self::tls::{Reloaded, Tls, TlsError, TlsFiles};
 use crate::keepalive;
@@ -172,7 +172,7 @@ pub struct Listener {
 pub struct Listening {
     address: SocketAddr,
     settings: Arc<ArcSwap<Settings>>,
-    room: Arc<Room>,
+    limit: Arc<ConnectionLimit>,
     shares: Arc<AddressShares>,
 }
 
@@ -186,13 +186,13 @@ impl Listening {
     /// The most connections at once.
     #[must_use]
     pub fn most_connections(&self) -> usize {
-        self.room.most()
+        self.limit.most()
     }
 
-    /// How often there was no room for a further connection.
+    /// How often a further connection had to wait.
     #[must_use]
     pub fn times_full(&self) -> u64 {
-        self.room.times_full()
+        self.limit.times_full()
     }
 
     /// When its certificate expires, in seconds since the Unix epoch; `None` without TLS.
@@ -210,7 +210,7 @@ impl Listening {
     /// Treats connections that come from now on as `settings` say. The address stays what it is, and so does what is open
     /// already, even if there are more of them than there may be now.
     pub fn apply(&self, settings: Settings) {
-        self.room.resize(settings.most_connections.unwrap_or(usize::MAX));
+        self.limit.resize(settings.most_connections.unwrap_or(usize::MAX));
         self.settings.store(Arc::new(settings));
     }
 }
@@ -237,9 +237,9 @@ impl Listener {
     }
 
     fn at(socket: TcpListener, address: SocketAddr, settings: Settings) -> Listener {
-        let room = Arc::new(Room::new(settings.most_connections.unwrap_or(usize::MAX)));
+        let limit = Arc::new(ConnectionLimit::new(settings.most_connections.unwrap_or(usize::MAX)));
         let settings = Arc::new(ArcSwap::from_pointee(settings));
-        Listener { socket, listening: Listening { address, settings, room, shares: Arc::default() } }
+        Listener { socket, listening: Listening { address, settings, limit, shares: Arc::default() } }
     }
 
     /// Listens at a socket that somebody else has opened.
@@ -278,15 +278,15 @@ impl Listener {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let Listener { socket, listening: Listening { settings, room, shares, .. } } = self;
+        let Listener { socket, listening: Listening { settings, limit, shares, .. } } = self;
         let (door, shares) = (Arc::new(door), Arc::new(Refusing { shares, log: LogThrottle::default() }));
         let mut open = JoinSet::new();
         loop {
-            let (stream, address, place) = tokio::select! {
+            let (stream, address, permit) = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 Some(_) = open.join_next() => continue,
-                next = accept(&socket, &room) => next,
+                next = accept(&socket, &limit) => next,
             };
             let (settings, door, stop) = (settings.load_full(), Arc::clone(&door), stop.clone());
             // With the PROXY protocol, it is known later whose it is.
@@ -310,7 +310,7 @@ impl Listener {
                     }
                     Err(error) => tracing::debug!(%address, %error, "a connection did not get as far as the door"),
                 }
-                drop((counted, place));
+                drop((counted, permit));
             });
         }
         // Whoever connects from now on is refused, rather than left to wait for an answer.
@@ -377,19 +377,19 @@ async fn greet(
         };
         Ok((stream, peer, counted))
     };
-    // In a box that is gone when it is done: the task keeps room for all that it ever waits for.
+    // In a box: keeps its state out of the task's future, which lives as long as the connection.
     Box::pin(tokio::time::timeout(settings.handshake_time, greeting)).await?
 }
 
-/// The next connection, once there is room for it.
-async fn accept(socket: &TcpListener, room: &Arc<Room>) -> (TcpStream, SocketAddr, Place) {
+/// The next connection, once the limit allows it.
+async fn accept(socket: &TcpListener, limit: &Arc<ConnectionLimit>) -> (TcpStream, SocketAddr, ConnectionPermit) {
     loop {
-        let place = room.enter().await;
+        let permit = limit.acquire().await;
         match socket.accept().await {
             Ok((stream, address)) => {
                 // Answers are written whole: there is nothing to wait for.
                 let _ = stream.set_nodelay(true);
-                return (stream, address, place);
+                return (stream, address, permit);
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {

@@ -84,16 +84,16 @@ fn respond(answer: &RateLimitResponse) -> Response<AnswerBody> {
 #[derive(Default)]
 struct JsonRequest {
     domain: String,
-    descriptors: Vec<AskedDescriptor>,
+    descriptors: Vec<JsonDescriptor>,
     #[serde(alias = "hits_addend")]
     hits_addend: Whole,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct AskedDescriptor {
-    entries: Vec<AskedEntry>,
-    limit: Option<AskedLimit>,
+struct JsonDescriptor {
+    entries: Vec<JsonEntry>,
+    limit: Option<JsonLimit>,
     #[serde(alias = "hits_addend")]
     hits_addend: Option<Whole>,
     #[serde(alias = "is_negative_hits")]
@@ -102,17 +102,17 @@ struct AskedDescriptor {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct AskedEntry {
+struct JsonEntry {
     key: String,
     value: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct AskedLimit {
+struct JsonLimit {
     #[serde(alias = "requests_per_unit")]
     requests_per_unit: Whole,
-    unit: AskedUnit,
+    unit: JsonUnit,
 }
 
 /// A whole number, perhaps as text.
@@ -138,40 +138,40 @@ impl Whole {
 
 /// A unit's name or number.
 #[derive(Default)]
-struct AskedUnit(i32);
+struct JsonUnit(i32);
 
-impl<'de> Deserialize<'de> for AskedUnit {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AskedUnit, D::Error> {
+impl<'de> Deserialize<'de> for JsonUnit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<JsonUnit, D::Error> {
         let unit = match Json::deserialize(deserializer)? {
             Json::String(name) => RateLimitUnit::from_str_name(&name).map(i32::from),
             Json::Number(number) => number.as_i64().and_then(|number| i32::try_from(number).ok()),
             _ => None,
         };
-        unit.map(AskedUnit).ok_or_else(|| de::Error::custom("a unit is none of SECOND to YEAR"))
+        unit.map(JsonUnit).ok_or_else(|| de::Error::custom("a unit is none of SECOND to YEAR"))
     }
 }
 
 impl From<JsonRequest> for RateLimitRequest {
-    fn from(asked: JsonRequest) -> RateLimitRequest {
+    fn from(json: JsonRequest) -> RateLimitRequest {
         RateLimitRequest {
-            domain: asked.domain,
-            descriptors: asked.descriptors.into_iter().map(RateLimitDescriptor::from).collect(),
-            hits_addend: asked.hits_addend.small(),
+            domain: json.domain,
+            descriptors: json.descriptors.into_iter().map(RateLimitDescriptor::from).collect(),
+            hits_addend: json.hits_addend.small(),
         }
     }
 }
 
-impl From<AskedDescriptor> for RateLimitDescriptor {
-    fn from(asked: AskedDescriptor) -> RateLimitDescriptor {
-        let limit = |limit: AskedLimit| RateLimitOverride {
+impl From<JsonDescriptor> for RateLimitDescriptor {
+    fn from(json: JsonDescriptor) -> RateLimitDescriptor {
+        let limit = |limit: JsonLimit| RateLimitOverride {
             requests_per_unit: limit.requests_per_unit.small(),
             unit: limit.unit.0,
         };
         RateLimitDescriptor {
-            entries: asked.entries.into_iter().map(|AskedEntry { key, value }| Entry { key, value }).collect(),
-            limit: asked.limit.map(limit),
-            hits_addend: asked.hits_addend.map(|hits| UInt64Value { value: hits.0 }),
-            is_negative_hits: asked.is_negative_hits,
+            entries: json.entries.into_iter().map(|JsonEntry { key, value }| Entry { key, value }).collect(),
+            limit: json.limit.map(limit),
+            hits_addend: json.hits_addend.map(|hits| UInt64Value { value: hits.0 }),
+            is_negative_hits: json.is_negative_hits,
         }
     }
 }

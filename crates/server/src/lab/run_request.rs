@@ -1,4 +1,4 @@
-//! What a run is to be: all of it stands in the query.
+//! A run as its query describes it.
 
 use std::str::FromStr;
 
@@ -25,16 +25,16 @@ const MOST_TEXT: usize = 1_000;
 
 const NAMES: [&str; 8] = ["limit", "traffic", "for", "seed", "speed", "holding", "store", "run"];
 
-/// A run that was asked for.
+/// A run that a client asks for.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct RunRequest {
     pub(super) limits: Vec<Limit>,
     pub(super) traffic: Traffic,
     pub(super) length: Micros,
     pub(super) seed: u64,
     pub(super) pace: Pace,
     pub(super) holding: Option<Micros>,
-    pub(super) decider: Decider,
+    pub(super) store: StoreChoice,
 }
 
 /// How fast the time of the arrivals goes by.
@@ -46,18 +46,18 @@ pub(super) enum Pace {
     Fastest,
 }
 
-/// Who decides.
+/// The store that decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decider {
+pub(super) enum StoreChoice {
     /// The limits themselves, in the time of the arrivals.
     Memory,
     /// Redis, in real time, under keys that begin with this name.
     Redis(String),
 }
 
-impl Asked {
+impl RunRequest {
     /// Reads a query. Every field at fault is named.
-    pub(super) fn read(query: &str, has_redis: bool) -> Result<Asked, Vec<FieldError>> {
+    pub(super) fn read(query: &str, has_redis: bool) -> Result<RunRequest, Vec<FieldError>> {
         let mut fields = Fields::of(query);
         let limits = fields.limits();
         let traffic = fields.traffic();
@@ -67,20 +67,20 @@ impl Asked {
         });
         let pace = fields.pace();
         let holding = fields.one("holding").map(|text| fields.span("holding", &text));
-        let decider = fields.decider(has_redis);
-        let asked = (|| {
+        let store = fields.store(has_redis);
+        let request = (|| {
             let holding = match holding {
                 Some(read) => Some(read?),
                 None => None,
             };
-            let (pace, decider) = (pace?, decider?);
-            Some(Asked { limits: limits?, traffic: traffic?, length: length?, seed: seed?, pace, holding, decider })
+            let (pace, store) = (pace?, store?);
+            Some(RunRequest { limits: limits?, traffic: traffic?, length: length?, seed: seed?, pace, holding, store })
         })();
-        if let Some(asked) = &asked {
-            fields.check(asked);
+        if let Some(request) = &request {
+            fields.check(request);
         }
-        match asked {
-            Some(asked) if fields.errors.is_empty() => Ok(asked),
+        match request {
+            Some(request) if fields.errors.is_empty() => Ok(request),
             _ => Err(fields.errors),
         }
     }
@@ -194,13 +194,13 @@ impl Fields {
         }
     }
 
-    fn decider(&mut self, has_redis: bool) -> Option<Decider> {
+    fn store(&mut self, has_redis: bool) -> Option<StoreChoice> {
         match self.one("store").as_deref() {
-            None | Some("memory") => Some(Decider::Memory),
+            None | Some("memory") => Some(StoreChoice::Memory),
             Some("redis") if has_redis => {
                 let name = self.one("run").unwrap_or_default();
                 if (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-                    return Some(Decider::Redis(name));
+                    return Some(StoreChoice::Redis(name));
                 }
                 self.wrong("run", "write a name for the run of up to 64 letters and digits: its keys begin with it");
                 None
@@ -217,20 +217,20 @@ impl Fields {
     }
 
     /// What only shows when all fields are read.
-    fn check(&mut self, asked: &Asked) {
-        if asked.traffic.clients() > MOST_CLIENTS {
+    fn check(&mut self, request: &RunRequest) {
+        if request.traffic.clients() > MOST_CLIENTS {
             self.wrong("traffic", format!("the lab keeps {MOST_CLIENTS} clients apart: write fewer, or lower numbers"));
         }
-        if asked.traffic.turns(asked.length) > MOST_TURNS {
+        if request.traffic.turns(request.length) > MOST_TURNS {
             self.wrong("traffic", "it changes too often for so long a run: write longer periods or a shorter time");
         }
-        if let Pace::Times(times) = asked.pace
-            && asked.length.get() as f64 / times > LONGEST_WATCH.get() as f64
+        if let Pace::Times(times) = request.pace
+            && request.length.get() as f64 / times > LONGEST_WATCH.get() as f64
         {
             let message = format!("at this speed it would take longer than {LONGEST_WATCH}: write a higher one");
             self.wrong("speed", message);
         }
-        if asked.decider != Decider::Memory && asked.pace != Pace::Times(1.0) {
+        if request.store != StoreChoice::Memory && request.pace != Pace::Times(1.0) {
             self.wrong("speed", "Redis decides in real time: write 1");
         }
     }
@@ -243,18 +243,18 @@ mod tests {
     const GOOD: &str = "limit=20/s+burst+50&limit=fixed+20/s&traffic=poisson+30/s&for=10s&seed=7&speed=max";
 
     fn wrong(query: &str) -> Vec<(String, String)> {
-        let errors = Asked::read(query, false).unwrap_err();
+        let errors = RunRequest::read(query, false).unwrap_err();
         errors.into_iter().map(|error| (error.field, error.message)).collect()
     }
 
     #[test]
     fn a_query_is_a_whole_run() {
-        let asked = Asked::read(GOOD, false).unwrap();
-        assert_eq!(asked.limits.iter().map(ToString::to_string).collect::<Vec<_>>(), ["20/s burst 50", "fixed 20/s"]);
-        assert_eq!((asked.traffic.to_string().as_str(), asked.seed), ("poisson 30/s", 7));
-        assert_eq!((asked.length, asked.pace, asked.holding), (Micros::from_secs(10), Pace::Fastest, None));
-        assert_eq!(asked.most_arrivals(), 500_000);
-        let sparse = Asked::read("limit=5/s&traffic=steady+1/s", false).unwrap();
+        let request = RunRequest::read(GOOD, false).unwrap();
+        assert_eq!(request.limits.iter().map(ToString::to_string).collect::<Vec<_>>(), ["20/s burst 50", "fixed 20/s"]);
+        assert_eq!((request.traffic.to_string().as_str(), request.seed), ("poisson 30/s", 7));
+        assert_eq!((request.length, request.pace, request.holding), (Micros::from_secs(10), Pace::Fastest, None));
+        assert_eq!(request.most_arrivals(), 500_000);
+        let sparse = RunRequest::read("limit=5/s&traffic=steady+1/s", false).unwrap();
         assert_eq!((sparse.length, sparse.seed, sparse.pace), (Micros::from_secs(60), 1, Pace::Times(1.0)));
     }
 
@@ -282,9 +282,9 @@ mod tests {
         ] {
             assert_eq!(wrong(query)[0].0, field, "{query}");
         }
-        let redis = Asked::read("limit=1/s&traffic=steady+1/s&store=redis&run=a&speed=2", true).unwrap_err();
+        let redis = RunRequest::read("limit=1/s&traffic=steady+1/s&store=redis&run=a&speed=2", true).unwrap_err();
         assert_eq!(redis[0].field, "speed");
-        let asked = Asked::read("limit=1/s&traffic=steady+20000/s", false).unwrap();
-        assert!(asked.too_many(1_200_000.0).is_some() && asked.too_many(100_000.0).is_none());
+        let request = RunRequest::read("limit=1/s&traffic=steady+20000/s", false).unwrap();
+        assert!(request.too_many(1_200_000.0).is_some() && request.too_many(100_000.0).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! How many connections a door has room for.
+//! The most connections that a listener has open at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,25 +7,25 @@ use tokio::sync::Notify;
 
 use crate::log_throttle::LogThrottle;
 
-/// Room for so many connections at once, which may change while some are open.
+/// A limit on open connections, which may change while some are open.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct ConnectionLimit {
     most: AtomicUsize,
     open: AtomicUsize,
-    /// Told when there may be room again. Only one waits for it, the socket that accepts.
+    /// Notified when a permit may be free. Only the task that accepts waits for it.
     changed: Notify,
-    /// How often there was no room.
+    /// How often a connection had to wait.
     full: AtomicU64,
     full_log: LogThrottle,
 }
 
-/// The place of one connection, given back when it is dropped.
+/// The permit of one connection, returned when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place(Arc<Room>);
+pub(super) struct ConnectionPermit(Arc<ConnectionLimit>);
 
-impl Room {
-    pub(super) fn new(most: usize) -> Room {
-        Room {
+impl ConnectionLimit {
+    pub(super) fn new(most: usize) -> ConnectionLimit {
+        ConnectionLimit {
             most: AtomicUsize::new(most),
             open: AtomicUsize::new(0),
             changed: Notify::new(),
@@ -34,8 +34,8 @@ impl Room {
         }
     }
 
-    /// A place, once there is one.
-    pub(super) async fn enter(self: &Arc<Room>) -> Place {
+    /// A permit, once there is one.
+    pub(super) async fn acquire(self: &Arc<ConnectionLimit>) -> ConnectionPermit {
         let mut is_full = false;
         while self.open.load(Ordering::Acquire) >= self.most() {
             if !std::mem::replace(&mut is_full, true) {
@@ -44,7 +44,7 @@ impl Room {
             self.changed.notified().await;
         }
         self.open.fetch_add(1, Ordering::AcqRel);
-        Place(Arc::clone(self))
+        ConnectionPermit(Arc::clone(self))
     }
 
     #[cold]
@@ -64,19 +64,19 @@ impl Room {
         self.most.load(Ordering::Acquire)
     }
 
-    /// How often there was no room for a further connection.
+    /// How often a further connection had to wait.
     pub(super) fn times_full(&self) -> u64 {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Has room for so many from now on. Nobody who is inside has to leave.
+    /// Allows so many from now on. Those that are open stay open.
     pub(super) fn resize(&self, most: usize) {
         self.most.store(most, Ordering::Release);
         self.changed.notify_one();
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::AcqRel);
         self.0.changed.notify_one();
@@ -91,48 +91,48 @@ mod tests {
 
     use super::*;
 
-    fn enter(room: &Arc<Room>) -> Option<Place> {
-        match pin!(room.enter()).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(place) => Some(place),
+    fn acquire(limit: &Arc<ConnectionLimit>) -> Option<ConnectionPermit> {
+        match pin!(limit.acquire()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(permit) => Some(permit),
             Poll::Pending => None,
         }
     }
 
     #[test]
-    fn there_is_room_for_so_many_and_the_number_may_change() {
-        let room = Arc::new(Room::new(2));
-        let (one, two) = (enter(&room).unwrap(), enter(&room).unwrap());
-        assert!(enter(&room).is_none());
+    fn so_many_may_be_open_and_the_number_may_change() {
+        let limit = Arc::new(ConnectionLimit::new(2));
+        let (one, two) = (acquire(&limit).unwrap(), acquire(&limit).unwrap());
+        assert!(acquire(&limit).is_none());
         drop(one);
-        let three = enter(&room).unwrap();
-        room.resize(1);
+        let three = acquire(&limit).unwrap();
+        limit.resize(1);
         drop(two);
-        assert!(enter(&room).is_none(), "one is inside, and there is room for one");
-        room.resize(2);
-        assert!(enter(&room).is_some());
-        room.resize(1);
+        assert!(acquire(&limit).is_none(), "one is open, and one may be");
+        limit.resize(2);
+        assert!(acquire(&limit).is_some());
+        limit.resize(1);
         drop(three);
-        assert!(enter(&room).is_some());
-        assert_eq!((room.most(), room.times_full()), (1, 2));
+        assert!(acquire(&limit).is_some());
+        assert_eq!((limit.most(), limit.times_full()), (1, 2));
     }
 
     #[tokio::test]
-    async fn who_waits_hears_of_a_place_and_of_more_room() {
-        let room = Arc::new(Room::new(1));
-        let first = room.enter().await;
+    async fn a_waiting_connection_is_woken_by_a_free_permit_and_by_a_higher_limit() {
+        let limit = Arc::new(ConnectionLimit::new(1));
+        let first = limit.acquire().await;
         let waiting = tokio::spawn({
-            let room = Arc::clone(&room);
-            async move { room.enter().await }
+            let limit = Arc::clone(&limit);
+            async move { limit.acquire().await }
         });
         tokio::task::yield_now().await;
         drop(first);
         let _second = waiting.await.unwrap();
         let waiting = tokio::spawn({
-            let room = Arc::clone(&room);
-            async move { room.enter().await }
+            let limit = Arc::clone(&limit);
+            async move { limit.acquire().await }
         });
         tokio::task::yield_now().await;
-        room.resize(2);
+        limit.resize(2);
         waiting.await.unwrap();
     }
 }

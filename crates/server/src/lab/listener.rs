@@ -1,4 +1,4 @@
-//! The door of `tidegate lab`.
+//! The listener of `tidegate lab`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

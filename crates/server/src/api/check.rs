@@ -10,7 +10,7 @@ use tidegate_http::{Caller, Reply, ReplyContext};
 use tidegate_rules::Ruling;
 
 use super::question::{Question, are_several};
-use super::writing::list;
+use super::json_writer::list;
 use super::{Api, answer, in_json};
 use crate::problem::Problem;
 
@@ -22,22 +22,22 @@ const LONGEST_TTL: Micros = Micros::from_secs(24 * 3_600);
 const USUAL_ANSWER: usize = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Doing {
+enum Operation {
     Check,
     Peek,
     Reserve,
 }
 
 pub(super) async fn check(State(api): State<Arc<Api>>, request: Request) -> Response {
-    api.decide(request, Doing::Check).await
+    api.decide(request, Operation::Check).await
 }
 
 pub(super) async fn peek(State(api): State<Arc<Api>>, request: Request) -> Response {
-    api.decide(request, Doing::Peek).await
+    api.decide(request, Operation::Peek).await
 }
 
 pub(super) async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Response {
-    api.decide(request, Doing::Reserve).await
+    api.decide(request, Operation::Reserve).await
 }
 
 impl Api {
@@ -48,7 +48,7 @@ impl Api {
             return None;
         }
         let mut question = Question::default();
-        if let Err(problem) = question.read(body).and_then(|()| allowed_here(&question, Doing::Check)) {
+        if let Err(problem) = question.read(body).and_then(|()| allowed_here(&question, Operation::Check)) {
             return Some(Err(problem));
         }
         let at = self.clock.now();
@@ -61,37 +61,37 @@ impl Api {
 
     /// The answer to a check with this body.
     pub(super) async fn check(&self, body: &[u8]) -> Result<Vec<u8>, Problem> {
-        self.decide_all(body, Doing::Check).await
+        self.decide_all(body, Operation::Check).await
     }
 
-    async fn decide(&self, request: Request, doing: Doing) -> Response {
+    async fn decide(&self, request: Request, operation: Operation) -> Response {
         let answered = match self.body(request).await {
-            Ok(body) => self.decide_all(&body, doing).await,
+            Ok(body) => self.decide_all(&body, operation).await,
             Err(problem) => Err(problem),
         };
         answered.map_or_else(IntoResponse::into_response, in_json)
     }
 
-    async fn decide_all(&self, body: &[u8], doing: Doing) -> Result<Vec<u8>, Problem> {
+    async fn decide_all(&self, body: &[u8], operation: Operation) -> Result<Vec<u8>, Problem> {
         if are_several(body) {
-            return self.decide_several(body, doing).await;
+            return self.decide_several(body, operation).await;
         }
         let mut question = Question::default();
         question.read(body)?;
-        allowed_here(&question, doing)?;
+        allowed_here(&question, operation)?;
         let at = self.clock.now();
-        let ruling = self.rule(&question, doing).await;
+        let ruling = self.rule(&question, operation).await;
         let mut text = Vec::with_capacity(USUAL_ANSWER);
         self.write_answer(&mut text, &question, &ruling, at);
         Ok(text)
     }
 
-    async fn decide_several(&self, body: &[u8], doing: Doing) -> Result<Vec<u8>, Problem> {
+    async fn decide_several(&self, body: &[u8], operation: Operation) -> Result<Vec<u8>, Problem> {
         let questions = Question::read_several(body)?;
-        questions.iter().try_for_each(|question| allowed_here(question, doing))?;
+        questions.iter().try_for_each(|question| allowed_here(question, operation))?;
         let at = self.clock.now();
         // Begun in their order, and under way together: a store that is far away is asked once for many.
-        let rulings = join_all(questions.iter().map(|question| self.rule(question, doing))).await;
+        let rulings = join_all(questions.iter().map(|question| self.rule(question, operation))).await;
         let mut text = Vec::with_capacity(USUAL_ANSWER * questions.len());
         list(&mut text, questions.iter().zip(&rulings), |text, (question, ruling)| {
             self.write_answer(text, question, ruling, at);
@@ -99,11 +99,11 @@ impl Api {
         Ok(text)
     }
 
-    async fn rule(&self, question: &Question<'_>, doing: Doing) -> Ruling<'static> {
-        match doing {
-            Doing::Check => self.engine.check(question).await,
-            Doing::Peek => self.engine.limiter().peek(question).await,
-            Doing::Reserve => {
+    async fn rule(&self, question: &Question<'_>, operation: Operation) -> Ruling<'static> {
+        match operation {
+            Operation::Check => self.engine.check(question).await,
+            Operation::Peek => self.engine.limiter().peek(question).await,
+            Operation::Reserve => {
                 let ttl = question.ttl.map_or(DEFAULT_TTL, |ttl| ttl.0);
                 self.engine.reserve(question, ttl).await
             }
@@ -123,9 +123,9 @@ impl Api {
     }
 }
 
-fn allowed_here(question: &Question<'_>, doing: Doing) -> Result<(), Problem> {
+fn allowed_here(question: &Question<'_>, operation: Operation) -> Result<(), Problem> {
     match question.ttl {
-        Some(_) if doing != Doing::Reserve => {
+        Some(_) if operation != Operation::Reserve => {
             let detail = "`ttl` says how long a reservation stays open: it belongs to /v1/reserve.".to_owned();
             Err(Problem::in_json(detail, None))
         }

@@ -1,12 +1,12 @@
-//! How far a run has been told: the id of its events.
+//! The position of a run's events, which is their id.
 
 use std::fmt;
 
 use tidegate_lab::simulate::Totals;
 
-/// How far whoever looks on has been told.
+/// The position behind an event: how much of a run it and those before it tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RunPosition {
     /// Arrivals.
     pub(super) arrivals: u64,
     /// Microseconds.
@@ -16,7 +16,7 @@ pub(super) struct Place {
 }
 
 /// As an event's id.
-impl fmt::Display for Place {
+impl fmt::Display for RunPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.arrivals, self.until)?;
         for totals in &self.totals {
@@ -29,13 +29,13 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
-    /// The place that an event's id stands for.
-    pub(super) fn read(text: &str) -> Option<Place> {
+impl RunPosition {
+    /// The position that an event's id stands for.
+    pub(super) fn read(text: &str) -> Option<RunPosition> {
         let mut parts = text.split('.');
         let (arrivals, until) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let totals = parts.map(|part| read_totals(part, arrivals)).collect::<Option<_>>()?;
-        Some(Place { arrivals, until, totals })
+        Some(RunPosition { arrivals, until, totals })
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_written_and_read_alike() {
+    fn positions_are_written_and_read_alike() {
         let totals = Totals {
             arrivals: 512,
             cost: 1_024,
@@ -77,11 +77,11 @@ mod tests {
             longest_wait: 90,
         };
         for totals in [vec![], vec![totals], vec![totals; 4]] {
-            let place = Place { arrivals: 512, until: 1_000_001, totals };
-            assert_eq!(Place::read(&place.to_string()), Some(place));
+            let position = RunPosition { arrivals: 512, until: 1_000_001, totals };
+            assert_eq!(RunPosition::read(&position.to_string()), Some(position));
         }
         for wrong in ["", "5", "5.", ".5", "a.b", "1.2.3", "-1.0", "1.0.1-1-1-0-0-0-0", "1.0.1-1-1-1-0-0-0-0"] {
-            assert_eq!(Place::read(wrong), None, "{wrong}");
+            assert_eq!(RunPosition::read(wrong), None, "{wrong}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Who decides the arrivals of a run.
+//! Decides the arrivals of a run.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use tidegate_lab::traffic::Arrival;
 use tidegate_redis::RedisStore;
 use tokio::time::Instant;
 
-use super::asked::{Asked, Decider};
+use super::run_request::{RunRequest, StoreChoice};
 use super::batch::Batch;
 
-/// What decides: the limits themselves, or a store.
-pub(super) enum Deciding {
+/// Decides arrivals: by the limits themselves, or by a store.
+pub(super) enum RunDecider {
     /// In virtual time.
     Memory(Box<Simulation>),
     /// In real time.
-    Redis(Box<InRedis>),
+    Redis(Box<RedisRun>),
 }
 
-impl Deciding {
-    pub(super) fn of(asked: &Asked, redis: Option<&Arc<RedisStore>>) -> Deciding {
-        match (&asked.decider, redis) {
-            (Decider::Redis(name), Some(store)) => {
-                Deciding::Redis(Box::new(InRedis::new(Arc::clone(store), name, &asked.limits, asked.holding)))
+impl RunDecider {
+    pub(super) fn of(request: &RunRequest, redis: Option<&Arc<RedisStore>>) -> RunDecider {
+        match (&request.store, redis) {
+            (StoreChoice::Redis(name), Some(store)) => {
+                RunDecider::Redis(Box::new(RedisRun::new(Arc::clone(store), name, &request.limits, request.holding)))
             }
-            (Decider::Redis(_) | Decider::Memory, _) => {
-                let simulation = Simulation::new(&asked.limits);
-                Deciding::Memory(Box::new(match asked.holding {
+            (StoreChoice::Redis(_) | StoreChoice::Memory, _) => {
+                let simulation = Simulation::new(&request.limits);
+                RunDecider::Memory(Box::new(match request.holding {
                     Some(holding) => simulation.holding(holding),
                     None => simulation,
                 }))
@@ -43,7 +43,7 @@ impl Deciding {
             batch.arrived(arrival, arrival.at.as_micros().saturating_sub(start));
         }
         match self {
-            Deciding::Memory(simulation) => {
+            RunDecider::Memory(simulation) => {
                 for arrival in arrivals {
                     simulation.take(arrival);
                     for (number, column) in batch.limits.iter_mut().enumerate() {
@@ -54,43 +54,43 @@ impl Deciding {
                 }
                 Ok(())
             }
-            Deciding::Redis(run) => run.take(arrivals, batch).await,
+            RunDecider::Redis(run) => run.take(arrivals, batch).await,
         }
     }
 
     /// Passes over an arrival that was told of before. What is in Redis is there already.
     pub(super) fn skip(&mut self, arrival: &Arrival) {
         match self {
-            Deciding::Memory(simulation) => {
+            RunDecider::Memory(simulation) => {
                 simulation.take(arrival);
             }
-            Deciding::Redis(_) => {}
+            RunDecider::Redis(_) => {}
         }
     }
 
     /// Whether the same arrivals are decided in the same way every time.
     pub(super) const fn is_repeatable(&self) -> bool {
-        matches!(self, Deciding::Memory(_))
+        matches!(self, RunDecider::Memory(_))
     }
 
     /// Counts on from what was decided before on arrivals that were passed over.
     pub(super) fn go_on_from(&mut self, totals: Vec<Totals>) {
         match self {
-            Deciding::Memory(_) => {}
-            Deciding::Redis(run) => run.totals = totals,
+            RunDecider::Memory(_) => {}
+            RunDecider::Redis(run) => run.totals = totals,
         }
     }
 
     pub(super) fn totals(&self) -> &[Totals] {
         match self {
-            Deciding::Memory(simulation) => simulation.totals(),
-            Deciding::Redis(run) => &run.totals,
+            RunDecider::Memory(simulation) => simulation.totals(),
+            RunDecider::Redis(run) => &run.totals,
         }
     }
 }
 
 /// A run whose state lies in Redis.
-pub(super) struct InRedis {
+pub(super) struct RedisRun {
     store: Arc<RedisStore>,
     limits: Vec<(RuleId, Limit)>,
     totals: Vec<Totals>,
@@ -99,12 +99,12 @@ pub(super) struct InRedis {
     held: VecDeque<(Instant, Receipt)>,
 }
 
-impl InRedis {
-    fn new(store: Arc<RedisStore>, name: &str, limits: &[Limit], holding: Option<Micros>) -> InRedis {
+impl RedisRun {
+    fn new(store: Arc<RedisStore>, name: &str, limits: &[Limit], holding: Option<Micros>) -> RedisRun {
         let rule = |number: usize| RuleId::new(&format!("lab-{name}-{number}"));
         let totals = vec![Totals::default(); limits.len()];
         let limits = limits.iter().enumerate().map(|(number, limit)| (rule(number), *limit)).collect();
-        InRedis { store, limits, totals, holding, held: VecDeque::new() }
+        RedisRun { store, limits, totals, holding, held: VecDeque::new() }
     }
 
     async fn take(&mut self, arrivals: &[Arrival], batch: &mut Batch) -> Result<(), StoreError> {

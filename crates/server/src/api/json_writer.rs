@@ -12,7 +12,7 @@ const MICROS: u64 = 1_000_000;
 /// The name of a member, as it stands in front of the value of any member but the first. It is one that needs no escapes.
 macro_rules! member {
     ($name:literal) => {
-        $crate::api::writing::Member(concat!(",\"", $name, "\":"))
+        $crate::api::json_writer::Member(concat!(",\"", $name, "\":"))
     };
 }
 pub(super) use member;
@@ -22,17 +22,17 @@ pub(super) use member;
 pub(super) struct Member(pub(super) &'static str);
 
 /// An object of which more is to be written.
-pub(super) struct Object<'o> {
+pub(super) struct ObjectWriter<'o> {
     out: &'o mut Vec<u8>,
     is_empty: bool,
 }
 
-impl Object<'_> {
+impl ObjectWriter<'_> {
     /// Writes an object, of which `fill` writes the members.
     #[inline]
-    pub(super) fn write(out: &mut Vec<u8>, fill: impl FnOnce(&mut Object<'_>)) {
+    pub(super) fn write(out: &mut Vec<u8>, fill: impl FnOnce(&mut ObjectWriter<'_>)) {
         out.push(b'{');
-        fill(&mut Object { out, is_empty: true });
+        fill(&mut ObjectWriter { out, is_empty: true });
         out.push(b'}');
     }
 
@@ -91,10 +91,10 @@ impl Object<'_> {
         &mut self,
         name: Member,
         items: impl IntoIterator<Item = T>,
-        fill: impl Fn(&mut Object<'_>, T),
+        fill: impl Fn(&mut ObjectWriter<'_>, T),
     ) {
         self.name(name);
-        list(self.out, items, |out, item| Object::write(out, |object| fill(object, item)));
+        list(self.out, items, |out, item| ObjectWriter::write(out, |object| fill(object, item)));
     }
 }
 
@@ -146,9 +146,9 @@ mod tests {
 
     use super::*;
 
-    fn written(fill: impl FnOnce(&mut Object<'_>)) -> Value {
+    fn written(fill: impl FnOnce(&mut ObjectWriter<'_>)) -> Value {
         let mut out = Vec::new();
-        Object::write(&mut out, fill);
+        ObjectWriter::write(&mut out, fill);
         serde_json::from_slice(&out).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&out)))
     }
 
