@@ -1,4 +1,4 @@
-//! A ruling, as JSON says it.
+//! A ruling as JSON.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use tidegate_rules::{Mode, Ruled, Ruling};
 use super::json_writer::{ObjectWriter, member};
 use crate::receipts;
 
-/// Writes what was decided on one request, and, if `reply` says it, what its client should be answered.
+/// Writes the ruling on one request, and the response for its client, if `reply` has it.
 pub(super) fn write(out: &mut Vec<u8>, ruling: &Ruling<'_>, reply: Option<&Reply<'_, '_>>) {
     ObjectWriter::write(out, |answer| {
         answer.boolean(member!("allowed"), ruling.is_allowed());

@@ -19,8 +19,8 @@ use crate::whole_body::WholeBody;
 
 /// The answer to one request of a client.
 ///
-/// Most are checks whose body came with the head, and which the store in this process decides. They need no box and no timer:
-/// by the time that hyper asks for the answer the body is there, and then so is the answer.
+/// Most are checks whose body came with the head, and which the store in this process decides. They need no allocation and no
+/// timer: when hyper first polls for the answer, the body is there, and the answer can be made at once.
 pub(super) struct AnswerFuture {
     client: Arc<Client>,
     stage: AnswerStage,
@@ -31,16 +31,16 @@ enum AnswerStage {
     /// A check, whose body is on its way.
     Check {
         body: WholeBody<Incoming>,
-        /// Empty, for those of the answer. hyper makes the headers of the next request of them again, so that a connection
-        /// has one map for all.
+        /// The request's map of headers, cleared for those of the answer. hyper uses the map again for the next request, so that
+        /// a connection allocates one.
         headers: HeaderMap,
     },
-    /// Whatever takes longer.
+    /// An answer that takes longer.
     Waiting(Pin<Box<dyn Future<Output = Response<AnswerBody>> + Send>>),
 }
 
 impl AnswerFuture {
-    /// The answer to a check with this body. Of its headers nothing is needed but the room that they take.
+    /// The answer to a check with this body. Of its headers, only the map is used again.
     pub(super) fn check(client: &Arc<Client>, mut headers: HeaderMap, body: Incoming) -> AnswerFuture {
         headers.clear();
         let mut body = client.api.whole(body);
@@ -48,13 +48,13 @@ impl AnswerFuture {
         AnswerFuture { client: Arc::clone(client), stage: AnswerStage::Check { body, headers } }
     }
 
-    /// Why there is no answer.
+    /// The answer to a request that is refused.
     #[cold]
     pub(super) fn refused(client: &Arc<Client>, problem: Problem) -> AnswerFuture {
         AnswerFuture::routed(client, ready(Ok(problem.into_response())))
     }
 
-    /// What the router answers.
+    /// The router's answer.
     pub(super) fn routed<R>(client: &Arc<Client>, routed: R) -> AnswerFuture
     where
         R: Future<Output = Result<Routed, Infallible>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Forward-auth: a proxy asks on behalf of somebody else's request.
+//! Forward-auth: a proxy asks on behalf of a client's request.
 //!
 //! Proxies pass on the headers of the request that they ask about, so what a client writes into a header arrives here like
 //! what the proxy writes. Each form therefore believes only the headers that its proxy always sets itself, and only if the
@@ -40,7 +40,7 @@ const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
 const X_ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
-/// What the client would be answered, for nginx, which does not pass statuses on.
+/// The header with the status for the client, for nginx, which does not pass statuses on.
 const X_TIDEGATE_STATUS: HeaderName = HeaderName::from_static("x-tidegate-status");
 
 /// The headers in which a proxy says what it asks about.
@@ -223,7 +223,7 @@ impl Api {
     }
 }
 
-/// What a client is told whose token is missing or invalid.
+/// The answer to a client whose token is missing or invalid.
 fn challenged(why: Refusal) -> Authorized {
     match why.challenge() {
         Some(challenge) => {
@@ -235,7 +235,7 @@ fn challenged(why: Refusal) -> Authorized {
     }
 }
 
-/// What the proxy says in a header that it always has to set.
+/// The value of a header that the proxy always has to set.
 fn said<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Cow<'h, str>, Problem> {
     let value = once(headers, name)?.map(|value| String::from_utf8_lossy(value.as_bytes()));
     value.filter(|value| !value.is_empty()).ok_or_else(|| {

@@ -9,12 +9,12 @@ use tidegate_core::{Clock, Micros, Timestamp};
 use tidegate_http::{Caller, Reply, ReplyContext};
 use tidegate_rules::Ruling;
 
-use super::question::{Question, are_several};
 use super::json_writer::list;
+use super::question::{Question, are_several};
 use super::{Api, answer, in_json};
 use crate::problem::Problem;
 
-/// How long a reservation stays open if nobody says.
+/// The time for which a reservation stays open if the request names none.
 const DEFAULT_TTL: Micros = Micros::from_secs(60);
 /// The longest that one can.
 const LONGEST_TTL: Micros = Micros::from_secs(24 * 3_600);
@@ -90,7 +90,7 @@ impl Api {
         let questions = Question::read_several(body)?;
         questions.iter().try_for_each(|question| allowed_here(question, operation))?;
         let at = self.clock.now();
-        // Begun in their order, and under way together: a store that is far away is asked once for many.
+        // Begun in their order, and in flight together: a remote store gets them in one batch.
         let rulings = join_all(questions.iter().map(|question| self.rule(question, operation))).await;
         let mut text = Vec::with_capacity(USUAL_ANSWER * questions.len());
         list(&mut text, questions.iter().zip(&rulings), |text, (question, ruling)| {

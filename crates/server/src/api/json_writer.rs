@@ -1,7 +1,6 @@
-//! JSON, written straight to its bytes.
+//! Writes JSON straight to bytes.
 //!
-//! Names are ours and need no look at what would have to be escaped in them, which is most of what it costs to write a small
-//! answer.
+//! Names are constants that need no escapes. Looking for characters to escape is most of the cost of writing a small answer.
 
 use serde::Serialize;
 use tidegate_core::Micros;

@@ -1,4 +1,4 @@
-//! The HTTP door: facts in, verdicts out, as JSON; and forward-auth for proxies.
+//! The HTTP API: facts in, verdicts out, as JSON; and forward-auth for proxies.
 //!
 //! | | |
 //! |---|---|
@@ -10,19 +10,19 @@
 //! | `GET /healthz`, `/readyz`, `/healthcheck` | liveness and readiness (`health.rs`) |
 //! | `GET /openapi.json` | all of it, described |
 //!
-//! Checks are most of what is asked, so they are answered right on their connection (`connection.rs`, `answer_future.rs`); the
+//! Most requests are checks, so they are answered right on their connection (`connection.rs`, `answer_future.rs`); the
 //! router finds the way to all else.
 
 mod answer;
 mod answer_future;
 mod auth;
 mod auth_log;
-mod connection;
 mod check;
+mod connection;
 mod health;
+mod json_writer;
 mod question;
 mod receipts;
-mod json_writer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,32 +55,32 @@ use crate::problem::Problem;
 use crate::traces::Traces;
 use crate::whole_body::WholeBody;
 
-/// What the door needs to know.
+/// The settings of the HTTP API.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The most bytes of a request's head.
     pub header_bytes: usize,
-    /// How long a head may take to come, and a connection to be idle.
+    /// The time for a head to come, and for a connection to be idle.
     pub header_time: Duration,
     /// The most bytes of a body.
     pub body_bytes: usize,
-    /// How long a body may take to come, and its answer to be found.
+    /// The time for a body to come.
     pub request_time: Duration,
     /// The most requests at once on one HTTP/2 connection.
     pub streams: u32,
-    /// The proxies whose word counts.
+    /// Trusted proxies: client addresses and identities are taken from their headers.
     pub proxies: TrustedProxies,
-    /// Which headers clients see.
+    /// The headers that clients see.
     pub style: HeaderStyle,
     /// The form of denials in forward-auth, and the origins whose scripts may read them.
     pub answers: OwnAnswers,
-    /// What says who a client is, in forward-auth.
+    /// The headers that say who a client is, in forward-auth.
     pub auth_headers: AuthHeaders,
     /// Whether the name in `Authorization: Basic` is the user, in forward-auth.
     pub basic: bool,
     /// The hosts that requests may be for, but for forward-auth: there a proxy may say the client's.
     pub hosts: Hosts,
-    /// What becomes of paths that servers read in several ways, in forward-auth.
+    /// The policy for paths that servers read in several ways, in forward-auth.
     pub paths: PathPolicy,
     /// Whether the server is ready only while its store answers.
     pub store_required: bool,
@@ -88,7 +88,7 @@ pub struct Settings {
     pub hold_time: Duration,
 }
 
-/// The headers in which a proxy says who a client is; `None` for what it does not say.
+/// The headers in which a proxy says who a client is; `None` for those that it does not send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthHeaders {
     /// The user.
@@ -100,7 +100,7 @@ pub struct AuthHeaders {
 }
 
 impl AuthHeaders {
-    /// Adds what a trusted proxy says in these headers. An empty one says nothing.
+    /// Adds the facts in these headers of a trusted proxy. Empty headers add none.
     pub(crate) fn identify<'h>(&self, headers: &'h HeaderMap, mut facts: HttpFacts<'h>) -> HttpFacts<'h> {
         let said = |name: &Option<HeaderName>| {
             let lines = headers.get_all(name.as_ref()?).iter().map(|line| text(line.as_bytes()));
@@ -145,11 +145,11 @@ impl Default for Settings {
     }
 }
 
-/// What every request needs.
+/// The state that every request needs.
 struct Api {
     engine: Arc<Engine>,
     settings: ArcSwap<Settings>,
-    /// How tokens are verified in forward-auth; `None` if they are not.
+    /// Verifies tokens in forward-auth; `None` if they are not verified.
     tokens: Option<Tokens>,
     /// The log of requests that forward-auth decides, if there is one.
     access_log: Option<Arc<AccessLog>>,
@@ -165,8 +165,8 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door to `engine`. In forward-auth it verifies `tokens` if there are any, and writes to `access_log`. It says that it is
-    /// not ready once `stop` is told.
+    /// Answers by `engine`. In forward-auth it verifies `tokens` if there are any, and writes to `access_log`. It is not ready any
+    /// more once `stop` is cancelled.
     #[must_use]
     pub fn new(
         engine: Arc<Engine>,

@@ -1,4 +1,4 @@
-//! What is known of a request, as JSON says it.
+//! The facts of a request as JSON.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -82,8 +82,8 @@ const NAMES: [&str; 16] = [
     "response",
 ];
 
-/// Writes what it reads into a question where that lies. A derived `Deserialize` would move it six times on its way out,
-/// three of a hundred instructions that a check takes.
+/// Deserializes into a question in place. A derived `Deserialize` would return the struct by value and copy it six times on its
+/// way out, which is 3 % of the instructions of a check.
 struct Filling<'q, 'a>(&'q mut Question<'a>);
 
 impl<'de: 'a, 'a> DeserializeSeed<'de> for Filling<'_, 'a> {
@@ -163,7 +163,7 @@ impl<'a> Question<'a> {
     }
 }
 
-/// Reads JSON, and says where it goes wrong.
+/// Reads JSON. The problem says where it goes wrong.
 pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     // Looked at once, and not text by text.
     let read = match str::from_utf8(body) {
@@ -173,7 +173,7 @@ pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem>
     read.map_err(|error| problem_with::<T>(body, &error))
 }
 
-/// What is wrong with JSON that should be a `T`.
+/// The problem with JSON that should be a `T`.
 #[cold]
 fn problem_with<'a, T: Deserialize<'a>>(body: &'a [u8], error: &serde_json::Error) -> Problem {
     // The way there is only followed when something is wrong.
@@ -221,7 +221,7 @@ impl Question<'_> {
         lines.flat_map(|(_, line)| syntax::cookies(line.as_bytes(), name)).collect()
     }
 
-    /// Whether whoever asks has said who makes the request.
+    /// Whether the question names who makes the request.
     pub(super) fn is_authenticated(&self) -> bool {
         self.user.is_some() || self.api_key.is_some() || !self.claims.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What becomes of receipts: `/v1/settle`, `/v1/release` and `/v1/renew`.
+//! Settling receipts: `/v1/settle`, `/v1/release` and `/v1/renew`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

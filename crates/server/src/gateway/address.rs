@@ -1,4 +1,4 @@
-//! Where an upstream is.
+//! The address of an upstream.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,25 +7,25 @@ use http::HeaderValue;
 use http::uri::Authority;
 use rustls::pki_types::ServerName;
 
-/// An upstream's address, and what is spoken there.
+/// An upstream's address and protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     pub(super) scheme: Scheme,
     /// A name or an address, without brackets.
     pub(super) host: String,
     pub(super) port: u16,
-    /// What stands in `Host` if the client's own is not kept.
+    /// The `Host` for requests that do not keep the client's own.
     pub(super) authority: HeaderValue,
-    /// For whom its certificate must be, if it has to show one.
+    /// The name that its certificate must be for, if it has to show one.
     pub(super) server_name: Option<ServerName<'static>>,
 }
 
-/// What is spoken to an upstream.
+/// The protocol of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scheme {
     /// HTTP/1.1
     Http,
-    /// HTTP/2, known beforehand
+    /// HTTP/2 with prior knowledge
     H2c,
     /// Either, over TLS, as the upstream chooses
     Https,

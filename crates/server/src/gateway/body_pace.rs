@@ -1,4 +1,4 @@
-//! How fast the body of a request has to come.
+//! The least speed of a request's body.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ pub(super) struct BodyPace {
 }
 
 impl BodyPace {
-    /// How long may have been waited by the time that so many bytes have come.
+    /// The time that may have been waited when so many bytes have come.
     fn allowed(&self, bytes: u64) -> Duration {
         match bytes.saturating_mul(1_000).checked_div(self.rate) {
             Some(earned) => self.grace.saturating_add(Duration::from_millis(earned)).min(self.time),
@@ -35,7 +35,7 @@ pub(super) struct BodyTimer {
     pace: BodyPace,
     /// The length of all waits that are over.
     waited: Duration,
-    /// When the present wait began.
+    /// The beginning of the present wait.
     since: Option<Instant>,
     timer: Pin<Box<Sleep>>,
 }
@@ -79,7 +79,7 @@ mod tests {
         BodyPace { time: Duration::from_secs(time), rate, grace: Duration::from_secs(grace) }
     }
 
-    /// How long a body lasts of which a piece comes every second.
+    /// The time for which a body is taken of which a piece comes every second.
     async fn lasts(pace: BodyPace, piece: u64, most: u64) -> Duration {
         let (mut timer, begun) = (BodyTimer::new(pace), Instant::now());
         for second in 1..=most {

@@ -1,8 +1,8 @@
-//! How many retries there may be.
+//! The budget of retries.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What one retry costs.
+/// The cost of one retry.
 const ONE: u32 = 100;
 /// As many retries may come at once, and there may be as many at the start.
 const BURST: u32 = 10;
@@ -22,7 +22,7 @@ impl RetryBudget {
 
     /// A request has come.
     pub(super) fn deposit(&self) {
-        // Most of the time it is full, and nobody needs to write.
+        // Most of the time it is full. Not writing then avoids contention for the cache line.
         let saved = self.saved.load(Ordering::Relaxed);
         if saved < BURST * ONE {
             let more = |saved: u32| Some((saved + self.percent).min(BURST * ONE));

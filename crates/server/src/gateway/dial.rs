@@ -15,12 +15,12 @@ use super::address::{Address, Scheme};
 use super::upstream_io::UpstreamIo;
 use crate::keepalive;
 
-/// Who may vouch for upstreams that show a certificate.
+/// The authorities for the certificates of upstreams.
 #[derive(Clone)]
 pub struct Trust(Arc<ClientConfig>);
 
 impl Trust {
-    /// Those whom browsers believe.
+    /// Those that browsers trust.
     #[must_use]
     pub fn web() -> Trust {
         let mut roots = RootCertStore::empty();
@@ -28,7 +28,7 @@ impl Trust {
         Trust::in_roots(roots)
     }
 
-    /// Those whose certificates these are, as PEM.
+    /// Those with these certificates, as PEM.
     ///
     /// # Errors
     /// If there is none among them, or one makes no sense.
@@ -70,14 +70,14 @@ impl fmt::Debug for Trust {
     }
 }
 
-/// What is spoken on a connection.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
     Http2,
 }
 
-/// A new connection, and what is spoken on it.
+/// A new connection, and its protocol.
 pub(super) async fn dial(address: &Address, trust: &Trust, keepalive: Duration) -> io::Result<(UpstreamIo, Protocol)> {
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
     // Requests are written whole: there is nothing to wait for.

@@ -53,7 +53,7 @@ pub(super) struct Forwarder {
     groups: Vec<Group>,
     /// The protocols that the connections of each route may change to.
     upgrades: Vec<Upgrades>,
-    /// How each route takes paths with several spellings.
+    /// The policy of each route for paths with several spellings.
     paths: Vec<PathPolicy>,
     metrics: Arc<GatewayMetrics>,
     clock: SystemClock,
@@ -128,7 +128,7 @@ impl tower_service::Service<Request<Sent>> for Forward {
     }
 }
 
-/// The client has gone away in the middle of its request, or what it sent made no sense. There is nobody to answer.
+/// The client has gone away in the middle of its request, or what it sent made no sense. There is no client to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client broke off in the middle of its request")]
 pub(super) struct ClientGone;
@@ -137,7 +137,7 @@ pub(super) struct ClientGone;
 enum ExchangeError {
     Failed {
         why: Failure,
-        /// Whether nobody can have seen it.
+        /// Whether no upstream can have seen it.
         is_unseen: bool,
     },
     Gone(ClientGone),
@@ -202,7 +202,7 @@ impl Forward {
         let Some(group) = forwarder.group(&head.uri, &host) else {
             return Err(Box::new(failure_response(Failure::NoRoute, form)));
         };
-        // A gRPC stream is as slow as what it tells of: the timers of responses end it when neither end says anything.
+        // A gRPC stream may be silent for long: the timers of responses end it when neither end sends anything.
         let pace = (!is_grpc(&head.headers)).then(|| forwarder.settings.body_pace());
         let wanted = head::request(&mut head, &host, downstream, &forwarder.settings);
         let hold = head.extensions.remove::<UpgradeHold>();
@@ -373,7 +373,7 @@ impl Forwarder {
                         },
                     };
                     is_unseen = false;
-                    // That an idle connection is closed just when it is used is nobody's fault.
+                    // An idle connection that is closed just when it is used is no failure of the upstream.
                     if is_new && why != Failure::ClientStalls {
                         self.failed(upstream, &error);
                         tried.push(number);

@@ -1,8 +1,8 @@
-//! Where requests begin and end in the bytes of an HTTP/1 connection.
+//! The framing of requests in the bytes of an HTTP/1 connection.
 //!
-//! Who reads a request decides where the next one begins, and a proxy in front of us may have decided otherwise. So what can
-//! be read in two ways is refused. Most of that hyper refuses itself. Some of it hyper reads one way and forgets the other, and
-//! nobody can tell afterwards: a request that says how long it is more than once, by `Content-Length`, `Transfer-Encoding` or
+//! The reader of a request decides where the next one begins, and a proxy in front of us may decide otherwise (request smuggling).
+//! So requests that can be read in two ways are refused. hyper refuses most of them itself. Some it reads in one way, after which
+//! the other does not show any more: a request that says how long it is more than once, by `Content-Length`, `Transfer-Encoding` or
 //! both, a length with zeros in front, codings other than `chunked`, and lines that end with a bare line feed. Those are found here, where the bytes pass on their way to hyper.
 
 use std::mem;
@@ -23,7 +23,7 @@ pub(super) struct Framing {
     position: Position,
     /// The beginning of a line whose end is to come.
     begun: Vec<u8>,
-    /// How many heads have ended.
+    /// The number of heads that have ended.
     heads: u64,
 }
 
@@ -47,11 +47,11 @@ impl Default for Position {
     }
 }
 
-/// What the lines of a head have said so far.
+/// The lines of a head so far, as far as they are about framing.
 #[derive(Clone, Copy, Debug, Default)]
 struct HeadFraming {
     has_begun: bool,
-    /// How many fields say where the body ends.
+    /// The number of fields that say where the body ends.
     lengths: u32,
     length: Option<u64>,
     is_chunked: bool,
@@ -155,24 +155,26 @@ impl HeadFraming {
             self.lengths += if has_zeros_in_front(value) { 2 } else { 1 };
             self.length = std::str::from_utf8(value).ok().and_then(|length| length.parse().ok());
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            // Whoever knows another coding, alone or beside this one, reads another body.
+            // A server that knows another coding, alone or beside this one, reads another body.
             self.lengths += if value.eq_ignore_ascii_case(b"chunked") { 1 } else { 2 };
             self.is_chunked = true;
         }
     }
 
-    /// What comes behind the head.
+    /// The position behind the head.
     const fn body(self) -> Position {
         match self {
             HeadFraming { is_chunked: true, .. } => Position::Size,
             HeadFraming { length: Some(length @ 1..), .. } => Position::Body(length),
             HeadFraming { lengths: 1.., length: None, .. } => Position::Over,
-            HeadFraming { .. } => Position::Head(HeadFraming { has_begun: false, lengths: 0, length: None, is_chunked: false }),
+            HeadFraming { .. } => {
+                Position::Head(HeadFraming { has_begun: false, lengths: 0, length: None, is_chunked: false })
+            }
         }
     }
 }
 
-/// What comes behind the line that says how long a chunk is.
+/// The position behind the line with the size of a chunk.
 fn chunk(line: &[u8]) -> Position {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let size = std::str::from_utf8(&line[..digits]).ok().and_then(|size| u64::from_str_radix(size, 16).ok());
@@ -194,7 +196,7 @@ fn skip<'b>(left: &mut u64, bytes: &'b [u8]) -> &'b [u8] {
 mod tests {
     use super::*;
 
-    /// What is said of these bytes, in pieces of every size.
+    /// The result for these bytes, in pieces of every size.
     fn found(bytes: &str) -> Option<u64> {
         let told = |size: usize| {
             let mut framing = Framing::default();

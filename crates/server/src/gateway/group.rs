@@ -26,7 +26,7 @@ impl Group {
         Group { upstreams, budget, counts, turn: AtomicUsize::new(0) }
     }
 
-    /// The address with the fewest requests under way, of those that are well and were not tried yet. If there is none,
+    /// The address with the fewest requests in flight, of those that are well and were not tried yet. If there is none,
     /// one that rests is better than none, and so is one that was tried. `None` if all say that they are not well.
     pub(super) fn choose(&self, tried: &Tried, now: impl Fn() -> Timestamp) -> Option<(usize, &Arc<Upstream>)> {
         if let [only] = &self.upstreams[..] {

@@ -1,4 +1,4 @@
-//! What stands in the heads of requests and responses that are passed on.
+//! The heads of requests and responses that are forwarded.
 //!
 //! Fields that are about one connection end with it: those that HTTP knows, and those that `Connection` names. Whom a request
 //! comes from, and how, is said anew, by the same rules by which it is believed. The rest goes on as it came.
@@ -26,7 +26,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What a request says of which host it is for: in its target, else in `Host`. `None` if it says nothing, two things, or something
+/// The host that a request is for: by its target, else by `Host`. `None` if it says nothing, two things, or something
 /// that servers read differently.
 pub(super) fn host(target: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
     let mut hosts = headers.get_all(HOST).iter();
@@ -66,8 +66,8 @@ pub(super) fn has_zeros_in_front(length: &[u8]) -> bool {
     matches!(length, [b'0', _, ..])
 }
 
-/// Which fields a head has of those that are looked for here. Most have few fields at all, so that going through them once
-/// costs less than asking for each of these.
+/// The fields in a head among those that are looked for here. Most heads have few fields, so that one pass over them costs
+/// less than a lookup for each of these.
 #[derive(Clone, Copy, Debug, Default)]
 struct Has {
     connection: bool,
@@ -108,8 +108,8 @@ impl Has {
 #[error("a response has both a Content-Length and a Transfer-Encoding")]
 pub(super) struct TwoLengths;
 
-/// Makes the head of a response what clients are to see: without what is about one connection. Says which protocols the
-/// upstream would like to change to.
+/// Makes the head of a response the one for clients, without fields about one connection. Returns the protocols that the
+/// upstream offers to change to.
 ///
 /// # Errors
 /// If it can be read in two ways.
@@ -168,13 +168,13 @@ pub(super) fn is_about_keeping(line: &HeaderValue) -> bool {
     line.eq_ignore_ascii_case(b"keep-alive") || line.eq_ignore_ascii_case(b"close")
 }
 
-/// What a line of `Connection` names.
+/// The names in a line of `Connection`.
 pub(super) fn named(line: &HeaderValue) -> impl Iterator<Item = HeaderName> + use<'_> {
     line.as_bytes().split(|&byte| byte == b',').filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
 }
 
-/// Makes the head of a request what upstreams are to see, whichever of them it goes to. Says which protocols the client would
-/// like to change to.
+/// Makes the head of a request the one for upstreams, whichever of them it goes to. Returns the protocols that the client offers
+/// to change to.
 pub(super) fn request(
     head: &mut Parts,
     host: &HeaderValue,
@@ -217,7 +217,7 @@ fn says_trailers(te: &HeaderValue) -> bool {
     te.as_bytes().split(|&byte| byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Says whom a request comes from and what it was for.
+/// Sets the headers that say whom a request comes from and what it was for.
 fn forwarded(headers: &mut HeaderMap, has: Has, host: &HeaderValue, downstream: &Downstream, proxies: &TrustedProxies) {
     let is_trusted = downstream.is_trusted;
     match proxies.header() {
@@ -262,7 +262,7 @@ fn extend(headers: &mut HeaderMap, name: HeaderName, is_trusted: bool, item: &He
     headers.insert(name, list);
 }
 
-/// Keeps what a trusted proxy says, and says it otherwise.
+/// Sets a header, unless a trusted proxy has.
 fn set(headers: &mut HeaderMap, name: HeaderName, is_trusted: bool, value: HeaderValue) {
     match headers.entry(name) {
         Entry::Occupied(_) if is_trusted => {}
@@ -298,7 +298,7 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Says that we stand in the way.
+/// Adds the gateway to `Via`.
 pub(super) fn add_via(headers: &mut HeaderMap, received: Version) {
     let via = match received {
         Version::HTTP_10 => "1.0 tidegate",

@@ -1,25 +1,25 @@
-//! How an address is doing.
+//! The health of an address.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use tidegate_core::{Micros, Timestamp};
 
-/// How often the time of rest is doubled.
+/// The number of times that the time of rest is doubled.
 const DOUBLINGS: u32 = 4;
 
-/// What is known of an address: from the requests that went there, and from those who ask it how it is.
+/// The health of an address, by the requests that went there and by health checks.
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    /// How many requests failed since the last one that did not.
+    /// The number of requests that failed since the last one that did not.
     failures: AtomicU32,
-    /// When it has rested; 0 if it need not.
+    /// The end of its rest; 0 if it does not rest.
     rests_until: AtomicU64,
-    /// Whether it has said itself that it is not well, or says nothing.
+    /// Whether it has failed its health checks.
     is_down: AtomicBool,
 }
 
 impl Health {
-    /// A request failed: it rests, for twice as long each time. Says for how long, if it did not rest before.
+    /// A request failed: it rests, for twice as long each time. Returns for how long, if it did not rest before.
     pub(super) fn failed(&self, now: Timestamp, rest_time: Micros) -> Option<Micros> {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed);
         let rest = Micros::new(rest_time.get().saturating_mul(1 << failures.min(DOUBLINGS)));
@@ -27,9 +27,9 @@ impl Health {
         (failures == 0).then_some(rest)
     }
 
-    /// A request went well. Says whether the one before had not.
+    /// A request went well. Returns whether the one before had not.
     pub(super) fn succeeded(&self) -> bool {
-        // Nearly always: nobody needs to write.
+        // Nearly always. Not writing then avoids contention for the cache line.
         if self.failures.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -45,7 +45,7 @@ impl Health {
         }
     }
 
-    /// What asking it has shown. Says whether that is new.
+    /// Sets the outcome of its health checks. Returns whether that is new.
     pub(super) fn is_found(&self, well: bool) -> bool {
         if well {
             self.succeeded();

@@ -1,4 +1,4 @@
-//! What is removed from a request before rules and upstreams see it.
+//! The headers that are removed from a request before rules and upstreams see it.
 //!
 //! First what `Connection` names: it ends with the client's connection, so rules see what upstreams will see. Then names with an
 //! underscore or another odd character, which CGI, WSGI and PHP take for the same names with a dash: `X_Api_Key` or `X.Api.Key`
@@ -86,7 +86,7 @@ impl IncomingHeaders {
         }
     }
 
-    /// Whether a message cannot be understood without this, or somebody relies on it to tell who the client is.
+    /// Whether a message cannot be understood without this, or rules or upstreams rely on it to tell who the client is.
     fn is_needed(&self, name: &HeaderName) -> bool {
         [HOST, CONTENT_LENGTH, TE, FORWARDED].contains(name)
             || self.api_key.as_ref() == Some(name)
@@ -143,7 +143,7 @@ mod tests {
         })
     }
 
-    /// What is left of these headers.
+    /// The headers that are left.
     fn left(incoming: &IncomingHeaders, is_trusted: bool, lines: &[(&str, &str)]) -> Vec<String> {
         let name = |name: &str| name.parse::<HeaderName>().unwrap();
         let mut headers: HeaderMap =

@@ -65,30 +65,30 @@ use crate::identity::{CertificateName, Tokens};
 use crate::listen::{Peer, Stream};
 use crate::own_answers::OwnAnswers;
 
-/// What the gateway needs to know.
+/// The settings of the gateway.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where requests go.
+    /// The routes of requests.
     pub routes: Vec<Route>,
-    /// The proxies whose word counts.
+    /// Trusted proxies: client addresses and identities are taken from their headers.
     pub proxies: TrustedProxies,
-    /// Which headers clients see.
+    /// The headers that clients see.
     pub style: HeaderStyle,
     /// The form of the gateway's own answers, and the origins whose scripts may read them.
     pub answers: OwnAnswers,
-    /// Where trusted proxies say who a client is.
+    /// The headers in which trusted proxies say who a client is.
     pub auth_headers: AuthHeaders,
     /// Whether the name in `Authorization: Basic` is the user.
     pub basic: bool,
-    /// Which name of a client certificate is the user; `None` if none is.
+    /// The name of a client certificate that is the user; `None` if none is.
     pub client_certificate: Option<CertificateName>,
-    /// Where clients show their API key.
+    /// The header in which clients send their API key.
     pub api_key_header: Option<HeaderName>,
-    /// Where requests say how much they matter, and upstreams are told.
+    /// The header with a request's priority, from trusted proxies and to upstreams.
     pub priority_header: Option<HeaderName>,
     /// The most bytes of a request's head.
     pub header_bytes: usize,
-    /// How long a head may take to come, and a connection to be idle.
+    /// The time for a head to come, and for a connection to be idle.
     pub header_time: Duration,
     /// The most requests at once on one HTTP/2 connection.
     pub streams: u32,
@@ -96,50 +96,49 @@ pub struct Settings {
     pub keep_host: bool,
     /// The protocols that connections may change to, where a route does not say otherwise.
     pub upgrades: Upgrades,
-    /// What becomes of paths with several spellings, where a route does not say otherwise.
+    /// The policy for paths with several spellings, where a route does not say otherwise.
     pub paths: PathPolicy,
     /// Whether headers pass whose names have an underscore.
     pub underscores: bool,
     /// Whether `Via` is added.
     pub via: bool,
-    /// How long a client may leave a response unread.
+    /// The time for which a client may leave a response unread.
     pub write_time: Duration,
-    /// How long the part of a body that rules look into may take to come.
+    /// The time for the part of a body that rules look into.
     pub inspection_time: Duration,
-    /// How long a request's body may take to come.
+    /// The time for a request's body.
     pub body_time: Duration,
     /// The least bytes of a body a second, on average; 0 if any speed will do.
     pub body_rate: u64,
-    /// How long a body may be slower than that at first.
+    /// The time at the beginning for which a body may be slower than that.
     pub body_grace: Duration,
-    /// How long an upgraded connection may be silent.
+    /// The time for which an upgraded connection may be silent.
     pub tunnel_idle_time: Duration,
-    /// How long a connection to an upstream may be silent before TCP asks whether the other end is there; zero if it never
-    /// asks.
+    /// The time of silence after which TCP keepalive asks whether an upstream is there; zero if it never asks.
     pub keepalive_time: Duration,
-    /// How long connecting may take.
+    /// The time to connect.
     pub connect_time: Duration,
-    /// How long an upstream may take to begin its response.
+    /// The time for an upstream to begin its response.
     pub response_time: Duration,
-    /// How long a response may stand still in the middle.
+    /// The time for which a response may stand still in the middle.
     pub stall_time: Duration,
-    /// How long an idle connection to an upstream is kept.
+    /// The time for which an idle connection to an upstream is kept.
     pub keep_time: Duration,
-    /// How many idle connections to one address are kept.
+    /// The most idle connections to one address that are kept.
     pub keep_connections: usize,
-    /// How often a request is tried again.
+    /// The most retries of a request.
     pub retries: u32,
-    /// How many retries there may be among a hundred requests.
+    /// The most retries among a hundred requests.
     pub retry_percent: u32,
-    /// How long an address that fails rests at first.
+    /// The time for which an address that fails rests at first.
     pub rest_time: Duration,
-    /// What to ask for, to see whether an address is well; `None` if nothing is asked.
+    /// The path of health checks; `None` if there are none.
     pub health_path: Option<PathAndQuery>,
-    /// How often that is asked for.
+    /// The time between two health checks.
     pub health_interval: Duration,
     /// Whether requests that reach no upstream get back what they were charged.
     pub give_back: bool,
-    /// Who may vouch for upstreams.
+    /// The authorities for the certificates of upstreams.
     pub trust: Trust,
     /// The access log, if there is one.
     pub access_log: Option<Arc<AccessLog>>,
@@ -190,7 +189,7 @@ impl Settings {
         }
     }
 
-    /// What bodies of requests are held to.
+    /// The least speed of requests' bodies.
     const fn body_pace(&self) -> BodyPace {
         BodyPace { time: self.body_time, rate: self.body_rate, grace: self.body_grace }
     }

@@ -1,4 +1,4 @@
-//! The body of a request, on its way to an upstream.
+//! The body of a request, as it is forwarded.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 
 use super::body_pace::{BodyPace, BodyTimer};
 
-/// What the client sends, passed on as it comes, without trailers: no rule has seen them, and an upstream that adds them to the
+/// The client's body, forwarded as it comes, without trailers: no rule has seen them, and an upstream that adds them to the
 /// headers would believe there what was removed here.
 #[derive(Default)]
 pub(super) struct RequestBody(Option<Passed>);
@@ -21,7 +21,7 @@ pub(super) struct RequestBody(Option<Passed>);
 struct Passed {
     body: Sent,
     upload: Arc<Upload>,
-    /// How many bytes have come.
+    /// The number of bytes that have come.
     bytes: u64,
     /// From the first wait in the middle on. Most bodies come whole, and need none.
     timer: Option<Box<BodyTimer>>,
@@ -30,13 +30,13 @@ struct Passed {
 /// A body of which the middleware may have seen the beginning.
 pub(super) type Sent = tidegate_tower::RequestBody<Incoming>;
 
-/// How far a body has come, for those who wait for what follows it.
+/// The progress of a body, for the task that waits for the response.
 #[derive(Debug, Default)]
 pub(super) struct Upload {
     state: AtomicU8,
     /// The number of bytes that were passed on.
     bytes: AtomicU64,
-    /// What the client is held to; `None` if it may take its time.
+    /// The least speed; `None` if any will do.
     pace: Option<BodyPace>,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum UploadError {
     TooSlow,
 }
 
-/// What has become of a body since one last looked.
+/// The progress of a body since the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// Some of it was passed on, or the last of it.
@@ -89,7 +89,7 @@ impl RequestBody {
         self.0.is_none()
     }
 
-    /// Where to see how it gets on; `None` if there is nothing to see.
+    /// Its progress; `None` if there is no body.
     pub(super) fn upload(&self) -> Option<Arc<Upload>> {
         self.0.as_ref().map(|passed| Arc::clone(&passed.upload))
     }
@@ -118,7 +118,7 @@ impl Passed {
         let Passed { body, upload, bytes, timer } = self;
         let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) else {
             upload.state.fetch_or(WAITING, Ordering::Relaxed);
-            // Whoever waits for the response notices a body that does not begin.
+            // The timeout of the response notices a body that does not begin.
             let Some(pace) = upload.pace.filter(|_| *bytes > 0) else { return Poll::Pending };
             let timer = timer.get_or_insert_with(|| Box::new(BodyTimer::new(pace)));
             ready!(timer.poll_too_slow(*bytes, cx));

@@ -1,4 +1,4 @@
-//! Which upstreams a request goes to: by its host and the beginning of its path.
+//! Routes: the upstreams of a request, by its host and the beginning of its path.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -17,9 +17,9 @@ pub struct Route {
     /// Without a slash at its end; empty for every path.
     pub(super) prefix: String,
     pub(super) upstreams: Vec<Address>,
-    /// What its connections may change to; `None` for what holds everywhere.
+    /// The protocols that its connections may change to; `None` for those of the gateway.
     pub(super) upgrades: Option<Upgrades>,
-    /// How it takes paths with several spellings; `None` for what holds everywhere.
+    /// Its policy for paths with several spellings; `None` for that of the gateway.
     pub(super) paths: Option<PathPolicy>,
 }
 
@@ -66,7 +66,7 @@ impl Route {
     }
 }
 
-/// Which requests it takes, as it is written: `api.example.com/v2`, or `/` for all of them.
+/// The requests that it takes, as they are written: `api.example.com/v2`, or `/` for all of them.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
@@ -122,7 +122,7 @@ impl FromStr for Route {
     }
 }
 
-/// What a route says besides where it leads.
+/// The options of a route.
 #[derive(Default)]
 struct Options {
     upgrades: Option<Upgrades>,
@@ -151,7 +151,7 @@ impl Options {
     }
 }
 
-/// What `gateway.paths` and `auth.paths` may be.
+/// The values of `gateway.paths` and `auth.paths`.
 pub(crate) const PATH_POLICIES: [(&str, PathPolicy); 3] =
     [("strict", PathPolicy::Strict), ("canonical", PathPolicy::Canonical), ("as-is", PathPolicy::AsIs)];
 
@@ -167,7 +167,7 @@ fn path_policy(value: &str) -> Result<PathPolicy, AddressError> {
     })
 }
 
-/// Which of `routes`, sorted by their precedence, takes a request. Paths are normalised as the rules do it, so that no
+/// The number of the route, among `routes` sorted by their precedence, that takes a request. Paths are normalised as the rules do it, so that no
 /// spelling takes another way.
 pub(super) fn find(routes: &[Route], host: &str, path: &str) -> Option<usize> {
     if let [Route { host: Host::Any, prefix, .. }] = routes

@@ -69,7 +69,9 @@ impl Service<Request<Incoming>> for GatewayService {
             None => None,
         };
         let stage = match self.forwarder.settle_path(&mut request).and_then(|()| self.identify(&mut request)) {
-            Ok(()) => ResponseStage::Limited { future: tower_service::Service::call(&mut self.limited.clone(), request) },
+            Ok(()) => {
+                ResponseStage::Limited { future: tower_service::Service::call(&mut self.limited.clone(), request) }
+            }
             Err(why) => {
                 let form = FailureForm::of(request.headers(), &self.downstream.style.answers.bodies);
                 ResponseStage::Refused { response: Some(Box::new(failure_response(why, form))) }

@@ -17,16 +17,16 @@ use tokio_util::task::AbortOnDropHandle;
 use super::upstream::Lease;
 use super::upstream_conn::UpstreamConn;
 
-/// How long one end may go on after the other has said all that it has to say.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// The time for one end to finish after the other has ended.
+const HALF_CLOSED_TIME: Duration = Duration::from_secs(2);
 
 /// The tunnels that requests on one connection have opened. They end with it.
 #[derive(Default)]
 pub(super) struct Tunnels(Mutex<Vec<AbortOnDropHandle<()>>>);
 
 impl Tunnels {
-    /// Passes on whatever either end says, until one of them has ended or both were silent for `idle_time`. Until then the
-    /// request keeps what it holds.
+    /// Copies in both directions until one end has ended or both were silent for `idle_time`. Until then the
+    /// request keeps its lease and its slots.
     pub(super) fn open(
         &self,
         client: OnUpgrade,
@@ -78,23 +78,23 @@ async fn forward(client: OnUpgrade, conn: Box<UpstreamConn>, idle_time: Duration
         () = activity.idle(idle_time) => return Err(TunnelError::Idle(idle_time)),
         ended = &mut up => {
             ended?;
-            let _ = tokio::time::timeout(LAST_WORDS, down).await;
+            let _ = tokio::time::timeout(HALF_CLOSED_TIME, down).await;
         }
         ended = &mut down => {
             ended?;
-            let _ = tokio::time::timeout(LAST_WORDS, up).await;
+            let _ = tokio::time::timeout(HALF_CLOSED_TIME, up).await;
         }
     }
     Ok(())
 }
 
-/// Passes on what one end says, and that it has nothing more to say.
+/// Copies from one end to the other, and passes on that it has ended.
 async fn copy(mut says: impl AsyncRead + Unpin, mut hears: impl AsyncWrite + Unpin) -> io::Result<()> {
     tokio::io::copy(&mut says, &mut hears).await?;
     hears.shutdown().await
 }
 
-/// When anything last passed.
+/// The time at which anything last passed.
 struct Activity {
     begun: Instant,
     /// In milliseconds since then.
@@ -123,7 +123,7 @@ impl Activity {
     }
 }
 
-/// One end, of which it is noted when it says anything.
+/// One end, whose activity is noted.
 struct Noted<'a, R> {
     says: R,
     activity: &'a Activity,

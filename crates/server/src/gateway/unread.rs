@@ -1,7 +1,7 @@
 //! Responses that an HTTP/2 client does not read.
 //!
 //! An HTTP/1 client that does not read its response holds up its connection, which is noticed there. An HTTP/2 client can leave
-//! one response unread by not opening the window of its stream: nothing is written then, nothing waits, and nobody asks
+//! one response unread by not opening the window of its stream: nothing is written then, nothing waits, and hyper does not ask
 //! for the rest. So each response of such a connection is looked at from outside. One that stays unread is dropped with all that it
 //! holds: the connection to the upstream, slots, reserved costs.
 
@@ -28,7 +28,7 @@ pub(super) struct Droppable<B>(Arc<Mutex<State<B>>>);
 struct State<B> {
     /// `None` once it was dropped.
     body: Option<B>,
-    /// Whether a part of it was handed over, and nobody has asked for the next.
+    /// Whether a part of it was handed over, and the next was not asked for.
     is_unread: bool,
     /// Whether that was so at the last look already.
     is_stale: bool,
@@ -70,7 +70,7 @@ impl<B> Responses<B> {
         self.are_any.load(Ordering::Relaxed)
     }
 
-    /// Drops those that are unread as they were at the last look. Says how many these are.
+    /// Drops those that are unread as they were at the last look. Returns their number.
     pub(super) fn drop_unread(&self) -> usize {
         let mut dropped = Vec::new();
         let mut all = lock(&self.all);

@@ -35,7 +35,7 @@ impl Upgrades {
         self
     }
 
-    /// What of a client's `Upgrade` is passed on.
+    /// The protocols of a client's `Upgrade` that are forwarded.
     pub(super) fn allowed(&self, asked: &HeaderValue) -> Option<HeaderValue> {
         let allowed: Vec<&[u8]> = protocols(asked).filter(|protocol| self.allows(protocol)).collect();
         if allowed.is_empty() {

@@ -27,7 +27,7 @@ pub(super) struct Upstream {
     pub(super) address: Address,
     pub(super) health: Health,
     counts: Arc<UpstreamMetrics>,
-    /// Connections that nobody uses; the one that was used last is at the end.
+    /// Idle connections; the one that was used last is at the end.
     idle: Mutex<Idle>,
     shared: Mutex<Option<Shared>>,
     trust: Trust,
@@ -42,9 +42,9 @@ pub(super) struct Upstream {
 
 /// A connection to send a request on, its own or shared.
 pub(super) enum Transport {
-    /// Nobody else's.
+    /// For this request alone.
     Own { conn: Box<UpstreamConn>, is_new: bool },
-    /// Others' too.
+    /// Shared with other requests.
     Shared(Shared),
 }
 

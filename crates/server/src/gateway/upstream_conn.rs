@@ -91,7 +91,7 @@ impl UpstreamConn {
         }
     }
 
-    /// Drops a connection that has ended, which fails whatever still waits for it. Says whether there was one to drop.
+    /// Drops a connection that has ended, which fails whatever still waits for it. Returns whether there was one to drop.
     pub(super) fn drop_ended(&mut self) -> bool {
         self.has_ended && self.connection.take().is_some()
     }
@@ -170,7 +170,7 @@ impl UpstreamConn {
     }
 }
 
-/// Whose fault it is that an upstream has not begun its response; `None` if it still gets the request.
+/// The failure, by whose fault it is, if an upstream has not begun its response in time; `None` if it still gets the request.
 pub(super) fn whose_delay(upload: Option<&Upload>) -> Option<Failure> {
     match upload.map(Upload::look) {
         Some(Progress::Moved) => None,

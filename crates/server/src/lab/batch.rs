@@ -25,7 +25,7 @@ pub(super) struct Batch {
     pub(super) limits: Vec<Column>,
 }
 
-/// What one limit decided, and how it stood then.
+/// The decisions of one limit, and its states after them.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Column {
     /// 0 denied, 1 allowed, 2 too large.
@@ -65,12 +65,12 @@ impl Column {
         self.wait.push(wait);
     }
 
-    /// What a limit that tells no more than its answer is known to have spent.
+    /// The spent part of a limit whose state is known by its answer alone.
     pub(super) fn stands_at_what_is_spent(&mut self, decision: &Decision) {
         self.state.push(decision.limit.saturating_sub(decision.remaining) as f64);
     }
 
-    /// How the client of an arrival stands after it.
+    /// The state of an arrival's client after it.
     pub(super) fn stands(&mut self, simulation: &Simulation, number: usize, arrival: &Arrival, start: u64) {
         let Some(limit) = simulation.limits().nth(number) else { return };
         let Some(decision) = simulation.decisions().get(number) else { return };
@@ -102,7 +102,7 @@ fn thousandths(number: f64) -> f64 {
     (number * 1_000.0).round() / 1_000.0
 }
 
-/// How many counters of a limit are sent.
+/// The most counters of a limit that are sent.
 const fn counters(limit: &Limit) -> u32 {
     match limit.algorithm() {
         Algorithm::SlidingWindow(it) if it.parts() <= MOST_COUNTERS => it.parts() + 1,
@@ -110,7 +110,7 @@ const fn counters(limit: &Limit) -> u32 {
     }
 }
 
-/// What a run's limit is, for whoever draws it.
+/// A run's limit, as it is drawn.
 #[derive(Debug, Serialize)]
 pub(super) struct Described {
     /// As rules write it.
@@ -125,7 +125,7 @@ pub(super) struct Described {
     window: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parts: Option<u32>,
-    /// What the numbers of a state are.
+    /// The names of a state's numbers.
     state: Vec<&'static str>,
     expected: Expectation,
 }

@@ -1,8 +1,8 @@
 //! A run, as server-sent events.
 //!
-//! First `expect`: what the limits are and what arithmetic says. Then `decisions`, many in one event, and at last `end`
-//! with the totals, or `failed` if a store could not decide. The id of an event says how far it tells, so whoever lost
-//! the connection asks again with `Last-Event-ID`, and is told the rest.
+//! First `expect`: what the limits are and what arithmetic says. Then `decisions`, many in one event, and at last `end` with
+//! the totals, or `failed` if a store could not decide. The id of an event is its position, so a client that lost its
+//! connection asks again with `Last-Event-ID`, and gets the rest.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use tidegate_core::{Micros, StoreError};
 use tidegate_lab::expect::expect;
 use tidegate_lab::traffic::START;
 
-use super::run_request::RunRequest;
 use super::batch::Described;
+use super::run::{Next, Run};
 use super::run_decider::RunDecider;
 use super::run_position::RunPosition;
-use crate::problem::Problem;
-use super::run::{Next, Run};
+use super::run_request::RunRequest;
 use super::{Inside, LabState, MOST_RUNS};
+use crate::problem::Problem;
 
-/// What a run is, and what to expect of it.
+/// A run, and what to expect of it.
 #[derive(Serialize)]
 struct Expected {
     traffic: String,
@@ -43,7 +43,7 @@ struct Expected {
 
 const NO_SUCH_POSITION: &str = "`Last-Event-ID` is not the id of an event of this run.";
 
-/// What is to be told next.
+/// The next events.
 enum Stage {
     Expected(Box<Expected>, Box<Run>),
     Running(Box<Run>),
@@ -54,7 +54,8 @@ pub(super) async fn run(State(state): State<LabState>, uri: Uri, headers: Header
     let Inside { settings, places } = &*state.0;
     refuse_strangers(&headers)?;
     let told = told_before(&headers)?;
-    let request = RunRequest::read(uri.query().unwrap_or_default(), settings.redis.is_some()).map_err(Problem::in_fields)?;
+    let request =
+        RunRequest::read(uri.query().unwrap_or_default(), settings.redis.is_some()).map_err(Problem::in_fields)?;
     let Ok(place) = Arc::clone(places).try_acquire_owned() else {
         let detail = format!("{MOST_RUNS} runs are on their way already. Close one of them, and try again.");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
@@ -92,7 +93,7 @@ fn refuse_strangers(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-/// How far whoever asks was told before.
+/// The position that a client has reached before.
 fn told_before(headers: &HeaderMap) -> Result<Option<RunPosition>, Problem> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     match id.to_str().ok().and_then(RunPosition::read) {
@@ -101,7 +102,7 @@ fn told_before(headers: &HeaderMap) -> Result<Option<RunPosition>, Problem> {
     }
 }
 
-/// What to expect, computed where no request waits for it.
+/// The expected outcome, computed on a thread for blocking work.
 async fn expected(request: RunRequest) -> Result<(RunRequest, Expected), Problem> {
     let computing = tokio::task::spawn_blocking(move || {
         let RunRequest { limits, traffic, length, holding, store, .. } = &request;

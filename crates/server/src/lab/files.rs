@@ -8,7 +8,7 @@ use tidegate_lab::page;
 
 use crate::problem::Problem;
 
-/// The page may ask the server that it came from, and nobody else.
+/// The page may send requests to the server that it came from, and to no other.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

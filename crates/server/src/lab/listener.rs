@@ -51,13 +51,13 @@ impl Door {
         Ok(Door { address, serving, stop })
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends what runs, and waits until nobody is connected any more.
+    /// Ends all runs, and waits until all connections have ended.
     pub async fn close(self) {
         self.stop.cancel();
         // It can only fail by being cancelled, and then it is closed as well.

@@ -6,17 +6,17 @@
 //! | `GET /lab/about` | what can be run here |
 //! | `GET /lab/run?…` | a run, as server-sent events (`run.rs`) |
 //!
-//! A run is described by its query alone (`run_request.rs`), so a link is a run. The same routes are on the door of `tidegate lab`
-//! and, beside the live view, on the operators' door.
+//! A run is described by its query alone (`run_request.rs`), so a link is a run. The same routes are on the listener of `tidegate lab`
+//! and, beside the live view, on the operators' listener.
 
-mod run_request;
 mod batch;
-mod run_decider;
-mod listener;
 mod events;
 mod files;
-mod run_position;
+mod listener;
 mod run;
+mod run_decider;
+mod run_position;
+mod run_request;
 
 use std::sync::Arc;
 
@@ -34,21 +34,21 @@ use tokio_util::sync::CancellationToken;
 pub use self::listener::{Door, serve_connection};
 use crate::problem::Problem;
 
-/// How many runs there may be at once.
+/// The most runs at once.
 const MOST_RUNS: usize = 8;
 
-/// Where the lab stands, and what it may use.
+/// The settings of the lab.
 #[derive(Default)]
 pub struct Settings {
     /// Runs may be decided by this Redis, in real time.
     pub redis: Option<Arc<RedisStore>>,
-    /// Whether a running server can be looked at on the same door. That takes its token, and then runs do as well.
+    /// Whether a running server can be looked at on the same listener. That takes its token, and then runs do as well.
     pub is_live: bool,
     /// Ends runs.
     pub stop: CancellationToken,
 }
 
-/// What every request to the lab needs. A clone is the same.
+/// The state of the lab. A clone is the same.
 #[derive(Clone)]
 pub struct LabState(Arc<Inside>);
 
@@ -117,7 +117,11 @@ async fn about(State(state): State<LabState>) -> Response {
         stores: if settings.redis.is_some() { &["memory", "redis"] } else { &["memory"] },
         live: settings.is_live,
         runs: Runs { now: MOST_RUNS - places.available_permits(), most: MOST_RUNS },
-        most: Most { limits: run_request::MOST_LIMITS, decisions: run_request::MOST_DECISIONS, clients: run_request::MOST_CLIENTS },
+        most: Most {
+            limits: run_request::MOST_LIMITS,
+            decisions: run_request::MOST_DECISIONS,
+            clients: run_request::MOST_CLIENTS,
+        },
     })
 }
 

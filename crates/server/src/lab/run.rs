@@ -9,19 +9,19 @@ use tidegate_lab::simulate::Totals;
 use tidegate_lab::traffic::{Arrival, Arrivals, START};
 use tokio::time::{Instant, sleep_until};
 
-use super::run_request::{RunRequest, Pace};
 use super::batch::Batch;
 use super::run_decider::RunDecider;
 use super::run_position::RunPosition;
+use super::run_request::{Pace, RunRequest};
 
 /// The most arrivals in one batch.
 const BATCH: usize = 512;
-/// How often something is sent, if there is something or not: time goes by either way.
+/// The time between two batches. An empty one is sent too: time goes by either way.
 const BEAT: Duration = Duration::from_millis(40);
-/// How many arrivals are passed over before others get their turn.
+/// The arrivals that are skipped before the task yields.
 const SKIPPED_AT_ONCE: u64 = 4_096;
 
-/// What comes next.
+/// The next event of a run.
 pub(super) enum Next {
     /// Decisions; perhaps none, if time went by without any.
     Batch(Batch),
@@ -31,7 +31,7 @@ pub(super) enum Next {
     Failed(StoreError),
 }
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct End {
     pub(super) totals: Vec<Totals>,
@@ -48,7 +48,7 @@ pub(super) struct Run {
     most: u64,
     pace: Pace,
     position: RunPosition,
-    /// When it began here, and how far it was then.
+    /// The instant at which it began here, and its position then.
     began: (Instant, u64),
     next_beat: Instant,
 }
@@ -79,7 +79,7 @@ impl Run {
         position.totals.len() == if self.decider.is_repeatable() { 0 } else { self.limits }
     }
 
-    /// Goes to where somebody was told until: a seeded run is the same every time.
+    /// Skips to a position that a client has reached before: a seeded run is the same every time.
     pub(super) async fn skip_to(&mut self, position: RunPosition) {
         while self.position.arrivals < position.arrivals {
             let Some(arrival) = self.arrivals.next() else { break };
@@ -114,7 +114,7 @@ impl Run {
             return Next::Failed(error);
         }
         self.position.arrivals += batch.len() as u64;
-        // If more is due, it comes next; until then nobody knows what came after the last of these.
+        // If more is due, it comes next; until then the time after the last of these is not known.
         let known = if is_full { some.last().map_or(due, |last| last.at) } else { due };
         self.position.until = known.since(START).get().min(self.length.get()).max(self.position.until);
         batch.until = self.position.until;
@@ -124,7 +124,7 @@ impl Run {
         Next::Batch(batch)
     }
 
-    /// Waits for the next beat. Says until when arrivals are due.
+    /// Waits for the next beat. Returns the time until which arrivals are due.
     async fn due(&mut self) -> Timestamp {
         let end = START + self.length;
         match self.pace {

@@ -10,8 +10,8 @@ use tidegate_lab::traffic::Arrival;
 use tidegate_redis::RedisStore;
 use tokio::time::Instant;
 
-use super::run_request::{RunRequest, StoreChoice};
 use super::batch::Batch;
+use super::run_request::{RunRequest, StoreChoice};
 
 /// Decides arrivals: by the limits themselves, or by a store.
 pub(super) enum RunDecider {
@@ -37,7 +37,7 @@ impl RunDecider {
         }
     }
 
-    /// Decides arrivals, in their order. Nobody has been told of them yet.
+    /// Decides arrivals, in their order, and adds them to a batch.
     pub(super) async fn take(&mut self, arrivals: &[Arrival], start: u64, batch: &mut Batch) -> Result<(), StoreError> {
         for arrival in arrivals {
             batch.arrived(arrival, arrival.at.as_micros().saturating_sub(start));

@@ -11,7 +11,7 @@ pub(super) struct RunPosition {
     pub(super) arrivals: u64,
     /// Microseconds.
     pub(super) until: u64,
-    /// What each limit had decided by then, where that cannot be computed again: what a store has said it says only once.
+    /// The decisions of each limit by then, where they cannot be computed again: a store decides each arrival once.
     pub(super) totals: Vec<Totals>,
 }
 

@@ -16,9 +16,9 @@ pub(super) const MOST_DECISIONS: u64 = 1_000_000;
 pub(super) const MOST_CLIENTS: u32 = 100_000;
 /// The longest run, in the time of its arrivals.
 const LONGEST: Micros = Micros::from_secs(366 * 86_400);
-/// The longest run in the time of whoever looks on.
+/// The longest run in real time.
 const LONGEST_WATCH: Micros = Micros::from_secs(3_600);
-/// The most turns of the traffic: even those that bring nobody take time to make.
+/// The most turns of the traffic: even those without arrivals take time to make.
 const MOST_TURNS: u64 = 5_000_000;
 /// The longest text of a parameter.
 const MOST_TEXT: usize = 1_000;
@@ -37,7 +37,7 @@ pub(super) struct RunRequest {
     pub(super) store: StoreChoice,
 }
 
-/// How fast the time of the arrivals goes by.
+/// The speed of the arrivals' time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pace {
     /// So many times as fast as ours.
@@ -90,7 +90,7 @@ impl RunRequest {
         MOST_DECISIONS / self.limits.len() as u64
     }
 
-    /// What stands in the way of so many arrivals as are expected.
+    /// The error of a run with too many arrivals.
     pub(super) fn too_many(&self, expected: f64) -> Option<FieldError> {
         let most = self.most_arrivals();
         // Room for chance: what it brings beyond that is cut off.
@@ -216,7 +216,7 @@ impl Fields {
         }
     }
 
-    /// What only shows when all fields are read.
+    /// Checks that need all fields.
     fn check(&mut self, request: &RunRequest) {
         if request.traffic.clients() > MOST_CLIENTS {
             self.wrong("traffic", format!("the lab keeps {MOST_CLIENTS} clients apart: write fewer, or lower numbers"));

@@ -1,4 +1,4 @@
-//! How many of a listener's connections one address may hold.
+//! The share of a listener's connections that one address may hold.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,7 +13,7 @@ pub(super) fn usual_share(most_connections: usize) -> usize {
     (most_connections / 4).max(FEW).min(most_connections / 2).max(1)
 }
 
-/// Those who count as one client: an IPv4 address, or a /64 of IPv6, which is what one subscriber has.
+/// The network that counts as one client: an IPv4 address, or a /64 of IPv6, which is what one subscriber has.
 #[must_use]
 pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -61,7 +61,7 @@ impl AddressShares {
         Ok(Counted { shares: Arc::clone(self), network })
     }
 
-    /// How many connections were refused.
+    /// The number of refused connections.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

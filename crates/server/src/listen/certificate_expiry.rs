@@ -1,4 +1,4 @@
-//! When a certificate expires.
+//! The expiry of a certificate.
 
 use rustls::pki_types::CertificateDer;
 use tidegate_core::time::Date;

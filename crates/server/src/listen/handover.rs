@@ -1,11 +1,11 @@
 //! One server takes the place of another, and no connection is refused meanwhile.
 //!
 //! A server that may be succeeded listens at a Unix socket. Its successor connects there, is handed the sockets that the doors
-//! listen at, and serves from them: whoever connects finds one of the two. When it is up it says so, and the first one stops as
+//! listen at, and serves from them: every client finds one of the two. When it is up it says so, and the first one stops as
 //! if it were told to: it accepts no more, and finishes what is in flight. Sharing an address by `SO_REUSEPORT` would not do:
 //! what waits in the queue of a socket that is closed is lost.
 //!
-//! The path of that Unix socket may be mistaken or somebody else's, so only a socket at which nobody listens is ever removed, and both
+//! The path of that Unix socket may be mistaken or belong to another program, so only a socket without a listener is ever removed, and both
 //! sides deal only with processes of the same user, or of root.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -28,12 +28,12 @@ use tokio_util::sync::CancellationToken;
 
 /// The most doors there are.
 const MOST: usize = 16;
-/// How long a predecessor may take to send its sockets, which it does at once unless it is busy with another successor.
+/// The time for a predecessor to send its sockets, which it does at once unless it is busy with another successor.
 const SEND_TIME: Duration = Duration::from_secs(10);
-/// How long a successor may take to start.
+/// The time for a successor to start.
 const START_TIME: Duration = Duration::from_secs(60);
 
-/// What a predecessor has handed over.
+/// The sockets that a predecessor has handed over.
 pub struct Inheritance {
     predecessor: Option<UnixStream>,
     listeners: Vec<TcpListener>,
@@ -80,7 +80,7 @@ impl From<rustix::io::Errno> for Reason {
 }
 
 impl Inheritance {
-    /// From nobody.
+    /// No sockets, from no predecessor.
     #[must_use]
     pub const fn none() -> Inheritance {
         Inheritance { predecessor: None, listeners: Vec::new() }
@@ -156,7 +156,7 @@ impl Estate {
 /// If it cannot listen there.
 pub fn hand_over(path: &Path, sockets: Vec<OwnedFd>, succeeded: CancellationToken) -> Result<Estate, HandoverError> {
     let listen = || {
-        // Nobody listens there any more: a predecessor was asked first.
+        // Its listener is gone: a predecessor was asked first.
         if listener_at(path)?.is_some() {
             return Err(Reason::InUse);
         }
@@ -172,7 +172,7 @@ pub fn hand_over(path: &Path, sockets: Vec<OwnedFd>, succeeded: CancellationToke
     let (listener, file) = listen().map_err(HandoverError::at(path))?;
     let estate = Estate { path: path.into(), file, sockets: Arc::new(Mutex::new(Some(sockets))) };
     let offered = estate.clone();
-    // It waits for somebody who may never come, and nobody waits for it.
+    // It waits for a successor that may never come, and nothing waits for it.
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             match offer(stream, &offered) {

@@ -36,7 +36,7 @@ pub(super) struct Frames {
     /// The head of a frame, as far as it has come.
     head: [u8; HEAD],
     came: usize,
-    /// How many bytes of the present frame are to come.
+    /// The bytes of the present frame that are to come.
     left: usize,
     since: Instant,
     idle: u32,
@@ -115,7 +115,7 @@ impl Frames {
             }
             // They belong to requests and responses, or are bounded where they are read.
             RST_STREAM | WINDOW_UPDATE | CONTINUATION => return Ok(()),
-            // SETTINGS, PING, PRIORITY, and what nobody knows.
+            // SETTINGS, PING, PRIORITY, and unknown frames.
             _ => {}
         }
         // A second begins with an idle frame: a silence before it is no part of it.
@@ -143,7 +143,7 @@ mod tests {
         frame(6, 0, &[0; 8])
     }
 
-    /// What becomes of a connection that sends this so many times, in pieces of this size.
+    /// The outcome of a connection that sends this so many times, in pieces of this size.
     fn sent(what: &[u8], times: usize, piece: usize) -> Result<(), Flood> {
         let mut meter = FrameMeter::default();
         let all = [&HTTP2_PREFACE[..], &what.repeat(times)].concat();

@@ -1,12 +1,13 @@
-//! Sockets for doors.
+//! Listeners: sockets that accept connections.
 //!
-//! A [`Listener`] accepts connections for one door, no more at once than it may, and gives each to the door as a
-//! [`Stream`] with the address that it came from. What comes before the door's own protocol, the PROXY protocol and TLS, is
+//! A [`Listener`] accepts connections, up to a limit, and gives each to a protocol as a
+//! [`Stream`] with the address that it came from. The PROXY protocol and TLS, which come before that protocol, are
 //! dealt with here, in bounded time. When the server is told to stop it accepts no more, and waits for a bounded time until
 //! those that are open have ended.
 
 mod address_share;
 mod certificate_expiry;
+mod connection_limit;
 mod handover;
 mod http2_flood;
 mod http_connection;
@@ -14,7 +15,6 @@ mod http_version;
 mod idle_watch;
 mod proxy;
 mod request_count;
-mod connection_limit;
 mod stream;
 mod tls;
 
@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::address_share::client_network;
 use self::address_share::{AddressShares, Counted, ShareExceeded, usual_share};
+use self::connection_limit::{ConnectionLimit, ConnectionPermit};
 pub use self::handover::{Estate, HandoverError, Inheritance, hand_over};
 pub(crate) use self::http_connection::{
     Http2Limits, HttpConnection, Lifetime, MaxAge, detect_within, http1_builder, http2_builder,
@@ -40,21 +41,20 @@ pub(crate) use self::http_connection::{
 pub(crate) use self::http_version::{HTTP2_PREFACE, HttpVersion, ReplayedStream};
 pub(crate) use self::idle_watch::{IdleWatch, WatchEvent};
 pub(crate) use self::request_count::RequestCount;
-use self::connection_limit::{ConnectionPermit, ConnectionLimit};
 pub use self::stream::Stream;
 pub use self::tls::{Reloaded, Tls, TlsError, TlsFiles};
 use crate::keepalive;
 use crate::log_throttle::LogThrottle;
 
-/// How many connections may wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: u32 = 4_096;
-/// When no connection can be accepted for lack of something that others may give back.
+/// The pause when no connection can be accepted for lack of a resource.
 const BREATHER: Duration = Duration::from_millis(50);
 
-/// How a door listens.
+/// The settings of a listener.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where. Port 0 is any that is free.
+    /// The address. Port 0 is any that is free.
     pub address: SocketAddr,
     /// The most connections that are open at once. Further ones wait, unaccepted, until one of them ends. `None` leaves it to
     /// the system, which lets a process have so many files and no more.
@@ -64,17 +64,17 @@ pub struct Settings {
     pub connections_per_address: Option<usize>,
     /// Those who may have any number of connections: proxies, who stand for many clients.
     pub trusted: TrustedProxies,
-    /// How long connections that are open may take to end once the server stops.
+    /// The time for open connections to end once the server stops.
     pub grace: Duration,
-    /// How long a connection may take until the door's own protocol begins.
+    /// The time for the PROXY header and the TLS handshake.
     pub handshake_time: Duration,
-    /// How long the other end may leave what is written to it unread.
+    /// The time for which the other end may leave unread what is written to it.
     pub write_time: Duration,
-    /// How long a connection may be silent before TCP asks whether the other end is there; zero if it never asks.
+    /// The time of silence after which TCP keepalive asks whether the other end is there; zero if it never asks.
     pub keepalive_time: Duration,
     /// The certificates to show and to ask for; `None` if connections are not encrypted.
     pub tls: Option<Arc<Tls>>,
-    /// The proxies that begin connections with a PROXY header; those of others are closed. `None` if nobody does.
+    /// The proxies that begin connections with a PROXY header; those of others are closed. `None` if none does.
     pub proxies: Option<TrustedProxies>,
 }
 
@@ -107,12 +107,12 @@ impl Settings {
     }
 }
 
-/// A door cannot listen.
+/// An address that cannot be listened at.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen at {address}{}: {reason}{}", named(*setting), hint(*address, *setting, reason.kind()))]
 pub struct ListenError {
     address: SocketAddr,
-    /// The setting that says so.
+    /// The setting that names the address.
     setting: Option<&'static str>,
     reason: io::Error,
 }
@@ -154,20 +154,20 @@ fn named(setting: Option<&str>) -> String {
     setting.map(|setting| format!(" (`{setting}`)")).unwrap_or_default()
 }
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Where the connection comes from, or, where proxies say it, whom it really comes from.
+    /// Its address: by the socket, or by a proxy's PROXY header.
     pub address: SocketAddr,
 }
 
-/// A socket that accepts connections for one door.
+/// A socket that accepts connections.
 pub struct Listener {
     socket: TcpListener,
     listening: Listening,
 }
 
-/// A door that listens: where, and how, which may change while it does. A clone is the same.
+/// A listener's address, and its settings, which may change while it listens. A clone is the same.
 #[derive(Clone, Debug)]
 pub struct Listening {
     address: SocketAddr,
@@ -177,7 +177,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Where it listens.
+    /// The address that it listens at.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -195,13 +195,13 @@ impl Listening {
         self.limit.times_full()
     }
 
-    /// When its certificate expires, in seconds since the Unix epoch; `None` without TLS.
+    /// The expiry of its certificate, in seconds since the Unix epoch; `None` without TLS.
     #[must_use]
     pub fn certificate_expiry(&self) -> Option<u64> {
         self.settings.load().tls.as_ref()?.expiry()
     }
 
-    /// How many connections were closed because their client had its share already.
+    /// The number of connections that were closed because their client had its share already.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.shares.refused()
@@ -242,7 +242,7 @@ impl Listener {
         Listener { socket, listening: Listening { address, settings, limit, shares: Arc::default() } }
     }
 
-    /// Listens at a socket that somebody else has opened.
+    /// Listens at a socket that another process has opened.
     ///
     /// # Errors
     /// If it cannot be used.
@@ -258,7 +258,7 @@ impl Listener {
         }
     }
 
-    /// The socket, for somebody else to listen at it too.
+    /// The socket, for another process to listen at it too.
     ///
     /// # Errors
     /// If the system does not let it.
@@ -266,20 +266,24 @@ impl Listener {
         self.socket.as_fd().try_clone_to_owned()
     }
 
-    /// Where it listens, and how.
+    /// Its address and settings.
     #[must_use]
     pub fn listening(&self) -> Listening {
         self.listening.clone()
     }
 
-    /// Gives every connection to `door`, until `stop`. Returns when all of them have ended or the grace is over; those
-    /// that are open then are cut. A door should watch `stop` too, and end what is idle.
-    pub async fn serve<F>(self, stop: CancellationToken, door: impl Fn(Stream, Peer) -> F + Send + Sync + 'static)
-    where
+    /// Gives every connection to `serve_connection`, until `stop`. Returns when all of them have ended or the grace is over; those
+    /// that are open then are cut. It should watch `stop` too, and end idle connections.
+    pub async fn serve<F>(
+        self,
+        stop: CancellationToken,
+        serve_connection: impl Fn(Stream, Peer) -> F + Send + Sync + 'static,
+    ) where
         F: Future<Output = ()> + Send + 'static,
     {
         let Listener { socket, listening: Listening { settings, limit, shares, .. } } = self;
-        let (door, shares) = (Arc::new(door), Arc::new(Refusing { shares, log: LogThrottle::default() }));
+        let (serve_connection, shares) =
+            (Arc::new(serve_connection), Arc::new(Refusing { shares, log: LogThrottle::default() }));
         let mut open = JoinSet::new();
         loop {
             let (stream, address, permit) = tokio::select! {
@@ -288,7 +292,8 @@ impl Listener {
                 Some(_) = open.join_next() => continue,
                 next = accept(&socket, &limit) => next,
             };
-            let (settings, door, stop) = (settings.load_full(), Arc::clone(&door), stop.clone());
+            let (settings, serve_connection, stop) =
+                (settings.load_full(), Arc::clone(&serve_connection), stop.clone());
             // With the PROXY protocol, it is known later whose it is.
             let counted = match &settings.proxies {
                 None => shares.count(address, &settings),
@@ -305,15 +310,15 @@ impl Listener {
                 };
                 match greeted {
                     Ok((stream, peer, behind_proxy)) => {
-                        door(stream, peer).await;
+                        serve_connection(stream, peer).await;
                         drop(behind_proxy);
                     }
-                    Err(error) => tracing::debug!(%address, %error, "a connection did not get as far as the door"),
+                    Err(error) => tracing::debug!(%address, %error, "a connection did not get as far as its protocol"),
                 }
                 drop((counted, permit));
             });
         }
-        // Whoever connects from now on is refused, rather than left to wait for an answer.
+        // Clients that connect from now on are refused, rather than left to wait for an answer.
         drop(socket);
         let ended = async { while open.join_next().await.is_some() {} };
         let in_time = tokio::time::timeout(settings.load().grace, ended).await.is_ok();
@@ -324,7 +329,7 @@ impl Listener {
     }
 }
 
-/// Holds each client to its share, and tells the log of those who want more.
+/// Holds each client to its share, and logs those that want more.
 struct Refusing {
     shares: Arc<AddressShares>,
     log: LogThrottle,
@@ -350,7 +355,7 @@ impl Refusing {
     }
 }
 
-/// What comes before the door's own protocol. The connection is counted as its client's, if a proxy says who that is.
+/// Reads the PROXY header and does the TLS handshake. The connection is counted as its client's, if a proxy names that.
 async fn greet(
     mut stream: TcpStream,
     address: SocketAddr,

@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// What is read, and what is left behind it.
+    /// The result of reading, and the bytes that are left behind it.
     async fn reading(mut bytes: &[u8]) -> (Result<Option<String>, io::ErrorKind>, Vec<u8>) {
         let read = read(&mut bytes).await.map(|source| source.map(|source| source.to_string()));
         (read.map_err(|error| error.kind()), bytes.to_vec())

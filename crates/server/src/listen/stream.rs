@@ -43,7 +43,7 @@ impl Stream {
         Stream { kind, stalled: LazyTimeout::new(write_time), frames: FrameMeter::default() }
     }
 
-    /// Whether nobody on the way can read it.
+    /// Whether it is encrypted.
     #[must_use]
     pub const fn is_encrypted(&self) -> bool {
         match self.kind {

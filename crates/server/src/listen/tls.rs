@@ -1,4 +1,4 @@
-//! The certificates that a door shows, and those that it wants to see.
+//! The certificates that a listener shows, and those that it asks clients for.
 
 use std::fmt;
 use std::io;
@@ -18,14 +18,14 @@ use tokio_rustls::server::TlsStream;
 
 use super::certificate_expiry::not_after;
 
-/// Where certificates lie, as PEM.
+/// The files of certificates, as PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificate, and behind it those that lead to one that clients know.
     pub certificate: PathBuf,
     /// The private key that belongs to it.
     pub key: PathBuf,
-    /// Who may vouch for clients, who then need a certificate; `None` if they need none.
+    /// The authorities for client certificates, which clients then need; `None` if they need none.
     pub client_authorities: Option<PathBuf>,
 }
 
@@ -45,7 +45,7 @@ pub enum TlsError {
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake.
         reason: String,
     },
 }
@@ -65,7 +65,7 @@ pub struct Tls {
     files: TlsFiles,
     protocols: &'static [&'static [u8]],
     config: ArcSwap<ServerConfig>,
-    /// When the certificate in use expires, in seconds since the Unix epoch; 0 if it does not say so in a way that is understood.
+    /// The expiry of the certificate in use, in seconds since the Unix epoch; 0 if it is not understood.
     expiry: AtomicU64,
     last: Mutex<LastRead>,
 }
@@ -141,7 +141,7 @@ impl Tls {
         Ok(Reloaded::Replaced)
     }
 
-    /// When the certificate in use expires, in seconds since the Unix epoch.
+    /// The expiry of the certificate in use, in seconds since the Unix epoch.
     #[must_use]
     pub fn expiry(&self) -> Option<u64> {
         Some(self.expiry.load(Ordering::Relaxed)).filter(|expiry| *expiry > 0)
@@ -163,7 +163,7 @@ impl Tls {
     }
 }
 
-/// When the first certificate of a file expires; 0 if that is not known.
+/// The expiry of the first certificate of a file; 0 if it is not known.
 fn expiry_of([certificate, ..]: &Contents) -> u64 {
     let first = CertificateDer::pem_slice_iter(certificate).next();
     first.and_then(Result::ok).and_then(|certificate| not_after(&certificate)).unwrap_or(0)

@@ -10,7 +10,7 @@ use tidegate_rules::{DescriptorRuling, DescriptorsRuling, Ruled};
 
 use super::{Settings, headers, metadata};
 
-/// What to tell Envoy. `at` is when it asked.
+/// The answer to Envoy. `at` is the time of its request.
 pub(super) fn answer(
     request: &RateLimitRequest,
     decided: &DescriptorsRuling<'_, '_>,

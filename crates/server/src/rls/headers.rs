@@ -6,7 +6,7 @@ use tidegate_core::Timestamp;
 use tidegate_http::{Caller, HeaderStyle, Reply, ReplyContext};
 use tidegate_rules::Ruling;
 
-/// What the style shows of a ruling. Who the client is, nobody says here.
+/// The headers that the style shows of a ruling. Envoy does not say who the client is.
 pub(super) fn of(ruling: &Ruling<'_>, style: &HeaderStyle, at: Timestamp) -> Vec<HeaderValue> {
     if ruling.is_allowed() && !style.on_allowed {
         return Vec::new();

@@ -40,7 +40,9 @@ pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Re
     }
     let body = match WholeBody::new(request.into_body(), most_bytes, arrival).await {
         Ok(body) => body,
-        Err(error @ BodyError::TooLarge { .. }) => return plain_text(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
+        Err(error @ BodyError::TooLarge { .. }) => {
+            return plain_text(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string());
+        }
         Err(error @ BodyError::TooSlow { .. }) => return plain_text(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
         Err(error @ BodyError::Broken) => return plain_text(StatusCode::BAD_REQUEST, &error.to_string()),
     };

@@ -51,7 +51,7 @@ fn metadata<'d>(descriptor: &DescriptorRuling<'d, '_>) -> Option<&'d Metadata> {
     descriptor.found.as_ref()?.metadata()
 }
 
-/// Which descriptors, counted from 0, are in quota mode and over it.
+/// The descriptors, counted from 0, that are in quota mode and over it.
 #[expect(clippy::cast_precision_loss, reason = "a protobuf Struct has doubles only, and these are small")]
 fn violations(decided: &DescriptorsRuling<'_, '_>) -> impl Iterator<Item = Kind> {
     let is_violated = |descriptor: &DescriptorRuling<'_, '_>| {

@@ -1,4 +1,4 @@
-//! The door for Envoy: its rate-limit service, over gRPC and as JSON.
+//! Envoy's rate-limit service, over gRPC and as JSON.
 //!
 //! One port takes all of it. gRPC's one busy method, `ShouldRateLimit`, is answered right here on hyper's HTTP/2
 //! (`grpc.rs`); health and reflection are tonic's (`health_and_reflection.rs`); `POST /json` is the same question over plain HTTP
@@ -35,7 +35,7 @@ use crate::readiness::StoreTrouble;
 
 type AnswerBody = crate::answer_body::AnswerBody<tonic::body::Body>;
 
-/// Where Envoy asks.
+/// Answers Envoy.
 ///
 /// ```no_run
 /// # async fn example(engine: std::sync::Arc<tidegate::engine::Engine>) -> std::io::Result<()> {
@@ -62,7 +62,7 @@ struct Inside {
 }
 
 impl Door {
-    /// A door to `engine`. gRPC's health service says that it serves from now on.
+    /// Answers by `engine`. gRPC's health service reports that it serves from now on.
     pub async fn open(engine: Arc<Engine>, settings: Settings) -> Door {
         let settings = ArcSwap::from_pointee(settings);
         Door(Arc::new(Inside {
@@ -88,12 +88,12 @@ impl Door {
         connection::serve(self, stream, stop).await;
     }
 
-    /// Says from now on, to those who ask gRPC's health service, that the door is about to close.
+    /// Has gRPC's health service report from now on that the listener is about to close.
     pub async fn closing(&self) {
         self.0.services.close().await;
     }
 
-    /// Tells those who ask gRPC's health service how it stands with the store, if that matters. To be called now and then.
+    /// Has gRPC's health service report whether the store is available, if that is required. To be called now and then.
     pub(crate) async fn report_health(&self) {
         self.0.services.set_serving(self.has_what_it_needs()).await;
     }

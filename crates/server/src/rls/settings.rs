@@ -1,4 +1,4 @@
-//! How the door behaves.
+//! The settings of the rate-limit service.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use tidegate_rules::DomainTerms;
 
 use crate::browsers::Hosts;
 
-/// How the door behaves.
+/// The settings of the rate-limit service.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The domain whose descriptors are held against our own rules, with entries as facts; `None` if there is none.
     /// Should one of Envoy's files have a domain of that name, the file counts.
     pub own_domain: Option<String>,
-    /// What goes for domains that [`Settings::domains`] does not name.
+    /// The terms of domains that [`Settings::domains`] does not name.
     pub terms: DomainTerms,
-    /// What goes for single domains.
+    /// The terms of single domains.
     pub domains: BTreeMap<String, DomainTerms>,
-    /// Which headers Envoy is to add to responses.
+    /// The headers that Envoy is to add to responses.
     pub headers: HeaderStyle,
     /// When answers have dynamic metadata.
     pub metadata: MetadataStyle,
@@ -30,11 +30,11 @@ pub struct Settings {
     pub most_header_bytes: u32,
     /// The most requests in flight on one connection.
     pub most_in_flight: u32,
-    /// How long a request may take to arrive, from its first byte to its last, and a connection to say what it is.
+    /// The time for a request to come, from its first byte to its last, and for a connection to show its version of HTTP.
     pub arrival: Duration,
     /// The hosts that requests in JSON may be for. gRPC no web page can speak.
     pub hosts: Hosts,
-    /// How long a connection may be silent before it is asked whether it is still there.
+    /// The time of silence after which a client is sent a PING.
     pub silence: Duration,
     /// An HTTP/2 connection on which no request has come for so long is told to end. What is still in flight then has as long
     /// again.
@@ -43,7 +43,7 @@ pub struct Settings {
     pub age: Option<Duration>,
     /// The time for requests in flight to end once a connection has that age.
     pub age_grace: Duration,
-    /// Whether health says that the door serves only while the store answers.
+    /// Whether health reports that the listener serves only while the store answers.
     pub store_required: bool,
 }
 
@@ -72,7 +72,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What goes for a domain.
+    /// The terms of a domain.
     pub(super) fn terms(&self, domain: &str) -> &DomainTerms {
         if self.domains.is_empty() { &self.terms } else { self.domains.get(domain).unwrap_or(&self.terms) }
     }

@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::keys::KeyError;
-use crate::whole_body::{BodyError, WholeBody};
 use crate::gateway::Trust;
+use crate::whole_body::{BodyError, WholeBody};
 
 /// Where a key set is.
 #[derive(Clone, Debug, PartialEq, Eq)]
