@@ -95,7 +95,7 @@ mod tests {
             let words = command.items().unwrap().iter().filter_map(Reply::text);
             let words: Vec<_> = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
             let count = if let Part::Calls(calls) = part { calls.len() } else { 0 };
-            (words.join(" ").replace(&redis::Script::new("return {}").get_hash().to_owned(), "sha"), count)
+            (words.join(" ").replace(redis::Script::new("return {}").get_hash(), "sha"), count)
         };
         parts.into_iter().map(text).collect()
     }

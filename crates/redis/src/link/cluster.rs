@@ -13,13 +13,14 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::address::Address;
 use super::call::{Berth, Deadline, Outcome};
-use super::dialogue::{Asked, Question, ask_all};
 use super::error::{Cause, LinkError, Unreachable};
 use super::fault::{Fault, Redirection};
 use super::line::{Line, Plan, Task, Way};
-use super::resp::{self, Bound, Reply};
+use super::resp::{Bound, Reply};
+use super::session::Commands;
 use super::slots::{SLOTS, slot_of};
 use super::stats::ServerStats;
+use super::topology::{TopologyQuery, TopologySource, query_all};
 use crate::frame::Frame;
 
 const ASK_EVERY: Duration = Duration::from_secs(5);
@@ -106,7 +107,8 @@ impl Cluster {
                     fault
                 }
             };
-            let redirection = fault.redirection().filter(|_| hops < MOST_HOPS);
+            let host = line.host();
+            let redirection = fault.redirection(host.as_deref()).filter(|_| hops < MOST_HOPS);
             match redirection {
                 None => return Err(LinkError::NotRun(Cause::Refused(fault))),
                 Some(Redirection::Moved(to)) => {
@@ -155,18 +157,18 @@ fn slot_of_all(keys: &[Vec<u8>]) -> Option<u16> {
 
 /// Asks the nodes which slots they serve, again and again.
 async fn keep_map(lines: Arc<Lines>, seeds: Vec<Address>, tell: watch::Sender<Arc<Map>>) {
-    let question = Arc::new(whose());
-    let mut asked: Vec<Asked> = Vec::new();
+    let query = Arc::new(slots_query());
+    let mut asked: Vec<TopologySource> = Vec::new();
     let mut known = seeds.clone();
     loop {
         known.extend(seeds.iter().cloned());
         asked.retain(|server| known.contains(&server.address));
         for address in known.drain(..) {
             if !asked.iter().any(|server| server.address == address) {
-                asked.push(Asked::new(address));
+                asked.push(TopologySource::new(address));
             }
         }
-        let views = ask_all(&mut asked, &question, &lines.plan.connector, &lines.plan.settings.login).await;
+        let views = query_all(&mut asked, &query, &lines.plan.connector, &lines.plan.settings.login).await;
         if let Some(view) = views.into_iter().max_by_key(|view| view.epoch) {
             lines.keep(&view);
             tell.send_replace(Arc::new(view.map(&lines)));
@@ -216,11 +218,9 @@ impl View {
     }
 }
 
-fn whose() -> Question<View> {
-    let mut commands = Vec::new();
-    resp::command(&mut commands, &[b"CLUSTER", b"INFO"]);
-    resp::command(&mut commands, &[b"CLUSTER", b"SLOTS"]);
-    Question { commands, bounds: &[Bound::SMALL, Bound::TOPOLOGY], read: view }
+fn slots_query() -> TopologyQuery<View> {
+    let commands = Commands::new().with(&[b"CLUSTER", b"INFO"], Bound::SMALL);
+    TopologyQuery { commands: commands.with(&[b"CLUSTER", b"SLOTS"], Bound::TOPOLOGY), read: view }
 }
 
 fn view(asked: &Address, replies: &[Reply<'_>]) -> Result<View, Unreachable> {

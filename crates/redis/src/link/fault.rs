@@ -110,6 +110,11 @@ impl Code {
         matches!(self, Code::NoScript | Code::Misconf)
     }
 
+    /// Whether the call belongs to another node of the cluster, or will.
+    pub(super) const fn redirects(self) -> bool {
+        matches!(self, Code::Moved | Code::Ask | Code::TryAgain)
+    }
+
     /// Whether it is time to ask again where the primary is.
     pub(super) const fn means_elsewhere(self) -> bool {
         matches!(self, Code::ReadOnly | Code::MasterDown | Code::ClusterDown | Code::NoAuth)
@@ -117,16 +122,21 @@ impl Code {
 }
 
 impl Fault {
-    pub(super) fn of(text: &[u8]) -> Fault {
+    pub(crate) fn of(text: &[u8]) -> Fault {
         let text = String::from_utf8_lossy(text);
         Fault { code: Code::of(&text), text: text.as_ref().into() }
     }
 
-    /// Where the server says that the call belongs.
-    pub(super) fn redirection(&self) -> Option<Redirection> {
+    /// Where the server says that the call belongs. A node that does not know its own name leaves the host out of the
+    /// address: then it is `host`, the one that was asked.
+    pub(crate) fn redirection(&self, host: Option<&str>) -> Option<Redirection> {
         let address = || {
-            let address = self.text.split(' ').nth(2)?;
-            Address::parse_announced(address)
+            let announced = self.text.split(' ').nth(2)?;
+            let port_alone = announced.strip_prefix(':').and_then(|port| port.parse().ok());
+            match (port_alone, host) {
+                (Some(port), Some(host)) => Some(Address::tcp(host, port)),
+                _ => Address::parse_announced(announced),
+            }
         };
         match self.code {
             Code::Moved => Some(Redirection::Moved(address()?)),
@@ -145,7 +155,7 @@ impl fmt::Display for Fault {
 
 /// Where a call belongs that the cluster did not run where it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Redirection {
+pub(crate) enum Redirection {
     /// That node serves the slot.
     Moved(Address),
     /// That node is about to; this one call is to go there.
@@ -176,13 +186,14 @@ mod tests {
 
     #[test]
     fn redirections_say_where() {
-        let redirection = |text: &str| Fault::of(text.as_bytes()).redirection();
+        let redirection = |text: &str| Fault::of(text.as_bytes()).redirection(Some("asked"));
         let address = Address::parse_announced("10.0.0.7:7001").unwrap();
         assert_eq!(redirection("MOVED 3999 10.0.0.7:7001"), Some(Redirection::Moved(address.clone())));
         assert_eq!(redirection("ASK 3999 10.0.0.7:7001"), Some(Redirection::Ask(address)));
         assert_eq!(redirection("TRYAGAIN Multiple keys"), Some(Redirection::Again));
         assert_eq!(redirection("MOVED 3999"), None);
         assert_eq!(redirection("MOVED 3999 nowhere"), None);
+        assert_eq!(redirection("MOVED 1 :7001"), Some(Redirection::Moved(Address::tcp("asked", 7_001))));
         let six = Address::Tcp { host: "::1".into(), port: 7_001 };
         assert_eq!(redirection("MOVED 1 ::1:7001"), Some(Redirection::Moved(six)));
     }

@@ -265,7 +265,7 @@ impl Flight {
             shared.send_again(calls, &Cause::Refused(fault.clone()), now);
             return;
         }
-        let redirected = shared.in_cluster() && fault.redirection().is_some();
+        let redirected = shared.in_cluster() && fault.code.redirects();
         let error = if fault.code.may_have_run() { LinkError::Unknown } else { LinkError::NotRun };
         for call in calls {
             if redirected {
@@ -306,7 +306,7 @@ fn land_call(call: Call, item: &Reply<'_>) -> Option<Fault> {
             call.fail(error(Cause::Refused(fault.clone())));
             Some(fault)
         }
-        Reply::Simple(_) | Reply::Integer(_) | Reply::Nil | Reply::Array(_) => {
+        Reply::Simple(_) | Reply::Integer(_) | Reply::Nil | Reply::Array(_) | Reply::Push(_) => {
             call.fail(LinkError::Unknown(Cause::Malformed));
             None
         }

@@ -13,10 +13,10 @@ use super::address::Address;
 use super::batch::Composer;
 use super::breaker::{Breaker, BreakerSettings, BreakerState, Draw, Evidence, Refusal, Transition, spread};
 use super::call::{Berth, Call, Deadline, GivenUp, Outcome};
-use super::dialogue::{Connector, Dialogue};
 use super::error::{Cause, LinkError, Unreachable};
 use super::queue::Queue;
 use super::sentinel::Sentinels;
+use super::session::{Connector, Session};
 use super::settings::Settings;
 use super::stats::{Counts, ServerStats};
 use super::wire::{End, Wire};
@@ -115,6 +115,14 @@ impl Line {
 
     pub(super) fn is_connected(&self) -> bool {
         self.shared.health().connected
+    }
+
+    /// The host of the server, if it has one.
+    pub(super) fn host(&self) -> Option<Arc<str>> {
+        match self.shared.health().address.as_ref()? {
+            Address::Tcp { host, .. } => Some(host.clone()),
+            Address::Unix(_) => None,
+        }
     }
 
     pub(super) fn stats(&self) -> ServerStats {
@@ -335,7 +343,7 @@ impl Sender {
         let mut in_vain = 0;
         loop {
             self.wait_for_probe().await;
-            let (dialogue, address) = match self.connect().await {
+            let (session, address) = match self.connect().await {
                 Ok(connected) => connected,
                 Err(why) => {
                     self.shared.unreachable(why, Instant::now());
@@ -343,7 +351,7 @@ impl Sender {
                 }
             };
             self.shared.connected(address.clone(), Instant::now());
-            let (end, was_of_use) = self.serve(dialogue, &address).await;
+            let (end, was_of_use) = self.serve(session, &address).await;
             self.shared.disconnected(end, Instant::now());
             in_vain = if was_of_use { 0 } else { in_vain + 1 };
             if in_vain > 0 {
@@ -364,24 +372,24 @@ impl Sender {
         self.shared.probing(Instant::now());
     }
 
-    async fn connect(&mut self) -> Result<(Dialogue, Address), Unreachable> {
+    async fn connect(&mut self) -> Result<(Session, Address), Unreachable> {
         let (address, must_be_primary) = match &mut self.way {
             Way::Fixed(address) => (address.clone(), false),
             Way::Sentinel(sentinels) => (sentinels.find().await?, true),
         };
         let Plan { settings, connector, composer, .. } = &self.plan;
         let connect = async {
-            let mut dialogue = connector.connect(&address).await?;
-            dialogue.greet_for_calls(&settings.login, &composer.script, must_be_primary).await?;
-            Ok(dialogue)
+            let mut session = connector.connect(&address).await?;
+            session.greet_for_calls(&settings.login, &composer.script, must_be_primary).await?;
+            Ok(session)
         };
-        let dialogue = connector.in_time(connect).await?;
-        Ok((dialogue, address))
+        let session = connector.in_time(connect).await?;
+        Ok((session, address))
     }
 
     /// Says why the connection ended, and whether it was of any use.
-    async fn serve(&mut self, dialogue: Dialogue, address: &Address) -> (End, bool) {
-        let mut wire = Wire::new(dialogue, &self.shared, &self.plan.composer, &self.plan.settings);
+    async fn serve(&mut self, session: Session, address: &Address) -> (End, bool) {
+        let mut wire = Wire::new(session, &self.shared, &self.plan.composer, &self.plan.settings);
         let end = match &mut self.way {
             Way::Fixed(_) => wire.serve().await,
             Way::Sentinel(sentinels) => {

@@ -1,4 +1,7 @@
-//! The Redis protocol, version 2: commands out, replies in.
+//! The Redis protocol: commands out, replies in.
+//!
+//! Calls use version 2. A connection that listens to announcements uses version 3, of which only nulls, maps and pushes
+//! are read: nothing else is in the replies to the commands that are sent.
 
 /// Replies nest no deeper than this; the deepest that we ask for is a cluster's slots.
 const DEEPEST: usize = 8;
@@ -7,7 +10,7 @@ const LONGEST_LINE: usize = 16 * 1024;
 
 /// How large the reply to a command can be. A server that sends more is not answering it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bound {
+pub(crate) struct Bound {
     /// In all, lengths and line ends included.
     pub(super) bytes: usize,
     /// Of all arrays together.
@@ -16,9 +19,28 @@ pub(super) struct Bound {
 
 impl Bound {
     /// A status, a role with its replicas, what a sentinel knows of a primary.
-    pub(super) const SMALL: Bound = Bound { bytes: 64 * 1024, items: 8 * 1024 };
+    pub(crate) const SMALL: Bound = Bound { bytes: 64 * 1024, items: 8 * 1024 };
+    /// All announcements that come in while a reply is awaited.
+    pub(super) const ANNOUNCEMENTS: Bound = Bound { bytes: 1024 * 1024, items: 64 };
     /// The slots of a cluster, each of them a range of its own at worst.
     pub(super) const TOPOLOGY: Bound = Bound { bytes: 16 * 1024 * 1024, items: 1024 * 1024 };
+
+    /// A string of at most `bytes`, or an error.
+    pub(crate) const fn string(bytes: usize) -> Bound {
+        Bound { bytes: LONGEST_LINE + bytes, items: 0 }
+    }
+
+    /// An array of `items` strings that take at most `bytes` together, or an error.
+    pub(crate) const fn strings(items: usize, bytes: usize) -> Bound {
+        // A string has its length in front, two line ends and a sign.
+        Bound { bytes: LONGEST_LINE + bytes + 32 * items, items }
+    }
+
+    /// An array of what these bounds allow.
+    pub(super) fn of_array(bounds: &[Bound]) -> Bound {
+        let whole = Bound { bytes: LONGEST_LINE, items: bounds.len() };
+        bounds.iter().fold(whole, |sum, each| Bound { bytes: sum.bytes + each.bytes, items: sum.items + each.items })
+    }
 
     /// Answers to `calls` requests that take `bytes` together, with `spare` bytes for each beside what follows from its
     /// size; or one error in place of all.
@@ -29,13 +51,16 @@ impl Bound {
 
 /// One reply, borrowed from the bytes that it came in.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reply<'a> {
+pub(crate) enum Reply<'a> {
     Simple(&'a [u8]),
     Error(&'a [u8]),
     Integer(i64),
     Bulk(&'a [u8]),
     Nil,
+    /// A map is one too: names and values in turn.
     Array(Vec<Reply<'a>>),
+    /// An announcement, which is no reply to a command.
+    Push(Vec<Reply<'a>>),
 }
 
 /// What came in cannot be the reply to what was asked.
@@ -61,17 +86,19 @@ impl<'a> Reply<'a> {
     }
 
     /// The text of a string, whichever of its two forms it has.
-    pub(super) fn text(&self) -> Option<&'a [u8]> {
+    pub(crate) fn text(&self) -> Option<&'a [u8]> {
         match self {
             Reply::Simple(text) | Reply::Bulk(text) => Some(text),
-            Reply::Error(_) | Reply::Integer(_) | Reply::Nil | Reply::Array(_) => None,
+            Reply::Error(_) | Reply::Integer(_) | Reply::Nil | Reply::Array(_) | Reply::Push(_) => None,
         }
     }
 
-    pub(super) fn items(&self) -> Option<&[Reply<'a>]> {
+    pub(crate) fn items(&self) -> Option<&[Reply<'a>]> {
         match self {
             Reply::Array(items) => Some(items),
-            Reply::Simple(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Bulk(_) | Reply::Nil => None,
+            Reply::Simple(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Bulk(_) | Reply::Nil | Reply::Push(_) => {
+                None
+            }
         }
     }
 }
@@ -92,7 +119,15 @@ impl<'a> Reader<'a> {
             b'-' => Ok(Some(Reply::Error(rest))),
             b':' => Ok(Some(Reply::Integer(integer(rest)?))),
             b'$' => self.bulk(length(rest)?),
-            b'*' => self.array(length(rest)?, depth.checked_sub(1).ok_or(Malformed::Protocol)?),
+            b'*' => self.array(length(rest)?, depth),
+            b'%' => self.array(length(rest)?.map(|pairs| pairs.saturating_mul(2)), depth),
+            b'_' if rest.is_empty() => Ok(Some(Reply::Nil)),
+            // A push stands by itself.
+            b'>' if depth == DEEPEST => match self.array(length(rest)?, depth)? {
+                Some(Reply::Array(items)) => Ok(Some(Reply::Push(items))),
+                Some(_) => Err(Malformed::Protocol),
+                None => Ok(None),
+            },
             _ => Err(Malformed::Protocol),
         }
     }
@@ -130,9 +165,10 @@ impl<'a> Reader<'a> {
 
     fn array(&mut self, length: Option<usize>, depth: usize) -> Result<Option<Reply<'a>>, Malformed> {
         let Some(length) = length else { return Ok(Some(Reply::Nil)) };
+        let depth = depth.checked_sub(1).ok_or(Malformed::Protocol)?;
         self.bound.items = self.bound.items.checked_sub(length).ok_or(Malformed::TooLarge)?;
-        // Every item takes four bytes at least: what was announced is not yet a reason to make room for it.
-        let mut items = Vec::with_capacity(length.min((self.bytes.len() - self.at) / 4 + 1));
+        // Every item takes three bytes at least: what was announced is not yet a reason to make room for it.
+        let mut items = Vec::with_capacity(length.min((self.bytes.len() - self.at) / 3 + 1));
         for _ in 0..length {
             let Some(item) = self.reply(depth)? else { return Ok(None) };
             items.push(item);
@@ -334,6 +370,16 @@ mod tests {
             (Reply::Array(items), Value::Array(others)) => {
                 items.len() == others.len() && items.iter().zip(others).all(|(item, other)| is_same(item, other))
             }
+            (Reply::Array(items), Value::Map(others)) => {
+                items.len() == 2 * others.len()
+                    && items
+                        .chunks_exact(2)
+                        .zip(others)
+                        .all(|(pair, (name, value))| is_same(&pair[0], name) && is_same(&pair[1], value))
+            }
+            (Reply::Push(items), Value::Push { data, .. }) => {
+                items.len() == 1 + data.len() && items[1..].iter().zip(data).all(|(item, other)| is_same(item, other))
+            }
             (Reply::Error(_), Value::ServerError(_)) | (Reply::Nil, Value::Nil) => true,
             _ => false,
         }
@@ -342,13 +388,16 @@ mod tests {
     /// A reply is whole or not, never both, and the client library reads it alike.
     #[test]
     fn any_bytes_are_read_or_refused() {
-        const WORDS: [&str; 16] = [
+        const WORDS: [&str; 19] = [
             "*1\r\n",
             "*2\r\n",
             "*-1\r\n",
             "$2\r\nhi\r\n",
             "$-1\r\n",
             "$0\r\n\r\n",
+            "%1\r\n",
+            "_\r\n",
+            ">2\r\n",
             "+OK\r\n",
             "-ERR no\r\n",
             ":7\r\n",

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tidegate_core::Clock;
 
 use super::resp;
@@ -27,8 +28,7 @@ impl fmt::Debug for Script {
 
 impl Script {
     pub(super) fn new(text: &str, clock: Option<Arc<dyn Clock>>) -> Script {
-        let sha = redis::Script::new(text).get_hash().into();
-        Script { text: text.into(), sha, clock }
+        Script { text: text.into(), sha: fingerprint(text).into(), clock }
     }
 
     /// Adds the command that makes the script known to a server.
@@ -55,6 +55,29 @@ impl Script {
         match &self.clock {
             None => resp::word(out, b""),
             Some(clock) => resp::word(out, clock.now().as_micros().to_string().as_bytes()),
+        }
+    }
+}
+
+/// The name under which Redis knows a script: its SHA-1 in hexadecimal digits.
+fn fingerprint(text: &str) -> String {
+    let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
+    hash.as_ref().iter().fold(String::with_capacity(40), |mut digits, byte| {
+        use fmt::Write;
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fingerprint_is_the_one_of_the_client_library() {
+        for text in ["", "return {}", "-- ü\nreturn 1"] {
+            assert_eq!(fingerprint(text), redis::Script::new(text).get_hash());
         }
     }
 }

@@ -12,12 +12,13 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::address::Address;
-use super::dialogue::{Asked, Connector, Question, ask_all};
 use super::error::Unreachable;
 use super::fault::Fault;
 use super::line::Task;
-use super::resp::{self, Bound, Reply};
+use super::resp::{Bound, Reply};
+use super::session::{Commands, Connector};
 use super::settings::Login;
+use super::topology::{TopologyQuery, TopologySource, query_all};
 
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
@@ -52,11 +53,11 @@ impl Sentinels {
     ) -> Sentinels {
         let (tell, news) = watch::channel(News::default());
         let ask = Arc::new(Notify::new());
-        let mut asked: Vec<Asked> = sentinels.iter().cloned().map(Asked::new).collect();
-        let (question, again) = (Arc::new(who(name)), ask.clone());
+        let mut sources: Vec<TopologySource> = sentinels.iter().cloned().map(TopologySource::new).collect();
+        let (query, again) = (Arc::new(primary_query(name)), ask.clone());
         let task = runtime.spawn(async move {
             loop {
-                let answers = ask_all(&mut asked, &question, &connector, &login).await;
+                let answers = query_all(&mut sources, &query, &connector, &login).await;
                 let latest = answers.into_iter().max_by_key(|named| named.epoch);
                 tell.send_modify(|news| {
                     news.round += 1;
@@ -92,18 +93,19 @@ pub(super) async fn primary_of(
     connector: &Connector,
     login: &Login,
 ) -> Result<Address, Unreachable> {
-    let mut asked: Vec<Asked> = sentinels.iter().cloned().map(Asked::new).collect();
-    let answers = ask_all(&mut asked, &Arc::new(who(name)), connector, login).await;
+    let mut sources: Vec<TopologySource> = sentinels.iter().cloned().map(TopologySource::new).collect();
+    let answers = query_all(&mut sources, &Arc::new(primary_query(name)), connector, login).await;
     let latest = answers.into_iter().max_by_key(|named| named.epoch);
     latest.map(|named| named.primary).ok_or(Unreachable::NoPrimary)
 }
 
 /// During a failover the first command already names the new primary; the second has the epoch.
-fn who(name: &str) -> Question<Named> {
-    let mut commands = Vec::new();
-    resp::command(&mut commands, &[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", name.as_bytes()]);
-    resp::command(&mut commands, &[b"SENTINEL", b"MASTER", name.as_bytes()]);
-    Question { commands, bounds: &[Bound::SMALL; 2], read: |_, replies| named(replies) }
+fn primary_query(name: &str) -> TopologyQuery<Named> {
+    let name = name.as_bytes();
+    let commands = Commands::new()
+        .with(&[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", name], Bound::SMALL)
+        .with(&[b"SENTINEL", b"MASTER", name], Bound::SMALL);
+    TopologyQuery { commands, read: |_, replies| named(replies) }
 }
 
 fn named(replies: &[Reply<'_>]) -> Result<Named, Unreachable> {

@@ -4,12 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{ConnectionAddr, IntoConnectionInfo};
 use rustls::ClientConfig;
 
 use super::address::Address;
 use super::breaker::BreakerSettings;
 use super::tls::Tls;
+
+mod error;
+mod server_url;
+mod url_list;
+
+pub use self::error::SettingsError;
+use self::server_url::ServerUrl;
 
 /// How to reach Redis, and how long to wait for it.
 ///
@@ -91,74 +97,13 @@ impl Default for Batch {
     }
 }
 
-/// A setting that makes no sense.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SettingsError {
-    /// A URL cannot be read.
-    #[error("{url}: {reason}")]
-    Url {
-        /// The URL, without user and password.
-        url: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// There is no URL.
-    #[error("no server is given")]
-    NoServer,
-    /// The name of the primary is empty.
-    #[error("the name by which the sentinels know the primary is empty")]
-    NoPrimary,
-    /// Some URLs ask for TLS, or name a user, and others do not or name another.
-    #[error("the servers' URLs differ in {0}")]
-    Differ(&'static str),
-    /// A user or a password has a comma in it, which separates servers.
-    #[error("a user or a password has a comma in it: write `%2C`")]
-    CommaInLogin,
-    /// A cluster has no databases.
-    #[error("a cluster has only database 0")]
-    DatabaseInCluster,
-    /// A socket in the file system stands for one server.
-    #[error("a Unix socket reaches a standalone server only")]
-    UnixSocket,
-    /// A socket in the file system is not encrypted.
-    #[error("there is no TLS on a Unix socket")]
-    TlsOnUnixSocket,
-    /// A user is given, but no password.
-    #[error("a user is given, but no password")]
-    NoPassword,
-    /// A certificate or a key cannot be read.
-    #[error("the {what} cannot be used: {reason}")]
-    Certificate {
-        /// Which.
-        what: &'static str,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A number is too small or too large.
-    #[error("{what} is {value}, but has to be from {least} to {most}")]
-    OutOfRange {
-        /// Which.
-        what: &'static str,
-        /// What it is.
-        value: String,
-        /// What it has to be at least.
-        least: String,
-        /// What it may be at most.
-        most: String,
-    },
-    /// There is no runtime to run on.
-    #[error("a link has to be opened from within a Tokio runtime")]
-    NoRuntime,
-}
-
 impl Settings {
     /// One server.
     ///
     /// # Errors
     /// If the URL cannot be read.
     pub fn standalone(url: &str) -> Result<Settings, SettingsError> {
-        let Place { address, tls, login } = Place::parse(url)?;
+        let ServerUrl { address, tls, login } = ServerUrl::parse(url)?;
         Ok(Settings::new(Servers::Standalone(address), login, tls))
     }
 
@@ -256,60 +201,21 @@ fn count(what: &'static str, value: usize, most: usize) -> Result<(), SettingsEr
     Err(SettingsError::OutOfRange { what, value, least, most })
 }
 
-/// What one URL says.
-struct Place {
-    address: Address,
-    tls: bool,
-    login: Login,
-}
-
-impl Place {
-    fn parse(url: &str) -> Result<Place, SettingsError> {
-        let wrong = |reason: String| SettingsError::Url { url: without_login(url), reason };
-        if !url.contains("://") {
-            return Err(wrong(format!("a URL begins with its scheme: write `redis://{}`", without_login(url))));
-        }
-        let info = url.into_connection_info().map_err(|error| wrong(error.to_string()))?;
-        let (address, tls) = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => (Address::tcp(host, *port), false),
-            ConnectionAddr::TcpTls { insecure: true, .. } => {
-                return Err(wrong(
-                    "TLS that believes anyone is of no use here; set the authorities instead".to_owned(),
-                ));
-            }
-            ConnectionAddr::TcpTls { host, port, .. } => (Address::tcp(host, *port), true),
-            ConnectionAddr::Unix(path) => (Address::unix(path.clone()), false),
-            other => return Err(wrong(format!("{other} is not supported"))),
-        };
-        let login = info.redis_settings();
-        let database = u32::try_from(login.db()).map_err(|_| wrong("databases are numbered from 0".to_owned()))?;
-        let (user, password) = (login.username().map(str::to_owned), login.password().map(str::to_owned));
-        Ok(Place { address, tls, login: Login { user, password, database } })
-    }
-}
-
-/// A URL as it may be shown to anybody.
-pub(super) fn without_login(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
-    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
-    if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") }
-}
-
 fn several(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Result<(Vec<Address>, Login, bool), SettingsError> {
-    let places: Vec<Place> = urls.into_iter().map(|url| Place::parse(url.as_ref())).collect::<Result<_, _>>()?;
-    let first = places.first().ok_or(SettingsError::NoServer)?;
+    let servers: Vec<ServerUrl> =
+        urls.into_iter().map(|url| ServerUrl::parse(url.as_ref())).collect::<Result<_, _>>()?;
+    let first = servers.first().ok_or(SettingsError::NoServer)?;
     let (tls, login) = (first.tls, first.login.clone());
-    if places.iter().any(|place| place.tls != tls) {
+    if servers.iter().any(|server| server.tls != tls) {
         return Err(SettingsError::Differ("whether to use TLS"));
     }
-    if places.iter().any(|place| place.login != login) {
+    if servers.iter().any(|server| server.login != login) {
         return Err(SettingsError::Differ("user, password or database"));
     }
-    if places.iter().any(|place| matches!(place.address, Address::Unix(_))) {
+    if servers.iter().any(|server| matches!(server.address, Address::Unix(_))) {
         return Err(SettingsError::UnixSocket);
     }
-    Ok((places.into_iter().map(|place| place.address).collect(), login, tls))
+    Ok((servers.into_iter().map(|server| server.address).collect(), login, tls))
 }
 
 #[cfg(test)]

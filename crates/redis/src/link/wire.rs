@@ -11,12 +11,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::batch::{Composer, Part};
 use super::breaker::BreakerState;
 use super::call::Call;
-use super::dialogue::Dialogue;
 use super::error::Cause;
 use super::flight::Flight;
 use super::line::Shared;
 use super::queue::Room;
 use super::resp::{self, Malformed, Reply};
+use super::session::Session;
 use super::settings::Settings;
 use super::stream::{Inbox, Stream};
 
@@ -75,7 +75,7 @@ pub(super) struct Wire<'l> {
 
 impl<'l> Wire<'l> {
     pub(super) fn new(
-        dialogue: Dialogue,
+        session: Session,
         shared: &'l Shared,
         composer: &'l Composer,
         settings: &'l Settings,
@@ -85,8 +85,8 @@ impl<'l> Wire<'l> {
             shared,
             composer,
             settings,
-            stream: dialogue.stream,
-            inbox: dialogue.inbox,
+            stream: session.stream,
+            inbox: session.inbox,
             outbox: Vec::with_capacity(16 * 1024),
             taken: 0,
             before: 0,

@@ -1,10 +1,9 @@
 //! What can go wrong between a node and what is published.
 
-use redis::{ErrorKind, RedisError};
 use tidegate_rules::Diagnostics;
 
 use super::published::Signature;
-use crate::link::Unreachable;
+use crate::link::{Fault, Unreachable};
 
 /// Redis could not be asked, or its answer is of no use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,29 +44,15 @@ impl SteeringError {
 impl From<Unreachable> for SteeringError {
     fn from(error: Unreachable) -> SteeringError {
         match error {
-            Unreachable::Refused(fault) => SteeringError::Refused { reason: fault.to_string() },
+            Unreachable::Refused(fault) => fault.into(),
             other => SteeringError::unreachable(other),
         }
     }
 }
 
-impl From<RedisError> for SteeringError {
-    fn from(error: RedisError) -> SteeringError {
-        let (said, kind) = (error.to_string(), error.kind());
-        match error.into_server_errors() {
-            Some(errors) => {
-                // The first is the cause of the others, if there are several.
-                let first = errors.first().map(|(_, error)| match error.details() {
-                    Some(details) => format!("{} {details}", error.code()),
-                    None => error.code().to_owned(),
-                });
-                SteeringError::Refused { reason: first.unwrap_or(said) }
-            }
-            None if matches!(kind, ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig) => {
-                SteeringError::Refused { reason: said }
-            }
-            None => SteeringError::Unreachable { reason: said },
-        }
+impl From<Fault> for SteeringError {
+    fn from(fault: Fault) -> SteeringError {
+        SteeringError::Refused { reason: fault.to_string() }
     }
 }
 

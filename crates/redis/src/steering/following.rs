@@ -1,12 +1,13 @@
 //! Following what is published.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::Clock;
 use tidegate_rules::{Limiter, Mode};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -14,7 +15,8 @@ use super::Steering;
 use super::applying::Standing;
 use super::error::SteeringError;
 use super::report::{Node, NodeReport};
-use super::session::Session;
+use super::session::FleetSession;
+use crate::link::Announcements;
 
 /// How often a node reports when nothing has changed. A report is remembered for three times as long.
 const REPORT_EVERY: Duration = Duration::from_secs(3);
@@ -139,7 +141,7 @@ impl Steering {
             limiter,
             node,
             tell,
-            wake: Arc::new(Notify::new()),
+            look_again: false,
             session: None,
             standing: Standing::default(),
             trouble: Trouble::default(),
@@ -155,9 +157,9 @@ struct Follower<S, C, T> {
     limiter: Arc<Limiter<S, C>>,
     node: Node,
     tell: T,
-    /// Something was announced, or the connection has ended.
-    wake: Arc<Notify>,
-    session: Option<Session>,
+    /// Whether to look again at once.
+    look_again: bool,
+    session: Option<FleetSession>,
     standing: Standing,
     trouble: Trouble,
     report_due: Instant,
@@ -181,7 +183,6 @@ where
     T: FnMut(Event) + Send + 'static,
 {
     async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
-        let wake = Arc::clone(&self.wake);
         let mut failures = 0;
         loop {
             for (rule, mode) in self.standing.expire(&self.limiter) {
@@ -206,7 +207,7 @@ where
             tokio::select! {
                 _ = &mut stopped => break,
                 () = sleep(wait) => {}
-                () = wake.notified() => sleep(SPREAD.mul_f64(fastrand::f64())).await,
+                () = self.reason_to_look() => sleep(SPREAD.mul_f64(fastrand::f64())).await,
             }
         }
         if self.trouble.reached == Some(true) {
@@ -215,10 +216,21 @@ where
         }
     }
 
+    /// Waits until a change is announced or the connection ends.
+    async fn reason_to_look(&mut self) {
+        if std::mem::take(&mut self.look_again) {
+            return;
+        }
+        match &mut self.session {
+            Some(session) => session.announced().await,
+            None => pending().await,
+        }
+    }
+
     async fn take_leave(&mut self) -> Result<(), SteeringError> {
         let mut session = match self.session.take() {
             Some(session) => session,
-            None => self.steering.connect(None).await?,
+            None => self.steering.connect(Announcements::Unwanted).await?,
         };
         session.take_leave(&self.node).await
     }
@@ -230,7 +242,7 @@ where
             None => {
                 // Whoever has forgotten what was published has forgotten our report too.
                 self.report_due = Instant::now();
-                self.steering.connect(Some(&self.wake)).await?
+                self.steering.connect(Announcements::Wanted).await?
             }
         };
         match self.look(&mut session).await {
@@ -253,7 +265,7 @@ where
         Ok(())
     }
 
-    async fn look(&mut self, session: &mut Session) -> Result<(), SteeringError> {
+    async fn look(&mut self, session: &mut FleetSession) -> Result<(), SteeringError> {
         let head = session.head().await?;
         self.found();
         self.standing.notice(&self.limiter);
@@ -269,7 +281,7 @@ where
         let Some(contents) = session.contents(self.standing.wants_rules(&head)).await? else { return Ok(()) };
         let (version, now) = (contents.head.edition.version, session.time().await?);
         if !self.standing.take_in(contents, now, &self.limiter).await {
-            self.wake.notify_one();
+            self.look_again = true;
             return Ok(());
         }
         self.report_due = Instant::now();
@@ -277,7 +289,7 @@ where
         Ok(())
     }
 
-    async fn report(&mut self, session: &mut Session) -> Result<(), SteeringError> {
+    async fn report(&mut self, session: &mut FleetSession) -> Result<(), SteeringError> {
         let now = session.time().await?;
         let report = NodeReport::new(&self.node, &self.standing, self.trouble.unreadable.as_deref(), now);
         let present = self.limiter.rules();

@@ -7,7 +7,8 @@ use tidegate_rules::Mode;
 use super::Steering;
 use super::error::SteeringError;
 use super::published::{Signature, end};
-use super::session::Session;
+use super::session::FleetSession;
+use crate::link::Announcements;
 
 /// The most changes that are kept.
 const MOST_CHANGES: usize = 50;
@@ -95,18 +96,16 @@ impl Steering {
     /// # Errors
     /// If Redis cannot be asked.
     pub async fn history(&self) -> Result<Vec<PublishedChange>, SteeringError> {
-        let mut session = self.connect(None).await?;
+        let mut session = self.connect(Announcements::Unwanted).await?;
         Ok(session.history().await?.changes)
     }
 }
 
-impl Session {
+impl FleetSession {
     pub(super) async fn history(&mut self) -> Result<History, SteeringError> {
         let key = self.keys.history();
-        let mut asked = redis::pipe();
-        asked.cmd("GETRANGE").arg(&key).arg(0).arg(LARGEST_HISTORY);
-        match self.read::<(Vec<u8>,)>(&asked, &[&key]).await {
-            Ok((bytes,)) => Ok(History::read(&bytes)),
+        match self.string(&key, LARGEST_HISTORY).await {
+            Ok(bytes) => Ok(History::read(&bytes)),
             Err(SteeringError::Unreadable { .. }) => Ok(History::default()),
             Err(error) => Err(error),
         }

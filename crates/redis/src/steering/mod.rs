@@ -50,13 +50,13 @@ pub use self::publishing::{Publication, Target};
 pub use self::report::{Fleet, Node, NodeError, NodeReport, NodeState};
 
 use self::keys::Keys;
-use crate::link::{Door, Settings, SettingsError};
+use crate::link::{Announcements, Endpoint, Settings, SettingsError};
 use crate::names::PrefixError;
 
 /// The way to what is published. It keeps no connection: each call makes one.
 #[derive(Clone)]
 pub struct Steering {
-    door: Door,
+    endpoint: Endpoint,
     keys: Keys,
     timeout: Duration,
     look_every: Duration,
@@ -70,7 +70,7 @@ impl Steering {
     /// If the settings make no sense.
     pub fn new(settings: &Settings) -> Result<Steering, SettingsError> {
         Ok(Steering {
-            door: Door::new(settings)?,
+            endpoint: Endpoint::new(settings)?,
             keys: Keys::default(),
             timeout: Duration::from_secs(2),
             look_every: Duration::from_secs(1),
@@ -103,7 +103,7 @@ impl Steering {
     /// # Errors
     /// If Redis cannot be asked, or what lies there makes no sense.
     pub async fn published(&self) -> Result<Option<Published>, SteeringError> {
-        let mut session = self.connect(None).await?;
+        let mut session = self.connect(Announcements::Unwanted).await?;
         let (contents, now) = (session.contents(true).await?, session.time().await?);
         Ok(contents.map(|contents| contents.into_published(now)))
     }

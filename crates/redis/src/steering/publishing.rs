@@ -3,7 +3,6 @@
 //! A change is made by reading what there is, writing what is to be, and telling Redis to do so only if nobody has
 //! written in between (`WATCH`). Otherwise it begins anew with what is there then.
 
-use redis::pipe;
 use tidegate_core::{Micros, Timestamp};
 use tidegate_rules::Mode;
 
@@ -15,7 +14,8 @@ use super::published::{
     Edition, Head, LARGEST_HEAD, LARGEST_MODES, LARGEST_RULES, PublishedModes, RulesHead, Signature, Switched, at_most,
     name, write_json,
 };
-use super::session::{Contents, Session};
+use super::session::{Contents, FleetSession};
+use crate::link::{Announcements, Bound, Commands};
 
 /// How often a change begins anew because others were quicker.
 const MOST_ATTEMPTS: usize = 20;
@@ -80,7 +80,7 @@ impl Steering {
         let ChangeKind::Rules { name: file, text: Some(text), .. } = &change.kind else {
             return Err(PublishError::NoRules { version });
         };
-        let head = self.connect(None).await?.head().await?;
+        let head = self.connect(Announcements::Unwanted).await?.head().await?;
         if head.and_then(|head| head.rules).is_some_and(|rules| rules.edition.version == version) {
             return Err(PublishError::AlreadyPublished { version });
         }
@@ -130,7 +130,7 @@ impl Steering {
         if let Change::Mode { target: Target::Rule(rule), .. } = change {
             name("the rule", rule)?;
         }
-        let mut session = self.connect(None).await?;
+        let mut session = self.connect(Announcements::Unwanted).await?;
         for _ in 0..MOST_ATTEMPTS {
             let draft = Draft::begin(&mut session, change, &who, expected).await?;
             match draft.commit(&mut session).await {
@@ -145,7 +145,7 @@ impl Steering {
 
     /// The connection broke when everything was sent: looks whether it has arrived.
     async fn find_out(&self, draft: Draft, reason: String) -> Result<Publication, PublishError> {
-        let head = async { self.connect(None).await?.head().await };
+        let head = async { self.connect(Announcements::Unwanted).await?.head().await };
         match head.await {
             Ok(Some(head)) if head.edition == draft.edition => Ok(draft.publication),
             Ok(_) | Err(_) => Err(PublishError::Unknown { reason }),
@@ -162,7 +162,7 @@ struct Draft {
 
 impl Draft {
     async fn begin(
-        session: &mut Session,
+        session: &mut FleetSession,
         change: &Change<'_>,
         who: &str,
         expected: Option<u64>,
@@ -210,15 +210,14 @@ impl Draft {
     }
 
     /// Writes it, unless somebody has written something else in between.
-    async fn commit(&self, session: &mut Session) -> Result<bool, SteeringError> {
-        let mut all = pipe();
-        all.atomic();
+    async fn commit(&self, session: &mut FleetSession) -> Result<bool, SteeringError> {
+        let mut commands = Commands::new();
         for (key, value) in &self.values {
-            all.cmd("SET").arg(key).arg(value).ignore();
+            commands.add(&[b"SET", key.as_bytes(), value.as_bytes()], Bound::string(0));
         }
-        all.cmd("PUBLISH").arg(session.keys.news()).arg(self.edition.version).ignore();
-        let done: Option<Vec<redis::Value>> = all.query_async(&mut session.connection).await?;
-        Ok(done.is_some())
+        let (channel, version) = (session.keys.news(), self.edition.version.to_string());
+        commands.add(&[b"PUBLISH", channel.as_bytes(), version.as_bytes()], Bound::string(0));
+        session.write(commands).await
     }
 }
 

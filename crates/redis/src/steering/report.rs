@@ -1,6 +1,5 @@
 //! Nodes that say what they have.
 
-use redis::{cmd, pipe};
 use serde::{Deserialize, Serialize};
 use tidegate_core::{Micros, Timestamp};
 
@@ -8,7 +7,8 @@ use super::Steering;
 use super::applying::Standing;
 use super::error::SteeringError;
 use super::published::{Head, Signature, read_instant, read_json, write_instant};
-use super::session::Session;
+use super::session::{FleetSession, get_range, string};
+use crate::link::{Announcements, Bound, Commands, Reply};
 
 /// How long a node that has stopped reporting is still counted.
 pub(super) const REMEMBERED: Micros = Micros::from_secs(10);
@@ -209,37 +209,55 @@ impl Fleet {
     }
 }
 
-impl Session {
+impl FleetSession {
     /// Says what a node has.
     pub(super) async fn report(&mut self, report: &NodeReport) -> Result<(), SteeringError> {
         let (nodes, key, now) = (self.keys.nodes(), self.keys.node(&report.node), report.seen);
         let text = serde_json::to_string(report).map_err(|error| SteeringError::unreadable(key.clone(), error))?;
-        let mut all = pipe();
-        all.atomic();
-        all.cmd("SET").arg(key).arg(text).arg("PX").arg(REMEMBERED.as_millis_ceil()).ignore();
-        all.cmd("ZADD").arg(&nodes).arg(now.as_micros()).arg(&report.node).ignore();
-        all.cmd("ZREMRANGEBYSCORE").arg(&nodes).arg("-inf").arg((now - KEPT).as_micros()).ignore();
-        all.cmd("PEXPIRE").arg(&nodes).arg(KEPT.as_millis_ceil()).ignore();
-        Ok(all.exec_async(&mut self.connection).await?)
+        let number = |number: u64| number.to_string().into_bytes();
+        let (key, nodes, id) = (key.as_bytes(), nodes.as_bytes(), report.node.as_bytes());
+        let remembered = number(REMEMBERED.as_millis_ceil());
+        let mut commands = Commands::new();
+        for words in [
+            &[b"SET", key, text.as_bytes(), b"PX", &remembered][..],
+            &[b"ZADD", nodes, &number(now.as_micros()), id],
+            &[b"ZREMRANGEBYSCORE", nodes, b"-inf", &number((now - KEPT).as_micros())],
+            &[b"PEXPIRE", nodes, &number(KEPT.as_millis_ceil())],
+        ] {
+            commands.add(words, Bound::string(0));
+        }
+        self.write(commands).await.map(drop)
     }
 
     /// Takes a node's report back.
     pub(super) async fn take_leave(&mut self, node: &Node) -> Result<(), SteeringError> {
-        let mut all = pipe();
-        all.atomic();
-        all.cmd("DEL").arg(self.keys.node(&node.id)).ignore();
-        all.cmd("ZREM").arg(self.keys.nodes()).arg(&node.id).ignore();
-        Ok(all.exec_async(&mut self.connection).await?)
+        let commands = Commands::new()
+            .with(&[b"DEL", self.keys.node(&node.id).as_bytes()], Bound::string(0))
+            .with(&[b"ZREM", self.keys.nodes().as_bytes(), node.id.as_bytes()], Bound::string(0));
+        self.write(commands).await.map(drop)
     }
 
     /// The reports of these nodes. One that is gone has none.
     async fn reports(&mut self, ids: &[String]) -> Result<Vec<Vec<u8>>, SteeringError> {
-        let mut asked = pipe();
+        let mut commands = Commands::new();
         for id in ids {
-            asked.cmd("GETRANGE").arg(self.keys.node(id)).arg(0).arg(LARGEST_REPORT);
+            get_range(&mut commands, &self.keys.node(id), LARGEST_REPORT);
         }
-        Ok(asked.query_async(&mut self.connection).await?)
+        Ok(self.values(&commands, string).await?.map_err(|(_, fault)| fault)?)
     }
+
+    /// The ids of the nodes that have reported.
+    async fn node_ids(&mut self) -> Result<Vec<String>, SteeringError> {
+        let (nodes, last) = (self.keys.nodes(), (MOST_NODES - 1).to_string());
+        let bound = Bound::strings(MOST_NODES, MOST_NODES * LONGEST_NAME);
+        let commands = Commands::new().with(&[b"ZRANGE", nodes.as_bytes(), b"0", last.as_bytes()], bound);
+        let ids = self.values(&commands, |reply| Some(reply.items()?.iter().filter_map(text).collect())).await?;
+        Ok(ids.map_err(|(_, fault)| fault)?.pop().unwrap_or_default())
+    }
+}
+
+fn text(reply: &Reply<'_>) -> Option<String> {
+    String::from_utf8(reply.text()?.to_vec()).ok()
 }
 
 impl Steering {
@@ -248,10 +266,8 @@ impl Steering {
     /// # Errors
     /// If Redis cannot be asked.
     pub async fn fleet(&self) -> Result<Fleet, SteeringError> {
-        let mut session = self.connect(None).await?;
-        let asked = cmd("ZRANGE").arg(self.keys.nodes()).arg(0).arg(MOST_NODES - 1).to_owned();
-        let ids: Vec<Vec<u8>> = asked.query_async(&mut session.connection).await?;
-        let ids: Vec<String> = ids.into_iter().filter_map(|id| String::from_utf8(id).ok()).collect();
+        let mut session = self.connect(Announcements::Unwanted).await?;
+        let ids = session.node_ids().await?;
         let mut reports = Vec::with_capacity(ids.len());
         for ids in ids.chunks(AT_ONCE) {
             reports.extend(session.reports(ids).await?);

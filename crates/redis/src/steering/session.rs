@@ -1,19 +1,8 @@
-//! A connection to the server that keeps what is published.
+//! A session with the server that keeps what is published.
 
-use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, ErrorKind, FromRedisValue, Pipeline, ProtocolVersion, PushInfo, PushKind,
-    RedisConnectionInfo, RedisError, RedisResult, cmd, pipe,
-};
 use tidegate_core::Timestamp;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::Steering;
@@ -22,60 +11,19 @@ use super::keys::Keys;
 use super::published::{
     Head, LARGEST_HEAD, LARGEST_MODES, LARGEST_RULES, Published, PublishedModes, PublishedRules, read_text,
 };
-use crate::link::{Address, Door, Login, Stream};
+use crate::link::{Address, Announcements, Bound, Code, Commands, Fault, Redirection, Reply, Session, Unreachable};
 
-/// How often a cluster may say that what we look for is elsewhere.
+/// The most redirections of a cluster that are followed.
 const MOST_REDIRECTIONS: usize = 3;
 
-/// What a server may send between two commands: all that is published, and what is announced meanwhile.
-const MOST_BYTES: usize = LARGEST_RULES + LARGEST_MODES + LARGEST_HEAD + 256 * 1024;
-
-/// A stream on which a server may answer commands, but not send without end.
-struct BoundedStream {
-    stream: Stream,
-    /// How much may still come until something is written.
-    left: usize,
-}
-
-impl AsyncRead for BoundedStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        let count = buffer.filled().len() - before;
-        let Some(left) = self.left.checked_sub(count) else {
-            buffer.set_filled(before);
-            return Poll::Ready(Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the server sends more than it was asked for",
-            )));
-        };
-        self.left = left;
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for BoundedStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.left = MOST_BYTES;
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-/// A connection, used for one thing after the other. It is given up at the first failure.
-pub(super) struct Session {
-    pub(super) connection: MultiplexedConnection,
+/// A session, used for one exchange after the other. It is dropped at the first failure.
+pub(super) struct FleetSession {
+    session: Session,
     pub(super) keys: Keys,
+    timeout: Duration,
 }
 
-/// What a head stands for. The text of the rules is there if it was asked for.
+/// The values under a head. The text of the rules is there if it was asked for.
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) head: Head,
@@ -97,12 +45,12 @@ impl Contents {
 }
 
 impl Steering {
-    /// A connection to the server that keeps what is published. If there is somebody to `wake`, that happens whenever a
-    /// change is announced, as long as the server lets us listen.
-    pub(super) async fn connect(&self, wake: Option<&Arc<Notify>>) -> Result<Session, SteeringError> {
+    /// Opens a session with the server that keeps what is published. With announcements,
+    /// [`FleetSession::announced`] returns when a change is announced, as long as the server allows to subscribe.
+    pub(super) async fn connect(&self, announcements: Announcements) -> Result<FleetSession, SteeringError> {
         let mut last = SteeringError::unreachable("no server is known");
-        for address in self.door.addresses().await? {
-            match self.connect_from(address, wake).await {
+        for address in self.endpoint.addresses().await? {
+            match self.connect_from(address, announcements).await {
                 Ok(session) => return Ok(session),
                 Err(error) => last = error,
             }
@@ -110,156 +58,223 @@ impl Steering {
         Err(last)
     }
 
-    async fn connect_from(&self, first: Address, wake: Option<&Arc<Notify>>) -> Result<Session, SteeringError> {
+    async fn connect_from(&self, first: Address, wanted: Announcements) -> Result<FleetSession, SteeringError> {
         let mut address = first;
         for _ in 0..MOST_REDIRECTIONS {
-            let connection = match open(&self.door, &address, self.timeout, wake).await {
-                // A server, or something before it, that does not know how to announce: looking is enough.
-                Err(error) if wake.is_some() && error.kind() == ErrorKind::RESP3NotSupported => {
-                    open(&self.door, &address, self.timeout, None).await?
+            let (session, announcements) = self.open(&address, wanted).await?;
+            let mut session = FleetSession { session, keys: self.keys.clone(), timeout: self.timeout };
+            let probe = Commands::new().with(&[b"STRLEN", session.keys.head().as_bytes()], Bound::string(0));
+            match session.values(&probe, |_| Some(())).await? {
+                Err((_, fault)) if fault.code == Code::Moved => {
+                    let Some(Redirection::Moved(to)) = fault.redirection(address.host()) else {
+                        return Err(SteeringError::unreachable(format_args!("no address: {fault}")));
+                    };
+                    address = to;
                 }
-                other => other?,
-            };
-            let mut session = Session { connection, keys: self.keys.clone() };
-            let probe = cmd("STRLEN").arg(session.keys.head()).query_async::<u64>(&mut session.connection).await;
-            match probe {
-                Err(error) if error.redirect_node().is_some() => address = elsewhere(&error, &address)?,
-                // Somebody else's key is no reason not to talk.
-                Err(error) if error.code() == Some("WRONGTYPE") => return session.listening(wake).await,
-                Err(error) => return Err(error.into()),
-                Ok(_) => return session.listening(wake).await,
+                // A key of another type is no reason not to use the server.
+                Err((_, fault)) if fault.code != Code::WrongType => return Err(fault.into()),
+                Ok(_) | Err(_) => {
+                    if announcements == Announcements::Wanted {
+                        session.subscribe().await?;
+                    }
+                    return Ok(session);
+                }
             }
         }
-        Err(SteeringError::unreachable("the cluster sends us from node to node"))
+        Err(SteeringError::unreachable("the cluster redirects from node to node"))
     }
-}
 
-fn elsewhere(error: &RedisError, here: &Address) -> Result<Address, SteeringError> {
-    let (told, _) = error.redirect_node().unwrap_or_default();
-    // A node that does not know its own name leaves the host out: it is the one that was asked.
-    let whole = match (told.strip_prefix(':'), here.host()) {
-        (Some(port), Some(host)) => format!("{host}:{port}"),
-        _ => told.to_owned(),
-    };
-    Address::parse_announced(&whole).ok_or_else(|| SteeringError::unreachable(format_args!("no address: {whole}")))
-}
-
-async fn open(
-    door: &Door,
-    address: &Address,
-    patience: Duration,
-    wake: Option<&Arc<Notify>>,
-) -> RedisResult<MultiplexedConnection> {
-    let unreachable = |text: String| RedisError::from(io::Error::new(io::ErrorKind::NotConnected, text));
-    let stream = door.knock(address).await.map_err(|error| unreachable(format!("{address}: {error}")))?;
-    let stream = BoundedStream { stream, left: MOST_BYTES };
-    let mut login = login(door.login());
-    let mut config = AsyncConnectionConfig::new().set_response_timeout(Some(patience));
-    if let Some(wake) = wake {
-        let wake = Arc::clone(wake);
-        login = login.set_protocol(ProtocolVersion::RESP3);
-        config = config.set_push_sender(move |push: PushInfo| {
-            // What the message says does not matter: it is a reason to look.
-            if matches!(push.kind, PushKind::Message | PushKind::Disconnection) {
-                wake.notify_one();
-            }
-            Ok::<(), redis::aio::SendError>(())
-        });
-    }
-    let greeting = MultiplexedConnection::new_with_config(&login, stream, config);
-    let (connection, driver) = timeout(door.timeout().max(patience), greeting)
-        .await
-        .map_err(|_| unreachable(format!("{address}: the server does not answer")))??;
-    // It ends with the connection.
-    tokio::spawn(driver);
-    Ok(connection)
-}
-
-fn login(login: &Login) -> RedisConnectionInfo {
-    let mut info = RedisConnectionInfo::default().set_db(login.database.into()).set_skip_set_lib_name();
-    if let Some(user) = &login.user {
-        info = info.set_username(user);
-    }
-    if let Some(password) = &login.password {
-        info = info.set_password(password);
-    }
-    info
-}
-
-impl Session {
-    async fn listening(mut self, wake: Option<&Arc<Notify>>) -> Result<Session, SteeringError> {
-        if wake.is_some() {
-            let news = self.keys.news();
-            match self.connection.subscribe(news).await.map_err(SteeringError::from) {
-                // A user who may not listen still finds by looking.
-                Ok(()) | Err(SteeringError::Refused { .. }) => {}
-                Err(error) => return Err(error),
+    async fn open(&self, address: &Address, wanted: Announcements) -> Result<(Session, Announcements), SteeringError> {
+        let mut announcements = wanted;
+        loop {
+            match self.endpoint.open(address, announcements, self.timeout).await {
+                Ok(session) => return Ok((session, announcements)),
+                // A server, or a proxy before it, that does not know the protocol's version 3: polling is enough.
+                Err(Unreachable::Refused(fault))
+                    if announcements == Announcements::Wanted && fault.code == Code::Other =>
+                {
+                    announcements = Announcements::Unwanted;
+                }
+                Err(Unreachable::Refused(fault)) => return Err(fault.into()),
+                Err(error) => return Err(SteeringError::unreachable(format_args!("{address}: {error}"))),
             }
         }
-        Ok(self)
+    }
+}
+
+/// A command that was refused: its place among the commands, and the server's error.
+type RefusedCommand = (usize, Fault);
+
+impl FleetSession {
+    async fn subscribe(&mut self) -> Result<(), SteeringError> {
+        let channel = self.keys.news();
+        let subscribed = timeout(self.timeout, self.session.subscribe(channel.as_bytes())).await;
+        match subscribed.unwrap_or(Err(Unreachable::Silent(self.timeout))) {
+            // A user who may not subscribe finds changes by polling.
+            Ok(()) | Err(Unreachable::Refused(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    /// What is published at the moment, in brief.
+    /// Waits until a change is announced or the connection ends.
+    pub(super) async fn announced(&mut self) {
+        self.session.announced().await;
+    }
+
+    async fn exchange<T>(
+        &mut self,
+        commands: &Commands,
+        read: impl FnOnce(&[Reply<'_>]) -> T,
+    ) -> Result<T, SteeringError> {
+        let answered = timeout(self.timeout, self.session.exchange(commands, read)).await;
+        Ok(answered.unwrap_or(Err(Unreachable::Silent(self.timeout)))?)
+    }
+
+    /// Sends commands and reads the reply to each with `read`, which returns `None` for a reply of another kind than
+    /// the command has.
+    pub(super) async fn values<T>(
+        &mut self,
+        commands: &Commands,
+        read: fn(&Reply<'_>) -> Option<T>,
+    ) -> Result<Result<Vec<T>, RefusedCommand>, SteeringError> {
+        self.exchange(commands, |replies| values(replies, read)).await?
+    }
+
+    /// As [`FleetSession::values`], in one transaction; `None` if a watched key has changed.
+    async fn transaction<T>(
+        &mut self,
+        commands: Commands,
+        read: fn(&Reply<'_>) -> Option<T>,
+    ) -> Result<Result<Option<Vec<T>>, RefusedCommand>, SteeringError> {
+        self.exchange(&commands.in_transaction(), |replies| {
+            let Some((result, queued)) = replies.split_last() else { return Err(malformed()) };
+            // The reply to MULTI comes first: the commands are counted from 0 behind it.
+            if let Some((place, fault)) = first_fault(queued) {
+                return Ok(Err((place.saturating_sub(1), fault)));
+            }
+            match result {
+                Reply::Nil => Ok(Ok(None)),
+                Reply::Error(text) => Ok(Err((queued.len(), Fault::of(text)))),
+                other => {
+                    let items = other.items().filter(|items| items.len() + 1 == queued.len()).ok_or_else(malformed)?;
+                    Ok(values(items, read)?.map(Some))
+                }
+            }
+        })
+        .await?
+    }
+
+    /// Writes in one transaction; `false` if a watched key has changed, and then nothing is written.
+    pub(super) async fn write(&mut self, commands: Commands) -> Result<bool, SteeringError> {
+        let written = self.transaction(commands, |_| Some(())).await?;
+        Ok(written.map_err(|(_, fault)| fault)?.is_some())
+    }
+
+    /// The published head.
     pub(super) async fn head(&mut self) -> Result<Option<Head>, SteeringError> {
         let key = self.keys.head();
-        let mut asked = pipe();
-        asked.cmd("GETRANGE").arg(&key).arg(0).arg(LARGEST_HEAD);
-        let (bytes,): (Vec<u8>,) = self.read(&asked, &[&key]).await?;
+        let bytes = self.string(&key, LARGEST_HEAD).await?;
         Head::read(key, &bytes)
     }
 
-    /// What is published at the moment, all of it or without the text of the rules.
+    /// All that is published, at one instant, with or without the text of the rules.
     pub(super) async fn contents(&mut self, with_text: bool) -> Result<Option<Contents>, SteeringError> {
-        let mut asked = pipe();
-        asked.atomic();
-        self.read_contents(asked, with_text).await
+        let (commands, keys) = self.contents_commands(with_text);
+        let parts = self.transaction(commands, string).await?;
+        let parts = parts.map_err(|refused| unreadable(refused, &keys))?;
+        self.read_contents(parts.unwrap_or_default(), with_text)
     }
 
-    /// The same, without the text, and a watch on it: a transaction that follows comes to nothing if it has changed.
+    /// The same without the text, and a watch on it: a transaction that follows writes nothing if it has changed.
     pub(super) async fn watched_contents(&mut self) -> Result<Option<Contents>, SteeringError> {
-        let watch = cmd("WATCH").arg(self.keys.head()).arg(self.keys.modes()).to_owned();
-        watch.exec_async(&mut self.connection).await?;
-        self.read_contents(pipe(), false).await
+        let (head, modes) = (self.keys.head(), self.keys.modes());
+        let watch = Commands::new().with(&[b"WATCH", head.as_bytes(), modes.as_bytes()], Bound::string(0));
+        self.values(&watch, |_| Some(())).await?.map_err(|(_, fault)| fault)?;
+        let (commands, keys) = self.contents_commands(false);
+        let parts = self.values(&commands, string).await?.map_err(|refused| unreadable(refused, &keys))?;
+        self.read_contents(parts, false)
     }
 
-    async fn read_contents(&mut self, mut asked: Pipeline, with_text: bool) -> Result<Option<Contents>, SteeringError> {
-        let (head_key, modes_key, rules_key) = (self.keys.head(), self.keys.modes(), self.keys.rules());
-        asked.cmd("GETRANGE").arg(&head_key).arg(0).arg(LARGEST_HEAD);
-        asked.cmd("GETRANGE").arg(&modes_key).arg(0).arg(LARGEST_MODES);
+    /// The commands that read the contents, one for each of the keys.
+    fn contents_commands(&self, with_text: bool) -> (Commands, Vec<String>) {
+        let mut parts = vec![(self.keys.head(), LARGEST_HEAD), (self.keys.modes(), LARGEST_MODES)];
         if with_text {
-            asked.cmd("GETRANGE").arg(&rules_key).arg(0).arg(LARGEST_RULES);
+            parts.push((self.keys.rules(), LARGEST_RULES));
         }
-        let mut parts: Vec<Vec<u8>> = self.read(&asked, &[&head_key, &modes_key, &rules_key]).await?;
+        let mut commands = Commands::new();
+        for (key, most) in &parts {
+            get_range(&mut commands, key, *most);
+        }
+        (commands, parts.into_iter().map(|(key, _)| key).collect())
+    }
+
+    fn read_contents(&self, mut parts: Vec<Vec<u8>>, with_text: bool) -> Result<Option<Contents>, SteeringError> {
         let text = if with_text { parts.pop() } else { None };
         let (modes, head) = (parts.pop().unwrap_or_default(), parts.pop().unwrap_or_default());
-        let Some(head) = Head::read(head_key, &head)? else { return Ok(None) };
-        let text = text.map(|text| read_text(&rules_key, text, LARGEST_RULES)).transpose()?;
-        Ok(Some(Contents { head, text, modes: PublishedModes::read(&modes_key, &modes)? }))
+        let Some(head) = Head::read(self.keys.head(), &head)? else { return Ok(None) };
+        let text = text.map(|text| read_text(&self.keys.rules(), text, LARGEST_RULES)).transpose()?;
+        Ok(Some(Contents { head, text, modes: PublishedModes::read(&self.keys.modes(), &modes)? }))
     }
 
-    /// What time it is where the server is.
+    /// The string under a key: its first `most` bytes and one more, so that a longer one can be told.
+    pub(super) async fn string(&mut self, key: &str, most: usize) -> Result<Vec<u8>, SteeringError> {
+        let mut commands = Commands::new();
+        get_range(&mut commands, key, most);
+        let parts = self.values(&commands, string).await?;
+        let mut parts = parts.map_err(|refused| unreadable(refused, &[key.to_owned()]))?;
+        Ok(parts.pop().unwrap_or_default())
+    }
+
+    /// The server's clock.
     pub(super) async fn time(&mut self) -> Result<Timestamp, SteeringError> {
-        let (secs, micros): (u64, u64) = cmd("TIME").query_async(&mut self.connection).await?;
-        Ok(Timestamp::from_micros(secs.saturating_mul(1_000_000).saturating_add(micros)))
+        let commands = Commands::new().with(&[b"TIME"], Bound::SMALL);
+        let mut times = self.values(&commands, time).await?.map_err(|(_, fault)| fault)?;
+        times.pop().ok_or_else(malformed)
     }
+}
 
-    /// Reads something: one key with each command. What is of another type than ours was not written by us.
-    pub(super) async fn read<T: FromRedisValue>(
-        &mut self,
-        asked: &Pipeline,
-        keys: &[&str],
-    ) -> Result<T, SteeringError> {
-        let error = match asked.query_async(&mut self.connection).await {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
-        };
-        let errors = error.clone().into_server_errors().unwrap_or_default();
-        match errors.first() {
-            Some((place, first)) if first.code() == "WRONGTYPE" => {
-                let key = keys.get(*place).copied().unwrap_or_default();
-                Err(SteeringError::unreadable(key.to_owned(), "it is not a string"))
-            }
-            Some(_) | None => Err(error.into()),
-        }
+/// Adds a command that reads a string: its first `most` bytes and one more, so that a longer one can be told.
+pub(super) fn get_range(commands: &mut Commands, key: &str, most: usize) {
+    commands.add(&[b"GETRANGE", key.as_bytes(), b"0", most.to_string().as_bytes()], Bound::string(most + 1));
+}
+
+pub(super) fn string(reply: &Reply<'_>) -> Option<Vec<u8>> {
+    reply.text().map(<[u8]>::to_vec)
+}
+
+/// Seconds and microseconds, as two strings.
+fn time(reply: &Reply<'_>) -> Option<Timestamp> {
+    let number = |reply: &Reply<'_>| std::str::from_utf8(reply.text()?).ok()?.parse::<u64>().ok();
+    let [seconds, micros] = reply.items()? else { return None };
+    let seconds = number(seconds)?.saturating_mul(1_000_000);
+    Some(Timestamp::from_micros(seconds.saturating_add(number(micros)?)))
+}
+
+fn values<T>(
+    replies: &[Reply<'_>],
+    read: fn(&Reply<'_>) -> Option<T>,
+) -> Result<Result<Vec<T>, RefusedCommand>, SteeringError> {
+    if let Some(refused) = first_fault(replies) {
+        return Ok(Err(refused));
+    }
+    replies.iter().map(read).collect::<Option<Vec<T>>>().map(Ok).ok_or_else(malformed)
+}
+
+fn first_fault(replies: &[Reply<'_>]) -> Option<RefusedCommand> {
+    replies.iter().enumerate().find_map(|(place, reply)| match reply {
+        Reply::Error(text) => Some((place, Fault::of(text))),
+        _ => None,
+    })
+}
+
+fn malformed() -> SteeringError {
+    Unreachable::Malformed.into()
+}
+
+/// The error of a command that reads a key: a value of another type was not written by Tidegate.
+fn unreadable((place, fault): RefusedCommand, keys: &[String]) -> SteeringError {
+    match keys.get(place) {
+        Some(key) if fault.code == Code::WrongType => SteeringError::unreadable(key.clone(), "it is not a string"),
+        _ => fault.into(),
     }
 }

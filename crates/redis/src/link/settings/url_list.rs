@@ -1,6 +1,7 @@
-//! URLs that say by themselves what kind of servers they lead to.
+//! Lists of URLs whose scheme names the kind of the servers: standalone, cluster or sentinels.
 
-use super::settings::{Settings, SettingsError, without_login};
+use super::server_url::without_login;
+use super::{Settings, SettingsError};
 
 /// The kind of servers that a scheme names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +107,7 @@ fn primary(sentinels: &mut [String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::address::Address;
-    use super::super::settings::Servers;
+    use super::super::{Address, Servers};
     use super::*;
 
     fn servers(urls: &[&str]) -> Servers {

@@ -1,0 +1,63 @@
+//! The server that the settings lead to, for sessions outside a [`Link`](super::Link).
+
+use std::time::Duration;
+
+use super::address::Address;
+use super::error::Unreachable;
+use super::sentinel::primary_of;
+use super::session::{Connector, Session, within};
+use super::settings::{Login, Servers, Settings, SettingsError};
+
+/// Opens sessions with the servers of the settings, logged in.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    servers: Servers,
+    login: Login,
+    connector: Connector,
+}
+
+/// Whether a session listens to announcements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Announcements {
+    /// The session can [subscribe](Session::subscribe).
+    Wanted,
+    /// Commands only.
+    Unwanted,
+}
+
+impl Endpoint {
+    pub(crate) fn new(settings: &Settings) -> Result<Endpoint, SettingsError> {
+        settings.check()?;
+        let connector = Connector::new(settings)?;
+        Ok(Endpoint { servers: settings.servers.clone(), login: settings.login.clone(), connector })
+    }
+
+    /// The addresses to try in turn. A cluster node that answers may redirect to another one.
+    pub(crate) async fn addresses(&self) -> Result<Vec<Address>, Unreachable> {
+        match &self.servers {
+            Servers::Standalone(address) => Ok(vec![address.clone()]),
+            Servers::Cluster(nodes) => Ok(nodes.clone()),
+            Servers::Sentinel { primary, sentinels, login } => {
+                Ok(vec![primary_of(primary, sentinels, &self.connector, login).await?])
+            }
+        }
+    }
+
+    /// Connects within the connect timeout, and logs in within that or `patience`, whichever is longer.
+    pub(crate) async fn open(
+        &self,
+        address: &Address,
+        announcements: Announcements,
+        patience: Duration,
+    ) -> Result<Session, Unreachable> {
+        let mut session = self.connector.in_time(self.connector.connect(address)).await?;
+        let greeting = async {
+            match announcements {
+                Announcements::Wanted => session.greet_for_announcements(&self.login).await,
+                Announcements::Unwanted => session.greet_for_commands(&self.login).await,
+            }
+        };
+        within(self.connector.timeout.max(patience), greeting).await?;
+        Ok(session)
+    }
+}

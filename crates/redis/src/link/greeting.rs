@@ -1,0 +1,136 @@
+//! The first exchange on a connection: login, name, role and script.
+
+use super::error::Unreachable;
+use super::fault::{Code, Fault};
+use super::resp::{Bound, Reply};
+use super::script::Script;
+use super::session::{Commands, Session};
+use super::settings::Login;
+
+#[derive(Default)]
+struct Greeting {
+    commands: Commands,
+    topics: Vec<Topic>,
+}
+
+/// The purpose of a command of the greeting.
+#[derive(Clone, Copy)]
+enum Topic {
+    Login,
+    Name,
+    Role,
+    Load,
+    Probe,
+}
+
+impl Greeting {
+    fn say(&mut self, topic: Topic, words: &[&[u8]]) {
+        self.commands.add(words, Bound::SMALL);
+        self.topics.push(topic);
+    }
+
+    fn login(&mut self, login: &Login) {
+        match (&login.user, &login.password) {
+            (Some(user), Some(password)) => {
+                self.say(Topic::Login, &[b"AUTH", user.as_bytes(), password.as_bytes()]);
+            }
+            (None, Some(password)) => self.say(Topic::Login, &[b"AUTH", password.as_bytes()]),
+            (_, None) => {}
+        }
+        self.select(login);
+    }
+
+    /// Logs in and asks for version 3 of the protocol, with which a server announces messages between replies.
+    fn login_for_announcements(&mut self, login: &Login) {
+        let user = login.user.as_deref().unwrap_or("default");
+        match &login.password {
+            Some(password) => {
+                self.say(Topic::Login, &[b"HELLO", b"3", b"AUTH", user.as_bytes(), password.as_bytes()]);
+            }
+            None => self.say(Topic::Login, &[b"HELLO", b"3"]),
+        }
+        self.select(login);
+    }
+
+    fn select(&mut self, login: &Login) {
+        if login.database != 0 {
+            self.say(Topic::Login, &[b"SELECT", login.database.to_string().as_bytes()]);
+        }
+    }
+
+    /// Whether the replies allow the connection to be used.
+    fn judge(&self, replies: &[Reply<'_>]) -> Result<(), Unreachable> {
+        let mut not_loaded = None;
+        for (topic, reply) in self.topics.iter().zip(replies) {
+            let fault = match reply {
+                Reply::Error(text) => Some(Fault::of(text)),
+                _ => None,
+            };
+            match (topic, fault) {
+                // The name is for operators, and not every user may set one.
+                (Topic::Name, _) => {}
+                // A replica whose role may not be asked for answers READONLY to the first write.
+                (Topic::Role, Some(Fault { code: Code::NoPerm, .. })) => {}
+                (Topic::Role, None) => {
+                    let role = reply.items().and_then(|items| items.first()?.text());
+                    if role != Some(b"master") {
+                        return Err(Unreachable::NotPrimary);
+                    }
+                }
+                // Another client may have loaded the script. The probe tells.
+                (Topic::Load, fault) => not_loaded = fault,
+                (Topic::Probe, Some(fault)) if fault.code == Code::NoScript => {
+                    if let Some(why) = not_loaded.take() {
+                        return Err(Unreachable::Refused(why));
+                    }
+                    // The script was loaded and flushed at that moment: the next call loads it again.
+                }
+                (Topic::Probe, Some(fault)) if fault.code.means_alive() => {}
+                (Topic::Login | Topic::Role | Topic::Probe, Some(fault)) => return Err(Unreachable::Refused(fault)),
+                (Topic::Login | Topic::Probe, None) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Logs in, loads the script, and makes sure that it runs.
+    pub(super) async fn greet_for_calls(
+        &mut self,
+        login: &Login,
+        script: &Script,
+        must_be_primary: bool,
+    ) -> Result<(), Unreachable> {
+        let mut greeting = Greeting::default();
+        greeting.login(login);
+        greeting.say(Topic::Name, &[b"CLIENT", b"SETNAME", b"tidegate"]);
+        if must_be_primary {
+            greeting.say(Topic::Role, &[b"ROLE"]);
+        }
+        greeting.say(Topic::Probe, &[b"PING"]);
+        greeting.commands.add_with(Bound::SMALL, |out| script.load(out));
+        greeting.topics.push(Topic::Load);
+        greeting.commands.add_with(Bound::SMALL, |out| script.probe(out));
+        greeting.topics.push(Topic::Probe);
+        self.greet(&greeting).await
+    }
+
+    /// Logs in, to send other commands than calls of the script.
+    pub(super) async fn greet_for_commands(&mut self, login: &Login) -> Result<(), Unreachable> {
+        let mut greeting = Greeting::default();
+        greeting.login(login);
+        self.greet(&greeting).await
+    }
+
+    /// Logs in, to send commands and to listen to announcements.
+    pub(super) async fn greet_for_announcements(&mut self, login: &Login) -> Result<(), Unreachable> {
+        let mut greeting = Greeting::default();
+        greeting.login_for_announcements(login);
+        self.greet(&greeting).await
+    }
+
+    async fn greet(&mut self, greeting: &Greeting) -> Result<(), Unreachable> {
+        self.exchange(&greeting.commands, |replies| greeting.judge(replies)).await?
+    }
+}
