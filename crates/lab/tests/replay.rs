@@ -6,6 +6,7 @@ use std::io::{Read, Write as _};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use tidegate_core::contract::seed::seed;
 use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp};
 use tidegate_lab::random::Random;
 use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, ReplaySettings, Report, SuggestionSettings};
@@ -45,7 +46,7 @@ struct Made {
 }
 
 fn made(count: usize) -> Vec<Made> {
-    let mut random = Random::seeded(11);
+    let mut random = Random::seeded(seed(11));
     let mut micros = 1_794_736_375_000_000;
     let mut pick = |of: usize| usize::try_from(random.below(of as u64)).unwrap();
     (0..count)
@@ -280,7 +281,7 @@ fn a_comparison_names_those_who_are_affected() {
 #[test]
 fn a_suggested_limit_leaves_as_many_alone_as_it_says() {
     let mut log = "time,user\n".to_owned();
-    let mut random = Random::seeded(3);
+    let mut random = Random::seeded(seed(3));
     let mut micros = 0_u64;
     for _ in 0..20_000 {
         micros += random.below(20_000);

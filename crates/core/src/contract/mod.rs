@@ -47,6 +47,7 @@ pub mod decisions;
 pub mod faulty;
 pub mod holds;
 pub mod races;
+pub mod seed;
 pub mod shadows;
 pub mod traces;
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use redis::Connection;
+use tidegate_core::contract::seed::seeds;
 use tidegate_core::limit::Mark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::Adjustment;
@@ -147,7 +148,7 @@ fn content(name: &str, connection: &mut Connection) -> Vec<u8> {
 fn requests_in_one_call_are_decided_as_if_each_had_its_own() {
     let mut connection = server::connection();
     SCRIPT.load(&mut connection).unwrap();
-    for seed in 0..200 {
+    for seed in seeds(0..200) {
         let mut world = World::new(seed);
         let prefixes = [server::prefix(), server::prefix()];
         let names = prefixes.each_ref().map(|prefix| Names::new(prefix).unwrap());

@@ -2,10 +2,9 @@
 
 use tidegate_redis::Settings;
 use tidegate_redis::link::slot_of;
+use tidegate_test_redis::{Cluster, eventually};
 
 use crate::crowd::{ADDRESS, Crowd};
-use crate::support::cluster::Cluster;
-use crate::support::wait::eventually;
 
 async fn crowd(cluster: &Cluster) -> Crowd {
     Crowd::gather(Settings::cluster(cluster.urls()).unwrap()).await

@@ -10,10 +10,9 @@ use tidegate_redis::link::{BreakerState, ServerStats};
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
 use tidegate_rules::{DecidedBy, Limiter, Request, RuleSet, Ruling};
+use tidegate_test_redis::eventually;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-
-use crate::support::wait::eventually;
 
 /// What a request may wait for the store, unless its rules say otherwise.
 const DEADLINE: Duration = Duration::from_millis(20);

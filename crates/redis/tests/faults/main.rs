@@ -5,9 +5,6 @@
 //! is promised, and the store decides again by itself. What was measured is printed, for `docs/failure-modes.md`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod clusters;
 mod crowd;
 mod network;

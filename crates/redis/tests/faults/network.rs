@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use tidegate_redis::Settings;
+use tidegate_test_redis::{Break, Proxy, Server, eventually};
 
 use crate::crowd::Crowd;
-use crate::support::proxy::{Break, Proxy};
-use crate::support::server::Server;
-use crate::support::wait::eventually;
 
 async fn crowd(server: &Server) -> (Crowd, Proxy) {
     let proxy = Proxy::start(server.port()).await;

@@ -1,15 +1,14 @@
 //! A primary behind Sentinel that is replaced.
 
 use tidegate_redis::Settings;
+use tidegate_test_redis::{PRIMARY, Sentinels, eventually};
 
 use crate::crowd::Crowd;
-use crate::support::sentinel::{NAME, Sentinels};
-use crate::support::wait::eventually;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_primary_killed() {
     let mut set = Sentinels::start();
-    let crowd = Crowd::gather(Settings::sentinel(NAME, set.urls()).unwrap()).await;
+    let crowd = Crowd::gather(Settings::sentinel(PRIMARY, set.urls()).unwrap()).await;
     let first = set.primary();
     set.servers[first].kill();
     crowd.policies_decide().await;

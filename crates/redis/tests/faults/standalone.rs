@@ -5,10 +5,9 @@ use std::time::Duration;
 use redis::Value;
 use tidegate_core::{Charge, Key, RuleId, Store};
 use tidegate_redis::Settings;
+use tidegate_test_redis::{Server, eventually, until};
 
 use crate::crowd::Crowd;
-use crate::support::server::Server;
-use crate::support::wait::{eventually, until};
 
 async fn crowd(server: &Server) -> Crowd {
     Crowd::gather(Settings::standalone(&server.url()).unwrap()).await

@@ -7,13 +7,10 @@ use tidegate_core::{ManualClock, Timestamp};
 use tidegate_redis::link::{
     BreakerState, Cause, Code, Link, LinkError, Login, Settings, SettingsError, Tls, Unreachable,
 };
+use tidegate_test_redis::{Break, Flavour, Proxy, Server, TlsServer, eventually};
 use tokio::task::JoinSet;
 
 use crate::load::Load;
-use crate::support::proxy::{Break, Proxy};
-use crate::support::server::{Flavour, Server};
-use crate::support::tls::TlsServer;
-use crate::support::wait::eventually;
 use crate::toy::{AMPLE, DEADLINE, SCRIPT, add, frame, open, open_url, peek, ready, unreachable};
 
 #[tokio::test(flavor = "multi_thread")]

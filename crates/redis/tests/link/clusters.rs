@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{Cause, Code, Link, Settings, slot_of};
+use tidegate_test_redis::{Cluster, Flavour, eventually, until};
 use tokio::time::Instant;
 
 use crate::load::{Load, Report};
-use crate::support::cluster::Cluster;
-use crate::support::server::Flavour;
-use crate::support::wait::{eventually, until};
 use crate::toy::{AMPLE, DEADLINE, add, frame, open, open_url, ready};
 
 /// How long service may take to be back once the cluster has healed.
@@ -22,7 +20,7 @@ fn link_to(cluster: &Cluster) -> Arc<Link> {
 
 /// What a key holds, wherever it lies.
 fn value(cluster: &Cluster, key: &str) -> u64 {
-    let get = |node: &crate::support::server::Server| node.try_run::<Option<u64>>(&["GET", key]).ok();
+    let get = |node: &tidegate_test_redis::Server| node.try_run::<Option<u64>>(&["GET", key]).ok();
     cluster.nodes[..3].iter().find_map(get).expect("a node that serves the key").unwrap_or(0)
 }
 

@@ -4,12 +4,11 @@ use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use tidegate_redis::link::{BreakerState, Link};
+use tidegate_test_redis::{Server, eventually};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::support::server::Server;
-use crate::support::wait::eventually;
 use crate::toy::{DEADLINE, add, open_url, ready};
 
 /// Keeps what was said loudly enough to be heard in production.

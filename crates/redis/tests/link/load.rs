@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tidegate_redis::LinkError;
 use tidegate_redis::link::Link;
+use tidegate_test_redis::eventually;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::support::wait::eventually;
 use crate::toy::{DEADLINE, add};
 
 /// What a busy machine may add to a deadline in a test. On an idle one it is less than 5 milliseconds.

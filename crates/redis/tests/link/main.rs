@@ -1,9 +1,6 @@
 //! The link to Redis, tried on real servers that are well, ill and gone.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod calls;
 mod clusters;
 mod events;

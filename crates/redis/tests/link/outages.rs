@@ -6,12 +6,10 @@ use std::time::Duration;
 use redis::Value;
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{BreakerState, Cause, Link, ServerStats, Settings};
+use tidegate_test_redis::{Break, Proxy, Server, eventually, until};
 use tokio::time::Instant;
 
 use crate::load::{Load, SLACK, recovery};
-use crate::support::proxy::{Break, Proxy};
-use crate::support::server::Server;
-use crate::support::wait::{eventually, until};
 use crate::toy::{AMPLE, DEADLINE, add, open, open_url, ready};
 
 const CALLERS: usize = 32;

@@ -2,10 +2,8 @@
 
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{Cause, Unreachable};
+use tidegate_test_redis::{Break, Proxy, Server, eventually};
 
-use crate::support::proxy::{Break, Proxy};
-use crate::support::server::Server;
-use crate::support::wait::eventually;
 use crate::toy::{AMPLE, DEADLINE, add, open_url, ready, unreachable};
 
 /// What the system keeps on both ends of a connection, and what the link reads ahead.

@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{Cause, Link};
+use tidegate_test_redis::{Break, Proxy, Server, eventually};
 use tokio::task::JoinHandle;
 
 use crate::load::{Load, SLACK};
-use crate::support::proxy::{Break, Proxy};
-use crate::support::server::Server;
-use crate::support::wait::eventually;
 use crate::toy::{AMPLE, DEADLINE, add, open_url, ready};
 
 const ROUND_TRIP: Duration = Duration::from_millis(60);

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::Value;
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{BreakerState, Cause, Code, Fault, Link, Login, Settings, Unreachable};
+use tidegate_test_redis::{Server, eventually, run_on, until};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::load::{Load, SLACK, recovery};
-use crate::support::server::{Server, run_on};
-use crate::support::wait::{eventually, until};
 use crate::toy::{AMPLE, DEADLINE, add, frame, open, open_url, peek, ready, unreachable};
 
 /// A script that does not catch what its commands run into.

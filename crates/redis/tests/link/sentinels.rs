@@ -4,18 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_redis::link::{Address, Link, Settings, Unreachable};
+use tidegate_test_redis::{PRIMARY, Sentinels, eventually, until};
 use tokio::time::Instant;
 
 use crate::load::{Load, recovery};
-use crate::support::sentinel::{NAME, Sentinels};
-use crate::support::wait::{eventually, until};
 use crate::toy::{AMPLE, add, open, ready, unreachable};
 
 /// How long service may take to be back once there is another primary.
 const BACK_WITHIN: Duration = Duration::from_secs(3);
 
 fn link_to(set: &Sentinels) -> Arc<Link> {
-    Arc::new(open(Settings::sentinel(NAME, set.urls()).unwrap()))
+    Arc::new(open(Settings::sentinel(PRIMARY, set.urls()).unwrap()))
 }
 
 fn port(link: &Link) -> Option<u16> {
@@ -91,7 +90,7 @@ async fn a_primary_that_hands_over_is_followed() {
     ready(&link).await;
     let load = Load::start(&link, 16, "caller");
     let (first, began) = (set.primary(), Instant::now());
-    until("a failover that begins", || set.sentinels[0].try_run::<String>(&["SENTINEL", "FAILOVER", NAME]).ok());
+    until("a failover that begins", || set.sentinels[0].try_run::<String>(&["SENTINEL", "FAILOVER", PRIMARY]).ok());
     failed_over(&set, &link, first, began, "handed over").await;
     let report = load.stop().await;
     report.nobody_waited("handed over");

@@ -2,16 +2,10 @@
 
 use std::time::Duration;
 
+use tidegate_test_redis::{Break, Cluster, Flavour, Proxy, Sentinels, Server, TlsServer, eventually, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
-
-use crate::support::cluster::Cluster;
-use crate::support::proxy::{Break, Proxy};
-use crate::support::sentinel::Sentinels;
-use crate::support::server::{Flavour, Server};
-use crate::support::tls::TlsServer;
-use crate::support::wait::{eventually, until};
 
 #[test]
 fn a_server_starts_again_on_its_port_and_has_forgotten_everything() {

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tidegate_redis::link::{Cause, Link, Settings, Unreachable};
 use tidegate_redis::{Frame, LinkError};
-
-use crate::support::wait::eventually;
+use tidegate_test_redis::eventually;
 
 /// A body begins with how many keys belong to it. The rest says what to do: `add` one to each key and answer with what the
 /// last one is then, `peek` at the last one, `time` to hear what time the script was told, `fail` with an error of its own.

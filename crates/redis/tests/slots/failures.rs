@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::contract::seed::seed;
 use tidegate_redis::{RedisStore, Settings};
+use tidegate_test_redis::{Break, Cluster, Proxy, eventually};
 use tokio::time::sleep;
 
 use crate::shared;
 use crate::spenders::{Spenders, check};
-use crate::support::cluster::Cluster;
-use crate::support::proxy::{Break, Proxy};
-use crate::support::wait::eventually;
 
 const FAULTS: usize = 40;
 
@@ -43,8 +42,7 @@ async fn break_something(cluster: &Cluster, proxies: &[Proxy], dice: &mut fastra
 async fn what_fails_half_way_is_given_back_and_nothing_is_admitted_twice() {
     let (cluster, proxies) = Cluster::start_behind_proxies().await;
     for _ in 0..2 {
-        let seed = fastrand::u64(..1 << 32);
-        println!("seed {seed}");
+        let seed = seed(fastrand::u64(..));
         for server in &cluster.nodes {
             server.run::<()>(&["FLUSHALL"]);
         }

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
+use tidegate_core::contract::seed::seed;
 use tidegate_redis::{RedisStore, Settings};
+use tidegate_test_redis::{Cluster, eventually};
 
 use crate::shared;
 use crate::spenders::{Spenders, check};
-use crate::support::cluster::Cluster;
-use crate::support::wait::eventually;
 
 /// A node dies under load, and comes back, or another in its place. The other nodes have charged what was admitted, and
 /// nothing else.
 async fn dies(mut cluster: Cluster, what: &str, replaced: impl AsyncFnOnce(&mut Cluster)) {
     let store = Arc::new(RedisStore::open(Settings::cluster(cluster.urls()).unwrap()).unwrap());
-    let spenders = Spenders::start(&store, fastrand::u64(..1 << 32));
+    let spenders = Spenders::start(&store, seed(fastrand::u64(..)));
     eventually("some work", async || (spenders.decided() > 2_000).then_some(())).await;
     cluster.nodes[0].kill();
     replaced(&mut cluster).await;

@@ -1,9 +1,6 @@
 //! The store in a cluster, with requests whose charges lie in several slots.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod agreeing;
 mod contract;
 mod failures;
@@ -22,13 +19,14 @@ mod two_names;
 
 /// The secret that names keys, while it is rotated: the two names of a key lie in different slots.
 mod rotation {
+    use tidegate_core::contract::seed::seeds;
     use tidegate_core::{ManualClock, Timestamp};
 
     use crate::{shared, two_names};
 
     #[test]
     fn a_cluster_charges_both_names_of_a_key_or_none() {
-        for seed in 1..4 {
+        for seed in seeds(1..4) {
             let clock = ManualClock::at(Timestamp::from_secs(1_794_700_800));
             let store = shared::store(&shared::prefix(), clock.clone());
             let settled = async |store: &tidegate_redis::RedisStore| shared::all_given_back(store).await;

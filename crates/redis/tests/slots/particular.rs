@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use tidegate_core::{Charge, Key, Limit, ManualClock, Micros, RuleId, Settlement, Store, StoreError, Timestamp};
 use tidegate_redis::{Names, RedisStore, Settings};
+use tidegate_test_redis::{Cluster, eventually, until};
 
 use crate::shared::{self, slot};
-use crate::support::cluster::Cluster;
-use crate::support::wait::{eventually, until};
 
 fn clock() -> ManualClock {
     ManualClock::at(Timestamp::from_secs(1_794_700_800))

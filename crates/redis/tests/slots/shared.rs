@@ -7,16 +7,14 @@ use std::time::Duration;
 use tidegate_core::{Charge, Clock, Key, Store};
 use tidegate_redis::link::slot_of;
 use tidegate_redis::{Names, RedisStore, Settings};
+use tidegate_test_redis::{Cluster, keep_until_exit};
 use tokio::runtime::Runtime;
-
-use crate::support::cluster::Cluster;
-use crate::support::kept;
 
 pub(crate) fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();
     CLUSTER.get_or_init(|| {
         let cluster = Cluster::start();
-        kept::until_the_end(&cluster.nodes);
+        keep_until_exit(&cluster.nodes);
         cluster
     })
 }
@@ -50,7 +48,7 @@ pub(crate) fn slot(key: &str) -> u16 {
 
 /// Waits until all that was to be given back is.
 pub(crate) async fn all_given_back(store: &RedisStore) {
-    crate::support::wait::eventually("nothing left to give back", async || {
+    tidegate_test_redis::eventually("nothing left to give back", async || {
         (store.given_back().waiting == 0).then_some(())
     })
     .await;
@@ -58,7 +56,7 @@ pub(crate) async fn all_given_back(store: &RedisStore) {
 
 /// What a key has spent.
 pub(crate) async fn spent(store: &RedisStore, charge: Charge<'_>) -> u64 {
-    let left = crate::support::wait::eventually("a look at a key", async || store.peek(&[charge.cost(0)]).await.ok());
+    let left = tidegate_test_redis::eventually("a look at a key", async || store.peek(&[charge.cost(0)]).await.ok());
     charge.limit.capacity() - left.await[0].remaining
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tidegate_core::{Charge, Key, Limit, RuleId, Store, StoreError};
 use tidegate_redis::RedisStore;
+use tidegate_test_redis::Cluster;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::shared;
-use crate::support::cluster::Cluster;
 
 const CALLERS: u64 = 16;
 
@@ -82,7 +82,7 @@ impl Spenders {
         for number in 0..CALLERS {
             let (store, targets, counts, stop) = (store.clone(), targets.clone(), counts.clone(), stop.clone());
             callers.spawn(async move {
-                let mut dice = fastrand::Rng::with_seed(seed * CALLERS + number);
+                let mut dice = fastrand::Rng::with_seed(seed.wrapping_mul(CALLERS).wrapping_add(number));
                 while !stop.load(Ordering::Relaxed) {
                     ask(&store, &targets, &counts, &mut dice).await;
                 }

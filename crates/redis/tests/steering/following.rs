@@ -6,10 +6,10 @@ use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_redis::steering::{Event, Steering, Target};
 use tidegate_rules::{Mode, RuleSet};
+use tidegate_test_redis::Server;
 use tokio::time::Instant;
 
 use crate::nodes::{Follower, one_rule, steering};
-use crate::support::server::Server;
 
 async fn three(steering: &Steering) -> Vec<Follower> {
     let followers: Vec<Follower> = ["a", "b", "c"].iter().map(|id| Follower::start(steering, id)).collect();

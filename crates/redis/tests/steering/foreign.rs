@@ -2,10 +2,10 @@
 
 use tidegate_redis::steering::{Event, SteeringError, Target};
 use tidegate_rules::Mode;
+use tidegate_test_redis::Server;
 
 use crate::following::copy;
 use crate::nodes::{Follower, one_rule, steering};
-use crate::support::server::Server;
 
 const HEAD: &str = "tidegate:{#steering}:head";
 const RULES: &str = "tidegate:{#steering}:rules";

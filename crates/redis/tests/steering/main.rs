@@ -1,9 +1,6 @@
 //! Steering a fleet through real servers that are well, ill, gone, or full of somebody else's data.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod following;
 mod foreign;
 mod nodes;

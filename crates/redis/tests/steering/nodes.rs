@@ -7,8 +7,7 @@ use tidegate_core::MemoryStore;
 use tidegate_redis::link::Settings;
 use tidegate_redis::steering::{Event, Following, Node, Steering};
 use tidegate_rules::{Limiter, Mode, Request, RuleSet};
-
-use crate::support::wait::eventually;
+use tidegate_test_redis::eventually;
 
 pub(crate) fn steering(url: &str) -> Steering {
     let mut settings = Settings::standalone(url).unwrap();

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use tidegate_redis::steering::{Event, NodeState, Target};
 use tidegate_rules::Mode;
+use tidegate_test_redis::{Break, Proxy, Server, eventually};
 use tokio::time::Instant;
 
 use crate::nodes::{Follower, one_rule, steering};
-use crate::support::proxy::{Break, Proxy};
-use crate::support::server::Server;
-use crate::support::wait::eventually;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_cut_off_catches_up() {

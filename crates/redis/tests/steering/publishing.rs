@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tidegate_redis::steering::{PublishError, Target};
 use tidegate_rules::Mode;
+use tidegate_test_redis::Server;
 
 use crate::nodes::{one_rule, steering};
-use crate::support::server::Server;
 
 fn rule(id: &str) -> Target {
     Target::Rule(id.to_owned())

@@ -2,10 +2,9 @@
 
 use tidegate_redis::steering::{Event, Fleet, NodeState, Steering, Target};
 use tidegate_rules::Mode;
+use tidegate_test_redis::{Server, eventually};
 
 use crate::nodes::{Follower, one_rule, steering};
-use crate::support::server::Server;
-use crate::support::wait::eventually;
 
 async fn fleet(steering: &Steering, what: &str, wanted: impl Fn(&Fleet) -> bool) -> Fleet {
     eventually(what, async || steering.fleet().await.ok().filter(|fleet| wanted(fleet))).await

@@ -8,14 +8,10 @@ use tidegate_redis::RedisStore;
 use tidegate_redis::link::{Settings, Tls, slot_of};
 use tidegate_redis::steering::{Fleet, Steering, Target};
 use tidegate_rules::Mode;
+use tidegate_test_redis::{Cluster, Flavour, PRIMARY, Sentinels, Server, TlsServer, eventually};
 use tokio::time::Instant;
 
 use crate::nodes::{Follower, one_rule, steering};
-use crate::support::cluster::Cluster;
-use crate::support::sentinel::{NAME, Sentinels};
-use crate::support::server::{Flavour, Server};
-use crate::support::tls::TlsServer;
-use crate::support::wait::eventually;
 
 fn with(mut settings: Settings) -> Steering {
     settings.connect_timeout = Duration::from_secs(2);
@@ -160,7 +156,7 @@ async fn a_cluster_whichever_node_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_that_name_another_primary() {
     let mut set = Sentinels::start();
-    let steering = with(Settings::sentinel(NAME, set.urls()).unwrap());
+    let steering = with(Settings::sentinel(PRIMARY, set.urls()).unwrap());
     let follower = works(&steering, &steering).await;
     let first = set.primary();
     set.servers[first].kill();

@@ -20,13 +20,14 @@ mod two_names;
 
 /// The secret that names keys, while it is rotated.
 mod rotation {
+    use tidegate_core::contract::seed::seeds;
     use tidegate_core::{ManualClock, Timestamp};
 
     use crate::{server, two_names};
 
     #[test]
     fn a_server_charges_both_names_of_a_key_or_none() {
-        for seed in 1..4 {
+        for seed in seeds(1..4) {
             let clock = ManualClock::at(Timestamp::from_secs(1_794_700_800));
             let store = server::store(&server::prefix(), clock.clone());
             server::runtime().block_on(two_names::both_names_are_charged_or_none(store, clock, seed, async |_| {}));

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
 use tidegate_rules::{DecidedBy, Limiter, Request, RuleSet};
+use tidegate_test_redis::Server;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-
-use crate::servers::server::Server;
 
 const REQUESTS: u64 = 100_000;
 const LIMIT: u64 = 10;

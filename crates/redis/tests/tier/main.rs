@@ -11,7 +11,5 @@ mod differential;
 mod fleet;
 mod flood;
 mod redis_server;
-#[path = "../support/mod.rs"]
-mod servers;
 mod shadowed;
 mod support;

@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use tidegate_core::Clock;
 use tidegate_redis::{Names, RedisStore, Settings};
+use tidegate_test_redis::{Server, keep_until_exit};
 use tokio::runtime::Runtime;
-
-use crate::servers::kept;
-use crate::servers::server::Server;
 
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| {
         let server = Server::start();
-        kept::until_the_end(std::slice::from_ref(&server));
+        keep_until_exit(std::slice::from_ref(&server));
         server
     })
 }

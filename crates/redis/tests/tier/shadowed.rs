@@ -4,9 +4,9 @@ use tidegate_core::Micros;
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
 use tidegate_rules::{DecidedBy, Limiter, Mode, Request, RuleSet, Ruling};
+use tidegate_test_redis::Server;
 
 use crate::blocked::calls;
-use crate::servers::server::Server;
 
 const RULES: &str = "
 rules:

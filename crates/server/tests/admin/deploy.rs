@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tidegate_redis::RedisStore;
 use tidegate_redis::link::Settings;
+use tidegate_test_redis::Server as Redis;
 
 use crate::certificates::{authority, issued};
-use crate::redis::server::Server as Redis;
 use crate::serving::{self, free_port};
 use crate::support::Server;
 

@@ -3,8 +3,6 @@
 
 #[path = "../support/certificates.rs"]
 mod certificates;
-#[path = "../../../redis/tests/support/mod.rs"]
-mod redis;
 #[path = "../support/mod.rs"]
 mod serving;
 mod support;

@@ -1,9 +1,6 @@
 //! A fleet as an operator meets it: the program, a real Redis, and nodes that follow in this process.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
-#[path = "../../../redis/tests/support/mod.rs"]
-mod support;
-
 #[path = "../support/ran.rs"]
 mod ran;
 
@@ -17,11 +14,10 @@ use tidegate_core::MemoryStore;
 use tidegate_redis::link::Settings;
 use tidegate_redis::steering::{Following, Node, Steering};
 use tidegate_rules::{Limiter, Mode, RuleSet};
+use tidegate_test_redis::{Server, until};
 use tokio::runtime::Runtime;
 
 use crate::ran::Ran;
-use crate::support::server::Server;
-use crate::support::wait::until;
 
 const GOOD: &str = "\
 rules:

@@ -29,8 +29,6 @@ mod browser;
 mod certificates;
 #[path = "../support/ran.rs"]
 mod ran;
-#[path = "../support/redis.rs"]
-mod redis_server;
 #[path = "../support/spellings.rs"]
 mod spellings;
 #[path = "../support/mod.rs"]

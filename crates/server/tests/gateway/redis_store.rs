@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tidegate_test_redis::Server as Redis;
+
 use crate::peers::{Gateway, Upstream};
-use crate::redis_server::Redis;
 use crate::support::until;
 
 /// Gateways in front of one upstream, with these rules and the state there. They wait for Redis as long as it takes.

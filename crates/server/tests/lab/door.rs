@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader};
 
 use serde_json::Value;
+use tidegate_test_redis::Server;
 
 use crate::lab::Lab;
-use crate::redis::server::Server;
 use crate::serving::until;
 
 fn get(url: &str, headers: &[(&str, &str)]) -> http::Response<ureq::Body> {

@@ -1,8 +1,6 @@
 //! The lab's page in a real Chromium, and what stands behind it.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
-#[path = "../../../redis/tests/support/mod.rs"]
-mod redis;
 #[path = "../support/mod.rs"]
 mod serving;
 

@@ -1,6 +1,7 @@
+use tidegate_test_redis::{Break, Proxy};
+
 use crate::browser::Browser;
 use crate::lab::{Lab, Scenario};
-use crate::redis::proxy::{Break, Proxy};
 
 #[test]
 fn a_stream_that_is_cut_goes_on_where_it_stopped() {

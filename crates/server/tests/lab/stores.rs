@@ -1,6 +1,7 @@
+use tidegate_test_redis::Server;
+
 use crate::browser::Browser;
 use crate::lab::Lab;
-use crate::redis::server::Server;
 
 #[test]
 fn a_real_redis_decides_in_real_time() {

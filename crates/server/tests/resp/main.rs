@@ -7,8 +7,6 @@ mod cell;
 mod clients;
 mod fuzz;
 mod pipelines;
-#[path = "../support/redis.rs"]
-mod redis_server;
 mod redis_store;
 mod rules;
 mod support;

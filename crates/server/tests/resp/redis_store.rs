@@ -3,8 +3,8 @@
 use tidegate::resp::Settings;
 use tidegate_redis::RedisStore;
 use tidegate_rules::OnStoreFailure;
+use tidegate_test_redis::Server as Redis;
 
-use crate::redis_server::Redis;
 use crate::support::{PATIENCE, Server, run};
 
 /// A server that keeps its state there, and waits for it as long as it takes.

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use tidegate::resp::{Settings, TransactionBounds};
 use tidegate_redis::RedisStore;
 use tidegate_rules::OnStoreFailure;
+use tidegate_test_redis::Server as Redis;
 
-use crate::redis_server::Redis;
 use crate::support::{PATIENCE, Raw, Server, error, run};
 
 /// How much of `key` is left under 10 a day.
@@ -47,7 +47,7 @@ fn answered(mut stream: impl Read + Write, lines: &[&str]) -> String {
 #[test]
 fn transactions_are_answered_as_redis_answers_them() {
     let (redis, server) = (Redis::start(), Server::start());
-    let socket = redis.url().replace("unix://", "");
+    let socket = redis.unix_socket();
     for lines in CONVERSATIONS {
         let theirs = UnixStream::connect(&socket).unwrap();
         theirs.set_read_timeout(Some(PATIENCE)).unwrap();

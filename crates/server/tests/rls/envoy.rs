@@ -3,12 +3,12 @@
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::process::{Command, Stdio};
 
+use tidegate_test_redis::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::programs::{Running, python_packages};
 use super::support::Served;
-use super::wait::eventually;
 
 const GUIDE: &str = include_str!("../../../../docs/envoy.md");
 

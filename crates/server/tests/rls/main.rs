@@ -7,12 +7,7 @@ mod beside;
 mod envoy;
 mod messages;
 mod programs;
-#[path = "../support/redis.rs"]
-mod redis_server;
 mod redis_store;
 mod refusals;
 mod support;
 mod twin;
-#[path = "../../../redis/tests/support/wait.rs"]
-#[allow(dead_code, reason = "tests that wait without a runtime use the rest")]
-mod wait;

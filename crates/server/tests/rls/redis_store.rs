@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate::rls::Settings;
 use tidegate_redis::RedisStore;
 use tidegate_rules::{Charging, DomainTerms};
+use tidegate_test_redis::Server as Redis;
 
-use super::redis_server::Redis;
 use super::support::{Served, request, told, with_hits};
 
 const LIMITS: &str = "
@@ -46,20 +46,20 @@ async fn descriptors_are_one_question_whatever_is_in_the_shadow() {
     let served = served(&redis, LIMITS, Charging::Together).await;
     // The first one may have to bring the script.
     assert_eq!(asked(&served, "edge", &ALL).await, "OK: OK 2, OK 9, OK 0, OK 9, OK 1");
-    let before = redis.calls();
+    let before = redis.script_calls();
     assert_eq!(asked(&served, "edge", &ALL).await, "OK: OK 1, OK 8, OK 0, OK 8, OK 0");
-    assert_eq!(redis.calls() - before, 1, "allowed, and over what is in the shadow");
+    assert_eq!(redis.script_calls() - before, 1, "allowed, and over what is in the shadow");
     assert_eq!(asked(&served, "edge", &ALL).await, "OK: OK 0, OK 7, OK 0, OK 7, OVER_LIMIT 0");
-    assert_eq!(redis.calls() - before, 2, "over what tells and does not deny");
+    assert_eq!(redis.script_calls() - before, 2, "over what tells and does not deny");
     // Over the limit: nothing else is charged, and what is in the shadow is only looked at.
     assert_eq!(asked(&served, "edge", &ALL).await, "OVER_LIMIT: OVER_LIMIT 0, OK 7, OK 0, OK 6, OVER_LIMIT 0");
-    assert_eq!(redis.calls() - before, 3, "denied");
+    assert_eq!(redis.script_calls() - before, 3, "denied");
     let checked = ALL.map(|asked| with_hits(asked, 0)).to_vec();
     let mut request = request("edge", &[]);
     request.descriptors = checked;
     let answer = told(&served.ask(request).await);
     assert_eq!(answer, "OVER_LIMIT: OVER_LIMIT 0, OK 7, OK 0, OK 7, OVER_LIMIT 0");
-    assert_eq!(redis.calls() - before, 4, "only asked about");
+    assert_eq!(redis.script_calls() - before, 4, "only asked about");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,18 +67,18 @@ async fn descriptors_that_are_charged_one_by_one_are_still_one_question() {
     let redis = Redis::start();
     let served = served(&redis, LIMITS, Charging::Always).await;
     assert_eq!(asked(&served, "edge", &ALL[..4]).await, "OK: OK 2, OK 9, OK 0, OK 9");
-    let before = redis.calls();
+    let before = redis.script_calls();
     assert_eq!(asked(&served, "edge", &["user=a", "path=/", "darker=a"]).await, "OK: OK 1, OK 8, OK 8");
-    assert_eq!(redis.calls() - before, 1, "allowed");
+    assert_eq!(redis.script_calls() - before, 1, "allowed");
     // One key twice is charged twice, the second time after the first.
     assert_eq!(asked(&served, "edge", &["user=b", "user=b", "path=/"]).await, "OK: OK 2, OK 1, OK 7");
-    assert_eq!(redis.calls() - before, 2, "the same key twice");
+    assert_eq!(redis.script_calls() - before, 2, "the same key twice");
     assert_eq!(asked(&served, "edge", &["user=b", "path=/"]).await, "OK: OK 0, OK 6");
     // What is denied is charged as well, in a question of its own; the others are charged all the same.
-    let before = redis.calls();
+    let before = redis.script_calls();
     let answer = asked(&served, "edge", &["user=b", "path=/", "darker=a"]).await;
     assert_eq!(answer, "OVER_LIMIT: OVER_LIMIT 0, OK 5, OK 7");
-    assert_eq!(redis.calls() - before, 2, "denied");
+    assert_eq!(redis.script_calls() - before, 2, "denied");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,10 +87,10 @@ async fn our_own_rules_are_one_question_too() {
     let served = served(&redis, OWN_RULES, Charging::Together).await;
     let ask = || asked(&served, "tidegate", &["user=a"]);
     assert_eq!(ask().await, "OK: OK 2");
-    let before = redis.calls();
+    let before = redis.script_calls();
     assert_eq!(ask().await, "OK: OK 1");
-    assert_eq!(redis.calls() - before, 1);
+    assert_eq!(redis.script_calls() - before, 1);
     // Two descriptors that meet the same rules.
     assert_eq!(asked(&served, "tidegate", &["user=a", "user=b"]).await, "OK: OK 0, OK 2");
-    assert_eq!(redis.calls() - before, 2);
+    assert_eq!(redis.script_calls() - before, 2);
 }

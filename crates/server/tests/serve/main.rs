@@ -8,8 +8,6 @@ mod support;
 
 #[path = "../support/certificates.rs"]
 mod certificates;
-#[path = "../support/redis.rs"]
-mod redis_server;
 
 mod abuse;
 mod auth;

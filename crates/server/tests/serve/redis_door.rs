@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redis::{Client, Connection};
+use tidegate_test_redis::Server as Redis;
 
-use crate::redis_server::Redis;
 use crate::support::{Server, until};
 
 /// A server whose state is there, and a client of it.
@@ -52,8 +52,8 @@ fn the_door_waits_for_the_store_no_longer_than_it_is_told_to() {
     let (_server, mut client) = server(&redis, &args);
     // On a busy machine it may be late once or twice.
     until("an answer of the store", || (throttle(&mut client).0 == 0).then_some(()));
-    redis.pause();
+    redis.freeze();
     assert_eq!(throttle(&mut client), (1, 0), "it stands still, and so the policy decides");
-    redis.go_on();
+    redis.thaw();
     until("an answer of the store", || (throttle(&mut client).0 == 0).then_some(()));
 }

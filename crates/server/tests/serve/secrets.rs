@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tidegate_rules::Secret;
+use tidegate_test_redis::Server as Redis;
 
-use crate::redis_server::Redis;
 use crate::support::{Server, until};
 
 const RULES: &str = "rules: [{ id: api, key: api_key, limit: log 100/day }]";

@@ -1,20 +1,17 @@
 //! A server whose state is in Redis.
 
-use std::process::{Command, Stdio};
-
 use serde_json::json;
+use tidegate_test_redis::{Flavour, Server as Redis};
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::support::{Process, Server, free_port, tidegate, until};
+use crate::support::{Server, free_port, tidegate, until};
 
-pub(crate) fn redis(port: u16) -> Process {
-    let mut command = Command::new("redis-server");
-    command.args(["--port", &port.to_string(), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
-    command.args(["--requirepass", "hunter2"]);
-    Process(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+/// A Redis with a password, which may still be starting.
+pub(crate) fn redis(port: u16) -> Redis {
+    Redis::launch_at(Flavour::Redis, port, "requirepass hunter2\n")
 }
 
 const RULES: &str = "rules: [{ id: api, key: user, limit: 10/h, on_store_failure: allow }]";

@@ -1,5 +1,6 @@
 //! The programs of a soak: servers of ours, a Redis with a replica and a sentinel, upstreams.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,8 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::clients::Resp;
+use tidegate_test_redis::{Flavour, Server as RedisServer, free_port as free_redis_port};
 
 /// The name by which the sentinel knows the primary.
 const PRIMARY: &str = "soak";
@@ -63,32 +63,30 @@ impl Drop for Process {
     }
 }
 
-/// A primary, a replica, and the sentinel that promotes the one when the other is gone.
+/// A primary, a replica, and the sentinel that promotes the replica when the primary is gone.
 pub(crate) struct Redis {
-    folder: PathBuf,
-    servers: [(u16, Process); 2],
-    sentinel: (u16, Process),
+    servers: [RedisServer; 2],
+    sentinel: RedisServer,
 }
 
 impl Redis {
-    pub(crate) fn start(folder: &Path) -> Redis {
-        let (first, second, sentinel) = (free_port(), free_port(), free_port());
-        let servers = [(first, server(folder, first, None)), (second, server(folder, second, Some(first)))];
-        let file = folder.join("sentinel.conf");
-        let text = format!(
-            "port {sentinel}\nbind 127.0.0.1\nsentinel monitor {PRIMARY} 127.0.0.1 {first} 1\n\
-             sentinel down-after-milliseconds {PRIMARY} 1000\nsentinel failover-timeout {PRIMARY} 3000\n"
+    pub(crate) fn start() -> Redis {
+        let primary = RedisServer::start();
+        let replica = RedisServer::start_with(&format!("replicaof 127.0.0.1 {}\n", primary.port()));
+        let port = free_redis_port();
+        let config = format!(
+            "port {port}\nbind 127.0.0.1\nsentinel monitor {PRIMARY} 127.0.0.1 {} 1\n\
+             sentinel down-after-milliseconds {PRIMARY} 1000\nsentinel failover-timeout {PRIMARY} 3000\n",
+            primary.port()
         );
-        fs::write(&file, text).unwrap();
-        let mut command = Command::new("redis-server");
-        command.arg(&file).arg("--sentinel").current_dir(folder).stdout(Stdio::null());
-        let redis = Redis { folder: folder.to_owned(), servers, sentinel: (sentinel, Process::start(&mut command)) };
+        let sentinel = RedisServer::launch_on(Flavour::Redis, port, &["--sentinel"], &config);
+        let redis = Redis { servers: [primary, replica], sentinel };
         until("a replica that the sentinel knows", || redis.knows_a_replica());
         redis
     }
 
     pub(crate) fn sentinel_url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.sentinel.0)
+        self.sentinel.url()
     }
 
     pub(crate) const fn primary_name() -> &'static str {
@@ -96,78 +94,63 @@ impl Redis {
     }
 
     fn knows_a_replica(&self) -> Option<()> {
-        let mut sentinel = Resp::connect(local(self.sentinel.0)).ok()?;
-        let said = sentinel.ask(&format!("SENTINEL REPLICAS {PRIMARY}")).ok()?;
-        (said.contains("master-link-status") && said.contains("\nok")).then_some(())
+        let replicas =
+            self.sentinel.try_run::<Vec<HashMap<String, String>>>(&["SENTINEL", "REPLICAS", PRIMARY]).ok()?;
+        let linked =
+            |replica: &HashMap<String, String>| replica.get("master-link-status").is_some_and(|link| link == "ok");
+        replicas.iter().any(linked).then_some(())
     }
 
-    /// How often a replica was promoted.
+    /// The number of promotions of a replica.
     pub(crate) fn promotions(&self) -> u64 {
-        let mut sentinel = Resp::connect(local(self.sentinel.0)).unwrap();
-        let said = sentinel.ask(&format!("SENTINEL MASTER {PRIMARY}")).unwrap();
-        let mut lines = said.lines().skip_while(|line| *line != "config-epoch");
-        lines.nth(2).and_then(|epoch| epoch.parse().ok()).unwrap_or_else(|| panic!("{said}"))
+        let about: HashMap<String, String> = self.sentinel.run(&["SENTINEL", "MASTER", PRIMARY]);
+        about["config-epoch"].parse().unwrap()
     }
 
     fn primary_port(&self) -> Option<u16> {
-        let mut sentinel = Resp::connect(local(self.sentinel.0)).ok()?;
-        let said = sentinel.ask(&format!("SENTINEL GET-MASTER-ADDR-BY-NAME {PRIMARY}")).ok()?;
-        said.lines().rev().find_map(|line| line.trim().parse().ok())
+        let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", PRIMARY];
+        self.sentinel.try_run::<(String, u16)>(&ask).ok().map(|(_, port)| port)
     }
 
-    fn primary(&mut self) -> &mut (u16, Process) {
+    fn primary(&mut self) -> &mut RedisServer {
         let port = until("a primary", || self.primary_port());
-        let place = self.servers.iter().position(|(known, _)| *known == port).unwrap();
+        let place = self.servers.iter().position(|server| server.port() == port).unwrap();
         &mut self.servers[place]
     }
 
-    /// Has the primary stand still, for less time than the sentinel takes to notice.
+    /// Suspends the primary for less time than the sentinel takes to notice.
     pub(crate) fn pause_primary(&mut self) {
-        let (_, process) = self.primary();
-        process.signal(Signal::STOP);
+        let primary = self.primary();
+        primary.freeze();
         std::thread::sleep(Duration::from_millis(400));
-        process.signal(Signal::CONT);
+        primary.thaw();
     }
 
-    /// Kills the primary. The other one is promoted, and the killed one comes back as its replica.
+    /// Kills the primary. The replica is promoted, and the killed one returns as its replica.
     pub(crate) fn kill_primary(&mut self) {
-        let folder = self.folder.clone();
-        let (killed, process) = self.primary();
-        let killed = *killed;
-        process.kill();
-        let promoted = until("a promotion", || self.primary_port().filter(|port| *port != killed));
-        let place = self.servers.iter().position(|(port, _)| *port == killed).unwrap();
-        self.servers[place].1 = server(&folder, killed, Some(promoted));
+        let primary = self.primary();
+        let killed = primary.port();
+        primary.kill();
+        until("a promotion", || self.primary_port().filter(|port| *port != killed));
+        let returning = self.servers.iter_mut().find(|server| server.port() == killed).unwrap();
+        returning.restart();
         until("the replica's return", || self.knows_a_replica());
     }
 
-    /// Has the sentinel promote the replica while the primary is well.
+    /// Has the sentinel promote the replica while the primary is healthy.
     pub(crate) fn fail_over(&mut self) {
-        let (before, _) = *self.primary();
-        let mut sentinel = Resp::connect(local(self.sentinel.0)).unwrap();
+        let before = self.primary().port();
         // It refuses for a while after another one, and gives up if the replica does not answer in time.
         let mut asked: Option<Instant> = None;
         until("a promotion", || {
             if asked.is_none_or(|asked| asked.elapsed() > FAILOVER_TIME) {
-                let said = sentinel.ask(&format!("SENTINEL FAILOVER {PRIMARY}")).ok()?;
-                asked = said.starts_with("+OK").then(Instant::now);
+                let begun = self.sentinel.try_run::<String>(&["SENTINEL", "FAILOVER", PRIMARY]);
+                asked = begun.is_ok().then(Instant::now);
             }
             self.primary_port().filter(|port| *port != before)
         });
         until("the replica's return", || self.knows_a_replica());
     }
-}
-
-fn server(folder: &Path, port: u16, replica_of: Option<u16>) -> Process {
-    let mut command = Command::new("redis-server");
-    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-    command.args(["--repl-diskless-sync-delay", "0", "--dir"]).arg(folder).stdout(Stdio::null());
-    if let Some(primary) = replica_of {
-        command.args(["--replicaof", "127.0.0.1", &primary.to_string()]);
-    }
-    let process = Process::start(&mut command);
-    until("Redis", || Resp::connect(local(port)).ok()?.ask("PING").ok()?.starts_with("+PONG").then_some(()));
-    process
 }
 
 /// An nginx that answers with a few bytes, or with many.

@@ -154,7 +154,7 @@ pub(crate) fn run(program: &Path, lasts: Duration, between: Duration, allowance:
         }
     };
     write_rules(0);
-    let mut redis = Redis::start(&folder.0);
+    let mut redis = Redis::start();
     let mut upstreams = [Upstream::start(&folder.0, "one"), Upstream::start(&folder.0, "two")];
     let sentinel = redis.sentinel_url();
     let shared = ["--rules", "shared.yaml", "--store-kind", "sentinel", "--store-redis-urls", &sentinel];

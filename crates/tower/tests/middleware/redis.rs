@@ -1,18 +1,15 @@
 //! The layer over a real Redis: slots and costs are taken and released there.
 
 use std::convert::Infallible;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use tempfile::TempDir;
 use tidegate_redis::{RedisStore, Settings};
 use tidegate_rules::Limiter;
+use tidegate_test_redis::Server;
 use tidegate_tower::{RateLimitLayer, RequestBody, Unserved};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -21,59 +18,10 @@ use crate::support::rules;
 /// A timeout that is long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A Redis server with a socket in a folder of its own. Stopped when dropped.
-struct Redis {
-    process: Child,
-    folder: TempDir,
-}
-
-impl Redis {
-    fn start() -> Redis {
-        let folder = tempfile::tempdir().unwrap();
-        let process = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no"])
-            .arg("--dir")
-            .arg(folder.path())
-            .arg("--unixsocket")
-            .arg(folder.path().join("socket"))
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed");
-        let redis = Redis { process, folder };
-        let is_there = (0..PATIENCE.as_millis() / 5).any(|_| {
-            std::thread::sleep(Duration::from_millis(5));
-            redis.answers().is_ok_and(|answers| answers)
-        });
-        assert!(is_there, "Redis does not answer");
-        redis
-    }
-
-    fn answers(&self) -> std::io::Result<bool> {
-        let mut stream = UnixStream::connect(self.folder.path().join("socket"))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"PING\r\n")?;
-        let mut reply = [0; 7];
-        stream.read_exact(&mut reply)?;
-        Ok(&reply == b"+PONG\r\n")
-    }
-
-    fn limiter(&self, text: &str) -> Arc<Limiter<RedisStore>> {
-        let url = format!("unix://{}", self.folder.path().join("socket").display());
-        let mut settings = Settings::standalone(&url).unwrap();
-        settings.deadline = PATIENCE;
-        Arc::new(Limiter::new(rules(text), RedisStore::open(settings).unwrap()))
-    }
-
-    fn end(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        self.end();
-    }
+fn limiter(redis: &Server, text: &str) -> Arc<Limiter<RedisStore>> {
+    let mut settings = Settings::standalone(&redis.unix_url()).unwrap();
+    settings.deadline = PATIENCE;
+    Arc::new(Limiter::new(rules(text), RedisStore::open(settings).unwrap()))
 }
 
 const RULES: &str = "
@@ -122,8 +70,8 @@ fn question() -> Request<Full<Bytes>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn costs_are_reserved_and_settled_and_slots_held_and_freed() {
-    let redis = Redis::start();
-    let limiter = redis.limiter(RULES);
+    let redis = Server::start();
+    let limiter = limiter(&redis, RULES);
     let service = RateLimitLayer::new(Arc::clone(&limiter)).read_bodies().layer(service_fn(answer));
     let first = service.clone().oneshot(question()).await.unwrap();
     assert_eq!((first.status(), left(&limiter).await), (StatusCode::OK, vec![99, 9_600, 1]));
@@ -142,8 +90,8 @@ async fn costs_are_reserved_and_settled_and_slots_held_and_freed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unserved_request_is_refunded() {
-    let redis = Redis::start();
-    let limiter = redis.limiter(RULES);
+    let redis = Server::start();
+    let limiter = limiter(&redis, RULES);
     let layer = RateLimitLayer::new(Arc::clone(&limiter)).refund_unserved().read_bodies();
     let response = layer.layer(service_fn(upstream_is_down)).oneshot(question()).await.unwrap();
     assert_eq!(response.status(), 502);
@@ -152,8 +100,8 @@ async fn an_unserved_request_is_refunded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_goes_away_gets_everything_back() {
-    let redis = Redis::start();
-    let limiter = redis.limiter(RULES);
+    let redis = Server::start();
+    let limiter = limiter(&redis, RULES);
     let never = service_fn(|_: Question| std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>());
     let service = RateLimitLayer::new(Arc::clone(&limiter)).read_bodies().layer(never);
     let asking = tokio::spawn(service.oneshot(question()));
@@ -167,14 +115,14 @@ async fn while_redis_is_unavailable_each_rule_follows_its_on_store_failure() {
     for (policy, first, second) in
         [("allow", 200, 200), ("deny", 503, 503), ("local", 200, 429), ("{ local_percent: 100 }", 200, 429)]
     {
-        let mut redis = Redis::start();
+        let mut redis = Server::start();
         let text = format!(
             "rules: [{{ id: model, limit: {{ limit: fixed 500/day, cost: 'body:max_tokens', settle: 'body:usage.total_tokens' }}, \
              on_store_failure: {policy} }}]"
         );
-        let limiter = redis.limiter(&text);
+        let limiter = limiter(&redis, &text);
         let service = RateLimitLayer::new(Arc::clone(&limiter)).read_bodies().layer(service_fn(answer));
-        redis.end();
+        redis.kill();
         let ask = async || service.clone().oneshot(question()).await.unwrap();
         let held = ask().await;
         assert_eq!(held.status(), first, "{policy}");

@@ -1,23 +1,25 @@
-//! A primary, two replicas, and three sentinels that watch over them.
+//! Sentinel: a primary, two replicas, and three sentinels that monitor them.
 
-use super::ports;
-use super::server::{Flavour, Server};
-use super::wait::until;
+use crate::{Flavour, Server, free_port, until};
 
-/// What the sentinels call their primary.
-pub(crate) const NAME: &str = "limits";
+/// The name of the primary.
+pub const PRIMARY: &str = "limits";
 
-/// How long a primary must be silent before a sentinel thinks that it is down, in milliseconds.
-pub(crate) const DOWN_AFTER: u32 = 500;
+/// The silence after which a primary counts as down, in milliseconds.
+pub const DOWN_AFTER: u32 = 500;
 
-pub(crate) struct Sentinels {
-    /// Three servers; which of them is the primary changes.
-    pub(crate) servers: Vec<Server>,
-    pub(crate) sentinels: Vec<Server>,
+/// Servers and sentinels, which end when this is dropped.
+#[derive(Debug)]
+pub struct Sentinels {
+    /// The primary and its replicas. A failover changes their roles.
+    pub servers: Vec<Server>,
+    /// The sentinels.
+    pub sentinels: Vec<Server>,
 }
 
 impl Sentinels {
-    pub(crate) fn start() -> Sentinels {
+    /// Starts them and waits until a failover would succeed.
+    pub fn start() -> Sentinels {
         let primary = Server::launch(Flavour::Redis, "");
         let follow = format!("replicaof 127.0.0.1 {}\nreplica-read-only yes\n", primary.port());
         let mut servers = vec![primary];
@@ -35,20 +37,27 @@ impl Sentinels {
         set
     }
 
-    pub(crate) fn urls(&self) -> Vec<String> {
+    /// The URLs of the sentinels.
+    pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(Server::url).collect()
     }
 
-    /// The port of the primary, as the first sentinel that answers sees it.
-    pub(crate) fn primary_port(&self) -> u16 {
-        let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME];
+    /// The port of the primary, as the first sentinel that answers tells it.
+    ///
+    /// # Panics
+    /// If no sentinel answers.
+    pub fn primary_port(&self) -> u16 {
+        let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", PRIMARY];
         let answer = |sentinel: &Server| sentinel.try_run::<(String, u16)>(&ask).ok();
         let (_, port) = self.sentinels.iter().find_map(answer).expect("a sentinel that answers");
         port
     }
 
-    /// The place of the primary among the servers.
-    pub(crate) fn primary(&self) -> usize {
+    /// The index of the primary among the servers.
+    ///
+    /// # Panics
+    /// If no sentinel answers.
+    pub fn primary(&self) -> usize {
         let port = self.primary_port();
         self.servers.iter().position(|server| server.port() == port).expect("a primary of ours")
     }
@@ -57,8 +66,8 @@ impl Sentinels {
     fn wait_until_agreed(&self) {
         until("sentinels that can fail over", || {
             let usable = |sentinel: &Server| {
-                let quorum = sentinel.try_run::<String>(&["SENTINEL", "CKQUORUM", NAME]);
-                let replicas = sentinel.try_run::<Vec<redis::Value>>(&["SENTINEL", "REPLICAS", NAME]);
+                let quorum = sentinel.try_run::<String>(&["SENTINEL", "CKQUORUM", PRIMARY]);
+                let replicas = sentinel.try_run::<Vec<redis::Value>>(&["SENTINEL", "REPLICAS", PRIMARY]);
                 quorum.is_ok_and(|text| text.starts_with("OK 3")) && replicas.is_ok_and(|list| list.len() == 2)
             };
             self.sentinels.iter().all(usable).then_some(())
@@ -69,21 +78,21 @@ impl Sentinels {
 /// Each is told of the others at once, which saves the seconds that they would need to find out.
 fn launch_sentinels(servers: &[Server]) -> Vec<Server> {
     let identities: Vec<(u16, String)> =
-        (0..3).map(|_| (ports::free(), format!("{:040x}", fastrand::u128(..)))).collect();
+        (0..3).map(|_| (free_port(), format!("{:040x}", fastrand::u128(..)))).collect();
     let config = |me: usize| {
         let (port, id) = &identities[me];
         let mut lines = format!(
             "port {port}\nbind 127.0.0.1\ndaemonize no\nsentinel myid {id}\n\
-             sentinel monitor {NAME} 127.0.0.1 {} 2\nsentinel down-after-milliseconds {NAME} {DOWN_AFTER}\n\
-             sentinel failover-timeout {NAME} 3000\nsentinel parallel-syncs {NAME} 2\n",
+             sentinel monitor {PRIMARY} 127.0.0.1 {} 2\nsentinel down-after-milliseconds {PRIMARY} {DOWN_AFTER}\n\
+             sentinel failover-timeout {PRIMARY} 3000\nsentinel parallel-syncs {PRIMARY} 2\n",
             servers[0].port()
         );
         for replica in &servers[1..] {
-            lines += &format!("sentinel known-replica {NAME} 127.0.0.1 {}\n", replica.port());
+            lines += &format!("sentinel known-replica {PRIMARY} 127.0.0.1 {}\n", replica.port());
         }
         for (other, (port, id)) in identities.iter().enumerate() {
             if other != me {
-                lines += &format!("sentinel known-sentinel {NAME} 127.0.0.1 {port} {id}\n");
+                lines += &format!("sentinel known-sentinel {PRIMARY} 127.0.0.1 {port} {id}\n");
             }
         }
         lines

@@ -1,4 +1,4 @@
-//! A proxy between a client and a server that breaks what it is told to break.
+//! A proxy between client and server that injects faults.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,29 +12,30 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A flood ends after so many bytes, so that a test that fails does not take all memory.
-pub(crate) const FLOOD: usize = 256 * 1024 * 1024;
+/// The most bytes of a flood, so that a failing test does not take all memory.
+pub const FLOOD: usize = 256 * 1024 * 1024;
 
-/// What the proxy does with what passes through it.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Break {
-    /// Passes everything on.
+pub enum Break {
+    /// No fault: everything is passed on.
     Nothing,
-    /// Hangs up when a request comes, which the server then never sees.
+    /// Closes the connection when a request comes, which the server never sees.
     BeforeRequest,
-    /// Passes half a request on and hangs up.
+    /// Passes half of a request on and closes the connection.
     MidRequest,
-    /// Passes a request on, waits for the reply, and hangs up.
+    /// Passes a request on, waits for the reply, and closes the connection.
     BeforeReply,
-    /// Passes half a reply on and hangs up.
+    /// Passes half of a reply on and closes the connection.
     MidReply,
-    /// Holds every reply back for so long.
+    /// Delays every reply.
     Delay(Duration),
-    /// Says this instead of a reply and goes on with zeros until the client hangs up, or [`FLOOD`] bytes were sent.
+    /// Sends these bytes instead of a reply, and then zeros until the client closes the connection or [`FLOOD`] bytes were
+    /// sent.
     Flood(&'static [u8]),
-    /// Lets nothing through and says nothing. What has come in by the end of it is passed on then.
+    /// Passes nothing on and keeps connections open. Bytes that come in meanwhile are passed on at the end.
     BlackHole,
-    /// Hangs up at once and takes no connections.
+    /// Closes all connections and refuses new ones.
     Refuse,
 }
 
@@ -45,8 +46,9 @@ struct Order {
     once: bool,
 }
 
-/// Runs until dropped.
-pub(crate) struct Proxy {
+/// A proxy in front of one port. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Proxy {
     address: SocketAddr,
     orders: watch::Sender<Order>,
     largest_flood: Arc<AtomicUsize>,
@@ -54,7 +56,11 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    pub(crate) async fn start(port: u16) -> Proxy {
+    /// Starts a proxy on a free port in front of `port`.
+    ///
+    /// # Panics
+    /// If no port is free.
+    pub async fn start(port: u16) -> Proxy {
         let (orders, _) = watch::channel(Order { breaks: Break::Nothing, once: false });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port for a proxy");
         let address = listener.local_addr().expect("a proxy's address");
@@ -63,32 +69,37 @@ impl Proxy {
         Proxy { address, orders, largest_flood, task }
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// `redis://127.0.0.1:port`, with the port of the proxy.
+    #[must_use]
+    pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    pub(crate) const fn port(&self) -> u16 {
+    /// The port of the proxy.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Does so from now on.
-    pub(crate) fn set(&self, breaks: Break) {
+    /// Injects this fault from now on.
+    pub fn set(&self, breaks: Break) {
         self.orders.send_replace(Order { breaks, once: false });
     }
 
-    /// Does so with what comes next, and then passes everything on again.
-    pub(crate) fn once(&self, breaks: Break) {
+    /// Injects this fault once.
+    pub fn once(&self, breaks: Break) {
         self.orders.send_replace(Order { breaks, once: true });
     }
 
-    /// How many bytes of a flood a client has taken at most.
-    #[allow(dead_code, reason = "not every test program floods")]
-    pub(crate) fn largest_flood(&self) -> usize {
+    /// The largest number of bytes of a flood that a client has read.
+    #[must_use]
+    pub fn largest_flood(&self) -> usize {
         self.largest_flood.load(Ordering::Relaxed)
     }
 
-    /// Whether what was to happen once has happened.
-    pub(crate) fn is_idle(&self) -> bool {
+    /// Whether no fault is injected, or the one that was to be injected once has been.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
         self.orders.borrow().breaks == Break::Nothing
     }
 }

@@ -1,19 +1,19 @@
-//! Three primaries, with a replica each or with a proxy in front of each.
+//! Clusters: three primaries, with a replica each or with a proxy in front of each.
 
-use super::ports::{self, BUS};
-use super::proxy::Proxy;
-use super::server::{Flavour, Server};
-use super::wait::until;
+use crate::ports::BUS;
+use crate::{Flavour, Proxy, Server, free_port, until};
 
-/// How long a node must be silent before the others think that it is down, in milliseconds.
-pub(crate) const NODE_TIMEOUT: u32 = 1_000;
+/// The silence after which a node counts as down, in milliseconds.
+pub const NODE_TIMEOUT: u32 = 1_000;
 
 const PRIMARIES: usize = 3;
 const SLOTS: usize = 16_384;
 
-pub(crate) struct Cluster {
-    /// First the primaries, then their replicas, if they have any, in the same order, as it was in the beginning.
-    pub(crate) nodes: Vec<Server>,
+/// A cluster. Its nodes end when it is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    /// First the primaries, then their replicas if they have any, in the same order, as they were at the start.
+    pub nodes: Vec<Server>,
 }
 
 fn config() -> String {
@@ -24,24 +24,28 @@ fn config() -> String {
 }
 
 impl Cluster {
-    /// A cluster that is whole: every slot is served, every replica follows, every node knows it.
-    pub(crate) fn start() -> Cluster {
+    /// Starts a cluster and waits until it is complete: every slot is served, every replica follows, every node knows it.
+    pub fn start() -> Cluster {
         Cluster::start_as(Flavour::Redis)
     }
 
-    pub(crate) fn start_as(flavour: Flavour) -> Cluster {
+    /// The same with servers of this make.
+    pub fn start_as(flavour: Flavour) -> Cluster {
         Cluster::of((0..2 * PRIMARIES).map(|_| Server::launch(flavour, &config())).collect())
     }
 
-    /// A cluster of primaries alone, whose clients are sent to a proxy in front of each. The nodes talk past them.
-    pub(crate) async fn start_behind_proxies() -> (Cluster, Vec<Proxy>) {
+    /// Starts a cluster of primaries alone, with a proxy in front of each for clients. The nodes talk past the proxies.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_behind_proxies() -> (Cluster, Vec<Proxy>) {
         let (mut nodes, mut proxies) = (Vec::new(), Vec::new());
         for _ in 0..PRIMARIES {
-            let port = ports::free();
+            let port = free_port();
             let proxy = Proxy::start(port).await;
             let announce =
                 format!("cluster-announce-port {}\ncluster-announce-bus-port {}\n", proxy.port(), port + BUS);
-            // Nobody takes over, so a node that stands still for a while must not be given up.
+            // There is no replica to take over, so a suspended node must not count as down.
             let config = config() + &announce + "cluster-node-timeout 15000\n";
             nodes.push(Server::launch_at(Flavour::Redis, port, &config));
             proxies.push(proxy);
@@ -60,16 +64,18 @@ impl Cluster {
         cluster
     }
 
-    pub(crate) fn urls(&self) -> Vec<String> {
+    /// The URLs of all nodes.
+    pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Server::url).collect()
     }
 
-    pub(crate) fn id(&self, node: usize) -> String {
+    /// The id of a node.
+    pub fn id(&self, node: usize) -> String {
         self.nodes[node].run(&["CLUSTER", "MYID"])
     }
 
-    /// The node that owned the slot in the beginning.
-    pub(crate) const fn first_owner(slot: u16) -> usize {
+    /// The node that owns the slot at the start.
+    pub const fn first_owner(slot: u16) -> usize {
         slot as usize * PRIMARIES / SLOTS
     }
 
@@ -83,7 +89,7 @@ impl Cluster {
             let (from, to) = (first(place).to_string(), (first(place + 1) - 1).to_string());
             self.nodes[place].run::<()>(&["CLUSTER", "ADDSLOTSRANGE", &from, &to]);
         }
-        // Everyone meets everyone, because hearsay would take a second or two.
+        // Each node meets each: gossip would take a second or two.
         for one in &self.nodes {
             for other in &self.nodes {
                 let (port, bus) = (other.port().to_string(), (other.port() + BUS).to_string());
@@ -111,23 +117,23 @@ impl Cluster {
         });
     }
 
-    /// Not before it is whole: on a busy machine a primary may be silent for so long while it comes up that its replica would take
-    /// its place for good.
+    /// Called once the cluster is complete: on a busy machine a primary may be silent for so long while it starts that its
+    /// replica would take over for good.
     fn let_replicas_take_over(&self) {
         for node in &self.nodes {
             node.run::<()>(&["CONFIG", "SET", "cluster-replica-no-failover", "no"]);
         }
     }
 
-    /// Opens the way for a slot from one node to another: from now on its keys may lie on either.
-    pub(crate) fn begin_move(&self, slot: u16, from: usize, to: usize) {
+    /// Begins to migrate a slot from one node to another: from now on its keys may be on either.
+    pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let slot = slot.to_string();
         self.nodes[to].run::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.id(from)]);
         self.nodes[from].run::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.id(to)]);
     }
 
-    /// Moves one key of a slot on its way. Says whether there was one.
-    pub(crate) fn move_key(&self, slot: u16, from: usize, to: usize) -> bool {
+    /// Migrates one key of such a slot. Returns whether there was one.
+    pub fn move_key(&self, slot: u16, from: usize, to: usize) -> bool {
         let keys: Vec<String> = self.nodes[from].run(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "1"]);
         let Some(key) = keys.first() else { return false };
         let port = self.nodes[to].port().to_string();
@@ -135,8 +141,8 @@ impl Cluster {
         true
     }
 
-    /// Says that the slot has moved.
-    pub(crate) fn end_move(&self, slot: u16, from: usize, to: usize) {
+    /// Ends the migration of a slot.
+    pub fn end_move(&self, slot: u16, from: usize, to: usize) {
         let (slot, id) = (slot.to_string(), self.id(to));
         for node in [to, from] {
             self.nodes[node].run::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);

@@ -1,11 +1,11 @@
-//! Servers that all tests of a program share, and that end with it.
+//! Servers that end with the program.
 
 use std::process::{Command, Stdio};
 
-use super::server::Server;
+use crate::Server;
 
-/// Waits until its input ends, which is when the tests do, however they end. Then ends the servers, by their ids, and
-/// removes their folders.
+/// Waits for the end of its input, which is the end of the tests, however they end. Then kills the servers by their ids
+/// and removes their folders.
 const KEEPER: &str = r#"read -r _
 for kept in "$@"; do
     case "$kept" in
@@ -14,8 +14,8 @@ for kept in "$@"; do
     esac
 done"#;
 
-/// Lets servers end with this program, whose statics are never dropped.
-pub(crate) fn until_the_end(servers: &[Server]) {
+/// Lets servers end with this program: statics are never dropped.
+pub fn keep_until_exit(servers: &[Server]) {
     let ids = servers.iter().map(|server| server.process_id().to_string());
     let folders =
         servers.iter().map(|server| server.folder().to_str().expect("a folder whose name is text").to_owned());

@@ -1,23 +1,30 @@
-//! Certificates, and servers that want them.
+//! Certificates, and a server that requires them.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-use super::ports;
-use super::server::{Flavour, Server};
+use crate::{Flavour, Server, free_port};
 
 /// A certificate and its key, as PEM.
-pub(crate) struct Identity {
-    pub(crate) certificate: String,
-    pub(crate) key: String,
+#[derive(Debug)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: String,
+    /// The private key.
+    pub key: String,
 }
 
-/// Somebody who signs certificates.
-pub(crate) struct Authority {
+/// A certificate authority.
+pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    pub(crate) fn new() -> Authority {
+    /// A new authority.
+    ///
+    /// # Panics
+    /// If there is no randomness for a key.
+    #[must_use]
+    pub fn generate() -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("a certificate without names");
         params.distinguished_name.push(DnType::CommonName, "somebody who signs");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -25,11 +32,18 @@ impl Authority {
         Authority { issuer: CertifiedIssuer::self_signed(params, key).expect("a certificate of its own") }
     }
 
-    pub(crate) fn certificate(&self) -> String {
+    /// The authority's own certificate, as PEM.
+    #[must_use]
+    pub fn certificate(&self) -> String {
         self.issuer.pem()
     }
 
-    pub(crate) fn identity(&self, names: &[&str]) -> Identity {
+    /// A signed certificate for these names.
+    ///
+    /// # Panics
+    /// If one of them is no name.
+    #[must_use]
+    pub fn identity(&self, names: &[&str]) -> Identity {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(names).expect("a certificate with names");
@@ -38,23 +52,30 @@ impl Authority {
     }
 }
 
-/// A server that speaks TLS on one port and, for the test's own use, plainly on another.
-pub(crate) struct TlsServer {
-    pub(crate) server: Server,
-    pub(crate) authority: Authority,
-    pub(crate) client: Identity,
+/// A server with a TLS port and, for the test's own use, a plain one.
+pub struct TlsServer {
+    /// The server, with its plain port.
+    pub server: Server,
+    /// The authority that signed the certificates.
+    pub authority: Authority,
+    /// A client certificate that the server accepts.
+    pub client: Identity,
     port: u16,
     _certificates: tempfile::TempDir,
 }
 
 impl TlsServer {
-    /// A server whose clients must show a certificate of the same authority.
-    pub(crate) fn start() -> TlsServer {
+    /// Starts a server whose clients must present a certificate of the same authority.
+    pub fn start() -> TlsServer {
         TlsServer::start_with("")
     }
 
-    pub(crate) fn start_with(config: &str) -> TlsServer {
-        let authority = Authority::new();
+    /// The same with more lines in its configuration.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_with(config: &str) -> TlsServer {
+        let authority = Authority::generate();
         let identity = authority.identity(&["localhost", "127.0.0.1"]);
         let client = authority.identity(&["a client"]);
         let certificates = tempfile::tempdir().expect("a folder for certificates");
@@ -63,7 +84,7 @@ impl TlsServer {
             std::fs::write(&path, pem).expect("a certificate on disk");
             path.to_str().expect("a path that is text").to_owned()
         };
-        let port = ports::free();
+        let port = free_port();
         let config = format!(
             "tls-port {port}\ntls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\ntls-auth-clients yes\n{config}",
             write("server.pem", &identity.certificate),
@@ -74,7 +95,8 @@ impl TlsServer {
         TlsServer { server, authority, client, port, _certificates: certificates }
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// `rediss://localhost:port`.
+    pub fn url(&self) -> String {
         format!("rediss://localhost:{}", self.port)
     }
 }

@@ -1,0 +1,40 @@
+//! Seeds of tests that draw at random.
+//!
+//! A seed is printed when it is drawn. The test harness shows what a test printed if the test fails.
+
+use std::ops::Range;
+
+/// The environment variable that sets the seed of every test that draws at random outside proptest.
+pub const SEED_VARIABLE: &str = "TIDEGATE_TEST_SEED";
+
+/// The seed that [`SEED_VARIABLE`] sets, or else `usual`.
+///
+/// # Panics
+/// If the variable is set to something else than a whole number.
+#[must_use]
+pub fn seed(usual: u64) -> u64 {
+    printed(from_environment().unwrap_or(usual))
+}
+
+/// The seed that [`SEED_VARIABLE`] sets, or else all `usual` ones in turn.
+///
+/// # Panics
+/// If the variable is set to something else than a whole number.
+pub fn seeds(usual: Range<u64>) -> impl Iterator<Item = u64> {
+    let only = from_environment();
+    let usual = if only.is_some() { 0..0 } else { usual };
+    only.into_iter().chain(usual).map(printed)
+}
+
+fn from_environment() -> Option<u64> {
+    let text = std::env::var(SEED_VARIABLE).ok()?;
+    match text.parse() {
+        Ok(seed) => Some(seed),
+        Err(_) => panic!("{SEED_VARIABLE} is `{text}`: write a whole number from 0 to {}", u64::MAX),
+    }
+}
+
+fn printed(seed: u64) -> u64 {
+    println!("drawn at random; to draw the same: {SEED_VARIABLE}={seed}");
+    seed
+}
