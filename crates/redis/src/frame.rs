@@ -1,4 +1,4 @@
-//! Requests as the script reads them.
+//! Frames: requests encoded for the script.
 
 use std::cmp::Ordering;
 
@@ -10,12 +10,12 @@ use tidegate_core::{Charge, Key, Receipt, RuleId};
 use crate::limits::{Numbers, countable};
 use crate::names::Names;
 
-/// One request for one server: the keys that it touches, and what to do with them.
+/// One request for one server: its keys, and the operation on them.
 ///
-/// In a cluster all keys of a frame lie in one slot. Many frames can go in one call of the script.
+/// In a cluster all keys of a frame are in one slot. A call of the script can have many frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// The names of the keys, in the order in which the body counts them.
+    /// The keys, in the order in which the body numbers them.
     pub keys: Vec<Vec<u8>>,
     /// The operation and its numbers.
     pub body: Vec<u8>,
@@ -39,7 +39,7 @@ enum Operation {
     DecideGroups = 8,
 }
 
-/// Decides `charges` together. What they hold is held under `id`.
+/// Decides `charges` together. Held charges are held under `id`.
 pub(crate) fn decide(names: &Names, charges: &[Charge<'_>], id: ReceiptId) -> Result<Frame, TooManyCharges> {
     let mut held = 0;
     let numbered = charges.iter().map(|charge| {
@@ -50,7 +50,7 @@ pub(crate) fn decide(names: &Names, charges: &[Charge<'_>], id: ReceiptId) -> Re
     decide_some(names, numbered, id)
 }
 
-/// Decides some of a request's charges together. Each comes with the number that what it holds has under `id`.
+/// Decides some of a request's charges together, each with its number under `id` if it is held.
 pub(crate) fn decide_some<'a>(
     names: &Names,
     charges: impl Iterator<Item = (Charge<'a>, usize)>,
@@ -70,7 +70,7 @@ pub(crate) fn decide_some<'a>(
     draft.finish(Operation::Decide, holds_any.then_some(id))
 }
 
-/// Gives back all that charges have taken, wherever they were [decided](decide_some) to be held.
+/// Refunds charges that were [decided](decide_some) and held.
 pub(crate) fn give_back<'a>(
     names: &Names,
     charges: impl Iterator<Item = (Charge<'a>, usize)>,
@@ -78,14 +78,14 @@ pub(crate) fn give_back<'a>(
 ) -> Result<Frame, TooManyCharges> {
     let mut draft = Draft::default();
     for (charge, number) in charges {
-        // Where in the state it was taken is written where it is held; slots are found by who holds them.
+        // The mark is stored with the hold; slots are found by the id of their holder.
         draft.hold(names, &charge, id, number, (0, Some(0)));
     }
     draft.finish(Operation::Settle, Some(id))
 }
 
-/// Decides the charges that count, which are the first group, together, and then each group in the shadow by itself. What a
-/// group holds is held under the id that comes with it.
+/// Decides the enforced charges, which are the first group, together, and then each group in shadow mode by itself. The held
+/// charges of a group are held under its id.
 pub(crate) fn decide_groups<'g, 'a: 'g>(
     names: &Names,
     groups: impl Iterator<Item = (&'g [Charge<'a>], ReceiptId)>,
@@ -110,7 +110,7 @@ pub(crate) fn decide_groups<'g, 'a: 'g>(
     Ok(frame)
 }
 
-/// Asks what each of `charges` would be answered by itself.
+/// Peeks at the decision on each of `charges` by itself.
 pub(crate) fn peek(names: &Names, charges: &[Charge<'_>]) -> Result<Frame, TooManyCharges> {
     let mut draft = Draft::default();
     for charge in charges {
@@ -132,12 +132,12 @@ pub(crate) fn adjust(names: &Names, charge: &Charge<'_>, adjustment: Adjustment)
     draft.finish(operation, None)
 }
 
-/// Settles all that a receipt holds, at what it really cost.
+/// Settles all held charges of a receipt at their actual costs.
 pub(crate) fn settle(names: &Names, receipt: &Receipt, actual: &[u64]) -> Result<Frame, TooManyCharges> {
     settle_some(names, receipt.id, receipt.held.iter().enumerate(), actual)
 }
 
-/// Settles some of what a receipt holds, each by its number in the receipt.
+/// Settles some held charges of a receipt, by their numbers.
 pub(crate) fn settle_some<'a>(
     names: &Names,
     id: ReceiptId,
@@ -147,12 +147,12 @@ pub(crate) fn settle_some<'a>(
     of_held(names, id, held, |number| actual.get(number).copied(), Operation::Settle)
 }
 
-/// Lets all that a receipt holds run anew.
+/// Renews all held charges of a receipt.
 pub(crate) fn renew(names: &Names, receipt: &Receipt) -> Result<Frame, TooManyCharges> {
     renew_some(names, receipt.id, receipt.held.iter().enumerate())
 }
 
-/// Lets some of what a receipt holds run anew, each by its number in the receipt.
+/// Renews some held charges of a receipt, by their numbers.
 pub(crate) fn renew_some<'a>(
     names: &Names,
     id: ReceiptId,
@@ -176,21 +176,21 @@ fn of_held<'a>(
     draft.finish(operation, Some(id))
 }
 
-/// Forgets a key.
+/// Resets a key.
 pub(crate) fn reset(names: &Names, rule: &RuleId, key: &Key<'_>) -> Result<Frame, TooManyCharges> {
     let mut draft = Draft::default();
     draft.keys.add_other(names.state(rule, key));
     draft.finish(Operation::Reset, None)
 }
 
-/// A frame that is being made.
+/// A frame under construction.
 #[derive(Default)]
 struct Draft {
     keys: KeyList,
     entries: SmallVec<[Entry; 4]>,
 }
 
-/// The keys of a frame: first those that the script reads all at once.
+/// The keys of a frame: first those that the script reads in one command.
 #[derive(Default)]
 struct KeyList {
     whole: Vec<Vec<u8>>,
@@ -198,19 +198,19 @@ struct KeyList {
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum KeyIndex {
     Whole(usize),
     Other(usize),
 }
 
-/// A charge, or something held.
+/// A charge, or a held charge.
 struct Entry {
     numbers: Numbers,
-    state: Place,
+    state: KeyIndex,
     cost: u64,
-    hold: Option<Place>,
+    hold: Option<KeyIndex>,
     ttl: u64,
-    /// For something held: where, and what it really cost.
+    /// The mark and the actual cost of a held charge.
     held: Option<(u64, Option<u64>)>,
 }
 
@@ -224,31 +224,31 @@ impl Entry {
 }
 
 impl KeyList {
-    fn add_whole(&mut self, name: Vec<u8>) -> Place {
+    fn add_whole(&mut self, name: Vec<u8>) -> KeyIndex {
         self.find(&name).unwrap_or_else(|| {
             self.whole.push(name);
-            Place::Whole(self.whole.len() - 1)
+            KeyIndex::Whole(self.whole.len() - 1)
         })
     }
 
-    fn add_other(&mut self, name: Vec<u8>) -> Place {
+    fn add_other(&mut self, name: Vec<u8>) -> KeyIndex {
         self.find(&name).unwrap_or_else(|| {
             self.others.push(name);
-            Place::Other(self.others.len() - 1)
+            KeyIndex::Other(self.others.len() - 1)
         })
     }
 
-    /// Where a key is already: charges to one key know each other by its place.
-    fn find(&self, name: &[u8]) -> Option<Place> {
+    /// The index of a key that was added before. Charges to one key share its index.
+    fn find(&self, name: &[u8]) -> Option<KeyIndex> {
         let find = |list: &[Vec<u8>]| list.iter().position(|other| other == name);
-        find(&self.whole).map(Place::Whole).or_else(|| find(&self.others).map(Place::Other))
+        find(&self.whole).map(KeyIndex::Whole).or_else(|| find(&self.others).map(KeyIndex::Other))
     }
 
-    /// Which of all keys it is, counted from 1.
-    fn number(&self, place: Place) -> usize {
+    /// The number of a key, counted from 1.
+    fn number(&self, place: KeyIndex) -> usize {
         match place {
-            Place::Whole(index) => index + 1,
-            Place::Other(index) => self.whole.len() + index + 1,
+            KeyIndex::Whole(index) => index + 1,
+            KeyIndex::Other(index) => self.whole.len() + index + 1,
         }
     }
 }
@@ -257,7 +257,7 @@ const HEADER: usize = 7;
 const ENTRY: usize = 36;
 
 impl Draft {
-    /// Something held: where, and what it really cost.
+    /// Adds a held charge, with its mark and its actual cost.
     fn hold(&mut self, names: &Names, charge: &Charge<'_>, id: ReceiptId, number: usize, held: (u64, Option<u64>)) {
         let mut entry = Entry::of(&mut self.keys, names, charge);
         if !charge.limit.holds_slots() {
@@ -314,7 +314,7 @@ impl Entry {
     }
 }
 
-/// The last `width` bytes of a number, the highest first.
+/// Appends the last `width` bytes of a number, big-endian.
 fn put(body: &mut Vec<u8>, number: u64, width: usize) {
     body.extend_from_slice(&number.to_be_bytes()[8 - width..]);
 }

@@ -1,9 +1,8 @@
 //! One limit for the fleet: state in Redis, Valkey or Redis Cluster.
 //!
-//! A request's charges are decided by one script ([`RedisStore`]), at one instant of the server's own clock, all or none.
-//! What the script computes is what [`tidegate_core`]'s limits compute, to the last microsecond. A [`link`] takes many
-//! requests to the server at once and gives up on each when its deadline has passed; the [`tier`] in front remembers who
-//! was denied. [`steering`] gives a fleet its rules.
+//! One script decides all charges of a request ([`RedisStore`]), at one instant of the server's clock, all or none. It
+//! computes what the limits of [`tidegate_core`] compute, to the microsecond. A [`link`] batches requests and enforces their
+//! deadlines. A [`tier`] in front of the store answers repeated denials from memory. [`fleet`] publishes rules to all nodes.
 //!
 //! ```no_run
 //! use tidegate_rules::{Limiter, Request, RuleSet};
@@ -20,21 +19,23 @@
 //! # }
 //! ```
 
-// What tests share with those in `tests/` knows the crate by its name.
+// Modules that unit tests share with `tests/` refer to the crate by its name.
 #[cfg(test)]
 extern crate self as tidegate_redis;
 
+pub mod fleet;
 mod frame;
 mod limits;
 pub mod link;
 mod names;
 mod reply;
 mod script;
-pub mod steering;
+mod slots;
 mod store;
 pub mod tier;
 
 pub use self::frame::Frame;
 pub use self::link::{Link, LinkError, Settings, SettingsError};
 pub use self::names::{Names, PrefixError};
-pub use self::store::{GivenBack, RedisStore};
+pub use self::slots::slot_of;
+pub use self::store::{RedisStore, RefundCounts};

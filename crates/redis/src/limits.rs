@@ -1,19 +1,19 @@
-//! Limits as the script knows them: a kind and a few numbers.
+//! Limits as numbers for the script.
 
 use tidegate_core::limit::{Algorithm, Calendar, Rate, Windows};
 use tidegate_core::time::MAX_EXACT;
 use tidegate_core::{Limit, Micros};
 
-/// What the script needs to know of a limit.
+/// A limit as the script reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Numbers {
     pub(crate) kind: Kind,
-    /// What states of this limit count in: drops a token, the length of a window or of its parts, which calendar.
+    /// Drops per token, the length of a window or of its parts in microseconds, or the number of the calendar.
     pub(crate) a: u64,
-    /// Drops a microsecond, or the number of parts.
+    /// Drops per microsecond, or the number of parts.
     pub(crate) b: u64,
     pub(crate) capacity: u64,
-    /// How long slots are held; nothing for limits that hold none.
+    /// The lease of slots; 0 for limits without slots.
     pub(crate) lease: Micros,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether states of this kind are short strings, which are read whole and many at once.
+    /// Whether states of this kind are short strings, which are read whole with one `MGET`.
     pub(crate) const fn is_read_whole(self) -> bool {
         match self {
             Kind::Level | Kind::Tat | Kind::Shaper | Kind::Every | Kind::Calendar | Kind::Sliding => true,
@@ -70,7 +70,7 @@ impl Numbers {
     }
 }
 
-/// A cost or a span that the script can count. No limit holds as much as the largest, so larger ones are no different.
+/// Cuts a cost or a time to the largest number that the script can count exactly. It is more than any limit allows.
 pub(crate) fn countable(number: u64) -> u64 {
     number.min(MAX_EXACT)
 }

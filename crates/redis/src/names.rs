@@ -1,10 +1,10 @@
-//! What keys are called in Redis.
+//! Names of keys in Redis.
 //!
-//! `prefix:{tag}:rule`, where the tag stands for the client's key: all limits of one client share it, and so, in a
-//! cluster, lie in one slot. `prefix:{tag}~receipt.number` is what a receipt holds of that client.
+//! `prefix:{tag}:rule` is the state of a client under a rule. The tag stands for the client's key: all limits of one client
+//! share it, and so, in a cluster, are in one slot. `prefix:{tag}~receipt.number` is a held charge of that client.
 //!
-//! A tag can be read: `{acme,alice}` is the key of two parts. What would be misread is escaped as in addresses
-//! (`%2C`). A key that would make a long name is cut, and told apart by a hash of all of it: `{the beginning#0a1b…}`.
+//! Tags are readable: `{acme,alice}` is the key of two parts. Special characters are percent-encoded (`%2C`). A long key is
+//! cut, with a hash of all of it: `{the beginning#0a1b…}`.
 
 use std::hash::Hasher;
 
@@ -12,24 +12,24 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 use tidegate_core::receipt::ReceiptId;
 use tidegate_core::{Key, RuleId};
 
-use crate::link::slot_of;
+use crate::slots::slot_of;
 
-/// The longest tag that is written out.
+/// The longest tag that is not cut.
 const LONGEST_TAG: usize = 128;
-/// How much of a longer one is.
+/// The length of the part of a longer tag that is kept.
 const BEGINNING: usize = 32;
-/// The key that all requests share has no parts, but an empty tag would be none at all.
+/// The tag of the key that all requests share: it has no parts, and an empty tag would be none for a cluster.
 const GLOBAL: &[u8] = b"*";
-/// A part without a single byte.
+/// An empty part.
 const EMPTY: &[u8] = b"%";
 
-/// Makes the names of keys.
+/// The names of keys under a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     prefix: String,
 }
 
-/// A prefix that would take over the part of names in braces.
+/// A prefix with braces, which would change the hash tag.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{prefix}\" cannot be the prefix of keys: leave out the braces, which mark what a cluster keeps together")]
 pub struct PrefixError {
@@ -37,7 +37,7 @@ pub struct PrefixError {
 }
 
 impl Names {
-    /// Names that begin with `prefix`, so that several programs can share a Redis.
+    /// Names with this prefix, so that several programs can share a Redis.
     ///
     /// # Errors
     /// A prefix with a brace in it.
@@ -54,14 +54,14 @@ impl Names {
         name
     }
 
-    /// The name of what the receipt `id` holds of `key`, as the `number`th thing that it holds.
+    /// The name of the held charge `number` of the receipt `id`, to `key`.
     pub(crate) fn hold(&self, key: &Key<'_>, id: ReceiptId, number: usize) -> Vec<u8> {
         let mut name = self.tagged(key, 40);
         name.extend_from_slice(format!("~{id}.{number}").as_bytes());
         name
     }
 
-    /// Which of a cluster's slots all that belongs to `key` lies in.
+    /// The slot of all names that belong to `key`.
     pub(crate) fn slot(&self, key: &Key<'_>) -> u16 {
         slot_of(&self.tagged(key, 0))
     }
@@ -77,7 +77,7 @@ impl Names {
 }
 
 impl Default for Names {
-    /// Names that begin with `tidegate`.
+    /// Names with the prefix `tidegate`.
     fn default() -> Names {
         Names { prefix: "tidegate".to_owned() }
     }
@@ -92,7 +92,7 @@ fn write_tag(name: &mut Vec<u8>, key: &Key<'_>) {
         if part.is_empty() {
             name.extend_from_slice(EMPTY);
         }
-        // No byte is written as less than one, so the rest of a very long part need not be looked at.
+        // A byte is encoded as one byte or more, so the rest of a very long part cannot fit.
         for &byte in part.iter().take(LONGEST_TAG + 1) {
             write_byte(name, byte);
         }

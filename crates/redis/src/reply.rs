@@ -1,17 +1,17 @@
-//! What the script answers.
+//! Replies of the script.
 
 use smallvec::SmallVec;
 use tidegate_core::limit::Mark;
 use tidegate_core::store::Decisions;
 use tidegate_core::{Charge, Decision, Limit, Micros, Outcome, Receipt, Settlement};
 
-/// Why an answer cannot be used.
+/// A reply that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReplyError {
-    /// Keys that hold something of somebody else's. Nothing was done.
+    /// Keys that hold data of another program. Nothing was done.
     #[error("something that is not a limit's state")]
     Foreign {
-        /// Which of the charges, or of the things held.
+        /// The indexes of the charges, or held charges.
         charges: SmallVec<[usize; 2]>,
     },
     /// A reply of another script, or of another version of this one.
@@ -19,10 +19,10 @@ pub(crate) enum ReplyError {
     Unreadable,
 }
 
-/// The decisions on charges, and the marks of those that are held if all are made.
+/// The decisions on charges and, if they are made, the marks of the held ones.
 pub(crate) type Decided = (Decisions, SmallVec<[Mark; 2]>);
 
-/// The decisions on charges, and the marks of those that are held.
+/// The decisions on charges, and the marks of the held ones.
 pub(crate) fn decisions_and_marks(reply: &[u8], charges: &[Charge<'_>]) -> Result<Decided, ReplyError> {
     let mut reader = Reader::of(reply)?;
     let decided = reader.decided(charges, true)?;
@@ -30,7 +30,7 @@ pub(crate) fn decisions_and_marks(reply: &[u8], charges: &[Charge<'_>]) -> Resul
     Ok(decided)
 }
 
-/// The same for each of several groups, of which the first is the one that counts.
+/// The same for each of several groups. The first is the enforced one.
 pub(crate) fn groups<'g, 'a: 'g>(
     reply: &[u8],
     groups: impl Iterator<Item = &'g [Charge<'a>]>,
@@ -53,7 +53,7 @@ pub(crate) fn decisions(reply: &[u8], charges: &[Charge<'_>]) -> Result<Decision
     Ok(decisions)
 }
 
-/// What settling things of a receipt did, which come by their numbers.
+/// The settlement of held charges of a receipt, by their numbers.
 pub(crate) fn settlement(
     reply: &[u8],
     receipt: &Receipt,
@@ -72,7 +72,7 @@ pub(crate) fn settlement(
     Ok(settlement)
 }
 
-/// What settling did in two places.
+/// The sum of two settlements.
 pub(crate) const fn together(one: Settlement, other: Settlement) -> Settlement {
     match (one, other) {
         (
@@ -87,7 +87,7 @@ pub(crate) const fn together(one: Settlement, other: Settlement) -> Settlement {
     }
 }
 
-/// Whether any of `count` things was still held before it was settled.
+/// Whether any of `count` charges was still held before it was settled.
 pub(crate) fn any_settled(reply: &[u8], count: usize) -> Result<bool, ReplyError> {
     let mut reader = Reader::of(reply)?;
     let mut any = false;
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         Ok(bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
 
-    /// Decisions on charges, and, if they are made where all are allowed, the marks of those that are held.
+    /// The decisions on charges and, if `are_made` and all are allowed, the marks of the held ones.
     fn decided(&mut self, charges: &[Charge<'_>], are_made: bool) -> Result<Decided, ReplyError> {
         let (mut decisions, mut marks) = (Decisions::new(), SmallVec::new());
         for charge in charges {

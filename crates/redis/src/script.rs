@@ -1,12 +1,12 @@
-//! The script that decides.
+//! The Lua script that decides requests.
 //!
-//! Redis keeps it under its SHA and runs it whole, so what it does happens at one instant. Its parts are files of their
-//! own; together they are one chunk of Lua. A call passes keys, the present instant (or nothing, for the server's own) and
-//! one [body](crate::Frame) for each request; it returns one [reply](crate::reply) for each.
+//! Redis caches it by its SHA-1 and runs it atomically, so a call happens at one instant. The script is one chunk of Lua in
+//! several files. A call passes keys, the present instant (or nothing, for the server's clock) and one [body](crate::Frame)
+//! for each request. It returns one [reply](crate::reply) for each.
 
 /// The whole script.
-// The library is a function within a function: what is made in the inner one reaches the words of the outer one without
-// looking for them, and making functions is most of what the library costs.
+// The library is a function within a function: closures of the inner one reach the locals of the outer one as upvalues,
+// without table lookups. Creating closures is most of the cost of the library.
 pub(crate) const SOURCE: &str = concat!(
     include_str!("script/head.lua"),
     "local function library(KEYS, now, slack, raws, places, lives)\n",
@@ -20,9 +20,9 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("script/log.lua"),
     include_str!("script/slots.lua"),
     include_str!("script/states.lua"),
-    include_str!("script/deciding.lua"),
-    include_str!("script/holding.lua"),
-    include_str!("script/changing.lua"),
+    include_str!("script/decide.lua"),
+    include_str!("script/hold.lua"),
+    include_str!("script/adjust.lua"),
     include_str!("script/operations.lua"),
     "end)()\nend\n",
     include_str!("script/main.lua"),

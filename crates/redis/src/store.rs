@@ -1,11 +1,11 @@
-//! The store that a fleet shares.
+//! The store in Redis, which a fleet shares.
 
-mod apart;
-mod giving_back;
-mod several;
+mod multi_slot;
+mod refund;
 mod shadows;
+mod split;
 
-pub use self::giving_back::GivenBack;
+pub use self::refund::RefundCounts;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{Charge, Clock, Decision, Key, Receipt, RuleId, Settlement, Store, StoreError};
 use tokio::runtime::Handle;
 
-use self::giving_back::GivingBack;
+use self::refund::Refunds;
 use crate::frame::{self, Frame, TooManyCharges};
 use crate::link::{CallTimes, Cause, Link, LinkError, LinkStats, Settings, SettingsError};
 use crate::names::Names;
@@ -29,15 +29,15 @@ use crate::script::SOURCE;
 /// State in Redis. Every node that uses the same server and the same prefix shares it.
 ///
 /// Each request is one round trip, whatever the number of its charges, and is decided at one instant. The exception is a
-/// request whose keys lie in several slots of a cluster: it is decided slot by slot, and given back where it was charged if
-/// a later slot denies it. That never admits too much, but a moment's charge can be in the way of other requests.
+/// request whose keys are in several slots of a cluster: it is decided slot by slot, and refunded where it was charged if a
+/// later slot denies it. That never admits too much, but a charge can deny other requests until it is refunded.
 #[derive(Debug)]
 pub struct RedisStore {
     link: Arc<Link>,
     names: Names,
     deadline: Duration,
     receipts: ReceiptIds,
-    giving_back: Arc<GivingBack>,
+    refunds: Arc<Refunds>,
 }
 
 impl RedisStore {
@@ -45,13 +45,13 @@ impl RedisStore {
     /// decides by the servers' clock.
     ///
     /// # Errors
-    /// If the settings make no sense, or there is no Tokio runtime to run on.
+    /// If the settings are invalid, or there is no Tokio runtime.
     pub fn open(settings: Settings) -> Result<RedisStore, SettingsError> {
         let deadline = settings.deadline;
         RedisStore::over(Link::open(settings, SOURCE)?, deadline)
     }
 
-    /// The same, but decides by `clock`. All nodes that share the state have to share the clock too.
+    /// As [`RedisStore::open`], but decides by `clock`. All nodes that share the state have to share the clock too.
     ///
     /// # Errors
     /// As [`RedisStore::open`].
@@ -63,8 +63,8 @@ impl RedisStore {
     fn over(link: Link, deadline: Duration) -> Result<RedisStore, SettingsError> {
         let runtime = Handle::try_current().map_err(|_| SettingsError::NoRuntime)?;
         let link = Arc::new(link);
-        let giving_back = Arc::new(GivingBack::over(link.clone(), runtime));
-        Ok(RedisStore { link, names: Names::default(), deadline, receipts: ReceiptIds::default(), giving_back })
+        let refunds = Arc::new(Refunds::over(link.clone(), runtime));
+        Ok(RedisStore { link, names: Names::default(), deadline, receipts: ReceiptIds::default(), refunds })
     }
 
     /// The same store with other names.
@@ -73,19 +73,19 @@ impl RedisStore {
         RedisStore { names, ..self }
     }
 
-    /// How the way to the servers is, and what it has done.
+    /// The state of the servers, and counters.
     #[must_use]
     pub fn stats(&self) -> LinkStats {
         self.link.stats()
     }
 
-    /// What was given back by requests over several slots of a cluster, and what could not be.
+    /// The refunds of requests over several slots of a cluster.
     #[must_use]
-    pub fn given_back(&self) -> GivenBack {
-        self.giving_back.counts()
+    pub fn refunds(&self) -> RefundCounts {
+        self.refunds.counts()
     }
 
-    /// How long the servers took, and why some calls failed.
+    /// Durations of calls, and the causes of failures.
     #[must_use]
     pub fn call_times(&self) -> CallTimes {
         self.link.times()
@@ -95,18 +95,18 @@ impl RedisStore {
         Ok(self.link.call(frame, deadline).await?)
     }
 
-    /// The shortest of the charges' deadlines, or the store's own if they have none. What is in the shadow waits for as long
-    /// as what counts does.
+    /// The shortest deadline of the charges, or the store's own if they have none. Charges in shadow mode have the deadline of
+    /// the enforced ones.
     fn deadline(&self, charges: &[Charge<'_>]) -> Duration {
         let (counting, _) = groups(charges);
         let charges = if counting.is_empty() { charges } else { counting };
         charges.iter().filter_map(|charge| charge.deadline).min().map_or(self.deadline, Duration::from)
     }
 
-    /// Decides charges that all count, of which there is at least one.
+    /// Decides enforced charges, of which there is at least one.
     async fn decide_together(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
         if let Some(parts) = self.apart(charges.iter().map(|charge| charge.key)) {
-            // In a box, so that requests which lie together do not make room for those that do not.
+            // Boxed: keeps the large future of this rare path out of the common one.
             return Box::pin(self.decide_apart(charges, parts)).await;
         }
         let id = if charges.iter().any(Charge::is_held) { self.receipts.draw() } else { ReceiptId::ANONYMOUS };
@@ -126,7 +126,7 @@ impl Store for RedisStore {
         if charges.iter().any(|charge| charge.group > 0) {
             let (counting, shadows) = groups(charges);
             let groups = std::iter::once(counting).chain(shadows).collect();
-            // In a box, so that requests without shadows do not make room for those with.
+            // Boxed: keeps the large future of this rare path out of the common one.
             return Box::pin(self.decide_groups(charges, groups)).await;
         }
         self.decide_together(charges).await
@@ -187,7 +187,7 @@ fn unusable(error: ReplyError) -> StoreError {
     let reason = error.to_string().into();
     match error {
         ReplyError::Foreign { charges } => StoreError::UnusableKey { charges, reason },
-        // The script ran, whichever it was.
+        // Some script ran.
         ReplyError::Unreadable => StoreError::AnswerLost { reason },
     }
 }
@@ -208,7 +208,7 @@ impl From<TooManyCharges> for StoreError {
     }
 }
 
-/// Draws ids that no other node draws and nobody can guess: a count, hashed under keys that are this process's secret.
+/// Draws ids that are unique in the fleet and cannot be guessed: a count, hashed with random keys of this process.
 #[derive(Debug, Default)]
 struct ReceiptIds {
     high: RandomState,

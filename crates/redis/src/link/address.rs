@@ -1,20 +1,20 @@
-//! Where a server listens.
+//! Addresses of servers.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// On a port of a host.
+    /// A TCP port.
     Tcp {
-        /// Its name or number.
+        /// The host name or IP address.
         host: Arc<str>,
         /// The port.
         port: u16,
     },
-    /// On a socket in the file system.
+    /// The path of a Unix socket.
     Unix(Arc<Path>),
 }
 
@@ -27,14 +27,14 @@ impl Address {
         Address::Unix(path.into())
     }
 
-    /// An address as servers write it, `host:port`. A host of six has no brackets there.
+    /// Parses an address as servers write it, `host:port`. IPv6 addresses have no brackets there.
     pub(crate) fn parse_announced(text: &str) -> Option<Address> {
         let (host, port) = text.rsplit_once(':')?;
         let port = port.parse().ok()?;
         (!host.is_empty()).then(|| Address::tcp(host, port))
     }
 
-    /// The host, if it is one that other addresses can be told of.
+    /// The host of a TCP address.
     pub(crate) fn host(&self) -> Option<&str> {
         match self {
             Address::Tcp { host, .. } => Some(host),

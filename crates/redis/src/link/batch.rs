@@ -1,8 +1,8 @@
-//! Calls put together to travel together.
+//! Batches: calls that are sent together.
 //!
-//! On a standalone server a batch is one call of the script, however many requests it has: that costs the server far less
-//! than as many calls would. In a cluster the keys of one call must lie in one slot, so there a batch is one call for each
-//! slot that it touches, all sent at once.
+//! For a standalone server a batch is one call of the script, however many requests it has: that costs the server far less
+//! than one call for each request. In a cluster the keys of one call must be in one slot, so a batch is one call for each
+//! slot, all sent at once.
 
 use super::call::Call;
 use super::resp;
@@ -11,36 +11,36 @@ use super::script::Script;
 #[derive(Clone, Debug)]
 pub(super) struct Composer {
     pub(super) script: Script,
-    /// Whether calls of different slots must go apart.
+    /// Whether calls of different slots must be sent separately.
     pub(super) by_slot: bool,
 }
 
-/// What a server answers to with one reply.
+/// A command of a batch, which gets one reply.
 #[derive(Debug)]
 pub(super) enum Part {
-    /// The script was sent.
+    /// Loads the script.
     Load,
-    /// The next call may be of a slot that is still on its way.
+    /// Announces that the next call is for a migrating slot.
     Asking,
-    /// These calls, one item each.
+    /// Runs these calls. The reply has one item for each.
     Calls(Vec<Call>),
 }
 
 impl Composer {
-    /// Writes the calls as commands, and says for each command what it is and where it ends.
+    /// Encodes the calls as commands. Passes each command and its end in `out` to `part`.
     pub(super) fn compose(&self, mut calls: Vec<Call>, out: &mut Vec<u8>, mut part: impl FnMut(Part, usize)) {
         if !self.by_slot {
             self.call(&calls, out);
             part(Part::Calls(calls), out.len());
             return;
         }
-        calls.sort_by_key(|call| call.berth);
+        calls.sort_by_key(|call| call.route);
         while let Some(first) = calls.first() {
-            let berth = first.berth;
-            let fits = |call: &Call| call.berth == berth && !berth.alone;
+            let route = first.route;
+            let fits = |call: &Call| call.route == route && !route.alone;
             let together = 1 + calls[1..].iter().take_while(|call| fits(call)).count();
             let later = calls.split_off(together);
-            if berth.asking {
+            if route.asking {
                 resp::command(out, &[b"ASKING"]);
                 part(Part::Asking, out.len());
             }
@@ -71,7 +71,7 @@ mod tests {
     use tidegate_core::{ManualClock, Timestamp};
     use tokio::time::Instant;
 
-    use super::super::call::{Berth, Deadline};
+    use super::super::call::{Deadline, SlotRoute};
     use super::super::resp::{Bound, Reply};
     use super::*;
     use crate::frame::Frame;
@@ -79,7 +79,7 @@ mod tests {
     fn call(slot: u16, moving: bool, key: &str) -> Call {
         let frame = Frame { keys: vec![key.into()], body: format!("body of {key}").into() };
         let deadline = Deadline::after(Duration::from_secs(1), Instant::now());
-        Call::new(frame, Berth { slot, asking: moving, alone: moving }, deadline).0
+        Call::new(frame, SlotRoute { slot, asking: moving, alone: moving }, deadline).0
     }
 
     /// The commands as lists of words, and how many calls each stands for.

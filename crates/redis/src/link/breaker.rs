@@ -1,35 +1,36 @@
-//! A breaker: when a server does not answer, calls fail at once instead of waiting in turn.
+//! A circuit breaker: calls to a server that does not answer fail at once.
 //!
-//! It is *closed* while all is well. It *opens* on one of two kinds of evidence, and whom it refuses depends on the kind:
+//! The breaker is *closed* while calls succeed. It *opens* on one of two kinds of evidence, which decides the calls that it
+//! refuses:
 //!
-//! - The server is *down*: it does not take connections, or refuses everybody. Every call fails at once.
-//! - The server is *slow*: calls ran out of their own time, or connecting did. That says nothing to a caller with more time, so only those calls
-//!   fail at once whose deadline is no longer than answers take at present: the last round trip, or the age of the oldest
-//!   unanswered command if that is more.
+//! - The server is *down*: it refuses connections, or all calls. Every call fails at once.
+//! - The server is *slow*: calls or connection attempts timed out. A caller with a longer deadline may still be answered, so
+//!   only calls fail at once whose deadline is no longer than answers take at present: the last round trip, or the age of the
+//!   oldest unanswered command if that is more.
 //!
-//! A server that answers in time but cannot keep up does not open it: the calls that it has no time for fail one by one. After
-//! a while it is *half open*: the link sends a probe of its own. If the probe is answered soon enough for those who are refused,
-//! the breaker closes; if not it is open again, and for longer each time, up to a bound that also bounds how long service takes
-//! to come back. Answers to calls that are sent meanwhile count as well. Waits are spread, so that a fleet does not probe in
-//! step.
+//! A server that answers in time but is overloaded does not open the breaker: the calls that it has no time for fail one by
+//! one. After a wait the breaker is *half open*: the link sends a probe. If the probe is answered soon enough for the refused
+//! calls, the breaker closes. If not, it opens again, for twice as long each time, up to a bound that also bounds the time to
+//! recover. Answers to calls that are sent meanwhile count as well. Waits are randomised, so that the nodes of a fleet do not
+//! probe in step.
 //!
-//! It reads no clock and no random source: both are passed in.
+//! The breaker reads neither a clock nor a random source: both are arguments.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Timeouts further apart than this are not a series, and callers who were not seen for so long are not waited for.
+/// The memory of timeouts and refused calls: older ones no longer count.
 const FORGET: Duration = Duration::from_secs(60);
 
-/// When a breaker opens and how often it probes.
+/// When the breaker opens, and how often it probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerSettings {
-    /// It opens after so many failed calls, if no answer came meanwhile that was quick enough for them.
+    /// The number of failed calls that open it, unless an answer came meanwhile that was fast enough for them.
     pub failures: u32,
-    /// The first probe comes so long after it opened, or a little less.
+    /// The wait before the first probe, at most.
     pub first_wait: Duration,
-    /// Each wait is twice the one before, up to this.
+    /// The longest wait: each wait is twice the one before, up to this.
     pub longest_wait: Duration,
 }
 
@@ -39,14 +40,14 @@ impl Default for BreakerSettings {
     }
 }
 
-/// Whether calls are sent.
+/// The state of the breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BreakerState {
-    /// All are.
+    /// All calls are sent.
     Closed,
-    /// Some or all fail at once: [`ServerStats::refuses_up_to`](super::ServerStats::refuses_up_to) says which.
+    /// Some or all calls fail at once: [`ServerStats::refuses_up_to`](super::ServerStats::refuses_up_to) says which.
     Open,
-    /// As open, and a probe is on its way.
+    /// As open, with a probe in flight.
     HalfOpen,
 }
 
@@ -55,29 +56,29 @@ pub enum BreakerState {
 pub(super) struct Transition {
     pub(super) from: BreakerState,
     pub(super) to: BreakerState,
-    /// How long it had been closed until now, or had not been. Probes in between do not count.
+    /// The time that it had been closed, or not closed. Probes in between do not count.
     pub(super) after: Duration,
 }
 
-/// What a failure says about the server.
+/// The evidence of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
-    /// It refuses everybody, or the connection broke.
+    /// The server refuses all calls, or the connection broke.
     Down,
-    /// It did not answer within this time, which is what the caller allowed.
+    /// The server did not answer within the time that the caller allowed.
     Slow(Duration),
 }
 
-/// Which calls fail at once.
+/// The calls that fail at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// All of them.
-    Everybody,
-    /// Those that would probably be answered too late.
-    Hasty {
-        /// How long the last answer took.
+    All,
+    /// Calls that would probably be answered too late.
+    ShortDeadlines {
+        /// The last round trip.
         round_trip: Duration,
-        /// Since when the server owes an answer, if it does.
+        /// The time of the oldest unanswered command.
         owed_since: Option<Instant>,
     },
 }
@@ -86,8 +87,8 @@ impl Refusal {
     /// The longest deadline that is refused.
     pub(super) fn up_to(self, now: Instant) -> Duration {
         match self {
-            Refusal::Everybody => Duration::MAX,
-            Refusal::Hasty { round_trip, owed_since } => {
+            Refusal::All => Duration::MAX,
+            Refusal::ShortDeadlines { round_trip, owed_since } => {
                 let waited = owed_since.map_or(Duration::ZERO, |since| now.duration_since(since));
                 round_trip.max(waited)
             }
@@ -99,17 +100,17 @@ impl Refusal {
     }
 }
 
-/// A random number, drawn by whoever calls: it spreads the wait that a call may lead to.
+/// A random number, drawn by the caller, that randomises the next wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Draw(pub(super) u16);
 
 #[derive(Debug)]
 pub(super) struct Breaker {
     settings: BreakerSettings,
-    /// How long a server may be silent before refusals and broken connections count.
+    /// The silence after which refusals and broken connections count.
     patience: Duration,
     state: BreakerState,
-    /// Whether everybody is refused while it is not closed.
+    /// Whether all calls are refused while it is not closed.
     is_down: bool,
     /// Refusals and broken connections since the last answer, while closed.
     faults: u32,
@@ -117,15 +118,15 @@ pub(super) struct Breaker {
     answered: Instant,
     round_trip: Duration,
     owed_since: Option<Instant>,
-    /// Probes that failed since it was last closed for good.
+    /// Failed probes since it was last closed for good.
     failed_probes: u32,
     probe_at: Instant,
-    /// When it last went from closed to open or back.
+    /// The time of the last change between closed and open.
     turned: Instant,
     opened: u64,
 }
 
-/// Calls that ran out of time since an answer came that was quick enough for all of them.
+/// Timeouts of calls since the last answer that was fast enough for all of them.
 #[derive(Debug)]
 struct Timeouts {
     calls: u32,
@@ -141,7 +142,7 @@ impl Timeouts {
 }
 
 impl Breaker {
-    /// Closed, without a connection yet.
+    /// A closed breaker, before the first connection.
     pub(super) const fn new(settings: BreakerSettings, patience: Duration, now: Instant) -> Breaker {
         Breaker {
             settings,
@@ -164,41 +165,41 @@ impl Breaker {
         self.state
     }
 
-    /// Which calls fail at once; `None` while it is closed.
+    /// The calls that fail at once; `None` while it is closed.
     pub(super) const fn refusal(&self) -> Option<Refusal> {
         match self.state {
             BreakerState::Closed => None,
-            _ if self.is_down => Some(Refusal::Everybody),
-            _ => Some(Refusal::Hasty { round_trip: self.round_trip, owed_since: self.owed_since }),
+            _ if self.is_down => Some(Refusal::All),
+            _ => Some(Refusal::ShortDeadlines { round_trip: self.round_trip, owed_since: self.owed_since }),
         }
     }
 
-    /// When it was last closed, if it is, or when it was opened. Probes do not count.
+    /// The time of the last change between closed and open. Probes do not count.
     pub(super) const fn turned(&self) -> Instant {
         self.turned
     }
 
-    /// How many times it went from closed to open.
+    /// The number of times that it opened.
     pub(super) const fn opened(&self) -> u64 {
         self.opened
     }
 
-    /// When the next probe is due; `None` while it is closed or a probe is on its way.
+    /// The time of the next probe; `None` while it is closed or a probe is in flight.
     pub(super) fn probe_at(&self) -> Option<Instant> {
         (self.state == BreakerState::Open).then_some(self.probe_at)
     }
 
-    /// Since when the server owes the oldest answer that it owes.
+    /// Sets the time of the oldest unanswered command.
     pub(super) const fn owes(&mut self, since: Option<Instant>) {
         self.owed_since = since;
     }
 
-    /// The connection has ended: what was owed still is, and a new call has nobody to go to.
+    /// Records that the connection has ended: the server counts as silent from now on.
     pub(super) fn disconnected(&mut self, now: Instant) {
         self.owed_since.get_or_insert(now);
     }
 
-    /// Calls failed, or were not answered in time.
+    /// Records calls that failed or timed out.
     pub(super) fn failed(&mut self, calls: u32, evidence: Evidence, now: Instant, draw: Draw) -> Option<Transition> {
         match evidence {
             Evidence::Down => self.refused(calls, now, draw),
@@ -234,7 +235,7 @@ impl Breaker {
         })
     }
 
-    /// A call was answered, in time or not, after this long.
+    /// Records a call that was answered, in time or not, after `round_trip`.
     pub(super) fn succeeded(&mut self, round_trip: Duration, now: Instant) -> Option<Transition> {
         self.heard(round_trip, now);
         let is_quick = round_trip < self.timeouts.shortest;
@@ -245,7 +246,7 @@ impl Breaker {
                 }
                 None
             }
-            // What a call tells before a probe is due is not enough: a server that wavers would make it flutter.
+            // Answers before a probe is due do not close it: an unstable server would make it open and close all the time.
             BreakerState::Open if now < self.probe_at => None,
             BreakerState::Open | BreakerState::HalfOpen => (is_quick && !self.is_down).then(|| self.close(now)),
         }
@@ -257,7 +258,7 @@ impl Breaker {
         self.round_trip = round_trip;
     }
 
-    /// There is no connection, so no call can succeed.
+    /// Records that there is no connection: no call can succeed.
     pub(super) fn trip(&mut self, now: Instant, draw: Draw) -> Option<Transition> {
         self.is_down = true;
         match self.state {
@@ -267,7 +268,7 @@ impl Breaker {
         }
     }
 
-    /// Nothing was heard while connecting. Like a call that is not answered, that says nothing to those with more time.
+    /// Records that connecting timed out. As with a call that timed out, callers with longer deadlines are not refused.
     pub(super) fn connecting_timed_out(&mut self, now: Instant, draw: Draw) -> Option<Transition> {
         self.is_down = false;
         self.owed_since.get_or_insert(now);
@@ -278,12 +279,12 @@ impl Breaker {
         }
     }
 
-    /// A probe is sent.
+    /// Records that a probe is sent.
     pub(super) fn probe(&mut self, now: Instant) -> Option<Transition> {
         (self.state == BreakerState::Open).then(|| self.turn(BreakerState::HalfOpen, now))
     }
 
-    /// There is a connection, and the server is well as far as anybody knows.
+    /// Records a new connection to a server that passed its greeting.
     pub(super) fn recovered(&mut self, now: Instant) -> Option<Transition> {
         self.owed_since = None;
         if self.state == BreakerState::Closed {
@@ -293,7 +294,7 @@ impl Breaker {
         Some(self.close(now))
     }
 
-    /// A probe was answered after this long. `refused` is when a call was last refused.
+    /// Records a probe that was answered after `round_trip`. `refused` is the time of the last refused call.
     pub(super) fn probe_answered(
         &mut self,
         round_trip: Duration,
@@ -314,7 +315,7 @@ impl Breaker {
         self.probe_failed(now, draw)
     }
 
-    /// The server answered the probe by refusing everybody.
+    /// Records a probe that was answered with an error that refuses all calls.
     pub(super) fn probe_refused(&mut self, now: Instant, draw: Draw) -> Option<Transition> {
         if self.state == BreakerState::Closed {
             return self.refused(1, now, draw);
@@ -323,7 +324,7 @@ impl Breaker {
         self.probe_failed(now, draw)
     }
 
-    /// The probe was not answered, or not well, or too late for those who are refused.
+    /// Records a probe that was not answered, or too late for the refused calls.
     pub(super) fn probe_failed(&mut self, now: Instant, draw: Draw) -> Option<Transition> {
         if self.state != BreakerState::HalfOpen {
             return None;
@@ -368,244 +369,14 @@ impl Breaker {
 }
 
 /// Twice `first` for every time that it was in vain, but at most `longest`; then anything from half of that to all of it.
-pub(super) fn spread(first: Duration, longest: Duration, in_vain: u32, draw: Draw) -> Duration {
-    let full = 2_u32.checked_pow(in_vain).and_then(|times| first.checked_mul(times)).unwrap_or(longest).min(longest);
+pub(super) fn spread(first: Duration, longest: Duration, useless_connections: u32, draw: Draw) -> Duration {
+    let full = 2_u32
+        .checked_pow(useless_connections)
+        .and_then(|times| first.checked_mul(times))
+        .unwrap_or(longest)
+        .min(longest);
     full / 2 + full / 2 * u32::from(draw.0) / u32::from(u16::MAX)
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const MOST: Draw = Draw(u16::MAX);
-    const SETTINGS: BreakerSettings = BreakerSettings {
-        failures: 3,
-        first_wait: Duration::from_millis(10),
-        longest_wait: Duration::from_millis(100),
-    };
-
-    fn ms(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    fn closed() -> (Breaker, Instant) {
-        let now = Instant::now();
-        (Breaker::new(SETTINGS, ms(4), now), now)
-    }
-
-    #[test]
-    fn it_opens_after_timeouts_in_a_row() {
-        let (mut breaker, now) = closed();
-        assert_eq!(breaker.failed(2, Evidence::Slow(ms(4)), now + ms(5), MOST), None);
-        assert_eq!(breaker.succeeded(ms(3), now + ms(5)), None);
-        assert_eq!(
-            breaker.failed(2, Evidence::Slow(ms(4)), now + ms(10), MOST),
-            None,
-            "the answer between them counts"
-        );
-        let transition = breaker.failed(1, Evidence::Slow(ms(4)), now + ms(10), MOST).unwrap();
-        assert_eq!((transition.from, transition.to), (BreakerState::Closed, BreakerState::Open));
-        assert_eq!(transition.after, ms(10));
-        assert_eq!(breaker.probe_at(), Some(now + ms(20)));
-        assert_eq!(breaker.failed(9, Evidence::Slow(ms(4)), now + ms(11), MOST), None, "it is open already");
-        assert_eq!(breaker.opened(), 1);
-    }
-
-    #[test]
-    fn a_server_that_answers_in_time_does_not_open_it() {
-        let (mut breaker, now) = closed();
-        breaker.succeeded(ms(3), now);
-        let slow = Evidence::Slow(ms(4));
-        assert_eq!(
-            breaker.failed(1_000, slow, now + ms(3), MOST),
-            None,
-            "it has no time for all of them, but it answers"
-        );
-        assert!(breaker.failed(1, slow, now + ms(4), MOST).is_some());
-    }
-
-    #[test]
-    fn a_server_that_is_too_slow_for_some_is_not_taken_from_others() {
-        let (mut breaker, now) = closed();
-        breaker.owes(Some(now));
-        breaker.failed(3, Evidence::Slow(ms(20)), now + ms(20), MOST).unwrap();
-        let refused = |breaker: &Breaker, deadline: u64, at: u64| {
-            breaker.refusal().is_some_and(|refusal| refusal.covers(ms(deadline), now + ms(at)))
-        };
-        assert!(refused(&breaker, 20, 20));
-        assert!(!refused(&breaker, 21, 20));
-        assert!(refused(&breaker, 59, 59), "nothing was answered for as long as it has");
-        assert!(!refused(&breaker, 200, 59));
-        // The answer comes, and with it the knowledge of how long answers take.
-        assert_eq!(breaker.succeeded(ms(60), now + ms(60)), None);
-        breaker.owes(None);
-        assert!(refused(&breaker, 60, 60));
-        assert!(!refused(&breaker, 200, 60));
-        // Probes find the same, and are sent less and less often.
-        let mut at = now + ms(60);
-        for _ in 0..9 {
-            at = at.max(breaker.probe_at().unwrap());
-            breaker.probe(at);
-            breaker.owes(Some(at));
-            at += ms(60);
-            breaker.probe_answered(ms(60), Some(at), at, MOST);
-            breaker.owes(None);
-            assert_eq!(breaker.refusal().unwrap().up_to(at), ms(60));
-        }
-        assert_eq!(breaker.probe_at(), Some(at + SETTINGS.longest_wait));
-        breaker.probe(at + ms(100));
-        let transition = breaker.probe_answered(ms(19), Some(at), at + ms(119), MOST).unwrap();
-        assert_eq!(transition.to, BreakerState::Closed);
-        assert_eq!(breaker.refusal(), None);
-    }
-
-    #[test]
-    fn a_call_that_is_answered_soon_enough_is_as_good_as_a_probe() {
-        let (mut breaker, now) = closed();
-        breaker.failed(3, Evidence::Slow(ms(20)), now + ms(20), MOST).unwrap();
-        assert_eq!(breaker.succeeded(ms(5), now + ms(25)), None, "no probe is due yet");
-        assert_eq!(breaker.refusal().unwrap().up_to(now + ms(25)), ms(25), "the oldest answer is still owed");
-        breaker.owes(None);
-        assert_eq!(breaker.refusal().unwrap().up_to(now + ms(25)), ms(5), "but nobody of them is refused any more");
-        assert_eq!(breaker.succeeded(ms(25), now + ms(60)), None, "that is too slow");
-        assert_eq!(breaker.succeeded(ms(5), now + ms(61)).unwrap().to, BreakerState::Closed);
-    }
-
-    #[test]
-    fn it_closes_when_nobody_asks_for_quick_answers_any_more() {
-        let (mut breaker, now) = closed();
-        breaker.failed(3, Evidence::Slow(ms(20)), now + ms(20), MOST).unwrap();
-        let refused = Some(now + Duration::from_secs(30));
-        breaker.probe(now + Duration::from_secs(80));
-        breaker.probe_answered(ms(60), refused, now + Duration::from_secs(80), MOST);
-        assert_eq!(breaker.state(), BreakerState::Open, "somebody was refused less than a minute ago");
-        breaker.probe(now + Duration::from_secs(91));
-        breaker.probe_answered(ms(60), refused, now + Duration::from_secs(91), MOST);
-        assert_eq!(breaker.state(), BreakerState::Closed);
-    }
-
-    #[test]
-    fn a_server_that_refuses_everybody_is_taken_from_everybody() {
-        let (mut breaker, now) = closed();
-        assert_eq!(breaker.failed(2, Evidence::Down, now + ms(5), MOST), None);
-        assert!(breaker.failed(1, Evidence::Down, now + ms(5), MOST).is_some());
-        assert_eq!(breaker.refusal(), Some(Refusal::Everybody));
-        breaker.probe(now + ms(20));
-        breaker.probe_refused(now + ms(21), MOST);
-        assert_eq!(breaker.refusal(), Some(Refusal::Everybody));
-        breaker.probe(now + ms(60));
-        breaker.probe_answered(ms(60), None, now + ms(120), MOST);
-        assert_eq!(breaker.state(), BreakerState::Closed, "nobody wanted a quicker answer");
-
-        breaker.failed(3, Evidence::Slow(ms(20)), now + ms(300), MOST);
-        assert_ne!(breaker.refusal(), Some(Refusal::Everybody));
-        breaker.trip(now + ms(301), MOST);
-        assert_eq!(breaker.refusal(), Some(Refusal::Everybody), "it was slow, and now it is gone");
-    }
-
-    #[test]
-    fn a_connection_that_is_not_made_in_time_is_waited_for_by_those_who_have_the_time() {
-        let (mut breaker, now) = closed();
-        breaker.recovered(now);
-        breaker.owes(Some(now + ms(50)));
-        breaker.disconnected(now + ms(100));
-        breaker.connecting_timed_out(now + ms(350), MOST).unwrap();
-        let refusal = breaker.refusal().unwrap();
-        assert!(refusal.covers(ms(300), now + ms(350)), "nothing was heard for as long");
-        assert!(!refusal.covers(ms(301), now + ms(350)));
-        assert!(refusal.covers(ms(301), now + ms(351)));
-    }
-
-    #[test]
-    fn a_lost_connection_opens_it_at_once() {
-        let (mut breaker, now) = closed();
-        assert!(breaker.trip(now, MOST).is_some());
-        assert_eq!(breaker.trip(now, MOST), None);
-        assert_eq!(breaker.state(), BreakerState::Open);
-    }
-
-    #[test]
-    fn a_probe_that_is_answered_closes_it() {
-        let (mut breaker, now) = closed();
-        breaker.trip(now, MOST);
-        assert_eq!(breaker.probe(now + ms(10)).unwrap().to, BreakerState::HalfOpen);
-        assert_eq!(breaker.probe_at(), None, "one probe at a time");
-        let transition = breaker.recovered(now + ms(11)).unwrap();
-        assert_eq!((transition.to, transition.after), (BreakerState::Closed, ms(11)));
-        assert_eq!(breaker.turned(), now + ms(11));
-        let timeout = breaker.failed(2, Evidence::Slow(ms(4)), now + ms(30), MOST);
-        assert_eq!(timeout, None, "it counts from the beginning");
-    }
-
-    #[test]
-    fn waits_double_up_to_a_bound_while_probes_fail() {
-        let (mut breaker, mut now) = closed();
-        breaker.trip(now, MOST);
-        for wait in [10, 20, 40, 80, 100, 100] {
-            assert_eq!(breaker.probe_at(), Some(now + ms(wait)));
-            now += ms(wait);
-            breaker.probe(now);
-            breaker.probe_failed(now, MOST);
-        }
-        assert_eq!(breaker.opened(), 1);
-    }
-
-    #[test]
-    fn waits_go_on_growing_if_it_opens_again_soon() {
-        let (mut breaker, now) = closed();
-        breaker.trip(now, MOST);
-        breaker.recovered(now + ms(10));
-        breaker.trip(now + ms(30), MOST);
-        assert_eq!(breaker.probe_at(), Some(now + ms(50)));
-        breaker.recovered(now + ms(50));
-        breaker.trip(now + ms(500), MOST);
-        assert_eq!(breaker.probe_at(), Some(now + ms(510)), "all was well for long enough");
-    }
-
-    #[test]
-    fn what_a_stray_event_says_changes_nothing() {
-        let (mut breaker, now) = closed();
-        assert_eq!(breaker.probe(now), None);
-        assert_eq!(breaker.probe_failed(now, MOST), None);
-        assert_eq!(breaker.recovered(now), None);
-        assert_eq!(breaker.state(), BreakerState::Closed);
-    }
-
-    proptest! {
-        #[test]
-        fn waits_lie_between_half_and_all(in_vain in 0_u32..80, draw: u16) {
-            let (first, longest) = (SETTINGS.first_wait, SETTINGS.longest_wait);
-            let full = spread(first, longest, in_vain, MOST);
-            let wait = spread(first, longest, in_vain, Draw(draw));
-            prop_assert!(full / 2 <= wait && wait <= full && full <= longest);
-        }
-
-        #[test]
-        fn from_any_state_a_recovery_closes_it(events in proptest::collection::vec(0..9, 0..40)) {
-            let (mut breaker, mut now) = closed();
-            for event in events {
-                now += ms(7);
-                match event {
-                    0 => breaker.failed(1, Evidence::Slow(ms(4)), now, MOST),
-                    1 => breaker.succeeded(ms(1), now),
-                    6 => breaker.failed(1, Evidence::Down, now, MOST),
-                    7 => breaker.succeeded(ms(9), now),
-                    8 => breaker.probe_answered(ms(9), Some(now), now, MOST),
-                    2 => breaker.trip(now, MOST),
-                    3 => breaker.probe(now),
-                    4 => breaker.recovered(now),
-                    _ => breaker.probe_failed(now, MOST),
-                };
-                // Whenever it is open there is a probe to come, and not too late.
-                if breaker.state() == BreakerState::Open {
-                    let wait = breaker.probe_at().unwrap().duration_since(now);
-                    prop_assert!(wait <= SETTINGS.longest_wait);
-                }
-            }
-            breaker.recovered(now);
-            prop_assert_eq!(breaker.state(), BreakerState::Closed);
-        }
-    }
-}
+mod tests;

@@ -1,8 +1,7 @@
-//! One call: who waits for it, and what becomes of it.
+//! One call and its states: queued, sent, done.
 //!
-//! A call is shared by whoever waits for it and the task that sends it, and either may be first to be done with it. What
-//! matters is a single question with a single answer: was it sent? A call that is given up while it waits for its turn is
-//! never sent. One that was sent may have run, whatever its caller does.
+//! The caller and the sending task share a call, and either may finish first. The state answers one question: was it sent?
+//! A call that is abandoned while it is queued is never sent. A call that was sent may have run, whatever its caller does.
 
 use std::sync::PoisonError;
 use std::task::{Context, Poll, Waker};
@@ -11,35 +10,35 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::error::{Cause, LinkError};
-use super::fault::Fault;
+use super::server_error::ServerError;
 use super::sync::{Arc, Mutex, MutexGuard};
 use crate::frame::Frame;
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Answered(Vec<u8>),
     Failed(LinkError),
-    /// It did not run here: the cluster says that it belongs elsewhere.
-    Redirected(Fault, Frame),
+    /// It did not run: the cluster redirects it to another node.
+    Redirected(ServerError, Frame),
 }
 
-/// Where a call belongs in a cluster.
+/// The routing of a call in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Berth {
+pub(super) struct SlotRoute {
     pub(super) slot: u16,
-    /// Whether the slot is only on its way to the node, which has to be told that we know.
+    /// Whether the slot is migrating to the node, so that `ASKING` comes first.
     pub(super) asking: bool,
-    /// Whether it must not share a script call with others. Keys of a slot that is on its way lie in two places, and a node
-    /// refuses a call whose keys are not all here or all there.
+    /// Whether it must not share a call of the script with others. The keys of a migrating slot are on two nodes, and a node
+    /// refuses a call whose keys are not all on one of them.
     pub(super) alone: bool,
 }
 
-/// When a call must be answered.
+/// The deadline of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     pub(super) at: Instant,
-    /// How much time its caller gave it in all.
+    /// The time that its caller allowed in all.
     pub(super) allowed: Duration,
 }
 
@@ -49,81 +48,81 @@ impl Deadline {
     }
 }
 
-/// A call as the sending side sees it.
+/// The sending task's side of a call.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) frame: Frame,
-    pub(super) berth: Berth,
+    pub(super) route: SlotRoute,
     pub(super) deadline: Deadline,
     /// Whether it was sent before, and certainly did not run then.
     pub(super) resent: bool,
-    /// About how many bytes it takes.
+    /// Its approximate size in bytes.
     pub(super) size: usize,
-    wait: Arc<Wait>,
+    cell: Arc<CallCell>,
 }
 
-/// A call as its caller sees it. If this is dropped while the call waits for its turn, it is never sent.
+/// The caller's side of a call. If it is dropped while the call is queued, the call is never sent.
 #[derive(Debug)]
-pub(super) struct Waiting {
-    wait: Arc<Wait>,
-}
-
-#[derive(Debug)]
-struct Wait {
-    state: Mutex<State>,
+pub(super) struct PendingCall {
+    cell: Arc<CallCell>,
 }
 
 #[derive(Debug)]
-enum State {
+struct CallCell {
+    state: Mutex<CallState>,
+}
+
+#[derive(Debug)]
+enum CallState {
     Queued(Option<Waker>),
     Sent(Option<Waker>),
     Done(Outcome),
-    /// Nobody waits any more, or the outcome was taken.
+    /// Abandoned, or the outcome was taken.
     Over,
 }
 
-impl Wait {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl CallCell {
+    fn state(&self) -> MutexGuard<'_, CallState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Call {
-    pub(super) fn new(frame: Frame, berth: Berth, deadline: Deadline) -> (Call, Waiting) {
-        // Each word costs a handful of bytes more for its length.
+    pub(super) fn new(frame: Frame, route: SlotRoute, deadline: Deadline) -> (Call, PendingCall) {
+        // The length prefix of a word takes about 12 bytes.
         let size = frame.body.len() + frame.keys.iter().map(|key| key.len() + 12).sum::<usize>() + 12;
-        let wait = Arc::new(Wait { state: Mutex::new(State::Queued(None)) });
-        (Call { frame, berth, deadline, resent: false, size, wait: wait.clone() }, Waiting { wait })
+        let cell = Arc::new(CallCell { state: Mutex::new(CallState::Queued(None)) });
+        (Call { frame, route, deadline, resent: false, size, cell: cell.clone() }, PendingCall { cell })
     }
 
-    /// Whether somebody still waits for it and may do so past that moment.
+    /// Whether its caller still waits, and its deadline lies after `now`.
     pub(super) fn is_wanted_after(&self, now: Instant) -> bool {
-        self.deadline.at > now && matches!(*self.wait.state(), State::Queued(_) | State::Sent(_))
+        self.deadline.at > now && matches!(*self.cell.state(), CallState::Queued(_) | CallState::Sent(_))
     }
 
-    /// Marks it as sent, unless it was given up: then it must not be.
+    /// Marks it as sent. Returns `false` if it was abandoned, and then it must not be sent.
     pub(super) fn send(&self) -> bool {
-        let mut state = self.wait.state();
+        let mut state = self.cell.state();
         match &mut *state {
-            State::Queued(waker) => {
-                *state = State::Sent(waker.take());
+            CallState::Queued(waker) => {
+                *state = CallState::Sent(waker.take());
                 true
             }
-            State::Sent(_) => true,
-            State::Done(_) | State::Over => false,
+            CallState::Sent(_) => true,
+            CallState::Done(_) | CallState::Over => false,
         }
     }
 
-    /// It was sent, and certainly did not run. Says whether anybody still waits for it.
+    /// Marks a call that was sent and certainly did not run as queued again. Returns whether its caller still waits.
     pub(super) fn unsend(&self) -> bool {
-        let mut state = self.wait.state();
+        let mut state = self.cell.state();
         match &mut *state {
-            State::Sent(waker) => {
-                *state = State::Queued(waker.take());
+            CallState::Sent(waker) => {
+                *state = CallState::Queued(waker.take());
                 true
             }
-            State::Queued(_) => true,
-            State::Done(_) | State::Over => false,
+            CallState::Queued(_) => true,
+            CallState::Done(_) | CallState::Over => false,
         }
     }
 
@@ -139,27 +138,26 @@ impl Call {
         self.fail(LinkError::NotRun(cause));
     }
 
-    pub(super) fn redirect(self, fault: Fault) {
+    pub(super) fn redirect(self, fault: ServerError) {
         self.finish(|frame| Outcome::Redirected(fault, frame));
     }
 
     fn finish(mut self, outcome: impl FnOnce(Frame) -> Outcome) {
         let frame = std::mem::take(&mut self.frame);
-        self.wait.finish(|_| outcome(frame));
+        self.cell.finish(|_| outcome(frame));
     }
 }
 
-impl Wait {
-    /// Says what became of the call, unless that is known or nobody wants to know. What becomes of it may depend on
-    /// whether it was sent.
+impl CallCell {
+    /// Sets the outcome, which may depend on whether the call was sent, unless there is one or the call was abandoned.
     fn finish(&self, outcome: impl FnOnce(bool) -> Outcome) {
         let mut state = self.state();
         let (sent, waker) = match &mut *state {
-            State::Queued(waker) => (false, waker.take()),
-            State::Sent(waker) => (true, waker.take()),
-            State::Done(_) | State::Over => return,
+            CallState::Queued(waker) => (false, waker.take()),
+            CallState::Sent(waker) => (true, waker.take()),
+            CallState::Done(_) | CallState::Over => return,
         };
-        *state = State::Done(outcome(sent));
+        *state = CallState::Done(outcome(sent));
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
@@ -168,58 +166,58 @@ impl Wait {
 }
 
 impl Drop for Call {
-    /// A call that nobody will send or hear of any more, because the runtime has ended.
+    /// Fails a call that can no longer be sent or answered, because the runtime has ended.
     fn drop(&mut self) {
-        self.wait.finish(|sent| {
+        self.cell.finish(|sent| {
             let error = if sent { LinkError::Unknown } else { LinkError::NotRun };
             Outcome::Failed(error(Cause::Closed))
         });
     }
 }
 
-/// How far a call had come when it was given up.
+/// The state of a call at the moment when it was abandoned.
 #[derive(Debug)]
-pub(super) enum GivenUp {
+pub(super) enum Abandoned {
     NotSent,
     Sent,
-    /// It was done at that very moment.
+    /// It was already done.
     Done(Outcome),
 }
 
-impl Waiting {
+impl PendingCall {
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let mut state = self.wait.state();
+        let mut state = self.cell.state();
         match &mut *state {
-            State::Queued(waker) | State::Sent(waker) => {
+            CallState::Queued(waker) | CallState::Sent(waker) => {
                 match waker {
                     Some(waker) => waker.clone_from(cx.waker()),
                     None => *waker = Some(cx.waker().clone()),
                 }
                 Poll::Pending
             }
-            State::Done(_) => match std::mem::replace(&mut *state, State::Over) {
-                State::Done(outcome) => Poll::Ready(outcome),
+            CallState::Done(_) => match std::mem::replace(&mut *state, CallState::Over) {
+                CallState::Done(outcome) => Poll::Ready(outcome),
                 // Only what was just seen can be there.
-                State::Queued(_) | State::Sent(_) | State::Over => Poll::Pending,
+                CallState::Queued(_) | CallState::Sent(_) | CallState::Over => Poll::Pending,
             },
-            State::Over => Poll::Pending,
+            CallState::Over => Poll::Pending,
         }
     }
 
-    pub(super) fn give_up(&self) -> GivenUp {
-        let mut state = self.wait.state();
-        match std::mem::replace(&mut *state, State::Over) {
-            State::Queued(_) => GivenUp::NotSent,
-            State::Sent(_) => GivenUp::Sent,
-            State::Done(outcome) => GivenUp::Done(outcome),
-            State::Over => GivenUp::Sent,
+    pub(super) fn abandon(&self) -> Abandoned {
+        let mut state = self.cell.state();
+        match std::mem::replace(&mut *state, CallState::Over) {
+            CallState::Queued(_) => Abandoned::NotSent,
+            CallState::Sent(_) => Abandoned::Sent,
+            CallState::Done(outcome) => Abandoned::Done(outcome),
+            CallState::Over => Abandoned::Sent,
         }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingCall {
     fn drop(&mut self) {
-        *self.wait.state() = State::Over;
+        *self.cell.state() = CallState::Over;
     }
 }
 
@@ -232,14 +230,14 @@ mod tests {
 
     use super::*;
 
-    fn call() -> (Call, Waiting) {
-        Call::new(Frame::default(), Berth::default(), Deadline::after(Duration::from_secs(1), Instant::now()))
+    fn call() -> (Call, PendingCall) {
+        Call::new(Frame::default(), SlotRoute::default(), Deadline::after(Duration::from_secs(1), Instant::now()))
     }
 
     #[test]
     fn a_call_that_was_given_up_is_never_sent() {
         let (call, waiting) = call();
-        assert!(matches!(waiting.give_up(), GivenUp::NotSent));
+        assert!(matches!(waiting.abandon(), Abandoned::NotSent));
         assert!(!call.send());
     }
 
@@ -255,11 +253,11 @@ mod tests {
         let (call, waiting) = call();
         assert!(call.send());
         assert!(call.unsend());
-        assert!(matches!(waiting.give_up(), GivenUp::NotSent));
+        assert!(matches!(waiting.abandon(), Abandoned::NotSent));
 
         let (call, waiting) = self::call();
         assert!(call.send());
-        assert!(matches!(waiting.give_up(), GivenUp::Sent));
+        assert!(matches!(waiting.abandon(), Abandoned::Sent));
         assert!(!call.unsend());
         call.answer(b"too late");
     }
@@ -269,18 +267,18 @@ mod tests {
         let (call, waiting) = call();
         assert!(call.send());
         call.answer(b"yes");
-        assert!(matches!(waiting.give_up(), GivenUp::Done(Outcome::Answered(answer)) if answer == b"yes"));
+        assert!(matches!(waiting.abandon(), Abandoned::Done(Outcome::Answered(answer)) if answer == b"yes"));
     }
 
     #[test]
     fn a_call_that_is_lost_fails() {
         let (call, waiting) = call();
         drop(call);
-        assert!(matches!(waiting.give_up(), GivenUp::Done(Outcome::Failed(LinkError::NotRun(Cause::Closed)))));
+        assert!(matches!(waiting.abandon(), Abandoned::Done(Outcome::Failed(LinkError::NotRun(Cause::Closed)))));
         let (call, waiting) = self::call();
         assert!(call.send());
         drop(call);
-        assert!(matches!(waiting.give_up(), GivenUp::Done(Outcome::Failed(LinkError::Unknown(Cause::Closed)))));
+        assert!(matches!(waiting.abandon(), Abandoned::Done(Outcome::Failed(LinkError::Unknown(Cause::Closed)))));
     }
 
     #[tokio::test]

@@ -1,8 +1,8 @@
-//! Calls to a cluster: each to the node that serves its slot.
+//! Redis Cluster: routing of calls to the node that serves their slot.
 //!
-//! A task keeps the map of slots. It asks all known nodes, every few seconds and at once when a node redirects a call or is
-//! in trouble, and believes the one with the highest epoch: every failover and every slot that moves raises it. Each node
-//! has a line of its own, so what is wrong with one holds up no calls to the others.
+//! A task keeps the slot map. It queries all known nodes, every few seconds and at once when a node redirects a call or fails.
+//! The answer with the highest epoch counts: every failover and every slot migration raises the epoch. Each node has a
+//! connection of its own, so a failed node delays no calls to the others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,95 +11,96 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::abort_on_drop::AbortOnDrop;
 use super::address::Address;
-use super::call::{Berth, Deadline, Outcome};
+use super::call::{Deadline, Outcome, SlotRoute};
+use super::connection::{Connection, ConnectionConfig, ServerSource};
 use super::error::{Cause, LinkError, Unreachable};
-use super::fault::{Fault, Redirection};
-use super::line::{Line, Plan, Task, Way};
 use super::resp::{Bound, Reply};
+use super::server_error::{Redirection, ServerError};
 use super::session::Commands;
-use super::slots::{SLOTS, slot_of};
 use super::stats::ServerStats;
 use super::topology::{TopologyQuery, TopologySource, query_all};
 use crate::frame::Frame;
+use crate::slots::{SLOTS, slot_of};
 
 const ASK_EVERY: Duration = Duration::from_secs(5);
-/// However much trouble there is, nodes are not asked more often than this.
+/// The shortest time between two queries.
 const ASK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
-/// How long to wait for half a slot to follow the other half.
+/// The wait before a retry while the keys of a call are on two nodes.
 const AGAIN_AFTER: Duration = Duration::from_millis(2);
-/// A call is sent at most so many times, each time after the cluster said that it did not run: to where its slot was, to
-/// where it is, and to where it is about to be, or there once more.
+/// The most times that a call is sent, each time after the cluster redirected it: to the old node of its slot, to the present
+/// one, to the one that the slot is migrating to, and there once more.
 const MOST_HOPS: usize = 4;
 
 pub(super) struct Cluster {
-    map: watch::Receiver<Arc<Map>>,
-    lines: Arc<Lines>,
-    _task: Task,
+    map: watch::Receiver<Arc<SlotMap>>,
+    connections: Arc<Connections>,
+    _task: AbortOnDrop,
 }
 
-/// Which line leads to the node that serves a slot.
+/// The connection to the node that serves each slot.
 #[derive(Default)]
-struct Map {
-    nodes: Vec<Line>,
-    /// For every slot, one more than the place of its node; 0 if nobody serves it. Empty until the first answer.
+struct SlotMap {
+    nodes: Vec<Connection>,
+    /// For every slot, one more than the index of its node; 0 if no node serves it. Empty until the first answer.
     slots: Vec<u16>,
-    /// Whether nodes were asked at all, successfully or not.
+    /// Whether nodes were queried, successfully or not.
     is_asked: bool,
 }
 
-impl Map {
-    /// Nobody has answered.
-    const fn none() -> Map {
-        Map { nodes: Vec::new(), slots: Vec::new(), is_asked: true }
+impl SlotMap {
+    /// The map after queries without an answer.
+    const fn none() -> SlotMap {
+        SlotMap { nodes: Vec::new(), slots: Vec::new(), is_asked: true }
     }
 
-    fn line(&self, slot: u16) -> Option<&Line> {
+    fn connection(&self, slot: u16) -> Option<&Connection> {
         let node = *self.slots.get(usize::from(slot))?;
         self.nodes.get(usize::from(node).checked_sub(1)?)
     }
 }
 
-/// The lines to all nodes, whether or not they serve a slot.
-struct Lines {
-    plan: Plan,
+/// The connections to all nodes, whether or not they serve a slot.
+struct Connections {
+    config: ConnectionConfig,
     trouble: Arc<Notify>,
-    by_address: Mutex<HashMap<Address, Line>>,
+    by_address: Mutex<HashMap<Address, Connection>>,
 }
 
-impl Lines {
-    fn by_address(&self) -> MutexGuard<'_, HashMap<Address, Line>> {
+impl Connections {
+    fn by_address(&self) -> MutexGuard<'_, HashMap<Address, Connection>> {
         self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn to(&self, address: &Address) -> Line {
-        let open = || Line::open(&self.plan, Way::Fixed(address.clone()), Some(self.trouble.clone()));
+    fn to(&self, address: &Address) -> Connection {
+        let open = || Connection::open(&self.config, ServerSource::Fixed(address.clone()), Some(self.trouble.clone()));
         self.by_address().entry(address.clone()).or_insert_with(open).clone()
     }
 
-    /// Closes lines that lead to nobody: neither to a node of the map nor to one that answers.
-    fn keep(&self, map: &View) {
+    /// Closes connections to nodes that are neither in the map nor connected.
+    fn keep(&self, map: &ClusterView) {
         let in_map = |address: &Address| map.ranges.iter().any(|range| range.node == *address);
-        self.by_address().retain(|address, line| in_map(address) || line.is_connected());
+        self.by_address().retain(|address, connection| in_map(address) || connection.is_connected());
     }
 }
 
 impl Cluster {
-    pub(super) fn open(plan: &Plan, seeds: Vec<Address>) -> Cluster {
+    pub(super) fn open(config: &ConnectionConfig, seeds: Vec<Address>) -> Cluster {
         let trouble = Arc::new(Notify::new());
-        let lines = Arc::new(Lines { plan: plan.clone(), trouble, by_address: Mutex::default() });
-        let (tell, map) = watch::channel(Arc::new(Map::default()));
-        let task = plan.runtime.spawn(keep_map(lines.clone(), seeds, tell));
-        Cluster { map, lines, _task: Task(task.abort_handle()) }
+        let connections = Arc::new(Connections { config: config.clone(), trouble, by_address: Mutex::default() });
+        let (tell, map) = watch::channel(Arc::new(SlotMap::default()));
+        let task = config.runtime.spawn(keep_map(connections.clone(), seeds, tell));
+        Cluster { map, connections, _task: AbortOnDrop(task.abort_handle()) }
     }
 
     pub(super) async fn call(&self, mut frame: Frame, deadline: Deadline) -> Result<Vec<u8>, LinkError> {
         let slot = slot_of_all(&frame.keys).ok_or(LinkError::NotRun(Cause::CrossSlot))?;
-        let mut berth = Berth { slot, ..Berth::default() };
-        let mut line = self.line(slot, deadline.at).await?;
+        let mut route = SlotRoute { slot, ..SlotRoute::default() };
+        let mut connection = self.connection(slot, deadline.at).await?;
         let mut hops = 1;
         loop {
-            let fault = match line.call(frame, berth, deadline).await {
+            let fault = match connection.call(frame, route, deadline).await {
                 Outcome::Answered(answer) => return Ok(answer),
                 Outcome::Failed(error) => return Err(error),
                 Outcome::Redirected(fault, unsent) => {
@@ -107,32 +108,32 @@ impl Cluster {
                     fault
                 }
             };
-            let host = line.host();
+            let host = connection.host();
             let redirection = fault.redirection(host.as_deref()).filter(|_| hops < MOST_HOPS);
             match redirection {
                 None => return Err(LinkError::NotRun(Cause::Refused(fault))),
                 Some(Redirection::Moved(to)) => {
-                    self.lines.trouble.notify_one();
-                    berth.asking = false;
-                    line = self.lines.to(&to);
+                    self.connections.trouble.notify_one();
+                    route.asking = false;
+                    connection = self.connections.to(&to);
                 }
                 Some(Redirection::Ask(to)) => {
-                    (berth.asking, berth.alone) = (true, true);
-                    line = self.lines.to(&to);
+                    (route.asking, route.alone) = (true, true);
+                    connection = self.connections.to(&to);
                 }
-                Some(Redirection::Again) if !berth.alone => berth.alone = true,
+                Some(Redirection::Again) if !route.alone => route.alone = true,
                 Some(Redirection::Again) => sleep(AGAIN_AFTER).await,
             }
             hops += 1;
         }
     }
 
-    /// The line to the node that serves a slot. Waits until nodes were asked for the first time, but not past the deadline.
-    async fn line(&self, slot: u16, deadline: Instant) -> Result<Line, LinkError> {
-        let is_asked = |map: &Arc<Map>| map.is_asked;
-        let line = self.map.borrow().line(slot).cloned();
-        if let Some(line) = line {
-            return Ok(line);
+    /// The connection to the node that serves a slot. Waits for the first query, until the deadline.
+    async fn connection(&self, slot: u16, deadline: Instant) -> Result<Connection, LinkError> {
+        let is_asked = |map: &Arc<SlotMap>| map.is_asked;
+        let connection = self.map.borrow().connection(slot).cloned();
+        if let Some(connection) = connection {
+            return Ok(connection);
         }
         let mut maps = self.map.clone();
         let map = match timeout_at(deadline, maps.wait_for(is_asked)).await {
@@ -140,23 +141,23 @@ impl Cluster {
             Ok(Err(_)) => return Err(LinkError::NotRun(Cause::Closed)),
             Err(_) => return Err(LinkError::NotRun(Cause::Unserved)),
         };
-        map.line(slot).cloned().ok_or(LinkError::NotRun(Cause::Unserved))
+        map.connection(slot).cloned().ok_or(LinkError::NotRun(Cause::Unserved))
     }
 
     pub(super) fn stats(&self) -> Vec<ServerStats> {
-        self.lines.by_address().values().map(Line::stats).collect()
+        self.connections.by_address().values().map(Connection::stats).collect()
     }
 }
 
-/// The slot that all keys lie in; `None` if there are several. Without keys it may be any.
+/// The slot of all keys; `None` if there are several. Without keys any slot will do.
 fn slot_of_all(keys: &[Vec<u8>]) -> Option<u16> {
     let Some((first, others)) = keys.split_first() else { return Some(0) };
     let slot = slot_of(first);
     others.iter().all(|key| slot_of(key) == slot).then_some(slot)
 }
 
-/// Asks the nodes which slots they serve, again and again.
-async fn keep_map(lines: Arc<Lines>, seeds: Vec<Address>, tell: watch::Sender<Arc<Map>>) {
+/// Keeps the slot map up to date.
+async fn keep_map(connections: Arc<Connections>, seeds: Vec<Address>, tell: watch::Sender<Arc<SlotMap>>) {
     let query = Arc::new(slots_query());
     let mut asked: Vec<TopologySource> = Vec::new();
     let mut known = seeds.clone();
@@ -168,46 +169,47 @@ async fn keep_map(lines: Arc<Lines>, seeds: Vec<Address>, tell: watch::Sender<Ar
                 asked.push(TopologySource::new(address));
             }
         }
-        let views = query_all(&mut asked, &query, &lines.plan.connector, &lines.plan.settings.login).await;
+        let views =
+            query_all(&mut asked, &query, &connections.config.connector, &connections.config.settings.login).await;
         if let Some(view) = views.into_iter().max_by_key(|view| view.epoch) {
-            lines.keep(&view);
-            tell.send_replace(Arc::new(view.map(&lines)));
+            connections.keep(&view);
+            tell.send_replace(Arc::new(view.map(&connections)));
             known.extend(view.ranges.into_iter().map(|range| range.node));
-            let _ = timeout(ASK_EVERY, lines.trouble.notified()).await;
+            let _ = timeout(ASK_EVERY, connections.trouble.notified()).await;
         } else {
-            // Whoever waits for a first map has waited long enough. An old one is better than none.
+            // Calls that wait for the first map fail now. An old map is better than none.
             tell.send_if_modified(|map| {
                 let is_first = !map.is_asked;
                 if is_first {
-                    *map = Arc::new(Map::none());
+                    *map = Arc::new(SlotMap::none());
                 }
                 is_first
             });
         }
-        // Until there is an answer, this is also how often it is tried.
+        // The interval of retries, too, until the first answer.
         sleep(ASK_AT_MOST_EVERY).await;
     }
 }
 
-/// How one node sees the cluster.
-struct View {
+/// The cluster as one node describes it.
+struct ClusterView {
     epoch: i64,
-    ranges: Vec<Range>,
+    ranges: Vec<SlotRange>,
 }
 
-struct Range {
+struct SlotRange {
     first: u16,
     last: u16,
     node: Address,
 }
 
-impl View {
-    fn map(&self, lines: &Lines) -> Map {
-        let mut map = Map { slots: vec![0; SLOTS], ..Map::none() };
+impl ClusterView {
+    fn map(&self, connections: &Connections) -> SlotMap {
+        let mut map = SlotMap { slots: vec![0; SLOTS], ..SlotMap::none() };
         let mut places: HashMap<&Address, u16> = HashMap::new();
         for range in &self.ranges {
             let place = *places.entry(&range.node).or_insert_with(|| {
-                map.nodes.push(lines.to(&range.node));
+                map.nodes.push(connections.to(&range.node));
                 u16::try_from(map.nodes.len()).unwrap_or(0)
             });
             if let Some(slots) = map.slots.get_mut(usize::from(range.first)..=usize::from(range.last)) {
@@ -218,51 +220,51 @@ impl View {
     }
 }
 
-fn slots_query() -> TopologyQuery<View> {
+fn slots_query() -> TopologyQuery<ClusterView> {
     let commands = Commands::new().with(&[b"CLUSTER", b"INFO"], Bound::SMALL);
     TopologyQuery { commands: commands.with(&[b"CLUSTER", b"SLOTS"], Bound::TOPOLOGY), read: view }
 }
 
-fn view(asked: &Address, replies: &[Reply<'_>]) -> Result<View, Unreachable> {
+fn view(asked: &Address, replies: &[Reply<'_>]) -> Result<ClusterView, Unreachable> {
     let [info, slots] = replies else { return Err(Unreachable::Malformed) };
     if let Reply::Error(text) = slots {
-        return Err(Unreachable::Refused(Fault::of(text)));
+        return Err(Unreachable::Refused(ServerError::of(text)));
     }
     let epoch = || {
         let info = std::str::from_utf8(info.text()?).ok()?;
         info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"))?.trim().parse().ok()
     };
-    let ranges: Option<Vec<Range>> =
+    let ranges: Option<Vec<SlotRange>> =
         slots.items().and_then(|items| items.iter().map(|item| range(asked, item)).collect());
     let ranges = ranges.ok_or(Unreachable::Malformed)?;
-    // A node that has just been started knows of nobody.
+    // A node that has just started knows no other node.
     if ranges.is_empty() {
         return Err(Unreachable::NoPrimary);
     }
-    Ok(View { epoch: epoch().ok_or(Unreachable::Malformed)?, ranges })
+    Ok(ClusterView { epoch: epoch().ok_or(Unreachable::Malformed)?, ranges })
 }
 
-/// First slot, last slot, the primary, and replicas that do not matter here.
-fn range(asked: &Address, item: &Reply<'_>) -> Option<Range> {
+/// Parses first slot, last slot and primary. The replicas that follow are ignored.
+fn range(asked: &Address, item: &Reply<'_>) -> Option<SlotRange> {
     let slot = |reply: &Reply<'_>| match reply {
         Reply::Integer(slot) => u16::try_from(*slot).ok().filter(|&slot| usize::from(slot) < SLOTS),
         _ => None,
     };
     let [first, last, primary, ..] = item.items()? else { return None };
     let [host, Reply::Integer(port), ..] = primary.items()? else { return None };
-    // A node that does not know its own name leaves it out: then it is the one that was asked.
+    // A node that does not know its own name leaves it out: then it is the host that was asked.
     let host = match host.text().and_then(|host| std::str::from_utf8(host).ok()) {
         None | Some("" | "?") => asked.host()?,
         Some(host) => host,
     };
-    Some(Range { first: slot(first)?, last: slot(last)?, node: Address::tcp(host, u16::try_from(*port).ok()?) })
+    Some(SlotRange { first: slot(first)?, last: slot(last)?, node: Address::tcp(host, u16::try_from(*port).ok()?) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(bytes: &[u8]) -> Option<Range> {
+    fn read(bytes: &[u8]) -> Option<SlotRange> {
         let (reply, _) = Reply::read(bytes, Bound::SMALL).unwrap().unwrap();
         range(&Address::tcp("asked", 1), &reply)
     }

@@ -1,14 +1,12 @@
-//! Why a call failed, and whether it may have run all the same.
+//! Errors of calls and connections.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fault::Fault;
+use super::server_error::{ErrorCode, ServerError};
 
-/// A call that was not answered.
-///
-/// Which of the two it is matters more than why: a call that certainly did not run has charged nothing.
+/// A call that was not answered. A call that certainly did not run has charged nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
     /// It did not run, and never will.
@@ -20,7 +18,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// Why it was not answered.
+    /// The cause.
     #[must_use]
     pub const fn cause(&self) -> &Cause {
         match self {
@@ -35,70 +33,104 @@ impl LinkError {
     }
 }
 
-/// Why a call was not answered.
+/// The cause of a failed call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// There was no answer in time.
+    /// The deadline passed.
     #[error("its deadline passed")]
     Deadline,
-    /// As many calls wait as may wait.
+    /// The queue is full.
     #[error("too many calls wait already")]
     QueueFull,
-    /// Others failed before, for the reason given, so this call was not sent.
+    /// The circuit breaker is open, for the cause given.
     #[error("the breaker is open: {0}")]
     BreakerOpen(Arc<Cause>),
     /// There is no connection.
     #[error("there is no connection: {0}")]
     Unreachable(Arc<Unreachable>),
-    /// The connection ended while the call was on its way.
+    /// The connection ended while the call was in flight.
     #[error("the connection was lost")]
     ConnectionLost,
     /// The server answered with an error.
     #[error("the server answered: {0}")]
-    Refused(Fault),
-    /// The server's answer is not one to this call.
+    Refused(ServerError),
+    /// The server's answer cannot be an answer to this call.
     #[error("the server's answer makes no sense")]
     Malformed,
-    /// The server's answer is larger than any answer to what was asked.
+    /// The server's answer is larger than any answer to this call.
     #[error("the server's answer is larger than it can be")]
     TooLarge,
-    /// The keys of one call lie in several slots of the cluster.
+    /// The keys of the call are in several slots of the cluster.
     #[error("its keys lie in several of the cluster's slots")]
     CrossSlot,
     /// No node of the cluster serves the slot, or none is known yet.
     #[error("no known node of the cluster serves its slot")]
     Unserved,
-    /// The link has ended, with the runtime that it was opened on.
+    /// The runtime on which the link was opened has ended.
     #[error("the link has ended")]
     Closed,
 }
 
-/// Why there is no connection.
+impl Cause {
+    /// The names of causes beside the [codes](ErrorCode::name) of servers.
+    pub(super) const NAMES: [&'static str; 11] = [
+        ErrorCode::Other.name(),
+        "deadline",
+        "queue_full",
+        "breaker_open",
+        "unreachable",
+        "connection_lost",
+        "malformed",
+        "too_large",
+        "cross_slot",
+        "unserved",
+        "closed",
+    ];
+
+    /// The label of metrics: the server's own code if it answered with an error.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Cause::Refused(error) => error.code.name(),
+            Cause::Deadline => "deadline",
+            Cause::QueueFull => "queue_full",
+            Cause::BreakerOpen(_) => "breaker_open",
+            Cause::Unreachable(_) => "unreachable",
+            Cause::ConnectionLost => "connection_lost",
+            Cause::Malformed => "malformed",
+            Cause::TooLarge => "too_large",
+            Cause::CrossSlot => "cross_slot",
+            Cause::Unserved => "unserved",
+            Cause::Closed => "closed",
+        }
+    }
+}
+
+/// The cause of a failed connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unreachable {
-    /// The system says so.
+    /// An error of the operating system.
     #[error("{text}")]
     Io {
-        /// What kind of error it is.
+        /// Its kind.
         kind: io::ErrorKind,
-        /// What the system said.
+        /// Its text.
         text: String,
     },
-    /// It took too long to connect and to be greeted.
+    /// Connecting and logging in, or an answer, took too long.
     #[error("nothing was heard within {0:?}")]
     Silent(Duration),
-    /// The server hung up.
+    /// The server closed the connection.
     #[error("the server hung up")]
     HungUp,
-    /// The server did not want us.
+    /// The server refused the login or the first commands.
     #[error("the server answered: {0}")]
-    Refused(Fault),
-    /// What answered is not a Redis server.
+    Refused(ServerError),
+    /// The peer does not speak the Redis protocol.
     #[error("what answered is not a Redis server")]
     Malformed,
-    /// What answered sent more than any answer to what was asked.
+    /// The peer sent more than any answer to the commands.
     #[error("what answered sent more than was asked for")]
     TooLarge,
     /// A replica answered where the primary should be.
@@ -114,6 +146,31 @@ impl From<io::Error> for Unreachable {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Unreachable::HungUp,
             kind => Unreachable::Io { kind, text: error.to_string() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_has_a_name_in_the_list() {
+        let refused = Cause::Refused(ServerError::of(b"ERR no"));
+        for cause in [
+            refused,
+            Cause::Deadline,
+            Cause::QueueFull,
+            Cause::BreakerOpen(Arc::new(Cause::Deadline)),
+            Cause::Unreachable(Arc::new(Unreachable::HungUp)),
+            Cause::ConnectionLost,
+            Cause::Malformed,
+            Cause::TooLarge,
+            Cause::CrossSlot,
+            Cause::Unserved,
+            Cause::Closed,
+        ] {
+            assert!(Cause::NAMES.contains(&cause.name()), "{cause}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The first exchange on a connection: login, name, role and script.
 
 use super::error::Unreachable;
-use super::fault::{Code, Fault};
 use super::resp::{Bound, Reply};
 use super::script::Script;
+use super::server_error::{ErrorCode, ServerError};
 use super::session::{Commands, Session};
 use super::settings::Login;
 
@@ -63,14 +63,14 @@ impl Greeting {
         let mut not_loaded = None;
         for (topic, reply) in self.topics.iter().zip(replies) {
             let fault = match reply {
-                Reply::Error(text) => Some(Fault::of(text)),
+                Reply::Error(text) => Some(ServerError::of(text)),
                 _ => None,
             };
             match (topic, fault) {
                 // The name is for operators, and not every user may set one.
                 (Topic::Name, _) => {}
                 // A replica whose role may not be asked for answers READONLY to the first write.
-                (Topic::Role, Some(Fault { code: Code::NoPerm, .. })) => {}
+                (Topic::Role, Some(ServerError { code: ErrorCode::NoPerm, .. })) => {}
                 (Topic::Role, None) => {
                     let role = reply.items().and_then(|items| items.first()?.text());
                     if role != Some(b"master") {
@@ -79,7 +79,7 @@ impl Greeting {
                 }
                 // Another client may have loaded the script. The probe tells.
                 (Topic::Load, fault) => not_loaded = fault,
-                (Topic::Probe, Some(fault)) if fault.code == Code::NoScript => {
+                (Topic::Probe, Some(fault)) if fault.code == ErrorCode::NoScript => {
                     if let Some(why) = not_loaded.take() {
                         return Err(Unreachable::Refused(why));
                     }

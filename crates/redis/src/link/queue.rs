@@ -1,4 +1,4 @@
-//! Calls that wait for their turn.
+//! The queue of calls that were not sent yet.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,72 +10,79 @@ use super::breaker::Refusal;
 use super::call::Call;
 use super::error::Cause;
 
-/// A bounded line of calls, filled by many and emptied by one.
+/// A bounded multi-producer, single-consumer queue of calls.
 ///
-/// The one who empties it is woken only if it found the line empty before: while it waits for replies, calls gather.
+/// A push wakes the consumer only if it found the queue empty before. While the consumer waits for replies, calls gather into
+/// the next batch.
 #[derive(Debug)]
 pub(super) struct Queue {
     bound: usize,
-    row: Mutex<Row>,
+    state: Mutex<QueueState>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct QueueState {
     calls: VecDeque<Call>,
-    /// Which calls are not taken, and why.
+    /// The calls that are refused, and why.
     refusing: Option<(Refusal, Cause)>,
-    /// When a call was last refused for that reason.
+    /// The time of the last refusal for that reason.
     refused: Option<Instant>,
-    /// No call in the line ends before this moment.
+    /// A lower bound on the deadlines of the queued calls.
     next_end: Option<Instant>,
     waker: Option<Waker>,
-    /// Whether a call is to wake the one who empties the row.
-    hungry: bool,
+    /// Whether the next push wakes the consumer.
+    wake_on_push: bool,
 }
 
-/// How much may be taken.
+/// Bounds on a batch.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct BatchLimits {
     pub(super) calls: usize,
     pub(super) bytes: usize,
 }
 
 impl Queue {
     pub(super) const fn new(bound: usize) -> Queue {
-        let row =
-            Row { calls: VecDeque::new(), refusing: None, refused: None, next_end: None, waker: None, hungry: false };
-        Queue { bound, row: Mutex::new(row) }
+        let state = QueueState {
+            calls: VecDeque::new(),
+            refusing: None,
+            refused: None,
+            next_end: None,
+            waker: None,
+            wake_on_push: false,
+        };
+        Queue { bound, state: Mutex::new(state) }
     }
 
-    fn row(&self) -> MutexGuard<'_, Row> {
-        self.row.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.row().calls.len()
+        self.state().calls.len()
     }
 
-    /// When a call was last refused, but for a full line.
+    /// The time of the last refusal, other than for a full queue.
     pub(super) fn last_refused(&self) -> Option<Instant> {
-        self.row().refused
+        self.state().refused
     }
 
-    /// Puts a call in the line, or says why not.
+    /// Queues a call, or returns why it is refused.
     pub(super) fn push(&self, call: Call, now: Instant) -> Result<(), Cause> {
-        let mut row = self.row();
-        if let Some(cause) = row.refuses(&call, now) {
-            row.refused = Some(now);
+        let mut state = self.state();
+        if let Some(cause) = state.refuses(&call, now) {
+            state.refused = Some(now);
             return Err(cause);
         }
-        let unwanted = if row.calls.len() >= self.bound { row.take_unwanted(now) } else { Vec::new() };
-        let is_full = row.calls.len() >= self.bound;
+        let unwanted = if state.calls.len() >= self.bound { state.take_unwanted(now) } else { Vec::new() };
+        let is_full = state.calls.len() >= self.bound;
         if is_full {
             return Err(Cause::QueueFull);
         }
-        row.next_end = row.next_end.map(|end| end.min(call.deadline.at));
-        row.calls.push_back(call);
-        let waker = if std::mem::take(&mut row.hungry) { row.waker.take() } else { None };
-        drop(row);
+        state.next_end = state.next_end.map(|end| end.min(call.deadline.at));
+        state.calls.push_back(call);
+        let waker = if std::mem::take(&mut state.wake_on_push) { state.waker.take() } else { None };
+        drop(state);
         fail(unwanted, &Cause::Deadline);
         if let Some(waker) = waker {
             waker.wake();
@@ -83,97 +90,97 @@ impl Queue {
         Ok(())
     }
 
-    /// Puts calls back that were taken too early, in front of the others.
+    /// Puts calls back at the front.
     pub(super) fn put_back(&self, calls: Vec<Call>, now: Instant) {
-        let mut row = self.row();
+        let mut state = self.state();
         let mut refused = Vec::new();
         for call in calls.into_iter().rev() {
-            match row.refuses(&call, now) {
+            match state.refuses(&call, now) {
                 Some(cause) => refused.push((call, cause)),
-                None => row.calls.push_front(call),
+                None => state.calls.push_front(call),
             }
         }
-        row.next_end = None;
-        drop(row);
+        state.next_end = None;
+        drop(state);
         for (call, cause) in refused {
             call.not_run(cause);
         }
     }
 
-    /// Takes as many calls as there is room for. If there are none, the next one wakes whoever asks.
-    pub(super) fn take(&self, room: Room, cx: &Context<'_>, into: &mut Vec<Call>) {
-        let mut row = self.row();
+    /// Takes as many calls as fit into a batch. If there are none, the next push wakes the task of `cx`.
+    pub(super) fn take(&self, limits: BatchLimits, cx: &Context<'_>, into: &mut Vec<Call>) {
+        let mut state = self.state();
         let mut bytes = 0;
-        while into.len() < room.calls && bytes < room.bytes {
-            let Some(call) = row.calls.pop_front() else { break };
+        while into.len() < limits.calls && bytes < limits.bytes {
+            let Some(call) = state.calls.pop_front() else { break };
             bytes += call.size;
             into.push(call);
         }
-        row.listen(cx);
-        row.hungry = into.is_empty();
+        state.listen(cx);
+        state.wake_on_push = into.is_empty();
     }
 
-    /// Lets [`Queue::nudge`] wake whoever asks.
+    /// Registers the task of `cx` for [`Queue::wake_consumer`].
     pub(super) fn listen(&self, cx: &Context<'_>) {
-        self.row().listen(cx);
+        self.state().listen(cx);
     }
 
-    /// Wakes the one who empties the line, because something else has changed.
-    pub(super) fn nudge(&self) {
-        let waker = self.row().waker.take();
+    /// Wakes the consumer, because something else than the queue has changed.
+    pub(super) fn wake_consumer(&self) {
+        let waker = self.state().waker.take();
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    /// Takes none of these calls from now on, and fails those of them that wait.
-    pub(super) fn refuse(&self, whom: Refusal, why: Cause, now: Instant) {
-        let mut row = self.row();
-        if !matches!(row.refusing, Some((_, Cause::Closed))) {
-            row.refusing = Some((whom, why));
+    /// Refuses these calls from now on, and fails those that are queued.
+    pub(super) fn refuse(&self, refusal: Refusal, why: Cause, now: Instant) {
+        let mut state = self.state();
+        if !matches!(state.refusing, Some((_, Cause::Closed))) {
+            state.refusing = Some((refusal, why));
         }
         let mut refused = Vec::new();
-        for _ in 0..row.calls.len() {
-            let Some(call) = row.calls.pop_front() else { break };
-            match row.refuses(&call, now) {
+        for _ in 0..state.calls.len() {
+            let Some(call) = state.calls.pop_front() else { break };
+            match state.refuses(&call, now) {
                 Some(cause) => refused.push((call, cause)),
-                None => row.calls.push_back(call),
+                None => state.calls.push_back(call),
             }
         }
-        drop(row);
+        drop(state);
         for (call, cause) in refused {
             call.not_run(cause);
         }
     }
 
-    /// Refuses the calls of `whom` from now on, if any are refused. Those that wait are left to their deadlines.
-    pub(super) fn adjust(&self, whom: Refusal) {
-        if let Some((refusal, cause)) = &mut self.row().refusing
+    /// Changes which calls are refused, if any are. Queued calls are left to their deadlines.
+    pub(super) fn adjust(&self, calls: Refusal) {
+        if let Some((refusal, cause)) = &mut self.state().refusing
             && *cause != Cause::Closed
         {
-            *refusal = whom;
+            *refusal = calls;
         }
     }
 
-    /// Takes calls again, unless the link has ended.
+    /// Accepts all calls again, unless the link has ended.
     pub(super) fn admit(&self) {
-        let mut row = self.row();
-        if !matches!(row.refusing, Some((_, Cause::Closed))) {
-            row.refusing = None;
+        let mut state = self.state();
+        if !matches!(state.refusing, Some((_, Cause::Closed))) {
+            state.refusing = None;
         }
     }
 }
 
-impl Row {
-    /// Why a call cannot be taken, if it cannot.
+impl QueueState {
+    /// The reason why a call is refused, if it is.
     fn refuses(&self, call: &Call, now: Instant) -> Option<Cause> {
         let (refusal, cause) = self.refusing.as_ref()?;
         let remaining = call.deadline.at.saturating_duration_since(now);
         refusal.covers(remaining, now).then(|| cause.clone())
     }
 
-    /// Takes out the calls that nobody waits for any more. Costs a look at every call, so it is done only if one of them
-    /// has ended since the last time.
+    /// Removes the calls whose callers have stopped waiting. Scans the whole queue, so it does so only if a deadline has
+    /// passed since the last time.
     fn take_unwanted(&mut self, now: Instant) -> Vec<Call> {
         if self.next_end.is_some_and(|end| end > now) {
             return Vec::new();
@@ -213,39 +220,39 @@ mod tests {
 
     use std::time::Duration;
 
-    use super::super::call::{Berth, Deadline, GivenUp, Outcome, Waiting};
+    use super::super::call::{Abandoned, Deadline, Outcome, PendingCall, SlotRoute};
     use super::super::error::LinkError;
     use super::*;
     use crate::frame::Frame;
 
     #[derive(Default)]
-    struct Bell(AtomicUsize);
+    struct CountingWaker(AtomicUsize);
 
-    impl Wake for Bell {
+    impl Wake for CountingWaker {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    impl Bell {
-        fn rung(&self) -> usize {
+    impl CountingWaker {
+        fn count(&self) -> usize {
             self.0.load(Ordering::Relaxed)
         }
     }
 
     const LONG: Duration = Duration::from_secs(60);
-    const ROOM: Room = Room { calls: 3, bytes: 1_000 };
+    const LIMITS: BatchLimits = BatchLimits { calls: 3, bytes: 1_000 };
 
-    fn call(bytes: usize) -> (Call, Waiting) {
+    fn call(bytes: usize) -> (Call, PendingCall) {
         call_for(bytes, LONG, Instant::now())
     }
 
-    fn call_for(bytes: usize, allowed: Duration, now: Instant) -> (Call, Waiting) {
+    fn call_for(bytes: usize, allowed: Duration, now: Instant) -> (Call, PendingCall) {
         let frame = Frame { keys: Vec::new(), body: vec![0; bytes] };
-        Call::new(frame, Berth::default(), Deadline::after(allowed, now))
+        Call::new(frame, SlotRoute::default(), Deadline::after(allowed, now))
     }
 
-    fn push(queue: &Queue, bytes: usize) -> Waiting {
+    fn push(queue: &Queue, bytes: usize) -> PendingCall {
         let (call, waiting) = call(bytes);
         queue.push(call, Instant::now()).unwrap();
         waiting
@@ -253,14 +260,14 @@ mod tests {
 
     fn taken(queue: &Queue, cx: &Context<'_>) -> Vec<usize> {
         let mut calls = Vec::new();
-        queue.take(ROOM, cx, &mut calls);
+        queue.take(LIMITS, cx, &mut calls);
         calls.iter().map(|call| call.frame.body.len()).collect()
     }
 
     #[test]
     fn calls_come_out_in_order_as_many_as_there_is_room_for() {
-        let (queue, bell) = (Queue::new(10), Arc::new(Bell::default()));
-        let (waker, mut waits) = (bell.into(), Vec::new());
+        let (queue, counter) = (Queue::new(10), Arc::new(CountingWaker::default()));
+        let (waker, mut waits) = (counter.into(), Vec::new());
         let cx = Context::from_waker(&waker);
         for bytes in [1, 2, 3, 4, 2_000, 6] {
             waits.push(push(&queue, bytes));
@@ -272,18 +279,18 @@ mod tests {
 
     #[test]
     fn a_call_wakes_only_one_who_found_nothing() {
-        let (queue, bell) = (Queue::new(10), Arc::new(Bell::default()));
-        let waker = bell.clone().into();
+        let (queue, counter) = (Queue::new(10), Arc::new(CountingWaker::default()));
+        let waker = counter.clone().into();
         let cx = Context::from_waker(&waker);
         assert_eq!(taken(&queue, &cx), [0; 0]);
         let _first = push(&queue, 1);
         let _second = push(&queue, 2);
-        assert_eq!(bell.rung(), 1);
+        assert_eq!(counter.count(), 1);
         assert_eq!(taken(&queue, &cx), [1, 2]);
         let _third = push(&queue, 3);
-        assert_eq!(bell.rung(), 1, "it is at work, and looks by itself when it is done");
-        queue.nudge();
-        assert_eq!(bell.rung(), 2);
+        assert_eq!(counter.count(), 1, "it is at work, and looks by itself when it is done");
+        queue.wake_consumer();
+        assert_eq!(counter.count(), 2);
     }
 
     #[test]
@@ -292,17 +299,17 @@ mod tests {
         let first = push(&queue, 1);
         assert_eq!(queue.push(call(1).0, now), Err(Cause::QueueFull));
         let why = Cause::BreakerOpen(Arc::new(Cause::ConnectionLost));
-        queue.refuse(Refusal::Everybody, why.clone(), now);
-        let GivenUp::Done(Outcome::Failed(error)) = first.give_up() else { panic!("it has failed") };
+        queue.refuse(Refusal::All, why.clone(), now);
+        let Abandoned::Done(Outcome::Failed(error)) = first.abandon() else { panic!("it has failed") };
         assert_eq!(error, LinkError::NotRun(why.clone()));
         assert_eq!(queue.push(call(1).0, now), Err(why.clone()));
         let (late, waiting) = call(1);
         queue.put_back(vec![late], now);
-        let GivenUp::Done(Outcome::Failed(error)) = waiting.give_up() else { panic!("it has failed") };
+        let Abandoned::Done(Outcome::Failed(error)) = waiting.abandon() else { panic!("it has failed") };
         assert_eq!(error, LinkError::NotRun(why));
         queue.admit();
         assert_eq!(queue.push(call(1).0, now), Ok(()));
-        queue.refuse(Refusal::Everybody, Cause::Closed, now);
+        queue.refuse(Refusal::All, Cause::Closed, now);
         queue.admit();
         assert_eq!(queue.push(call(1).0, now), Err(Cause::Closed));
     }
@@ -316,16 +323,16 @@ mod tests {
         let (patient, patient_waits) = call_for(2, ms(200), now);
         queue.push(hasty, now).unwrap();
         queue.push(patient, now).unwrap();
-        queue.refuse(Refusal::Hasty { round_trip: ms(60), owed_since: Some(now) }, why.clone(), now);
-        assert!(matches!(hasty_waits.give_up(), GivenUp::Done(Outcome::Failed(LinkError::NotRun(_)))));
+        queue.refuse(Refusal::ShortDeadlines { round_trip: ms(60), owed_since: Some(now) }, why.clone(), now);
+        assert!(matches!(hasty_waits.abandon(), Abandoned::Done(Outcome::Failed(LinkError::NotRun(_)))));
         assert_eq!(queue.push(call_for(3, ms(60), now).0, now), Err(why.clone()));
         assert_eq!(queue.last_refused(), Some(now));
         assert_eq!(queue.push(call_for(4, ms(61), now).0, now), Ok(()));
         let later = now + ms(100);
         assert_eq!(queue.push(call_for(5, ms(100), later).0, later), Err(why), "an answer is owed for as long");
-        let bell = Arc::new(Bell::default()).into();
-        assert_eq!(taken(&queue, &Context::from_waker(&bell)), [2, 4]);
-        assert!(matches!(patient_waits.give_up(), GivenUp::Done(_)), "it was dropped by the test");
+        let counter = Arc::new(CountingWaker::default()).into();
+        assert_eq!(taken(&queue, &Context::from_waker(&counter)), [2, 4]);
+        assert!(matches!(patient_waits.abandon(), Abandoned::Done(_)), "it was dropped by the test");
     }
 
     #[test]
@@ -345,7 +352,7 @@ mod tests {
         assert_eq!(queue.push(call_for(5, ms(200), before).0, before), Err(Cause::QueueFull));
         let later = now + ms(20);
         assert_eq!(queue.push(call_for(6, ms(200), later).0, later), Ok(()));
-        let GivenUp::Done(Outcome::Failed(error)) = hasty_waits.give_up() else { panic!("it has failed") };
+        let Abandoned::Done(Outcome::Failed(error)) = hasty_waits.abandon() else { panic!("it has failed") };
         assert_eq!(error, LinkError::NotRun(Cause::Deadline));
         assert_eq!(queue.len(), 3);
     }

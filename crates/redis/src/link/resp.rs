@@ -3,26 +3,26 @@
 //! Calls use version 2. A connection that listens to announcements uses version 3, of which only nulls, maps and pushes
 //! are read: nothing else is in the replies to the commands that are sent.
 
-/// Replies nest no deeper than this; the deepest that we ask for is a cluster's slots.
+/// The deepest nesting of replies. A cluster's slots are the deepest that is asked for.
 const DEEPEST: usize = 8;
-/// A line has no more bytes than this: statuses, errors, numbers and lengths.
+/// The longest line: status, error, number or length.
 const LONGEST_LINE: usize = 16 * 1024;
 
-/// How large the reply to a command can be. A server that sends more is not answering it.
+/// The bound on the reply to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
-    /// In all, lengths and line ends included.
+    /// Bytes, with lengths and line ends.
     pub(super) bytes: usize,
-    /// Of all arrays together.
+    /// Items of all arrays together.
     pub(super) items: usize,
 }
 
 impl Bound {
-    /// A status, a role with its replicas, what a sentinel knows of a primary.
+    /// A status, a role with its replicas, a sentinel's description of a primary.
     pub(crate) const SMALL: Bound = Bound { bytes: 64 * 1024, items: 8 * 1024 };
     /// All announcements that come in while a reply is awaited.
     pub(super) const ANNOUNCEMENTS: Bound = Bound { bytes: 1024 * 1024, items: 64 };
-    /// The slots of a cluster, each of them a range of its own at worst.
+    /// The slots of a cluster, at worst each of them a range of its own.
     pub(super) const TOPOLOGY: Bound = Bound { bytes: 16 * 1024 * 1024, items: 1024 * 1024 };
 
     /// A string of at most `bytes`, or an error.
@@ -42,14 +42,14 @@ impl Bound {
         bounds.iter().fold(whole, |sum, each| Bound { bytes: sum.bytes + each.bytes, items: sum.items + each.items })
     }
 
-    /// Answers to `calls` requests that take `bytes` together, with `spare` bytes for each beside what follows from its
+    /// Answers to `calls` requests that take `bytes` together, with `spare` bytes for each beyond what follows from its
     /// size; or one error in place of all.
     pub(super) const fn of_calls(calls: usize, bytes: usize, spare: usize) -> Bound {
         Bound { bytes: LONGEST_LINE + spare.saturating_mul(calls).saturating_add(4 * bytes), items: calls }
     }
 }
 
-/// One reply, borrowed from the bytes that it came in.
+/// A reply that borrows from the bytes that came in.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reply<'a> {
     Simple(&'a [u8]),
@@ -63,7 +63,7 @@ pub(crate) enum Reply<'a> {
     Push(Vec<Reply<'a>>),
 }
 
-/// What came in cannot be the reply to what was asked.
+/// Bytes that cannot be the reply to the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
     #[error("what the server sent is not the Redis protocol")]
@@ -73,8 +73,8 @@ pub(super) enum Malformed {
 }
 
 impl<'a> Reply<'a> {
-    /// Reads the reply that `bytes` begins with, and says how many of them it takes. `None` if more must come first, which
-    /// is never the case for more bytes than `bound` allows.
+    /// Parses the first reply in `bytes`, and returns it with its length. `None` if it is not complete, which is never the case
+    /// for more bytes than `bound` allows.
     pub(super) fn read(bytes: &'a [u8], bound: Bound) -> Result<Option<(Reply<'a>, usize)>, Malformed> {
         let mut reader = Reader { bytes, at: 0, bound };
         let reply = reader.reply(DEEPEST)?;
@@ -85,7 +85,7 @@ impl<'a> Reply<'a> {
         Ok(reply.map(|reply| (reply, taken)))
     }
 
-    /// The text of a string, whichever of its two forms it has.
+    /// The text of a simple or a bulk string.
     pub(crate) fn text(&self) -> Option<&'a [u8]> {
         match self {
             Reply::Simple(text) | Reply::Bulk(text) => Some(text),
@@ -106,7 +106,7 @@ impl<'a> Reply<'a> {
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Its items are those that may still come.
+    /// The number of its items decreases as they are read.
     bound: Bound,
 }
 
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
         let Some(length) = length else { return Ok(Some(Reply::Nil)) };
         let depth = depth.checked_sub(1).ok_or(Malformed::Protocol)?;
         self.bound.items = self.bound.items.checked_sub(length).ok_or(Malformed::TooLarge)?;
-        // Every item takes three bytes at least: what was announced is not yet a reason to make room for it.
+        // Every item takes three bytes at least, so a large length alone allocates nothing.
         let mut items = Vec::with_capacity(length.min((self.bytes.len() - self.at) / 3 + 1));
         for _ in 0..length {
             let Some(item) = self.reply(depth)? else { return Ok(None) };
@@ -181,7 +181,7 @@ fn integer(digits: &[u8]) -> Result<i64, Malformed> {
     std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(Malformed::Protocol)
 }
 
-/// `None` stands for nothing at all, which is announced as a length of -1.
+/// Parses a length. `None` is -1, which stands for null.
 fn length(digits: &[u8]) -> Result<Option<usize>, Malformed> {
     match integer(digits)? {
         -1 => Ok(None),
@@ -189,12 +189,12 @@ fn length(digits: &[u8]) -> Result<Option<usize>, Malformed> {
     }
 }
 
-/// Begins a command of so many words.
+/// Begins a command of `words` words.
 pub(super) fn begin(out: &mut Vec<u8>, words: usize) {
     announce(out, b'*', words);
 }
 
-/// Adds a word to the command that was begun.
+/// Adds a word to the command.
 pub(super) fn word(out: &mut Vec<u8>, word: &[u8]) {
     announce(out, b'$', word.len());
     out.extend_from_slice(word);

@@ -1,8 +1,8 @@
-//! The script that every call runs, as the link sees it: a text with a fingerprint.
+//! The script that every call runs: its text and its SHA-1.
 //!
-//! What the link relies on: `EVALSHA sha n KEYS… now BODIES…` runs the requests whose bodies are given, each on as many of
-//! the keys as its body begins with, and answers with an array that has one item for each: a string, or an error that
-//! says that this one request did nothing. Without bodies it does nothing, and answers with an empty array.
+//! The link relies on this contract: `EVALSHA sha n KEYS… now BODIES…` runs one request for each body, on as many of the keys
+//! as the body begins with. The reply is an array with one item for each request: a string, or an error if this request did
+//! nothing. Without bodies the script does nothing, and the reply is an empty array.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::resp;
 pub(super) struct Script {
     text: Arc<str>,
     sha: Arc<str>,
-    /// `None` is the server's own.
+    /// `None` is the server's clock.
     clock: Option<Arc<dyn Clock>>,
 }
 
@@ -31,12 +31,12 @@ impl Script {
         Script { text: text.into(), sha: fingerprint(text).into(), clock }
     }
 
-    /// Adds the command that makes the script known to a server.
+    /// Adds the command that loads the script.
     pub(super) fn load(&self, out: &mut Vec<u8>) {
         resp::command(out, &[b"SCRIPT", b"LOAD", self.text.as_bytes()]);
     }
 
-    /// Adds a call that does nothing, and that whatever holds up other calls holds up too.
+    /// Adds a call that does nothing, and is delayed by whatever delays other calls.
     pub(super) fn probe(&self, out: &mut Vec<u8>) {
         self.begin(out, 0, 0);
         self.now(out);

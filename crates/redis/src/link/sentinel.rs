@@ -1,8 +1,8 @@
-//! Following a primary that sentinels watch over.
+//! Sentinel: the address of the present primary.
 //!
-//! A task asks all sentinels every second, and at once when the connection to the primary has ended, who the primary is.
-//! Of their answers the one with the highest epoch counts: every failover raises it, so a sentinel that was cut off and
-//! still names the old primary does not. The server that is named must also say itself that it is the primary.
+//! A task queries all sentinels for the primary, every second and at once when the connection to the primary has ended. The
+//! answer with the highest epoch counts: every failover raises the epoch, so the answer of a sentinel that was cut off and
+//! still names the old primary does not. The named server must also report the role of a primary.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
+use super::abort_on_drop::AbortOnDrop;
 use super::address::Address;
 use super::error::Unreachable;
-use super::fault::Fault;
-use super::line::Task;
 use super::resp::{Bound, Reply};
+use super::server_error::ServerError;
 use super::session::{Commands, Connector};
 use super::settings::Login;
 use super::topology::{TopologyQuery, TopologySource, query_all};
@@ -24,21 +24,21 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The sentinels of one primary.
 pub(super) struct Sentinels {
-    news: watch::Receiver<News>,
+    news: watch::Receiver<SentinelView>,
     ask: Arc<Notify>,
-    _task: Task,
+    _task: AbortOnDrop,
 }
 
-/// What the sentinels said last.
+/// The last answer of the sentinels.
 #[derive(Clone, Default)]
-struct News {
-    /// How many times they were asked.
+struct SentinelView {
+    /// The number of queries so far.
     round: u64,
     primary: Option<Address>,
 }
 
-/// What one sentinel says.
-struct Named {
+/// The answer of one sentinel.
+struct NamedPrimary {
     epoch: i64,
     primary: Address,
 }
@@ -51,7 +51,7 @@ impl Sentinels {
         connector: Connector,
         login: Login,
     ) -> Sentinels {
-        let (tell, news) = watch::channel(News::default());
+        let (tell, news) = watch::channel(SentinelView::default());
         let ask = Arc::new(Notify::new());
         let mut sources: Vec<TopologySource> = sentinels.iter().cloned().map(TopologySource::new).collect();
         let (query, again) = (Arc::new(primary_query(name)), ask.clone());
@@ -66,10 +66,10 @@ impl Sentinels {
                 let _ = timeout(ASK_EVERY, again.notified()).await;
             }
         });
-        Sentinels { news, ask, _task: Task(task.abort_handle()) }
+        Sentinels { news, ask, _task: AbortOnDrop(task.abort_handle()) }
     }
 
-    /// Asks who the primary is.
+    /// Queries the sentinels for the primary.
     pub(super) async fn find(&mut self) -> Result<Address, Unreachable> {
         let round = self.news.borrow().round;
         self.ask.notify_one();
@@ -77,16 +77,16 @@ impl Sentinels {
         news.primary.clone().ok_or(Unreachable::NoPrimary)
     }
 
-    /// Waits until the sentinels name another primary than that.
+    /// Waits until the sentinels name another primary than `than`.
     pub(super) async fn named_another(&mut self, than: &Address) {
-        let another = |news: &News| news.primary.as_ref().is_some_and(|primary| primary != than);
+        let another = |news: &SentinelView| news.primary.as_ref().is_some_and(|primary| primary != than);
         if self.news.wait_for(another).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Asks the sentinels once who the primary is.
+/// Queries the sentinels for the primary, once.
 pub(super) async fn primary_of(
     name: &str,
     sentinels: &[Address],
@@ -99,8 +99,8 @@ pub(super) async fn primary_of(
     latest.map(|named| named.primary).ok_or(Unreachable::NoPrimary)
 }
 
-/// During a failover the first command already names the new primary; the second has the epoch.
-fn primary_query(name: &str) -> TopologyQuery<Named> {
+/// The query for the primary. During a failover the first command already names the new primary; the second has the epoch.
+fn primary_query(name: &str) -> TopologyQuery<NamedPrimary> {
     let name = name.as_bytes();
     let commands = Commands::new()
         .with(&[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", name], Bound::SMALL)
@@ -108,10 +108,10 @@ fn primary_query(name: &str) -> TopologyQuery<Named> {
     TopologyQuery { commands, read: |_, replies| named(replies) }
 }
 
-fn named(replies: &[Reply<'_>]) -> Result<Named, Unreachable> {
+fn named(replies: &[Reply<'_>]) -> Result<NamedPrimary, Unreachable> {
     let [address, about] = replies else { return Err(Unreachable::Malformed) };
     if let Reply::Error(text) = about {
-        return Err(Unreachable::Refused(Fault::of(text)));
+        return Err(Unreachable::Refused(ServerError::of(text)));
     }
     let text = |reply: &Reply<'_>| reply.text().and_then(|text| String::from_utf8(text.to_vec()).ok());
     let primary = || {
@@ -123,5 +123,8 @@ fn named(replies: &[Reply<'_>]) -> Result<Named, Unreachable> {
         let epoch = fields.find(|field| field[0].text() == Some(b"config-epoch"))?;
         text(&epoch[1])?.parse().ok()
     };
-    Ok(Named { epoch: epoch().ok_or(Unreachable::Malformed)?, primary: primary().ok_or(Unreachable::Malformed)? })
+    Ok(NamedPrimary {
+        epoch: epoch().ok_or(Unreachable::Malformed)?,
+        primary: primary().ok_or(Unreachable::Malformed)?,
+    })
 }

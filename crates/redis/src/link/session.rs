@@ -1,7 +1,7 @@
 //! Request/response sessions: commands out, all of their replies in, one exchange at a time.
 //!
 //! Connections begin with one, sentinels and cluster nodes are queried through one, and the fleet's configuration is read
-//! and published through one. Calls of the script use [a line](super::line) instead, with many in flight at once.
+//! and published through one. Calls of the script use [a line](super::connection) instead, with many in flight at once.
 
 use std::future::poll_fn;
 use std::io;
@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use super::address::Address;
 use super::error::Unreachable;
-use super::fault::Fault;
 use super::resp::{self, Bound, Malformed, Reply};
+use super::server_error::ServerError;
 use super::settings::{Settings, SettingsError};
 use super::stream::{Inbox, Stream};
 
@@ -168,7 +168,7 @@ impl Session {
                             self.announced |= !is_confirmed;
                             is_confirmed.then_some(Ok(()))
                         }
-                        Reply::Error(text) => Some(Err(Unreachable::Refused(Fault::of(text)))),
+                        Reply::Error(text) => Some(Err(Unreachable::Refused(ServerError::of(text)))),
                         _ => Some(Err(Unreachable::Malformed)),
                     };
                     drop(reply);
@@ -233,7 +233,7 @@ impl<'a> FirstReplies<'a> {
 
 fn refusal(bytes: &[u8]) -> Option<Unreachable> {
     match Reply::read(bytes, Bound::SMALL) {
-        Ok(Some((Reply::Error(text), _))) => Some(Unreachable::Refused(Fault::of(text))),
+        Ok(Some((Reply::Error(text), _))) => Some(Unreachable::Refused(ServerError::of(text))),
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! What one sets about a link.
+//! Settings of a link.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,47 +10,47 @@ use super::address::Address;
 use super::breaker::BreakerSettings;
 use super::tls::Tls;
 
-mod error;
+pub(super) mod error;
 mod server_url;
 mod url_list;
 
 pub use self::error::SettingsError;
 use self::server_url::ServerUrl;
 
-/// How to reach Redis, and how long to wait for it.
+/// Servers, login, TLS, timeouts and bounds of a link.
 ///
-/// Made by [`Settings::from_urls`], or by [`Settings::standalone`], [`Settings::sentinel`] and [`Settings::cluster`]; the rest has
-/// defaults to change.
+/// Made by [`Settings::from_urls`], [`Settings::standalone`], [`Settings::sentinel`] or [`Settings::cluster`]; all fields
+/// have defaults.
 /// URLs are `redis://[user[:password]@]host[:port][/database]`, `rediss://…` for TLS, or `unix:///path/to/socket`.
 ///
-/// A user that is not allowed everything needs `+evalsha +script|load +ping +client|setname`, and `+role` behind Sentinel,
+/// A user with few permissions needs `+evalsha +script|load +ping +client|setname`, and `+role` behind Sentinel,
 /// `+cluster|slots +cluster|info +asking` in a cluster, besides what the script does to the keys.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub(super) servers: Servers,
-    /// Who to be.
+    /// User, password and database.
     pub login: Login,
-    /// How to know the server, and how to be known. `None`, which is what URLs with `redis://` make it, is no TLS.
+    /// Certificates. `None` is no TLS, the default of `redis://` URLs.
     pub tls: Option<Tls>,
-    /// How long a call may take, for those who do not say, and how long a probe may take. 20 milliseconds.
+    /// The default deadline of calls, and the timeout of probes. 20 milliseconds.
     pub deadline: Duration,
-    /// How long connecting may take, greeting included; also how long a connection may owe an answer before it is given
-    /// up. 250 milliseconds.
+    /// The timeout of connecting, login included; also the time after its last deadline at which a connection without an answer
+    /// is closed. 250 milliseconds.
     pub connect_timeout: Duration,
-    /// A connection that has been idle for so long is probed. One second.
+    /// The idle time after which a connection is probed. One second.
     pub heartbeat: Duration,
-    /// How many calls may wait for their turn, for each server. 8 192.
+    /// The most calls that are queued, for each server. 8 192.
     pub queue: usize,
-    /// How many bytes the answer to a call may have, beside four times those of the call itself. A server that sends more
-    /// is hung up on. 1 kB; Tidegate's own script needs less.
+    /// The most bytes of an answer, beyond four times those of the call. The connection to a server that sends more is closed.
+    /// 1 kB; Tidegate's own script needs less.
     pub answer_bytes: usize,
-    /// How calls are sent together.
+    /// Bounds on batches.
     pub batch: Batch,
-    /// When calls fail at once.
+    /// The circuit breaker.
     pub breaker: BreakerSettings,
 }
 
-/// Which servers there are.
+/// The servers, by kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Servers {
     Standalone(Address),
@@ -58,14 +58,14 @@ pub(super) enum Servers {
     Cluster(Vec<Address>),
 }
 
-/// Who one is to a server, and where in it.
+/// User, password and database.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Login {
-    /// The user's name; servers call the one without a name `default`.
+    /// The user; without one, servers use `default`.
     pub user: Option<String>,
     /// The password.
     pub password: Option<String>,
-    /// The database by its number. In a cluster there is only number 0.
+    /// The number of the database. A cluster has only number 0.
     pub database: u32,
 }
 
@@ -80,14 +80,14 @@ impl fmt::Debug for Login {
     }
 }
 
-/// How many calls travel together.
+/// Bounds on batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// At most so many calls. 128.
+    /// The most calls of a batch. 128.
     pub calls: usize,
-    /// No further call once it has so many bytes. 256 kB.
+    /// The size in bytes at which a batch takes no further call. 256 kB.
     pub bytes: usize,
-    /// So many batches may be on their way at once. Two: the server works on one while the other travels.
+    /// The most batches in flight. Two: the server works on one while the other is on the network.
     pub in_flight: usize,
 }
 
@@ -101,18 +101,17 @@ impl Settings {
     /// One server.
     ///
     /// # Errors
-    /// If the URL cannot be read.
+    /// If the URL cannot be parsed.
     pub fn standalone(url: &str) -> Result<Settings, SettingsError> {
         let ServerUrl { address, tls, login } = ServerUrl::parse(url)?;
         Ok(Settings::new(Servers::Standalone(address), login, tls))
     }
 
-    /// A primary that sentinels watch over, by the name that they know it by. The URLs are those of the sentinels, with
-    /// their user and password if they want any; whether they use TLS, the servers do too. Whom to be on the servers is
-    /// to be set in `login`.
+    /// A primary behind sentinels, by its name. The URLs are those of the sentinels, with their user and password if they
+    /// require any; if they use TLS, the servers do too. The user on the servers is set in `login`.
     ///
     /// # Errors
-    /// If a URL cannot be read, or they do not agree.
+    /// If a URL cannot be parsed, or the URLs differ in TLS or login.
     pub fn sentinel(
         primary: &str,
         sentinels: impl IntoIterator<Item = impl AsRef<str>>,
@@ -125,10 +124,10 @@ impl Settings {
         Ok(Settings::new(servers, Login::default(), tls))
     }
 
-    /// A cluster, by some of its nodes; the others are found.
+    /// A cluster, by some of its nodes; the others are discovered.
     ///
     /// # Errors
-    /// If a URL cannot be read, or they do not agree.
+    /// If a URL cannot be parsed, or the URLs differ in TLS or login.
     pub fn cluster(nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Settings, SettingsError> {
         let (nodes, login, tls) = several(nodes)?;
         Ok(Settings::new(Servers::Cluster(nodes), login, tls))
@@ -149,10 +148,10 @@ impl Settings {
         }
     }
 
-    /// Says what is wrong with the settings, if anything is.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// If anything is.
+    /// The first invalid setting.
     pub fn check(&self) -> Result<(), SettingsError> {
         self.client_config()?;
         if matches!(self.servers, Servers::Cluster(_)) && self.login.database != 0 {

@@ -1,4 +1,4 @@
-//! What a link has done, and how it is.
+//! State and counters of a link.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,41 +6,41 @@ use std::time::Duration;
 use super::address::Address;
 use super::breaker::BreakerState;
 
-/// How a link is, and what it has done since it was opened.
+/// The state of a link, and its counters since it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStats {
-    /// One for each server that calls go to: a single one if it is standalone or behind sentinels; in a cluster the
-    /// primaries, and nodes that were primaries before and still answer.
+    /// The servers: one if it is standalone or behind sentinels; in a cluster the primaries, and former primaries that still
+    /// answer.
     pub servers: Vec<ServerStats>,
 }
 
-/// How the way to one server is, and what has gone over it.
+/// The state of one server, and its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStats {
-    /// Where it is; `None` if sentinels have not named it yet.
+    /// The address; `None` if sentinels have not named it yet.
     pub address: Option<Address>,
-    /// Whether calls are sent.
+    /// The state of the circuit breaker.
     pub breaker: BreakerState,
-    /// Calls with no longer a deadline than this fail at once: none while the breaker is closed, those that would probably
-    /// be answered too late while the server is slow, and all ([`Duration::MAX`]) while it is out of reach.
+    /// The longest deadline whose calls fail at once: `None` while the breaker is closed, and [`Duration::MAX`] while the server
+    /// is unreachable.
     pub refuses_up_to: Option<Duration>,
-    /// For how long they have been, or have not been. Probes in between do not count.
+    /// The time since the breaker last opened or closed. Probes in between do not count.
     pub lasting: Duration,
-    /// How many times the breaker has opened.
+    /// The number of times that the breaker opened.
     pub opened: u64,
     /// Whether there is a connection.
     pub connected: bool,
-    /// What the last trouble was, if there was any.
+    /// The last failure.
     pub last_trouble: Option<String>,
-    /// How many calls wait for their turn.
+    /// The number of queued calls.
     pub waiting: usize,
-    /// What has been counted.
+    /// The counters.
     pub counts: LinkCounts,
 }
 
 macro_rules! counts {
     ($($(#[doc = $doc:literal])* $name:ident => $count:ident,)*) => {
-        /// What has been counted on the way to one server.
+        /// Counters of one server.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct LinkCounts {
             $($(#[doc = $doc])* pub $name: u64,)*
@@ -68,11 +68,11 @@ counts! {
     answered => answered,
     /// Calls that certainly did not run.
     not_run => not_run,
-    /// Calls of which it is not known whether they ran.
+    /// Calls that may have run, without an answer.
     unknown => unknown,
-    /// Calls that belonged to another server of the cluster.
+    /// Calls that were redirected to another node of the cluster.
     redirected => redirected,
-    /// Calls that were sent a second time, after they certainly did not run.
+    /// Calls that were sent a second time, because they certainly did not run the first time.
     resent => resent,
     /// Batches sent.
     batches => batch,

@@ -1,4 +1,4 @@
-//! A connection to a server, whatever it is made of.
+//! Byte streams: TCP, TLS and Unix sockets, and the buffer of incoming bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ impl Stream {
             Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await?)),
             Address::Tcp { host, port } => {
                 let stream = TcpStream::connect((&**host, *port)).await?;
-                // A batch is written at once: there is nothing to wait for.
+                // A batch is one write: Nagle's algorithm would only delay it.
                 stream.set_nodelay(true)?;
                 let Some(config) = tls else { return Ok(Stream::Tcp(stream)) };
                 let name = ServerName::try_from(host.to_string())
@@ -74,7 +74,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// What has come in and was not yet read as replies.
+/// The buffer of bytes that came in and were not parsed yet.
 pub(super) struct Inbox {
     bytes: Vec<u8>,
     begin: usize,
@@ -88,13 +88,13 @@ impl Inbox {
         Inbox { bytes: vec![0; Inbox::SIZE], begin: 0, end: 0 }
     }
 
-    /// Takes in what is there to read. Says how much that was: nothing means that the server has hung up.
+    /// Reads into the buffer. Returns the number of bytes; 0 means that the server has closed the connection.
     pub(super) fn poll_fill(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
         }
         if self.end == self.bytes.len() {
-            self.make_room();
+            self.grow();
         }
         let mut buffer = ReadBuf::new(&mut self.bytes[self.end..]);
         std::task::ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
@@ -103,7 +103,7 @@ impl Inbox {
         Poll::Ready(Ok(count))
     }
 
-    fn make_room(&mut self) {
+    fn grow(&mut self) {
         if self.begin > 0 {
             self.bytes.copy_within(self.begin..self.end, 0);
             (self.begin, self.end) = (0, self.end - self.begin);

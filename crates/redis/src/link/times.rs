@@ -1,23 +1,23 @@
-//! How long calls took, and why they failed.
+//! Durations of calls, and the causes of failures.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::error::{Cause, LinkError};
-use super::fault::Code;
+use super::server_error::ErrorCode;
 
-/// The upper ends of the buckets, in microseconds.
+/// The upper bounds of the buckets, in microseconds.
 const ENDS: [u64; 13] =
     [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000];
 
-/// How long calls took since the link was opened, and why some of them failed.
+/// Durations of calls since the link was opened, and the causes of failures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallTimes {
-    /// All of it, in seconds.
+    /// The sum of all durations, in seconds.
     pub seconds: f64,
-    /// The upper end of each bucket in seconds, and how many calls lie in it. The last has no end.
+    /// The upper bound of each bucket in seconds, and its number of calls. The last has no bound.
     pub buckets: [(f64, u64); ENDS.len() + 1],
-    /// How many calls failed for each cause that there was: Redis' own word where it answered with an error.
+    /// The number of failed calls by cause: the code of Redis where it answered with an error.
     pub errors: Vec<(&'static str, u64)>,
 }
 
@@ -25,90 +25,25 @@ pub struct CallTimes {
 pub(super) struct Times {
     micros: AtomicU64,
     buckets: [AtomicU64; ENDS.len() + 1],
-    errors: [AtomicU64; CAUSES.len()],
+    errors: [AtomicU64; CAUSES],
 }
 
-/// What calls fail of. Those that Redis itself names come first.
-const CAUSES: [&str; 29] = [
-    "NOSCRIPT",
-    "READONLY",
-    "LOADING",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "MISCONF",
-    "OOM",
-    "NOREPLICAS",
-    "BUSY",
-    "NOAUTH",
-    "WRONGPASS",
-    "NOPERM",
-    "DENIED",
-    "WRONGTYPE",
-    "MOVED",
-    "ASK",
-    "TRYAGAIN",
-    "CROSSSLOT",
-    "other",
-    "deadline",
-    "queue_full",
-    "breaker_open",
-    "unreachable",
-    "connection_lost",
-    "malformed",
-    "too_large",
-    "cross_slot",
-    "unserved",
-    "closed",
-];
+/// The number of different [names of causes](Cause::name).
+const CAUSES: usize = ErrorCode::KNOWN.len() + Cause::NAMES.len();
 
-const fn name(cause: &Cause) -> &'static str {
-    match cause {
-        Cause::Refused(fault) => word(fault.code),
-        Cause::Deadline => "deadline",
-        Cause::QueueFull => "queue_full",
-        Cause::BreakerOpen(_) => "breaker_open",
-        Cause::Unreachable(_) => "unreachable",
-        Cause::ConnectionLost => "connection_lost",
-        Cause::Malformed => "malformed",
-        Cause::TooLarge => "too_large",
-        Cause::CrossSlot => "cross_slot",
-        Cause::Unserved => "unserved",
-        Cause::Closed => "closed",
-    }
-}
-
-const fn word(code: Code) -> &'static str {
-    match code {
-        Code::NoScript => "NOSCRIPT",
-        Code::ReadOnly => "READONLY",
-        Code::Loading => "LOADING",
-        Code::MasterDown => "MASTERDOWN",
-        Code::ClusterDown => "CLUSTERDOWN",
-        Code::Misconf => "MISCONF",
-        Code::OutOfMemory => "OOM",
-        Code::NoReplicas => "NOREPLICAS",
-        Code::Busy => "BUSY",
-        Code::NoAuth => "NOAUTH",
-        Code::WrongPass => "WRONGPASS",
-        Code::NoPerm => "NOPERM",
-        Code::Denied => "DENIED",
-        Code::WrongType => "WRONGTYPE",
-        Code::Moved => "MOVED",
-        Code::Ask => "ASK",
-        Code::TryAgain => "TRYAGAIN",
-        Code::CrossSlot => "CROSSSLOT",
-        Code::Other => "other",
-    }
+/// The names of all causes, those that Redis itself uses first.
+fn cause_names() -> impl Iterator<Item = &'static str> {
+    ErrorCode::KNOWN.into_iter().map(ErrorCode::name).chain(Cause::NAMES)
 }
 
 impl Times {
-    /// Notes what became of a call, and how long it took.
+    /// Records the duration and the outcome of a call.
     pub(super) fn note<T>(&self, took: Duration, result: &Result<T, LinkError>) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.micros.fetch_add(micros, Ordering::Relaxed);
         self.buckets[ENDS.partition_point(|end| *end < micros)].fetch_add(1, Ordering::Relaxed);
         if let Err(error) = result
-            && let Some(place) = CAUSES.iter().position(|cause| *cause == name(error.cause()))
+            && let Some(place) = cause_names().position(|name| name == error.cause().name())
         {
             self.errors[place].fetch_add(1, Ordering::Relaxed);
         }
@@ -117,7 +52,7 @@ impl Times {
     pub(super) fn shown(&self) -> CallTimes {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let end = |place: usize| ENDS.get(place).map_or(f64::INFINITY, |&micros| seconds(micros));
-        let errors = CAUSES.iter().zip(&self.errors).map(|(cause, counter)| (*cause, count(counter)));
+        let errors = cause_names().zip(&self.errors).map(|(name, counter)| (name, count(counter)));
         CallTimes {
             seconds: seconds(count(&self.micros)),
             buckets: std::array::from_fn(|place| (end(place), count(&self.buckets[place]))),
@@ -135,12 +70,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::link::fault::Fault;
+    use crate::link::server_error::ServerError;
 
     #[test]
     fn failures_are_told_by_the_word_that_redis_gives() {
         let times = Times::default();
-        let refused = Cause::Refused(Fault { code: Code::OutOfMemory, text: Arc::from("OOM command not allowed") });
+        let refused =
+            Cause::Refused(ServerError { code: ErrorCode::OutOfMemory, text: Arc::from("OOM command not allowed") });
         times.note::<()>(Duration::from_micros(100), &Err(LinkError::NotRun(refused.clone())));
         times.note::<()>(Duration::from_millis(20), &Err(LinkError::Unknown(Cause::Deadline)));
         times.note::<()>(Duration::from_secs(2), &Err(LinkError::NotRun(Cause::BreakerOpen(Arc::new(refused)))));

@@ -1,4 +1,4 @@
-//! Certificates: whom to believe, and who to be.
+//! TLS: certificate authorities and the client's certificate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::settings::SettingsError;
+use super::settings::error::SettingsError;
 
 /// Certificates, as PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Who may vouch for the server: one or several certificates. `None` is everyone whom browsers believe.
+    /// The accepted certificate authorities. `None` is the public ones, as in browsers.
     pub authorities: Option<Vec<u8>>,
-    /// The certificate to show to the server, and the private key that belongs to it.
+    /// The client's certificate and its private key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 

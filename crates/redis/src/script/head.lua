@@ -10,9 +10,9 @@
 -- states that are read whole, and how many charges follow. States are read once, decided on in memory, and written once
 -- at the end, however many requests of the call share them.
 --
--- Redis runs all of this anew for every call, and making a function costs as much as deciding something. So what most
--- requests need, a single charge to a bucket, is done without any (main.lua). All else is in a library that is only made
--- if somebody asks for it. What both know of a key is kept by its place, the first among KEYS that has its name:
+-- Redis runs the whole chunk for every call, and creating a closure costs as much as a decision. So the common request, a
+-- single charge to a bucket, creates none (main.lua). All else is in a library that is created on demand. What both know of
+-- a key is stored by its place, the first index in KEYS with its name:
 --
 --   places   the places of names
 --   raws     a state as it is stored, false if there is none, nil if that is not known, or only to the library

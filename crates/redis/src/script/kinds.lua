@@ -1,4 +1,4 @@
--- What each kind of limit can do; most are made when they are first needed.
+-- The operations of each kind of limit; most are created on first use.
 local kinds, makers = {}, {}
 local function kind_of(kind)
   local known = kinds[kind]
@@ -9,15 +9,15 @@ local function kind_of(kind)
   return known
 end
 
--- Who holds what nobody will give back.
+-- The holder of charges that are never refunded.
 local ANONYMOUS = rep('\0', 16)
 
--- How long, in Redis' milliseconds, a key lives that counts for `micros`.
+-- The TTL in milliseconds of a key that counts for `micros`.
 local function life(micros)
   return format('%d', ceil(micros / 1000) + slack)
 end
 
--- Sees to it that the state of a key is written.
+-- Schedules the state of a key to be written.
 local function keep(name, state)
   states[name] = state
   if not state.is_changed then

@@ -2,9 +2,9 @@
 -- instant at which it reaches zero, in microseconds and the drops left over; here it is what is owed now, in drops.
 -- `a` is drops a token, `b` drops a microsecond.
 --
--- Telling Redis for how long to keep a key costs as much as changing it. So a key is kept for a while longer than it has
--- to be, and its state ends with how much of that while is left when the line reaches zero, in units of 1024 microseconds:
--- until that is used up the key is only changed.
+-- Setting the TTL of a key costs as much as changing its value. So a key lives longer than it has to, and its state ends with
+-- the part of that slack that is left when the line reaches zero, in units of 1024 microseconds: until the slack is used up,
+-- only the value is changed.
 local LINE, LINE_LENGTH = '>BI6I4I7I4I2', 24
 local UNIT, SPARE = 1024, 3906
 

@@ -13,7 +13,7 @@ else
   now = tonumber(now)
 end
 
--- What bodies ask for. Most requests of a call have one of a few bodies, and each of those is read once.
+-- Parsed bodies. Most requests of a call share a few bodies, and each of those is parsed once.
 local plans, are_whole = {}, true
 for number = 2, #ARGV do
   local body = ARGV[number]
@@ -51,7 +51,7 @@ else
   end
 end
 
--- MGET says nothing about keys that are not strings. If there may be any, the library looks at them one by one.
+-- MGET returns nil for keys that are not strings. If there may be any, the library reads them one by one.
 local missing
 for place = 1, #KEYS do
   if raws[place] == false then
@@ -66,7 +66,7 @@ for from = 1, missing and #missing or 0, MANY do
   end
 end
 
--- Decides one request after the other. What is done here to a line is what line.lua and bucket.lua do, said at length.
+-- Decides the requests in turn. The operations on lines are those of line.lua and bucket.lua, inlined.
 local replies, places, lives, before = {}, {}, {}, 0
 local operate, write
 for number = 2, #ARGV do

@@ -1,4 +1,4 @@
--- What can be asked for, by number; most of it is made when it is first needed.
+-- The operations by number; most are created on first use.
 local operations = { decide, peek, [DECIDE_GROUPS] = decide_groups }
 
 local function operate(plan, before)

@@ -121,7 +121,7 @@ makers[SLOTS] = function()
     end
   end
 
-  -- Puts leases that were moved in the place of those they were.
+  -- Replaces leases by their moved versions.
   function slots.move(state)
     call('DEL', state.name)
     for _, held in ipairs(state.leases) do put(state.name, held.ends, held.id, held.slots, held.length) end
@@ -183,7 +183,7 @@ makers[SLOTS] = function()
     end
   end
 
-  -- Ends the lease of an id. Says how many slots it held.
+  -- Ends the lease of an id. Returns the number of its slots.
   local function remove(held, state, id)
     drop_ended(state)
     local member = state.total > 0 and find(held, state, id)
@@ -207,7 +207,7 @@ makers[SLOTS] = function()
     return freed > 0
   end
 
-  -- What is held belongs to those who hold it.
+  -- Held slots belong to their holders.
   function slots.credit()
     return 0
   end

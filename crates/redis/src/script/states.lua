@@ -1,6 +1,6 @@
 -- Reading states, carrying them from one limit to another, and writing them.
 
--- A key that somebody else uses.
+-- A key that another program uses.
 local FOREIGN = { kind = 0, shape = 0 }
 
 -- The state that is stored as `raw`; `is_whole` unless there may be more of it.
@@ -22,7 +22,7 @@ local function load(name, kind)
     elseif type(raw) == 'string' then
       state = read(raw, name, #raw < PAGE)
     else
-      -- No string: leases, or something of somebody else's.
+      -- No string: leases, or data of another program.
       state = kind_of(SLOTS).load(name)
       if state == nil then state = FOREIGN end
     end
@@ -31,7 +31,7 @@ local function load(name, kind)
   return state
 end
 
--- What is known of a key. From now on only the library knows it.
+-- The known state of a key. From now on only the library holds it.
 local function known(name, kind)
   local state = states[name]
   if state == nil then
@@ -64,7 +64,7 @@ local function convert(drops, from, to, most)
   return min(whole + quotient, most)
 end
 
--- What a key that stands at `state` has under a limit of another shape.
+-- The state `state` carried over to a limit of another shape.
 local function carried(limit, state)
   local of_limit = limit.of
   local new = of_limit.fresh(limit)
@@ -82,7 +82,7 @@ local function has_shape(state, limit)
   return state.shape == limit.shape and state.a == limit.a and state.b == limit.b
 end
 
--- The state of a limit's key as it stands under the limit.
+-- The state of a key under its present limit.
 local function view(limit)
   local state = known(limit.name, limit.kind)
   if not state then return limit.of.fresh(limit) end
@@ -90,7 +90,7 @@ local function view(limit)
   return carried(limit, state)
 end
 
--- Writes what has changed. A key that owes nothing equals one that was never seen.
+-- Writes the changed states. A key that owes nothing equals a new one.
 local function write()
   for _, name in ipairs(changed) do
     local state = states[name]

@@ -1,4 +1,4 @@
--- What the library calls things.
+-- The locals of the library.
 local call, try = redis.call, redis.pcall
 local pack, unpack_from = struct.pack, struct.unpack
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
@@ -11,7 +11,7 @@ local WORD = 4294967296
 -- Outcomes, as replies name them.
 local ALLOW, DENY, NEVER = 0, 1, 2
 
--- What limits are called in bodies and states. A shaper's state is a GCRA's.
+-- The numbers of kinds in bodies and states. A shaper's state is a GCRA's.
 local LEVEL, TAT, SHAPER, EVERY, CALENDAR, SLIDING, LOG, SLOTS = 1, 2, 3, 4, 5, 6, 7, 8
 
 -- The states of keys that the library knows, by name; false if there is none.

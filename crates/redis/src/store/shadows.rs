@@ -1,9 +1,9 @@
-//! Requests with rules in the shadow: one question for all of them.
+//! Requests with rules in shadow mode: one call for all of them.
 //!
-//! The exception is a request whose keys lie in several slots of a cluster. What counts is decided first, and then all rules
-//! in the shadow at once, within what is left of the request's time. The request is charged by then, so a rule in the shadow
-//! that cannot be decided is no error: nothing is known of it. It is one if nothing counts: then whoever asks decides what
-//! becomes of it.
+//! The exception is a request whose keys are in several slots of a cluster. The enforced charges are decided first, and then
+//! all rules in shadow mode at once, within the rest of the request's time. The request is charged by then, so a failure to
+//! decide a rule in shadow mode is no error. It is an error if no charge is enforced: then the caller's failure policy
+//! applies.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use tidegate_core::store::{Answer, Decisions};
 use tidegate_core::{Charge, Micros, Receipt, Store, StoreError};
 use tokio::time::Instant;
 
-use super::apart::all;
-use super::several::Told;
+use super::multi_slot::PartialAnswer;
+use super::split::all;
 use super::{RedisStore, held_by, unusable};
 use crate::{frame, reply};
 
 type Marks = SmallVec<[Mark; 2]>;
 
-/// The charges that count, then those of each rule in the shadow.
+/// The enforced charges, then those of each rule in shadow mode.
 pub(super) type Groups<'g, 'a> = SmallVec<[&'g [Charge<'a>]; 4]>;
 
 impl RedisStore {
@@ -31,7 +31,7 @@ impl RedisStore {
         groups: Groups<'_, '_>,
     ) -> Result<Answer, StoreError> {
         if self.apart(charges.iter().map(|charge| charge.key)).is_some() {
-            // In a box, so that requests which lie together do not make room for those that do not.
+            // Boxed: keeps the large future of this rare path out of the common one.
             return Box::pin(self.decide_groups_apart(&groups, self.deadline(charges))).await;
         }
         let id = |group: &&[Charge<'_>]| match group.iter().any(Charge::is_held) {
@@ -66,7 +66,7 @@ impl RedisStore {
             return Err(error);
         }
         let known = |(shadow, answer): (&&[Charge<'_>], Result<Answer, StoreError>)| {
-            answer.unwrap_or_else(|_| Answer::new(Told::nothing(shadow).decisions, None))
+            answer.unwrap_or_else(|_| Answer::new(PartialAnswer::nothing(shadow).decisions, None))
         };
         Ok(Answer { shadows: shadows.iter().zip(decided).map(known).collect(), ..counting })
     }
@@ -86,14 +86,14 @@ impl RedisStore {
     }
 }
 
-/// Why some of the groups could not be decided. A key that somebody else uses is left out: the others were decided, and would
-/// be asked for again.
+/// The error of groups that could not be decided. Unusable keys are left out: the other groups were decided, and a retry would
+/// charge them again.
 fn failure(decided: &[Result<Answer, StoreError>]) -> Option<StoreError> {
     let errors = decided.iter().filter_map(|decided| decided.as_ref().err());
     let mut errors = errors.filter(|error| !matches!(error, StoreError::UnusableKey { .. }));
     let error = errors.next()?.clone();
     Some(match error {
-        // Others may have been charged.
+        // Other groups may have been charged.
         StoreError::Unreachable { reason } | StoreError::Failed { reason } if decided.iter().any(Result::is_ok) => {
             StoreError::AnswerLost { reason }
         }

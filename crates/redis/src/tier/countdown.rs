@@ -1,10 +1,10 @@
-//! What the store said a moment ago, as it would say it now if nobody has touched the key since.
+//! Past decisions brought to the present, for keys that were not charged since.
 
 use tidegate_core::limit::{Algorithm, Rate};
 use tidegate_core::{Decision, Limit, Micros, Outcome};
 
-/// A decision for `cost`, `passed` ago, as a refusal of `wanted` now. `None` if it refuses nothing of the kind, or if the
-/// wait cannot be told.
+/// The denial of `wanted` now that follows from a decision on `cost`, `passed` ago. `None` if none follows, or if the wait
+/// is not known.
 pub(super) fn refusal(limit: &Limit, given: &Decision, cost: u64, wanted: u64, passed: Micros) -> Option<Decision> {
     let outcome = match given.outcome {
         Outcome::Allow { .. } => return None,
@@ -21,7 +21,7 @@ pub(super) fn refusal(limit: &Limit, given: &Decision, cost: u64, wanted: u64, p
     Some(Decision { outcome, ..standing(limit, given, passed) })
 }
 
-/// How the key stands now, as far as a decision `passed` ago tells: what is left is at least this.
+/// The state of the key now, from a decision `passed` ago. What remains is a lower bound.
 pub(super) fn standing(limit: &Limit, given: &Decision, passed: Micros) -> Decision {
     let delay = match given.outcome {
         Outcome::Allow { delay } => less(delay, passed),
@@ -35,7 +35,7 @@ pub(super) fn standing(limit: &Limit, given: &Decision, passed: Micros) -> Decis
     Decision { outcome: Outcome::Allow { delay }, limit: given.limit, remaining, reset_after }
 }
 
-/// How much longer than a cost another one has to wait that is larger by so much, in microseconds; rounded up.
+/// The additional wait of a cost that is larger by `more`, in microseconds, rounded up.
 fn wait_for_more(limit: &Limit, more: u64) -> Option<u64> {
     if more == 0 {
         return Some(0);
@@ -52,7 +52,7 @@ fn wait_for_more(limit: &Limit, more: u64) -> Option<u64> {
     }
 }
 
-/// What a bucket holds that will be full again in so long: at least this much.
+/// The tokens of a bucket that will be full again in this time: a lower bound.
 fn left_in_bucket(capacity: u64, rate: Rate, reset_after: Micros) -> u64 {
     let per_token = u128::from(rate.drops_per_token());
     let full = u128::from(capacity) * per_token;

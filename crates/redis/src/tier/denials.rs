@@ -1,7 +1,7 @@
-//! Denials that are remembered, in a bounded table.
+//! A bounded table of remembered denials.
 //!
-//! Keys are chosen by whoever sends requests, so they are hashed with a secret. The hash says in which small set a key is
-//! looked for; a set that is full forgets what would be forgotten first. Forgetting is always right: the store is asked.
+//! Clients choose keys, so keys are hashed with a secret. The hash selects a small set for a key; a full set drops the entry
+//! that would expire first. Dropping an entry is always correct: the store is called instead.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,29 +17,29 @@ use super::countdown::{refusal, standing};
 
 const KEYS_A_SET: usize = 8;
 
-/// Clocks of two machines do not run at quite the same pace. A denial is trusted for this part of its wait less.
+/// The clocks of two machines drift: the lifetime of a denial is shorter than its wait by this fraction.
 const DRIFT: u64 = 1_024;
 
-/// A rule and a key, as a number that nobody outside can predict.
+/// The keyed hash of a rule and a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fingerprint(u64, u64);
 
-/// What the store last said of a key.
+/// The last decision of the store on a key.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct Remembered {
     of: Fingerprint,
     limit: Limit,
-    /// What was asked for, if it was refused.
+    /// The cost that was denied.
     cost: u64,
     decision: Decision,
-    /// When the answer came: what it says was true then, or a little earlier.
+    /// The time of the answer. The decision was made then or a little earlier.
     answered: Timestamp,
-    /// Until when it is surely still true, if nobody gave anything back.
+    /// The end of its lifetime.
     until: Timestamp,
 }
 
-impl Known {
-    /// Whether it still holds for this charge.
+impl Remembered {
+    /// Whether it applies to this charge now.
     fn holds(&self, charge: &Charge<'_>, now: Timestamp) -> bool {
         self.limit == *charge.limit && self.answered <= now && now < self.until
     }
@@ -47,24 +47,24 @@ impl Known {
 
 #[derive(Default)]
 struct Set {
-    /// How often one of the set's keys was changed otherwise than by a request.
+    /// The number of changes to keys of the set, other than by requests.
     changes: u32,
-    known: Vec<Known>,
+    known: Vec<Remembered>,
 }
 
-/// What is known of a charge before the store is asked.
+/// The remembered decision on a charge, before the store is called.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct Lookup {
     of: Fingerprint,
     changes: u32,
-    /// What the charge asks for, together with those to the same key before it.
+    /// The cost of the charge and of those to the same key before it.
     cost: u64,
-    /// What to say of the charge if the store is not asked.
+    /// The decision if the store is not called.
     pub(super) told: Decision,
 }
 
-impl Seen {
-    /// Whether the charge is sure to be refused.
+impl Lookup {
+    /// Whether the charge is certain to be denied.
     pub(super) const fn is_denied(&self) -> bool {
         !self.told.is_allowed()
     }
@@ -101,33 +101,33 @@ impl Denials {
         self.sets[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many keys something is remembered of.
+    /// The number of remembered keys.
     pub(super) fn keys(&self) -> usize {
         self.sets.iter().map(|set| set.lock().unwrap_or_else(PoisonError::into_inner).known.len()).sum()
     }
 
-    /// What is known of the charges of a request.
-    pub(super) fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> SmallVec<[Seen; 4]> {
-        let mut seen: SmallVec<[Seen; 4]> = SmallVec::new();
+    /// Looks up the charges of a request.
+    pub(super) fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> SmallVec<[Lookup; 4]> {
+        let mut seen: SmallVec<[Lookup; 4]> = SmallVec::new();
         for charge in charges {
             let of = self.fingerprint(charge.rule, charge.key);
-            // Several charges to one key are judged by their sum.
+            // Several charges to one key are decided by their sum.
             let mut before = seen.iter().zip(charges).filter(|(_, other)| other.group == charge.group);
             let earlier = before.rfind(|(earlier, _)| earlier.of == of).map_or(0, |(earlier, _)| earlier.cost);
             let cost = charge.cost.saturating_add(earlier);
             let set = self.set(of);
             let known = set.known.iter().find(|known| known.of == of && known.holds(charge, now));
             let told = known.map_or_else(|| unknown(charge), |known| known.tell(cost, now));
-            seen.push(Seen { of, changes: set.changes, cost, told });
+            seen.push(Lookup { of, changes: set.changes, cost, told });
         }
         seen
     }
 
-    /// Learns from an answer to a question that was asked at one instant and answered at another.
+    /// Records an answer of the store to a call at `asked`, answered at `answered`.
     pub(super) fn learn(
         &self,
         charges: &[Charge<'_>],
-        seen: &[Seen],
+        seen: &[Lookup],
         answer: &Answer,
         asked: Timestamp,
         answered: Timestamp,
@@ -143,11 +143,11 @@ impl Denials {
         }
     }
 
-    /// Learns from the decisions on charges that were made together, or, if any of them was denied, not made.
+    /// Records the decisions on charges that were decided together.
     fn learn_group(
         &self,
         charges: &[Charge<'_>],
-        seen: &[Seen],
+        seen: &[Lookup],
         decisions: &[Decision],
         denied: bool,
         asked: Timestamp,
@@ -162,23 +162,23 @@ impl Denials {
             match until {
                 Some(until) => {
                     let (of, limit, cost) = (seen.of, *charge.limit, seen.cost);
-                    set.add(Known { of, limit, cost, decision: *decision, answered, until }, charge, answered);
+                    set.add(Remembered { of, limit, cost, decision: *decision, answered, until }, charge, answered);
                 }
                 None => set.known.retain(|known| known.of != seen.of),
             }
         }
     }
 
-    /// Until when a decision of a request that was denied can be told again; `None` if it cannot.
+    /// The end of the lifetime of a decision of a denied request; `None` if it must not be remembered.
     fn trusted_until(&self, charge: &Charge<'_>, decision: &Decision, asked: Timestamp) -> Option<Timestamp> {
         let longest = match charge.reserve {
             Some(_) => self.settings.longest_reserved,
             None => self.settings.longest,
         };
         let trusted = match decision.outcome {
-            // Slots come back at any instant.
+            // Slots are released at any instant.
             Outcome::Deny { .. } if charge.limit.holds_slots() => return None,
-            // Counted from when it was asked: the store may have looked at any instant since.
+            // Counted from the call: the store may have decided at any instant since.
             Outcome::Deny { retry_after } => {
                 longest.min(Micros::new(retry_after.get() - retry_after.get().div_ceil(DRIFT)))
             }
@@ -187,7 +187,7 @@ impl Denials {
         Some(asked + trusted)
     }
 
-    /// Forgets what is remembered of a key, and what is on its way.
+    /// Forgets a key, and answers about it that are in flight.
     pub(super) fn forget(&self, rule: &RuleId, key: &Key<'_>) {
         let of = self.fingerprint(rule, key);
         let mut set = self.set(of);
@@ -196,8 +196,8 @@ impl Denials {
     }
 }
 
-impl Known {
-    /// What it says of a charge of `cost`.
+impl Remembered {
+    /// The decision on a charge of `cost`.
     fn tell(&self, cost: u64, now: Timestamp) -> Decision {
         let passed = now.since(self.answered);
         refusal(&self.limit, &self.decision, self.cost, cost, passed)
@@ -206,9 +206,9 @@ impl Known {
 }
 
 impl Set {
-    fn add(&mut self, new: Known, charge: &Charge<'_>, now: Timestamp) {
-        // A denial says more than what is left, and of two in one answer the one at the smaller cost.
-        let says_more = |known: &Known| {
+    fn add(&mut self, new: Remembered, charge: &Charge<'_>, now: Timestamp) {
+        // A denial is kept rather than an allowance, and of two denials in one answer the one at the smaller cost.
+        let says_more = |known: &Remembered| {
             known.of == new.of
                 && known.holds(charge, now)
                 && !known.decision.is_allowed()
@@ -226,7 +226,7 @@ impl Set {
     }
 }
 
-/// Nothing is known of the charge, so nothing is promised.
+/// The decision on an unknown charge: allowed, with nothing remaining.
 const fn unknown(charge: &Charge<'_>) -> Decision {
     let outcome = Outcome::Allow { delay: Micros::ZERO };
     Decision { outcome, limit: charge.limit.capacity(), remaining: 0, reset_after: Micros::ZERO }

@@ -1,40 +1,37 @@
-//! In front of a store that is far away: what need not be asked.
+//! A tier in front of a remote store that answers repeated denials from memory.
 //!
-//! [`Tier`] is a [`Store`] around another one. It remembers denials for a moment, so that a client that is blocked and goes
-//! on asking is answered here, and costs the store a question a second however many requests it sends.
+//! [`Tier`] is a [`Store`] around another one. It remembers denials for a moment, so that a client that is blocked and keeps
+//! sending requests costs the store one call a second, however many requests it sends.
 //!
-//! # What a remembered denial promises
-//! A request is answered from memory only if one of its charges is sure to be denied: the store denied the same key under
-//! the same rule and limit, for the same cost or less, and the wait that it named has not passed. The request is then
-//! denied, as the store would have.
+//! # Guarantees of a remembered denial
+//! A request is answered from memory only if one of its charges is certain to be denied: the store denied the same key under
+//! the same rule and limit, for the same cost or less, and the wait that it returned has not passed. The request is then
+//! denied, as the store would have denied it.
 //!
-//! - The wait is counted down from the store's own. It is never too short, and too long by at most the time that the
-//!   store took to answer (and a microsecond, if the cost is larger than the one remembered). Under a sliding window or a
-//!   log the wait for a larger cost cannot be told from that for a smaller one, so the store is asked.
-//! - When everything will have come back is counted down likewise. What is left (`remaining`) is never overstated. It is exact
-//!   for a denial at a cost of one and under fixed windows, and to the token under buckets; in a sliding window or a log it
-//!   may have grown since.
-//! - Of the request's *other* charges, those that do not deny from memory, only what the store said of their keys within the
-//!   same moment is known, and else nothing: `remaining` is then 0. One of them may deny too, and for longer: whoever comes
-//!   back when told is told then. The same goes for rules in the shadow: they have no say, so that they do not make the
-//!   store be asked either.
+//! - The wait counts down from the store's. It is never too short, and too long by at most the time that the store took to
+//!   answer (and a microsecond, if the cost is larger than the remembered one). Under a sliding window or a log the wait for
+//!   a larger cost does not follow from that for a smaller one, so the store is called.
+//! - The time until the key has recovered counts down likewise. `remaining` is never overstated. It is exact for a denial at a
+//!   cost of one and under fixed windows, and exact to the token under buckets; in a sliding window or a log it may have
+//!   grown since.
+//! - For the *other* charges of the request, only recent answers of the store about their keys are known; without one,
+//!   `remaining` is 0. One of them may deny too, and for longer: a client that retries in time gets that denial then. Rules in
+//!   shadow mode are treated alike, and never cause a call of the store.
 //!
-//! # What could make it wrong, and for how long
-//! Nothing that happens in this process: settling, renewing, credits, penalties and resets forget what was remembered of
-//! their keys, before and after the store hears of them, and an admission forgets it too. A limit that was changed is
-//! another limit.
+//! # Staleness
+//! Changes by this process are never missed: settling, renewing, credits, penalties and resets forget the denials of their
+//! keys, before and after the store is called, and so does an admission. A changed limit is another limit.
 //!
-//! What other processes do is not seen here. If they give something back (a credit, a reset, a settled reservation), or if
-//! the store loses its memory, a key can be denied here for a moment longer than the store would. [`Settings`] says how
-//! long a moment is: one second, and a tenth of one for limits that take reservations, which are given back all the time.
-//! A denial by a concurrency limit is never remembered: slots come back at any instant. Nothing is ever admitted from memory,
-//! so nothing is admitted that the store would not.
+//! Changes by other processes are not seen. After a credit, a reset or a settled reservation there, or if the store loses its
+//! data, a key can be denied here for longer than by the store: for at most a second, and a tenth of a second for limits
+//! with reservations, which are settled all the time ([`Settings`]). A denial by a concurrency limit is never remembered:
+//! slots are released at any instant. Nothing is ever admitted from memory, so nothing is admitted that the store would deny.
 //!
-//! In a cluster, requests over several slots take something for a moment and give it back when they are denied. Whoever is
-//! denied because of that is remembered too, for a second at most.
+//! In a cluster, a request over several slots charges some of them for a moment, until it is denied and refunded. A denial
+//! that is caused by such a charge is remembered too, for a second at most.
 //!
 //! Just after a rule has changed its algorithm or its rate, a key drains as the old limit says until it is charged under the
-//! new one. What a denial then says of waits is a guess, the store's own too, and is remembered for no longer than the rest.
+//! new one. The waits of denials are estimates then, those of the store too, and are remembered for no longer than others.
 
 mod countdown;
 mod denials;
@@ -49,17 +46,17 @@ use tidegate_core::charge::groups;
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{Charge, Clock, Decision, Key, Micros, Receipt, RuleId, Settlement, Store, StoreError};
 
-use self::denials::{Denials, Seen};
+use self::denials::{Denials, Lookup};
 
-/// How much is remembered, and for how long.
+/// Bounds on remembered denials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The most keys of which something is remembered: about 200 bytes each. Past it the one that would be forgotten first is.
+    /// The most remembered keys, of about 200 bytes each. Beyond it the denial that would expire first is dropped.
     pub most_keys: usize,
-    /// The longest that a denial is remembered. A store that fails is well again, for a limiter, once there was an answer
-    /// and no failure for a second: memories that last longer could pass for one.
+    /// The longest lifetime of a denial. A limiter considers a failed store recovered after an answer and a second without
+    /// failures; denials from memory that live longer could pass for such answers.
     pub longest: Micros,
-    /// The longest that a denial by a limit that takes reservations is remembered.
+    /// The longest lifetime of a denial of a charge with a reservation.
     pub longest_reserved: Micros,
 }
 
@@ -69,18 +66,18 @@ impl Default for Settings {
     }
 }
 
-/// What a tier has done.
+/// Counters of a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierStats {
     /// Requests that the store was asked to decide.
     pub asked: u64,
     /// Requests that were denied from memory.
     pub spared: u64,
-    /// Keys of which something is remembered, some of it perhaps no longer valid.
+    /// Remembered keys, expired ones included.
     pub keys: usize,
 }
 
-/// A store in front of another one, which it asks less often. See the [module](self) for what that changes.
+/// A store in front of another one, which it calls less often. See the [module](self) for its guarantees.
 pub struct Tier<S, C = SinceStart> {
     store: S,
     clock: C,
@@ -90,14 +87,14 @@ pub struct Tier<S, C = SinceStart> {
 }
 
 impl<S> Tier<S> {
-    /// Stands in front of `store`, with the default settings.
+    /// A tier in front of `store`, with the default settings.
     pub fn new(store: S) -> Tier<S> {
         Tier::with_clock(store, Settings::default(), SinceStart::new())
     }
 }
 
 impl<S, C> Tier<S, C> {
-    /// Stands in front of `store`. The clock says how much time has passed, and nothing else: it should never step.
+    /// A tier in front of `store`. The clock only measures elapsed time, and should never step.
     pub fn with_clock(store: S, settings: Settings, clock: C) -> Tier<S, C> {
         Tier { store, clock, denials: Denials::new(settings), asked: AtomicU64::new(0), spared: AtomicU64::new(0) }
     }
@@ -107,7 +104,7 @@ impl<S, C> Tier<S, C> {
         &self.store
     }
 
-    /// What it has done.
+    /// The counters.
     pub fn stats(&self) -> TierStats {
         TierStats {
             asked: self.asked.load(Ordering::Relaxed),
@@ -118,14 +115,14 @@ impl<S, C> Tier<S, C> {
 }
 
 impl<S: Store, C: Clock> Tier<S, C> {
-    /// Does something that may change how these keys stand.
+    /// Makes a change to these keys.
     async fn changing<'k, T, F: Future<Output = T>>(
         &self,
         keys: impl Iterator<Item = (&'k RuleId, &'k Key<'k>)> + Clone,
         doing: impl FnOnce() -> F,
     ) -> T {
-        // Before: so that nobody is denied by what is being forgiven. After, even if nobody waits for it any longer: so
-        // that an answer that was on its way meanwhile, and may be older, is not remembered.
+        // Before the change: no request is denied by a stale entry. After it, on drop too: an answer that was in flight
+        // meanwhile, and may be older, is not remembered.
         let forget = || keys.clone().for_each(|(rule, key)| self.denials.forget(rule, key));
         forget();
         let _after = AtEnd(forget);
@@ -144,9 +141,9 @@ impl<F: Fn()> Drop for AtEnd<F> {
 impl<S: Store, C: Clock> Store for Tier<S, C> {
     async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
         let asked = self.clock.now();
-        let seen: SmallVec<[Seen; 4]> = self.denials.look(charges, asked);
+        let seen: SmallVec<[Lookup; 4]> = self.denials.look(charges, asked);
         let (counting, shadows) = groups(charges);
-        if seen.iter().take(counting.len()).any(Seen::is_denied) {
+        if seen.iter().take(counting.len()).any(Lookup::is_denied) {
             self.spared.fetch_add(1, Ordering::Relaxed);
             let mut told = seen.iter().map(|seen| seen.told);
             let mut tell = |group: &[Charge<'_>]| Answer::new(told.by_ref().take(group.len()).collect(), None);

@@ -3,15 +3,14 @@
 use tidegate_core::{Clock, Timestamp};
 use tokio::time::Instant;
 
-/// Counts from when it was made, and not from the epoch: it only tells how much time has passed between two readings.
-/// Whatever happens to the machine's wall clock does not touch it.
+/// A monotonic clock that counts from its creation, and not from the epoch. Steps of the wall clock do not affect it.
 #[derive(Clone, Copy, Debug)]
 pub struct SinceStart {
     start: Instant,
 }
 
 impl SinceStart {
-    /// A clock that begins to count.
+    /// A clock that starts at 0.
     #[must_use]
     pub fn new() -> SinceStart {
         SinceStart { start: Instant::now() }

@@ -1,7 +1,7 @@
 //! A cluster whose nodes die and whose slots move. Every request lies in two slots.
 
 use tidegate_redis::Settings;
-use tidegate_redis::link::slot_of;
+use tidegate_redis::slot_of;
 use tidegate_test_redis::{Cluster, eventually};
 
 use crate::crowd::{ADDRESS, Crowd};
@@ -29,8 +29,8 @@ async fn a_primary_killed() {
     .await;
     let back = crowd.back().await;
     crowd.some_work().await;
-    let given_back = crowd.limiter.store().behind().given_back();
-    println!("a cluster's primary killed: {given_back:?}");
+    let refunds = crowd.limiter.store().behind().refunds();
+    println!("a cluster's primary killed: {refunds:?}");
     // The replica may not have heard of the last that was admitted; at worst, of nothing.
     crowd.disperse("a cluster's primary killed", Some(back), 1).await;
 }

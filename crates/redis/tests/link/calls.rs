@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_core::{ManualClock, Timestamp};
 use tidegate_redis::link::{
-    BreakerState, Cause, Code, Link, LinkError, Login, Settings, SettingsError, Tls, Unreachable,
+    BreakerState, Cause, ErrorCode, Link, LinkError, Login, Settings, SettingsError, Tls, Unreachable,
 };
 use tidegate_test_redis::{Break, Flavour, Proxy, Server, TlsServer, eventually};
 use tokio::task::JoinSet;
@@ -139,7 +139,7 @@ async fn tls_and_users_are_spoken_for() {
     let mut wrong = settings;
     wrong.login.password = Some("guess".into());
     let why = unreachable(&open(wrong)).await;
-    assert!(matches!(&why, Unreachable::Refused(fault) if fault.code == Code::WrongPass), "{why}");
+    assert!(matches!(&why, Unreachable::Refused(fault) if fault.code == ErrorCode::WrongPass), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

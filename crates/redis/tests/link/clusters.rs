@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_redis::LinkError;
-use tidegate_redis::link::{Cause, Code, Link, Settings, slot_of};
+use tidegate_redis::link::{Cause, ErrorCode, Link, Settings};
+use tidegate_redis::slot_of;
 use tidegate_test_redis::{Cluster, Flavour, eventually, until};
 use tokio::time::Instant;
 
@@ -76,7 +77,7 @@ async fn a_link_that_does_not_know_of_the_cluster_is_told() {
     let cluster = Cluster::start();
     let link = open_url(&cluster.nodes[0].url());
     let error = add(&link, &key_on(1), AMPLE).await.unwrap_err();
-    assert!(matches!(&error, LinkError::NotRun(Cause::Refused(fault)) if fault.code == Code::Moved), "{error}");
+    assert!(matches!(&error, LinkError::NotRun(Cause::Refused(fault)) if fault.code == ErrorCode::Moved), "{error}");
 }
 
 /// Callers whose keys lie on one node, and others.
@@ -204,7 +205,7 @@ async fn ask_and_tryagain_are_answered_as_they_should_be() {
     assert!(cluster.move_key(slot, from, to));
     let apart = link.call(frame(&["{t}1", "{t}2"], "add"), AMPLE).await;
     let Err(LinkError::NotRun(Cause::Refused(fault))) = apart else { panic!("{apart:?}") };
-    assert_eq!(fault.code, Code::TryAgain, "half is here and half is there");
+    assert_eq!(fault.code, ErrorCode::TryAgain, "half is here and half is there");
     assert!(cluster.move_key(slot, from, to));
     assert_eq!(link.call(frame(&["{t}1", "{t}2"], "add"), AMPLE).await, Ok(b"2".to_vec()));
     cluster.end_move(slot, from, to);
@@ -221,7 +222,7 @@ async fn a_cluster_that_has_lost_too_much_says_so() {
     }
     let key = key_on(2);
     eventually("a cluster that is down", async || match add(&link, &key, DEADLINE).await {
-        Err(LinkError::NotRun(Cause::Refused(fault))) => (fault.code == Code::ClusterDown).then_some(()),
+        Err(LinkError::NotRun(Cause::Refused(fault))) => (fault.code == ErrorCode::ClusterDown).then_some(()),
         _ => None,
     })
     .await;

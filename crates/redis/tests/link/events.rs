@@ -1,4 +1,4 @@
-//! What the link says about itself.
+//! Log lines of the link.
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};

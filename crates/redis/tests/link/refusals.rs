@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::Value;
 use tidegate_redis::LinkError;
-use tidegate_redis::link::{BreakerState, Cause, Code, Fault, Link, Login, Settings, Unreachable};
+use tidegate_redis::link::{BreakerState, Cause, ErrorCode, Link, Login, ServerError, Settings, Unreachable};
 use tidegate_test_redis::{Server, eventually, run_on, until};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ return answers
 ";
 
 /// What the server says to a call that certainly did not run.
-async fn refusal(link: &Link, key: &str) -> Code {
+async fn refusal(link: &Link, key: &str) -> ErrorCode {
     match add(link, key, AMPLE).await {
         Err(LinkError::NotRun(Cause::Refused(fault))) => fault.code,
         other => panic!("{other:?}"),
@@ -81,7 +81,7 @@ async fn noscript_is_no_reason_not_to_connect() {
     for _ in 0..100 {
         match add(&open_url(&url), "a", AMPLE).await {
             // Flushed between loading and calling, twice in a row.
-            Ok(_) | Err(LinkError::NotRun(Cause::Refused(Fault { code: Code::NoScript, .. }))) => {}
+            Ok(_) | Err(LinkError::NotRun(Cause::Refused(ServerError { code: ErrorCode::NoScript, .. }))) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -95,7 +95,7 @@ async fn readonly_a_replica_changes_nothing() {
     let link = open_url(&server.url());
     assert_eq!(add(&link, "a", AMPLE).await, Ok(1));
     server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
-    assert_eq!(refusal(&link, "a").await, Code::ReadOnly);
+    assert_eq!(refusal(&link, "a").await, ErrorCode::ReadOnly);
     assert!(!is_open(&link), "it answers: nobody has to wait");
     server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
     assert_eq!(add(&link, "a", AMPLE).await, Ok(2));
@@ -121,7 +121,7 @@ async fn masterdown_a_replica_without_primary_is_as_good_as_down() {
     let link = open_url(&server.url());
     ready(&link).await;
     server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
-    assert_eq!(refusal(&link, "a").await, Code::MasterDown);
+    assert_eq!(refusal(&link, "a").await, ErrorCode::MasterDown);
     eventually("a breaker that opens", async || {
         let result = add(&link, "a", DEADLINE).await;
         assert!(matches!(result, Err(LinkError::NotRun(_))), "{result:?}");
@@ -157,7 +157,7 @@ async fn clusterdown_and_moved_are_for_clusters() {
     let server = Server::start_with("cluster-enabled yes\ncluster-config-file nodes.conf\n");
     let link = open_url(&server.url());
     ready_to_refuse(&link).await;
-    assert_eq!(refusal(&link, "a").await, Code::ClusterDown);
+    assert_eq!(refusal(&link, "a").await, ErrorCode::ClusterDown);
 }
 
 /// Waits for a connection on which no call succeeds.
@@ -171,7 +171,7 @@ async fn oom_nothing_is_written_and_reading_goes_on() {
     let link = open_url(&server.url());
     assert_eq!(add(&link, "a", AMPLE).await, Ok(1));
     server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-    assert_eq!(refusal(&link, "a").await, Code::OutOfMemory);
+    assert_eq!(refusal(&link, "a").await, ErrorCode::OutOfMemory);
     assert_eq!(peek(&link, "a", AMPLE).await, Ok(b"1".to_vec()));
     assert!(!is_open(&link));
     server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -194,7 +194,7 @@ fn misconfigured() -> Server {
 async fn misconf_nothing_is_written_and_reading_goes_on() {
     let server = misconfigured();
     let link = open_url(&server.url());
-    assert_eq!(refusal(&link, "a").await, Code::Misconf);
+    assert_eq!(refusal(&link, "a").await, ErrorCode::Misconf);
     assert_eq!(peek(&link, "a", AMPLE).await, Ok(b"false".to_vec()));
     assert!(!is_open(&link));
     server.run::<()>(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]);
@@ -205,7 +205,7 @@ async fn misconf_nothing_is_written_and_reading_goes_on() {
 async fn noreplicas_nothing_is_written() {
     let server = Server::start_with("min-replicas-to-write 1\n");
     let link = open_url(&server.url());
-    assert_eq!(refusal(&link, "a").await, Code::NoReplicas);
+    assert_eq!(refusal(&link, "a").await, ErrorCode::NoReplicas);
     assert_eq!(server.run::<Option<u64>>(&["GET", "a"]), None);
     server.run::<()>(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     assert_eq!(add(&link, "a", AMPLE).await, Ok(1));
@@ -218,7 +218,9 @@ async fn a_batch_that_is_refused_as_a_whole_has_written_nothing() {
     let full = Server::start();
     full.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     let lonely = Server::start_with("min-replicas-to-write 1\n");
-    for (server, code) in [(full, Code::OutOfMemory), (misconfigured(), Code::Misconf), (lonely, Code::NoReplicas)] {
+    for (server, code) in
+        [(full, ErrorCode::OutOfMemory), (misconfigured(), ErrorCode::Misconf), (lonely, ErrorCode::NoReplicas)]
+    {
         let link = Arc::new(Link::open(Settings::standalone(&server.url()).unwrap(), CARELESS).unwrap());
         let mut calls = JoinSet::new();
         for number in 0..100 {
@@ -260,7 +262,7 @@ async fn noauth_without_a_password_there_is_no_connection() {
     assert_eq!(add(&link, "a", AMPLE).await, Ok(1), "who is in stays in");
     run_on::<u64>(&mut admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
     let why = unreachable(&link).await;
-    assert!(matches!(&why, Unreachable::Refused(fault) if fault.code == Code::NoAuth), "{why}");
+    assert!(matches!(&why, Unreachable::Refused(fault) if fault.code == ErrorCode::NoAuth), "{why}");
     assert!(is_open(&link));
     run_on::<()>(&mut admin, &["CONFIG", "SET", "requirepass", ""]).unwrap();
     recovery(&link, "NOAUTH").await;
@@ -283,13 +285,13 @@ async fn noperm_says_what_is_not_allowed() {
     };
     let link = open(settings("limits"));
     assert_eq!(add(&link, "limit:a", AMPLE).await, Ok(1));
-    assert_eq!(refusal(&link, "other:a").await, Code::NoPerm);
+    assert_eq!(refusal(&link, "other:a").await, ErrorCode::NoPerm);
     server.run::<()>(&["ACL", "SETUSER", "limits", "-evalsha"]);
-    assert_eq!(refusal(&link, "limit:a").await, Code::NoPerm);
+    assert_eq!(refusal(&link, "limit:a").await, ErrorCode::NoPerm);
     assert!(!is_open(&link));
 
     let why = unreachable(&open(settings("nobody"))).await;
-    assert!(matches!(&why, Unreachable::Refused(fault) if fault.code == Code::NoPerm), "{why}");
+    assert!(matches!(&why, Unreachable::Refused(fault) if fault.code == ErrorCode::NoPerm), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -310,7 +312,7 @@ async fn wrongtype_somebody_elses_key_fails_alone() {
         match result {
             Ok(1) => assert_ne!(key, "theirs"),
             Err(LinkError::NotRun(Cause::Refused(fault))) => {
-                assert_eq!((key.as_str(), fault.code), ("theirs", Code::WrongType));
+                assert_eq!((key.as_str(), fault.code), ("theirs", ErrorCode::WrongType));
             }
             other => panic!("{key}: {other:?}"),
         }
@@ -324,12 +326,15 @@ async fn an_error_of_the_script_itself_leaves_doubt() {
     let server = Server::start();
     let link = open_url(&server.url());
     let error = link.call(frame(&[], "fail"), AMPLE).await.unwrap_err();
-    assert!(matches!(&error, LinkError::Unknown(Cause::Refused(fault)) if fault.code == Code::Other), "{error}");
+    assert!(matches!(&error, LinkError::Unknown(Cause::Refused(fault)) if fault.code == ErrorCode::Other), "{error}");
 
     let careless = Link::open(Settings::standalone(&server.url()).unwrap(), CARELESS).unwrap();
     server.run::<()>(&["RPUSH", "theirs", "1"]);
     let error = add(&careless, "theirs", AMPLE).await.unwrap_err();
-    assert!(matches!(&error, LinkError::Unknown(Cause::Refused(fault)) if fault.code == Code::WrongType), "{error}");
+    assert!(
+        matches!(&error, LinkError::Unknown(Cause::Refused(fault)) if fault.code == ErrorCode::WrongType),
+        "{error}"
+    );
     assert_eq!(add(&careless, "a", AMPLE).await, Ok(1));
 }
 

@@ -1,4 +1,4 @@
-//! What the other tests stand on: servers that start, break as they are told, and go away.
+//! The launcher of servers: they start, fail as told, and end.
 
 use std::time::Duration;
 

@@ -180,7 +180,7 @@ proptest! {
             both.act(act, &mut hands)?;
         }
         shared::runtime().block_on(shared::all_given_back(&both.redis));
-        let lost = both.redis.given_back().lost;
+        let lost = both.redis.refunds().lost;
         prop_assert_eq!(lost, 0);
     }
 }

@@ -58,8 +58,8 @@ async fn what_fails_half_way_is_given_back_and_nothing_is_admitted_twice() {
         eventually("service that is back", async || (spenders.decided() > before + 500).then_some(())).await;
         let targets = spenders.stop("faults").await;
         shared::all_given_back(&store).await;
-        println!("{:?}", store.given_back());
-        assert_eq!(store.given_back().lost, 0);
+        println!("{:?}", store.refunds());
+        assert_eq!(store.refunds().lost, 0);
         check(&store, targets.iter()).await;
     }
 }

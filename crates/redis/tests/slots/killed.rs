@@ -26,7 +26,7 @@ async fn dies(mut cluster: Cluster, what: &str, replaced: impl AsyncFnOnce(&mut 
     eventually("some more work", async || (spenders.decided() > before + 500).then_some(())).await;
     let targets = spenders.stop(what).await;
     shared::all_given_back(&store).await;
-    println!("{what}: {:?}", store.given_back());
+    println!("{what}: {:?}", store.refunds());
     check(&store, targets.iter().filter(|target| target.node() != 0)).await;
 }
 

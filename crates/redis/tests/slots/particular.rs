@@ -1,4 +1,4 @@
-//! What becomes of a request over several slots that one of them does not admit.
+//! Requests over several slots that one of the slots denies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,9 +57,9 @@ fn whichever_slot_denies_the_others_are_as_they_were() {
             }
         }
     }
-    let counts = store.given_back();
+    let counts = store.refunds();
     assert_eq!((counts.waiting, counts.lost), (0, 0));
-    assert_eq!(counts.given_back, 8 * (1 + 2), "as many slots as were charged before the one that denied");
+    assert_eq!(counts.refunded, 8 * (1 + 2), "as many slots as were charged before the one that denied");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn what_others_keep_under_our_names_is_told_of_in_every_slot() {
     let charges = [2, 0, 1, 2].map(|key| Charge::new(&rule, &keys[key], &limit));
     let intrude = |key: usize| {
         let name = name_of(&prefix, &keys[key], "rule");
-        let node = Cluster::first_owner(tidegate_redis::link::slot_of(name.as_bytes()));
+        let node = Cluster::first_owner(tidegate_redis::slot_of(name.as_bytes()));
         shared::cluster().nodes[node].run::<()>(&["SADD", &name, "somebody else's"]);
     };
     let unusable = |store: &RedisStore| match ask.block_on(store.decide(&charges)).unwrap_err() {
@@ -116,7 +116,7 @@ fn what_others_keep_under_our_names_is_told_of_in_every_slot() {
     assert_eq!(unusable(&store), [0, 3]);
     assert_eq!(ask.block_on(shared::spent(&store, charges[1])), 0);
     assert_eq!(ask.block_on(shared::spent(&store, charges[2])), 0);
-    assert_eq!(store.given_back().given_back, 2);
+    assert_eq!(store.refunds().refunded, 2);
     intrude(1);
     assert_eq!(unusable(&store), [0, 2, 3]);
     assert_eq!(ask.block_on(shared::spent(&store, charges[1])), 0);
@@ -159,7 +159,7 @@ fn who_does_not_wait_for_the_answer_is_given_back() {
         .await;
         assert!((admitted..=400).contains(&shared::spent(&store, charges[2]).await));
     });
-    assert_eq!(store.given_back().lost, 0);
+    assert_eq!(store.refunds().lost, 0);
 }
 
 /// A process that is gone from one instant to the next, with requests half-way: what they have spent stays spent, and

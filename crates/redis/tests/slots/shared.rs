@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate_core::{Charge, Clock, Key, Store};
-use tidegate_redis::link::slot_of;
+use tidegate_redis::slot_of;
 use tidegate_redis::{Names, RedisStore, Settings};
 use tidegate_test_redis::{Cluster, keep_until_exit};
 use tokio::runtime::Runtime;
@@ -48,10 +48,8 @@ pub(crate) fn slot(key: &str) -> u16 {
 
 /// Waits until all that was to be given back is.
 pub(crate) async fn all_given_back(store: &RedisStore) {
-    tidegate_test_redis::eventually("nothing left to give back", async || {
-        (store.given_back().waiting == 0).then_some(())
-    })
-    .await;
+    tidegate_test_redis::eventually("nothing left to give back", async || (store.refunds().waiting == 0).then_some(()))
+        .await;
 }
 
 /// What a key has spent.

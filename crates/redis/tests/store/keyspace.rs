@@ -1,4 +1,4 @@
-//! What lies in Redis: how small it is, how long it stays, and that denials leave nothing behind.
+//! Keys in Redis: their size, their TTL, and that denials leave none.
 
 use std::collections::BTreeMap;
 

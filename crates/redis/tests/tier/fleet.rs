@@ -1,4 +1,4 @@
-//! What happens behind a tier's back: on other nodes, or while an answer is on its way.
+//! Changes that a tier does not see: on other nodes, or while an answer is in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

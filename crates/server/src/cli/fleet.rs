@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anstyle::Style;
 use serde::Serialize;
-use tidegate_redis::steering::{Fleet, NodeReport, NodeState, Steering, SteeringError};
+use tidegate_redis::fleet::{Fleet, FleetControl, FleetError, NodeReport, NodeState};
 use tokio::time::{Instant, sleep};
 
 use super::published::{ago, by};
@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
 }
 
 /// The fleet, once all have what is published or the time is over.
-async fn look(steering: &Steering, wait: Duration) -> Result<Fleet, SteeringError> {
+async fn look(steering: &FleetControl, wait: Duration) -> Result<Fleet, FleetError> {
     let until = Instant::now() + wait;
     loop {
         let fleet = steering.fleet().await;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use tidegate_core::Micros;
-use tidegate_redis::steering::{PublishError, Published, SteeringError, Target};
+use tidegate_redis::fleet::{FleetError, PublishError, Published, Target};
 use tidegate_rules::yaml::closest;
 use tidegate_rules::{Mode, Rule, RuleSet, Switches};
 
@@ -109,7 +109,7 @@ enum ModeError {
     #[error(transparent)]
     Publish(#[from] PublishError),
     #[error(transparent)]
-    Steering(#[from] SteeringError),
+    Fleet(#[from] FleetError),
 }
 
 fn meant(closest: &Option<String>) -> String {

@@ -1,7 +1,7 @@
 //! What is published, in words.
 
 use tidegate_core::Timestamp;
-use tidegate_redis::steering::{Published, Signature};
+use tidegate_redis::fleet::{Published, Signature};
 
 use super::plain;
 
@@ -35,7 +35,7 @@ fn end(until: Timestamp, now: Timestamp) -> String {
 
 /// What is switched, one line each.
 pub(super) fn switched(published: &Published) -> Vec<String> {
-    let line = |what: &str, switched: &tidegate_redis::steering::Switched| {
+    let line = |what: &str, switched: &tidegate_redis::fleet::Switched| {
         let end = switched.until.map(|until| end(until, published.now)).unwrap_or_default();
         format!("{} to {}, {}{end}", plain(what), switched.mode, by(&switched.signed, published.now))
     };

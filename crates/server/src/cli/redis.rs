@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tidegate_redis::fleet::FleetControl;
 use tidegate_redis::link::Tls;
-use tidegate_redis::steering::Steering;
 use tidegate_redis::{PrefixError, Settings, SettingsError};
 
 use super::{ERROR, plain};
@@ -76,7 +76,7 @@ impl RedisArgs {
     /// Does something with it, or says why that cannot be done.
     pub(super) fn with<T, E: std::error::Error>(
         &self,
-        work: impl AsyncFnOnce(Steering) -> Result<T, E>,
+        work: impl AsyncFnOnce(FleetControl) -> Result<T, E>,
     ) -> io::Result<Result<T, ExitCode>> {
         let steering = match self.steering() {
             Ok(steering) => steering,
@@ -117,7 +117,7 @@ impl RedisArgs {
         })
     }
 
-    fn steering(&self) -> Result<Steering, ArgumentError> {
+    fn steering(&self) -> Result<FleetControl, ArgumentError> {
         let mut settings = match &self.sentinel {
             Some(name) => Settings::sentinel(name, &self.urls)?,
             None => Settings::from_urls(&self.urls)?,
@@ -130,7 +130,7 @@ impl RedisArgs {
         }
         settings.tls = self.tls(settings.tls)?;
         settings.connect_timeout = Duration::from_secs(self.timeout);
-        Ok(Steering::new(&settings)?.with_prefix(&self.prefix)?.with_timeout(Duration::from_secs(self.timeout)))
+        Ok(FleetControl::new(&settings)?.with_prefix(&self.prefix)?.with_timeout(Duration::from_secs(self.timeout)))
     }
 
     fn tls(&self, tls: Option<Tls>) -> Result<Option<Tls>, ArgumentError> {
@@ -179,5 +179,5 @@ impl SignatureArgs {
 fn user_at_host() -> String {
     let user = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
     let user = user.filter(|user| !user.is_empty()).unwrap_or_else(|| "somebody".to_owned());
-    format!("{user}@{}", tidegate_redis::steering::Node::here().host())
+    format!("{user}@{}", tidegate_redis::fleet::Node::here().host())
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tidegate_core::Timestamp;
-use tidegate_redis::steering::{Publication, Published, Signature};
+use tidegate_redis::fleet::{Publication, Published, Signature};
 use tidegate_rules::{Diagnostics, Loaded, RuleSet};
 
 use super::published::{by, switched};

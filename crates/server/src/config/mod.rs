@@ -26,7 +26,7 @@ use std::time::Duration;
 use http::{HeaderName, StatusCode};
 use tidegate_core::Micros;
 use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, IetfForm, ResetForm, TrustedProxies};
-use tidegate_redis::steering::Node;
+use tidegate_redis::fleet::Node;
 use tidegate_rules::{Charging, DomainTerms, OnStoreFailure, Secret};
 
 pub use self::fault::{Fault, Faults};

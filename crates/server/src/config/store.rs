@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_core::{MemoryStore, SystemClock};
+use tidegate_redis::fleet::FleetControl;
 use tidegate_redis::link::Login;
 use tidegate_redis::link::Tls as RedisTls;
-use tidegate_redis::steering::Steering;
 use tidegate_redis::{Names, RedisStore, Settings, SettingsError};
 
 use super::values::{choice, count, flag, span, text};
@@ -56,10 +56,10 @@ impl StoreSettings {
     ///
     /// # Errors
     /// If the settings make no sense.
-    pub fn steering(&self) -> Result<Option<Steering>, SettingsError> {
+    pub fn steering(&self) -> Result<Option<FleetControl>, SettingsError> {
         let StoreSettings::Redis { settings, prefix, follow: true, .. } = self else { return Ok(None) };
         // A prefix that keys cannot begin with was refused when it was read.
-        Ok(Steering::new(settings)?.with_prefix(prefix).ok())
+        Ok(FleetControl::new(settings)?.with_prefix(prefix).ok())
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate_redis::steering::{Event, Following, NoRuntime, Node, Steering};
+use tidegate_redis::fleet::{Event, FleetControl, Following, NoRuntime, Node};
 use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, load, rules_files};
 
 use super::EXAMPLE_RULES;
@@ -33,7 +33,7 @@ pub(super) fn load_rules(paths: &[PathBuf], has_gateway: bool, is_required: bool
 
 /// Follows what is published for the fleet, and notes whether the rules in force are such.
 pub(super) fn follow_fleet(
-    steering: &Steering,
+    steering: &FleetControl,
     node: Node,
     engine: &Engine,
     are_published: &Arc<AtomicBool>,

@@ -17,7 +17,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use tidegate_core::SystemClock;
-use tidegate_redis::steering::{Following, NoRuntime};
+use tidegate_redis::fleet::{Following, NoRuntime};
 use tidegate_rules::{Diagnostics, Limiter, RuleSet};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use tempfile::TempDir;
 use tidegate_core::MemoryStore;
+use tidegate_redis::fleet::{FleetControl, Following, Node};
 use tidegate_redis::link::Settings;
-use tidegate_redis::steering::{Following, Node, Steering};
 use tidegate_rules::{Limiter, Mode, RuleSet};
 use tidegate_test_redis::{Server, until};
 use tokio::runtime::Runtime;
@@ -34,7 +34,7 @@ rules:
 struct Place {
     server: Server,
     folder: TempDir,
-    steering: Steering,
+    steering: FleetControl,
     runtime: Runtime,
     nodes: Vec<(Arc<Limiter<MemoryStore>>, Following)>,
 }
@@ -46,7 +46,7 @@ impl Place {
         for (name, text) in [("rules.yaml", GOOD), ("broken.yaml", BROKEN)] {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
-        let steering = Steering::new(&Settings::standalone(&server.url()).unwrap()).unwrap();
+        let steering = FleetControl::new(&Settings::standalone(&server.url()).unwrap()).unwrap();
         let runtime = Runtime::new().unwrap();
         let mut place = Place { server, folder, steering, runtime, nodes: Vec::new() };
         names.iter().for_each(|name| place.add_node(name));

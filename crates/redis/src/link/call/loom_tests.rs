@@ -7,11 +7,11 @@ use loom::thread::{self, JoinHandle};
 
 use super::*;
 
-fn call() -> (Call, Waiting) {
-    Call::new(Frame::default(), Berth::default(), Deadline::after(Duration::from_secs(1), Instant::now()))
+fn call() -> (Call, PendingCall) {
+    Call::new(Frame::default(), SlotRoute::default(), Deadline::after(Duration::from_secs(1), Instant::now()))
 }
 
-/// A waker that a thread can wait for. loom fails a test in which a thread waits for good.
+/// A waker that a thread can cell for. loom fails a test in which a thread waits for good.
 #[derive(Default)]
 struct Alarm {
     has_rung: Mutex<bool>,
@@ -34,12 +34,12 @@ impl Alarm {
         *has_rung = false;
     }
 
-    fn poll(self: &std::sync::Arc<Self>, waiting: &Waiting) -> Poll<Outcome> {
+    fn poll(self: &std::sync::Arc<Self>, waiting: &PendingCall) -> Poll<Outcome> {
         waiting.poll(&mut Context::from_waker(&Waker::from(self.clone())))
     }
 
     /// Polls whenever woken, as a runtime does.
-    fn outcome(self: &std::sync::Arc<Self>, waiting: &Waiting) -> Outcome {
+    fn outcome(self: &std::sync::Arc<Self>, waiting: &PendingCall) -> Outcome {
         loop {
             match self.poll(waiting) {
                 Poll::Ready(outcome) => return outcome,
@@ -65,9 +65,9 @@ fn loom_a_call_is_sent_or_given_up_before_it_is_but_never_both() {
     loom::model(|| {
         let (call, waiting) = call();
         let sender = sender(call);
-        let given_up = waiting.give_up();
+        let given_up = waiting.abandon();
         match (sender.join().unwrap(), given_up) {
-            (false, GivenUp::NotSent) | (true, GivenUp::Sent | GivenUp::Done(Outcome::Answered(_))) => {}
+            (false, Abandoned::NotSent) | (true, Abandoned::Sent | Abandoned::Done(Outcome::Answered(_))) => {}
             (sent, given_up) => panic!("sent: {sent}, {given_up:?}"),
         }
     });

@@ -1,62 +1,62 @@
 //! Settings that cannot be used.
 
-/// A setting that makes no sense.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// A URL cannot be read.
+    /// A URL cannot be parsed.
     #[error("{url}: {reason}")]
     Url {
         /// The URL, without user and password.
         url: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// There is no URL.
+    /// No URL is given.
     #[error("no server is given")]
     NoServer,
     /// The name of the primary is empty.
     #[error("the name by which the sentinels know the primary is empty")]
     NoPrimary,
-    /// Some URLs ask for TLS, or name a user, and others do not or name another.
+    /// The URLs differ in TLS or login.
     #[error("the servers' URLs differ in {0}")]
     Differ(&'static str),
     /// A user or a password has a comma in it, which separates servers.
     #[error("a user or a password has a comma in it: write `%2C`")]
     CommaInLogin,
-    /// A cluster has no databases.
+    /// A cluster has only database 0.
     #[error("a cluster has only database 0")]
     DatabaseInCluster,
-    /// A socket in the file system stands for one server.
+    /// A Unix socket in a list of sentinels or cluster nodes.
     #[error("a Unix socket reaches a standalone server only")]
     UnixSocket,
-    /// A socket in the file system is not encrypted.
+    /// TLS on a Unix socket.
     #[error("there is no TLS on a Unix socket")]
     TlsOnUnixSocket,
-    /// A user is given, but no password.
+    /// A user without a password.
     #[error("a user is given, but no password")]
     NoPassword,
-    /// A certificate or a key cannot be read.
+    /// A certificate or a key cannot be parsed.
     #[error("the {what} cannot be used: {reason}")]
     Certificate {
-        /// Which.
+        /// The name of the setting.
         what: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// A number is too small or too large.
+    /// A number out of its range.
     #[error("{what} is {value}, but has to be from {least} to {most}")]
     OutOfRange {
-        /// Which.
+        /// The name of the setting.
         what: &'static str,
-        /// What it is.
+        /// The value.
         value: String,
-        /// What it has to be at least.
+        /// The least value.
         least: String,
-        /// What it may be at most.
+        /// The largest value.
         most: String,
     },
-    /// There is no runtime to run on.
+    /// There is no Tokio runtime.
     #[error("a link has to be opened from within a Tokio runtime")]
     NoRuntime,
 }

@@ -12,7 +12,7 @@ enum Scheme {
     Sentinel,
 }
 
-/// Schemes, the scheme of the connection that each stands for, and what they say about the servers.
+/// The schemes, the scheme of the connection that each stands for, and the kind of servers.
 const SCHEMES: [(&str, &str, Scheme); 9] = [
     ("redis", "redis", Scheme::Server),
     ("rediss", "rediss", Scheme::Server),
@@ -45,7 +45,7 @@ impl Settings {
     /// ```
     ///
     /// # Errors
-    /// If a URL cannot be read, or they do not agree.
+    /// If a URL cannot be parsed, or the URLs differ in scheme, TLS or login.
     pub fn from_urls(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Settings, SettingsError> {
         let given: Vec<String> = urls.into_iter().map(|url| url.as_ref().to_owned()).collect();
         let urls: Vec<String> = given
@@ -62,7 +62,7 @@ impl Settings {
             match url.split_once("://") {
                 Some((other, _)) if other != name => return Err(SettingsError::Differ("their scheme")),
                 Some((_, rest)) => servers.push(format!("{connection}://{rest}")),
-                // A comma in a password has parted it: neither half may be shown.
+                // A comma in a password has split the URL: neither half may be shown.
                 None if url.contains('@') => return Err(SettingsError::CommaInLogin),
                 None => servers.push(format!("{connection}://{login}{url}")),
             }

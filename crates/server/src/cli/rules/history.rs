@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tidegate_core::Timestamp;
-use tidegate_redis::steering::{ChangeKind, PublishedChange};
+use tidegate_redis::fleet::{ChangeKind, PublishedChange};
 use tidegate_rules::Mode;
 
 use super::super::published::ago;
@@ -38,7 +38,7 @@ pub(in crate::cli) struct History {
 pub(super) fn history(args: &History) -> io::Result<ExitCode> {
     let asked = args.redis.with(async |steering| {
         let (changes, published) = (steering.history().await?, steering.published().await?);
-        Ok::<_, tidegate_redis::steering::SteeringError>((changes, published))
+        Ok::<_, tidegate_redis::fleet::FleetError>((changes, published))
     })?;
     let (changes, published) = match asked {
         Ok((changes, Some(published))) => (changes, published),

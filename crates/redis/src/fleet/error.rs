@@ -1,0 +1,142 @@
+//! Errors of publishing and following.
+
+use tidegate_rules::Diagnostics;
+
+use super::signature::Signature;
+use crate::link::{ServerError, Unreachable};
+
+/// Redis did not answer, or its data cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FleetError {
+    /// There is no connection, it broke, or the answer timed out.
+    #[error("Redis cannot be reached: {reason}")]
+    Unreachable {
+        /// The cause.
+        reason: String,
+    },
+    /// Redis answered with an error.
+    #[error("Redis answered: {reason}")]
+    Refused {
+        /// The text of the error.
+        reason: String,
+    },
+    /// The data in Redis was not written by Tidegate, or by a later version.
+    #[error("what lies under `{key}` cannot be read: {reason}")]
+    Unreadable {
+        /// The key in Redis.
+        key: String,
+        /// The problem.
+        reason: String,
+    },
+}
+
+impl FleetError {
+    pub(super) fn unreachable(reason: impl ToString) -> FleetError {
+        FleetError::Unreachable { reason: reason.to_string() }
+    }
+
+    pub(super) fn unreadable(key: String, reason: impl ToString) -> FleetError {
+        FleetError::Unreadable { key, reason: reason.to_string() }
+    }
+}
+
+impl From<Unreachable> for FleetError {
+    fn from(error: Unreachable) -> FleetError {
+        match error {
+            Unreachable::Refused(fault) => fault.into(),
+            other => FleetError::unreachable(other),
+        }
+    }
+}
+
+impl From<ServerError> for FleetError {
+    fn from(fault: ServerError) -> FleetError {
+        FleetError::Refused { reason: fault.to_string() }
+    }
+}
+
+/// A change that was not published, or may not have been ([`PublishError::Unknown`]).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// Redis did not answer, or its data cannot be read.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
+    /// Another version is published than the expected one.
+    #[error("version {expected} was expected, but {}", there_is(*.found, .by.as_ref()))]
+    Conflict {
+        /// The version that was expected.
+        expected: u64,
+        /// The version that is published; 0 if nothing is.
+        found: u64,
+        /// Its author and time.
+        by: Option<Signature>,
+    },
+    /// The rules have errors.
+    #[error("the rules cannot be used:\n{0}")]
+    Broken(Diagnostics),
+    /// The data is too large to be published.
+    #[error("{what} would take {size} bytes, and at most {most} are published")]
+    TooLarge {
+        /// The kind of data.
+        what: &'static str,
+        /// Its size in bytes.
+        size: usize,
+        /// The largest size in bytes.
+        most: usize,
+    },
+    /// Too many rules are switched one by one.
+    #[error("{most} rules are switched already; take some of that back, or change the rules")]
+    TooManySwitches {
+        /// The largest number.
+        most: usize,
+    },
+    /// An invalid name.
+    #[error("{what} `{name}` cannot be used: write 1 to {most} characters, none of them invisible")]
+    Name {
+        /// The kind of name.
+        what: &'static str,
+        /// The name, cut short.
+        name: String,
+        /// The largest number of characters.
+        most: usize,
+    },
+    /// A version that is not among the last changes.
+    #[error("version {version} is not among the last changes: `tidegate rules history` lists them")]
+    NoSuchVersion {
+        /// The version.
+        version: u64,
+    },
+    /// A version that brought no rules, or whose rules were too large to be kept.
+    #[error(
+        "version {version} has no rules to go back to: it is a switch of modes, or its rules were too large to be kept"
+    )]
+    NoRules {
+        /// The version.
+        version: u64,
+    },
+    /// A version whose rules are the published ones.
+    #[error("the rules of version {version} are the ones that are published")]
+    AlreadyPublished {
+        /// The version.
+        version: u64,
+    },
+    /// Concurrent changes made every attempt fail.
+    #[error("others kept publishing meanwhile; try again")]
+    Crowded,
+    /// The connection broke after the change was sent: it may have been published or not.
+    #[error("it may have been published or not, look before you try again: {reason}")]
+    Unknown {
+        /// The error of the connection.
+        reason: String,
+    },
+}
+
+fn there_is(version: u64, by: Option<&Signature>) -> String {
+    match (version, by) {
+        (0, _) => "nothing is published".to_owned(),
+        (version, Some(by)) => format!("version {version} is published, by {}", by.who),
+        (version, None) => format!("version {version} is published"),
+    }
+}

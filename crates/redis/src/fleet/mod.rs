@@ -1,0 +1,52 @@
+//! Fleet configuration: rules and modes that are published once and in force on every node a moment later.
+//!
+//! An operator publishes the text of a rules file ([`FleetControl::publish_rules`]), or switches a rule to another mode
+//! ([`FleetControl::publish_mode`]). Every follower ([`FleetControl::follow`]) checks the change, applies it within two
+//! seconds, and reports its state ([`FleetControl::fleet`]). No request waits for any of this: a follower has a connection of
+//! its own.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use tidegate_rules::{Limiter, Mode, RuleSet};
+//! use tidegate_core::MemoryStore;
+//! use tidegate_redis::Settings;
+//! use tidegate_redis::fleet::{FleetControl, Node, Target};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let fleet = FleetControl::new(&Settings::standalone("redis://127.0.0.1")?)?;
+//! let limiter = Arc::new(Limiter::new(RuleSet::default(), MemoryStore::new()));
+//! let _following = fleet.follow(limiter, Node::here(), |event| println!("{event:?}"))?;
+//!
+//! let text = "rules: [{ id: login, key: address, limit: 5/min }]";
+//! let published = fleet.publish_rules("rules.yaml", text, "ann", None).await?;
+//! fleet.publish_mode(&Target::Rule("login".to_owned()), Some(Mode::Shadow), "ann", Some(published.version)).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Users with few permissions
+//! A node needs the keys and the channel `tidegate:{#steering}:*` (another prefix if one is set) and the commands
+//! `+strlen +getrange +time +set +zadd +zrem +zremrangebyscore +pexpire +del +multi +exec +subscribe`. A publisher
+//! needs `+strlen +getrange +time +set +watch +multi +exec +publish`, and `+zrange` to see the fleet.
+
+mod applied;
+mod control;
+mod error;
+mod follower;
+mod history;
+mod keys;
+mod publication;
+mod published;
+mod report;
+mod session;
+mod signature;
+
+pub use self::control::FleetControl;
+pub use self::error::{FleetError, PublishError};
+pub use self::follower::{Event, Following, NoRuntime};
+pub use self::history::{ChangeKind, PublishedChange};
+pub use self::publication::{Publication, Target};
+pub use self::published::{Published, PublishedModes, PublishedRules, Switched};
+pub use self::report::{Fleet, Node, NodeError, NodeReport, NodeState};
+pub use self::signature::Signature;

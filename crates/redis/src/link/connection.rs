@@ -1,0 +1,178 @@
+//! The connection to one server: callers queue calls, and a background task connects, sends them and reconnects.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::abort_on_drop::AbortOnDrop;
+use super::address::Address;
+use super::batch::Composer;
+use super::breaker::{BreakerSettings, BreakerState, Evidence, Refusal, spread};
+use super::call::{Abandoned, Call, Deadline, Outcome, SlotRoute};
+use super::connection_io::ConnectionIo;
+use super::error::{Cause, LinkError, Unreachable};
+use super::sentinel::Sentinels;
+use super::session::{Connector, Session};
+use super::settings::Settings;
+use super::shared::{EndReason, Shared, draw};
+use super::stats::ServerStats;
+use crate::frame::Frame;
+
+/// The connection to one server, which is made anew when it ends. Clones share it; it is closed when the last is dropped.
+#[derive(Clone)]
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    _task: Arc<AbortOnDrop>,
+}
+
+/// The source of the server's address.
+pub(super) enum ServerSource {
+    Fixed(Address),
+    Sentinel(Sentinels),
+}
+
+/// The configuration that all connections of a link share.
+#[derive(Clone)]
+pub(super) struct ConnectionConfig {
+    pub(super) settings: Arc<Settings>,
+    pub(super) connector: Connector,
+    pub(super) composer: Composer,
+    pub(super) runtime: Handle,
+}
+
+impl Connection {
+    pub(super) fn open(config: &ConnectionConfig, source: ServerSource, trouble: Option<Arc<Notify>>) -> Connection {
+        let address = match &source {
+            ServerSource::Fixed(address) => Some(address.clone()),
+            ServerSource::Sentinel(_) => None,
+        };
+        let shared = Arc::new(Shared::new(&config.settings, address, trouble));
+        let driver = Driver { shared: shared.clone(), config: config.clone(), source };
+        let task = config.runtime.spawn(driver.run());
+        Connection { shared, _task: Arc::new(AbortOnDrop(task.abort_handle())) }
+    }
+
+    /// Queues a call and waits for its outcome, until its deadline.
+    pub(super) async fn call(&self, frame: Frame, route: SlotRoute, deadline: Deadline) -> Outcome {
+        let (call, waiting) = Call::new(frame, route, deadline);
+        if let Err(cause) = self.shared.queue.push(call, Instant::now()) {
+            self.shared.counts.not_run();
+            return Outcome::Failed(LinkError::NotRun(cause));
+        }
+        let answered = timeout_at(deadline.at, poll_fn(|cx| waiting.poll(cx))).await;
+        let outcome = answered.unwrap_or_else(|_| match waiting.abandon() {
+            Abandoned::Done(outcome) => outcome,
+            Abandoned::Sent => Outcome::Failed(LinkError::Unknown(Cause::Deadline)),
+            Abandoned::NotSent => {
+                self.shared.failed(1, Evidence::Slow(deadline.allowed), Cause::Deadline, Instant::now());
+                Outcome::Failed(LinkError::NotRun(Cause::Deadline))
+            }
+        });
+        match &outcome {
+            Outcome::Answered(_) => self.shared.counts.answered(),
+            Outcome::Redirected(..) => self.shared.counts.redirected(),
+            Outcome::Failed(LinkError::NotRun(_)) => self.shared.counts.not_run(),
+            Outcome::Failed(LinkError::Unknown(_)) => self.shared.counts.unknown(),
+        }
+        outcome
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.shared.is_connected()
+    }
+
+    /// The host of the server, if it has one.
+    pub(super) fn host(&self) -> Option<Arc<str>> {
+        self.shared.host()
+    }
+
+    pub(super) fn stats(&self) -> ServerStats {
+        self.shared.stats()
+    }
+}
+
+/// The task that owns the socket.
+struct Driver {
+    shared: Arc<Shared>,
+    config: ConnectionConfig,
+    source: ServerSource,
+}
+
+impl Driver {
+    async fn run(mut self) {
+        // The number of connections in a row that ended before the first reply.
+        let mut useless_connections = 0;
+        loop {
+            self.wait_for_probe().await;
+            let (session, address) = match self.connect().await {
+                Ok(connected) => connected,
+                Err(why) => {
+                    self.shared.unreachable(why, Instant::now());
+                    continue;
+                }
+            };
+            self.shared.connected(address.clone(), Instant::now());
+            let (end, was_of_use) = self.serve(session, &address).await;
+            self.shared.disconnected(end, Instant::now());
+            useless_connections = if was_of_use { 0 } else { useless_connections + 1 };
+            if useless_connections > 0 {
+                let BreakerSettings { first_wait, longest_wait, .. } = self.config.settings.breaker;
+                sleep(spread(first_wait, longest_wait, useless_connections - 1, draw())).await;
+            }
+        }
+    }
+
+    /// Waits until a probe is due while the breaker is open: connecting is the probe.
+    async fn wait_for_probe(&self) {
+        while let (BreakerState::Open, Some(at)) = self.shared.breaker_state() {
+            if at <= Instant::now() {
+                break;
+            }
+            sleep_until(at).await;
+        }
+        self.shared.probing(Instant::now());
+    }
+
+    async fn connect(&mut self) -> Result<(Session, Address), Unreachable> {
+        let (address, must_be_primary) = match &mut self.source {
+            ServerSource::Fixed(address) => (address.clone(), false),
+            ServerSource::Sentinel(sentinels) => (sentinels.find().await?, true),
+        };
+        let ConnectionConfig { settings, connector, composer, .. } = &self.config;
+        let connect = async {
+            let mut session = connector.connect(&address).await?;
+            session.greet_for_calls(&settings.login, &composer.script, must_be_primary).await?;
+            Ok(session)
+        };
+        let session = connector.in_time(connect).await?;
+        Ok((session, address))
+    }
+
+    /// Serves calls until the connection ends. Returns why it ended, and whether a reply ever came.
+    async fn serve(&mut self, session: Session, address: &Address) -> (EndReason, bool) {
+        let mut io = ConnectionIo::new(session, &self.shared, &self.config.composer, &self.config.settings);
+        let end = match &mut self.source {
+            ServerSource::Fixed(_) => io.serve().await,
+            ServerSource::Sentinel(sentinels) => {
+                tokio::select! {
+                    end = io.serve() => end,
+                    () = sentinels.named_another(address) => {
+                        tracing::info!(from = %address, "sentinels name another primary");
+                        io.retire().await
+                    }
+                }
+            }
+        };
+        (end, io.end(end))
+    }
+}
+
+impl Drop for Driver {
+    /// Fails all calls that are left: the link or its runtime was dropped.
+    fn drop(&mut self) {
+        self.shared.queue.refuse(Refusal::All, Cause::Closed, Instant::now());
+    }
+}

@@ -1,0 +1,138 @@
+//! Keys in several slots of a cluster: the split by slot, and operations on all slots at once.
+
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+
+use smallvec::SmallVec;
+use tidegate_core::store::Decisions;
+use tidegate_core::{Charge, Decision, Key, Receipt, Settlement, StoreError};
+
+use super::{RedisStore, unusable};
+use crate::frame;
+use crate::reply::{self, ReplyError};
+
+/// The indexes of the charges, or held charges, in one slot.
+pub(super) type Places = SmallVec<[usize; 4]>;
+/// The indexes by slot.
+pub(super) type Parts = SmallVec<[Places; 4]>;
+
+impl RedisStore {
+    /// The split of these keys by slot, in the order of slot numbers; `None` if all are in one slot.
+    pub(super) fn apart<'k>(&self, mut keys: impl Iterator<Item = &'k Key<'k>> + Clone) -> Option<Parts> {
+        if !self.link.is_cluster() {
+            return None;
+        }
+        let all = keys.clone();
+        let first = keys.next()?;
+        if keys.all(|key| key == first) {
+            return None;
+        }
+        let mut slots: SmallVec<[(u16, usize); 8]> =
+            all.enumerate().map(|(place, key)| (self.names.slot(key), place)).collect();
+        slots.sort_unstable();
+        let of_slot = |slot: &[(u16, usize)]| slot.iter().map(|&(_, place)| place).collect();
+        let parts: Parts = slots.chunk_by(|(one, _), (other, _)| one == other).map(of_slot).collect();
+        (parts.len() > 1).then_some(parts)
+    }
+
+    pub(super) async fn peek_apart(&self, charges: &[Charge<'_>], parts: &Parts) -> Result<Decisions, StoreError> {
+        let asked = |places: &Places| places.iter().map(|&place| charges[place]).collect::<SmallVec<[Charge<'_>; 4]>>();
+        let deadline = self.deadline(charges);
+        let peek = |places| {
+            let asked = asked(places);
+            async move {
+                let reply = self.ask(frame::peek(&self.names, &asked)?, deadline).await?;
+                reply::decisions(&reply, &asked).map_err(unusable)
+            }
+        };
+        let peeked = whole(parts, all(parts.iter().map(peek)).await)?;
+        let mut in_order: SmallVec<[(usize, Decision); 4]> =
+            parts.iter().flatten().copied().zip(peeked.into_iter().flatten()).collect();
+        in_order.sort_unstable_by_key(|&(place, _)| place);
+        Ok(in_order.into_iter().map(|(_, decision)| decision).collect())
+    }
+
+    pub(super) async fn settle_apart(
+        &self,
+        receipt: &Receipt,
+        parts: &Parts,
+        actual: &[u64],
+    ) -> Result<Settlement, StoreError> {
+        let settle = |places: &Places| {
+            let held: SmallVec<[_; 4]> = places.iter().map(|&place| (place, &receipt.held[place])).collect();
+            async move {
+                let frame = frame::settle_some(&self.names, receipt.id, held.iter().copied(), actual)?;
+                let reply = self.ask(frame, self.deadline).await?;
+                reply::settlement(&reply, receipt, held.iter().map(|&(place, _)| place)).map_err(unusable)
+            }
+        };
+        let settled = all_done(parts, all(parts.iter().map(settle)).await)?;
+        Ok(settled.into_iter().fold(Settlement::Gone, reply::together))
+    }
+
+    pub(super) async fn renew_apart(&self, receipt: &Receipt, parts: &Parts) -> Result<bool, StoreError> {
+        let renew = |places: &Places| {
+            let held: SmallVec<[_; 4]> = places.iter().map(|&place| (place, &receipt.held[place])).collect();
+            async move {
+                let frame = frame::renew_some(&self.names, receipt.id, held.iter().copied())?;
+                let reply = self.ask(frame, self.deadline).await?;
+                reply::all(&reply, held.len()).map_err(unusable)
+            }
+        };
+        let renewed = all_done(parts, all(parts.iter().map(renew)).await)?;
+        Ok(renewed.into_iter().all(|renewed| renewed))
+    }
+}
+
+pub(super) fn foreign_keys(mut charges: Places) -> StoreError {
+    charges.sort_unstable();
+    unusable(ReplyError::Foreign { charges: charges.into_iter().collect() })
+}
+
+/// The answers of all slots to a change. A change that was made in some slots only is an [`StoreError::AnswerLost`].
+fn all_done<T>(parts: &Parts, answers: Vec<Result<T, StoreError>>) -> Result<Vec<T>, StoreError> {
+    let any_done = answers.iter().any(Result::is_ok);
+    whole(parts, answers).map_err(|error| match error {
+        StoreError::Unreachable { reason } | StoreError::Failed { reason } if any_done => {
+            StoreError::AnswerLost { reason: format!("it was done in some slots only: {reason}").into() }
+        }
+        error => error,
+    })
+}
+
+/// The answers of all slots, or the error. Unusable keys are reported only if there is no other error.
+fn whole<T>(parts: &Parts, answers: Vec<Result<T, StoreError>>) -> Result<Vec<T>, StoreError> {
+    let (mut whole, mut foreign, mut failure) = (Vec::new(), Places::new(), None);
+    for (places, answer) in parts.iter().zip(answers) {
+        match answer {
+            Ok(answer) => whole.push(answer),
+            Err(StoreError::UnusableKey { charges, .. }) => {
+                foreign.extend(charges.into_iter().filter_map(|charge| places.get(charge).copied()));
+            }
+            // An error that may have charged has priority.
+            Err(error) if error.may_have_charged() || failure.is_none() => failure = Some(error),
+            Err(_) => {}
+        }
+    }
+    match failure {
+        Some(error) => Err(error),
+        None if !foreign.is_empty() => Err(foreign_keys(foreign)),
+        None => Ok(whole),
+    }
+}
+
+/// Waits for all of them at once.
+pub(super) async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        for (future, output) in futures.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(ready) = future.as_mut().poll(cx) {
+                *output = Some(ready);
+            }
+        }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}
