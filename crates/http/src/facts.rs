@@ -2,38 +2,31 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::ops::Range;
 
-use http::header::{COOKIE, HOST, TRANSFER_ENCODING};
+use http::header::TRANSFER_ENCODING;
 use http::{HeaderMap, Method, Uri};
-use tidegate_rules::syntax::{self, text};
+use tidegate_rules::facts::{RawRequest, read};
+use tidegate_rules::syntax::{Target, text};
 use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values};
 
 use crate::body_fields::BodyFields;
 use crate::claims::Claims;
-use crate::target::Target;
 
 /// The facts of an HTTP request, read from it when a rule asks for them.
 ///
 /// Facts of the request itself are borrowed from it. Verified facts are never taken from the request; the code that has
 /// verified them adds them: the client's [address](HttpFacts::address), the user, the API key, claims and the tier.
 ///
-/// | fact | where it comes from |
-/// |---|---|
-/// | method, path | the request line; the path as it came, rules normalise it |
-/// | host | the target's authority (`:authority` of HTTP/2), else `Host`; without a port |
-/// | header | every line of its name; bytes that are not UTF-8 become U+FFFD |
-/// | cookie | every one of its name, in any case, in all `Cookie` lines, as it is written |
-/// | query | every parameter of its name, as [`parameters`](syntax::parameters) finds them; names and values are decoded |
-/// | body | the [`BodyFields`] that were read before |
+/// Facts are [read](tidegate_rules::facts::read) as those of every protocol are. The authority is that of the target, which is
+/// `:authority` in HTTP/2; bytes in headers that are not UTF-8 become U+FFFD; fields of the body are those that were found there
+/// before ([`BodyFields`]).
 ///
 /// A fact that comes more than once has several [values](Facts::values). Rules decide how such a request is treated.
 #[derive(Clone, Debug)]
 pub struct HttpFacts<'a> {
     method: &'a str,
-    path: &'a str,
-    query: &'a str,
-    authority: Option<&'a str>,
+    target: Target<'a>,
+    host: Option<&'a str>,
     headers: &'a HeaderMap,
     address: Option<IpAddr>,
     user: Values<'a>,
@@ -63,9 +56,8 @@ impl<'a> HttpFacts<'a> {
     pub fn new(method: &'a Method, uri: &'a Uri, headers: &'a HeaderMap) -> HttpFacts<'a> {
         HttpFacts {
             method: method.as_str(),
-            path: uri.path(),
-            query: uri.query().unwrap_or_default(),
-            authority: uri.host(),
+            target: Target { authority: uri.host(), path: uri.path(), query: uri.query().unwrap_or_default() },
+            host: None,
             headers,
             address: None,
             user: Values::None,
@@ -96,17 +88,16 @@ impl<'a> HttpFacts<'a> {
     /// on behalf of another request.
     #[must_use]
     pub fn target(mut self, target: &'a str) -> HttpFacts<'a> {
-        let target = target.split_once('#').map_or(target, |(before, _)| before);
-        let Target { authority, path, query } = Target::of(target);
-        (self.path, self.query) = (path, query);
-        self.authority = authority.or(self.authority);
+        let before = self.target.authority;
+        self.target = Target::parse(target);
+        self.target.authority = self.target.authority.or(before);
         self
     }
 
     /// Sets the host, where a proxy names it.
     #[must_use]
     pub const fn host(mut self, host: &'a str) -> HttpFacts<'a> {
-        self.authority = Some(host);
+        self.host = Some(host);
         self
     }
 
@@ -166,57 +157,47 @@ impl<'a> HttpFacts<'a> {
     pub fn is_authenticated(&self) -> bool {
         !self.user.is_none() || !self.api_key.is_none() || !self.claims.is_empty() || self.token.is_some()
     }
-
-    /// Every line of a header.
-    fn header(&self, name: &str) -> Values<'a> {
-        // HTTP/1 parsers trim the blanks around a value; HTTP/2 parsers may not.
-        self.headers.get_all(name).iter().map(|value| text(value.as_bytes().trim_ascii())).collect()
-    }
-
-    fn host_name(&self) -> Values<'a> {
-        if let Some(authority) = self.authority {
-            return Values::One(Cow::Borrowed(&authority[host_of(authority.as_bytes())]));
-        }
-        let lines = self.headers.get_all(HOST).iter().map(http::HeaderValue::as_bytes);
-        lines.map(|line| text(&line[host_of(line)])).collect()
-    }
-
-    fn cookie(&self, name: &str) -> Values<'a> {
-        self.headers.get_all(COOKIE).iter().flat_map(|line| syntax::cookies(line.as_bytes(), name)).collect()
-    }
 }
 
-/// The range of the host within an authority. Colons inside brackets do not start a port.
-fn host_of(authority: &[u8]) -> Range<usize> {
-    let start = authority.len() - authority.trim_ascii_start().len();
-    let end = authority.trim_ascii_end().len().max(start);
-    let host = &authority[start..end];
-    // A byte-wise loop is faster than a substring search for so short a text.
-    let Some(colon) = host.iter().rposition(|byte| *byte == b':') else { return start..end };
-    let (before, port) = (&host[..colon], &host[colon + 1..]);
-    let is_port = !port.ends_with(b"]") && (before.ends_with(b"]") || !before.contains(&b':'));
-    if is_port { start..start + colon } else { start..end }
+impl RawRequest for HttpFacts<'_> {
+    #[inline]
+    fn method(&self) -> Option<&str> {
+        Some(self.method)
+    }
+
+    #[inline]
+    fn target(&self) -> Target<'_> {
+        self.target
+    }
+
+    #[inline]
+    fn lines(&self, name: &str) -> Values<'_> {
+        self.headers.get_all(name).iter().map(|value| text(value.as_bytes())).collect()
+    }
+
+    #[inline]
+    fn stated(&self, fact: Fact<'_>) -> Values<'_> {
+        match fact {
+            Fact::Host => self.host.into(),
+            Fact::ApiKey => self.api_key.borrowed(),
+            Fact::User => self.user.borrowed(),
+            Fact::Tier => self.tier.borrowed(),
+            Fact::Claim(name) => {
+                let added = self.claims.iter().filter(|(known, _)| fact.is_called(known));
+                let added = added.map(|(_, value)| value.as_ref());
+                added.chain(self.token.into_iter().flat_map(|claims| claims.values(name))).collect()
+            }
+            Fact::Method | Fact::Path | Fact::Header(_) | Fact::Query(_) | Fact::Cookie(_) | Fact::Descriptor(_) => {
+                Values::None
+            }
+        }
+    }
 }
 
 impl Facts for HttpFacts<'_> {
     #[inline]
     fn values(&self, fact: Fact<'_>) -> Values<'_> {
-        match fact {
-            Fact::Method => self.method.into(),
-            Fact::Path => Some(self.path).filter(|path| !path.is_empty()).into(),
-            Fact::Host => self.host_name(),
-            Fact::ApiKey => self.api_key.borrowed(),
-            Fact::User => self.user.borrowed(),
-            Fact::Tier => self.tier.borrowed(),
-            Fact::Header(name) => self.header(name),
-            Fact::Query(name) => syntax::parameters(self.query, name).collect(),
-            Fact::Cookie(name) => self.cookie(name),
-            Fact::Claim(name) => {
-                let added = self.claims.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_ref());
-                added.chain(self.token.into_iter().flat_map(|claims| claims.values(name))).collect()
-            }
-            Fact::Descriptor(_) => Values::None,
-        }
+        read(self, fact)
     }
 
     fn address(&self) -> Option<IpAddr> {
@@ -239,6 +220,7 @@ impl Facts for HttpFacts<'_> {
 #[cfg(test)]
 mod tests {
     use http::Request;
+    use http::header::HOST;
 
     use super::*;
 
@@ -275,27 +257,6 @@ mod tests {
     fn the_authority_of_the_target_comes_before_the_host_header() {
         let both = request("http://user@a.example:80/x", &[("Host", "b.example")]);
         assert_eq!(get(&both, Fact::Host).as_deref(), Some("a.example"));
-    }
-
-    #[test]
-    fn a_host_loses_its_port_and_nothing_else() {
-        for (host, without) in [
-            ("example.com", "example.com"),
-            ("example.com:443", "example.com"),
-            ("example.com:", "example.com"),
-            ("[2001:db8::1]", "[2001:db8::1]"),
-            ("[2001:db8::1]:443", "[2001:db8::1]"),
-            ("[v7.a:b]", "[v7.a:b]"),
-            ("2001:db8::1", "2001:db8::1"),
-            ("", ""),
-            (":", ""),
-            (":80", ""),
-            ("]", "]"),
-            ("[::1]:]", "[::1]:]"),
-            (" a : ", "a "),
-        ] {
-            assert_eq!(get(&request("/", &[("Host", host)]), Fact::Host).as_deref(), Some(without), "{host}");
-        }
     }
 
     #[test]

@@ -42,25 +42,9 @@ pub fn is_plain_host(authority: &[u8]) -> bool {
     }
 }
 
-/// A host without its port. An IPv6 address has a port only behind its brackets.
-#[must_use]
-pub fn without_port(host: &str) -> &str {
-    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
-    match host.rsplit_once(':') {
-        Some((name, port)) if is_port(port) && (name.ends_with(']') || !name.contains(':')) => name,
-        _ => host,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_port_is_what_follows_the_last_colon_outside_an_address() {
-        let hosts = ["a:1", "a", "a:", "[::1]", "[::1]:80", "::1", "a:b"];
-        assert_eq!(hosts.map(without_port), ["a", "a", "a", "[::1]", "[::1]", "::1", "a:b"]);
-    }
 
     #[test]
     fn what_could_be_two_hosts_is_none() {

@@ -57,7 +57,7 @@ pub use denial_body::{DenialBodies, HtmlPage, failure_page};
 pub use facts::HttpFacts;
 pub use grpc::is_grpc;
 pub use headers::ReplyHeaders;
-pub use host::{is_plain_host, without_port};
+pub use host::is_plain_host;
 pub use json::{CostFinder, EventFinder, FieldFinder};
 pub use path_refusal::path_refused;
 pub use reply::{Reply, ReplyContext};

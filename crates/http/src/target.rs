@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use http::Uri;
 use http::uri::PathAndQuery;
+use tidegate_rules::syntax::split_authority;
 use tidegate_rules::{PathPolicy, PathRefusal};
 
 /// Applies a path policy to a target. The rest of the target stays unchanged.
@@ -44,37 +45,13 @@ fn with_path(target: &mut Uri, mut path: String) -> Result<(), PathRefusal> {
     Ok(())
 }
 
-/// The parts of a target, as sent in the request line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Target<'t> {
-    /// The authority of an absolute URI, with its port and without userinfo.
-    pub(crate) authority: Option<&'t str>,
-    /// The path, with the fragment if there is one.
-    pub(crate) path: &'t str,
-    pub(crate) query: &'t str,
-}
-
-impl Target<'_> {
-    pub(crate) fn of(target: &str) -> Target<'_> {
-        let (mut authority, mut rest) = (None, target);
-        if let Some((scheme, behind)) = target.split_once("://")
-            && !scheme.contains(['/', '?', '#'])
-        {
-            let (whole, path) = behind.split_at(behind.find(['/', '?', '#']).unwrap_or(behind.len()));
-            authority = Some(whole.rsplit_once('@').map_or(whole, |(_, host)| host));
-            rest = path;
-        }
-        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        // An absolute URI without a path means the root. The text in the path's place is then a fragment.
-        let path = if authority.is_some() && !path.starts_with('/') { "/" } else { path };
-        Target { authority, path, query }
-    }
-}
-
 /// The path of a target as sent in the request line, with the fragment if there is one. Use it for [`PathPolicy::check`].
 #[must_use]
 pub fn path_of_target(target: &str) -> &str {
-    Target::of(target).path
+    let (authority, rest) = split_authority(target);
+    let path = rest.split_once('?').map_or(rest, |(path, _)| path);
+    // A whole URI may have no path, which is that of the root. What then stands in its place is a fragment.
+    if authority.is_some() && !path.starts_with('/') { "/" } else { path }
 }
 
 #[cfg(test)]
@@ -102,17 +79,17 @@ mod tests {
     }
 
     #[test]
-    fn a_target_has_its_parts() {
-        let parts = |target| {
-            let Target { authority, path, query } = Target::of(target);
-            (authority.unwrap_or("-"), path, query)
-        };
-        assert_eq!(parts("/a?b?c"), ("-", "/a", "b?c"));
-        assert_eq!(parts("/a#b?c"), ("-", "/a#b", "c"));
-        assert_eq!(parts("http://me@h:1/a?b"), ("h:1", "/a", "b"));
-        assert_eq!(parts("http://h?b"), ("h", "/", "b"));
-        assert_eq!((parts("http://h#b"), parts("http://h")), (("h", "/", ""), ("h", "/", "")));
-        assert_eq!(parts("/to?http://h/x"), ("-", "/to", "http://h/x"));
-        assert_eq!(parts("/to#://h/x"), ("-", "/to#://h/x", ""));
+    fn a_path_keeps_its_fragment_to_be_refused_for_it() {
+        for (target, path) in [
+            ("/a?b?c", "/a"),
+            ("/a#b?c", "/a#b"),
+            ("http://me@h:1/a?b", "/a"),
+            ("http://h?b", "/"),
+            ("http://h#b", "/"),
+            ("http://h", "/"),
+            ("/to#://h/x", "/to#://h/x"),
+        ] {
+            assert_eq!(path_of_target(target), path, "{target}");
+        }
     }
 }

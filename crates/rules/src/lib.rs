@@ -29,7 +29,7 @@ mod decimal;
 pub mod envoy;
 mod explain;
 mod fact_name;
-mod facts;
+pub mod facts;
 mod field;
 mod index;
 mod keying;

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use smallvec::SmallVec;
 
 use super::RuleSet;
+use super::fact_name::FactName;
 use super::keying::{network_of, override_name, override_parts, previous_name};
 use super::matching::{Extent, MatchedRule};
 use super::rule::{KeyPart, OnMissingKey, Rule, RuleLimit};
+use crate::facts::syntax::without_port;
 use crate::facts::{Fact, Facts, Values};
 use tidegate_core::notation::closest;
 use tidegate_core::{Key, RuleId};
@@ -366,6 +368,7 @@ fn clear(part: &KeyPart, value: &str) -> Result<String, NoSuchKey> {
             let address = address.ok_or_else(|| NoSuchKey::Address { text: value.to_owned() })?;
             Ok(network_of(address.to_canonical(), *ipv4, *ipv6).as_str().to_owned())
         }
+        KeyPart::Fact(FactName::Host) => Ok(FactName::Host.canonical(without_port(value).into()).into_owned()),
         KeyPart::Fact(fact) | KeyPart::Secret(fact) => Ok(fact.canonical(value.into()).into_owned()),
         KeyPart::Segment(_) | KeyPart::Route => Ok(value.to_owned()),
     }

@@ -10,6 +10,8 @@ use std::net::IpAddr;
 
 use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderMap, Uri};
+use tidegate_http::is_plain_host;
+use tidegate_rules::syntax::without_port;
 
 /// The hosts that requests to a listener may be for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,21 +58,16 @@ impl Hosts {
     }
 
     fn knows(&self, host: &str) -> bool {
+        if !is_plain_host(host.as_bytes()) {
+            return false;
+        }
         let name = without_port(host);
+        let name = name.strip_suffix('.').unwrap_or(name);
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         name.eq_ignore_ascii_case("localhost")
             || bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
             || self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
-}
-
-/// A host without its port, and without the dot that may end its name.
-fn without_port(host: &str) -> &str {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') && port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    name.strip_suffix('.').unwrap_or(name)
 }
 
 /// Whether a body says that it is JSON: `application/json` or any type that ends with `+json`.

@@ -9,6 +9,8 @@ pub mod browsers;
 pub mod cli;
 pub mod config;
 pub mod engine;
+#[cfg(test)]
+mod equal_facts;
 pub mod gateway;
 pub mod identity;
 mod keepalive;

@@ -1,11 +1,12 @@
-//! A descriptor's entries as facts, for our own rules.
+//! The entries of a descriptor as facts, for Tidegate's own rules.
 
 use std::net::IpAddr;
 
 use super::Entries;
-use crate::facts::{Fact, Facts, Values, syntax};
+use crate::facts::syntax::Target;
+use crate::facts::{Fact, Facts, RawRequest, Values, read};
 
-/// What a descriptor says of a request, to be held against our own rules.
+/// The facts of a request in the entries of a descriptor, for Tidegate's own rules.
 ///
 /// An entry's key is the name that rules files give the fact: `method`, `path`, `host`, `user`, `tier`, `api_key`,
 /// `header:X-Tenant`, `query:page`, `cookie:sid`, `claim:sub`. `remote_address` is the client's address, as Envoy calls
@@ -49,42 +50,45 @@ impl<'e> EntryFacts<'e> {
         self.entries(key).next()
     }
 
-    /// The entries whose key is `kind`, a colon and a name that passes.
-    fn named(&self, kind: &str, passes: impl Fn(&str) -> bool) -> Values<'e> {
-        let name = |key: &'e str| key.strip_prefix(kind)?.strip_prefix(':').map(str::trim_start);
-        let found = self.entries.iter().filter(|(key, _)| name(key).is_some_and(&passes));
+    /// The entries whose key is `kind`, a colon and the name of the fact.
+    fn called(&self, kind: &str, fact: Fact<'_>) -> Values<'e> {
+        let name = |key: &'e str| key.strip_prefix(kind)?.strip_prefix(':').map(str::trim);
+        let found = self.entries.iter().filter(|(key, _)| name(key).is_some_and(|name| fact.is_called(name)));
         found.map(|(_, value)| *value).collect()
     }
+}
 
-    fn in_query(&self, name: &str) -> Values<'e> {
-        let query = self.entry("path").and_then(|path| path.split_once('?'));
-        query.map_or(Values::None, |(_, query)| syntax::parameters(query, name).collect())
+impl RawRequest for EntryFacts<'_> {
+    fn method(&self) -> Option<&str> {
+        self.entry("method")
     }
 
-    fn in_cookie_header(&self, name: &str) -> Values<'e> {
-        let key = |key: &str| key.strip_prefix("header:").is_some_and(|key| key.trim().eq_ignore_ascii_case("cookie"));
-        let lines = self.entries.iter().filter(|(known, _)| key(known));
-        lines.flat_map(|(_, line)| syntax::cookies(line.as_bytes(), name)).collect()
+    fn target(&self) -> Target<'_> {
+        self.entry("path").map(Target::parse).unwrap_or_default()
+    }
+
+    fn lines(&self, name: &str) -> Values<'_> {
+        self.called("header", Fact::Header(name))
+    }
+
+    fn stated(&self, fact: Fact<'_>) -> Values<'_> {
+        match fact {
+            Fact::Host => self.entries("host").collect(),
+            Fact::ApiKey => self.entries("api_key").collect(),
+            Fact::User => self.entries("user").collect(),
+            Fact::Tier => self.entries("tier").collect(),
+            Fact::Query(_) => self.called("query", fact),
+            Fact::Cookie(_) => self.called("cookie", fact),
+            Fact::Claim(_) => self.called("claim", fact),
+            Fact::Descriptor(name) => self.entries(name).collect(),
+            Fact::Method | Fact::Path | Fact::Header(_) => Values::None,
+        }
     }
 }
 
 impl Facts for EntryFacts<'_> {
     fn values(&self, fact: Fact<'_>) -> Values<'_> {
-        match fact {
-            Fact::Method => self.entry("method").into(),
-            Fact::Path => self.entry("path").map(|path| path.split_once('?').map_or(path, |(path, _)| path)).into(),
-            Fact::Host => self.entries("host").map(without_port).collect(),
-            Fact::ApiKey => self.entries("api_key").collect(),
-            Fact::User => self.entries("user").collect(),
-            Fact::Tier => self.entries("tier").collect(),
-            Fact::Header(name) => self.named("header", |known| known.eq_ignore_ascii_case(name)),
-            Fact::Query(name) => {
-                self.named("query", |known| known.eq_ignore_ascii_case(name)).or_else(|| self.in_query(name))
-            }
-            Fact::Cookie(name) => self.named("cookie", |known| known == name).or_else(|| self.in_cookie_header(name)),
-            Fact::Claim(name) => self.named("claim", |known| known == name),
-            Fact::Descriptor(name) => self.entries(name).collect(),
-        }
+        read(self, fact)
     }
 
     fn address(&self) -> Option<IpAddr> {
@@ -93,14 +97,6 @@ impl Facts for EntryFacts<'_> {
 
     fn hits(&self) -> Option<u64> {
         Some(self.hits)
-    }
-}
-
-/// An address of version 6 stands in brackets, so that its colons are none of a port.
-fn without_port(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !host.ends_with(']') => name,
-        _ => host,
     }
 }
 
@@ -147,18 +143,5 @@ mod tests {
             assert_eq!(facts.get(fact).as_deref(), value, "{fact:?}");
         }
         assert_eq!((facts.address(), Facts::hits(&facts)), ("2001:db8::1".parse().ok(), Some(3)));
-    }
-
-    #[test]
-    fn only_a_port_is_taken_from_a_host() {
-        for (host, name) in [
-            ("example.com", "example.com"),
-            ("example.com:80", "example.com"),
-            ("[2001:db8::1]", "[2001:db8::1]"),
-            ("[2001:db8::1]:80", "[2001:db8::1]"),
-            ("example.com:", "example.com"),
-        ] {
-            assert_eq!(without_port(host), name);
-        }
     }
 }

@@ -1,6 +1,75 @@
-//! How HTTP writes query parameters, cookies and hosts, so that every listener reads them alike.
+//! The syntax of targets, hosts, query parameters, cookies and credentials. Every listener reads them here, and so alike.
 
 use std::borrow::Cow;
+
+/// The target of a request, in its parts.
+///
+/// ```
+/// use tidegate_rules::syntax::Target;
+///
+/// let target = Target::parse("/search?q=tea#results");
+/// assert_eq!((target.path, target.query), ("/search", "q=tea"));
+/// let target = Target::parse("http://me@a.example:81");
+/// assert_eq!((target.authority, target.path), (Some("a.example:81"), "/"));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Target<'t> {
+    /// The host and its port without user information, if the target is a whole URI.
+    pub authority: Option<&'t str>,
+    /// The path as it is written. Empty if there is none, except in a whole URI, where it is `/`.
+    pub path: &'t str,
+    /// The query as it is written, without its question mark.
+    pub query: &'t str,
+}
+
+impl Target<'_> {
+    /// Reads a target as it stands in a request line: a path, perhaps with a query, or a whole URI. A fragment is dropped.
+    #[must_use]
+    pub fn parse(target: &str) -> Target<'_> {
+        let (authority, rest) = split_authority(target);
+        let end = rest.bytes().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(rest.len());
+        let (path, behind) = rest.split_at(end);
+        let query = behind.strip_prefix('?').unwrap_or_default();
+        let query = query.split_once('#').map_or(query, |(query, _)| query);
+        let path = if path.is_empty() && authority.is_some() { "/" } else { path };
+        Target { authority, path, query }
+    }
+}
+
+/// The authority of a target that is a whole URI, without user information, and the rest of the target.
+#[must_use]
+pub fn split_authority(target: &str) -> (Option<&str>, &str) {
+    // As nearly all begin.
+    if target.starts_with('/') {
+        return (None, target);
+    }
+    let is_of_scheme = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    match target.split_once("://") {
+        Some((scheme, behind)) if !scheme.is_empty() && scheme.bytes().all(is_of_scheme) => {
+            let (authority, rest) = behind.split_at(behind.find(['/', '?', '#']).unwrap_or(behind.len()));
+            (Some(authority.rsplit_once('@').map_or(authority, |(_, host)| host)), rest)
+        }
+        _ => (None, target),
+    }
+}
+
+/// A host without its port and the blanks around it. An IPv6 address has a port only behind brackets.
+///
+/// ```
+/// use tidegate_rules::syntax::without_port;
+///
+/// let hosts = ["api.example:80", "api.example", "[::1]:80", "[::1]", "::1"];
+/// assert_eq!(hosts.map(without_port), ["api.example", "api.example", "[::1]", "[::1]", "::1"]);
+/// ```
+#[must_use]
+pub fn without_port(host: &str) -> &str {
+    let host = host.trim_ascii();
+    // Byte by byte, which for so short a text is quicker than a search.
+    let Some(colon) = host.bytes().rposition(|byte| byte == b':') else { return host };
+    let (name, port) = (&host[..colon], &host[colon + 1..]);
+    let is_port = !port.ends_with(']') && (name.ends_with(']') || !name.bytes().any(|byte| byte == b':'));
+    if is_port { name } else { host }
+}
 
 /// The values of a parameter in a query, in their order. Names and values are decoded (`%61`, `+`).
 ///
@@ -22,7 +91,8 @@ fn between_semicolons<'q>(query: &'q str, name: &str) -> Vec<Cow<'q, str>> {
     parts.filter(|value| !known.contains(value)).collect()
 }
 
-fn is_parameter(known: &str, name: &str) -> bool {
+/// Whether a parameter of a query that is called `known` counts as the one called `name`.
+pub(super) fn is_parameter(known: &str, name: &str) -> bool {
     let is_odd = |byte: u8| byte <= b' ' || matches!(byte, b'.' | b'[' | 0x7f);
     known.eq_ignore_ascii_case(name) || (known.bytes().any(is_odd) && is_alike(known, name))
 }
@@ -74,6 +144,47 @@ pub fn text(bytes: &[u8]) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_has_its_parts() {
+        let parts = |target| {
+            let Target { authority, path, query } = Target::parse(target);
+            (authority.unwrap_or("-"), path, query)
+        };
+        assert_eq!(parts("/a?b?c"), ("-", "/a", "b?c"));
+        assert_eq!((parts("/a#b?c"), parts("/a?b#c?d")), (("-", "/a", ""), ("-", "/a", "b")));
+        assert_eq!(parts("http://me@h:1/a?b"), ("h:1", "/a", "b"));
+        assert_eq!((parts("http://h?b"), parts("HTTPS://h")), (("h", "/", "b"), ("h", "/", "")));
+        assert_eq!(parts("http://h#b"), ("h", "/", ""));
+        assert_eq!(parts("/to?http://h/x"), ("-", "/to", "http://h/x"));
+        assert_eq!((parts("/to#://h/x"), parts("//h/x")), (("-", "/to", ""), ("-", "//h/x", "")));
+        assert_eq!((parts("a?b=://h"), parts("://h/x")), (("-", "a", "b=://h"), ("-", "://h/x", "")));
+        assert_eq!((parts("*"), parts("")), (("-", "*", ""), ("-", "", "")));
+    }
+
+    #[test]
+    fn a_host_loses_its_port_and_nothing_else() {
+        for (host, without) in [
+            ("example.com", "example.com"),
+            ("example.com:443", "example.com"),
+            ("Example.com.:443", "Example.com."),
+            ("example.com:", "example.com"),
+            ("example.com:x", "example.com"),
+            ("bücher.example:80", "bücher.example"),
+            ("[2001:db8::1]", "[2001:db8::1]"),
+            ("[2001:db8::1]:443", "[2001:db8::1]"),
+            ("[v7.a:b]", "[v7.a:b]"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("", ""),
+            (":", ""),
+            (":80", ""),
+            ("]", "]"),
+            ("[::1]:]", "[::1]:]"),
+            (" a : ", "a "),
+        ] {
+            assert_eq!(without_port(host), without, "{host}");
+        }
+    }
 
     #[test]
     fn a_parameter_is_found_in_every_spelling() {

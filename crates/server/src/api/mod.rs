@@ -45,6 +45,8 @@ use tidegate_rules::{PathPolicy, Values};
 use tokio_util::sync::CancellationToken;
 
 use self::connection::{ApiService, Connections};
+#[cfg(test)]
+pub(crate) use self::question::with_facts;
 use crate::access_log::AccessLog;
 use crate::browsers::{self, Hosts};
 use crate::engine::Engine;

@@ -8,9 +8,11 @@ use std::slice;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use tidegate_core::Micros;
-use tidegate_http::{CostFinder, without_port};
+use tidegate_http::CostFinder;
+use tidegate_rules::facts::{self, RawRequest};
+use tidegate_rules::syntax::Target;
 use tidegate_rules::yaml::closest;
-use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values, syntax};
+use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values};
 
 use crate::problem::{JsonPosition, Problem};
 
@@ -204,23 +206,6 @@ fn meant(said: &str) -> Option<(&str, &str)> {
 }
 
 impl Question<'_> {
-    fn header(&self, name: &str) -> Values<'_> {
-        self.headers.get(|known| known.eq_ignore_ascii_case(name))
-    }
-
-    fn in_path(&self, name: &str) -> Values<'_> {
-        let Some((_, query)) = self.path.as_ref().and_then(|path| path.0.split_once('?')) else {
-            return Values::None;
-        };
-        let query = query.split_once('#').map_or(query, |(query, _)| query);
-        syntax::parameters(query, name).collect()
-    }
-
-    fn in_cookie_header(&self, name: &str) -> Values<'_> {
-        let lines = self.headers.0.iter().filter(|(known, _)| known.eq_ignore_ascii_case("cookie"));
-        lines.flat_map(|(_, line)| syntax::cookies(line.as_bytes(), name)).collect()
-    }
-
     /// Whether the question names who makes the request.
     pub(super) fn is_authenticated(&self) -> bool {
         self.user.is_some() || self.api_key.is_some() || !self.claims.0.is_empty()
@@ -231,31 +216,37 @@ fn plain<'q>(text: &'q Option<Text<'_>>) -> Option<&'q str> {
     text.as_ref().map(|text| text.0.as_ref())
 }
 
-impl Facts for Question<'_> {
-    fn values(&self, fact: Fact<'_>) -> Values<'_> {
+impl RawRequest for Question<'_> {
+    fn method(&self) -> Option<&str> {
+        plain(&self.method)
+    }
+
+    fn target(&self) -> Target<'_> {
+        plain(&self.path).map(Target::parse).unwrap_or_default()
+    }
+
+    fn lines(&self, name: &str) -> Values<'_> {
+        self.headers.called(Fact::Header(name))
+    }
+
+    fn stated(&self, fact: Fact<'_>) -> Values<'_> {
         match fact {
-            Fact::Method => plain(&self.method).filter(|method| !method.is_empty()).into(),
-            Fact::Path => {
-                let path = plain(&self.path);
-                path.map(|path| path.split_once(['?', '#']).map_or(path, |(path, _)| path)).into()
-            }
-            Fact::Host => match plain(&self.host) {
-                Some(host) => without_port(host).into(),
-                None => self.headers.all(|known| known.eq_ignore_ascii_case("host")).map(without_port).collect(),
-            },
+            Fact::Host => plain(&self.host).into(),
             Fact::ApiKey => plain(&self.api_key).into(),
             Fact::User => plain(&self.user).into(),
             Fact::Tier => plain(&self.tier).into(),
-            Fact::Header(name) => self.header(name),
-            Fact::Query(name) => {
-                self.query.get(|known| known.eq_ignore_ascii_case(name)).or_else(|| self.in_path(name))
-            }
-            Fact::Cookie(name) => {
-                self.cookies.get(|known| known.eq_ignore_ascii_case(name)).or_else(|| self.in_cookie_header(name))
-            }
-            Fact::Claim(name) => self.claims.get(|known| known == name),
-            Fact::Descriptor(name) => self.descriptor.get(|known| known == name),
+            Fact::Query(_) => self.query.called(fact),
+            Fact::Cookie(_) => self.cookies.called(fact),
+            Fact::Claim(_) => self.claims.called(fact),
+            Fact::Descriptor(_) => self.descriptor.called(fact),
+            Fact::Method | Fact::Path | Fact::Header(_) => Values::None,
         }
+    }
+}
+
+impl Facts for Question<'_> {
+    fn values(&self, fact: Fact<'_>) -> Values<'_> {
+        facts::read(self, fact)
     }
 
     fn address(&self) -> Option<IpAddr> {
@@ -307,12 +298,8 @@ impl<'de> Visitor<'de> for TextVisitor {
 struct Pairs<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl Pairs<'_> {
-    fn all(&self, is: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(move |(known, _)| is(known)).map(|(_, value)| value.as_ref())
-    }
-
-    fn get(&self, is: impl Fn(&str) -> bool) -> Values<'_> {
-        self.all(is).collect()
+    fn called(&self, fact: Fact<'_>) -> Values<'_> {
+        self.0.iter().filter(|(known, _)| fact.is_called(known)).map(|(_, value)| value.as_ref()).collect()
     }
 }
 
@@ -414,6 +401,12 @@ impl<'de> Deserialize<'de> for Span {
             de::Error::custom(format_args!("`{text}` is no span of time: {}", error.problem()))
         })
     }
+}
+
+/// Hands the facts in a question to `look`.
+#[cfg(test)]
+pub(crate) fn with_facts<T>(body: &str, look: impl FnOnce(&dyn Facts) -> T) -> T {
+    look(&read::<Question<'_>>(body.as_bytes()).unwrap_or_else(|_| panic!("not a question: {body}")))
 }
 
 #[cfg(test)]

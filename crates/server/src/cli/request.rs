@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use tidegate_http::without_port;
 use tidegate_rules::Request;
 
 /// What is known of the request.
@@ -61,20 +60,8 @@ pub(super) struct RequestArgs {
 impl RequestArgs {
     pub(super) fn request(&self) -> Request {
         let mut request = Request::new(&self.request.method, &self.request.target);
-        let mut host = self.host.as_deref();
-        for Pair { name, value } in &self.headers {
-            request = request.header(name, value);
-            if name.eq_ignore_ascii_case("host") {
-                host = host.or(Some(value));
-            }
-            if name.eq_ignore_ascii_case("cookie") {
-                let cookies = value.split(';').filter_map(|cookie| cookie.split_once('='));
-                request = cookies.fold(request, |request, (name, value)| request.cookie(name.trim(), value.trim()));
-            }
-        }
-        if let Some(host) = host {
-            request = request.host(without_port(host));
-        }
+        request = self.headers.iter().fold(request, |request, Pair { name, value }| request.header(name, value));
+        request = self.host.iter().fold(request, |request, host| request.host(host));
         if let Some(address) = self.ip {
             request = request.address(address);
         }
@@ -197,18 +184,5 @@ mod tests {
     fn a_header_may_hold_colons_and_a_pair_may_hold_equals_signs() {
         assert_eq!(header("X-Time: 12:30").unwrap().value, "12:30");
         assert_eq!(pair("token=a=b").unwrap().value, "a=b");
-    }
-
-    #[test]
-    fn ports_are_no_part_of_a_host() {
-        for (host, name) in [
-            ("a.example:8080", "a.example"),
-            ("a.example", "a.example"),
-            ("[::1]:80", "[::1]"),
-            ("[::1]", "[::1]"),
-            ("::1", "::1"),
-        ] {
-            assert_eq!(without_port(host), name);
-        }
     }
 }

@@ -32,6 +32,8 @@ pub(crate) use self::settings::DEFAULT_USER;
 pub use self::settings::{Settings, Users};
 pub use self::transaction::TransactionBounds;
 
+#[cfg(test)]
+pub(crate) use self::command::with_facts;
 use self::connection::Connection;
 use self::session::Session;
 use crate::auth_throttle::AuthThrottle;

@@ -69,7 +69,7 @@ impl Columns {
                 }
                 Column::Address => entry.address = address(&text),
                 Column::Method => entry.method = present(text),
-                Column::Path => present(text).into_iter().for_each(|target| entry.aim(target)),
+                Column::Path => entry.target = present(text).or(entry.target.take()),
                 Column::Host => entry.host = present(text),
                 Column::User => entry.user = present(text),
                 Column::ApiKey => entry.api_key = present(text),

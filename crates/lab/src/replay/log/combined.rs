@@ -24,7 +24,7 @@ pub(super) fn read<'l>(line: &'l str, stamps: &TimeParser) -> Result<Entry<'l>, 
     let (request, end, escaped) = up_to_quote(rest).ok_or(LineError::OpenQuote)?;
     let (method, target) = split_request(request).ok_or(LineError::BadRequest)?;
     entry.method = Some(Cow::Borrowed(method));
-    entry.aim(if escaped { from_log(target) } else { Cow::Borrowed(target) });
+    entry.target = Some(if escaped { from_log(target) } else { Cow::Borrowed(target) });
     let mut rest = &rest[end + 1..];
     // Status and size, then the referrer and the user agent of the combined format.
     for field in [&mut entry.referer, &mut entry.agent] {

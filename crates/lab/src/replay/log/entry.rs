@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use tidegate_core::{Micros, Timestamp};
-use tidegate_rules::{Fact, Facts, Values, syntax};
+use tidegate_rules::facts::{RawRequest, read};
+use tidegate_rules::syntax::Target;
+use tidegate_rules::{Fact, Facts, Values};
 
 use super::columns::Row;
 use super::json::{Members, Value};
@@ -65,27 +67,6 @@ impl<'l> Entry<'l> {
         }
     }
 
-    /// Sets the target. An absolute URI, as sent to proxies, also sets the host.
-    pub(super) fn aim(&mut self, target: Cow<'l, str>) {
-        if !target.starts_with("http://") && !target.starts_with("https://") {
-            self.target = Some(target);
-            return;
-        }
-        let from = target.find("://").map_or(0, |at| at + 3);
-        let path = target[from..].find('/').map_or(target.len(), |at| from + at);
-        self.host.get_or_insert_with(|| Cow::Owned(target[from..path].to_owned()));
-        self.target =
-            Some(if path == target.len() { Cow::Borrowed("/") } else { Cow::Owned(target[path..].to_owned()) });
-    }
-
-    fn query(&self, name: &str) -> Values<'_> {
-        let Some((_, query)) = self.target.as_deref().and_then(|target| target.split_once('?')) else {
-            return Values::None;
-        };
-        let query = query.split_once('#').map_or(query, |(query, _)| query);
-        syntax::parameters(query, name).collect()
-    }
-
     fn header(&self, name: &str) -> Values<'_> {
         let known = match name {
             _ if name.eq_ignore_ascii_case("user-agent") => self.agent.as_deref(),
@@ -105,14 +86,10 @@ impl<'l> Entry<'l> {
     }
 
     fn cookie(&self, name: &str) -> Values<'_> {
-        if let More::Variables(line) = self.more
-            && let Some(value) = variable(line, "cookie_", name)
-        {
-            return value.into();
+        match self.more {
+            More::Variables(line) => variable(line, "cookie_", name).into(),
+            More::Nothing | More::Objects { .. } | More::Row(_) => Values::None,
         }
-        let lines = self.header("cookie");
-        let values = lines.iter().flat_map(|line| syntax::cookies(line.as_bytes(), name));
-        values.map(Cow::into_owned).collect()
     }
 
     fn claim(&self, name: &str) -> Values<'_> {
@@ -141,27 +118,35 @@ fn variable<'l>(line: &'l str, prefix: &str, name: &str) -> Option<Cow<'l, str>>
     value.text().filter(|text| !text.is_empty() && text != "-")
 }
 
-impl Facts for Entry<'_> {
-    fn values(&self, fact: Fact<'_>) -> Values<'_> {
+impl RawRequest for Entry<'_> {
+    fn method(&self) -> Option<&str> {
+        self.method.as_deref()
+    }
+
+    fn target(&self) -> Target<'_> {
+        self.target.as_deref().map(Target::parse).unwrap_or_default()
+    }
+
+    fn lines(&self, name: &str) -> Values<'_> {
+        self.header(name)
+    }
+
+    fn stated(&self, fact: Fact<'_>) -> Values<'_> {
         match fact {
-            Fact::Method => self.method.as_deref().into(),
-            Fact::Path => {
-                let path = self.target.as_deref().map(|target| {
-                    let end = memchr::memchr(b'?', target.as_bytes()).unwrap_or(target.len());
-                    &target[..end]
-                });
-                path.into()
-            }
-            Fact::Host => self.host.as_deref().map(without_port).into(),
+            Fact::Host => self.host.as_deref().into(),
             Fact::ApiKey => self.api_key.as_deref().into(),
             Fact::User => self.user.as_deref().into(),
             Fact::Tier => self.tier.as_deref().into(),
-            Fact::Query(name) => self.query(name),
-            Fact::Header(name) => self.header(name),
             Fact::Cookie(name) => self.cookie(name),
             Fact::Claim(name) => self.claim(name),
-            Fact::Descriptor(_) => Values::None,
+            Fact::Method | Fact::Path | Fact::Header(_) | Fact::Query(_) | Fact::Descriptor(_) => Values::None,
         }
+    }
+}
+
+impl Facts for Entry<'_> {
+    fn values(&self, fact: Fact<'_>) -> Values<'_> {
+        read(self, fact)
     }
 
     fn address(&self) -> Option<IpAddr> {
@@ -220,17 +205,6 @@ fn plain_ipv4(text: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::from(octets))
 }
 
-fn without_port(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port))
-            if port.bytes().all(|byte| byte.is_ascii_digit()) && (name.ends_with(']') || !name.contains(':')) =>
-        {
-            name
-        }
-        _ => host,
-    }
-}
-
 /// Whether a value means no value in logs.
 pub(super) fn present<'l>(text: Cow<'l, str>) -> Option<Cow<'l, str>> {
     Some(text).filter(|text| !text.is_empty() && text != "-")
@@ -263,11 +237,11 @@ mod tests {
     #[test]
     fn a_target_with_a_host_says_both() {
         let mut entry = Entry::at(Timestamp::EPOCH, false);
-        entry.aim("http://a.example:8080/x?y=1&z=2#f".into());
+        entry.target = Some("http://a.example:8080/x?y=1&z=2#f".into());
         assert_eq!(entry.get(Fact::Host).as_deref(), Some("a.example"));
         assert_eq!(entry.get(Fact::Path).as_deref(), Some("/x"));
         assert_eq!(entry.get(Fact::Query("z")).as_deref(), Some("2"));
-        entry.aim("https://b.example".into());
+        entry.target = Some("https://b.example".into());
         assert_eq!(entry.get(Fact::Path).as_deref(), Some("/"));
     }
 }

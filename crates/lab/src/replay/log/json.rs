@@ -201,7 +201,7 @@ pub(super) fn read(line: &str, dialect: Dialect) -> Result<Entry<'_>, LineError>
             "request_uri" | "path" | "uri" => {
                 // nginx's `$uri` lacks the query, so members with a query take precedence.
                 if let Some(target) = said(&value).filter(|_| key != "uri" || entry.target.is_none()) {
-                    entry.aim(target);
+                    entry.target = Some(target);
                 }
             }
             "host" | "http_host" | "authority" => entry.host = said(&value).or(entry.host.take()),
@@ -277,7 +277,7 @@ fn request<'l>(entry: &mut Entry<'l>, value: &Value<'l>) -> Result<(), LineError
     };
     entry.method = entry.method.take().or(Some(method));
     if entry.target.is_none() {
-        entry.aim(target);
+        entry.target = Some(target);
     }
     Ok(())
 }
@@ -289,7 +289,7 @@ fn caddy<'l>(entry: &mut Entry<'l>, object: &'l str) -> &'l str {
     for (key, value) in Members::of(object) {
         match key {
             "method" => entry.method = said(&value),
-            "uri" => said(&value).into_iter().for_each(|target| entry.aim(target)),
+            "uri" => entry.target = said(&value).or(entry.target.take()),
             "host" => entry.host = said(&value),
             // The client behind Caddy's trusted proxies, in preference to the connection's peer.
             "client_ip" => trusted = said(&value).and_then(|text| address(&text)),

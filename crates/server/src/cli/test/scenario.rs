@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use tidegate_core::{Micros, RuleId};
-use tidegate_http::without_port;
 use tidegate_rules::yaml::{Fields, Node, Reader, Source, Value, closest};
 use tidegate_rules::{Diagnostic, Diagnostics, FieldPath, Place, Request, Rule, RuleSet, Severity};
 
@@ -221,7 +220,7 @@ fn request(reader: &mut Reader<'_>, line: &Node, fields: &Fields<'_>) -> Option<
     let mut request = Request::new(&line.method, &line.target);
     type Setter = fn(Request, &str) -> Request;
     let setters: [(&str, Setter); 4] = [
-        ("host", |request, host| request.host(without_port(host))),
+        ("host", |request, host| request.host(host)),
         ("user", |request, user| request.user(user)),
         ("api_key", |request, key| request.api_key(key)),
         ("tier", |request, tier| request.tier(tier)),

@@ -4,7 +4,9 @@
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
-use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values, syntax};
+use tidegate_rules::facts::{RawRequest, read};
+use tidegate_rules::syntax::Target;
+use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values};
 
 use super::most_like;
 use crate::resp::reply::echo;
@@ -14,8 +16,7 @@ use crate::resp::request::Words;
 #[derive(Debug, Default)]
 pub(super) struct Asked<'a> {
     told: SmallVec<[Told<'a>; 8]>,
-    /// What stands behind the question mark of the path.
-    query: &'a str,
+    target: Target<'a>,
     address: Option<IpAddr>,
     cost: Option<u64>,
 }
@@ -121,7 +122,7 @@ impl<'a> Asked<'a> {
         if asked.told.is_empty() { Err(Misunderstood::Nothing) } else { Ok(asked) }
     }
 
-    fn add(&mut self, mut told: Told<'a>) -> Result<(), Misunderstood> {
+    fn add(&mut self, told: Told<'a>) -> Result<(), Misunderstood> {
         let Told { kind, value, .. } = told;
         if !kind.has_names() && self.told.iter().any(|told| told.kind == kind) {
             return Err(Misunderstood::Twice(kind.name()));
@@ -131,21 +132,20 @@ impl<'a> Asked<'a> {
                 self.address = Some(value.parse().map_err(|_| Misunderstood::Address(echo(value.as_bytes())))?);
             }
             Kind::Cost => self.cost = Some(value.parse().map_err(|_| Misunderstood::Cost(echo(value.as_bytes())))?),
-            Kind::Path => (told.value, self.query) = value.split_once('?').unwrap_or((value, "")),
+            Kind::Path => self.target = Target::parse(value),
             _ => {}
         }
         self.told.push(told);
         Ok(())
     }
 
-    fn find(&self, kind: Kind, is: impl Fn(&str) -> bool) -> Values<'a> {
-        self.told.iter().filter(|told| told.kind == kind && is(told.name)).map(|told| told.value).collect()
+    fn one(&self, kind: Kind) -> Option<&'a str> {
+        self.told.iter().find(|told| told.kind == kind).map(|told| told.value)
     }
 
-    fn in_cookie_header(&self, name: &str) -> Values<'a> {
-        let is_line = |told: &&Told<'_>| told.kind == Kind::Header && told.name.eq_ignore_ascii_case("cookie");
-        let lines = self.told.iter().filter(is_line);
-        lines.flat_map(|told| syntax::cookies(told.value.as_bytes(), name)).collect()
+    fn called(&self, kind: Kind, fact: Fact<'_>) -> Values<'a> {
+        let found = self.told.iter().filter(|told| told.kind == kind && fact.is_called(told.name));
+        found.map(|told| told.value).collect()
     }
 }
 
@@ -167,27 +167,37 @@ fn suggestion(word: &[u8]) -> String {
     near.map(|near| format!(". Did you mean {near}?")).unwrap_or_default()
 }
 
+impl RawRequest for Asked<'_> {
+    fn method(&self) -> Option<&str> {
+        self.one(Kind::Method)
+    }
+
+    fn target(&self) -> Target<'_> {
+        self.target
+    }
+
+    fn lines(&self, name: &str) -> Values<'_> {
+        self.called(Kind::Header, Fact::Header(name))
+    }
+
+    fn stated(&self, fact: Fact<'_>) -> Values<'_> {
+        match fact {
+            Fact::Host => self.one(Kind::Host).into(),
+            Fact::ApiKey => self.one(Kind::ApiKey).into(),
+            Fact::User => self.one(Kind::User).into(),
+            Fact::Tier => self.one(Kind::Tier).into(),
+            Fact::Query(_) => self.called(Kind::Query, fact),
+            Fact::Cookie(_) => self.called(Kind::Cookie, fact),
+            Fact::Claim(_) => self.called(Kind::Claim, fact),
+            Fact::Descriptor(_) => self.called(Kind::Descriptor, fact),
+            Fact::Method | Fact::Path | Fact::Header(_) => Values::None,
+        }
+    }
+}
+
 impl Facts for Asked<'_> {
     fn values(&self, fact: Fact<'_>) -> Values<'_> {
-        let any = |_: &str| true;
-        match fact {
-            Fact::Method => self.find(Kind::Method, any),
-            Fact::Path => self.find(Kind::Path, any),
-            Fact::Host => self.find(Kind::Host, any),
-            Fact::ApiKey => self.find(Kind::ApiKey, any),
-            Fact::User => self.find(Kind::User, any),
-            Fact::Tier => self.find(Kind::Tier, any),
-            Fact::Header(name) => self.find(Kind::Header, |known| known.eq_ignore_ascii_case(name)),
-            Fact::Query(name) => self
-                .find(Kind::Query, |known| known.eq_ignore_ascii_case(name))
-                .or_else(|| syntax::parameters(self.query, name).collect()),
-            Fact::Cookie(name) => {
-                let given = self.find(Kind::Cookie, |known| known.eq_ignore_ascii_case(name));
-                given.or_else(|| self.in_cookie_header(name))
-            }
-            Fact::Claim(name) => self.find(Kind::Claim, |known| known == name),
-            Fact::Descriptor(name) => self.find(Kind::Descriptor, |known| known == name),
-        }
+        read(self, fact)
     }
 
     fn address(&self) -> Option<IpAddr> {
@@ -199,8 +209,23 @@ impl Facts for Asked<'_> {
     }
 
     fn body(&self, path: &FieldPath) -> Option<BodyNumber> {
-        self.find(Kind::Body, |known| known == path.as_str()).first().and_then(|number| BodyNumber::parse(&number))
+        let found = self.told.iter().find(|told| told.kind == Kind::Body && told.name == path.as_str())?;
+        BodyNumber::parse(found.value)
     }
+}
+
+/// Hands the facts in words to `look`.
+#[cfg(test)]
+pub(crate) fn with_facts<T>(words: &[&str], look: impl FnOnce(&dyn Facts) -> T) -> T {
+    let mut end = 0;
+    let span = |word: &&str| {
+        let begin = end;
+        end += word.len();
+        crate::resp::request::Span { begin, end }
+    };
+    let (spans, text): (Vec<_>, String) = (words.iter().map(span).collect(), words.concat());
+    let owned = Words::new(text.as_bytes(), &spans).to_owned();
+    look(&Asked::decode(owned.words()).unwrap_or_else(|error| panic!("{error}: {words:?}")))
 }
 
 #[cfg(test)]

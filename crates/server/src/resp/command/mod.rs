@@ -20,6 +20,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+#[cfg(test)]
+pub(crate) use self::asked::with_facts;
 use self::catalogue::Entry;
 use self::throttle::Dialect;
 use super::Door;
