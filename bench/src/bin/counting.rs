@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tidegate::engine::Engine;
 use tidegate_core::{Key, MemoryStore, RuleId};
-use tidegate_rules::{BroughtLimit, Limiter, OnStoreFailure, Request, RuleSet};
+use tidegate_rules::{InlineLimit, Limiter, OnStoreFailure, Request, RuleSet};
 
 const DECISIONS: usize = 1_000_000;
 const ROUNDS: usize = 7;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
     }
     for (name, text) in [("brought along, allowed", "gcra 1000000/s"), ("brought along, denied", "gcra 1/year")] {
-        let limit = BroughtLimit::new(RuleId::new("throttle"), text.parse()?, OnStoreFailure::default());
+        let limit = InlineLimit::new(RuleId::new("throttle"), text.parse()?, OnStoreFailure::default());
         let engine = Engine::new(Limiter::new(RuleSet::default(), MemoryStore::new().into()));
         let keys: Vec<String> = (0..1_000).map(|number| format!("user-{number}")).collect();
         let key = |number: usize| Key::from(&keys[number % 1_000]);

@@ -7,9 +7,10 @@ use serde::Serialize;
 use super::RuleSet;
 use super::fact_name::FactName;
 use super::index::Lookup;
-use super::keying::part_of;
-use super::matching::{Application, Governing, Granted, MatchedRule, Mismatch, Seen};
+use super::key_parts::part_of;
+use super::matched::{Application, Governing, Granted, MatchedRule, Mismatch};
 use super::pattern::Pattern;
+use super::request_view::RequestView;
 use super::rule::{KeyFault, KeyPart, Mode, Priority, Rule};
 use super::secret::Secret;
 use crate::facts::Facts;
@@ -172,7 +173,7 @@ impl RuleSet {
     /// Slower than [`RuleSet::matching`], which looks only at rules that may match: for people, not for traffic.
     #[must_use]
     pub fn explain<'r>(&'r self, facts: &(impl Facts + ?Sized)) -> Explanation {
-        let request = Seen::new(facts, &self.written.tiers);
+        let request = RequestView::new(facts, &self.written.tiers);
         let all: Vec<(&'r Rule, Mode)> = self.in_force().collect();
         let taking_part = |&(rule, mode): &(&'r Rule, Mode)| rule.taking_part(mode, &request, &self.secret);
         let stops = |rule: &(&'r Rule, Mode)| rule.0.stops && taking_part(rule).is_some_and(|rule| rule.may_displace());
@@ -210,7 +211,7 @@ impl RuleSet {
         &self,
         rule: &Rule,
         mode: Mode,
-        request: &Seen<'_, F>,
+        request: &RequestView<'_, F>,
         governing: &[Governing<'_>],
     ) -> RuleOutcome {
         let extent = match rule.governs(mode, request) {
@@ -244,7 +245,12 @@ impl Rule {
 }
 
 impl MatchedRule<'_, '_> {
-    fn explained<F: Facts + ?Sized>(&self, request: &Seen<'_, F>, missing: Option<String>, secret: &Secret) -> Charged {
+    fn explained<F: Facts + ?Sized>(
+        &self,
+        request: &RequestView<'_, F>,
+        missing: Option<String>,
+        secret: &Secret,
+    ) -> Charged {
         let shown = |part: &KeyPart| {
             let value = part_of(part, self.rule, request).ok()?;
             let value = if part.is_secret() { secret.display(&value) } else { value.to_string() };
@@ -276,7 +282,7 @@ impl MatchedRule<'_, '_> {
 }
 
 impl Mismatch<'_> {
-    fn explained<F: Facts + ?Sized>(self, request: &Seen<'_, F>, secret: &Secret) -> RuleOutcome {
+    fn explained<F: Facts + ?Sized>(self, request: &RequestView<'_, F>, secret: &Secret) -> RuleOutcome {
         let listed = |negated: bool, words: &mut dyn Iterator<Item = String>| {
             let words = either(words.map(|word| format!("`{word}`")));
             if negated { format!("anything but {words}") } else { words }

@@ -32,17 +32,18 @@ mod fact_name;
 pub mod facts;
 mod field;
 mod index;
-mod keying;
+mod key_parts;
 mod limiter;
 mod load;
-mod matching;
-mod named;
+mod matched;
+mod named_key;
 mod one;
 mod partition;
 mod path;
 mod pattern;
 mod presets;
 mod read;
+mod request_view;
 mod route;
 mod rule;
 #[cfg(feature = "schema")]
@@ -63,12 +64,13 @@ pub use fact_name::is_secret_name;
 pub use facts::{Fact, Facts, Request, Values, syntax};
 pub use field::{FieldPath, FieldPathError};
 pub use limiter::{
-    Asked, BroughtLimit, Charging, Condition, DecidedBy, DescriptorRuling, DescriptorsRuling, DomainTerms, Generation,
-    Health, Hits, KeyRefusal, Limiter, Reports, ResetError, Ruled, Ruling, SecondNames, Spent, WithoutStore,
+    Charging, Condition, DecidedBy, DescriptorRequest, DescriptorRuling, DescriptorsRuling, DomainTerms, Generation,
+    Health, Hits, InlineLimit, KeyRefusal, Limiter, Refundable, Reports, ResetError, Ruled, RuledCharge, Ruling,
+    SecondNames, WithoutStore,
 };
 pub use load::{Loaded, SERVER_SETTINGS, file_contents, load, rules_files};
-pub use matching::{Granted, Matched, MatchedRule, RefusingRule};
-pub use named::{NamedKey, NoSuchKey, PartName};
+pub use matched::{Granted, Matched, MatchedRule, RefusingRule};
+pub use named_key::{NamedKey, NoSuchKey, PartName};
 pub use one::Whom;
 pub use partition::Partitions;
 pub use path::normalize;

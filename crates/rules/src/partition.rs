@@ -5,7 +5,7 @@ use std::fmt::Write;
 use smallvec::SmallVec;
 
 use super::RuleSet;
-use super::matching::MatchedRule;
+use super::matched::{Matched, MatchedRule};
 use crate::facts::Facts;
 use tidegate_core::RuleId;
 
@@ -29,7 +29,12 @@ impl Partitions {
 impl RuleSet {
     /// Names for the keys that a request is charged to. They are made with the [secret](RuleSet::with_secret) that hides API keys.
     pub fn partitions(&self, facts: &(impl Facts + ?Sized)) -> Partitions {
-        let matched = self.matching(facts);
+        self.partitions_of(&self.matching(facts))
+    }
+
+    /// As [`RuleSet::partitions`], of a request whose rules were found already.
+    #[must_use]
+    pub fn partitions_of(&self, matched: &Matched<'_, '_>) -> Partitions {
         let charges = matched.rules.iter().flat_map(MatchedRule::charges);
         Partitions(
             charges

@@ -7,7 +7,7 @@ use tidegate_core::limit::Limit;
 /// A well-known case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Preset {
-    /// Five attempts a minute from one address, exactly; denied while the store is away.
+    /// Five attempts a minute from one address, exactly; denied while the store is unavailable.
     Login,
     /// Three hundred in three hours by one user.
     Posts,

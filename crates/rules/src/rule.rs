@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::fact_name::FactName;
 use super::field::FieldPath;
-use super::keying::override_name;
+use super::key_parts::override_name;
 use super::pattern::Pattern;
 use super::route::PathPattern;
 use super::settle::Settle;
@@ -391,7 +391,7 @@ pub(crate) struct RuleLimit {
     pub(crate) limit: Limit,
     /// Where the response says what it really was.
     pub(super) settle: Option<Arc<Settle>>,
-    /// What this process may decide by itself while the store is away, if the rule's policy says that it does.
+    /// What this process may decide by itself while the store is unavailable, if the rule's policy says that it does.
     pub(super) share: Option<Box<Limit>>,
     /// What clients are told of it.
     pub(super) disclosure: Disclosure,

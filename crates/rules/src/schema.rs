@@ -126,7 +126,7 @@ enum Problem {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
 enum Preset {
-    /// 5 a minute from one address, exactly; denied while the store is away.
+    /// 5 a minute from one address, exactly; denied while the store is unavailable.
     Login,
     /// 300 in three hours by one user.
     Posts,

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate_core::{Decision, Key, Limit, Micros, Receipt, RuleId, Settlement, StoreError};
-use tidegate_rules::envoy::{Domain, EntryFacts};
+use tidegate_rules::envoy::Domain;
 use tidegate_rules::{
-    Asked, BroughtLimit, Charging, DecidedBy, DescriptorsRuling, DomainTerms, Facts, Generation, Hits, Limiter,
-    NoSuchKey, OnStoreFailure, ResetError, Ruling,
+    Charging, DecidedBy, DescriptorRequest, DescriptorsRuling, DomainTerms, Facts, Generation, Hits, InlineLimit,
+    Limiter, Matched, NoSuchKey, OnStoreFailure, ResetError, RuledCharge, Ruling,
 };
 
-use crate::metrics::{DescriptorOutcome, KeyName, Metrics, Sample, Wanted};
+use crate::metrics::{DescriptorOutcome, KeyName, Metrics, Sample};
 use crate::store::AnyStore;
 use crate::traces::{Told, Traces};
 
@@ -87,35 +87,29 @@ impl Engine {
     /// Decides a request, and charges it if it may go ahead.
     pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
         let sample = self.metrics.begin();
-        let ruling = self.traces.span("tidegate.check", || self.limiter.check(facts), Told::of).await;
-        self.count(&ruling, facts, sample);
-        ruling
+        let decide = || self.limiter.check_then(facts, |matched, ruling| self.counted(matched, ruling, sample));
+        self.traces.span("tidegate.check", decide, Told::of).await
     }
 
     /// Decides a request, and takes what it costs for `ttl`, to be settled at what it really was.
     pub async fn reserve(&self, facts: &(impl Facts + Sync + ?Sized), ttl: Micros) -> Ruling<'static> {
         let sample = self.metrics.begin();
-        let ruling = self.traces.span("tidegate.reserve", || self.limiter.reserve(facts, ttl), Told::of).await;
-        self.count(&ruling, facts, sample);
-        ruling
+        let decide = || self.limiter.reserve_then(facts, ttl, |matched, ruling| self.counted(matched, ruling, sample));
+        self.traces.span("tidegate.reserve", decide, Told::of).await
     }
 
-    /// Counts a request that was decided: here, or by somebody else who has the [limiter](Engine::shared_limiter).
+    fn counted(&self, matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>, sample: Option<Sample>) -> Ruling<'static> {
+        self.count(matched, ruling, sample);
+        ruling.take()
+    }
+
+    /// Counts a request that was decided: here, or by a caller that has the [limiter](Engine::shared_limiter). `matched` are the
+    /// rules that decided it.
     #[inline]
-    pub(crate) fn count(&self, ruling: &Ruling<'_>, facts: &(impl Facts + ?Sized), sample: Option<Sample>) {
+    pub(crate) fn count(&self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>, sample: Option<Sample>) {
         let wanted = self.metrics.count(ruling, sample);
         if wanted.is_any() {
-            self.look_at(wanted, facts, ruling);
-        }
-    }
-
-    /// Looks at whom a request was charged to. That is not kept with rulings, since most are not looked at, so it is worked
-    /// out again.
-    #[cold]
-    fn look_at(&self, wanted: Wanted, facts: &(impl Facts + ?Sized), ruling: &Ruling<'_>) {
-        let generation = self.limiter.rules();
-        if generation.number == ruling.generation {
-            self.metrics.look_at_rules(wanted, generation.rules.matching(facts).rules.iter(), &ruling.ruled);
+            self.metrics.look_at_charges(wanted, ruling.charges(matched));
         }
     }
 
@@ -132,8 +126,8 @@ impl Engine {
             return None;
         }
         let sample = self.metrics.begin();
-        self.limiter.check_at_once(facts, |_, ruling| {
-            self.count(ruling, facts, sample);
+        self.limiter.check_at_once(facts, |matched, ruling| {
+            self.count(matched, ruling, sample);
             look(ruling)
         })
     }
@@ -150,7 +144,7 @@ impl Engine {
         &self,
         generation: &'d Generation,
         domain: &'d Domain,
-        asked: &[Asked<'e>],
+        asked: &[DescriptorRequest<'e>],
         terms: &DomainTerms,
     ) -> DescriptorsRuling<'d, 'e> {
         let sample = self.metrics.begin();
@@ -167,16 +161,16 @@ impl Engine {
             };
             let hits = match asked.hits {
                 Hits::Take(hits) => hits.get(),
-                Hits::Check | Hits::GiveBack(_) => 0,
+                Hits::Check | Hits::Refund(_) => 0,
             };
             let is_made_up = matches!(name, Cow::Owned(_));
             self.metrics.count_descriptor(&name, is_made_up, outcome, hits);
             let is_near = |ruled: &tidegate_rules::Ruled<'_>| ruled.decision.remaining < ruled.decision.limit / 5;
-            if outcome == DescriptorOutcome::Within && decided.told(descriptor).is_some_and(is_near) {
+            if outcome == DescriptorOutcome::Within && decided.binding(descriptor).is_some_and(is_near) {
                 self.metrics.count_descriptor(&name, is_made_up, DescriptorOutcome::NearLimit, hits);
             }
             if wanted.is_any()
-                && let Some(ruled) = decided.told(descriptor)
+                && let Some(ruled) = decided.binding(descriptor)
             {
                 let named = || KeyName { readable: tidegate_rules::readable_key(&found.key), in_full: None };
                 self.metrics.look_at(wanted, ruled, &found.key, named);
@@ -189,24 +183,22 @@ impl Engine {
     pub async fn check_entries<'d, 'e>(
         &self,
         generation: &'d Generation,
-        asked: &[Asked<'e>],
+        asked: &[DescriptorRequest<'e>],
         charging: Charging,
     ) -> DescriptorsRuling<'d, 'e> {
         let sample = self.metrics.begin();
-        let decide = || self.limiter.check_entries(generation, asked, charging);
-        let decided = self.traces.span("tidegate.check", decide, |decided| Told::of(&decided.ruling)).await;
-        let wanted = self.metrics.count(&decided.ruling, sample);
-        if wanted.is_any() {
-            let facts: Vec<EntryFacts<'_>> = asked.iter().map(|asked| EntryFacts::new(asked.entries)).collect();
-            let matched: Vec<_> = facts.iter().map(|facts| generation.rules.matching(facts)).collect();
-            let rules = matched.iter().flat_map(|matched| matched.rules.iter());
-            self.metrics.look_at_rules(wanted, rules, &decided.ruling.ruled);
-        }
-        decided
+        let count = |ruling: &Ruling<'_>, charges: &mut dyn Iterator<Item = RuledCharge<'_>>| {
+            let wanted = self.metrics.count(ruling, sample);
+            if wanted.is_any() {
+                self.metrics.look_at_charges(wanted, charges);
+            }
+        };
+        let decide = || self.limiter.check_entries_then(generation, asked, charging, count);
+        self.traces.span("tidegate.check", decide, |decided| Told::of(&decided.ruling)).await
     }
 
     /// Takes `cost` from `key` under a limit that the request brings, or says when to come back.
-    pub async fn charge(&self, limit: &BroughtLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
+    pub async fn charge(&self, limit: &InlineLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
         let sample = self.metrics.begin();
         let tell = |(decision, by): &(Decision, DecidedBy)| Told::of_brought(limit.rule(), decision, *by);
         let decided = self.traces.span("tidegate.throttle", || self.limiter.charge(limit, key, cost), tell).await;
@@ -216,7 +208,7 @@ impl Engine {
 
     /// As [`Engine::charge`], for callers that do not await. `None` if the store may make them wait, and then nothing was
     /// asked of it.
-    pub fn charge_now(&self, limit: &BroughtLimit, key: &Key<'_>, cost: u64) -> Option<(Decision, DecidedBy)> {
+    pub fn charge_now(&self, limit: &InlineLimit, key: &Key<'_>, cost: u64) -> Option<(Decision, DecidedBy)> {
         self.at_once(|| self.charge(limit, key, cost))
     }
 
@@ -248,7 +240,7 @@ impl Engine {
             return self.limiter.reset_key(rule, parts).await;
         }
         let key = throttle_key(parts)?;
-        Ok(usize::from(self.limiter.reset_brought(&RuleId::new(THROTTLE_RULE), &key).await?))
+        Ok(usize::from(self.limiter.reset_inline(&RuleId::new(THROTTLE_RULE), &key).await?))
     }
 
     /// How a key of `CL.THROTTLE` stands under a limit, which nobody knows but those who send the command.
@@ -257,8 +249,8 @@ impl Engine {
     /// If the key has not one part.
     pub async fn peek_throttle(&self, parts: &[&str], limit: Limit) -> Result<(Decision, DecidedBy), NoSuchKey> {
         let key = throttle_key(parts)?;
-        let limit = BroughtLimit::new(RuleId::new(THROTTLE_RULE), limit, OnStoreFailure::default());
-        Ok(self.limiter.peek_brought(&limit, &key).await)
+        let limit = InlineLimit::new(RuleId::new(THROTTLE_RULE), limit, OnStoreFailure::default());
+        Ok(self.limiter.peek_inline(&limit, &key).await)
     }
 
     /// Whether every question is answered at once: the store is in this process.

@@ -7,7 +7,7 @@ use http::Response;
 use http::request::Parts;
 use tidegate_core::{Clock, Outcome, Store};
 use tidegate_http::{Caller, HttpFacts, Reply, ReplyContext, is_grpc};
-use tidegate_rules::{Matched, Partitions, Ruling, Spent};
+use tidegate_rules::{Matched, Partitions, Refundable, Ruling};
 
 use crate::hold::{Hold, ObservedLimits, Receipts};
 use crate::in_flight::{PendingRefund, Permit, Reservation, ResponseContext};
@@ -36,10 +36,9 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         }
         let context = self.reply_context(&facts);
         let sample = self.sample();
-        let partitions = self.partitions(&facts);
         let admit = |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
-            self.observe(head, &facts, ruling, sample);
-            self.admit(head, matched, ruling, context, partitions.as_ref())
+            self.observe(head, &facts, matched, ruling, sample);
+            self.admit(head, matched, ruling, context)
         };
         self.limiter.check_then(&facts, admit).await
     }
@@ -63,10 +62,9 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         }
         let context = self.reply_context(&facts);
         let sample = self.sample();
-        let partitions = self.partitions(&facts);
         self.limiter.check_at_once(&facts, |matched, ruling| {
-            self.observe(head, &facts, ruling, sample);
-            self.admit(head, matched, ruling, context, partitions.as_ref())
+            self.observe(head, &facts, matched, ruling, sample);
+            self.admit(head, matched, ruling, context)
         })
     }
 
@@ -76,8 +74,9 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
     }
 
     /// Hashes of the request's keys, if response headers show them.
-    fn partitions(&self, facts: &HttpFacts<'_>) -> Option<Partitions> {
-        let partitions = || self.limiter.with_rules(|generation| generation.rules.partitions(facts));
+    #[inline]
+    fn partitions(&self, matched: &Matched<'_, '_>) -> Option<Partitions> {
+        let partitions = || self.limiter.with_rules(|generation| generation.rules.partitions_of(matched));
         self.style.partition_key.then(partitions)
     }
 
@@ -85,9 +84,16 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         self.observer.as_ref().map_or_else(SampleToken::default, |observer| observer.sample())
     }
 
-    fn observe(&self, head: &Parts, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, sample: SampleToken) {
+    fn observe(
+        &self,
+        head: &Parts,
+        facts: &HttpFacts<'_>,
+        matched: &Matched<'_, '_>,
+        ruling: &Ruling<'_>,
+        sample: SampleToken,
+    ) {
         if let Some(observer) = &self.observer {
-            observer.decided(head, facts, ruling, sample);
+            observer.decided(head, facts, matched, ruling, sample);
         }
     }
 
@@ -97,8 +103,9 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         matched: &Matched<'_, '_>,
         ruling: &mut Ruling<'_>,
         context: ReplyContext,
-        partitions: Option<&Partitions>,
     ) -> Admission<S, C> {
+        let partitions = self.partitions(matched);
+        let partitions = partitions.as_ref();
         let reservation = self.reserve(matched, std::mem::take(&mut ruling.receipts));
         let delay = match ruling.verdict.outcome {
             Outcome::Allow { delay } if ruling.is_allowed() => delay,
@@ -109,7 +116,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         let headers = Reply::new(ruling, &self.style, context).partitions(partitions).headers();
         let mut response = ResponseContext { refund: None, headers };
         if self.refunds_unserved {
-            let charges = Spent::by(matched, ruling, context.at);
+            let charges = Refundable::by(matched, ruling, context.at);
             response.refund = (!charges.is_empty()).then(|| PendingRefund { settings: Arc::clone(self), charges });
         }
         Admission::Granted(Permit { delay, reservation, priority, response })

@@ -6,7 +6,7 @@ use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Request, Response};
 use tidegate_core::{Clock, Micros, RuleId, Store};
 use tidegate_http::ReplyHeaders;
-use tidegate_rules::{Limiter, Priority, SettleSource, Spent};
+use tidegate_rules::{Limiter, Priority, Refundable, SettleSource};
 
 use crate::body::BodyGuard;
 use crate::cleanup::Cleanup;
@@ -53,7 +53,7 @@ pub(crate) struct ResponseContext<S, C> {
 /// Charges to refund if the request turns out unserved.
 pub(crate) struct PendingRefund<S, C> {
     pub(crate) settings: Arc<Settings<S, C>>,
-    pub(crate) charges: Spent,
+    pub(crate) charges: Refundable,
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Permit<S, C> {
@@ -157,7 +157,7 @@ impl<S: Store + 'static, C: Clock + 'static> Reservation<S, C> {
 
 #[cold]
 #[inline(never)]
-fn refund_charges<S: Store + 'static, C: Clock + 'static>(limiter: Arc<Limiter<S, C>>, charges: Spent) {
+fn refund_charges<S: Store + 'static, C: Clock + 'static>(limiter: Arc<Limiter<S, C>>, charges: Refundable) {
     let refunder = Arc::clone(&limiter);
     let refund = async move {
         if let Err(error) = refunder.refund(charges).await {

@@ -3,7 +3,7 @@
 use http::request::Parts;
 use tidegate_core::RuleId;
 use tidegate_http::HttpFacts;
-use tidegate_rules::Ruling;
+use tidegate_rules::{Matched, Ruling};
 
 /// Observes each decision before the request goes on.
 ///
@@ -15,8 +15,15 @@ pub trait Observer: Send + Sync {
         SampleToken::default()
     }
 
-    /// Called after a decision, with the request's head and the facts that the rules have seen.
-    fn decided(&self, head: &Parts, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, sample: SampleToken);
+    /// Called after a decision, with the request's head, the facts that the rules have seen, and the rules that matched.
+    fn decided(
+        &self,
+        head: &Parts,
+        facts: &HttpFacts<'_>,
+        matched: &Matched<'_, '_>,
+        ruling: &Ruling<'_>,
+        sample: SampleToken,
+    );
 
     /// Called when a cost that the response should have settled stays at its estimate.
     fn unsettled(&self, limit: &RuleId, cost: u64, why: Unsettled) {
@@ -78,7 +85,7 @@ pub struct SampleToken {
 }
 
 impl<F: Fn(&Ruling<'_>) + Send + Sync> Observer for F {
-    fn decided(&self, _: &Parts, _: &HttpFacts<'_>, ruling: &Ruling<'_>, _: SampleToken) {
+    fn decided(&self, _: &Parts, _: &HttpFacts<'_>, _: &Matched<'_, '_>, ruling: &Ruling<'_>, _: SampleToken) {
         self(ruling);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 use tidegate_core::{Charge, Key, ManualClock, MemoryStore, Micros, Outcome, Receipt, RuleId, Timestamp};
-use tidegate_rules::{Generation, Limiter, Matched, MatchedRule, Mode, RuleSet, Ruling};
+use tidegate_rules::{Generation, Limiter, Matched, MatchedRule, Mode, RuleSet, RuledCharge, Ruling};
 
 use super::heavy_hitters::{HeavyHitters, KeyHash, KeyHasher};
 use super::histogram::Histogram;
@@ -238,19 +238,6 @@ fn settle(store: &MemoryStore<ManualClock>, receipt: &Receipt) {
     store.settle(receipt, &taken);
 }
 
-/// The charges of a ruling, in its order.
-fn charged<'m>(
-    matched: &'m Matched<'_, '_>,
-    ruling: &Ruling<'_>,
-) -> impl Iterator<Item = (&'m MatchedRule<'m, 'm>, Charge<'m>)> {
-    let of = |mode: Mode| {
-        let rules = matched.rules.iter().filter(move |matched| matched.rule.mode() == mode);
-        rules.flat_map(|matched| matched.charges().map(move |charge| (matched, charge)))
-    };
-    let refused = ruling.refused.is_some();
-    of(Mode::Enforce).filter(move |_| !refused).chain(of(Mode::Shadow))
-}
-
 impl RunCounters {
     fn add(&mut self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>, at: Timestamp) -> RequestOutcome {
         let admitted = ruling.is_allowed();
@@ -268,8 +255,8 @@ impl RunCounters {
             self.waits.add(retry_after);
         }
         let mut denier = None;
-        for ((rule, charge), ruled) in charged(matched, ruling).zip(&ruling.ruled) {
-            let number = self.number(rule, &charge);
+        for RuledCharge { matched, charge, ruled, .. } in ruling.charges(matched) {
+            let number = self.number(matched, &charge);
             let limit = &mut self.limits[number];
             if limit.place != std::ptr::from_ref(charge.limit).addr() {
                 limit.limit = None;
@@ -333,7 +320,7 @@ impl RunCounters {
         self.limits.push(LimitCounters {
             id: charge.rule.clone(),
             rule: rule.rule.id().to_owned(),
-            mode: rule.rule.mode(),
+            mode: rule.mode,
             limit: Some(charge.limit.to_string()),
             place: std::ptr::from_ref(charge.limit).addr(),
             admitted: 0,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::{Charge, Clock, ManualClock, MemoryStore, Micros, Receipt, Store};
 use tidegate_redis::RedisStore;
-use tidegate_rules::{Limiter, Request, RuleSet, Ruling, Secret, Spent};
+use tidegate_rules::{Limiter, Refundable, Request, RuleSet, Ruling, Secret};
 
 const RULES: &str = "
 rules:
@@ -87,7 +87,7 @@ pub(crate) async fn both_names_are_charged_or_none(
                     [left(limiter.store(), &new(), &request).await, left(limiter.store(), &old(), &request).await];
                 let now = clock.now();
                 let taken = |matched: &tidegate_rules::Matched<'_, '_>, ruling: &mut Ruling<'_>| {
-                    let spent = Spent::by(matched, ruling, now);
+                    let spent = Refundable::by(matched, ruling, now);
                     (told(ruling), ruling.is_allowed(), spent, std::mem::take(&mut ruling.receipts))
                 };
                 let (told, is_allowed, spent, receipts) = limiter.check_then(&request, taken).await;

@@ -1,11 +1,11 @@
-//! One key under two names: what was decided on both, told as one.
+//! Aliases: one key under two names, whose decisions count as one.
 //!
 //! While the secret that names keys is rotated, a rule charges a key under its present and its previous name. Stores see two
-//! charges, of which the second is an [alias](Charge::alias). Whoever asked is told of one limit, by the stricter decision.
+//! charges, of which the second is an [alias](Charge::alias). Rulings show one limit, with the stricter decision.
 
 use smallvec::SmallVec;
 
-use super::Charges;
+use super::charges::Charges;
 use super::ruling::DecidedBy;
 use tidegate_core::store::Decisions;
 use tidegate_core::{Charge, Decision, Micros, Verdict};
@@ -61,7 +61,7 @@ impl Folded<'_> {
     }
 }
 
-/// What holds for both: the graver outcome, the least that is left, the longest time until all is back.
+/// The stricter of two decisions: the graver outcome, the least remaining, the longest reset.
 fn stricter(one: &Decision, other: &Decision) -> Decision {
     Decision {
         outcome: Verdict::of(&[*one, *other]).outcome,

@@ -1,10 +1,11 @@
-//! Requests that come as Envoy's rate-limit descriptors.
+//! Requests in the form of Envoy's rate-limit descriptors.
 
 use std::num::NonZeroU64;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::claims::{Aim, Charging, Claim, WithoutStore};
+use super::batch::{Action, Charging, Claim, FailurePolicy};
+use super::charges::RuledCharge;
 use super::ruling::{Ruled, Ruling};
 use super::{Generation, Limiter};
 use crate::envoy::{Domain, Entries, EntryFacts, Found, PerUnit, mark_replaced};
@@ -14,99 +15,99 @@ use tidegate_core::{Charge, Clock, Micros, Store, Verdict};
 
 /// One descriptor of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'e> {
-    /// What it says of the request.
+pub struct DescriptorRequest<'e> {
+    /// Its entries.
     pub entries: Entries<'e>,
-    /// What it asks for.
+    /// The hits that it asks for.
     pub hits: Hits,
-    /// The limit that it brings, instead of what a file says. Our own rules do not look at it.
+    /// The limit that comes with it and overrides that of the file. Tidegate's own rules ignore it.
     pub limit: Option<PerUnit>,
 }
 
-/// How much a descriptor asks for.
+/// The hits of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
-    /// This much.
+    /// So many are taken.
     Take(NonZeroU64),
-    /// Nothing. It is over its limit if there is not even one left.
+    /// None. The descriptor is over its limit if less than one hit is left.
     Check,
-    /// So much less than was taken before. This is never denied.
-    GiveBack(NonZeroU64),
+    /// So many of those taken before are refunded. This is never denied.
+    Refund(NonZeroU64),
 }
 
 impl Hits {
     /// One request.
     pub const ONE: Hits = Hits::Take(NonZeroU64::MIN);
 
-    /// So many, to be taken or to be given back.
+    /// So many, to be taken or to be refunded.
     #[must_use]
-    pub const fn of(hits: u64, are_given_back: bool) -> Hits {
-        match (NonZeroU64::new(hits), are_given_back) {
+    pub const fn of(hits: u64, is_refund: bool) -> Hits {
+        match (NonZeroU64::new(hits), is_refund) {
             (None, _) => Hits::Check,
             (Some(hits), false) => Hits::Take(hits),
-            (Some(hits), true) => Hits::GiveBack(hits),
+            (Some(hits), true) => Hits::Refund(hits),
         }
     }
 
     const fn cost(self) -> u64 {
         match self {
-            Hits::Take(hits) | Hits::GiveBack(hits) => hits.get(),
+            Hits::Take(hits) | Hits::Refund(hits) => hits.get(),
             Hits::Check => 1,
         }
     }
 
-    const fn aim(self) -> Aim {
+    const fn action(self) -> Action {
         match self {
-            Hits::Take(_) => Aim::Take,
-            Hits::Check => Aim::Check,
-            Hits::GiveBack(_) => Aim::GiveBack,
+            Hits::Take(_) => Action::Take,
+            Hits::Check => Action::Check,
+            Hits::Refund(_) => Action::Refund,
         }
     }
 }
 
-/// What goes for all descriptors of a domain, as Envoy's files have no place for it.
+/// Settings of all descriptors of a domain, for which Envoy's files have no place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DomainTerms {
-    /// What becomes of a denied request's other descriptors.
+    /// How the descriptors of one request depend on each other.
     pub charging: Charging,
-    /// What to do when the store cannot decide.
+    /// The policy for requests that the store cannot decide.
     pub on_store_failure: OnStoreFailure,
-    /// For how long a request can wait for the store; `None` leaves it to the store.
+    /// How long a request can wait for the store; `None` leaves it to the store.
     pub store_deadline: Option<Micros>,
 }
 
-/// What was decided on a request that came as descriptors.
+/// The decision on a request in the form of descriptors.
 #[derive(Clone, Debug)]
 pub struct DescriptorsRuling<'d, 'e> {
-    /// What was decided on all of them together.
+    /// The ruling on all descriptors together.
     pub ruling: Ruling<'static>,
-    /// On each of them, in their order.
+    /// The ruling on each descriptor, in order.
     pub descriptors: SmallVec<[DescriptorRuling<'d, 'e>; 2]>,
 }
 
-/// What was decided on one descriptor.
+/// The decision on one descriptor.
 #[derive(Clone, Debug)]
 pub struct DescriptorRuling<'d, 'e> {
-    /// What it falls under in Envoy's files; `None` if they do not name it, or if our own rules decided it.
+    /// Its entry in Envoy's files; `None` if there is none, or if Tidegate's own rules decided it.
     pub found: Option<Found<'d, 'e>>,
     /// Whether it is over its limit, as its status says. One in quota mode says so, and does not deny. A limit that is written in
     /// shadow mode never says so; one that is there because [everything is](crate::Switches::switch_all) does.
     pub is_over: bool,
     /// Whether it is over a limit that does not deny it because it is in shadow mode.
     pub is_over_in_shadow: bool,
-    /// Which of [`Ruling::ruled`] says most about it; `None` if nothing limits it.
-    pub telling: Option<usize>,
+    /// The index in [`Ruling::ruled`] of the limit that binds it; `None` if nothing limits it.
+    pub binding: Option<usize>,
 }
 
 impl<'d, 'e> DescriptorRuling<'d, 'e> {
     /// Within its limit, as far as is known yet.
     const fn within(found: Option<Found<'d, 'e>>) -> DescriptorRuling<'d, 'e> {
-        DescriptorRuling { found, is_over: false, is_over_in_shadow: false, telling: None }
+        DescriptorRuling { found, is_over: false, is_over_in_shadow: false, binding: None }
     }
 }
 
 impl<'d, 'e> DescriptorsRuling<'d, 'e> {
-    /// What is decided on descriptors of a domain that nobody knows: nothing limits them.
+    /// The decision on descriptors of an unknown domain: nothing limits them.
     #[must_use]
     pub fn unlimited(generation: &Generation, descriptors: usize) -> DescriptorsRuling<'d, 'e> {
         let nothing = || DescriptorRuling::within(None);
@@ -116,10 +117,10 @@ impl<'d, 'e> DescriptorsRuling<'d, 'e> {
         }
     }
 
-    /// What says most about a descriptor; `None` if nothing limits it.
+    /// The limit that binds a descriptor; `None` if nothing limits it.
     #[must_use]
-    pub fn told(&self, descriptor: &DescriptorRuling<'_, '_>) -> Option<&Ruled<'static>> {
-        self.ruling.ruled.get(descriptor.telling?)
+    pub fn binding(&self, descriptor: &DescriptorRuling<'_, '_>) -> Option<&Ruled<'static>> {
+        self.ruling.ruled.get(descriptor.binding?)
     }
 }
 
@@ -129,7 +130,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// The domain is one of `generation`, which is usually the [present one](Limiter::rules).
     ///
     /// ```
-    /// use tidegate_rules::{Asked, DomainTerms, Hits, Limiter, RuleSet};
+    /// use tidegate_rules::{DescriptorRequest, DomainTerms, Hits, Limiter, RuleSet};
     /// use tidegate_core::MemoryStore;
     /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
     ///
@@ -142,7 +143,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// let generation = limiter.rules();
     /// let domain = generation.rules.domain("edge").ok_or("no such domain")?;
     ///
-    /// let alice = [Asked { entries: &[("user", "alice")], hits: Hits::ONE, limit: None }];
+    /// let alice = [DescriptorRequest { entries: &[("user", "alice")], hits: Hits::ONE, limit: None }];
     /// let terms = DomainTerms::default();
     /// # fn ready<T>(answer: impl Future<Output = T>) -> T {
     /// #     match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
@@ -164,7 +165,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         &self,
         generation: &'d Generation,
         domain: &'d Domain,
-        asked: &[Asked<'e>],
+        asked: &[DescriptorRequest<'e>],
         terms: &DomainTerms,
     ) -> DescriptorsRuling<'d, 'e> {
         let mut found: SmallVec<[Option<Found<'d, 'e>>; 2]> = asked.iter().map(|asked| asked.find(domain)).collect();
@@ -188,7 +189,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         for ((index, mode, tells), place) in of.into_iter().zip(places) {
             if let (Some(descriptor), Some(ruled)) = (descriptors.get_mut(index), ruling.ruled.get(place.start)) {
                 let is_over = !ruled.decision.is_allowed();
-                descriptor.telling = Some(place.start);
+                descriptor.binding = Some(place.start);
                 descriptor.is_over = is_over && (mode == Mode::Enforce || tells);
                 descriptor.is_over_in_shadow = is_over && mode == Mode::Shadow;
             }
@@ -196,13 +197,25 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         DescriptorsRuling { ruling, descriptors }
     }
 
-    /// Decides a request that comes as descriptors by our own rules: each descriptor's entries are
+    /// Decides a request in the form of descriptors by Tidegate's own rules: each descriptor's entries are
     /// [facts](EntryFacts), and the rules that govern them charge them. All descriptors are decided together.
     pub async fn check_entries<'d, 'e>(
         &self,
         generation: &'d Generation,
-        asked: &[Asked<'e>],
+        asked: &[DescriptorRequest<'e>],
         charging: Charging,
+    ) -> DescriptorsRuling<'d, 'e> {
+        self.check_entries_then(generation, asked, charging, |_, _| {}).await
+    }
+
+    /// As [`Limiter::check_entries`], for callers that want to know more than was decided: `look` gets the ruling, and every charge
+    /// with what was decided on it.
+    pub async fn check_entries_then<'d, 'e>(
+        &self,
+        generation: &'d Generation,
+        asked: &[DescriptorRequest<'e>],
+        charging: Charging,
+        look: impl FnOnce(&Ruling<'_>, &mut dyn Iterator<Item = RuledCharge<'_>>),
     ) -> DescriptorsRuling<'d, 'e> {
         let facts: SmallVec<[EntryFacts<'e>; 2]> =
             asked.iter().map(|asked| EntryFacts::new(asked.entries).hits(asked.hits.cost())).collect();
@@ -214,24 +227,31 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let mut of: SmallVec<[(usize, bool); 4]> = SmallVec::new();
         for (index, (matched, asked)) in matched.iter().zip(asked).enumerate() {
             for rule in &matched.rules {
-                let (charges, without_store) = (rule.charges_and_aliases().collect(), WithoutStore::Rule(rule));
-                claims.push(Claim { charges, mode: rule.mode, aim: asked.hits.aim(), without_store });
+                let (charges, failure_policy) = (rule.charges_and_aliases().collect(), FailurePolicy::Rule(rule));
+                claims.push(Claim { charges, mode: rule.mode, action: asked.hits.action(), failure_policy });
                 let tells = rule.mode == Mode::Enforce || generation.rules.tells_as_written(rule.rule.mode());
                 of.push((index, tells));
             }
         }
         let refused = ruling.refused.is_some();
         let places = self.decide_claims(&claims, charging, refused, &mut ruling).await;
+        let rules = matched.iter().flat_map(|matched| &matched.rules);
+        let mut ruled_charges = rules.zip(&places).flat_map(|(matched, place)| {
+            let ruled = ruling.ruled.get(place.clone()).unwrap_or_default();
+            let charges = matched.charges().zip(ruled).enumerate();
+            charges.map(move |(number, (charge, ruled))| RuledCharge { matched, number, charge, ruled })
+        });
+        look(&ruling, &mut ruled_charges);
         let descriptors = matched.iter().enumerate().map(|(index, matched)| {
             let own = of.iter().zip(&places).filter(|((of, _), _)| *of == index);
             let own = own.flat_map(|((_, tells), place)| place.clone().map(|place| (place, *tells)));
-            most_telling(&ruling, &own.collect::<SmallVec<[(usize, bool); 4]>>(), matched.refused.is_some())
+            binding_limit(&ruling, &own.collect::<SmallVec<[(usize, bool); 4]>>(), matched.refused.is_some())
         });
         DescriptorsRuling { descriptors: descriptors.collect(), ruling }
     }
 }
 
-impl<'e> Asked<'e> {
+impl<'e> DescriptorRequest<'e> {
     fn find<'d>(&self, domain: &'d Domain) -> Option<Found<'d, 'e>> {
         match self.limit {
             Some(limit) => domain.overridden(self.entries, limit).ok(),
@@ -240,35 +260,40 @@ impl<'e> Asked<'e> {
     }
 }
 
-/// What a descriptor that falls under something asks of its limit; `None` if nothing limits it.
-fn claim<'a>(found: &'a Found<'_, '_>, asked: &Asked<'_>, mode: Mode, terms: &DomainTerms) -> Option<Claim<'a>> {
+/// The claim of a descriptor; `None` if nothing limits it.
+fn claim<'a>(
+    found: &'a Found<'_, '_>,
+    asked: &DescriptorRequest<'_>,
+    mode: Mode,
+    terms: &DomainTerms,
+) -> Option<Claim<'a>> {
     let mode = match mode {
         Mode::Off => return None,
-        // One in quota mode tells, and does not deny.
+        // Quota mode reports, and does not deny.
         Mode::Enforce if found.quota_mode() => Mode::Shadow,
         Mode::Enforce | Mode::Shadow => mode,
     };
     let charge = Charge { deadline: terms.store_deadline, ..found.charge(asked.hits.cost())? };
-    let without_store = WithoutStore::Policy(terms.on_store_failure);
-    Some(Claim { charges: smallvec![charge], mode, aim: asked.hits.aim(), without_store })
+    let failure_policy = FailurePolicy::Policy(terms.on_store_failure);
+    Some(Claim { charges: smallvec![charge], mode, action: asked.hits.action(), failure_policy })
 }
 
-/// What the limits at these places say of one descriptor. Those that say no in its status come before those that do not.
-fn most_telling<'d, 'e>(ruling: &Ruling<'_>, places: &[(usize, bool)], is_refused: bool) -> DescriptorRuling<'d, 'e> {
+/// The ruling on one descriptor by the limits at these places. Limits that count for its status come before those that do not.
+fn binding_limit<'d, 'e>(ruling: &Ruling<'_>, places: &[(usize, bool)], is_refused: bool) -> DescriptorRuling<'d, 'e> {
     let deniers: SmallVec<[usize; 4]> = places.iter().filter(|(_, tells)| *tells).map(|(place, _)| *place).collect();
     let all: SmallVec<[usize; 4]> = places.iter().map(|(place, _)| *place).collect();
     let is_over_in_shadow = all
         .iter()
         .filter_map(|&place| ruling.ruled.get(place))
         .any(|ruled| ruled.mode == Mode::Shadow && !ruled.decision.is_allowed());
-    let telling = if deniers.is_empty() { &all } else { &deniers };
+    let shown = if deniers.is_empty() { &all } else { &deniers };
     let decisions: Decisions =
-        telling.iter().filter_map(|&place| ruling.ruled.get(place)).map(|ruled| ruled.decision).collect();
+        shown.iter().filter_map(|&place| ruling.ruled.get(place)).map(|ruled| ruled.decision).collect();
     let verdict = Verdict::of(&decisions);
     DescriptorRuling {
         found: None,
         is_over: is_refused || (!deniers.is_empty() && !verdict.is_allowed()),
         is_over_in_shadow,
-        telling: verdict.binding.and_then(|telling_one| telling.get(telling_one)).copied(),
+        binding: verdict.binding.and_then(|number| shown.get(number)).copied(),
     }
 }

@@ -1,10 +1,10 @@
-//! Deciding without the store, as each rule says.
+//! Decisions without the store, by the policy of each rule.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::Charges;
+use super::charges::Charges;
 use super::ledger::Ledger;
 use super::ruling::{Decided, DecidedBy};
 use crate::{MatchedRule, OnStoreFailure};
@@ -36,27 +36,27 @@ pub(super) fn terms<'m>(rules: impl Iterator<Item = &'m MatchedRule<'m, 'm>>) ->
     rules.flat_map(of).collect()
 }
 
-/// Why and how the store is done without.
+/// An outage of the store, as one request meets it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lack {
-    /// For how long the store has been away.
-    pub(super) away: Micros,
+pub(super) struct Outage {
+    /// For how long the store has been unavailable.
+    pub(super) duration: Micros,
     /// Whether the store may have charged the request all the same.
-    pub(super) unknown: bool,
+    pub(super) may_have_charged: bool,
 }
 
-/// What is done with the charges.
+/// How charges are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taking {
+pub(super) enum ChargeMode {
     /// They are made, all or none.
-    All,
+    Commit,
     /// They are only looked at, each by itself.
-    Nothing,
+    Peek,
     /// Something else refuses the request: those that would be made say what they have left.
-    NothingAsRefused,
+    PeekRemaining,
 }
 
-/// What stands in for the store: policies, and for some of them a store in this process.
+/// Decisions without the store: by policy, and for some policies by a store in this process.
 pub(super) struct Fallback<C> {
     local: MemoryStore<C>,
     /// What the local store has admitted and the store does not know of.
@@ -76,19 +76,25 @@ impl<C: Clock> Fallback<C> {
     }
 
     /// Decides the charges by their terms. If any is refused, none is made.
-    pub(super) fn decide(&self, charges: &[Charge<'_>], terms: &[Terms<'_>], lack: Lack, taking: Taking) -> Decided {
+    pub(super) fn decide(
+        &self,
+        charges: &[Charge<'_>],
+        terms: &[Terms<'_>],
+        outage: Outage,
+        taking: ChargeMode,
+    ) -> Decided {
         let alone: SmallVec<[Option<(Decision, DecidedBy)>; 4]> =
-            charges.iter().zip(terms).map(|(charge, terms)| terms.alone(charge, lack.away)).collect();
+            charges.iter().zip(terms).map(|(charge, terms)| terms.alone(charge, outage.duration)).collect();
         let local: Charges<'_> = charges.iter().zip(terms).filter_map(|(charge, terms)| terms.local(charge)).collect();
         let refused = alone.iter().flatten().any(|(decision, _)| !decision.is_allowed());
         let (decisions, receipt) = match taking {
-            Taking::All if !refused => self.take(&local),
-            Taking::All | Taking::NothingAsRefused => (self.left(&local), None),
-            Taking::Nothing => (self.local.peek(&local), None),
+            ChargeMode::Commit if !refused => self.take(&local),
+            ChargeMode::Commit | ChargeMode::PeekRemaining => (self.left(&local), None),
+            ChargeMode::Peek => (self.local.peek(&local), None),
         };
         let all_allowed = decisions.len() == local.len() && decisions.iter().all(Decision::is_allowed);
         // What the store may know of already is not told to it again.
-        if taking == Taking::All && !refused && all_allowed && !lack.unknown {
+        if taking == ChargeMode::Commit && !refused && all_allowed && !outage.may_have_charged {
             let now = self.clock().now();
             let admitted = charges.iter().zip(terms).filter(|(charge, terms)| terms.local(charge).is_some());
             admitted.for_each(|(charge, _)| self.ledger.note(charge, now));
@@ -97,8 +103,8 @@ impl<C: Clock> Fallback<C> {
         let mut decided = Decided { receipts: receipt.into_iter().collect(), ..Decided::default() };
         for (charge, alone) in charges.iter().zip(alone) {
             let (decision, by) = alone.unwrap_or_else(|| match local.next() {
-                Some(decision) => in_share(charge, decision, lack.away),
-                None => (denial(charge, lack.away), DecidedBy::Local),
+                Some(decision) => in_share(charge, decision, outage.duration),
+                None => (denial(charge, outage.duration), DecidedBy::Local),
             });
             decided.push(decision, by);
         }
@@ -202,7 +208,7 @@ fn denial(charge: &Charge<'_>, away: Micros) -> Decision {
     Decision { outcome, limit: charge.limit.capacity(), remaining: 0, reset_after: retry_after }
 }
 
-/// When to ask again: after as long as the store has been away, within reason.
+/// When to ask again: after as long as the store has been unavailable, within reason.
 fn wait(away: Micros) -> Micros {
     away.clamp(SHORTEST_WAIT, LONGEST_WAIT)
 }

@@ -152,7 +152,7 @@ impl Watch {
         if self.trouble(error).closes(rule) {
             tracing::warn!(
                 rule,
-                "the store has been away for longer than the rule lets requests pass: they are denied"
+                "the store has been unavailable for longer than the rule lets requests pass: they are denied"
             );
         }
     }

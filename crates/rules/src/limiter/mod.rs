@@ -1,51 +1,52 @@
-//! Rules and a store, put together.
+//! The limiter: decides requests by rules, with state in a store.
 
 mod aliases;
-mod claims;
-mod deciding;
+mod batch;
+mod charges;
 mod descriptors;
-mod failing;
 mod fallback;
 mod health;
+mod inline;
 mod ledger;
-mod peeking;
-mod reserving;
-mod returning;
+mod outage;
+mod peek;
+mod pipeline;
+mod refund;
+mod reserve;
 mod ruling;
-mod single;
 
-pub use claims::Charging;
-pub use descriptors::{Asked, DescriptorRuling, DescriptorsRuling, DomainTerms, Hits};
+pub use batch::Charging;
+pub use charges::RuledCharge;
+pub use descriptors::{DescriptorRequest, DescriptorRuling, DescriptorsRuling, DomainTerms, Hits};
 pub use health::{Condition, Health, Reports, WithoutStore};
-pub use peeking::ResetError;
-pub use returning::Spent;
+pub use inline::InlineLimit;
+pub use peek::ResetError;
+pub use refund::Refundable;
 pub use ruling::{DecidedBy, KeyRefusal, Ruled, Ruling, SecondNames};
-pub use single::BroughtLimit;
 
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use arc_swap::ArcSwap;
-use smallvec::SmallVec;
-
+use self::charges::{Charges, add_charges};
 use self::fallback::Fallback;
 use self::health::Watch;
 use self::ruling::Decided;
 use crate::facts::Facts;
-use crate::{Matched, MatchedRule, Mode, RuleSet, Secret, Switches};
+use crate::{Matched, RuleSet, Secret, Switches};
+use arc_swap::ArcSwap;
 use tidegate_core::{
     Charge, Clock, Decision, Key, MemoryStore, Receipt, Settlement, Store, StoreError, SystemClock, Timestamp,
 };
 
 /// Decides requests by rules that may be replaced while it runs.
 ///
-/// Each request is decided by the rules of one generation from beginning to end. What was counted belongs to the rules'
-/// ids, so a rule that is still there after a change keeps it.
+/// Each request is decided by the rules of one generation from beginning to end. State belongs to the ids of rules, so a rule that is
+/// still there after a change keeps its state.
 ///
-/// A request that the store cannot decide is decided by what each of its rules says about that
-/// ([`OnStoreFailure`](crate::OnStoreFailure)), here and nowhere else: [`DecidedBy`] tells, limit by limit.
+/// If the store fails, the failure policy of each rule decides ([`OnStoreFailure`](crate::OnStoreFailure)). [`DecidedBy`] says so, limit
+/// by limit.
 ///
 /// ```
 /// use tidegate_rules::{DecidedBy, Limiter, Request, RuleSet};
@@ -80,14 +81,14 @@ pub struct Generation {
 }
 
 impl<S> Limiter<S> {
-    /// Decides by `rules`, with state in `store`. While the store is away, time is the machine's.
+    /// Decides by `rules`, with state in `store`. While the store is unavailable, time is the machine's.
     pub fn new(rules: RuleSet, store: S) -> Limiter<S> {
         Limiter::with_clock(rules, store, SystemClock::new())
     }
 }
 
 impl<S, C: Clock> Limiter<S, C> {
-    /// Decides by `rules`, with state in `store`. While the store is away, time is what `clock` says.
+    /// Decides by `rules`, with state in `store`. While the store is unavailable, time is what `clock` says.
     pub fn with_clock(rules: RuleSet, store: S, clock: C) -> Limiter<S, C> {
         let first = Generation { number: 1, rules };
         Limiter { rules: ArcSwap::from_pointee(first), store, fallback: Fallback::new(clock), watch: Watch::new() }
@@ -98,7 +99,7 @@ impl<S, C: Clock> Limiter<S, C> {
         &self.store
     }
 
-    /// The clock that time is read from while the store is away.
+    /// The clock that time is read from while the store is unavailable.
     pub const fn clock(&self) -> &C {
         self.fallback.clock()
     }
@@ -108,27 +109,27 @@ impl<S, C: Clock> Limiter<S, C> {
         self.rules.load_full()
     }
 
-    /// Looks at the present rules for a moment, without keeping them.
+    /// Calls `look` with the present rules.
     pub fn with_rules<T>(&self, look: impl FnOnce(&Generation) -> T) -> T {
         look(&self.rules.load())
     }
 
-    /// Decides by other rules from now on. What is switched stays so, also for rules that are new, and so does the key that
-    /// [secrets](Secret) are hidden under: it belongs to the installation, and not to its rules. Says their generation.
+    /// Decides by other rules from now on. Switched modes stay, also for new rules, and so does the key that [secrets](Secret) are hidden
+    /// under. Returns the number of the new generation.
     pub fn replace(&self, rules: RuleSet) -> u64 {
         self.turn(|present| {
             rules.clone().with_switches(present.switches().clone()).with_secret(present.secret().clone())
         })
     }
 
-    /// Hides secrets under another key from now on. What was counted under another one is not found any more, unless it
-    /// is this one's [previous](Secret::with_previous). Says the generation of the rules that do so.
+    /// Hides secrets under another key from now on. State under another key is lost, unless that is the
+    /// [previous](Secret::with_previous) of this one. Returns the number of the new generation.
     pub fn hide_under(&self, secret: Secret) -> u64 {
         self.turn(|present| present.clone().with_secret(secret.clone()))
     }
 
-    /// Decides by the same rules in other modes from now on. Says their generation. `change` is called again if another
-    /// change was quicker.
+    /// Decides by the same rules in other modes from now on. Returns the number of the new generation. `change` is called again if
+    /// another change came in between.
     ///
     /// ```
     /// use tidegate_rules::{Limiter, Mode, Request, RuleSet};
@@ -154,19 +155,19 @@ impl<S, C: Clock> Limiter<S, C> {
         })
     }
 
-    /// Decides by other rules in modes of their own from now on: no request sees the one without the other. The key that
-    /// secrets are hidden under stays. Says their generation.
+    /// Decides by other rules in their own modes from now on: no request sees the one without the other. The key that secrets are hidden
+    /// under stays. Returns the number of the new generation.
     pub fn replace_switched(&self, rules: RuleSet) -> u64 {
         self.turn(|present| rules.clone().with_secret(present.secret().clone()))
     }
 
-    /// Begins a generation. Of several at once, each builds on what the one before it has left.
+    /// Begins a generation. Concurrent calls build on each other.
     fn turn(&self, next: impl Fn(&RuleSet) -> RuleSet) -> u64 {
         let next = |present: &Arc<Generation>| Generation { number: present.number + 1, rules: next(&present.rules) };
         self.rules.rcu(next).number + 1
     }
 
-    /// How the store is doing, and what was decided without it.
+    /// The health of the store, and the decisions that were made without it.
     pub fn health(&self) -> Health {
         self.watch.health(self.fallback.ledger.waiting(), self.fallback.ledger.unwritten())
     }
@@ -176,12 +177,10 @@ impl<S, C: Clock> Limiter<S, C> {
     }
 }
 
-type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
-
 impl<S: Store, C: Clock> Limiter<S, C> {
     /// Decides a request, and charges it if it may go ahead. The store is asked once, whatever the number of its rules.
     pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
-        self.check_each(facts, |charge| charge).await
+        self.check_each(facts, |charge| charge, |_, ruling| ruling.take()).await
     }
 
     /// As [`Limiter::check`], for callers that want to know more than was decided: `then` gets the rules that govern the
@@ -200,28 +199,17 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// # Ok(())
     /// # }
     /// ```
-    // A block that is returned, because an `async fn` begins by moving its arguments, and the processor waits for words that are
-    // moved just after they were stored.
-    #[expect(clippy::manual_async_fn, reason = "it would move its arguments")]
     pub fn check_then<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
         then: impl FnOnce(&Matched<'_, '_>, &mut Ruling<'_>) -> T,
     ) -> impl Future<Output = T> {
-        async move {
-            let generation = self.rules.load();
-            let mut matched = Matched::none();
-            generation.rules.match_into(&mut matched, facts);
-            let mut ruling = Ruling::begin(&generation, &matched);
-            self.decide_each(&matched, &mut ruling, |charge| charge).await;
-            then(&matched, &mut ruling)
-        }
+        self.check_each(facts, |charge| charge, then)
     }
 
     /// As [`Limiter::check_then`], for callers that do not await. `None` unless the store [answers at
     /// once](Store::answers_at_once), and then nothing was asked of it.
-    // Not by asking a future that is ready: that lays out room for all that it might have to wait for, and so far down the stack
-    // nothing is at hand.
+    // No future is polled here: it would reserve stack for all that it could wait for, and calls below it would miss the cache.
     pub fn check_at_once<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
@@ -236,35 +224,40 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let mut ruling = Ruling::begin(&generation, &matched);
         let mut charges = Charges::new();
         add_charges(&mut charges, &matched, ruling.refused.is_some(), |charge| charge);
-        if let Err(not_here) = self.decide_here(&charges, &mut ruling) {
-            self.decide_otherwise_at_once(not_here, &matched, &charges, &mut ruling)?;
+        if let Err(undecided) = self.decide_here(&charges, &mut ruling) {
+            self.decide_otherwise_at_once(undecided, &matched, &charges, &mut ruling)?;
         }
         Some(then(&matched, &mut ruling))
     }
 
-    /// Decides a request by charges that are not quite those of its rules.
-    async fn check_each(
+    /// As [`Limiter::check_then`], by charges that `each` may change.
+    // A block that is returned, because an `async fn` begins by moving its arguments, and the processor waits for words that are
+    // moved just after they were stored.
+    #[expect(clippy::manual_async_fn, reason = "it would move its arguments")]
+    fn check_each<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
         each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
-    ) -> Ruling<'static> {
-        let generation = self.rules.load();
-        let mut matched = Matched::none();
-        generation.rules.match_into(&mut matched, facts);
-        let mut ruling = Ruling::begin(&generation, &matched);
-        self.decide_each(&matched, &mut ruling, each).await;
-        ruling.into_owned()
+        then: impl FnOnce(&Matched<'_, '_>, &mut Ruling<'_>) -> T,
+    ) -> impl Future<Output = T> {
+        async move {
+            let generation = self.rules.load();
+            let mut matched = Matched::none();
+            generation.rules.match_into(&mut matched, facts);
+            let mut ruling = Ruling::begin(&generation, &matched);
+            self.decide_each(&matched, &mut ruling, each).await;
+            then(&matched, &mut ruling)
+        }
     }
 
-    /// Decides a request whose rules were found already, for callers that want to know whom they charge: `matched` is what
-    /// the [rules](Limiter::rules) of `generation` say of it.
+    /// Decides a request whose rules were matched already: `matched` are those of `generation` that govern it.
     pub async fn decide<'m>(&self, generation: &Generation, matched: &'m Matched<'_, '_>) -> Ruling<'m> {
         let mut ruling = Ruling::begin(generation, matched);
         self.decide_each(matched, &mut ruling, |charge| charge).await;
         ruling
     }
 
-    /// Adds to a ruling that was just begun what the store says.
+    /// Adds the decisions on all charges to a new ruling.
     async fn decide_each<'m>(
         &self,
         matched: &'m Matched<'_, '_>,
@@ -276,7 +269,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.decide_charges(matched, &charges, ruling).await;
     }
 
-    /// Counts what was decided without the store, if anything was.
+    /// Counts the decisions that were made without the store.
     fn count(&self, charges: &[Charge<'_>], decided: &Decided) {
         if decided.by.is_empty() {
             return;
@@ -287,11 +280,10 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    /// Settles a receipt at what it really cost, wherever it was given: by the store, or by this process while the
-    /// store was away.
+    /// Settles a receipt of the store, or of this process while the store was unavailable, at the real costs.
     ///
     /// # Errors
-    /// If the store fails. A receipt is settled once, so whoever is in doubt may try again.
+    /// If the store fails. A receipt is settled once, so the caller may try again.
     pub async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
         match self.fallback.settle(receipt, actual) {
             Some(settlement) => Ok(settlement),
@@ -299,7 +291,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    /// Lets the leases and reservations of a receipt run anew, wherever it was given. `false` if any has already ended.
+    /// Renews the leases and reservations of a receipt. `false` if any has already ended.
     ///
     /// # Errors
     /// If the store fails.
@@ -333,7 +325,7 @@ impl<D: Clock, C: Clock> Limiter<MemoryStore<D>, C> {
     }
 
     /// As [`Limiter::charge`], for callers that do not await.
-    pub fn charge_now(&self, limit: &BroughtLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
+    pub fn charge_now(&self, limit: &InlineLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
         at_once(self.charge(limit, key, cost))
     }
 }
@@ -343,37 +335,6 @@ fn at_once<T>(answer: impl Future<Output = T>) -> T {
         Poll::Ready(answer) => answer,
         Poll::Pending => unreachable!("the futures of a store in memory are ready at once"),
     }
-}
-
-/// Adds what a request's rules charge, for the store to decide in one go: first those that are enforced, then each of those in
-/// the shadow. A request that lacks a key is not charged for anything. `each` may change single ones.
-#[inline]
-fn add_charges<'m>(
-    charges: &mut Charges<'m>,
-    matched: &'m Matched<'_, '_>,
-    is_refused: bool,
-    each: impl Fn(Charge<'m>) -> Charge<'m>,
-) {
-    // One by one: extending such a list costs as much as deciding a charge.
-    for rule in enforced(matched).filter(|_| !is_refused) {
-        rule.charges_and_aliases().for_each(|charge| charges.push(each(charge)));
-    }
-    for (rule, group) in shadows(matched).zip(group_numbers()) {
-        rule.charges_and_aliases().for_each(|charge| charges.push(each(charge.group(group))));
-    }
-}
-
-/// Numbers for groups: neighbours are told apart, and none is mistaken for what counts.
-fn group_numbers() -> impl Iterator<Item = u8> {
-    (1..=u8::MAX).cycle()
-}
-
-fn enforced<'m>(matched: &'m Matched<'_, '_>) -> impl Iterator<Item = &'m MatchedRule<'m, 'm>> {
-    matched.rules.iter().filter(|matched| matched.mode == Mode::Enforce)
-}
-
-fn shadows<'m>(matched: &'m Matched<'_, '_>) -> impl Iterator<Item = &'m MatchedRule<'m, 'm>> {
-    matched.rules.iter().filter(|matched| matched.mode == Mode::Shadow)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a limiter answers.
+//! Rulings: the answers of a limiter.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use tidegate_core::limit::Recovery;
 use tidegate_core::store::{Answer, Decisions};
 use tidegate_core::{Charge, Decision, Micros, Receipt, RuleId, Verdict};
 
-/// What was decided on one request.
+/// The decision on one request.
 ///
-/// It may borrow the names of its limits from the rules that decided, which spares a request counting their owners up and down.
-/// [`Ruling::into_owned`] makes it one to keep.
+/// It may borrow the names of its limits from the rules, which spares reference counts. [`Ruling::into_owned`] makes one that can be
+/// kept.
 #[derive(Clone, Debug)]
 pub struct Ruling<'r> {
     /// The generation of the rules that decided it.
@@ -25,10 +25,10 @@ pub struct Ruling<'r> {
     pub verdict: Verdict,
     /// The rule that refused it because it could not make its key of it, whatever the limits say.
     pub refused: Option<KeyRefusal>,
-    /// What the limits of the rules that govern it say: first those that are enforced, in the order that
-    /// [`Verdict::binding`] counts in, then those in the shadow.
+    /// The decisions of all limits: first those that are enforced, in the order that
+    /// [`Verdict::binding`] counts in, then those in shadow mode.
     pub ruled: SmallVec<[Ruled<'r>; 4]>,
-    /// What is to be given back when the request is over, to [`Limiter::settle`](super::Limiter::settle).
+    /// The receipts to settle when the request is over, with [`Limiter::settle`](super::Limiter::settle).
     pub receipts: SmallVec<[Receipt; 1]>,
     /// `None` unless keys can have two names, while the [secret](crate::Secret::with_previous) that names them is
     /// rotated. Each limit is told of once all the same.
@@ -38,19 +38,19 @@ pub struct Ruling<'r> {
     pub unkeyed: Option<Box<[Arc<str>]>>,
 }
 
-/// What rulings remember of keys that have two names.
+/// Data of keys that have two names.
 #[derive(Clone, Debug, Default)]
 pub struct SecondNames {
     /// For each of [`Ruling::ruled`], when the first of the names has nothing to get back any more.
     soonest_reset: SmallVec<[Micros; 4]>,
 }
 
-/// Which rule refused a request, and why.
+/// The rule that refused a request, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRefusal {
     /// The rule's id.
     pub rule: Arc<str>,
-    /// What is wrong with the key that the rule would charge.
+    /// The fault of the key that the rule would charge.
     pub fault: KeyFault,
 }
 
@@ -60,27 +60,27 @@ impl From<RefusingRule<'_>> for KeyRefusal {
     }
 }
 
-/// What one limit of a rule says.
+/// The decision of one limit of a rule.
 #[derive(Clone, Debug)]
 pub struct Ruled<'r> {
     /// The limit, by the id that its state belongs to.
     pub id: Cow<'r, RuleId>,
-    /// Whether it counts.
+    /// Whether the limit is enforced.
     pub mode: Mode,
-    /// What it says.
+    /// The decision.
     pub decision: Decision,
-    /// How what was spent comes back.
+    /// How the limit recovers.
     pub recovery: Recovery,
-    /// What clients are told of it.
+    /// The properties of the limit that clients may see.
     pub disclosure: Disclosure,
-    /// Who says so, and with that what the numbers are worth.
+    /// What made the decision, which says how exact its numbers are.
     pub by: DecidedBy,
     /// The cost that the request asked for; 0 if it only looked, or gave something back.
     pub cost: u64,
 }
 
 impl<'r> Ruled<'r> {
-    /// What was decided on a charge.
+    /// The decision on a charge.
     #[inline]
     fn new(id: Cow<'r, RuleId>, mode: Mode, charge: &Charge<'_>, (decision, by): (Decision, DecidedBy)) -> Ruled<'r> {
         let (recovery, disclosure, cost) = (charge.limit.recovery(), charge.disclosure, charge.cost);
@@ -101,7 +101,7 @@ impl Ruled<'_> {
         }
     }
 
-    /// What it counts.
+    /// The unit that it counts.
     #[must_use]
     pub const fn unit(&self) -> QuotaUnit {
         match self.recovery {
@@ -111,7 +111,7 @@ impl Ruled<'_> {
     }
 }
 
-/// Who decided on behalf of a limit.
+/// What made the decision for a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DecidedBy {
     /// The store. The numbers are those that everyone shares.
@@ -129,7 +129,7 @@ pub enum DecidedBy {
 }
 
 impl DecidedBy {
-    /// A word for it, as all doors say it.
+    /// Its name, the same at every listener.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -169,6 +169,21 @@ impl<'r> Ruling<'r> {
         Ruling { generation, verdict, refused, ruled, receipts, second_names, unkeyed }
     }
 
+    /// Takes the ruling out, borrowing nothing, and leaves one of no limits behind.
+    #[must_use]
+    pub fn take(&mut self) -> Ruling<'static> {
+        let taken = Ruling {
+            generation: self.generation,
+            verdict: std::mem::replace(&mut self.verdict, Verdict::NONE),
+            refused: self.refused.take(),
+            ruled: std::mem::take(&mut self.ruled),
+            receipts: std::mem::take(&mut self.receipts),
+            second_names: self.second_names.take(),
+            unkeyed: self.unkeyed.take(),
+        };
+        taken.into_owned()
+    }
+
     /// When nothing of what a limit took can be refunded any more, whichever name of the key it was taken from. `ruled` is at
     /// `place` among all.
     pub(super) fn soonest_reset(&self, place: usize, ruled: &Ruled<'_>) -> Micros {
@@ -178,7 +193,7 @@ impl<'r> Ruling<'r> {
         }
     }
 
-    /// Of a question that no rule governs.
+    /// A ruling that no rule governs.
     #[inline]
     pub(super) fn of_nothing(generation: &Generation) -> Self {
         Ruling::blank(generation, None)
@@ -213,7 +228,7 @@ impl<'r> Ruling<'r> {
         }
     }
 
-    /// Adds what was decided on charges. `by` is empty if the store decided all of them.
+    /// Adds decisions on charges. `by` is empty if the store made all of them.
     pub(super) fn add(
         &mut self,
         mode: Mode,
@@ -231,7 +246,7 @@ impl<'r> Ruling<'r> {
         receipts.into_iter().for_each(|receipt| self.receipts.push(receipt));
     }
 
-    /// Adds what was decided on charges, their rules under `id`, and leaves the verdict to [`Ruling::conclude`].
+    /// Adds decisions on charges, under the ids that `id` makes, and leaves the verdict to [`Ruling::conclude`].
     pub(super) fn add_ruled<'c>(
         &mut self,
         mode: Mode,
@@ -261,14 +276,14 @@ impl<'r> Ruling<'r> {
         }
     }
 
-    /// Works out the verdict, once all is added, what can deny before what cannot.
+    /// Computes the verdict, once all decisions are added.
     pub(super) fn conclude(&mut self) {
         let enforced = self.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce);
         self.verdict = Verdict::of(&enforced.map(|ruled| ruled.decision).collect::<Decisions>());
     }
 }
 
-/// Decisions on charges, with who made each.
+/// Decisions on charges, with what made each.
 #[derive(Debug, Default)]
 pub(super) struct Decided {
     pub(super) decisions: Decisions,

@@ -72,6 +72,10 @@ pub(super) fn share(reader: &mut Reader<'_>, at: Position, policy: OnStoreFailur
 fn warn_if_too_small(reader: &mut Reader<'_>, at: Position, holds: u64, cost: u64) {
     if cost > holds && holds > 0 {
         let problem = format_args!("a request that costs {cost} cannot pass a share that holds {holds}");
-        reader.warning(at, problem, "it is denied while the store is away: raise `local_percent`, or lower the cost");
+        reader.warning(
+            at,
+            problem,
+            "it is denied while the store is unavailable: raise `local_percent`, or lower the cost",
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! `overrides`: limits for single keys.
 
 use super::limits::several;
-use crate::keying::network_of;
+use crate::key_parts::network_of;
 use crate::rule::{Cost, KeyPart, Overrides};
 use crate::yaml::{Name, Node, Reader, Value};
 

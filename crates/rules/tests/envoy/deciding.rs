@@ -6,7 +6,9 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp};
 use tidegate_rules::envoy::{PerUnit, Unit};
-use tidegate_rules::{Asked, Charging, DescriptorsRuling, DomainTerms, Generation, Hits, Limiter, Mode, RuleSet};
+use tidegate_rules::{
+    Charging, DescriptorRequest, DescriptorsRuling, DomainTerms, Generation, Hits, Limiter, Mode, RuleSet,
+};
 
 use super::entries;
 
@@ -63,8 +65,9 @@ impl Stage {
     fn ask_all(&self, descriptors: Vec<(&str, Hits, Option<PerUnit>)>) -> String {
         let parsed: Vec<_> = descriptors.iter().map(|(asked, _, _)| entries(asked)).collect();
         let asked = parsed.iter().zip(&descriptors);
-        let asked: Vec<_> =
-            asked.map(|(entries, (_, hits, limit))| Asked { entries, hits: *hits, limit: *limit }).collect();
+        let asked: Vec<_> = asked
+            .map(|(entries, (_, hits, limit))| DescriptorRequest { entries, hits: *hits, limit: *limit })
+            .collect();
         let generation: std::sync::Arc<Generation> = self.limiter.rules();
         let domain = generation.rules.domain("d").unwrap();
         told(&finish(self.limiter.check_descriptors(&generation, domain, &asked, &self.terms)))
@@ -76,7 +79,7 @@ fn told(decided: &DescriptorsRuling<'_, '_>) -> String {
     let mut text = if decided.ruling.is_allowed() { "yes" } else { "no" }.to_owned();
     for descriptor in &decided.descriptors {
         text.push_str(if descriptor.is_over { ", over" } else { ", ok" });
-        if let Some(ruled) = decided.told(descriptor) {
+        if let Some(ruled) = decided.binding(descriptor) {
             text.push_str(&format!(" {}/{}", ruled.decision.remaining, ruled.decision.limit));
         }
     }
@@ -137,7 +140,7 @@ fn a_denial_that_is_charged_tells_when_the_debt_is_paid() {
     let stage = Stage::new(Charging::Always);
     let ask = || {
         let entries = entries("bucket=1");
-        let asked = [Asked { entries: &entries, hits: Hits::of(3, false), limit: None }];
+        let asked = [DescriptorRequest { entries: &entries, hits: Hits::of(3, false), limit: None }];
         let generation = stage.limiter.rules();
         let domain = generation.rules.domain("d").unwrap();
         let decided = finish(stage.limiter.check_descriptors(&generation, domain, &asked, &stage.terms));
@@ -241,11 +244,11 @@ fn resets_are_exact() {
     let stage = Stage::new(Charging::Together);
     let reset = |asked: &str| {
         let entries = entries(asked);
-        let asked = [Asked { entries: &entries, hits: Hits::ONE, limit: None }];
+        let asked = [DescriptorRequest { entries: &entries, hits: Hits::ONE, limit: None }];
         let generation = stage.limiter.rules();
         let domain = generation.rules.domain("d").unwrap();
         let decided = finish(stage.limiter.check_descriptors(&generation, domain, &asked, &stage.terms));
-        let decision = decided.told(&decided.descriptors[0]).unwrap().decision;
+        let decision = decided.binding(&decided.descriptors[0]).unwrap().decision;
         (decision.reset_after.get(), decision.retry_after().map(Micros::get))
     };
     stage.clock.advance(Micros::new(250_001));
@@ -274,7 +277,8 @@ rules:
     let stage = Stage::of(text, Charging::Together);
     let ask = |descriptors: &[(&str, Hits)]| {
         let parsed: Vec<_> = descriptors.iter().map(|(asked, hits)| (entries(asked), *hits)).collect();
-        let asked: Vec<_> = parsed.iter().map(|(entries, hits)| Asked { entries, hits: *hits, limit: None }).collect();
+        let asked: Vec<_> =
+            parsed.iter().map(|(entries, hits)| DescriptorRequest { entries, hits: *hits, limit: None }).collect();
         let generation = stage.limiter.rules();
         told(&finish(stage.limiter.check_entries(&generation, &asked, Charging::Together)))
     };

@@ -1,7 +1,7 @@
 //! Descriptors that the store cannot decide.
 
 use tidegate_core::contract::faulty::Fault;
-use tidegate_rules::{Asked, Charging, DecidedBy, DomainTerms, Hits, OnStoreFailure};
+use tidegate_rules::{Charging, DecidedBy, DescriptorRequest, DomainTerms, Hits, OnStoreFailure};
 
 use super::support::{OUTAGES, Stage, finish};
 
@@ -14,8 +14,11 @@ descriptors:
 
 fn ask(stage: &Stage, terms: &DomainTerms, asked: &[(&str, Hits)]) -> (bool, Vec<DecidedBy>) {
     let entries: Vec<_> = asked.iter().map(|(key, _)| [(*key, "x")]).collect();
-    let asked: Vec<_> =
-        entries.iter().zip(asked).map(|(entries, (_, hits))| Asked { entries, hits: *hits, limit: None }).collect();
+    let asked: Vec<_> = entries
+        .iter()
+        .zip(asked)
+        .map(|(entries, (_, hits))| DescriptorRequest { entries, hits: *hits, limit: None })
+        .collect();
     let generation = stage.limiter.rules();
     let domain = generation.rules.domain("d").unwrap();
     let decided = finish(stage.limiter.check_descriptors(&generation, domain, &asked, terms));

@@ -9,8 +9,8 @@
 mod log;
 mod support;
 
-mod brought;
 mod descriptors;
+mod inline;
 mod keys;
 mod outages;
 mod policies;

@@ -32,7 +32,7 @@ rules:
     });
     let once = [
         "WARN: the store cannot decide: rules do what their `on_store_failure` says",
-        "WARN: the store has been away for longer than the rule lets requests pass: they are denied",
+        "WARN: the store has been unavailable for longer than the rule lets requests pass: they are denied",
         "INFO: the store decides again",
     ];
     assert_eq!(lines, [once, once].concat());

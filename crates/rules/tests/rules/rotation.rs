@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate_core::{Charge, Clock, Key, ManualClock, MemoryStore, Micros, Settlement, Timestamp};
-use tidegate_rules::{Asked, Charging, Hits, Limiter, Mode, Request, Ruling, Secret, Spent};
+use tidegate_rules::{Charging, DescriptorRequest, Hits, Limiter, Mode, Refundable, Request, Ruling, Secret};
 
 use crate::support::rules;
 
@@ -136,7 +136,7 @@ rules:
     let request = request("k1").cookie("sid", "s1");
     let untouched = left(&limiter, &request);
     let (spent, receipts) = ready(limiter.check_then(&request, |matched, ruling| {
-        (Spent::by(matched, ruling, clock.now()), std::mem::take(&mut ruling.receipts))
+        (Refundable::by(matched, ruling, clock.now()), std::mem::take(&mut ruling.receipts))
     }));
     assert_eq!(left(&limiter, &request), [vec![9, 900, 2, 6], vec![9, 900, 2, 6]]);
     assert!(ready(limiter.renew(&receipts[0])).unwrap());
@@ -176,7 +176,7 @@ fn nothing_is_refunded_once_one_of_the_names_has_recovered() {
     let matched = rules.matching(&request);
     let charges: Vec<Charge<'_>> = matched.charges().map(|charge| charge.cost(8)).collect();
     limiter.store().decide(&charges).unwrap();
-    let spent = ready(limiter.check_then(&request, |matched, ruling| Spent::by(matched, ruling, clock.now())));
+    let spent = ready(limiter.check_then(&request, |matched, ruling| Refundable::by(matched, ruling, clock.now())));
     // The present name is whole again after six seconds, the previous one after almost a minute.
     clock.advance(Micros::from_secs(7));
     limiter.check_now(&request);
@@ -191,7 +191,8 @@ fn descriptors_are_charged_and_given_back_under_both_names() {
     let generation = limiter.rules();
     let ask = |hits, charging| {
         let asked = [("api_key", "k1"), ("api_key", "k2")];
-        let asked = asked.each_ref().map(|entry| Asked { entries: std::slice::from_ref(entry), hits, limit: None });
+        let asked =
+            asked.each_ref().map(|entry| DescriptorRequest { entries: std::slice::from_ref(entry), hits, limit: None });
         let decided = ready(limiter.check_entries(&generation, &asked, charging));
         let over: Vec<bool> = decided.descriptors.iter().map(|descriptor| descriptor.is_over).collect();
         (over, told(&decided.ruling).into_iter().map(|(_, _, left)| left).collect::<Vec<u64>>())

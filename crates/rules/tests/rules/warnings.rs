@@ -21,7 +21,7 @@ fn a_share_that_a_request_does_not_fit_in_is_doubtful() {
     let text = |percent| {
         format!("rules: [{{ id: r, limit: 20/s, cost: 5, on_store_failure: {{ local_percent: {percent} }} }}]")
     };
-    let expected = "warning: 1:58 [{] a request that costs 5 cannot pass a share that holds 4; it is denied while the store is away: raise `local_percent`, or lower the cost";
+    let expected = "warning: 1:58 [{] a request that costs 5 cannot pass a share that holds 4; it is denied while the store is unavailable: raise `local_percent`, or lower the cost";
     assert_eq!(doubts(&text(20)), [expected]);
     assert_eq!(doubts(&text(25)), [""; 0]);
 }

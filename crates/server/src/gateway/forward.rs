@@ -14,8 +14,8 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use tidegate_core::{Clock, SystemClock};
 use tidegate_http::{apply_path_policy, is_grpc};
-use tidegate_rules::syntax::without_port;
 use tidegate_rules::PathPolicy;
+use tidegate_rules::syntax::without_port;
 use tidegate_tower::{Unanswered, Unserved, UpgradeHold};
 
 use super::Settings;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use tidegate_core::RuleId;
 use tidegate_http::HttpFacts;
-use tidegate_rules::Ruling;
+use tidegate_rules::{Matched, Ruling};
 use tidegate_tower::{Observer, SampleToken, Unsettled};
 
 use super::logged::Logged;
@@ -23,12 +23,19 @@ impl Observer for DecisionObserver {
         sample.map_or_else(SampleToken::default, token)
     }
 
-    fn decided(&self, head: &Parts, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, token: SampleToken) {
+    fn decided(
+        &self,
+        head: &Parts,
+        facts: &HttpFacts<'_>,
+        matched: &Matched<'_, '_>,
+        ruling: &Ruling<'_>,
+        token: SampleToken,
+    ) {
         if let Some(logged) = head.extensions.get::<Arc<Logged>>() {
             self.0.limiter().with_rules(|present| logged.judge(facts, ruling, present.rules.secret()));
         }
         let sample = NonZeroU32::new(token.weight).map(|weight| Sample { weight, begun: token.reading });
-        self.0.count(ruling, facts, sample);
+        self.0.count(matched, ruling, sample);
     }
 
     fn unsettled(&self, limit: &RuleId, cost: u64, why: Unsettled) {

@@ -28,11 +28,10 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use smallvec::SmallVec;
 use tidegate_core::disclosure::Disclosure;
 use tidegate_core::limit::Recovery;
 use tidegate_core::{Clock, Decision, Key, RuleId, SystemClock, Timestamp};
-use tidegate_rules::{DecidedBy, Generation, MatchedRule, RuleSet, Ruled, Ruling};
+use tidegate_rules::{DecidedBy, Generation, RuleSet, Ruled, RuledCharge, Ruling};
 use tidegate_tower::Unsettled;
 
 pub use self::denials::Denial;
@@ -320,27 +319,13 @@ impl Metrics {
         }
     }
 
-    /// Looks at whom the rules charged that govern a request, once it is decided.
+    /// Looks at the keys that the rules of a request charged, once it is decided.
     #[cold]
-    pub(crate) fn look_at_rules<'m>(
-        &self,
-        wanted: Wanted,
-        rules: impl Iterator<Item = &'m MatchedRule<'m, 'm>>,
-        ruled: &[Ruled<'_>],
-    ) {
-        // Limits answer in another order than rules are found in, but those of one name in the same.
-        let mut left: SmallVec<[&Ruled<'_>; 8]> = ruled.iter().collect();
-        for matched in rules {
-            for charge in matched.charges() {
-                if let Some(place) = left.iter().position(|ruled| *ruled.id == *charge.rule) {
-                    let ruled = left.remove(place);
-                    let named = || KeyName {
-                        readable: matched.rule.readable(charge.key),
-                        in_full: matched.rule.in_full(charge.key),
-                    };
-                    self.look_at(wanted, ruled, charge.key, named);
-                }
-            }
+    pub(crate) fn look_at_charges<'m>(&self, wanted: Wanted, charges: impl Iterator<Item = RuledCharge<'m>>) {
+        for RuledCharge { matched, charge, ruled, .. } in charges {
+            let named =
+                || KeyName { readable: matched.rule.readable(charge.key), in_full: matched.rule.in_full(charge.key) };
+            self.look_at(wanted, ruled, charge.key, named);
         }
     }
 

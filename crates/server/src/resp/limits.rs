@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_core::limit::{Gcra, Rate};
 use tidegate_core::{Limit, LimitError, Micros};
-use tidegate_rules::BroughtLimit;
+use tidegate_rules::InlineLimit;
 
 /// How many limits of one connection are kept. Most clients bring one or a few.
 const MOST: usize = 32;
@@ -30,7 +30,7 @@ impl Said {
 /// The last limits that were brought.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    kept: Vec<(Said, Arc<BroughtLimit>)>,
+    kept: Vec<(Said, Arc<InlineLimit>)>,
     /// The one that was asked for last.
     last: usize,
     /// The one that makes room when there is none.
@@ -43,8 +43,8 @@ impl Limits {
     pub(super) fn get(
         &mut self,
         said: Said,
-        build: impl FnOnce(Said) -> Result<BroughtLimit, LimitError>,
-    ) -> Result<&Arc<BroughtLimit>, LimitError> {
+        build: impl FnOnce(Said) -> Result<InlineLimit, LimitError>,
+    ) -> Result<&Arc<InlineLimit>, LimitError> {
         if self.kept.get(self.last).is_none_or(|(known, _)| *known != said) {
             self.last = match self.kept.iter().position(|(known, _)| *known == said) {
                 Some(found) => found,
@@ -54,7 +54,7 @@ impl Limits {
         Ok(&self.kept[self.last].1)
     }
 
-    fn keep(&mut self, said: Said, limit: BroughtLimit) -> usize {
+    fn keep(&mut self, said: Said, limit: InlineLimit) -> usize {
         let kept = (said, Arc::new(limit));
         if self.kept.len() < MOST {
             self.kept.push(kept);
@@ -74,8 +74,8 @@ mod tests {
 
     use super::*;
 
-    fn build(said: Said) -> Result<BroughtLimit, LimitError> {
-        Ok(BroughtLimit::new(RuleId::new("r"), said.limit()?, OnStoreFailure::Deny))
+    fn build(said: Said) -> Result<InlineLimit, LimitError> {
+        Ok(InlineLimit::new(RuleId::new("r"), said.limit()?, OnStoreFailure::Deny))
     }
 
     #[test]

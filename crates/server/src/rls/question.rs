@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use smallvec::SmallVec;
 use tidegate_rules::envoy::{PerUnit, Unit};
-use tidegate_rules::{Asked, Hits};
+use tidegate_rules::{DescriptorRequest, Hits};
 
 use super::Settings;
 
@@ -57,8 +57,8 @@ impl<'m> Question<'m> {
         Ok(question)
     }
 
-    pub(super) fn asked(&self) -> SmallVec<[Asked<'_>; 2]> {
-        let asked = |(range, hits, limit): &Part| Asked {
+    pub(super) fn asked(&self) -> SmallVec<[DescriptorRequest<'_>; 2]> {
+        let asked = |(range, hits, limit): &Part| DescriptorRequest {
             entries: self.entries.get(range.clone()).unwrap_or_default(),
             hits: *hits,
             limit: *limit,

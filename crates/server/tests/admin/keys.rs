@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 use tidegate_core::{Key, Limit, RuleId};
-use tidegate_rules::{BroughtLimit, OnStoreFailure, Request, Secret};
+use tidegate_rules::{InlineLimit, OnStoreFailure, Request, Secret};
 
 use crate::support::Server;
 
@@ -34,7 +34,7 @@ fn a_key_is_looked_at_and_forgotten() {
 fn a_key_of_cl_throttle_is_looked_at_and_forgotten() {
     let server = Server::start();
     let limit: Limit = "gcra 1/day burst 2".parse().unwrap();
-    let brought = BroughtLimit::new(RuleId::new("@cl.throttle"), limit, OnStoreFailure::Deny);
+    let brought = InlineLimit::new(RuleId::new("@cl.throttle"), limit, OnStoreFailure::Deny);
     for _ in 0..3 {
         server.engine.charge_now(&brought, &Key::from("user123"), 1).unwrap();
     }

@@ -131,7 +131,9 @@ impl Listeners {
         let mut command = tidegate(self.server.folder.path());
         command.args(["explain", "rules.yaml", "--format", "json"]);
         command.args(["--request", &format!("{} {}", request.method, request.target), "--host", request.host]);
-        for (name, value) in [("X-Row", row.to_string().as_str()), ("X-Listener", "explain")].iter().chain(request.headers) {
+        for (name, value) in
+            [("X-Row", row.to_string().as_str()), ("X-Listener", "explain")].iter().chain(request.headers)
+        {
             command.args(["--header", &format!("{name}: {value}")]);
         }
         let explained = output(&mut command);

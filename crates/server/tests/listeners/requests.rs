@@ -36,8 +36,7 @@ pub(crate) struct Row {
 
 const PLAIN: Written = Written { method: "GET", target: "/", host: "h.example", headers: &[] };
 
-const ROW: Row =
-    Row { condition: "", key: "", plain: PLAIN, awkward: PLAIN, verdict: Verdict::Deny, unknown_to: &[] };
+const ROW: Row = Row { condition: "", key: "", plain: PLAIN, awkward: PLAIN, verdict: Verdict::Deny, unknown_to: &[] };
 
 const fn path(awkward: &'static str) -> Row {
     let plain = Written { target: "/a/b", ..PLAIN };

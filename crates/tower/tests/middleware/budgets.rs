@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tidegate_core::{Micros, RuleId};
 use tidegate_http::HttpFacts;
-use tidegate_rules::Ruling;
+use tidegate_rules::{Matched, Ruling};
 use tidegate_tower::{ActualCost, Observer, RateLimitLayer, RequestBody, ResponseBody, SampleToken, Unsettled};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -166,7 +166,7 @@ async fn a_denied_request_spends_nothing_of_any_budget() {
 struct UnsettledLog(Arc<Mutex<Vec<String>>>);
 
 impl Observer for UnsettledLog {
-    fn decided(&self, _: &Parts, _: &HttpFacts<'_>, _: &Ruling<'_>, _: SampleToken) {}
+    fn decided(&self, _: &Parts, _: &HttpFacts<'_>, _: &Matched<'_, '_>, _: &Ruling<'_>, _: SampleToken) {}
 
     fn unsettled(&self, limit: &RuleId, cost: u64, why: Unsettled) {
         self.0.lock().unwrap().push(format!("{limit}: {cost} {}", why.as_str()));

@@ -24,7 +24,7 @@ async fn forget(door: &Door, keys: Words<'_>) -> Result<u64, StoreError> {
     let limiter = door.engine.limiter();
     let mut known = 0;
     for key in keys.iter() {
-        known += u64::from(limiter.reset_brought(&door.throttle, &Key::from(key)).await?);
+        known += u64::from(limiter.reset_inline(&door.throttle, &Key::from(key)).await?);
     }
     Ok(known)
 }

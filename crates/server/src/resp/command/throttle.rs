@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tidegate_core::limit::LONGEST_PERIOD;
 use tidegate_core::{Decision, Key, LimitError, Micros, Outcome, RuleId};
-use tidegate_rules::BroughtLimit;
+use tidegate_rules::InlineLimit;
 
 use super::{Answer, wrong_number};
 use crate::resp::Door;
@@ -149,13 +149,13 @@ fn try_answer<'d>(
 }
 
 #[inline]
-fn limit_of<'s>(door: &Door, session: &'s mut Session, said: Said) -> Result<&'s Arc<BroughtLimit>, Wrong> {
+fn limit_of<'s>(door: &Door, session: &'s mut Session, said: Said) -> Result<&'s Arc<InlineLimit>, Wrong> {
     let Session { limits, settings, .. } = session;
     Ok(limits.get(said, |said| build(&door.throttle, settings, said))?)
 }
 
-fn build(rule: &RuleId, settings: &Settings, said: Said) -> Result<BroughtLimit, LimitError> {
-    let limit = BroughtLimit::new(rule.clone(), said.limit()?, settings.on_store_failure);
+fn build(rule: &RuleId, settings: &Settings, said: Said) -> Result<InlineLimit, LimitError> {
+    let limit = InlineLimit::new(rule.clone(), said.limit()?, settings.on_store_failure);
     Ok(match settings.store_deadline {
         Some(deadline) => limit.deadline(deadline),
         None => limit,
@@ -163,7 +163,7 @@ fn build(rule: &RuleId, settings: &Settings, said: Said) -> Result<BroughtLimit,
 }
 
 #[inline]
-fn integers(dialect: Dialect, limit: &BroughtLimit, decision: &Decision) -> [i64; 5] {
+fn integers(dialect: Dialect, limit: &InlineLimit, decision: &Decision) -> [i64; 5] {
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let capacity = whole(limit.limit().capacity());
     let (remaining, reset_after) = (whole(decision.remaining), whole(decision.reset_after.as_secs_ceil()));
@@ -187,7 +187,7 @@ mod tests {
 
     /// What a key is answered, request by request: after how many milliseconds, and for how much.
     fn answers(said: Said, asked: &[(u64, u64)]) -> Vec<[i64; 5]> {
-        let limit = BroughtLimit::new(RuleId::new("r"), said.limit().unwrap(), OnStoreFailure::Deny);
+        let limit = InlineLimit::new(RuleId::new("r"), said.limit().unwrap(), OnStoreFailure::Deny);
         let (mut state, mut now) = (limit.limit().fresh(), 1_700_000_000_000);
         let mut answer = |&(waited, quantity): &(u64, u64)| {
             now += waited;

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use smallvec::SmallVec;
 
 use super::fact_name::FactName;
-use super::matching::Seen;
+use super::request_view::RequestView;
 use super::rule::{KeyFault, KeyPart, OnRepeatedKey, Rule};
 use super::secret::Secret;
 use crate::facts::{Facts, Values};
@@ -110,7 +110,7 @@ pub(super) fn write_key<'a, 'f: 'a, F: Facts + ?Sized>(
     key: &mut Key<'a>,
     previous: &mut Option<Box<Key<'static>>>,
     rule: &'a Rule,
-    request: &Seen<'f, F>,
+    request: &RequestView<'f, F>,
     secret: &Secret,
 ) -> Result<Option<String>, KeyFault> {
     // Most keys have one part or none, and go without a detour.
@@ -165,7 +165,7 @@ fn write_only<'a, 'f: 'a, F: Facts + ?Sized>(
     key: &mut Key<'a>,
     part: &KeyPart,
     rule: &'a Rule,
-    request: &Seen<'f, F>,
+    request: &RequestView<'f, F>,
 ) -> Result<(), KeyFault> {
     match (part, request.known_address()) {
         (KeyPart::Address { ipv4: 32, .. }, Some(IpAddr::V4(address))) => {
@@ -184,7 +184,7 @@ fn write_only<'a, 'f: 'a, F: Facts + ?Sized>(
 fn value_of<'f, F: Facts + ?Sized>(
     fact: &FactName,
     rule: &Rule,
-    request: &Seen<'f, F>,
+    request: &RequestView<'f, F>,
 ) -> Result<Cow<'f, str>, KeyFault> {
     match (request.canonical_values(fact), rule.on_repeated_key) {
         (Values::One(value), _) => Ok(value),
@@ -239,7 +239,7 @@ pub(super) fn override_parts(name: &str, number: usize) -> SmallVec<[&str; 2]> {
 pub(super) fn part_of<'a, 'f: 'a, F: Facts + ?Sized>(
     part: &KeyPart,
     rule: &'a Rule,
-    request: &Seen<'f, F>,
+    request: &RequestView<'f, F>,
 ) -> Result<Piece<'a>, KeyFault> {
     let mut paths = rule.conditions.path.iter().flat_map(|paths| &paths.any);
     match part {

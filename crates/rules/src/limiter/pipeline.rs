@@ -1,4 +1,4 @@
-//! Putting a request's charges to the store: on the spot if it is in this process, and waiting for it if it is not.
+//! The decision of a request's charges by the store: without a future if the store is in this process, else by awaiting it.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,16 +10,16 @@ use tidegate_core::charge::groups;
 use tidegate_core::store::{Answer, Decisions};
 use tidegate_core::{Charge, Clock, Store, StoreError};
 
-/// Why charges are not decided in this process.
-pub(super) enum NotHere {
-    /// The store is elsewhere, or the question is not one that it decides.
+/// Why charges are not decided yet.
+pub(super) enum Undecided {
+    /// The store was not asked: it is in another process, or the request is refused.
     NotAsked,
-    /// It was asked, and could not.
+    /// The store failed.
     Failed(StoreError),
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Adds to a ruling that was just begun what the store says of its charges, or the rules themselves if it cannot.
+    /// Adds the decisions of the store to a new ruling, or those of the failure policies if the store fails.
     // A block that is returned, as in `check_then`.
     #[expect(clippy::manual_async_fn, reason = "it would move its arguments")]
     pub(super) fn decide_charges<'m>(
@@ -31,19 +31,19 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         async move {
             match self.decide_here(charges, ruling) {
                 Ok(()) => {}
-                Err(not_here) => self.decide_otherwise(not_here, matched, charges, ruling).await,
+                Err(undecided) => self.decide_otherwise(undecided, matched, charges, ruling).await,
             }
         }
     }
 
-    /// Adds to a ruling what a store in this process says.
+    /// Adds the decisions of a store in this process to a ruling.
     #[inline]
-    pub(super) fn decide_here<'m>(&self, charges: &[Charge<'m>], ruling: &mut Ruling<'m>) -> Result<(), NotHere> {
+    pub(super) fn decide_here<'m>(&self, charges: &[Charge<'m>], ruling: &mut Ruling<'m>) -> Result<(), Undecided> {
         if charges.is_empty() {
             return Ok(());
         }
         if ruling.refused.is_some() {
-            return Err(NotHere::NotAsked);
+            return Err(Undecided::NotAsked);
         }
         let mut answer = Answer::default();
         match self.store.decide_at_once(charges, &mut answer) {
@@ -51,43 +51,43 @@ impl<S: Store, C: Clock> Limiter<S, C> {
                 self.add_answer(charges, &mut answer, ruling);
                 Ok(())
             }
-            Some(Err(error)) => Err(NotHere::Failed(error)),
-            None => Err(NotHere::NotAsked),
+            Some(Err(error)) => Err(Undecided::Failed(error)),
+            None => Err(Undecided::NotAsked),
         }
     }
 
-    /// Adds to a ruling what a store elsewhere says, or the rules themselves if it cannot.
+    /// Adds the decisions of a store in another process to a ruling, or those of the failure policies if it fails.
     async fn decide_otherwise<'m>(
         &self,
-        not_here: NotHere,
+        undecided: Undecided,
         matched: &Matched<'_, '_>,
         charges: &[Charge<'m>],
         ruling: &mut Ruling<'m>,
     ) {
-        let asked = match not_here {
-            NotHere::Failed(error) => Err(error),
-            // It does not go ahead, whatever the rules in the shadow would say.
-            NotHere::NotAsked if ruling.refused.is_some() => self.look_at_shadows(charges).await,
-            NotHere::NotAsked => self.store.decide(charges).await,
+        let asked = match undecided {
+            Undecided::Failed(error) => Err(error),
+            // A refused request takes nothing, so rules in shadow mode only peek.
+            Undecided::NotAsked if ruling.refused.is_some() => self.look_at_shadows(charges).await,
+            Undecided::NotAsked => self.store.decide(charges).await,
         };
         match asked {
             Ok(mut answer) => self.add_answer(charges, &mut answer, ruling),
-            // In a box, so that requests which the store decides do not make room for those that it does not.
+            // Boxed: keeps the state of the failure path out of the future of every request.
             Err(error) => Box::pin(self.check_after(&error, matched, charges, ruling)).await,
         }
     }
 
-    /// The same where the store is in this process, so that there is nothing to wait for. `None` if it makes one wait all the same.
+    /// As [`Limiter::decide_otherwise`], polled once. `None` if the store is not ready at once.
     #[cold]
     #[inline(never)]
     pub(super) fn decide_otherwise_at_once<'m>(
         &self,
-        not_here: NotHere,
+        undecided: Undecided,
         matched: &Matched<'_, '_>,
         charges: &[Charge<'m>],
         ruling: &mut Ruling<'m>,
     ) -> Option<()> {
-        let deciding = pin!(self.decide_otherwise(not_here, matched, charges, ruling));
+        let deciding = pin!(self.decide_otherwise(undecided, matched, charges, ruling));
         match deciding.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(()) => Some(()),
             Poll::Pending => None,

@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::RuleSet;
 use super::fact_name::FactName;
-use super::keying::{network_of, override_name, override_parts, previous_name};
-use super::matching::{Extent, MatchedRule};
+use super::key_parts::{network_of, override_name, override_parts, previous_name};
+use super::matched::{Extent, MatchedRule};
 use super::rule::{KeyPart, OnMissingKey, Rule, RuleLimit};
 use crate::facts::syntax::without_port;
 use crate::facts::{Fact, Facts, Values};

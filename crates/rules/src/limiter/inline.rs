@@ -1,19 +1,19 @@
-//! One charge under a limit that the request itself brings.
+//! Inline limits: charges under a limit that comes with the request.
 
 use super::Limiter;
-use super::fallback::{Taking, Terms};
+use super::fallback::{ChargeMode, Terms};
 use super::ruling::DecidedBy;
 use crate::OnStoreFailure;
 use tidegate_core::limit::Limit;
 use tidegate_core::store::Answer;
 use tidegate_core::{Charge, Clock, Decision, Key, Micros, RuleId, Store};
 
-/// A limit that stands in no file: requests bring it, and say whom to charge.
+/// A limit that comes with requests, and is in no file. Requests name the key, too.
 ///
-/// What is counted belongs to the name. Requests that bring different limits under one name and key share one state,
-/// carried from one limit to the other as [`Limit::carry`] says.
+/// State belongs to the name and the key. Requests with different limits under one name and key share one state, which is carried
+/// from one limit to the other ([`Limit::carry`]).
 #[derive(Clone, Debug)]
-pub struct BroughtLimit {
+pub struct InlineLimit {
     rule: RuleId,
     limit: Limit,
     on_store_failure: OnStoreFailure,
@@ -21,22 +21,22 @@ pub struct BroughtLimit {
     deadline: Option<Micros>,
 }
 
-impl BroughtLimit {
+impl InlineLimit {
     /// `limit` under the name of `rule`, and what to do when the store cannot decide. A share of the limit that cannot be
-    /// counted exactly denies while the store is away.
+    /// counted exactly denies while the store is unavailable.
     #[must_use]
-    pub fn new(rule: RuleId, limit: Limit, on_store_failure: OnStoreFailure) -> BroughtLimit {
+    pub fn new(rule: RuleId, limit: Limit, on_store_failure: OnStoreFailure) -> InlineLimit {
         let share = match on_store_failure {
             OnStoreFailure::Local { percent } => limit.share(percent).ok(),
             OnStoreFailure::Allow { .. } | OnStoreFailure::Deny => None,
         };
-        BroughtLimit { rule, limit, on_store_failure, share, deadline: None }
+        InlineLimit { rule, limit, on_store_failure, share, deadline: None }
     }
 
     /// The same limit, to be decided within `deadline` or as the failure policy says.
     #[must_use]
-    pub fn deadline(self, deadline: impl Into<Micros>) -> BroughtLimit {
-        BroughtLimit { deadline: Some(deadline.into()), ..self }
+    pub fn deadline(self, deadline: impl Into<Micros>) -> InlineLimit {
+        InlineLimit { deadline: Some(deadline.into()), ..self }
     }
 
     /// The limit.
@@ -45,7 +45,7 @@ impl BroughtLimit {
         &self.limit
     }
 
-    /// What the state belongs to, together with the key.
+    /// The name that state belongs to, together with the key.
     #[must_use]
     pub const fn rule(&self) -> &RuleId {
         &self.rule
@@ -61,20 +61,20 @@ impl BroughtLimit {
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Takes `cost` from `key` under a limit that no rule knows, or nothing and says when to come back. A cost of zero
-    /// asks without taking. Slots taken this way come back when their lease ends.
+    /// Takes `cost` from `key` under an inline limit, or denies it with the time to wait. A cost of zero takes nothing. Slots that are
+    /// taken this way come back when their lease ends.
     ///
     /// ```
-    /// use tidegate_rules::{BroughtLimit, Limiter, OnStoreFailure, RuleSet};
+    /// use tidegate_rules::{InlineLimit, Limiter, OnStoreFailure, RuleSet};
     /// use tidegate_core::{Key, MemoryStore, RuleId};
     ///
     /// let limiter = Limiter::new(RuleSet::default(), MemoryStore::new());
-    /// let limit = BroughtLimit::new(RuleId::new("jobs"), "gcra 1/min".parse()?, OnStoreFailure::default());
+    /// let limit = InlineLimit::new(RuleId::new("jobs"), "gcra 1/min".parse()?, OnStoreFailure::default());
     /// let (first, second) = (limiter.charge_now(&limit, &Key::from("acme"), 1), limiter.charge_now(&limit, &Key::from("acme"), 1));
     /// assert!(first.0.is_allowed() && !second.0.is_allowed());
     /// # Ok::<(), tidegate_core::NotationError>(())
     /// ```
-    pub async fn charge(&self, limit: &BroughtLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
+    pub async fn charge(&self, limit: &InlineLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
         let charge = [limit.charge(key, cost)];
         let error = match self.store.decide(&charge).await {
             Ok(Answer { decisions, .. }) => {
@@ -83,7 +83,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             }
             Err(error) => error,
         };
-        let decided = Box::pin(self.decide_after(error, &charge, &[limit.terms()], Taking::All)).await;
+        let decided = Box::pin(self.decide_after(error, &charge, &[limit.terms()], ChargeMode::Commit)).await;
         self.count(&charge, &decided);
         match (decided.decisions.first(), decided.by.first()) {
             (Some(decision), Some(by)) => (*decision, *by),

@@ -2,7 +2,7 @@
 
 use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{Decision, Key, Micros, Outcome, RuleId};
-use tidegate_rules::{BroughtLimit, DecidedBy, OnStoreFailure};
+use tidegate_rules::{DecidedBy, InlineLimit, OnStoreFailure};
 
 use crate::support::{Stage, finish};
 
@@ -10,11 +10,11 @@ fn stage() -> Stage {
     Stage::new("rules: []")
 }
 
-fn brought(limit: &str, on_store_failure: OnStoreFailure) -> BroughtLimit {
-    BroughtLimit::new(RuleId::new("brought"), limit.parse().unwrap(), on_store_failure)
+fn brought(limit: &str, on_store_failure: OnStoreFailure) -> InlineLimit {
+    InlineLimit::new(RuleId::new("brought"), limit.parse().unwrap(), on_store_failure)
 }
 
-fn alice(stage: &Stage, limit: &BroughtLimit, cost: u64) -> (Decision, DecidedBy) {
+fn alice(stage: &Stage, limit: &InlineLimit, cost: u64) -> (Decision, DecidedBy) {
     finish(stage.limiter.charge(limit, &Key::from("alice"), cost))
 }
 

@@ -1,65 +1,66 @@
-//! What several rules ask of one request, decided together or one by one.
+//! Batch decisions: the claims of several rules on one request, decided together or one by one.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::fallback::{Taking, Terms};
+use super::Limiter;
+use super::charges::{Charges, group_numbers};
+use super::fallback::{ChargeMode, Terms};
 use super::ruling::{Decided, DecidedBy, Ruling};
-use super::{Charges, Limiter, group_numbers};
 use crate::{MatchedRule, Mode, OnStoreFailure};
 use tidegate_core::charge::groups;
 use tidegate_core::limit::Limit;
 use tidegate_core::store::{Adjustment, Answer};
 use tidegate_core::{Charge, Clock, Decision, Micros, Outcome, Store, StoreError};
 
-/// What one rule asks of a request.
+/// The charges of one rule for a request.
 pub(super) struct Claim<'a> {
     pub(super) charges: Charges<'a>,
     /// Whether it can deny the request.
     pub(super) mode: Mode,
-    pub(super) aim: Aim,
-    pub(super) without_store: WithoutStore<'a>,
+    pub(super) action: Action,
+    pub(super) failure_policy: FailurePolicy<'a>,
 }
 
-/// What is to become of a claim's charges.
+/// The action that a claim asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aim {
-    /// They are made.
+pub(super) enum Action {
+    /// Its charges are made.
     Take,
-    /// They are only asked about: whether they could be made.
+    /// Its charges are checked: whether they could be made.
     Check,
-    /// Their costs are given back.
-    GiveBack,
+    /// The costs of its charges are refunded.
+    Refund,
 }
 
-/// Who says what becomes of a claim while the store is away.
+/// The source of the policy for a claim while the store is unavailable.
 #[derive(Clone, Copy)]
-pub(super) enum WithoutStore<'a> {
+pub(super) enum FailurePolicy<'a> {
     Rule(&'a MatchedRule<'a, 'a>),
     Policy(OnStoreFailure),
 }
 
-/// What becomes of a request that is denied, and of its other charges.
+/// How the charges of one request depend on each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Charging {
-    /// All charges are made, or none. What is denied spends nothing.
+    /// All charges are made, or none. A denied request spends nothing.
     #[default]
     Together,
-    /// Every charge is made by itself, whatever becomes of the others, and also if it is denied: its key then owes
+    /// Every charge is made by itself, even if others or the charge itself are denied. The key of a denied charge then owes
     /// something, at most one capacity.
     Always,
 }
 
-/// Where each claim's answers are among all that were given.
-pub(super) type Places = SmallVec<[Range<usize>; 2]>;
+/// For each claim, the range of its limits in [`Ruling::ruled`].
+pub(super) type Ranges = SmallVec<[Range<usize>; 2]>;
 
 /// Some of a request's claims, each with its number.
-type Picked<'c, 'a> = SmallVec<[(usize, &'c Claim<'a>); 2]>;
+pub(super) type Picked<'c, 'a> = SmallVec<[(usize, &'c Claim<'a>); 2]>;
 
-/// What was decided on claims, each by itself.
-type Apart = SmallVec<[Decided; 2]>;
+/// Decisions on claims, each claim by itself.
+pub(super) type Apart = SmallVec<[Decided; 2]>;
 
 impl<S: Store, C: Clock> Limiter<S, C> {
     /// Decides the claims, and adds the answers to `ruling`: those of claims that can deny first. The store is asked once for
@@ -71,8 +72,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         charging: Charging,
         refused: bool,
         ruling: &mut Ruling<'_>,
-    ) -> Places {
-        let mut places: Places = SmallVec::from_elem(0..0, claims.len());
+    ) -> Ranges {
+        let mut places: Ranges = SmallVec::from_elem(0..0, claims.len());
         match charging {
             Charging::Together => self.decide_together(claims, refused, ruling, &mut places).await,
             Charging::Always => self.decide_always(claims, ruling, &mut places).await,
@@ -86,20 +87,19 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         claims: &[Claim<'_>],
         mut refused: bool,
         ruling: &mut Ruling<'_>,
-        places: &mut Places,
+        places: &mut Ranges,
     ) {
         let mut later: SmallVec<[(usize, &Claim<'_>, Decided); 2]> = SmallVec::new();
-        // What takes nothing is asked first: nobody can be charged after it has said no.
-        for aim in [Aim::Check, Aim::Take] {
-            if !claims.iter().any(|claim| claim.aim == aim) {
+        // Checks come first, so that a request which fails one is charged nothing.
+        for action in [Action::Check, Action::Take] {
+            if !claims.iter().any(|claim| claim.action == action) {
                 continue;
             }
-            let deniers = pick(claims, |claim| claim.mode == Mode::Enforce && claim.aim == aim);
-            let others = pick(claims, |claim| claim.mode != Mode::Enforce && claim.aim == aim);
-            let taking = match aim {
-                Aim::Take if !refused => Takings { counting: Taking::All, others: Taking::All },
-                Aim::Take => Takings { counting: Taking::NothingAsRefused, others: Taking::Nothing },
-                Aim::Check | Aim::GiveBack => Takings::LOOK,
+            let deniers = pick(claims, |claim| claim.mode == Mode::Enforce && claim.action == action);
+            let others = pick(claims, |claim| claim.mode != Mode::Enforce && claim.action == action);
+            let taking = match action {
+                Action::Take => ChargeModes::of(refused),
+                Action::Check | Action::Refund => ChargeModes::PEEK,
             };
             let (decided, apart) = self.ask(&deniers, &others, taking).await;
             refused |= !decided.is_allowed();
@@ -109,8 +109,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             note(ruling, places, &deniers, decided);
             later.extend(others.into_iter().zip(apart).map(|((index, claim), decided)| (index, claim, decided)));
         }
-        for (index, claim) in in_turn(claims).filter(|(_, claim)| claim.aim == Aim::GiveBack) {
-            let decided = self.give_back(claim, !refused).await;
+        for (index, claim) in in_turn(claims).filter(|(_, claim)| claim.action == Action::Refund) {
+            let decided = self.refund_claim(claim, !refused).await;
             match claim.mode {
                 Mode::Enforce => note(ruling, places, &[(index, claim)], decided),
                 Mode::Shadow | Mode::Off => later.push((index, claim, decided)),
@@ -122,19 +122,17 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    async fn decide_always(&self, claims: &[Claim<'_>], ruling: &mut Ruling<'_>, places: &mut Places) {
+    async fn decide_always(&self, claims: &[Claim<'_>], ruling: &mut Ruling<'_>, places: &mut Ranges) {
         let mut all: SmallVec<[Option<Decided>; 2]> = claims.iter().map(|_| None).collect();
-        for (aim, taking) in
-            [(Aim::Take, Takings { counting: Taking::All, others: Taking::All }), (Aim::Check, Takings::LOOK)]
-        {
-            let picked = pick(claims, |claim| claim.aim == aim);
-            // None of them hangs on another, so nothing is what they hang on.
+        for (action, taking) in [(Action::Take, ChargeModes::of(false)), (Action::Check, ChargeModes::PEEK)] {
+            let picked = pick(claims, |claim| claim.action == action);
+            // Each claim is decided alone: there is no common group of charges.
             let (_, apart) = self.ask(&[], &picked, taking).await;
             for ((index, claim), mut decided) in picked.into_iter().zip(apart) {
                 if claim.mode == Mode::Enforce {
                     self.count(&claim.charges, &decided);
                 }
-                if aim == Aim::Take && !decided.is_allowed() && decided.by.is_empty() {
+                if action == Action::Take && !decided.is_allowed() && decided.by.is_empty() {
                     self.charge_denied(claim, &mut decided).await;
                 }
                 if let Some(place) = all.get_mut(index) {
@@ -143,20 +141,20 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             }
         }
         for (index, claim) in in_turn(claims) {
-            let decided = match (all.get_mut(index).and_then(Option::take), claim.aim) {
+            let decided = match (all.get_mut(index).and_then(Option::take), claim.action) {
                 (Some(decided), _) => decided,
-                (None, Aim::GiveBack) => self.give_back(claim, true).await,
-                // It asks for nothing.
-                (None, Aim::Take | Aim::Check) => Decided::default(),
+                (None, Action::Refund) => self.refund_claim(claim, true).await,
+                // It has no charges.
+                (None, Action::Take | Action::Check) => Decided::default(),
             };
             note(ruling, places, &[(index, claim)], decided);
         }
     }
 
-    /// Charges what was denied all the same, and has the decisions tell how the keys stand then.
+    /// Makes charges although they were denied, and updates the decisions to the state of the keys after that.
     async fn charge_denied(&self, claim: &Claim<'_>, decided: &mut Decided) {
         for (charge, decision) in claim.charges.iter().zip(&mut decided.decisions) {
-            // A charge that fails is one that the request got for nothing; it was denied anyway.
+            // If the store fails here the key is charged too little, for a request that was denied anyway.
             if let Ok(after) = self.noted(self.store.adjust(charge, Adjustment::Penalty).await) {
                 *decision = charge.limit.recovery().charged_though_denied(decision, &after);
             }
@@ -164,12 +162,12 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 
     /// Asks the store one question: about the charges of `counting` together, and about those of each of the `others` by
-    /// itself. What it cannot decide is decided as their rules say.
+    /// itself. If the store fails, the failure policies decide.
     async fn ask<'a>(
         &self,
         counting: &[(usize, &Claim<'a>)],
         others: &[(usize, &Claim<'a>)],
-        taking: Takings,
+        taking: ChargeModes,
     ) -> (Decided, Apart) {
         let charges = charges(counting, others);
         if charges.is_empty() {
@@ -177,9 +175,9 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
         let number = counting.iter().map(|(_, claim)| claim.charges.len()).sum();
         let answer = match taking.counting {
-            Taking::All => self.store.decide(&charges).await,
-            Taking::Nothing | Taking::NothingAsRefused => {
-                let tell_left = if taking.others == Taking::Nothing { number } else { charges.len() };
+            ChargeMode::Commit => self.store.decide(&charges).await,
+            ChargeMode::Peek | ChargeMode::PeekRemaining => {
+                let tell_left = if taking.others == ChargeMode::Peek { number } else { charges.len() };
                 self.look(&charges, tell_left).await
             }
         };
@@ -193,7 +191,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    /// What charges would be answered, with what the first of them leave unspent.
+    /// Peeks at charges. Of the first `tell_left`, the decisions show what they leave unspent.
     async fn look(&self, charges: &[Charge<'_>], tell_left: usize) -> Result<Answer, StoreError> {
         let mut looked = self.left_in_store(charges, tell_left).await?.into_iter();
         let (counting, others) = groups(charges);
@@ -202,14 +200,14 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Ok(Answer { shadows: others.collect(), ..counting })
     }
 
-    /// What becomes of a question that the store could not answer as a whole.
-    async fn ask_after(
+    /// Decides claims after the store failed for some or all of them.
+    pub(super) async fn ask_after(
         &self,
         error: &StoreError,
         counting: &[(usize, &Claim<'_>)],
         others: &[(usize, &Claim<'_>)],
         (charges, number): (&[Charge<'_>], usize),
-        taking: Takings,
+        taking: ChargeModes,
     ) -> (Decided, Apart) {
         let mut decided = Decided::default();
         if number > 0 {
@@ -218,8 +216,9 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             let charges = charges.get(..number).unwrap_or_default();
             decided = self.decide_group(error.among(0..number), charges, &terms, taking.counting).await;
         }
-        // What does not go ahead takes nothing elsewhere either.
-        let taking = if decided.is_allowed() || taking.others != Taking::All { taking.others } else { Taking::Nothing };
+        // A request that is denied takes nothing under rules in shadow mode either.
+        let taking =
+            if decided.is_allowed() || taking.others != ChargeMode::Commit { taking.others } else { ChargeMode::Peek };
         let (mut apart, mut first) = (Apart::new(), number);
         for other in others {
             let claim = other.1;
@@ -232,8 +231,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         (decided, apart)
     }
 
-    /// Gives back what the claim says, or if `really` is not so only looks. Nobody is denied because of it.
-    async fn give_back(&self, claim: &Claim<'_>, really: bool) -> Decided {
+    /// Refunds the costs of a claim, or only peeks unless `really`. A refund never denies a request.
+    async fn refund_claim(&self, claim: &Claim<'_>, really: bool) -> Decided {
         let mut decided = Decided::default();
         for charge in &claim.charges {
             let answer = if really {
@@ -256,20 +255,43 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 }
 
-/// What is to be taken of the charges that count, and of the others if those go ahead.
+/// How to decide the charges that count, and the others if those are allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Takings {
-    counting: Taking,
-    others: Taking,
+pub(super) struct ChargeModes {
+    counting: ChargeMode,
+    others: ChargeMode,
 }
 
-impl Takings {
-    /// Nothing.
-    const LOOK: Takings = Takings { counting: Taking::NothingAsRefused, others: Taking::NothingAsRefused };
+impl ChargeModes {
+    /// Peeks at all charges.
+    const PEEK: ChargeModes = ChargeModes { counting: ChargeMode::PeekRemaining, others: ChargeMode::PeekRemaining };
+
+    /// All that a request asks for, or nothing if it is refused.
+    pub(super) const fn of(is_refused: bool) -> ChargeModes {
+        match is_refused {
+            false => ChargeModes { counting: ChargeMode::Commit, others: ChargeMode::Commit },
+            true => ChargeModes { counting: ChargeMode::PeekRemaining, others: ChargeMode::Peek },
+        }
+    }
 }
 
-/// The claims that ask for something and are like this.
-fn pick<'c, 'a>(claims: &'c [Claim<'a>], is_so: impl Fn(&Claim<'a>) -> bool) -> Picked<'c, 'a> {
+/// The claims of rules that made these charges, in their order.
+pub(super) fn claims_of<'a>(
+    rules: impl Iterator<Item = &'a MatchedRule<'a, 'a>>,
+    charges: &[Charge<'a>],
+) -> SmallVec<[Claim<'a>; 4]> {
+    let mut rest = charges;
+    let claim = |rule: &'a MatchedRule<'a, 'a>| {
+        let (own, behind) = rest.split_at(rule.charges_and_aliases().count().min(rest.len()));
+        rest = behind;
+        let charges = own.iter().map(|charge| charge.group(0)).collect();
+        Claim { charges, mode: rule.mode, action: Action::Take, failure_policy: FailurePolicy::Rule(rule) }
+    };
+    rules.map(claim).collect()
+}
+
+/// The claims that have charges and pass a test, each with its index.
+pub(super) fn pick<'c, 'a>(claims: &'c [Claim<'a>], is_so: impl Fn(&Claim<'a>) -> bool) -> Picked<'c, 'a> {
     claims.iter().enumerate().filter(|(_, claim)| !claim.charges.is_empty() && is_so(claim)).collect()
 }
 
@@ -288,7 +310,7 @@ fn in_turn<'c, 'a>(claims: &'c [Claim<'a>]) -> impl Iterator<Item = (usize, &'c 
     of(true).chain(of(false))
 }
 
-fn note(ruling: &mut Ruling<'_>, places: &mut Places, claims: &[(usize, &Claim<'_>)], decided: Decided) {
+fn note(ruling: &mut Ruling<'_>, places: &mut Ranges, claims: &[(usize, &Claim<'_>)], decided: Decided) {
     let mut begun = 0;
     for (index, claim) in claims {
         let (from, range) = (ruling.ruled.len(), begun..begun + claim.charges.len());
@@ -309,27 +331,27 @@ fn note(ruling: &mut Ruling<'_>, places: &mut Places, claims: &[(usize, &Claim<'
 type Shares = SmallVec<[Option<Limit>; 4]>;
 
 impl Claim<'_> {
-    /// What each limit becomes while this process decides alone.
+    /// For each charge, the share of its limit that this process may decide alone.
     fn shares(&self) -> Shares {
-        match self.without_store {
-            WithoutStore::Rule(rule) => rule.shares().map(Option::<&Limit>::copied).collect(),
-            WithoutStore::Policy(OnStoreFailure::Local { percent }) => {
+        match self.failure_policy {
+            FailurePolicy::Rule(rule) => rule.shares().map(Option::<&Limit>::copied).collect(),
+            FailurePolicy::Policy(OnStoreFailure::Local { percent }) => {
                 self.charges.iter().map(|charge| charge.limit.share(percent).ok()).collect()
             }
-            WithoutStore::Policy(OnStoreFailure::Allow { .. } | OnStoreFailure::Deny) => {
+            FailurePolicy::Policy(OnStoreFailure::Allow { .. } | OnStoreFailure::Deny) => {
                 SmallVec::from_elem(None, self.charges.len())
             }
         }
     }
 }
 
-/// What each claim's rule says of a store that is away, charge by charge.
+/// The failure policies of claims, charge by charge.
 fn terms<'m, 'a: 'm>(claims: &[(usize, &'m Claim<'a>)], shares: &'m [Option<Limit>]) -> SmallVec<[Terms<'m>; 4]> {
     let charges = claims.iter().flat_map(|&(_, claim)| claim.charges.iter().map(move |charge| (claim, charge)));
     let terms = charges.zip(shares).map(|((claim, charge), share)| {
-        let (rule, policy) = match claim.without_store {
-            WithoutStore::Rule(rule) => (rule.rule.id(), rule.rule.on_store_failure()),
-            WithoutStore::Policy(policy) => (charge.rule.as_str(), policy),
+        let (rule, policy) = match claim.failure_policy {
+            FailurePolicy::Rule(rule) => (rule.rule.id(), rule.rule.on_store_failure()),
+            FailurePolicy::Policy(policy) => (charge.rule.as_str(), policy),
         };
         Terms { rule, policy, share: share.as_ref() }
     });

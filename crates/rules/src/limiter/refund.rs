@@ -1,73 +1,69 @@
-//! Giving back what was charged for a request that never happened.
+//! Refunds: charges that are taken back for a request that never happened.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::{iter, mem};
 
+use super::charges::RuledCharge;
 use super::{Limiter, Ruling};
 use crate::limiter::DecidedBy;
-use crate::{Matched, Mode, RuleLimit};
+use crate::{Matched, RuleLimit};
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Clock, Key, RuleId, Store, StoreError, Timestamp};
 
-/// What a request was charged for good: all that it took, but for what it has receipts of.
+/// The charges of a request that can be refunded: all but those that it has receipts of.
 ///
-/// Whoever keeps it can [give it back](Limiter::refund) if it turns out that the request never happened.
+/// [`Limiter::refund`] takes them back if it turns out that the request never happened.
 #[derive(Clone, Debug, Default)]
-pub struct Spent {
-    /// The first `count` of these. Those behind them are of requests before.
+pub struct Refundable {
+    /// The charges, of which the first `count` are this request's. The others are kept for their allocations.
     list: Vec<Taken>,
     count: usize,
 }
 
-/// What was taken of one key.
+/// A charge of one key.
 #[derive(Clone, Debug)]
 struct Taken {
     limits: Arc<[RuleLimit]>,
-    /// Which of the limits.
+    /// The index of its limit.
     number: usize,
     key: Key<'static>,
     cost: u64,
-    /// From when on nothing of it counts any more.
+    /// The instant from which on it does not count any more.
     gone: Timestamp,
 }
 
-impl Spent {
-    /// What a request took that was decided at `now`, from within [`Limiter::check_then`].
+impl Refundable {
+    /// The charges of a request that was decided at `now`, from within [`Limiter::check_then`].
     ///
-    /// What was decided without the store is not in it: `allow` counts nothing, and what this process admits by its own share
-    /// it tells the store of as admitted.
+    /// Decisions without the store are not in it: `allow` counts nothing, and admissions by this process's share are reported to the
+    /// store later.
     #[must_use]
-    pub fn by(matched: &Matched<'_, '_>, ruling: &Ruling<'_>, now: Timestamp) -> Spent {
+    pub fn by(matched: &Matched<'_, '_>, ruling: &Ruling<'_>, now: Timestamp) -> Refundable {
         if !ruling.is_allowed() || ruling.ruled.is_empty() {
-            return Spent::default();
+            return Refundable::default();
         }
-        let mut spent = Spent { list: spare_list(), count: 0 };
-        let mut all_ruled = ruling.ruled.iter().enumerate();
-        for mode in [Mode::Enforce, Mode::Shadow] {
-            for rule in matched.rules.iter().filter(|rule| rule.mode == mode) {
-                let Some(limits) = rule.shared_limits() else { continue };
-                for (number, (charge, (place, ruled))) in rule.charges().zip(&mut all_ruled).enumerate() {
-                    let is_final = charge.cost > 0 && !charge.is_held();
-                    if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
-                        let gone = now + ruling.soonest_reset(place, ruled);
-                        let mut take_from = |key: &Key<'_>| {
-                            let taken = spent.next(limits);
-                            (taken.number, taken.cost, taken.gone) = (number, charge.cost, gone);
-                            taken.key.set(key);
-                        };
-                        take_from(charge.key);
-                        if let Some(previous) = rule.previous() {
-                            take_from(previous);
-                        }
-                    }
+        let mut spent = Refundable { list: spare_list(), count: 0 };
+        for (place, RuledCharge { matched, number, charge, ruled }) in ruling.charges(matched).enumerate() {
+            let Some(limits) = matched.shared_limits() else { continue };
+            let is_final = charge.cost > 0 && !charge.is_held();
+            if is_final && ruled.decision.is_allowed() && ruled.by == DecidedBy::Store {
+                let gone = now + ruling.soonest_reset(place, ruled);
+                let mut take_from = |key: &Key<'_>| {
+                    let taken = spent.next(limits);
+                    (taken.number, taken.cost, taken.gone) = (number, charge.cost, gone);
+                    taken.key.set(key);
+                };
+                take_from(charge.key);
+                if let Some(previous) = matched.previous() {
+                    take_from(previous);
                 }
             }
         }
         spent
     }
 
-    /// One more, to be filled in: of one of these limits.
+    /// Adds a charge under one of these limits, to be filled in.
     fn next(&mut self, limits: &Arc<[RuleLimit]>) -> &mut Taken {
         if self.count == self.list.len() {
             // Made where it stays, which is quicker than to move it there.
@@ -77,14 +73,14 @@ impl Spent {
         }
         let taken = &mut self.list[self.count];
         self.count += 1;
-        // Mostly a request is charged under the same limits as the one before it, and then nobody counts their owners.
+        // Most requests are charged under the same limits as the one before, which spares the reference count.
         if !Arc::ptr_eq(&taken.limits, limits) {
             taken.limits = Arc::clone(limits);
         }
         taken
     }
 
-    /// The limits, with what was taken of each. A key that is charged under two names counts once.
+    /// The limits and the cost under each. A key that is charged under two names counts once.
     pub fn costs(&self) -> impl Iterator<Item = (&RuleId, u64)> {
         let all = &self.list[..self.count];
         let is_alias = |place: usize| {
@@ -97,7 +93,7 @@ impl Spent {
         each.filter_map(|(_, taken)| Some((&taken.limits.get(taken.number)?.id, taken.cost)))
     }
 
-    /// Whether there is nothing to give back.
+    /// Whether there is nothing to refund.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
@@ -114,12 +110,12 @@ thread_local! {
 const MOST_SPARE: usize = 128;
 const LONGEST_SPARE: usize = 8;
 
-/// A list of what requests before have taken, perhaps empty.
+/// A list of an earlier request, for its allocation; perhaps empty.
 fn spare_list() -> Vec<Taken> {
     SPARE_LISTS.try_with(|lists| lists.borrow_mut().pop()).ok().flatten().unwrap_or_default()
 }
 
-impl Drop for Spent {
+impl Drop for Refundable {
     fn drop(&mut self) {
         let list = mem::take(&mut self.list);
         if !(1..=LONGEST_SPARE).contains(&list.len()) {
@@ -137,17 +133,17 @@ impl Drop for Spent {
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Gives back what a request has spent, key by key, as far as it still counts: of a window that has passed, nothing.
+    /// Refunds the charges of a request, key by key, as far as they still count: of a window that has passed, nothing.
     ///
     /// ```
-    /// # use tidegate_rules::{Limiter, Request, RuleSet, Spent};
+    /// # use tidegate_rules::{Limiter, Request, RuleSet, Refundable};
     /// # use tidegate_core::{Clock, MemoryStore};
     /// # async fn refund() -> Result<(), Box<dyn std::error::Error>> {
     /// let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, key: user, limit: fixed 2/day }]")?;
     /// let limiter = Limiter::new(rules.rules, MemoryStore::new());
     /// let request = Request::new("GET", "/").user("alice");
     /// let now = limiter.clock().now();
-    /// let spent = limiter.check_then(&request, |matched, ruling| Spent::by(matched, ruling, now)).await;
+    /// let spent = limiter.check_then(&request, |matched, ruling| Refundable::by(matched, ruling, now)).await;
     /// assert_eq!(limiter.peek(&request).await.ruled[0].decision.remaining, 1);
     /// limiter.refund(spent).await?;
     /// assert_eq!(limiter.peek(&request).await.ruled[0].decision.remaining, 2);
@@ -156,8 +152,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// ```
     ///
     /// # Errors
-    /// If the store fails. What it was not told of by then stays spent: trying again could give back twice.
-    pub async fn refund(&self, spent: Spent) -> Result<(), StoreError> {
+    /// If the store fails. Charges that were not refunded by then stay: another attempt could refund twice.
+    pub async fn refund(&self, spent: Refundable) -> Result<(), StoreError> {
         let now = self.now();
         for taken in spent.list.iter().take(spent.count).filter(|taken| taken.gone > now) {
             let Some(RuleLimit { id, limit, .. }) = taken.limits.get(taken.number) else { continue };
@@ -184,9 +180,9 @@ mod tests {
         Limiter::with_clock(rules, MemoryStore::with_clock(clock.clone()), clock)
     }
 
-    fn spend(limiter: &Stage, request: &Request) -> Spent {
+    fn spend(limiter: &Stage, request: &Request) -> Refundable {
         let now = limiter.clock().now();
-        at_once(limiter.check_then(request, |matched, ruling| Spent::by(matched, ruling, now)))
+        at_once(limiter.check_then(request, |matched, ruling| Refundable::by(matched, ruling, now)))
     }
 
     fn left(limiter: &Stage, request: &Request) -> Vec<u64> {

@@ -1,11 +1,12 @@
-//! Looking at what a request would meet, and forgetting what a key has spent.
+//! Peeks and resets: the state of keys without a charge, and its removal.
 
 use smallvec::SmallVec;
 
-use super::fallback::{self, Taking, Terms};
+use super::charges::{Charges, add_charges, charging};
+use super::fallback::{self, ChargeMode, Terms};
+use super::inline::InlineLimit;
 use super::ruling::{Decided, DecidedBy};
-use super::single::BroughtLimit;
-use super::{Charges, Generation, Limiter, Ruling, add_charges, enforced, shadows};
+use super::{Generation, Limiter, Ruling};
 use crate::facts::Facts;
 use crate::{MatchedRule, Mode, NamedKey, NoSuchKey};
 use tidegate_core::charge::groups;
@@ -23,8 +24,8 @@ pub enum ResetError {
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// What [`Limiter::check`] would say of the request, spending nothing: each limit by itself, with what it has left
-    /// before the request.
+    /// The ruling that [`Limiter::check`] would give, without a charge: each limit by itself, with what it has left before the
+    /// request.
     ///
     /// ```
     /// # use tidegate_rules::{Limiter, Request, RuleSet};
@@ -44,8 +45,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let mut ruling = Ruling::begin(&generation, &matched);
         let mut asked = Charges::new();
         add_charges(&mut asked, &matched, ruling.refused.is_some(), |charge| charge);
-        let counting = enforced(&matched).filter(|_| ruling.refused.is_none());
-        let terms = fallback::terms(counting.chain(shadows(&matched)));
+        let terms = fallback::terms(charging(&matched, ruling.refused.is_some()));
         // Each limit is looked at by itself, so all rules can be looked at in one go.
         let Decided { decisions, by, .. } = self.standing(&asked, &terms).await;
         let (counting, _) = groups(&asked);
@@ -56,7 +56,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         ruling.into_owned()
     }
 
-    /// How a key stands under one rule, whatever the rule's mode: the key by the values of its parts, in clear, in the
+    /// The state of a key under one rule in any mode: the key by the values of its parts, in clear, in the
     /// order in which the rule names them.
     ///
     /// # Errors
@@ -105,15 +105,14 @@ impl<S: Store, C: Clock> Limiter<S, C> {
                 let told = would_be.iter().zip(left).map(|(would, left)| Decision { outcome: would.outcome, ..*left });
                 Decided { decisions: told.collect(), ..Decided::default() }
             }
-            Err(error) => Box::pin(self.decide_after(error, charges, terms, Taking::NothingAsRefused)).await,
+            Err(error) => Box::pin(self.decide_after(error, charges, terms, ChargeMode::PeekRemaining)).await,
         }
     }
 
-    /// Forgets what was spent under every rule that governs the request, by the keys that it has there. Says how many
-    /// there were of which anything was known.
+    /// Resets the keys of a request under every rule that governs it. Returns the number of those that had any state.
     ///
     /// # Errors
-    /// If the store fails; some may have been forgotten by then.
+    /// If the store fails; some keys may have been reset by then.
     pub async fn reset(&self, facts: &(impl Facts + Sync + ?Sized)) -> Result<usize, StoreError> {
         let generation = self.rules.load();
         let matched = generation.rules.matching(facts);
@@ -127,8 +126,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Ok(known)
     }
 
-    /// Forgets what a key has spent under one rule, in every tier: the key by the values of its parts, in clear, in the
-    /// order in which the rule names them. Says under how many limits anything was known of it.
+    /// Resets a key under one rule, in every tier: the key by the values of its parts, in clear, in the
+    /// order in which the rule names them. Returns the number of limits under which it had any state.
     ///
     /// # Errors
     /// If there is no such rule, if its key is made of something else, or if the store fails.
@@ -138,8 +137,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Ok(self.forget_all(&ids, &keys).await?)
     }
 
-    /// Forgets what a key that an operator names has spent under a rule or one of its limits, in every tier. Says under how
-    /// many limits anything was known of it.
+    /// Resets a key that an operator names, under a rule or one of its limits, in every tier. Returns the number of limits under
+    /// which it had any state.
     ///
     /// # Errors
     /// As [`Limiter::reset_key`].
@@ -158,23 +157,23 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Ok(known)
     }
 
-    /// How a key stands under a limit that requests bring: whether a cost of one would be allowed, and what is left.
-    pub async fn peek_brought(&self, limit: &BroughtLimit, key: &Key<'_>) -> (Decision, DecidedBy) {
+    /// The state of a key under an inline limit: whether a cost of one would be allowed, and what is left.
+    pub async fn peek_inline(&self, limit: &InlineLimit, key: &Key<'_>) -> (Decision, DecidedBy) {
         let decided = self.standing(&[limit.charge(key, 1)], &[limit.terms()]).await;
         let by = decided.by.first().copied().unwrap_or(DecidedBy::Store);
         (decided.decisions.first().copied().unwrap_or(Decision::NONE), by)
     }
 
     /// Forgets what a key has spent under limits that requests brought under the name of `rule`
-    /// ([`BroughtLimit`]). Says whether anything was known of it.
+    /// ([`InlineLimit`]). Says whether anything was known of it.
     ///
     /// # Errors
     /// If the store fails: the key may have been reset or not.
-    pub async fn reset_brought(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
+    pub async fn reset_inline(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
         self.forget(rule, &[key]).await
     }
 
-    /// Forgets what was spent under a limit by a key of these names. Says whether that was anything.
+    /// Resets a key of these names under a limit. Returns whether it had any state.
     async fn forget(&self, limit: &RuleId, names: &[&Key<'_>]) -> Result<bool, StoreError> {
         let mut known = false;
         for key in names {

@@ -1,9 +1,7 @@
-//! Which rules govern a request, whom they charge, and how much.
+//! The rules that govern a request, with the keys that they charge and the costs.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
 use std::iter;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -12,93 +10,19 @@ use smallvec::SmallVec;
 use super::RuleSet;
 use super::fact_name::FactName;
 use super::field::FieldPath;
-use super::index::{Lookup, Numbers};
-use super::keying::write_key;
-use super::path::normalize;
+use super::index::Numbers;
+use super::key_parts::write_key;
 use super::pattern::Pattern;
+use super::request_view::RequestView;
 use super::rule::{
     Addresses, Conditions, Cost, CostSource, KeyFault, Limits, Mode, OnMissingKey, Paths, Priority, Rule, RuleLimit,
 };
 use super::secret::Secret;
 use super::settle::Settle;
-use super::tiers::Tiers;
 use crate::body_number::BodyNumber;
-use crate::facts::{Fact, Facts, Values};
+use crate::facts::{Facts, Values};
 use tidegate_core::limit::Limit;
 use tidegate_core::{Charge, Key, Micros, RuleId};
-
-/// A request as rules see it: its path normal, its tier known, its address in one spelling.
-pub(super) struct Seen<'f, F: ?Sized> {
-    facts: &'f F,
-    tiers: &'f Tiers,
-    /// Found out if a rule asks, as the tier is.
-    path: OnceCell<Cow<'f, str>>,
-    tier: OnceCell<Values<'f>>,
-    address: Option<IpAddr>,
-}
-
-impl<'f, F: Facts + ?Sized> Seen<'f, F> {
-    pub(super) fn new(facts: &'f F, tiers: &'f Tiers) -> Seen<'f, F> {
-        let address = facts.address().map(|address| address.to_canonical());
-        Seen { facts, tiers, path: OnceCell::new(), tier: OnceCell::new(), address }
-    }
-
-    pub(super) fn tier(&self) -> &Values<'f> {
-        self.tier.get_or_init(|| self.tiers.of(self.facts))
-    }
-
-    pub(super) const fn known_address(&self) -> Option<IpAddr> {
-        self.address
-    }
-
-    pub(super) fn normal_path(&self) -> &Cow<'f, str> {
-        self.path.get_or_init(|| match self.facts.get(Fact::Path) {
-            Some(Cow::Borrowed(path)) => normalize(path),
-            Some(Cow::Owned(path)) => Cow::Owned(normalize(&path).into_owned()),
-            None => Cow::Borrowed("/"),
-        })
-    }
-
-    /// The values of a fact, in the spelling in which rules are written. A cookie, or credentials, in an unusual spelling
-    /// count as written, too: a condition holds if it holds for either.
-    pub(super) fn values(&self, name: &FactName) -> Values<'f> {
-        let canonical = self.canonical_values(name);
-        if !name.is_matched_as_written() || canonical.is_none() {
-            return canonical;
-        }
-        let written = self.facts.values(name.as_fact());
-        if canonical == written {
-            return canonical;
-        }
-        let unusual = canonical.iter().zip(&written).filter(|(canonical, written)| canonical != written);
-        written.iter().chain(unusual.map(|(canonical, _)| canonical)).cloned().collect()
-    }
-
-    /// The values of a fact, each in the one spelling that stands for all spellings of it: what keys are made of.
-    pub(super) fn canonical_values(&self, name: &FactName) -> Values<'f> {
-        match name {
-            FactName::Tier => self.tier().clone(),
-            FactName::Host | FactName::Method | FactName::Cookie(_) | FactName::Header(_) => {
-                self.facts.values(name.as_fact()).map(|value| name.canonical(value))
-            }
-            _ => self.facts.values(name.as_fact()),
-        }
-    }
-}
-
-impl<F: Facts + ?Sized> Lookup for Seen<'_, F> {
-    fn path(&self) -> &str {
-        self.normal_path()
-    }
-
-    fn values(&self, fact: &FactName) -> Values<'_> {
-        self.values(fact)
-    }
-
-    fn address(&self) -> Option<IpAddr> {
-        self.address
-    }
-}
 
 /// Why a rule does not govern a request.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +61,11 @@ impl Governing<'_> {
 
 impl Rule {
     /// Whether the rule is on and its conditions hold.
-    pub(super) fn governs<F: Facts + ?Sized>(&self, mode: Mode, request: &Seen<'_, F>) -> Result<Extent, Mismatch<'_>> {
+    pub(super) fn governs<F: Facts + ?Sized>(
+        &self,
+        mode: Mode,
+        request: &RequestView<'_, F>,
+    ) -> Result<Extent, Mismatch<'_>> {
         if mode == Mode::Off { Err(Mismatch::Off) } else { self.conditions.hold(request) }
     }
 
@@ -146,7 +74,7 @@ impl Rule {
     pub(super) fn taking_part<F: Facts + ?Sized>(
         &self,
         mode: Mode,
-        request: &Seen<'_, F>,
+        request: &RequestView<'_, F>,
         secret: &Secret,
     ) -> Option<Governing<'_>> {
         let extent = self.governs(mode, request).ok()?;
@@ -164,7 +92,7 @@ impl Rule {
 }
 
 impl Conditions {
-    fn hold<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> Result<Extent, Mismatch<'_>> {
+    fn hold<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>) -> Result<Extent, Mismatch<'_>> {
         let mut extent = Extent::Whole;
         for (fact, pattern) in &self.values {
             let holds = match &request.values(fact) {
@@ -188,7 +116,7 @@ impl Conditions {
             return Err(Mismatch::Path(paths));
         }
         if let Some(addresses) = &self.address
-            && !addresses.matches(request.address)
+            && !addresses.matches(request.known_address())
         {
             return Err(Mismatch::Address(addresses));
         }
@@ -399,7 +327,7 @@ impl RuleSet {
         'r: 'f,
     {
         let written = &*self.written;
-        let request = Seen::new(facts, &written.tiers);
+        let request = RequestView::new(facts, &written.tiers);
         let mut refusing: Refusing<'r> = SmallVec::new();
         let mut numbers = Numbers::new();
         for &number in written.index.find(&request, &mut numbers) {
@@ -451,7 +379,7 @@ impl Rule {
     pub(super) fn apply<'r: 'a, 'f: 'a, 'a, F: Facts + ?Sized>(
         &'r self,
         into: &mut MatchedRule<'r, 'a>,
-        request: &Seen<'f, F>,
+        request: &RequestView<'f, F>,
         secret: &Secret,
     ) -> Application {
         let named = match (write_key(&mut into.key, &mut into.previous, self, request, secret), self.on_missing_key) {
@@ -511,7 +439,7 @@ impl Limits {
 
 impl CostSource {
     /// What a request says here that it costs; `None` if it says nothing.
-    fn cost<F: Facts + ?Sized>(&self, request: &Seen<'_, F>, times: u64, otherwise: u64) -> Option<u64> {
+    fn cost<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>, times: u64, otherwise: u64) -> Option<u64> {
         // Whoever sends a request cannot make it free.
         let least = if self.is_unverified() { 1 } else { 0 };
         let cost = |number: u64| number.max(least).saturating_mul(times);
@@ -529,7 +457,7 @@ impl CostSource {
 }
 
 impl Cost {
-    fn of<F: Facts + ?Sized>(&self, request: &Seen<'_, F>) -> Result<u64, KeyFault> {
+    fn of<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>) -> Result<u64, KeyFault> {
         Ok(match self {
             Cost::Fixed(cost) => *cost,
             Cost::Hits => request.facts.hits().unwrap_or(1),

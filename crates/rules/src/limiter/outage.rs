@@ -1,20 +1,22 @@
-//! When the store fails: what becomes of the request, and what the store is told afterwards.
+//! Outages of the store: decisions by the failure policies, and reports to the store afterwards.
 
 use smallvec::SmallVec;
 
-use super::fallback::{self, Lack, Taking, Terms};
+use super::batch::{ChargeModes, claims_of, pick};
+use super::charges::{Charges, charging};
+use super::fallback::{ChargeMode, Outage, Terms};
 use super::ruling::{Decided, DecidedBy};
-use super::{Charges, Limiter, Ruling, enforced, shadows};
+use super::{Limiter, Ruling};
 use crate::{Matched, Mode};
 use tidegate_core::charge::groups;
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{Charge, Clock, Store, StoreError};
 
-/// The most keys that one call tells the store of.
+/// The most keys that one call reports to the store.
 const MOST_REPORTED: usize = 128;
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Decides a request that the store could not decide in one go: rule by rule for those in the shadow.
+    /// Decides a request that the store could not decide in one go: rule by rule for those in shadow mode.
     pub(super) async fn check_after<'m>(
         &self,
         error: &StoreError,
@@ -22,24 +24,19 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         charges: &[Charge<'m>],
         ruling: &mut Ruling<'m>,
     ) {
-        let (counting, in_shadow) = groups(charges);
-        if !counting.is_empty() {
-            let terms = fallback::terms(enforced(matched));
-            let decided = self.decide_group(error.among(0..counting.len()), counting, &terms, Taking::All).await;
-            self.count(counting, &decided);
-            ruling.add(Mode::Enforce, counting, (&decided.decisions, &decided.by), decided.receipts);
+        let is_refused = ruling.refused.is_some();
+        let claims = claims_of(charging(matched, is_refused), charges);
+        let counting = pick(&claims, |claim| claim.mode == Mode::Enforce);
+        let others = pick(&claims, |claim| claim.mode != Mode::Enforce);
+        let (deciding, in_shadow) = groups(charges);
+        let (decided, apart) =
+            self.ask_after(error, &counting, &others, (charges, deciding.len()), ChargeModes::of(is_refused)).await;
+        if !deciding.is_empty() {
+            self.count(deciding, &decided);
+            ruling.add(Mode::Enforce, deciding, (&decided.decisions, &decided.by), decided.receipts);
         }
-        let mut first = counting.len();
-        let rules = shadows(matched).filter(|rule| rule.charges().next().is_some());
-        for (shadow, rule) in in_shadow.zip(rules) {
-            let terms = fallback::terms(std::iter::once(rule));
-            // A request that does not go ahead would not have been charged to this rule either.
-            let taking = if ruling.is_allowed() { Taking::All } else { Taking::Nothing };
-            let error = error.among(first..first + shadow.len());
-            let alone: Charges<'_> = shadow.iter().map(|charge| charge.group(0)).collect();
-            let decided = self.decide_group(error, &alone, &terms, taking).await;
+        for (shadow, decided) in in_shadow.zip(apart) {
             ruling.add(Mode::Shadow, shadow, (&decided.decisions, &decided.by), decided.receipts);
-            first += shadow.len();
         }
     }
 
@@ -49,15 +46,15 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         error: Option<StoreError>,
         charges: &[Charge<'_>],
         terms: &[Terms<'_>],
-        taking: Taking,
+        taking: ChargeMode,
     ) -> Decided {
         if let Some(error) = error {
             return self.decide_after(error, charges, terms, taking).await;
         }
         let decided = match taking {
-            Taking::All => self.store.decide(charges).await.map(Decided::from),
-            Taking::Nothing => self.store.peek(charges).await.map(Decided::from),
-            Taking::NothingAsRefused => self.left_in_store(charges, charges.len()).await.map(Decided::from),
+            ChargeMode::Commit => self.store.decide(charges).await.map(Decided::from),
+            ChargeMode::Peek => self.store.peek(charges).await.map(Decided::from),
+            ChargeMode::PeekRemaining => self.left_in_store(charges, charges.len()).await.map(Decided::from),
         };
         match decided {
             Ok(decided) => {
@@ -74,12 +71,12 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         error: StoreError,
         charges: &[Charge<'_>],
         terms: &[Terms<'_>],
-        taking: Taking,
+        taking: ChargeMode,
     ) -> Decided {
-        let lack = self.lack(&error);
+        let outage = self.outage(&error);
         let decided = match Split::by(&error, charges, terms) {
-            Some(split) => self.decide_around(&split, charges, terms, lack, taking).await,
-            None => self.fallback.decide(charges, terms, lack, taking),
+            Some(split) => self.decide_around(&split, charges, terms, outage, taking).await,
+            None => self.fallback.decide(charges, terms, outage, taking),
         };
         for (terms, _) in terms.iter().zip(&decided.by).filter(|(_, by)| **by == DecidedBy::AllowEnded) {
             self.watch.closed(terms.rule, &error);
@@ -87,58 +84,63 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         decided
     }
 
-    fn lack(&self, error: &StoreError) -> Lack {
-        Lack { away: self.watch.failed(error, self.now()), unknown: error.may_have_charged() }
+    fn outage(&self, error: &StoreError) -> Outage {
+        Outage { duration: self.watch.failed(error, self.now()), may_have_charged: error.may_have_charged() }
     }
 
     /// Decides some charges by the store, and by policy those whose keys it cannot use.
     ///
     /// The store comes first, once it is known that the policies would allow. If one of them is overtaken in between by
-    /// another request, what the store charged stays charged: this denies too much rather than too little.
+    /// another request, the charges of the store stay: this denies too much rather than too little.
     async fn decide_around(
         &self,
         split: &Split<'_>,
         charges: &[Charge<'_>],
         terms: &[Terms<'_>],
-        lack: Lack,
-        taking: Taking,
+        outage: Outage,
+        taking: ChargeMode,
     ) -> Decided {
-        let preview = self.fallback.decide(&split.unusable, &split.unusable_terms, lack, Taking::Nothing);
+        let preview = self.fallback.decide(&split.unusable, &split.unusable_terms, outage, ChargeMode::Peek);
         let answer = match taking {
-            Taking::All if preview.is_allowed() => self.store.decide(&split.others).await,
-            Taking::All | Taking::NothingAsRefused => {
+            ChargeMode::Commit if preview.is_allowed() => self.store.decide(&split.others).await,
+            ChargeMode::Commit | ChargeMode::PeekRemaining => {
                 self.left_in_store(&split.others, split.others.len()).await.map(spending_nothing)
             }
-            Taking::Nothing => self.store.peek(&split.others).await.map(spending_nothing),
+            ChargeMode::Peek => self.store.peek(&split.others).await.map(spending_nothing),
         };
         let mut answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                // The store fails altogether.
-                let now = self.lack(&error);
-                return self.fallback.decide(charges, terms, Lack { away: now.away.max(lack.away), ..now }, taking);
+                // The store fails for all keys.
+                let now = self.outage(&error);
+                return self.fallback.decide(
+                    charges,
+                    terms,
+                    Outage { duration: now.duration.max(outage.duration), ..now },
+                    taking,
+                );
             }
         };
         self.watch.answered(|| self.now());
         let by_policy = match taking {
-            Taking::All if preview.is_allowed() && answer.is_allowed() => {
-                self.fallback.decide(&split.unusable, &split.unusable_terms, lack, Taking::All)
+            ChargeMode::Commit if preview.is_allowed() && answer.is_allowed() => {
+                self.fallback.decide(&split.unusable, &split.unusable_terms, outage, ChargeMode::Commit)
             }
-            Taking::All if preview.is_allowed() => {
-                self.fallback.decide(&split.unusable, &split.unusable_terms, lack, Taking::NothingAsRefused)
+            ChargeMode::Commit if preview.is_allowed() => {
+                self.fallback.decide(&split.unusable, &split.unusable_terms, outage, ChargeMode::PeekRemaining)
             }
-            Taking::All | Taking::Nothing | Taking::NothingAsRefused => preview,
+            ChargeMode::Commit | ChargeMode::Peek | ChargeMode::PeekRemaining => preview,
         };
         if !by_policy.is_allowed()
             && let Some(receipt) = answer.receipt.take()
         {
-            // What cannot be given back now comes back by itself when it expires.
+            // If this fails, the charge ends by itself when the receipt expires.
             let _ = self.store.settle(&receipt, &vec![0; receipt.held.len()]).await;
         }
         split.join(answer, by_policy)
     }
 
-    /// What charges would be answered, each by itself; of the first so many, what they leave unspent where they would be
+    /// Peeks at charges, each by itself. Of the first `tell_left`, the decisions show what they leave unspent, if they would be
     /// allowed.
     pub(super) async fn left_in_store(
         &self,
@@ -157,12 +159,11 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Ok(told.collect())
     }
 
-    /// Tells the store of what this process has admitted by itself while the store was away, as penalties, key by key: as
-    /// much of it as still counts. Says how many keys wait to be told; a caller that wants to be done calls again.
+    /// Reports to the store what this process has admitted alone while the store was unavailable: key by key, as penalties, as much
+    /// as still counts. Returns the number of keys that are still to be reported.
     ///
-    /// One call tells of at most 128 keys, one after the other, and stops at the first failure. A key whose report may
-    /// have arrived is not reported again. Nobody calls this by itself: a server does from time to time, at the pace that
-    /// it wants.
+    /// One call reports at most 128 keys, one after the other, and stops at the first failure. A key whose report may have arrived
+    /// is not reported again. The limiter does not call this by itself: a server calls it from time to time.
     pub async fn report_local(&self) -> usize {
         for _ in 0..MOST_REPORTED {
             let Some(owed) = self.fallback.ledger.next() else { break };

@@ -1,0 +1,84 @@
+//! A request as rules see it, each value in one spelling.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::net::IpAddr;
+
+use super::fact_name::FactName;
+use super::index::Lookup;
+use super::path::normalize;
+use super::tiers::Tiers;
+use crate::facts::{Fact, Facts, Values};
+
+/// A request as rules see it: its path normal, its tier known, its address in one spelling.
+pub(super) struct RequestView<'f, F: ?Sized> {
+    pub(super) facts: &'f F,
+    tiers: &'f Tiers,
+    /// Found out if a rule asks, as the tier is.
+    path: OnceCell<Cow<'f, str>>,
+    tier: OnceCell<Values<'f>>,
+    address: Option<IpAddr>,
+}
+
+impl<'f, F: Facts + ?Sized> RequestView<'f, F> {
+    pub(super) fn new(facts: &'f F, tiers: &'f Tiers) -> RequestView<'f, F> {
+        let address = facts.address().map(|address| address.to_canonical());
+        RequestView { facts, tiers, path: OnceCell::new(), tier: OnceCell::new(), address }
+    }
+
+    pub(super) fn tier(&self) -> &Values<'f> {
+        self.tier.get_or_init(|| self.tiers.of(self.facts))
+    }
+
+    pub(super) const fn known_address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
+    pub(super) fn normal_path(&self) -> &Cow<'f, str> {
+        self.path.get_or_init(|| match self.facts.get(Fact::Path) {
+            Some(Cow::Borrowed(path)) => normalize(path),
+            Some(Cow::Owned(path)) => Cow::Owned(normalize(&path).into_owned()),
+            None => Cow::Borrowed("/"),
+        })
+    }
+
+    /// The values of a fact, in the spelling in which rules are written. A cookie, or credentials, in an unusual spelling
+    /// count as written, too: a condition holds if it holds for either.
+    pub(super) fn values(&self, name: &FactName) -> Values<'f> {
+        let canonical = self.canonical_values(name);
+        if !name.is_matched_as_written() || canonical.is_none() {
+            return canonical;
+        }
+        let written = self.facts.values(name.as_fact());
+        if canonical == written {
+            return canonical;
+        }
+        let unusual = canonical.iter().zip(&written).filter(|(canonical, written)| canonical != written);
+        written.iter().chain(unusual.map(|(canonical, _)| canonical)).cloned().collect()
+    }
+
+    /// The values of a fact, each in the one spelling that stands for all spellings of it: what keys are made of.
+    pub(super) fn canonical_values(&self, name: &FactName) -> Values<'f> {
+        match name {
+            FactName::Tier => self.tier().clone(),
+            FactName::Host | FactName::Method | FactName::Cookie(_) | FactName::Header(_) => {
+                self.facts.values(name.as_fact()).map(|value| name.canonical(value))
+            }
+            _ => self.facts.values(name.as_fact()),
+        }
+    }
+}
+
+impl<F: Facts + ?Sized> Lookup for RequestView<'_, F> {
+    fn path(&self) -> &str {
+        self.normal_path()
+    }
+
+    fn values(&self, fact: &FactName) -> Values<'_> {
+        self.values(fact)
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+}
