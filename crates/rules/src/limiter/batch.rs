@@ -318,7 +318,7 @@ fn note(ruling: &mut Ruling<'_>, places: &mut Ranges, claims: &[(usize, &Claim<'
         let decisions = decided.decisions.get(range.clone()).unwrap_or_default();
         let by = decided.by.get(range).unwrap_or_default();
         ruling.add_ruled(claim.mode, &claim.charges, (decisions, by), |id| Cow::Owned(id.clone()));
-        if claim.aim != Aim::Take {
+        if claim.action != Action::Take {
             ruling.ruled.iter_mut().skip(from).for_each(|ruled| ruled.cost = 0);
         }
         if let Some(place) = places.get_mut(*index) {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Mode;
 use crate::facts::Request;
 use tidegate_core::{ManualClock, Micros, Outcome, Timestamp};
 
