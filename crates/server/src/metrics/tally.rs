@@ -306,7 +306,7 @@ mod tests {
                 scope.spawn(|| {
                     for number in 0..1_000 {
                         tallies.with(&RuleId::new(&number.to_string()), |tally| {
-                            tally.counts.add(Said::Allowed as usize, 1)
+                            tally.counts.add(Said::Allowed as usize, 1);
                         });
                     }
                 });
@@ -323,7 +323,7 @@ mod tests {
             std::thread::scope(|scope| {
                 for _ in 0..2 * owners + 2 {
                     scope.spawn(|| {
-                        (0..100).for_each(|_| tallies.with(&id, |tally| tally.counts.add(Said::Allowed as usize, 1)))
+                        (0..100).for_each(|_| tallies.with(&id, |tally| tally.counts.add(Said::Allowed as usize, 1)));
                     });
                 }
             });

@@ -1,5 +1,7 @@
 //! A server whose state is in Redis.
 
+use std::process::Command;
+
 use serde_json::json;
 use tidegate_test_redis::{Flavour, Server as Redis};
 use tonic::transport::Endpoint;
