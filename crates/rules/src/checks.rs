@@ -1,4 +1,4 @@
-//! What can only be seen with all files side by side.
+//! Checks that need all files.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Why each rule does or does not limit a request.
+//! Explanations of why each rule does or does not limit a request.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ use crate::yaml::Place;
 use tidegate_core::disclosure::DenialStatus;
 use tidegate_core::notation::write_span;
 
-/// What rules make of a request, rule by rule. Values that are secret are hidden ([`Secret::display`]).
+/// The outcome of a request, rule by rule. Values that are secret are hidden ([`Secret::display`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     /// The method, in capitals.
@@ -51,17 +51,17 @@ impl Explanation {
     }
 }
 
-/// What one rule makes of a request.
+/// The outcome of a request under one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedRule {
     /// The rule's id.
     pub id: String,
-    /// Where the rule is written.
+    /// The place of the rule in its file.
     #[serde(flatten)]
     pub place: Place,
     /// Whether it denies, only reports, or does nothing, switches included.
     pub mode: Mode,
-    /// What comes of it.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: RuleOutcome,
 }
@@ -74,11 +74,11 @@ pub enum RuleOutcome {
     Matched(Charged),
     /// A condition does not hold: the first of those that do not.
     Mismatch {
-        /// What the condition is about, such as `path` or `header:x-env`.
+        /// The subject of the condition, such as `path` or `header:x-env`.
         condition: String,
-        /// What it wants, in words.
+        /// The requirement, in words.
         wanted: String,
-        /// What the request has; `None` if it has nothing there.
+        /// The request's value; `None` if it has none.
         actual: Option<String>,
     },
     /// It would, but another rule that matches replaces it.
@@ -114,22 +114,22 @@ pub enum RuleOutcome {
     Unmeasured,
 }
 
-/// Whom a rule charges for a request, and how much.
+/// The key that a rule charges for a request, and the charges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Charged {
     /// The parts of the key. None if all requests share one.
     pub key: Vec<ShownPart>,
     /// The part of the key that the request lacks: it shares one key with all others that do.
     pub missing: Option<String>,
-    /// Whose limits apply.
+    /// The holder of the limits that apply.
     pub granted: Granted,
     /// The limits. None if there is no limit for this tier or key.
     pub limits: Vec<ShownLimit>,
-    /// What happens when the store cannot decide.
+    /// The policy for when the store cannot decide.
     pub on_store_failure: String,
     /// For how long the request can wait for the store; `None` leaves it to the store.
     pub store_deadline: Option<String>,
-    /// How much the request matters when not all can be served.
+    /// The priority of the request when not all can be served.
     pub priority: Priority,
     /// The kind of denial that clients are told.
     pub problem: &'static str,
@@ -140,7 +140,7 @@ pub struct Charged {
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownPart {
-    /// What it is, such as `address` or `header:x-tenant`.
+    /// The name of the part, such as `address` or `header:x-tenant`.
     pub part: String,
     /// Its value, hidden if it is secret.
     pub value: String,
@@ -155,13 +155,13 @@ pub struct ShownLimit {
     pub limit: String,
     /// The most that it can ever admit at once.
     pub capacity: u64,
-    /// What the request costs. If that is more than the capacity, it is always denied.
+    /// The cost of the request. If that is more than the capacity, it is always denied.
     pub cost: u64,
-    /// What in the request says the cost, such as `body:max_tokens`.
+    /// The source of the cost in the request, such as `body:max_tokens`.
     pub cost_from: Option<String>,
     /// For how long the cost stays open to be settled.
     pub reserve: Option<String>,
-    /// Where the response says what the request really cost, such as `body:usage.total_tokens`.
+    /// The place in the response of the actual cost, such as `body:usage.total_tokens`.
     pub settle: Option<String>,
     /// Whether clients see it.
     pub show: bool,
@@ -311,7 +311,7 @@ impl Mismatch<'_> {
 }
 
 impl Pattern {
-    /// What it matches, in words. `show` writes a value down, or hides it.
+    /// The values that match, in words. `show` writes a value down, or hides it.
     fn describe(&self, show: &dyn Fn(&str) -> String) -> String {
         match self {
             Pattern::Exact(values) => either(values.iter().map(|value| show(value))),

@@ -1,4 +1,4 @@
-//! What rules look at in a request, by name.
+//! The names of facts in rules.
 
 use std::fmt;
 

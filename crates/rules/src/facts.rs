@@ -73,7 +73,7 @@ pub trait Facts {
         None
     }
 
-    /// How much the request says it costs, where its protocol has a place for that.
+    /// The cost that the request states, where its protocol has a place for it.
     fn hits(&self) -> Option<u64> {
         None
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Where in a JSON object something stands: a key, or several that lead into each other, such as `usage.total_tokens`.
+/// The path of a field in a JSON object: a key, or several that lead into each other, such as `usage.total_tokens`.
 ///
 /// ```
 /// use tidegate_rules::FieldPath;

@@ -40,7 +40,7 @@ pub(super) struct Index {
 /// IPv4 or not, and the number of leading bits that count.
 type NetworkSize = (bool, u8);
 
-/// What a rule can be filed under.
+/// The key that a rule is indexed by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Heading<'r> {
     Path(&'r PathPattern),
@@ -49,7 +49,7 @@ enum Heading<'r> {
     Network(IpNet),
 }
 
-/// What a request offers to look up.
+/// The keys to look up for a request.
 pub(super) trait Lookup {
     fn path(&self) -> &str;
     fn values(&self, fact: &FactName) -> Values<'_>;

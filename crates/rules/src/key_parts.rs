@@ -1,4 +1,4 @@
-//! Whom a rule charges for a request.
+//! The keys that rules charge for requests.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -49,7 +49,7 @@ pub(super) struct Short {
 }
 
 impl Short {
-    /// What `value` prints, as far as there is room.
+    /// The printed form of `value`, as far as there is room.
     fn of(value: impl fmt::Display) -> Short {
         let mut short = Short { bytes: [0; SHORT], length: 0 };
         // Addresses and hashes fit: there is nothing to do about an error that cannot be.
@@ -207,7 +207,7 @@ fn set_text<'a>(key: &mut Key<'a>, text: Cow<'a, str>) {
     }
 }
 
-/// What overrides know a key by. Parts come with their lengths, so that no value can pass for two.
+/// The name by which overrides know a key. Parts come with their lengths, so that no value can pass for two.
 pub(super) fn override_name<'p>(parts: impl ExactSizeIterator<Item = &'p str>) -> String {
     let alone = parts.len() == 1;
     let mut name = String::new();

@@ -102,7 +102,7 @@ pub struct RuleSet {
     secret: Secret,
 }
 
-/// What files say.
+/// The content of files.
 #[derive(Debug, Default)]
 struct Written {
     rules: Vec<Rule>,
@@ -132,7 +132,7 @@ impl RuleSet {
         RuleSet { secret, ..self }
     }
 
-    /// What secrets are hidden under.
+    /// The key that secrets are hashed with.
     #[must_use]
     pub const fn secret(&self) -> &Secret {
         &self.secret

@@ -10,11 +10,11 @@ use super::{RuleSet, checks};
 use crate::yaml::{Diagnostic, Diagnostics, Place, Position, Severity};
 use crate::yaml::{LARGEST_FILE, Node, Reader, Source, Value};
 
-/// How many includes may lead from a file that was given to another one.
+/// The longest chain of includes.
 const LONGEST_CHAIN: usize = 32;
-/// How many files are read.
+/// The most files that are read.
 const MOST_FILES: usize = 1_024;
-/// How many bytes of them.
+/// The most bytes of all files together.
 const MOST_BYTES: usize = 4 * LARGEST_FILE;
 
 /// Settings of a server that no rules file has: a file with one of them is its configuration.
@@ -42,7 +42,7 @@ pub const SERVER_SETTINGS: [&str; 22] = [
     "traces",
     "trusted_proxies",
 ];
-/// What `tidegate init` calls the configuration that it writes beside the rules.
+/// The name of the configuration that `tidegate init` writes beside the rules.
 const CONFIGURATION_FILES: [&str; 2] = ["tidegate.yaml", "tidegate.yml"];
 
 /// Rules that can be used, and what is doubtful about them.
@@ -101,11 +101,11 @@ struct Loading {
     is_full: bool,
 }
 
-/// Where a file was asked for.
+/// The place that asked for a file.
 struct Included<'i> {
     by: &'i Source,
     node: &'i Node,
-    /// How many includes lead to it.
+    /// The number of includes that lead to it.
     depth: usize,
 }
 
@@ -231,7 +231,7 @@ impl Loading {
     }
 }
 
-/// Where a file has a setting of the server.
+/// The place of a setting of the server in a file.
 fn setting_in(root: &Node) -> Option<Position> {
     let Value::Map(fields) = &root.value else { return None };
     fields.iter().find(|(name, _)| SERVER_SETTINGS.contains(&name.text.as_str())).map(|(name, _)| name.at)

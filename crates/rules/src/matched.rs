@@ -24,7 +24,7 @@ use crate::facts::{Facts, Values};
 use tidegate_core::limit::Limit;
 use tidegate_core::{Charge, Key, Micros, RuleId};
 
-/// Why a rule does not govern a request.
+/// The reason why a rule does not govern a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mismatch<'r> {
     Off,
@@ -33,7 +33,7 @@ pub(super) enum Mismatch<'r> {
     Value(&'r FactName, &'r Pattern),
 }
 
-/// How much of what a request says makes a rule govern it.
+/// The part of the readings of a request under which a rule governs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     /// Whichever of several values is believed, the rule governs it.
@@ -140,7 +140,7 @@ pub struct Matched<'r, 'f> {
 pub struct RefusingRule<'r> {
     /// The rule.
     pub rule: &'r Rule,
-    /// Why.
+    /// The reason.
     pub fault: KeyFault,
 }
 
@@ -151,7 +151,7 @@ pub struct MatchedRule<'r, 'f> {
     pub rule: &'r Rule,
     /// The mode that it is in.
     pub mode: Mode,
-    /// Whom it charges.
+    /// The key that it charges.
     pub key: Key<'f>,
     /// The name of the same key under the previous [secret](Secret::with_previous), if it has another there.
     pub(super) previous: Option<Box<Key<'static>>>,
@@ -164,7 +164,7 @@ pub struct MatchedRule<'r, 'f> {
     pub(super) costs: SmallVec<[u64; 2]>,
 }
 
-/// Whose limits apply to a request.
+/// The holder of the limits that apply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Granted {
@@ -197,7 +197,7 @@ impl<'r> MatchedRule<'r, '_> {
         Governing { rule: self.rule, mode: self.mode, extent: self.extent }
     }
 
-    /// What it charges: one for each of its limits.
+    /// The charges, one for each of its limits.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
         self.charges_to(&self.key, false)
     }
@@ -233,7 +233,7 @@ impl<'r> MatchedRule<'r, '_> {
         self.previous.as_deref()
     }
 
-    /// What each of its limits becomes while this process decides alone, in the order of
+    /// The share of each of its limits while this process decides alone, in the order of
     /// [`MatchedRule::charges_and_aliases`].
     pub(crate) fn shares(&self) -> impl Iterator<Item = Option<&'r Limit>> + use<'r> {
         let times = 1 + usize::from(self.previous.is_some());
@@ -278,7 +278,7 @@ impl<'r> Matched<'r, '_> {
 type Refusing<'r> = SmallVec<[(Governing<'r>, KeyFault); 2]>;
 
 impl Matched<'_, '_> {
-    /// What the rules that are enforced charge.
+    /// The charges of the rules that are enforced.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
         self.rules.iter().filter(|matched| matched.mode == Mode::Enforce).flat_map(MatchedRule::charges)
     }
@@ -294,7 +294,7 @@ impl Matched<'_, '_> {
         self.rules.iter().flat_map(MatchedRule::each_limit).filter_map(|limit| limit.reserve).min()
     }
 
-    /// How much the rules say that the request matters: the first that is enforced and does not say `normal`. `None` if all
+    /// The priority that rules give the request: that of the first that is enforced and does not say `normal`. `None` if all
     /// do.
     #[must_use]
     pub fn priority(&self) -> Option<Priority> {
@@ -363,7 +363,7 @@ impl RuleSet {
     }
 }
 
-/// What a rule that governs a request does about it.
+/// The action of a rule that governs a request.
 pub(super) enum Application {
     Limited,
     /// It limits other tiers or keys, and not this one.
@@ -438,7 +438,7 @@ impl Limits {
 }
 
 impl CostSource {
-    /// What a request says here that it costs; `None` if it says nothing.
+    /// The cost that a request states here; `None` if it states none.
     fn cost<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>, times: u64, otherwise: u64) -> Option<u64> {
         // Whoever sends a request cannot make it free.
         let least = if self.is_unverified() { 1 } else { 0 };

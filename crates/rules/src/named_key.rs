@@ -52,13 +52,13 @@ pub enum NoSuchKey {
         rule: String,
         /// The parts that it has.
         parts: Vec<String>,
-        /// How many were given.
+        /// The number given.
         given: usize,
     },
     /// A part of the key is an address, and what was given is none.
     #[error("`{text}` is no address: write one such as 203.0.113.7 or 2001:db8::7")]
     Address {
-        /// What was given.
+        /// The text given.
         text: String,
     },
     /// A hash was given for a part that is not hashed.
@@ -120,7 +120,7 @@ fn number_given(number: usize) -> String {
 }
 
 impl RuleSet {
-    /// What a rule charges the key whose parts have these values, in the order in which the rule names them and in clear,
+    /// The charges of a rule to the key whose parts have these values, in the order in which the rule names them and in clear,
     /// at a cost of one. Without a tier, the limits are those of the tier that a request with this key belongs to.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl RuleSet {
         meant.matched(self, &named, tier)
     }
 
-    /// What a rule charges a key that an operator names. If the id is that of one limit, its rule's others are there too:
+    /// The charges of a rule to a key that an operator names. If the id is that of one limit, its rule's others are there too:
     /// [`RuleSet::is_meant`] tells them apart.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use tidegate_core::RuleId;
 use tidegate_core::disclosure::Disclosure;
 use tidegate_core::limit::Limit;
 
-/// Whom a limit is held for.
+/// The key of a limit without rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Whom {
     /// All requests together.

@@ -9,13 +9,13 @@ use super::matched::{Matched, MatchedRule};
 use crate::facts::Facts;
 use tidegate_core::RuleId;
 
-/// What stands for the key of each limit that governs a request: the same key has the same name under one limit, and nobody can
+/// A name for the key of each limit that governs a request: the same key has the same name under one limit, and nobody can
 /// tell the key from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partitions(SmallVec<[(u128, [u8; Partitions::BYTES]); 4]>);
 
 impl Partitions {
-    /// How long a name is.
+    /// The length of a name.
     pub const BYTES: usize = 8;
 
     /// The name of the key that was charged under a limit.

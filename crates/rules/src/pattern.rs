@@ -1,4 +1,4 @@
-//! What a value must look like.
+//! Patterns of values.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use regex::Regex;
 /// The most memory that a compiled regular expression may take, in bytes.
 pub(super) const LARGEST_REGEX: usize = 256 << 10;
 
-/// What a header, a host or another value must look like for a rule to match.
+/// A pattern that a header, a host or another value must match.
 #[derive(Clone, Debug)]
 pub(super) enum Pattern {
     /// One of these, to the letter.

@@ -98,7 +98,7 @@ impl PathPattern {
         })
     }
 
-    /// What the segment called `name` is in `path`, if the pattern matches.
+    /// The segment of `path` that is called `name`, if the pattern matches.
     pub(super) fn named<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
         let wanted = self.segments.iter().position(|s| matches!(s, Segment::Named(known) if known == name))?;
         walk(&self.segments, path, wanted)
@@ -214,7 +214,7 @@ pub(super) struct Routes {
     are_any: bool,
 }
 
-/// Where patterns part.
+/// The place at which patterns differ.
 #[derive(Debug, Default)]
 struct Fork {
     words: HashMap<Box<str>, Fork, RandomState>,

@@ -1,4 +1,4 @@
-//! What a rule says.
+//! Rules.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -71,13 +71,13 @@ impl Rule {
         self.conditions.address.is_some() || self.key.iter().any(|part| matches!(part, KeyPart::Address { .. }))
     }
 
-    /// What it does with a request that lacks a part of its key.
+    /// The policy for a request that lacks a part of its key.
     #[must_use]
     pub const fn on_missing_key(&self) -> OnMissingKey {
         self.on_missing_key
     }
 
-    /// Where the rule is written.
+    /// The place of the rule in its file.
     #[must_use]
     pub const fn place(&self) -> &Place {
         &self.place
@@ -90,7 +90,7 @@ impl Rule {
         self.mode
     }
 
-    /// What to do when the store cannot decide.
+    /// The policy for when the store cannot decide.
     #[must_use]
     pub const fn on_store_failure(&self) -> OnStoreFailure {
         self.on_store_failure
@@ -102,7 +102,7 @@ impl Rule {
         self.store_deadline
     }
 
-    /// How much the requests that it governs matter when not all can be served.
+    /// The priority of its requests when not all can be served.
     #[must_use]
     pub const fn priority(&self) -> Priority {
         self.priority
@@ -132,12 +132,12 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What to do when the store cannot decide.
+/// The policy for when the store cannot decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnStoreFailure {
     /// Let requests through; for this long if bounded, and then deny.
     Allow {
-        /// How long the store may be away before requests are denied.
+        /// The time that the store may be unavailable before requests are denied.
         at_most: Option<Micros>,
     },
     /// Deny.
@@ -167,7 +167,7 @@ impl fmt::Display for OnStoreFailure {
     }
 }
 
-/// How much a request matters when not all can be served.
+/// The priority of a request when not all can be served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
@@ -211,7 +211,7 @@ impl FromStr for Priority {
     }
 }
 
-/// What a request must be for a rule to govern it: all of these.
+/// The conditions that a request must meet, all of them, for a rule to govern it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
     pub(super) path: Option<Box<Paths>>,
@@ -281,7 +281,7 @@ impl fmt::Display for KeyPart {
     }
 }
 
-/// What to do with a request that lacks a part of the key.
+/// The policy for a request that lacks a part of the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnMissingKey {
     /// Charge one bucket that all such requests share: nobody escapes a limit by leaving something out.
@@ -293,7 +293,7 @@ pub enum OnMissingKey {
     Refuse,
 }
 
-/// What to do with a request that says a part of the key more than once.
+/// The policy for a request that has a part of the key more than once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnRepeatedKey {
     /// Refuse the request: whichever value is charged, an upstream may believe another.
@@ -326,7 +326,7 @@ impl KeyFault {
     }
 }
 
-/// What a rule allows, and to whom.
+/// The limits of a rule, by tier and key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Limits {
     /// To those of whom nothing else is said. `None` if only tiers and overrides are limited.
@@ -370,7 +370,7 @@ impl Overrides {
         self.0.iter().flat_map(|all| all.keys()).map(String::as_str)
     }
 
-    /// What applies to the key of this [name](override_name).
+    /// The limits of the key of this [name](override_name).
     pub(super) fn get(&self, name: &str) -> Option<&Arc<[RuleLimit]>> {
         self.0.as_ref()?.get(name)
     }
@@ -383,25 +383,25 @@ impl Overrides {
 /// One of a rule's limits.
 #[derive(Clone, Debug)]
 pub(crate) struct RuleLimit {
-    /// What state belongs to: the rule's id, and which of its limits this is if it has several.
+    /// The id that state belongs to: the rule's id, and which of its limits this is if it has several.
     pub(crate) id: RuleId,
     pub(super) cost: Cost,
     /// For how long the cost stays open to be settled.
     pub(super) reserve: Option<Micros>,
     pub(crate) limit: Limit,
-    /// Where the response says what it really was.
+    /// The source of the actual cost in the response.
     pub(super) settle: Option<Arc<Settle>>,
-    /// What this process may decide by itself while the store is unavailable, if the rule's policy says that it does.
+    /// The share that this process may decide by itself while the store is unavailable, if the rule's policy says that it does.
     pub(super) share: Option<Box<Limit>>,
-    /// What clients are told of it.
+    /// The properties that clients may see.
     pub(super) disclosure: Disclosure,
 }
 
-/// What a request costs.
+/// The cost of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Cost {
     Fixed(u64),
-    /// What the request says, times a price; this much if it is missing or no number.
+    /// A number in the request times a price; `otherwise` if it is missing or no number.
     Said {
         /// Of several, those that are there.
         by: Vec<CostSource>,
@@ -411,7 +411,7 @@ pub(super) enum Cost {
         /// `otherwise`.
         needs_length: bool,
     },
-    /// What the protocol says; one if it does not.
+    /// The cost that the protocol states; one if it states none.
     Hits,
     /// By path, the first that matches; this much if none does.
     ByPath {
@@ -421,7 +421,7 @@ pub(super) enum Cost {
 }
 
 impl Cost {
-    /// What in the request says it, for people.
+    /// The source in the request, for people.
     pub(super) fn said_by(&self) -> Option<String> {
         match self {
             Cost::Said { by, times, .. } => {
@@ -445,7 +445,7 @@ impl Cost {
         })
     }
 
-    /// What a limit counts that takes this, as far as there is a word for it.
+    /// The unit that a limit with this cost counts, as far as there is a word for it.
     pub(super) fn unit(&self) -> QuotaUnit {
         match self {
             Cost::Fixed(1) | Cost::Hits => QuotaUnit::Requests,
@@ -455,7 +455,7 @@ impl Cost {
     }
 }
 
-/// What says how much a request costs.
+/// The source of a request's cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CostSource {
     Fact(FactName),

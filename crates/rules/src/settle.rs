@@ -1,4 +1,4 @@
-//! What a request really cost, as its response says.
+//! The actual cost of a request, read from its response.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::field::FieldPath;
 use crate::decimal::multiplied;
 use tidegate_core::time::MAX_EXACT;
 
-/// Where a response says what its request really cost: one place, or several whose numbers are added up.
+/// The source of an actual cost: one place in the response, or several whose numbers are added up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settle {
     terms: Vec<SettleTerm>,
@@ -15,9 +15,9 @@ pub struct Settle {
 /// One place, and what each unit there costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettleTerm {
-    /// Where the number stands.
+    /// The place of the number.
     pub from: SettleSource,
-    /// What it is multiplied by.
+    /// The factor.
     pub times: u64,
 }
 
@@ -41,7 +41,7 @@ impl Settle {
         &self.terms
     }
 
-    /// What a request cost, by what `read` finds in each place: numbers as they are written. Places without a number count
+    /// The actual cost, by the numbers that `read` finds in each place, as they are written. Places without a number count
     /// for nothing; `None` if none has any.
     ///
     /// ```

@@ -16,24 +16,24 @@ use tidegate_core::{Key, RuleId};
 pub struct ShownRule<'r> {
     /// The rule's id.
     pub id: &'r str,
-    /// Where it is written.
+    /// The place in its file.
     #[serde(flatten)]
     pub place: &'r Place,
     /// The mode in force.
     pub mode: Mode,
     /// The mode that the file says.
     pub written: Mode,
-    /// What its key is made of; nothing if all requests share one.
+    /// The parts of its key; none if all requests share one.
     pub key: Vec<KeyPartName>,
     /// Its limits in their short notation, those of tiers and single keys too, each once.
     pub limits: Vec<LimitName<'r>>,
-    /// What happens to requests that lack a part of the key.
+    /// The policy for requests that lack a part of the key.
     pub on_missing_key: &'static str,
-    /// What happens to requests that say a part of the key more than once.
+    /// The policy for requests that have a part of the key more than once.
     pub on_repeated_key: &'static str,
-    /// What happens when the store cannot decide.
+    /// The policy for when the store cannot decide.
     pub on_store_failure: String,
-    /// How much its requests matter when not all can be served.
+    /// The priority of its requests when not all can be served.
     pub priority: Priority,
     /// The kind of denial that clients are told.
     pub problem: &'static str,
@@ -42,7 +42,7 @@ pub struct ShownRule<'r> {
     pub status: Option<u16>,
 }
 
-/// What a part of a key is.
+/// The name of a part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeyPartName {
     /// Such as `address` or `header:x-tenant`.
@@ -68,7 +68,7 @@ const LONGEST_PART: usize = 80;
 const LONGEST_IN_FULL: usize = 1024;
 
 impl Rule {
-    /// What the parts of the rule's key are.
+    /// The names of the parts of the rule's key.
     pub fn key_parts(&self) -> impl Iterator<Item = KeyPartName> {
         self.key.iter().map(|part| KeyPartName { name: part.to_string(), secret: part.is_secret() })
     }
@@ -162,7 +162,7 @@ impl RuleSet {
         self.in_force().map(|(rule, mode)| rule.shown(mode))
     }
 
-    /// What state can belong to: every limit of every rule, and every descriptor.
+    /// The ids that state can belong to: every limit of every rule, and every descriptor.
     pub fn limit_ids(&self) -> impl Iterator<Item = &RuleId> {
         let of_rules = self.rules().iter().flat_map(|rule| rule.limits.all().map(|limit| &limit.id));
         of_rules.chain(self.domains().flat_map(Domain::ids))

@@ -23,7 +23,7 @@ use std::borrow::Cow;
 
 use super::path::{escape, is_plain, is_unreserved, push};
 
-/// What becomes of paths that have several spellings.
+/// The policy for paths that have several spellings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathPolicy {
     /// Paths that are not canonical are refused.
@@ -67,7 +67,7 @@ impl PathPolicy {
     }
 }
 
-/// Why a path is refused.
+/// The reason why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.reason())]
 pub enum PathRefusal {

@@ -16,7 +16,7 @@ use tidegate_core::Timestamp;
 pub struct Switches {
     all: Option<Mode>,
     rules: BTreeMap<Arc<str>, Mode>,
-    /// When switches end: of single rules, and of all of them (`None`).
+    /// The ends of switches: of single rules, and of all of them (`None`).
     ends: BTreeMap<Option<Arc<str>>, Timestamp>,
 }
 
@@ -60,7 +60,7 @@ impl Switches {
         self.ends.insert(rule.map(Into::into), end);
     }
 
-    /// When the switch of a rule ends, or that of all rules (`None`); `None` if it lasts until it is taken back.
+    /// The end of the switch of a rule, or of that of all rules (`None`); `None` if it lasts until it is taken back.
     #[must_use]
     pub fn end(&self, rule: Option<&str>) -> Option<Timestamp> {
         self.ends.get(&rule.map(Into::into)).copied()
@@ -71,7 +71,7 @@ impl Switches {
         self.rules.iter().map(|(rule, &mode)| (&**rule, mode))
     }
 
-    /// What is in force for a rule that is written in a mode.
+    /// The mode in force for a rule that is written in a mode.
     #[must_use]
     pub fn over(&self, rule: &str, written: Mode) -> Mode {
         // Most of the time nothing is switched.
@@ -101,7 +101,7 @@ impl RuleSet {
         self.switches.all() == Some(Mode::Shadow) && written == Mode::Enforce
     }
 
-    /// What is switched.
+    /// The rules that are switched.
     #[must_use]
     pub fn switches(&self) -> &Switches {
         &self.switches

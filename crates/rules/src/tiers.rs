@@ -1,4 +1,4 @@
-//! Which tier a request belongs to.
+//! The tiers of requests.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,8 +9,8 @@ use super::rule::Rule;
 use crate::facts::{Fact, Facts, Values};
 use crate::yaml::{Node, Reader, Value};
 
-/// How tiers are told: by the caller, who has verified it; by the API key; by what the request says, if that is a tier
-/// that any rule knows; and else by default.
+/// The sources of a tier, in order: the caller, who has verified it; the API key; the request, if it names a tier that any
+/// rule knows; the default.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tiers {
     from: Option<FactName>,

@@ -16,9 +16,9 @@ pub(super) struct Descriptor {
     pub(super) place: Place,
     /// The key, and the value behind `_` if there is one.
     pub(super) composite: Box<str>,
-    /// How much of `composite` is the key.
+    /// The length of the key within `composite`.
     pub(super) key_length: usize,
-    /// What state belongs to.
+    /// The id that state belongs to.
     pub(super) rule: RuleId,
     /// The name of its metrics, as far as the file alone determines it.
     pub(super) metric: Box<str>,
@@ -39,7 +39,7 @@ pub(super) struct Flags {
     pub(super) share_threshold: bool,
 }
 
-/// What a descriptor allows.
+/// The allowance of a descriptor.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     pub(super) allowance: Allowance,
@@ -101,7 +101,7 @@ impl Level {
     }
 }
 
-/// Where in a domain a descriptor stands: the keys and values from the top.
+/// The path of a descriptor in its domain: the keys and values from the top.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
     id: String,

@@ -12,7 +12,7 @@ use tidegate_core::{Charge, Key, RuleId};
 /// The entries of a request's descriptor: keys and values.
 pub type Entries<'e> = &'e [(&'e str, &'e str)];
 
-/// How much requests may have.
+/// The allowance of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowance {
     /// The file names them, and limits them by nothing.
@@ -23,14 +23,14 @@ pub enum Allowance {
     Limited(Limit),
 }
 
-/// What a request's descriptor falls under.
+/// The match of a request's descriptor in a file.
 #[derive(Clone, Debug)]
 pub struct Found<'d, 'e> {
-    /// What state belongs to: the domain and the path of keys and values as the file has them.
+    /// The id that state belongs to: the domain and the path of keys and values as the file has them.
     pub rule: &'d RuleId,
-    /// Whom to charge: what the request says where the file leaves it open.
+    /// The key to charge: the request's values where the file leaves them open.
     pub key: Key<'e>,
-    /// How much they may have.
+    /// The allowance.
     pub allowance: Allowance,
     /// The limit as written, for responses; `None` if there is no limit.
     pub per_unit: Option<PerUnit>,
@@ -76,7 +76,7 @@ impl<'d> Found<'d, '_> {
         limit.into_iter().flat_map(|limit| limit.replaces.iter().map(AsRef::as_ref))
     }
 
-    /// What to give to the client while there is something left.
+    /// The metadata for the client while something is left.
     #[must_use]
     pub fn metadata(&self) -> Option<&'d Metadata> {
         self.descriptor.and_then(|descriptor| descriptor.metadata.as_ref())
@@ -87,7 +87,7 @@ impl<'d> Found<'d, '_> {
     }
 }
 
-/// How an entry met its descriptor.
+/// The way in which an entry matched its descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     KeyAndValue,
@@ -96,7 +96,7 @@ pub(super) enum By {
 }
 
 impl Domain {
-    /// What a request's descriptor falls under; `None` if the file says nothing of it.
+    /// The match of a request's descriptor; `None` if the file has none.
     #[must_use]
     pub fn find<'d, 'e>(&'d self, entries: Entries<'e>) -> Option<Found<'d, 'e>> {
         // As many for every request of one rule, so that two of them never read the same.
@@ -122,7 +122,7 @@ impl Domain {
         Some(Found { rule, key, allowance, per_unit, replaced, domain: self, entries, descriptor })
     }
 
-    /// What each of a request's descriptors falls under, in order, with those marked that others replace.
+    /// The match of each of a request's descriptors, in order, with those marked that others replace.
     #[must_use]
     pub fn find_all<'d, 'e>(
         &'d self,

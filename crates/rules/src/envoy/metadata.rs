@@ -1,4 +1,4 @@
-//! What a descriptor gives back to the client, uninterpreted.
+//! Metadata that a descriptor returns to the client, uninterpreted.
 
 use crate::yaml::{Node, Value};
 

@@ -105,7 +105,7 @@ impl Domain {
         self.top.ids().chain(&self.overrides)
     }
 
-    /// How many descriptors it has, at every level.
+    /// The number of descriptors, at every level.
     pub(super) fn descriptors(&self) -> usize {
         self.top.ids().count()
     }

@@ -46,7 +46,7 @@ impl Unit {
         }
     }
 
-    /// How long it is.
+    /// The length.
     #[must_use]
     pub const fn length(self) -> Micros {
         const DAY: u64 = 24 * 60 * 60;
@@ -65,7 +65,7 @@ impl Unit {
 /// So many requests per unit: a limit as it is written in a file, and as responses show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PerUnit {
-    /// How many requests. None at all if zero.
+    /// The number of requests. Zero admits none.
     pub requests: u32,
     /// In how long.
     pub unit: Unit,

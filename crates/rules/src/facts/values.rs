@@ -5,7 +5,7 @@ use std::slice;
 
 /// The values of a fact: a header, a cookie or a query parameter may come more than once in one request.
 ///
-/// Who reads such a request decides which of the values to believe, and an upstream may decide otherwise than a limiter
+/// The reader of such a request decides which of the values to believe, and an upstream may decide otherwise than a limiter
 /// in front of it. So a reader of facts hands out all of them, in their order, and rules say what becomes of the request.
 ///
 /// ```

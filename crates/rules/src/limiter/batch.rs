@@ -42,7 +42,7 @@ pub(super) enum FailurePolicy<'a> {
     Policy(OnStoreFailure),
 }
 
-/// How the charges of one request depend on each other.
+/// The dependence of the charges of one request on each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Charging {
     /// All charges are made, or none. A denied request spends nothing.
@@ -255,7 +255,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 }
 
-/// How to decide the charges that count, and the others if those are allowed.
+/// The mode of deciding the charges that count, and of the others if those are allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChargeModes {
     counting: ChargeMode,

@@ -68,11 +68,11 @@ impl Hits {
 /// Settings of all descriptors of a domain, for which Envoy's files have no place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DomainTerms {
-    /// How the descriptors of one request depend on each other.
+    /// The dependence of the descriptors of one request on each other.
     pub charging: Charging,
     /// The policy for requests that the store cannot decide.
     pub on_store_failure: OnStoreFailure,
-    /// How long a request can wait for the store; `None` leaves it to the store.
+    /// The time that a request can wait for the store; `None` leaves it to the store.
     pub store_deadline: Option<Micros>,
 }
 

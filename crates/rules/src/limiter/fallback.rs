@@ -18,12 +18,12 @@ const MOST_LOCAL_KEYS: usize = 1 << 20;
 const SHORTEST_WAIT: Micros = Micros::from_secs(1);
 const LONGEST_WAIT: Micros = Micros::from_secs(30);
 
-/// What a charge's rule says of a store that is away.
+/// The policy of a charge's rule for a store that is unavailable.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms<'m> {
     pub(super) rule: &'m str,
     pub(super) policy: OnStoreFailure,
-    /// What this process may decide by itself.
+    /// The share that this process may decide by itself.
     pub(super) share: Option<&'m Limit>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Outage {
     pub(super) may_have_charged: bool,
 }
 
-/// How charges are decided.
+/// The way in which charges are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChargeMode {
     /// They are made, all or none.
@@ -59,7 +59,7 @@ pub(super) enum ChargeMode {
 /// Decisions without the store: by policy, and for some policies by a store in this process.
 pub(super) struct Fallback<C> {
     local: MemoryStore<C>,
-    /// What the local store has admitted and the store does not know of.
+    /// The costs that the local store has admitted and the store does not know of.
     pub(super) ledger: Ledger,
     /// Whether the local store has ever given a receipt.
     has_given: AtomicBool,
@@ -161,7 +161,7 @@ impl<C: Clock> Fallback<C> {
 }
 
 impl<'m> Terms<'m> {
-    /// What needs no state to be decided; `None` if this process's share does.
+    /// The decision, where it needs no state; `None` if this process's share decides.
     fn alone(&self, charge: &Charge<'_>, away: Micros) -> Option<(Decision, DecidedBy)> {
         let max = charge.limit.capacity();
         let (decision, by) = match self.policy {
@@ -191,7 +191,7 @@ impl<'m> Terms<'m> {
     }
 }
 
-/// What the share says, for the limit that it is a share of: what does not fit in the one may fit in the other.
+/// The share's decision, in terms of the limit that it is a share of: what does not fit in the one may fit in the other.
 fn in_share(charge: &Charge<'_>, decision: Decision, away: Micros) -> (Decision, DecidedBy) {
     let max = charge.limit.capacity();
     let (outcome, by) = match decision.outcome {
@@ -208,7 +208,7 @@ fn denial(charge: &Charge<'_>, away: Micros) -> Decision {
     Decision { outcome, limit: charge.limit.capacity(), remaining: 0, reset_after: retry_after }
 }
 
-/// When to ask again: after as long as the store has been unavailable, within reason.
+/// The time until the next attempt: as long as the store has been unavailable, within reason.
 fn wait(away: Micros) -> Micros {
     away.clamp(SHORTEST_WAIT, LONGEST_WAIT)
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::ruling::DecidedBy;
 use tidegate_core::{Decision, Micros, StoreError, Timestamp};
 
-/// How a limiter's store is doing. Times are of the limiter's own clock, and counts are since it was made.
+/// The health of a limiter's store. Times are of the limiter's own clock, and counts are since it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
@@ -15,15 +15,15 @@ pub struct Health {
     pub store: Condition,
     /// Whether there are single keys that it cannot decide, while it answers for others.
     pub keys: Condition,
-    /// How often the store stopped answering.
+    /// The number of outages.
     pub outages: u64,
     /// Questions that the store did not answer: requests, settlements and reports.
     pub unanswered: u64,
     /// Those among them that may have been charged all the same.
     pub charged_unknown: u64,
-    /// What was decided without it, limit by limit, for rules that are enforced.
+    /// Decisions made without it, limit by limit, for rules that are enforced.
     pub decided: WithoutStore,
-    /// What was admitted by this process alone, and what the store was told of it.
+    /// Costs admitted by this process alone, and those reported to the store.
     pub reports: Reports,
 }
 
@@ -36,7 +36,7 @@ pub enum Condition {
     Failing {
         /// Since the first failure.
         since: Timestamp,
-        /// What the last failure was.
+        /// The last failure.
         reason: Arc<str>,
     },
 }
@@ -66,14 +66,14 @@ pub struct WithoutStore {
     pub too_large: u64,
 }
 
-/// What the store was told of what this process has admitted alone.
+/// The reports to the store of costs that this process has admitted alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
     /// Keys that wait to be told.
     pub waiting: usize,
     /// Keys that were told.
     pub keys: u64,
-    /// What they were charged.
+    /// The cost charged to them.
     pub cost: u64,
     /// Admissions that will not be told, because there was no room to write them down or because the store cannot use
     /// the key.
@@ -91,7 +91,7 @@ pub(super) struct Watch {
     reported: [AtomicU64; 3],
 }
 
-/// How long the store must have answered without a failure to count as well again. A store that fails now and then, or in
+/// The time without a failure after which the store counts as healthy again. A store that fails now and then, or in
 /// part, is one that fails: its owner reads one line about it, not a thousand.
 const STORE_IS_CALM_AFTER: Micros = Micros::from_secs(1);
 /// That other keys are answered says nothing of the one that cannot be.

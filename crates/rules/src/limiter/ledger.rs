@@ -1,4 +1,4 @@
-//! What this process has admitted by itself, until the store is told.
+//! Costs that this process has admitted by itself, until they are reported to the store.
 //!
 //! Each key has a state of its own here, under the whole limit, to which only what was admitted without the store is
 //! charged. What of it still counts when the store is back is what the store is told: not the sum of all that passed
@@ -21,7 +21,7 @@ const PAGES: usize = 16;
 
 type Page = HashMap<(RuleId, Key<'static>), Debt, RandomState>;
 
-/// What one key was admitted, and under which limit.
+/// The cost admitted to one key, and its limit.
 #[derive(Clone, Debug)]
 struct Debt {
     limit: Limit,
@@ -35,7 +35,7 @@ impl Debt {
     }
 }
 
-/// What the store is to be told of one key.
+/// The report to the store about one key.
 #[derive(Debug)]
 pub(super) struct Owed {
     pub(super) rule: RuleId,
@@ -48,17 +48,17 @@ impl Owed {
         &self.debt.limit
     }
 
-    /// What of it still counts.
+    /// The part that still counts.
     pub(super) fn cost(&self, now: Timestamp) -> u64 {
         self.debt.owed(now)
     }
 }
 
-/// What was admitted by this process alone, key by key.
+/// The costs admitted by this process alone, key by key.
 pub(super) struct Ledger {
     pages: [Mutex<Page>; PAGES],
     hasher: RandomState,
-    /// What is being told.
+    /// The report under way.
     outbox: Mutex<VecDeque<Owed>>,
     /// Admissions that were not written down, for want of room.
     unwritten: AtomicU64,
@@ -128,7 +128,7 @@ impl Ledger {
         lock(&self.outbox).push_front(owed);
     }
 
-    /// How many keys wait to be told.
+    /// The number of keys to report.
     pub(super) fn waiting(&self) -> usize {
         lock(&self.outbox).len() + self.pages.iter().map(|page| lock(page).len()).sum::<usize>()
     }

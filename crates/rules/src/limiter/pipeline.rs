@@ -10,7 +10,7 @@ use tidegate_core::charge::groups;
 use tidegate_core::store::{Answer, Decisions};
 use tidegate_core::{Charge, Clock, Store, StoreError};
 
-/// Why charges are not decided yet.
+/// The reason why charges are not decided yet.
 pub(super) enum Undecided {
     /// The store was not asked: it is in another process, or the request is refused.
     NotAsked,

@@ -69,11 +69,11 @@ pub struct Ruled<'r> {
     pub mode: Mode,
     /// The decision.
     pub decision: Decision,
-    /// How the limit recovers.
+    /// The way in which the limit recovers.
     pub recovery: Recovery,
     /// The properties of the limit that clients may see.
     pub disclosure: Disclosure,
-    /// What made the decision, which says how exact its numbers are.
+    /// The maker of the decision, which says how exact its numbers are.
     pub by: DecidedBy,
     /// The cost that the request asked for; 0 if it only looked, or gave something back.
     pub cost: u64,
@@ -89,7 +89,7 @@ impl<'r> Ruled<'r> {
 }
 
 impl Ruled<'_> {
-    /// How long it takes until more than what remains can be admitted, where that is known ([`Recovery::more_after`]).
+    /// The time until more than what remains can be admitted, where that is known ([`Recovery::more_after`]).
     #[must_use]
     pub fn more_after(&self) -> Option<Micros> {
         match self.by {
@@ -111,7 +111,7 @@ impl Ruled<'_> {
     }
 }
 
-/// What made the decision for a limit.
+/// The maker of a limit's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DecidedBy {
     /// The store. The numbers are those that everyone shares.
@@ -184,7 +184,7 @@ impl<'r> Ruling<'r> {
         taken.into_owned()
     }
 
-    /// When nothing of what a limit took can be refunded any more, whichever name of the key it was taken from. `ruled` is at
+    /// The instant from which on nothing that a limit took can be refunded, whichever name of the key it was taken from. `ruled` is at
     /// `place` among all.
     pub(super) fn soonest_reset(&self, place: usize, ruled: &Ruled<'_>) -> Micros {
         match &self.second_names {

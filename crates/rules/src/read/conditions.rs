@@ -91,7 +91,7 @@ fn named(
     }
 }
 
-/// What becomes of the case of a value: that of methods and hosts does not count.
+/// The treatment of the case of a value: that of methods and hosts does not count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Case {
     Kept,

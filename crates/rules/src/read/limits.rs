@@ -30,7 +30,7 @@ pub(crate) const LIMIT: [&str; 16] = [
     "ttl",
 ];
 
-/// What a denial by a rule means.
+/// The meaning of a denial by a rule.
 pub(crate) const PROBLEMS: [(&str, DenialKind); 2] =
     [kind_named(DenialKind::QuotaExceeded), kind_named(DenialKind::AbnormalUsage)];
 

@@ -77,7 +77,7 @@ fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, notation: &mut Notation)
     }
 }
 
-/// Which of the names there is. Two of them are an error.
+/// The one of the names that is given. Two of them are an error.
 fn only(reader: &mut Reader<'_>, fields: &Fields<'_>, names: &[&'static str]) -> Option<&'static str> {
     let mut found = fields.map.iter().filter_map(|(name, _)| Some((*names.iter().find(|n| **n == name.text)?, name)));
     let (first, _) = found.next()?;
@@ -110,7 +110,7 @@ impl Notation {
         self.push(&text, node.at);
     }
 
-    /// Where the character of this number, counted from 1, comes from.
+    /// The origin of the character of this number, counted from 1.
     fn at(&self, column: usize) -> Position {
         let before = self.pieces.partition_point(|(from, _)| *from < column);
         self.pieces.get(before.saturating_sub(1)).map(|(_, at)| *at).unwrap_or_default()

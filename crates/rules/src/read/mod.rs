@@ -17,12 +17,12 @@ use super::tiers::Tiers;
 use crate::yaml::{Fields, Node, Position, Reader, Value};
 use tidegate_core::Micros;
 
-/// What one file says.
+/// The content of one file.
 #[derive(Debug, Default)]
 pub(super) struct File {
     pub(super) rules: Vec<Rule>,
     pub(super) tiers: Option<Tiers>,
-    /// Where `tiers` stands.
+    /// The place of `tiers`.
     pub(super) tiers_at: Option<Position>,
     /// Other files, with where they are named.
     pub(super) include: Vec<Node>,

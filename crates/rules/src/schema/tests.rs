@@ -1,4 +1,4 @@
-//! What the schema says is what the reader knows.
+//! The schema agrees with the reader.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What is wrong with a file, and where.
+//! Findings in a file, with their places.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,16 +40,16 @@ pub(crate) const MOST_FINDINGS: usize = 100;
 pub struct Diagnostic {
     /// Whether it stops the file from being used.
     pub severity: Severity,
-    /// Where it is.
+    /// The place.
     #[serde(flatten)]
     pub place: Place,
-    /// What is wrong, in one line.
+    /// The problem, in one line.
     pub problem: String,
-    /// What to write instead, or where else to look.
+    /// The text to write instead, or the place to look at.
     pub help: Option<String>,
     /// The line of the file, cut to a readable length around the fault.
     pub excerpt: String,
-    /// Where in the excerpt the fault begins, in characters counted from 0, and how many there are.
+    /// The start of the fault in the excerpt, in characters from 0, and its length.
     pub mark: (usize, usize),
 }
 
@@ -88,13 +88,13 @@ impl fmt::Display for Diagnostic {
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
 impl Diagnostics {
-    /// How many of them are errors.
+    /// The number of errors.
     #[must_use]
     pub fn errors(&self) -> usize {
         self.0.iter().filter(|finding| finding.severity == Severity::Error).count()
     }
 
-    /// How many of them are warnings.
+    /// The number of warnings.
     #[must_use]
     pub fn warnings(&self) -> usize {
         self.0.len() - self.errors()

@@ -1,4 +1,4 @@
-//! What can be wrong with a file before it is known what it says.
+//! Faults of a file's syntax.
 
 use granit_parser::{ErrorKind, ScanError};
 
@@ -6,7 +6,7 @@ use super::node::{Name, Position};
 
 /// The longest scalar that means anything, in bytes.
 pub(super) const LONGEST_SCALAR: usize = 16 << 10;
-/// How many lists and maps may stand inside each other. A rules file needs a handful.
+/// The deepest nesting of lists and maps. A rules file needs a handful.
 pub(super) const DEEPEST: usize = 24;
 /// The most nodes a file may have, with all that its aliases repeat.
 pub(super) const MOST_NODES: usize = 2_000_000;
@@ -60,7 +60,7 @@ impl Fault {
         Fault::new(name.at, problem, "keep one of them")
     }
 
-    /// What the parser says, in the words of this project.
+    /// The parser's message, in the words of this project.
     pub(super) fn of_yaml(error: &ScanError, text: &str) -> Fault {
         let at = Position::at(*error.marker());
         match error.kind() {

@@ -2,14 +2,14 @@
 
 use granit_parser::{Marker, Span};
 
-/// Where something stands in its file.
+/// A range of characters in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// The line, counted from 1.
     pub line: usize,
     /// The character in the line, counted from 1.
     pub column: usize,
-    /// How many characters it takes.
+    /// The length in characters.
     pub width: usize,
 }
 
@@ -26,15 +26,15 @@ impl Position {
 /// Something that stands in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Where.
+    /// The place.
     pub at: Position,
-    /// What.
+    /// The value.
     pub value: Value,
     /// A number or a boolean to the letter: `1.10` is not `1.1` to a header.
     pub(super) written: Option<Box<str>>,
 }
 
-/// What something is.
+/// The kind and content of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Nothing.
@@ -59,9 +59,9 @@ pub type Map = Vec<(Name, Node)>;
 /// A key of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// Where it stands.
+    /// The place.
     pub at: Position,
-    /// What it says.
+    /// The text.
     pub text: String,
 }
 
@@ -70,7 +70,7 @@ impl Node {
         Node { at, value, written: None }
     }
 
-    /// What unquoted text stands for.
+    /// The value that unquoted text stands for.
     pub(super) fn plain(at: Position, text: String) -> Node {
         let value = match text.as_str() {
             "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -84,7 +84,7 @@ impl Node {
         Node { at, value, written: Some(text.into()) }
     }
 
-    /// What kind of thing it is, for messages.
+    /// The name of the kind, for messages.
     pub const fn kind(&self) -> &'static str {
         match self.value {
             Value::Null => "nothing",
@@ -105,7 +105,7 @@ impl Node {
         }
     }
 
-    /// How many nodes, levels and bytes of text there are.
+    /// The number of nodes, levels and bytes of text.
     pub(super) fn size(&self) -> Size {
         let of = |parts: &mut dyn Iterator<Item = Size>| {
             parts.fold(Size { nodes: 1, levels: 1, bytes: 0 }, |sum, part| Size {
@@ -128,7 +128,7 @@ impl Node {
     }
 }
 
-/// How large a part of a tree is.
+/// The size of a part of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) nodes: usize,

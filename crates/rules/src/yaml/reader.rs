@@ -13,11 +13,11 @@ use tidegate_core::notation::closest;
 pub struct Reader<'s> {
     /// The file.
     pub source: &'s Source,
-    /// What was noted so far.
+    /// The findings so far.
     pub findings: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
-    /// How many regular expressions were compiled.
+    /// The number of regular expressions compiled.
     pub(crate) expressions: usize,
 }
 
@@ -28,7 +28,7 @@ impl<'s> Reader<'s> {
         Reader { source, findings: Vec::new(), errors: 0, warnings: 0, expressions: 0 }
     }
 
-    /// How many errors were noted so far.
+    /// The number of errors so far.
     #[must_use]
     pub const fn errors(&self) -> usize {
         self.errors
@@ -169,7 +169,7 @@ const TRUE_OR_FALSE: &str = "write `true` or `false`";
 /// The fields of a map.
 #[derive(Clone, Copy)]
 pub struct Fields<'n> {
-    /// Where the map stands.
+    /// The place of the map.
     pub at: Position,
     /// All of them.
     pub map: &'n Map,

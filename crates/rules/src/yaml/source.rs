@@ -15,7 +15,7 @@ const LONGEST_EXCERPT: usize = 100;
 
 /// A file's name and text.
 pub struct Source {
-    /// What messages call it.
+    /// The name in messages.
     pub name: Arc<str>,
     text: String,
     /// A line's number and where it begins: findings come mostly in order, and are looked up from the last one on.
@@ -112,7 +112,7 @@ impl Source {
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Where the next line begins. Lines end as YAML says: with a line feed, a carriage return, or both.
+/// The offset of the next line. Lines end as YAML says: with a line feed, a carriage return, or both.
 fn next_line(text: &str) -> Option<usize> {
     let end = text.find(['\n', '\r'])?;
     Some(end + if text[end..].starts_with("\r\n") { 2 } else { 1 })

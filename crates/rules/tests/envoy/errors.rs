@@ -1,4 +1,4 @@
-//! What is wrong with a file is said with its place, the text at fault, and what to write instead.
+//! Errors in a file have their place, the text at fault, and the text to write instead.
 
 use tidegate_rules::Severity;
 

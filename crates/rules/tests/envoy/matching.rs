@@ -1,4 +1,4 @@
-//! Which descriptor of a file a request falls under.
+//! Matching of requests' descriptors against a file.
 
 use super::{found, rules, ruling};
 

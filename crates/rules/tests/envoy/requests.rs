@@ -1,4 +1,4 @@
-//! What a request is charged, and to whom.
+//! Charges of requests.
 
 use tidegate_core::limit::FixedWindow;
 use tidegate_core::{Charge, Key, Limit, ManualClock, MemoryStore, Micros, Timestamp};

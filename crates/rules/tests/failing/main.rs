@@ -1,4 +1,4 @@
-//! What becomes of requests that the store cannot decide.
+//! Requests that the store cannot decide.
 //!
 //! The store is a real one behind a wire that the tests cut ([`Faulty`](tidegate_core::contract::faulty::Faulty)), and
 //! time is a clock that they move. [`policies`] goes through what each policy promises, [`keys`] through single keys that

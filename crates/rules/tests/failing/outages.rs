@@ -1,4 +1,4 @@
-//! How an outage begins, ends and is told.
+//! Outages: their beginning, their end, and the log.
 
 use tidegate_core::Timestamp;
 use tidegate_core::contract::faulty::Fault;

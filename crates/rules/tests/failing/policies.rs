@@ -1,4 +1,4 @@
-//! What each policy does, alone and beside others.
+//! Failure policies, alone and beside others.
 
 use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{Micros, Outcome, Settlement};

@@ -1,4 +1,4 @@
-//! What the store hears after an outage of what was admitted without it.
+//! Reports to the store, after an outage, of costs admitted without it.
 
 use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{Charge, Key, Limit, RuleId};

@@ -1,4 +1,4 @@
-//! What may be used but was probably not meant.
+//! Warnings: text that is valid but was probably not meant.
 
 use crate::support::{doubts, mistakes};
 
