@@ -109,8 +109,7 @@ impl RedisArgs {
                 "the user may not run these commands or touch these keys: docs/fleet.md lists the rights it needs";
             return Some(rights.to_owned());
         }
-        let is_refused =
-            has("NOAUTH") || has("WRONGPASS") || has("AuthenticationFailed") || has("without any password");
+        let is_refused = has("NOAUTH") || has("WRONGPASS") || has("invalid password") || has("without any password");
         is_refused.then(|| match is_given {
             true => format!("the user or the password is wrong: {give}"),
             false => format!("this Redis wants a password: {give}"),
