@@ -136,9 +136,9 @@ mod tests {
     #[test]
     fn a_wrong_key_is_told_of_and_not_repeated() {
         for (settings, name, told) in [
-            (&[(KEY, "hunter2")][..], "--secrets-key", "this has 7 characters, of which 2 are"),
-            (&[(KEY, "abc123")], "--secrets-key", "this has 6"),
-            (&[(KEY, "")], "--secrets-key", "this has 0"),
+            (&[(KEY, "hunter2")][..], "--secrets-key", "this one has 7 characters, of which 2 are"),
+            (&[(KEY, "abc123")], "--secrets-key", "this one has 6"),
+            (&[(KEY, "")], "--secrets-key", "this one has 0"),
             (&[(KEY, PUBLIC)], "--secrets-key", "the built-in key, which everyone knows"),
             (&[(KEY, BUILT_IN)], "--secrets-key", "32 hexadecimal digits"),
             (&[(KEY, ONE), (PREVIOUS, "hunter2")], "--secrets-previous", "32 hexadecimal digits"),

@@ -194,6 +194,8 @@ struct Ending<'c> {
     idle_checks: u32,
     /// How many requests had begun at the last check.
     seen: u64,
+    /// Whether a request was in flight at the last check.
+    was_busy: bool,
     /// When the connection is too old, and the time that it then has to end.
     too_old: Option<(Instant, Duration)>,
 }
@@ -202,7 +204,15 @@ impl<'c> Ending<'c> {
     fn new(lifetime: &'c Lifetime) -> Ending<'c> {
         let too_old =
             lifetime.max_age.and_then(|MaxAge { age, drain }| Some((Instant::now().checked_add(age)?, drain)));
-        Ending { lifetime, phase: Phase::Open, interval: interval(lifetime.idle), idle_checks: 0, seen: 0, too_old }
+        Ending {
+            lifetime,
+            phase: Phase::Open,
+            interval: interval(lifetime.idle),
+            idle_checks: 0,
+            seen: 0,
+            was_busy: false,
+            too_old,
+        }
     }
 
     /// The time until the next check, which may be the one at which the connection is too old.
@@ -224,7 +234,10 @@ impl<'c> Ending<'c> {
 
     fn check(&mut self, requests: &RequestCount) -> Step {
         let begun = requests.begun();
-        let is_idle = begun == self.seen && !(self.lifetime.waits_for_requests && requests.is_busy());
+        let is_busy = self.lifetime.waits_for_requests && requests.is_busy();
+        // If a request that was in flight at the last check has ended since, the time in between was not all idle.
+        let was_busy = std::mem::replace(&mut self.was_busy, is_busy);
+        let is_idle = begun == self.seen && !is_busy && !was_busy;
         self.idle_checks = if is_idle { self.idle_checks + 1 } else { 0 };
         self.seen = begun;
         match (self.phase, self.too_old) {

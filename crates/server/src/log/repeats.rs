@@ -137,12 +137,12 @@ mod tests {
             assert_eq!(lines("did it again"), 20);
             assert_eq!((lines("something else"), lines("in detail"), lines("denied")), (1, 1_000, 1_000));
             repeats.refill();
-            assert_eq!((repeats.dropped(), lines("left out"), lines("lines=980")), (980, 1, 1));
+            assert_eq!((repeats.dropped(), lines("suppressed"), lines("lines=980")), (980, 1, 1));
             often();
             assert_eq!(lines("did it again"), 22);
             repeats.refill();
             repeats.refill();
-            assert_eq!(lines("left out"), 2, "it is reported once");
+            assert_eq!(lines("suppressed"), 2, "it is reported once");
         });
     }
 }
