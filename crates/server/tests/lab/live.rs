@@ -32,7 +32,7 @@ fn a_running_server_is_looked_at_and_operated() {
     browser.click(".token button");
     browser.until(
         "a refusal",
-        "return document.getElementById('token-error')?.textContent.includes('does not know') || null",
+        "return document.getElementById('token-error')?.textContent.includes('does not accept') || null",
     );
     browser.write("#token", TOKEN);
     browser.click(".token button");
