@@ -139,7 +139,7 @@ mod tests {
             (&[(KEY, "hunter2")][..], "--secrets-key", "this one has 7 characters, of which 2 are"),
             (&[(KEY, "abc123")], "--secrets-key", "this one has 6"),
             (&[(KEY, "")], "--secrets-key", "this one has 0"),
-            (&[(KEY, PUBLIC)], "--secrets-key", "the built-in key, which everyone knows"),
+            (&[(KEY, PUBLIC)], "--secrets-key", "the built-in key, which is publicly known"),
             (&[(KEY, BUILT_IN)], "--secrets-key", "32 hexadecimal digits"),
             (&[(KEY, ONE), (PREVIOUS, "hunter2")], "--secrets-previous", "32 hexadecimal digits"),
             (&[(KEY, ONE), (PREVIOUS, ONE)], "--secrets-previous", "the same as `secrets.key`"),
