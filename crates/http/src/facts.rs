@@ -56,7 +56,7 @@ impl<'a> HttpFacts<'a> {
     pub fn new(method: &'a Method, uri: &'a Uri, headers: &'a HeaderMap) -> HttpFacts<'a> {
         HttpFacts {
             method: method.as_str(),
-            target: Target { authority: uri.host(), path: uri.path(), query: uri.query().unwrap_or_default() },
+            target: Target { authority: authority_of(uri), path: uri.path(), query: uri.query().unwrap_or_default() },
             host: None,
             headers,
             address: None,
@@ -157,6 +157,13 @@ impl<'a> HttpFacts<'a> {
     pub fn is_authenticated(&self) -> bool {
         !self.user.is_none() || !self.api_key.is_none() || !self.claims.is_empty() || self.token.is_some()
     }
+}
+
+/// The host of a target and its port. `Uri::host` would read authorities that are not well formed differently from all other
+/// protocols.
+fn authority_of(uri: &Uri) -> Option<&str> {
+    let authority = uri.authority()?.as_str();
+    Some(authority.rsplit_once('@').map_or(authority, |(_, host)| host))
 }
 
 impl RawRequest for HttpFacts<'_> {
