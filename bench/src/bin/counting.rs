@@ -51,7 +51,7 @@ fn compare(name: &str, engine: &Engine, alone: impl Fn(usize) -> bool, counted: 
     let (mut of_alone, mut of_counted) = (f64::MAX, f64::MAX);
     for _ in 0..ROUNDS {
         of_alone = of_alone.min(nanos(&alone));
-        engine.metrics().beat(&engine.limiter().rules());
+        engine.metrics().tick(&engine.limiter().rules());
         of_counted = of_counted.min(nanos(&counted));
     }
     println!("{name:<28}{of_alone:>12.1}{of_counted:>12.1}{:>12.1}", of_counted - of_alone);

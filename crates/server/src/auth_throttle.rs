@@ -1,8 +1,8 @@
-//! Slows down those who guess passwords and tokens.
+//! Slows down guessing of passwords and tokens.
 //!
-//! Each failure of an address puts off the next attempt from there, by a few hundredths of a second, and up to two seconds if
-//! many come at once. Right and wrong attempts wait alike, so that nobody learns anything from how long it takes, and
-//! somebody who knows the password and shares the address with an attacker gets in after two seconds at most.
+//! Each failure from an address delays the next attempt from it, by 50 ms, and by up to two seconds after many
+//! failures. Correct and wrong attempts wait alike, so that the delay reveals nothing. A legitimate client that shares
+//! the address with an attacker waits two seconds at most.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use tidegate_core::{Clock, Gate, MemoryStore, Outcome, SystemClock};
 use crate::listen::client_network;
 use crate::log_throttle::LogThrottle;
 
-/// What failures are counted against, for each client.
+/// Limit that failures are counted against, for each address.
 const LIMIT: &str = "shaper 20/s queue 40";
-/// How long an attempt waits when there are as many failures as are counted.
+/// Longest delay of an attempt.
 const LONGEST: Duration = Duration::from_secs(2);
-/// The most clients whose failures are counted apart. Further ones are counted together.
+/// Maximum number of addresses with counters of their own. Further ones share counters.
 const MOST_CLIENTS: usize = 65_536;
 
 /// The failures of each client, at one listener.
@@ -40,7 +40,7 @@ impl<C: Clock> AuthThrottle<C> {
         AuthThrottle { failures, log: LogThrottle::default() }
     }
 
-    /// How long an attempt from here has to wait before it is looked at.
+    /// Delay before an attempt from this address is processed.
     pub(crate) fn delay(&self, address: IpAddr) -> Duration {
         let network = client_network(address).to_string();
         match self.failures.as_ref().map(|failures| failures.peek_cost(network.as_str(), 1).outcome) {
@@ -50,7 +50,7 @@ impl<C: Clock> AuthThrottle<C> {
         }
     }
 
-    /// Counts an attempt that failed, and tells the log of one a second. What was tried is not told.
+    /// Counts a failed attempt, and logs at most one a second. The password is never logged.
     pub(crate) fn failed(&self, address: IpAddr, listener: &'static str) {
         if let Some(failures) = &self.failures {
             failures.check(client_network(address).to_string().as_str());

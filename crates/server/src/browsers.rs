@@ -1,10 +1,10 @@
-//! What keeps web pages from using a listener through the browser of somebody who looks at them.
+//! Protection against web pages that use a listener through a visitor's browser.
 //!
-//! A page from anywhere may have a browser send requests to any address that the browser reaches, `127.0.0.1` included.
-//! It may not read the answers, and may send only what an HTML form could send; anything else the browser asks for
-//! first, in a preflight that these listeners refuse. So a body must say that it is JSON, which no form can. A page
-//! whose own host name suddenly leads to `127.0.0.1` (DNS rebinding) is not held to that, but still names its host: so
-//! a listener that only this machine can reach answers for names of this machine alone.
+//! A page of any origin can make a browser send requests to every address that the browser reaches, including
+//! `127.0.0.1`. It cannot read the responses, and it can only send what an HTML form could send: anything else needs a
+//! preflight, which these listeners refuse. Therefore bodies need the content type `application/json`, which no form
+//! can send. DNS rebinding, where the page's own host name resolves to `127.0.0.1`, evades that but keeps the page's
+//! host name. Therefore a listener on a loopback address only serves host names of this machine.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ pub struct Hosts {
     names: Vec<String>,
 }
 
-/// A request for a host that the listener does not answer for.
+/// A request for a host that the listener does not serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "This listener does not serve that host. Use `localhost` or a loopback address, or add the host to the setting \
@@ -28,7 +28,7 @@ pub struct Hosts {
 )]
 pub(crate) struct Misdirected;
 
-/// A body that does not say that it is JSON.
+/// A body without a JSON content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("The body must be JSON: send `Content-Type: application/json` (curl: `--json`, or `-H` with that line).")]
 pub(crate) struct NotJson;
@@ -70,10 +70,10 @@ impl Hosts {
     }
 }
 
-/// Whether a body says that it is JSON: `application/json` or any type that ends with `+json`.
+/// Requires a JSON content type: `application/json` or a type that ends with `+json`.
 pub(crate) fn check_json(headers: &HeaderMap) -> Result<(), NotJson> {
     let said = headers.get(CONTENT_TYPE).map(http::HeaderValue::as_bytes).unwrap_or_default();
-    // As most say it.
+    // Fast path for the usual spelling.
     if said == b"application/json" {
         return Ok(());
     }

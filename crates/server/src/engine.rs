@@ -1,4 +1,4 @@
-//! What stands behind every door.
+//! Engine behind all listeners.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -15,13 +15,13 @@ use tidegate_rules::{
 
 use crate::metrics::{DescriptorOutcome, KeyName, Metrics, Sample};
 use crate::store::AnyStore;
-use crate::traces::{Told, Traces};
+use crate::traces::{SpanAttributes, Traces};
 
-/// The rule that what `CL.THROTTLE` counts belongs to, in metrics, among the top keys and for operators. No rule of a file can
-/// have this name. Its keys have one part.
+/// Name of the rule for `CL.THROTTLE` in metrics, top keys and the admin API. No rule of a file can have this name. Its
+/// keys have one part.
 pub const THROTTLE_RULE: &str = "@cl.throttle";
 
-/// Decides requests, whichever door they come through. Doors hold it in an `Arc`.
+/// Decides the requests of all listeners, which share it in an `Arc`.
 ///
 /// ```
 /// use tidegate::engine::Engine;
@@ -54,25 +54,25 @@ impl Engine {
         Engine { limiter: Arc::new(limiter), metrics: Arc::new(metrics), traces: Traces::default() }
     }
 
-    /// Decides the same, and tells `traces` of it.
+    /// Adds traces of decisions.
     #[must_use]
     pub fn with_traces(self, traces: Traces) -> Engine {
         Engine { traces, ..self }
     }
 
-    /// Who is told of single requests.
+    /// Traces of requests.
     #[must_use]
     pub const fn traces(&self) -> &Traces {
         &self.traces
     }
 
-    /// What is counted.
+    /// Metrics of the engine.
     #[must_use]
     pub const fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// What decides: for questions that are no requests, such as settling, peeking and replacing the rules.
+    /// Limiter, for everything that is not a request: settling, peeking, replacing the rules.
     #[must_use]
     pub fn limiter(&self) -> &Limiter<AnyStore> {
         &self.limiter
@@ -88,14 +88,14 @@ impl Engine {
     pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
         let sample = self.metrics.begin();
         let decide = || self.limiter.check_then(facts, |matched, ruling| self.counted(matched, ruling, sample));
-        self.traces.span("tidegate.check", decide, Told::of).await
+        self.traces.span("tidegate.check", decide, SpanAttributes::of).await
     }
 
-    /// Decides a request, and takes what it costs for `ttl`, to be settled at what it really was.
+    /// Decides a request, and reserves its cost for `ttl`, to be settled at the actual cost.
     pub async fn reserve(&self, facts: &(impl Facts + Sync + ?Sized), ttl: Micros) -> Ruling<'static> {
         let sample = self.metrics.begin();
         let decide = || self.limiter.reserve_then(facts, ttl, |matched, ruling| self.counted(matched, ruling, sample));
-        self.traces.span("tidegate.reserve", decide, Told::of).await
+        self.traces.span("tidegate.reserve", decide, SpanAttributes::of).await
     }
 
     fn counted(&self, matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>, sample: Option<Sample>) -> Ruling<'static> {
@@ -107,13 +107,13 @@ impl Engine {
     /// rules that decided it.
     #[inline]
     pub(crate) fn count(&self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>, sample: Option<Sample>) {
-        let wanted = self.metrics.count(ruling, sample);
-        if wanted.is_any() {
-            self.metrics.look_at_charges(wanted, ruling.charges(matched));
+        let inspection = self.metrics.count(ruling, sample);
+        if inspection.is_needed() {
+            self.metrics.look_at_charges(inspection, ruling.charges(matched));
         }
     }
 
-    /// As [`Engine::check_now`], for callers that only look at the ruling: it is not moved.
+    /// Like [`Engine::check_now`], for callers that only read the ruling: it is not moved.
     pub(crate) fn check_now_then<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
@@ -132,14 +132,13 @@ impl Engine {
         })
     }
 
-    /// As [`Engine::check`], for callers that do not await. `None` if the store may make them wait, and then nothing
-    /// was asked of it.
+    /// Like [`Engine::check`], without awaiting. `None` if the store may have to wait; it is not called then.
     pub fn check_now(&self, facts: &(impl Facts + Sync + ?Sized)) -> Option<Ruling<'static>> {
         self.at_once(|| self.check(facts))
     }
 
-    /// Decides a request that comes as descriptors of one of Envoy's domains, which is one of `generation`, and charges it if
-    /// it may go ahead.
+    /// Decides a request given as descriptors of one of Envoy's domains in `generation`, and charges it if it is
+    /// allowed.
     pub async fn check_descriptors<'d, 'e>(
         &self,
         generation: &'d Generation,
@@ -149,8 +148,8 @@ impl Engine {
     ) -> DescriptorsRuling<'d, 'e> {
         let sample = self.metrics.begin();
         let decide = || self.limiter.check_descriptors(generation, domain, asked, terms);
-        let decided = self.traces.span("tidegate.check", decide, |decided| Told::of(&decided.ruling)).await;
-        let wanted = self.metrics.count(&decided.ruling, sample);
+        let decided = self.traces.span("tidegate.check", decide, |decided| SpanAttributes::of(&decided.ruling)).await;
+        let inspection = self.metrics.count(&decided.ruling, sample);
         for (descriptor, asked) in decided.descriptors.iter().zip(asked) {
             let Some(found) = &descriptor.found else { continue };
             let name = found.metric();
@@ -169,17 +168,17 @@ impl Engine {
             if outcome == DescriptorOutcome::Within && decided.binding(descriptor).is_some_and(is_near) {
                 self.metrics.count_descriptor(&name, is_made_up, DescriptorOutcome::NearLimit, hits);
             }
-            if wanted.is_any()
+            if inspection.is_needed()
                 && let Some(ruled) = decided.binding(descriptor)
             {
                 let named = || KeyName { readable: tidegate_rules::readable_key(&found.key), in_full: None };
-                self.metrics.look_at(wanted, ruled, &found.key, named);
+                self.metrics.inspect(inspection, ruled, &found.key, named);
             }
         }
         decided
     }
 
-    /// Decides a request that comes as descriptors by our own rules.
+    /// Decides a request given as descriptors by our own rules.
     pub async fn check_entries<'d, 'e>(
         &self,
         generation: &'d Generation,
@@ -188,26 +187,25 @@ impl Engine {
     ) -> DescriptorsRuling<'d, 'e> {
         let sample = self.metrics.begin();
         let count = |ruling: &Ruling<'_>, charges: &mut dyn Iterator<Item = RuledCharge<'_>>| {
-            let wanted = self.metrics.count(ruling, sample);
-            if wanted.is_any() {
-                self.metrics.look_at_charges(wanted, charges);
+            let inspection = self.metrics.count(ruling, sample);
+            if inspection.is_needed() {
+                self.metrics.look_at_charges(inspection, charges);
             }
         };
         let decide = || self.limiter.check_entries_then(generation, asked, charging, count);
-        self.traces.span("tidegate.check", decide, |decided| Told::of(&decided.ruling)).await
+        self.traces.span("tidegate.check", decide, |decided| SpanAttributes::of(&decided.ruling)).await
     }
 
-    /// Takes `cost` from `key` under a limit that the request brings, or says when to come back.
+    /// Charges `cost` to `key` under a limit that the request brings.
     pub async fn charge(&self, limit: &InlineLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
         let sample = self.metrics.begin();
-        let tell = |(decision, by): &(Decision, DecidedBy)| Told::of_brought(limit.rule(), decision, *by);
+        let tell = |(decision, by): &(Decision, DecidedBy)| SpanAttributes::of_brought(limit.rule(), decision, *by);
         let decided = self.traces.span("tidegate.throttle", || self.limiter.charge(limit, key, cost), tell).await;
         self.metrics.count_brought(limit.rule(), (key, cost), &decided, sample);
         decided
     }
 
-    /// As [`Engine::charge`], for callers that do not await. `None` if the store may make them wait, and then nothing was
-    /// asked of it.
+    /// Like [`Engine::charge`], without awaiting. `None` if the store may have to wait; it is not called then.
     pub fn charge_now(&self, limit: &InlineLimit, key: &Key<'_>, cost: u64) -> Option<(Decision, DecidedBy)> {
         self.at_once(|| self.charge(limit, key, cost))
     }
@@ -230,8 +228,8 @@ impl Engine {
         Ok(settlement)
     }
 
-    /// Forgets what a key has spent under one rule, named as operators do: by the values of its parts. [`THROTTLE_RULE`] is a
-    /// rule here. Says under how many limits anything was known of it.
+    /// Resets a key under one rule. The key is named by the values of its parts, and [`THROTTLE_RULE`] counts as a
+    /// rule. Returns the number of limits under which it had any state.
     ///
     /// # Errors
     /// If there is no such rule, if its key is made of something else, or if the store fails.
@@ -243,17 +241,17 @@ impl Engine {
         Ok(usize::from(self.limiter.reset_inline(&RuleId::new(THROTTLE_RULE), &key).await?))
     }
 
-    /// How a key of `CL.THROTTLE` stands under a limit, which nobody knows but those who send the command.
+    /// State of a key of `CL.THROTTLE` under a limit. The limit is an argument because only the clients know it.
     ///
     /// # Errors
-    /// If the key has not one part.
+    /// If the key does not have exactly one part.
     pub async fn peek_throttle(&self, parts: &[&str], limit: Limit) -> Result<(Decision, DecidedBy), NoSuchKey> {
         let key = throttle_key(parts)?;
         let limit = InlineLimit::new(RuleId::new(THROTTLE_RULE), limit, OnStoreFailure::default());
         Ok(self.limiter.peek_inline(&limit, &key).await)
     }
 
-    /// Whether every question is answered at once: the store is in this process.
+    /// Whether decisions are synchronous: the store is in this process.
     #[must_use]
     pub fn answers_at_once(&self) -> bool {
         self.limiter.store().is_in_memory()

@@ -1,4 +1,4 @@
-//! Tidegate as a program: its command line, its doors, and what a running limiter needs around the engine.
+//! Tidegate as a program: command line, listeners, and operation of the engine.
 
 pub mod access_log;
 pub mod admin;

@@ -1,16 +1,16 @@
-//! Log lines that whoever connects can cause.
+//! Throttle for log lines that any client can cause.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Lets one line of a kind through a second, so that nobody can fill the log.
+/// Admits one line a second, so that clients cannot fill the log.
 #[derive(Debug, Default)]
-pub(crate) struct LogThrottle(Mutex<State>);
+pub(crate) struct LogThrottle(Mutex<ThrottleState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ThrottleState {
     last: Option<Instant>,
     suppressed: u64,
 }
@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_secs(1);
 impl LogThrottle {
     /// Whether to write a line now: with how many were left out since the last one, `None` if this one is left out too.
     pub(crate) fn pass(&self) -> Option<u64> {
-        // Nothing that runs under the lock leaves it half changed.
+        // No code under the lock can panic halfway through a change.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         if state.last.is_some_and(|last| now.duration_since(last) < EVERY) {

@@ -1,4 +1,4 @@
-//! What a rule can be switched to, as operators say it.
+//! Mode that an operator chooses for a rule.
 
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -8,24 +8,24 @@ use tidegate_rules::Mode;
 /// The longest that a switch with an end may last.
 pub(crate) const LONGEST_SWITCH: Micros = Micros::from_secs(366 * 86_400);
 
-/// A mode, or none of one's own.
+/// A mode, or the one in the rules file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ModeChoice {
-    /// It denies.
+    /// Denies requests over the limit.
     Enforce,
-    /// It counts and reports, and never denies.
+    /// Counts and reports, but never denies.
     Shadow,
-    /// It does nothing.
+    /// Neither decides nor counts.
     Off,
-    /// What the rules file says.
+    /// The mode in the rules file.
     #[serde(alias = "as_written")]
     #[value(alias = "as_written")]
     AsWritten,
 }
 
 impl ModeChoice {
-    /// The mode; `None` for what the file says.
+    /// The mode; `None` for the mode in the file.
     pub(crate) const fn mode(self) -> Option<Mode> {
         match self {
             ModeChoice::Enforce => Some(Mode::Enforce),

@@ -1,28 +1,28 @@
-//! Whether the store can be relied on, for probes.
+//! Readiness of the store, for probes.
 
 use tidegate_rules::Condition;
 
 use crate::engine::Engine;
 use crate::store::AnyStore;
 
-/// A store that does not answer.
+/// Outage of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoreTrouble {
     pub(crate) reason: String,
-    /// Since when, in seconds since the Unix epoch, if that is known.
+    /// Start, in seconds since the Unix epoch, if known.
     pub(crate) since: Option<u64>,
     /// Whether the first attempt to reach it is still under way.
     pub(crate) is_pending: bool,
 }
 
 impl StoreTrouble {
-    /// The fault of `engine`'s store; `None` if it answers.
+    /// Outage of the store of `engine`; `None` if it is available.
     pub(crate) fn of(engine: &Engine) -> Option<StoreTrouble> {
         if let Condition::Failing { since, reason } = engine.limiter().health().store {
             let since = Some(since.as_micros() / 1_000_000);
             return Some(StoreTrouble { reason: reason.to_string(), since, is_pending: false });
         }
-        // Nobody may have asked it anything yet.
+        // There may have been no calls yet.
         let AnyStore::Redis(tier) = engine.limiter().store() else { return None };
         let trouble = |known: Option<String>, pending: &str| {
             let is_pending = known.is_none();

@@ -1,8 +1,7 @@
-//! Receipts as text, to be kept by whoever was admitted.
+//! Receipts as text, kept by clients.
 //!
-//! All that a store needs to settle an admission is in the text, so that any node of a fleet can do it, also one that
-//! was started since. Who has the text can settle what it stands for, and nothing else: an admission is known by an id
-//! that cannot be guessed.
+//! The text contains everything that a store needs to settle an admission, so that any node of a fleet can settle it,
+//! even one that was started later. Its holder can settle this admission and no other: the id cannot be guessed.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,7 +9,7 @@ use tidegate_core::limit::Mark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::{Key, Limit, Receipt, RuleId};
 
-/// The first byte, so that a later form can be told from this one.
+/// First byte: the version of the format.
 const FORM: u8 = 1;
 /// The longest text that can be a receipt.
 const LONGEST: usize = 64 * 1_024;
@@ -20,7 +19,7 @@ const LONGEST: usize = 64 * 1_024;
 #[error("this is not a receipt: send it exactly as it was received")]
 pub struct NotAReceipt;
 
-/// What a request was admitted with, as one word. `None` if there is nothing to give back.
+/// Receipts of a request, as one word. `None` if there is nothing to settle.
 #[must_use]
 pub fn write(receipts: &[Receipt]) -> Option<String> {
     if receipts.is_empty() {
@@ -44,16 +43,16 @@ pub fn write(receipts: &[Receipt]) -> Option<String> {
     Some(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// What was written.
+/// Receipts from their text.
 ///
 /// # Errors
-/// If it is something else.
+/// If it is not a receipt.
 pub fn read(word: &[u8]) -> Result<Vec<Receipt>, NotAReceipt> {
     if word.len() > LONGEST {
         return Err(NotAReceipt);
     }
     let bytes = URL_SAFE_NO_PAD.decode(word).map_err(|_| NotAReceipt)?;
-    let mut rest = Rest(&bytes);
+    let mut rest = ByteReader(&bytes);
     let receipts = rest.receipts().ok_or(NotAReceipt)?;
     if rest.0.is_empty() { Ok(receipts) } else { Err(NotAReceipt) }
 }
@@ -72,10 +71,10 @@ fn number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(u8::try_from(number).unwrap_or_default());
 }
 
-/// What is still to be read.
-struct Rest<'b>(&'b [u8]);
+/// Bytes that are still to be read.
+struct ByteReader<'b>(&'b [u8]);
 
-impl<'b> Rest<'b> {
+impl<'b> ByteReader<'b> {
     fn receipts(&mut self) -> Option<Vec<Receipt>> {
         if self.take(1)? != [FORM] {
             return None;
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn receipts_round_trip() {
         let one = receipt(7, vec![held("r", &["alice"], "concurrent 10 ttl 30s", 1, Mark(0, 0))]);
         let two = receipt(
             u128::MAX,
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_or_added_to_is_not_a_receipt() {
+    fn truncated_or_extended_text_is_not_a_receipt() {
         let word = write(&[receipt(7, vec![held("r", &["alice"], "10/s", 1, Mark(0, 0))])]).unwrap();
         for end in 0..word.len() {
             assert_eq!(read(&word.as_bytes()[..end]), Err(NotAReceipt));
@@ -172,11 +171,11 @@ mod tests {
         assert_eq!(read(&[b'A'; 2 * LONGEST]), Err(NotAReceipt));
     }
 
-    /// Nothing but a receipt is one, and a receipt that was read is written as one that is read alike.
+    /// Any bytes are either refused or round-trip.
     #[test]
     fn any_bytes_are_a_receipt_or_not() {
         target!("receipt").for_each(|bytes: &[u8]| {
-            // As it comes, and so that the bytes within are what was made up.
+            // Once as text, and once as the decoded bytes.
             for word in [bytes.to_vec(), URL_SAFE_NO_PAD.encode(text(bytes, &[&[FORM]])).into_bytes()] {
                 let Ok(receipts) = read(&word) else { continue };
                 let held: usize = receipts.iter().map(|receipt| receipt.held.len()).sum();

@@ -1,4 +1,4 @@
-//! The store that a server was told to use.
+//! Store of a server: memory or Redis.
 
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{Charge, Decision, Key, MemoryStore, Receipt, RuleId, Settlement, Store, StoreError};
@@ -9,14 +9,14 @@ use crate::traces::store_call;
 
 /// State in this process, or in a Redis that a fleet shares.
 pub enum AnyStore {
-    /// In this process's memory. Answers at once.
+    /// In this process. Synchronous.
     Memory(MemoryStore),
-    /// In Redis, with the tier in front that remembers who was denied.
+    /// In Redis, behind a local cache of denials.
     Redis(Box<Tier<RedisStore>>),
 }
 
 impl AnyStore {
-    /// Whether every question is answered at once.
+    /// Whether decisions are synchronous.
     #[must_use]
     pub const fn is_in_memory(&self) -> bool {
         matches!(self, AnyStore::Memory(_))

@@ -1,10 +1,9 @@
-//! Rules that follow their files.
+//! Reload of rules when their files change.
 //!
-//! A watched file takes effect within a second of being saved. The operating system says when something has changed
-//! (`notify`); because it does not always (a Kubernetes `ConfigMap` swaps symbolic links, network file systems say
-//! nothing), the contents are also looked at twice a second. Either way only a change of contents counts. A file is
-//! loaded once it has been left alone for a moment, so that half a save is not taken for the whole, and a broken file
-//! changes nothing.
+//! A saved file takes effect within a second. The operating system reports changes (`notify`), but not all of them (a
+//! Kubernetes `ConfigMap` swaps symbolic links, network file systems report nothing), so the contents are also checked
+//! twice a second. Either way only a change of contents counts. A file is loaded once it has been left alone for a
+//! moment, so that half a save is not taken for the whole, and a broken file changes nothing.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -16,12 +15,12 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tidegate_rules::{Diagnostics, Loaded, file_contents, load, rules_files};
 
-/// How often the contents are looked at when nothing is said to have changed.
+/// Interval between checks of the contents.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long a file must have been left alone.
+/// Time without changes before a file is loaded.
 const SETTLED_AFTER: Duration = Duration::from_millis(50);
 
-/// A file that is never left alone is loaded all the same after this many looks.
+/// Number of checks after which a file that keeps changing is loaded anyway.
 const MOST_LOOKS: usize = 8;
 
 /// Follows files until dropped.
@@ -36,36 +35,36 @@ enum Wake {
     Stop,
 }
 
-/// Why the files cannot be followed.
+/// Error of starting the watcher.
 #[derive(Debug, thiserror::Error)]
 #[error("the rules files cannot be watched: {0}")]
 pub struct WatchError(#[from] std::io::Error);
 
 impl Watch {
-    /// Follows the files and folders at `paths`, of which `files` were read ([`Loaded::files`]). Each time that their
-    /// contents change they are loaded anew and `tell` is called with the result, on a thread of its own.
+    /// Watches the files and folders at `paths`, of which `files` were read ([`Loaded::files`]). On each change of
+    /// contents, loads them and calls `tell` with the result, on a thread of its own.
     ///
     /// # Errors
-    /// If no thread can be had.
+    /// If the thread cannot be started.
     pub fn start(
         paths: Vec<PathBuf>,
         files: Vec<PathBuf>,
         tell: impl FnMut(Result<Loaded, Diagnostics>) + Send + 'static,
     ) -> Result<Watch, WatchError> {
         let (wake, wakes) = mpsc::channel();
-        let following = Following::new(paths, files);
+        let watched = WatchedFiles::new(paths, files);
         let says = wake.clone();
-        // Where the system cannot say what has changed, looking twice a second is still good enough.
+        // Without notifications from the system, polling still works.
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             if event.as_ref().map_or(true, is_change) {
                 let _ = says.send(Wake::Look);
             }
         });
         let mut watcher = watcher.ok();
-        following.subscribe(watcher.as_mut());
+        watched.subscribe(watcher.as_mut());
         let thread = std::thread::Builder::new()
             .name("tidegate-watch".to_owned())
-            .spawn(move || following.follow(&wakes, watcher, tell))?;
+            .spawn(move || watched.follow(&wakes, watcher, tell))?;
         Ok(Watch { wake, thread: Some(thread) })
     }
 
@@ -84,8 +83,8 @@ impl Drop for Watch {
     }
 }
 
-/// Whether something may have changed. Reading a file is an event too, and looking reads: whoever looked because of that
-/// would look for ever.
+/// Whether a file may have changed. Read events are ignored: checking reads the files, and would trigger itself for
+/// ever.
 fn is_change(event: &Event) -> bool {
     match event.kind {
         EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),
@@ -93,25 +92,25 @@ fn is_change(event: &Event) -> bool {
     }
 }
 
-struct Following {
-    /// As they were given: files and folders.
+struct WatchedFiles {
+    /// Configured files and folders.
     paths: Vec<PathBuf>,
-    /// All that was read the last time, included files too.
+    /// Files read at the last load, including included ones.
     files: Vec<PathBuf>,
     hasher: RandomState,
-    /// What the contents were the last time they were loaded.
+    /// Fingerprint of the contents at the last load.
     contents: u64,
 }
 
-impl Following {
-    fn new(paths: Vec<PathBuf>, files: Vec<PathBuf>) -> Following {
-        let mut following = Following { paths, files, hasher: RandomState::new(), contents: 0 };
-        following.contents = following.look();
-        following
+impl WatchedFiles {
+    fn new(paths: Vec<PathBuf>, files: Vec<PathBuf>) -> WatchedFiles {
+        let mut watched = WatchedFiles { paths, files, hasher: RandomState::new(), contents: 0 };
+        watched.contents = watched.fingerprint();
+        watched
     }
 
-    /// A number that changes with the contents of any file that matters, or with which files there are.
-    fn look(&self) -> u64 {
+    /// Hash of the contents of all files, and of their paths.
+    fn fingerprint(&self) -> u64 {
         let mut files = rules_files(&self.paths);
         files.extend(self.files.iter().cloned());
         files.sort();
@@ -144,7 +143,7 @@ impl Following {
                 Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Wake::Reload) => true,
                 Ok(Wake::Look) => {
-                    // A folder in which much goes on says so often: one look answers all of it.
+                    // Busy folders send many events: one check covers all of them.
                     std::thread::sleep(SETTLED_AFTER);
                     false
                 }
@@ -157,27 +156,27 @@ impl Following {
                     Wake::Look => {}
                 }
             }
-            if !asked && self.look() == self.contents {
+            if !asked && self.fingerprint() == self.contents {
                 continue;
             }
             self.contents = self.settled();
             let result = load(&self.paths);
             if let Ok(loaded) = &result {
                 self.files.clone_from(&loaded.files);
-                // What is included now may not have been before.
-                self.contents = self.look();
+                // The set of included files may have changed.
+                self.contents = self.fingerprint();
                 self.subscribe(watcher.as_mut());
             }
             tell(result);
         }
     }
 
-    /// Waits until two looks a moment apart see the same, but not for ever.
+    /// Waits until two consecutive fingerprints are equal, for a bounded time.
     fn settled(&self) -> u64 {
-        let mut before = self.look();
+        let mut before = self.fingerprint();
         for _ in 0..MOST_LOOKS {
             std::thread::sleep(SETTLED_AFTER);
-            let now = self.look();
+            let now = self.fingerprint();
             if now == before {
                 break;
             }
@@ -192,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reading_a_file_is_no_change_of_it() {
+    fn reading_a_file_is_not_a_change() {
         let folder = tempfile::tempdir().unwrap();
         let (file, last) = (folder.path().join("rules.yaml"), folder.path().join("last"));
         std::fs::write(&file, "rules: []").unwrap();
@@ -209,7 +208,7 @@ mod tests {
             std::fs::read(&file).unwrap();
         }
         std::fs::write(&last, "").unwrap();
-        // Events come in their order, so what came of reading came before this.
+        // Events are ordered, so any event of reading would come before this one.
         let first = changes.recv().unwrap();
         assert_eq!(first.paths, [last], "{first:?}");
     }

@@ -108,7 +108,7 @@ fn rules_can_come_by_standard_input() {
 }
 
 #[test]
-fn what_init_writes_can_be_checked_and_a_configuration_is_not_taken_for_rules() {
+fn the_output_of_init_passes_check_and_a_configuration_is_not_taken_for_rules() {
     let folder = Folder::with(&[]);
     folder.run(&["init", "here"]).good();
     assert!(folder.run(&["check", "here"]).good().starts_with("ok: "));
@@ -185,7 +185,7 @@ fn a_file_that_is_not_there_is_an_error() {
 }
 
 #[test]
-fn wrong_usage_is_told_apart_from_errors() {
+fn usage_errors_have_their_own_exit_status() {
     let folder = Folder::with(&[("rules.yaml", GOOD)]);
     assert!(folder.run(&["check"]).usage_error().contains("FILE"));
     assert!(folder.run(&["chekc", "rules.yaml"]).usage_error().contains("check"));
@@ -403,7 +403,7 @@ fn rules_are_tested_without_waiting() {
 }
 
 #[test]
-fn expectations_that_do_not_hold_are_told_apart() {
+fn failed_expectations_are_described() {
     let failure = |step: &str| {
         let tests = format!("rules: rules.yaml\ntests:\n- name: one\n  steps:\n  - {step}\n");
         let folder = Folder::with(&[("rules.yaml", TESTED), ("t.yaml", &tests)]);
@@ -481,7 +481,7 @@ fn two_rules_files_are_compared() {
 }
 
 #[test]
-fn explain_tells_what_clients_are_told() {
+fn explain_shows_what_clients_see() {
     let rules = "rules: [{ id: r, limits: [5/h, { name: day, limit: 9/day, show: false }], problem: abnormal-usage, status: 403 }]";
     let folder = Folder::with(&[("rules.yaml", rules)]);
     let run = |more: &[&str]| {

@@ -1,4 +1,4 @@
-//! Ten thousand connections on which nothing is asked, at each door: others are served, and memory stays in bounds. What a
+//! Ten thousand idle connections at each listener: others are served, and memory stays in bounds. What a
 //! connection costs is printed (`cargo test --test idle -- --nocapture`).
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
@@ -47,19 +47,19 @@ fn resident(server: &Server) -> usize {
 
 fn others_are_served(server: &Server) {
     assert_eq!(server.check(r#"{"path":"/"}"#)["allowed"], true);
-    idle(server.door("Redis"), b"PING\r\n");
-    idle(server.door("Envoy"), HTTP2_GREETING);
+    idle(server.listener("Redis"), b"PING\r\n");
+    idle(server.listener("Envoy"), HTTP2_GREETING);
     assert!(!server.log().contains("panicked"), "{}", server.log());
 }
 
 #[test]
-fn ten_thousand_idle_connections_at_each_door_keep_nobody_out() {
+fn ten_thousand_idle_connections_at_each_listener_do_not_keep_others_out() {
     let number = WANTED.min(files() - SPARE);
     if number < WANTED {
         println!("the system lets a process have {} files: {number} connections instead of {WANTED}", files());
     }
-    // One door after the other: all at once would be more files than many systems let a test have.
-    for (door, says) in [
+    // One listener after the other: all at once would exceed the open-file limit of many systems.
+    for (name, says) in [
         ("HTTP", &b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"[..]),
         ("Envoy", HTTP2_GREETING),
         ("Redis", b"PING\r\n"),
@@ -81,13 +81,13 @@ fn ten_thousand_idle_connections_at_each_door_keep_nobody_out() {
             ],
         );
         others_are_served(&server);
-        let at = if door == "HTTP" { server.address } else { server.door(door) };
+        let at = if name == "HTTP" { server.address } else { server.listener(name) };
         let before = resident(&server);
         let open: Vec<TcpStream> = (0..number).map(|_| idle(at, says)).collect();
         let each = resident(&server).saturating_sub(before) / number;
-        println!("{door}: {number} idle connections, {each} bytes each");
+        println!("{name}: {number} idle connections, {each} bytes each");
         others_are_served(&server);
-        assert!(each <= MOST_BYTES, "{door}: {each} bytes each");
+        assert!(each <= MOST_BYTES, "{name}: {each} bytes each");
         drop(open);
     }
 }

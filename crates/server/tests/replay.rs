@@ -166,7 +166,7 @@ fn a_page_is_written_beside() {
 
 /// Clients that a limit in shadow mode would have denied were not denied.
 #[test]
-fn limits_in_shadow_mode_are_told_apart() {
+fn limits_in_shadow_mode_are_reported_separately() {
     let folder = Folder::new();
     let rules = RULES.replace("limit: log 2/min", "limit: log 2/min, mode: shadow");
     std::fs::write(folder.0.path().join("rules.yaml"), rules).unwrap();
@@ -233,7 +233,7 @@ fn the_guide_shows_what_the_program_prints() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn impossible_requests_are_explained() {
     let folder = Folder::new();
     assert!(folder.bad(2, &["replay", "access.log"]).contains("--rules rules.yaml"));
     assert!(

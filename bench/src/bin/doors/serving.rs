@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate::api;
 use tidegate::engine::Engine;
 use tidegate::listen::{self, Listener};
-use tidegate::resp::{Door, Settings};
+use tidegate::resp::{RespService, Settings};
 use tidegate_core::MemoryStore;
 use tidegate_rules::{Limiter, RuleSet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -39,7 +39,7 @@ pub fn serve() {
 
 async fn serve_resp() {
     let engine = Engine::new(Limiter::new(RuleSet::default(), MemoryStore::new().into()));
-    let door = Arc::new(Door::new(Arc::new(engine), Settings::default()));
+    let door = Arc::new(RespService::new(Arc::new(engine), Settings::default()));
     let listener = Listener::bind(listen::Settings::at(any_port())).expect("a port");
     println!("{}", listener.listening().address());
     let stop = CancellationToken::new();
@@ -56,7 +56,7 @@ async fn serve_http() {
     let rules = RuleSet::parse("bench.yaml", &format!("rules: [{{ id: api, key: user, limit: {limit} }}]"));
     let engine = Engine::new(Limiter::new(rules.expect("rules").rules, MemoryStore::new().into()));
     let stop = CancellationToken::new();
-    let door = Arc::new(api::Door::new(Arc::new(engine), api::Settings::default(), None, None, stop.clone()));
+    let door = Arc::new(api::RespService::new(Arc::new(engine), api::Settings::default(), None, None, stop.clone()));
     let listener = Listener::bind(listen::Settings::at(any_port())).expect("a port");
     println!("{}", listener.listening().address());
     let serve = move |stream, peer| {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The mode of new files: access logs contain personal data.
 const MODE: u32 = 0o640;
 
-/// A handle to the file, for those who do not write.
+/// Handle to reopen the file.
 pub(super) struct LogFile(Arc<AtomicBool>);
 
 /// The file that lines are written to.
@@ -45,7 +45,7 @@ impl LogFile {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    // A pipe that is opened to be written to alone waits for somebody who reads it.
+    // Opening a pipe for writing only blocks until there is a reader.
     let is_pipe = fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo());
     OpenOptions::new().read(is_pipe).append(true).create(true).mode(MODE).open(path)
 }

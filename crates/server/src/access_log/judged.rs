@@ -6,7 +6,7 @@ use tidegate_core::RuleId;
 use tidegate_http::HttpFacts;
 use tidegate_rules::{Fact, Facts, Mode, Ruling, Secret};
 
-use super::line::Decided;
+use super::record::Decided;
 
 /// The facts that the rules were asked with, and their decision.
 pub(crate) struct Judged {

@@ -1,12 +1,12 @@
 //! The access log: a line for each request that the gateway has answered, or that a proxy asked about in forward-auth.
 //!
-//! Writing it never holds up a request. A line (`line.rs`) goes into a bounded queue, the same that the ordinary log has, and a thread
-//! writes what is in it to the file (`file.rs`). Lines that find the queue full are dropped, counted, and reported in the
-//! ordinary log.
+//! Writing it never delays a request. A record (`record.rs`) goes into a bounded queue, as in the ordinary log, and a
+//! thread writes the queue to the file (`file.rs`). Lines that find the queue full are dropped, counted, and reported
+//! in the ordinary log.
 
 mod file;
 mod judged;
-mod line;
+mod record;
 mod redact;
 mod time;
 
@@ -23,8 +23,8 @@ use tidegate_rules::Secret;
 
 use self::file::LogFile;
 pub(crate) use self::judged::Judged;
-pub(crate) use self::line::Line;
-use crate::log::{Queue, Trouble};
+pub(crate) use self::record::AccessRecord;
+use crate::log::{LineQueue, LostLines};
 
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
@@ -73,7 +73,7 @@ pub struct AccessLogError {
 /// An access log that is open.
 pub struct AccessLog {
     format: AccessLogFormat,
-    queue: Arc<Queue>,
+    queue: Arc<LineQueue>,
     file: LogFile,
     clock: SystemClock,
 }
@@ -99,7 +99,7 @@ impl AccessLog {
             AccessLogTarget::Stdout => (PathBuf::from("-"), LogFile::stdout()),
             AccessLogTarget::File(path) => (path.clone(), LogFile::open(path)),
         };
-        let queue = Arc::new(Queue::lingering(settings.queue_bytes, LINGER));
+        let queue = Arc::new(LineQueue::lingering(settings.queue_bytes, LINGER));
         let begun = opened.and_then(|(file, writer)| {
             let written = Arc::clone(&queue);
             let thread = std::thread::Builder::new().name("tidegate-access-log".to_owned());
@@ -110,14 +110,14 @@ impl AccessLog {
         Ok(AccessLog { format: settings.format, queue, file, clock: SystemClock::new() })
     }
 
-    /// The present instant, for [`Line::at`].
+    /// The present instant, for [`AccessRecord::at`].
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
     /// Logs a request. Values of secret parameters are hidden under `secret`.
-    pub(crate) fn write(&self, line: &Line<'_>, secret: &Secret) {
+    pub(crate) fn write(&self, line: &AccessRecord<'_>, secret: &Secret) {
         let written = BUFFER.try_with(|buffer| {
             let mut buffer = buffer.borrow_mut();
             buffer.clear();
@@ -158,12 +158,12 @@ impl AccessLog {
     }
 }
 
-fn report(trouble: Trouble) {
+fn report(trouble: LostLines) {
     match trouble {
-        Trouble::Missing { lines } => {
+        LostLines::Missing { lines } => {
             tracing::warn!(lines, "access log lines were dropped: they came faster than they can be written");
         }
-        Trouble::Failed { lines, error } => {
+        LostLines::Failed { lines, error } => {
             tracing::error!(lines, %error, "access log lines could not be written");
         }
     }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use tidegate_rules::{Secret, is_secret_name};
 
-/// A target or a URL with the values of secret parameters replaced by their hashes: `?api_key=%23` and 32 digits. Values that
-/// are the same stay the same, so that a replay tells clients apart.
+/// A target or a URL with the values of secret parameters replaced by their hashes: `?api_key=%23` and 32 digits. Equal
+/// values have equal hashes, so that a replay can distinguish clients.
 pub(super) fn redacted<'t>(target: &'t str, secret: &Secret) -> Cow<'t, str> {
     let Some((path, query)) = target.split_once('?') else { return Cow::Borrowed(target) };
     if query.split('&').all(|parameter| secret_value(parameter).is_none()) {
@@ -30,7 +30,7 @@ pub(super) fn redacted<'t>(target: &'t str, secret: &Secret) -> Cow<'t, str> {
     Cow::Owned(text)
 }
 
-/// The decoded value of a parameter with a secret name. What is spelled `%61pi_key` is secret too.
+/// Decoded value of a parameter with a secret name, also if the name is percent-encoded (`%61pi_key`).
 fn secret_value(parameter: &str) -> Option<Cow<'_, str>> {
     let (name, value) = form_urlencoded::parse(parameter.as_bytes()).next()?;
     (is_secret_name(&name) && !value.is_empty()).then_some(value)

@@ -9,8 +9,8 @@ use http::request::Parts;
 
 use crate::listen::Peer;
 
-/// Who sent a request that changes something, for the log. All operators share one token, so it is the address that tells
-/// them apart.
+/// Sender of a request that changes something, for the log. All operators share one token, so the address identifies
+/// them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Caller(Option<SocketAddr>);
 

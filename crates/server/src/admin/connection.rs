@@ -34,7 +34,7 @@ const LIFETIME: Lifetime = Lifetime {
     max_age: None,
 };
 
-/// Serves one connection until either side ends it. On `stop` it finishes what it is answering, and ends.
+/// Serves one connection until either side closes it. On `stop`, finishes the current response and closes it.
 pub async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,

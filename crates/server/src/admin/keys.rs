@@ -1,4 +1,4 @@
-//! Single keys.
+//! Keys: peek, reset, and the busiest ones.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::{Decision, Limit, Outcome};
 use tidegate_rules::{DecidedBy, NoSuchKey, Ruled};
 
-use super::asked::{Json, most, parameter};
 use super::caller::Caller;
+use super::extract::{Json, most, parameter};
 use super::named_key::NamedParts;
 use super::{AdminState, json};
 use crate::engine::{Engine, THROTTLE_RULE};
@@ -17,26 +17,26 @@ use crate::problem::Problem;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct PeekRequest {
     /// A rule, or one of its limits.
     rule: String,
-    /// The parts of the key, in the order in which the rule names them: values, or `#` and the hash of a secret. None
-    /// if the rule has no key; empty also for the key that requests without a part share.
+    /// Parts of the key, in the order of the rule: values, or `#` and the hash of a secret. None if the rule has no
+    /// key. Empty also for the key shared by requests that lack a part.
     key: Option<Vec<String>>,
-    /// The tier whose limits are meant; that of the key if it is left out.
+    /// Tier whose limits apply. Default: the tier of the key.
     tier: Option<String>,
-    /// The limit to look at the key by. Only for `CL.THROTTLE`, whose limits stand in no rule.
+    /// Limit to apply to the key. Only for `CL.THROTTLE`, whose limits are in no rule.
     limit: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AskedReset {
+pub(super) struct ResetRequest {
     rule: String,
     key: Option<Vec<String>>,
 }
 
-pub(super) async fn peek(State(state): State<AdminState>, Json(asked): Json<Asked>) -> Result<Response, Problem> {
+pub(super) async fn peek(State(state): State<AdminState>, Json(asked): Json<PeekRequest>) -> Result<Response, Problem> {
     if asked.rule == THROTTLE_RULE {
         return peek_throttle(&state.0.engine, &asked).await;
     }
@@ -52,7 +52,7 @@ pub(super) async fn peek(State(state): State<AdminState>, Json(asked): Json<Aske
             let limits = ruling.ruled.iter().map(|ruled| PeekedLimit::of(ruled, None)).collect();
             return Ok(json(&Peeked::of(&asked.rule, ruling.generation, limits)));
         }
-        // The request tells the tier: what is shown is how the key stands in each.
+        // The tier depends on the request: shows the state of the key in each tier.
         Err(NoSuchKey::TierWanted { tiers, .. }) => tiers,
         Err(error) => return Err(error.into()),
     };
@@ -66,7 +66,7 @@ pub(super) async fn peek(State(state): State<AdminState>, Json(asked): Json<Aske
     Ok(json(&Peeked::of(&asked.rule, generation, limits.collect())))
 }
 
-async fn peek_throttle(engine: &Engine, asked: &Asked) -> Result<Response, Problem> {
+async fn peek_throttle(engine: &Engine, asked: &PeekRequest) -> Result<Response, Problem> {
     let wrong = |what: String| {
         let detail = format!("{what}: write the limit of the command, such as \"limit\": \"gcra 30/min burst 16\".");
         Problem::new(StatusCode::BAD_REQUEST, detail)
@@ -82,11 +82,11 @@ async fn peek_throttle(engine: &Engine, asked: &Asked) -> Result<Response, Probl
 pub(super) async fn reset(
     State(state): State<AdminState>,
     caller: Caller,
-    Json(asked): Json<AskedReset>,
+    Json(asked): Json<ResetRequest>,
 ) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Reset {
-        /// Under how many limits anything was known of the key.
+        /// Number of limits under which the key had any state.
         forgotten: usize,
     }
     let engine = &state.0.engine;
@@ -112,12 +112,12 @@ pub(super) async fn top(State(state): State<AdminState>, uri: Uri) -> Result<Res
     Ok(json(&state.0.engine.metrics().top_keys(ranking, most(&uri)?)))
 }
 
-/// How a key stands.
+/// State of a key.
 #[derive(Serialize)]
 struct Peeked<'r> {
     rule: &'r str,
     generation: u64,
-    /// Whether a request that costs one could go ahead, in every tier that is shown.
+    /// Whether a request of cost 1 would be allowed, in every tier that is shown.
     allowed: bool,
     limits: Vec<PeekedLimit<'r>>,
 }
@@ -125,7 +125,7 @@ struct Peeked<'r> {
 #[derive(Serialize)]
 struct PeekedLimit<'r> {
     id: &'r str,
-    /// The tier, if only the request tells which one it is.
+    /// Tier, if it depends on the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     tier: Option<&'r str>,
     allowed: bool,
@@ -133,7 +133,7 @@ struct PeekedLimit<'r> {
     remaining: u64,
     reset_after_ms: u64,
     retry_after_ms: Option<u64>,
-    /// Whether the store said so, or this process alone while the store is away.
+    /// Whether the store decided, rather than this process alone while the store is unavailable.
     by_store: bool,
 }
 

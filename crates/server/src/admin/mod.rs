@@ -1,4 +1,4 @@
-//! The operators' door: what is in force, what happens, and what to do about it.
+//! Admin API: shows and changes what is in force.
 //!
 //! | | |
 //! |---|---|
@@ -12,13 +12,13 @@
 //! | `GET /openapi.json` | all of it, described (`routes.rs`) |
 //! | `GET /lab/` | the lab's page, with a live view of all this ([`lab`]) |
 //!
-//! Nothing is answered without the token (`token.rs`), not even whether a path exists; only the lab's page is, which is
-//! the same everywhere and has to ask for the token before it can show anything. Nothing else is on this door, and
-//! nothing of it on any other but the lab.
+//! Every request needs the token (`token.rs`); without it, not even the existence of a path is revealed. The only
+//! exception is the lab's page, which is the same everywhere and asks for the token itself. Other listeners serve none
+//! of these paths except the lab.
 
-mod asked;
 mod caller;
 mod connection;
+mod extract;
 mod keys;
 mod modes;
 mod named_key;
@@ -56,24 +56,24 @@ use crate::browsers::Hosts;
 use crate::engine::Engine;
 use crate::lab::{self, LabState};
 use crate::listen::Peer;
-use crate::metrics::{self, Door};
+use crate::metrics::{self, ListenerKind};
 use crate::problem::Problem;
 
 /// The largest body that is read: a rules file to be validated.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
-/// How long a body may take to come.
+/// Timeout for receiving a body.
 const BODY_TIME: Duration = Duration::from_secs(30);
-/// How many may follow what happens at once.
+/// Maximum number of open event streams.
 const MOST_STREAMS: usize = 32;
 
-/// What the door needs to know.
+/// Settings of the admin listener.
 #[derive(Clone)]
 pub struct Settings {
-    /// What whoever asks must know.
+    /// Token that requests must carry.
     pub token: Token,
-    /// Whether `/metrics` is answered without it.
+    /// Whether `/metrics` is served without the token.
     pub open_metrics: bool,
-    /// The files and folders that rules are read from; none if they come from nowhere.
+    /// Rules files and folders; empty if there are none.
     pub rules: Vec<PathBuf>,
     /// Whether rules that are published for a fleet are in force: files are left alone then.
     pub are_published: Arc<AtomicBool>,
@@ -81,14 +81,14 @@ pub struct Settings {
     pub configuration: serde_json::Value,
     /// By which switches end.
     pub clock: Arc<dyn Clock>,
-    /// Ends what is followed.
+    /// Ends event streams.
     pub stop: CancellationToken,
     /// The hosts that requests may be for.
     pub hosts: Hosts,
 }
 
 impl Settings {
-    /// Asks for `token`, and leaves the rest at its defaults.
+    /// Settings with this token, and defaults otherwise.
     #[must_use]
     pub fn new(token: Token) -> Settings {
         Settings {
@@ -104,11 +104,11 @@ impl Settings {
     }
 }
 
-/// What every request to the door needs. A clone is the same.
+/// State shared by all requests. Clones share it.
 #[derive(Clone)]
-pub struct AdminState(Arc<Inside>);
+pub struct AdminState(Arc<AdminInner>);
 
-struct Inside {
+struct AdminInner {
     engine: Arc<Engine>,
     settings: ArcSwap<Settings>,
     switchboard: Switchboard,
@@ -117,17 +117,16 @@ struct Inside {
 }
 
 impl AdminState {
-    /// A door to `engine`.
+    /// Admin API for `engine`.
     #[must_use]
     pub fn new(engine: Arc<Engine>, settings: Settings) -> AdminState {
         let streams = Arc::new(Semaphore::new(MOST_STREAMS));
         let settings = ArcSwap::from_pointee(settings);
         let (switchboard, guesses) = (Switchboard::default(), AuthThrottle::new());
-        AdminState(Arc::new(Inside { engine, settings, switchboard, streams, guesses }))
+        AdminState(Arc::new(AdminInner { engine, settings, switchboard, streams, guesses }))
     }
 
-    /// Changes what the door needs to know, from the next request on. `change` is called again if another change was
-    /// quicker.
+    /// Changes the settings, from the next request on. `change` is called again if another change came first.
     pub fn change(&self, change: impl Fn(&mut Settings)) {
         self.0.settings.rcu(|present| {
             let mut next = Settings::clone(present);
@@ -136,16 +135,15 @@ impl AdminState {
         });
     }
 
-    /// To be called about once a second: ends switches whose time is over, and has the metrics do what they do each
-    /// second.
-    pub fn beat(&self) {
-        let Inside { engine, settings, switchboard, .. } = &*self.0;
+    /// Call about once a second: ends expired switches, and ticks the metrics.
+    pub fn tick(&self) {
+        let AdminInner { engine, settings, switchboard, .. } = &*self.0;
         switchboard.expire(engine.limiter(), settings.load().clock.now());
-        engine.metrics().beat(&engine.limiter().rules());
+        engine.metrics().tick(&engine.limiter().rules());
     }
 }
 
-/// The door's routes.
+/// Routes of the admin API.
 pub fn router(state: AdminState) -> Router {
     let lab = LabState::new(lab::Settings { redis: None, is_live: true, stop: state.0.settings.load().stop.clone() });
     routes::router()
@@ -156,7 +154,7 @@ pub fn router(state: AdminState) -> Router {
         .layer(from_fn_with_state(state, guard))
 }
 
-/// Lets in who knows the token, and asks for a host that is answered for.
+/// Admits requests with the token and an accepted host name.
 async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     if let Err(misdirected) = state.0.settings.load().hosts.check(request.uri(), request.headers()) {
         return Problem::from(misdirected).into_response();
@@ -182,9 +180,9 @@ async fn guard(State(state): State<AdminState>, request: Request, next: Next) ->
 }
 
 impl AdminState {
-    /// Whether this client has shown the token. Those who guess have to wait.
+    /// Whether the request has the token. Delays clients that guess.
     async fn knows_token(&self, shown: Option<HeaderValue>, client: Option<IpAddr>) -> bool {
-        let Inside { engine, settings, guesses, .. } = &*self.0;
+        let AdminInner { engine, settings, guesses, .. } = &*self.0;
         let Some(shown) = shown else { return false };
         if let Some(client) = client {
             let delay = guesses.delay(client);
@@ -194,9 +192,9 @@ impl AdminState {
         }
         let is_known = settings.load().token.is_in(Some(&shown));
         if !is_known {
-            engine.metrics().auth_failed(Door::Admin);
+            engine.metrics().auth_failed(ListenerKind::Admin);
             if let Some(client) = client {
-                guesses.failed(client, Door::Admin.name());
+                guesses.failed(client, ListenerKind::Admin.name());
             }
         }
         is_known
@@ -213,7 +211,7 @@ async fn metrics_page(State(state): State<AdminState>, headers: HeaderMap) -> Re
     ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], text).into_response()
 }
 
-/// A JSON answer.
+/// A JSON response.
 fn json(document: &impl Serialize) -> Response {
     match serde_json::to_vec(document) {
         Ok(text) => ([(CONTENT_TYPE, "application/json")], Body::from(text)).into_response(),

@@ -1,4 +1,4 @@
-//! Switching rules while they are in force.
+//! Mode switches of rules in force.
 
 use std::collections::BTreeSet;
 
@@ -10,41 +10,41 @@ use tidegate_core::{Micros, RuleId, Timestamp};
 use tidegate_rules::yaml::closest;
 use tidegate_rules::{Mode, Rule, RuleSet, Switches};
 
-use super::asked::Json;
 use super::caller::Caller;
-use super::switchboard::{Target, word};
-use super::{AdminState, Inside, json};
+use super::extract::Json;
+use super::switchboard::{SwitchTarget, word};
+use super::{AdminInner, AdminState, json};
 use crate::mode_choice::{LONGEST_SWITCH, ModeChoice};
 use crate::problem::Problem;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
-    /// The rule; all of them if it is left out.
+pub(super) struct SwitchRequest {
+    /// Rule to switch. Default: all rules.
     rule: Option<String>,
     mode: ModeChoice,
-    /// For how long, such as `15min`; until further notice if both are left out.
+    /// Duration, such as `15min`. Without `for` and `until`, the switch has no end.
     #[serde(rename = "for")]
     lasting: Option<String>,
-    /// Until when, in seconds since the Unix epoch.
+    /// End, in seconds since the Unix epoch.
     until: Option<u64>,
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct SwitchesView {
     generation: u64,
-    /// What all rules are switched to.
-    all: Switch,
-    /// The rules that are switched one by one. What is said of all goes before.
-    rules: Vec<Switch>,
+    /// Switch of all rules.
+    all: ActiveSwitch,
+    /// Switches of single rules. The switch of all rules takes precedence.
+    rules: Vec<ActiveSwitch>,
 }
 
 #[derive(Serialize)]
-struct Switch {
+struct ActiveSwitch {
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
     mode: &'static str,
-    /// In seconds since the Unix epoch; none if it lasts until it is taken back.
+    /// In seconds since the Unix epoch; none if it lasts until it is removed.
     until: Option<u64>,
 }
 
@@ -56,24 +56,24 @@ pub(super) async fn show(State(state): State<AdminState>) -> Response {
 pub(super) async fn switch(
     State(state): State<AdminState>,
     caller: Caller,
-    Json(asked): Json<Asked>,
+    Json(asked): Json<SwitchRequest>,
 ) -> Result<Response, Problem> {
-    let Inside { engine, settings, switchboard, .. } = &*state.0;
+    let AdminInner { engine, settings, switchboard, .. } = &*state.0;
     let until = until(&asked, settings.load().clock.now())?;
     let target = match asked.rule {
         Some(rule) => {
             exists(&engine.limiter().rules().rules, &rule)?;
-            Target::Rule(rule)
+            SwitchTarget::Rule(rule)
         }
-        None => Target::All,
+        None => SwitchTarget::All,
     };
     state.0.expire();
     switchboard.switch(engine.limiter(), target, asked.mode.mode(), until, &caller);
     Ok(json(&state.0.switches()))
 }
 
-/// A switch for a rule that does not exist would wait for one. Here it is rather a slip of the pen, and somebody
-/// believes that a limit is off which is not.
+/// Refuses a switch of a rule that does not exist. It is probably a typo, and the operator would believe that a limit
+/// is off.
 fn exists(rules: &RuleSet, id: &str) -> Result<(), Problem> {
     let mut alone = Switches::new();
     alone.switch(id, Some(Mode::Off));
@@ -96,7 +96,7 @@ fn exists(rules: &RuleSet, id: &str) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::NOT_FOUND, format!("There is no rule `{id}`.{meant}")))
 }
 
-fn until(asked: &Asked, now: Timestamp) -> Result<Option<Timestamp>, Problem> {
+fn until(asked: &SwitchRequest, now: Timestamp) -> Result<Option<Timestamp>, Problem> {
     let wrong = |detail: String| Problem::new(StatusCode::BAD_REQUEST, detail);
     let lasting = match (&asked.lasting, asked.until) {
         (None, None) => return Ok(None),
@@ -115,31 +115,31 @@ fn until(asked: &Asked, now: Timestamp) -> Result<Option<Timestamp>, Problem> {
     Ok(Some(now + lasting))
 }
 
-impl Inside {
+impl AdminInner {
     pub(super) fn expire(&self) {
         self.switchboard.expire(self.engine.limiter(), self.settings.load().clock.now());
     }
 
-    fn switches(&self) -> Shown {
+    fn switches(&self) -> SwitchesView {
         let present = self.engine.limiter().rules();
         let switches = present.rules.switches();
-        let shown = |target: &Target, mode: Option<Mode>| Switch {
+        let shown = |target: &SwitchTarget, mode: Option<Mode>| ActiveSwitch {
             rule: match target {
-                Target::All => None,
-                Target::Rule(id) => Some(id.clone()),
+                SwitchTarget::All => None,
+                SwitchTarget::Rule(id) => Some(id.clone()),
             },
             mode: word(mode),
             until: switches
                 .end(match target {
-                    Target::All => None,
-                    Target::Rule(id) => Some(id),
+                    SwitchTarget::All => None,
+                    SwitchTarget::Rule(id) => Some(id),
                 })
                 .map(|until| until.as_micros().div_ceil(1_000_000)),
         };
-        Shown {
+        SwitchesView {
             generation: present.number,
-            all: shown(&Target::All, switches.all()),
-            rules: switches.rules().map(|(id, mode)| shown(&Target::Rule(id.to_owned()), Some(mode))).collect(),
+            all: shown(&SwitchTarget::All, switches.all()),
+            rules: switches.rules().map(|(id, mode)| shown(&SwitchTarget::Rule(id.to_owned()), Some(mode))).collect(),
         }
     }
 }

@@ -16,10 +16,10 @@ const SHORTEST: usize = 8;
 
 /// The parts of a key, each in full.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NamedParts(Vec<Part>);
+pub(super) struct NamedParts(Vec<NamedPart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum NamedPart {
     Clear(String),
     Hash(String),
 }
@@ -28,8 +28,8 @@ enum Part {
 pub(super) struct Names<'p>(Vec<PartName<'p>>);
 
 impl NamedParts {
-    /// Reads the parts that were given for a key of `rule`, which is the id of a rule or of a limit. What is cut short
-    /// is looked up among the keys that came lately and those that the rules name.
+    /// Resolves the parts of a key of `id`, a rule or a limit. Truncated hashes are looked up among recent keys and the
+    /// keys that the rules name.
     pub(super) fn resolve(engine: &Engine, id: &str, given: Option<Vec<String>>) -> Result<NamedParts, Problem> {
         let present = engine.limiter().rules();
         // A missing file is reported where it is opened.
@@ -47,7 +47,7 @@ impl NamedParts {
         };
         let secrets: Vec<bool> = wanted.iter().map(|part| part.secret).collect();
         let read = |parts: Vec<String>| {
-            let parts = parts.into_iter().zip(&secrets).map(|(text, &secret)| Part::read(text, secret));
+            let parts = parts.into_iter().zip(&secrets).map(|(text, &secret)| NamedPart::read(text, secret));
             NamedParts(parts.collect())
         };
         if !given.iter().zip(secrets.iter().copied()).any(is_cut) {
@@ -56,14 +56,14 @@ impl NamedParts {
         let mut found = known_keys(engine, rule).filter(|known| matches(&given, known)).collect::<BTreeSet<_>>();
         if let ([text], true) = (&given[..], found.is_empty()) {
             let known = present.rules.known_hashes().map(|hash| format!("#{hash}"));
-            found = known.filter(|hash| hash.starts_with(&**text)).map(|hash| Known::whole(vec![hash])).collect();
+            found = known.filter(|hash| hash.starts_with(&**text)).map(|hash| KnownKey::whole(vec![hash])).collect();
         }
         let mut wholes: Vec<Vec<String>> = found.into_iter().map(|known| known.whole).collect();
         wholes.dedup();
         match wholes.len() {
             1 => Ok(read(wholes.remove(0))),
             0 if !given.iter().zip(&secrets).any(|(text, secret)| *secret && hash_digits(text).is_some()) => {
-                // Nothing is hashed: a value may well end like one that is cut.
+                // The key has no hashed parts: a value may look like a truncated one.
                 Ok(read(given))
             }
             0 => Err(not_found(format!(
@@ -81,8 +81,8 @@ impl NamedParts {
 
     pub(super) fn names(&self) -> Names<'_> {
         let names = self.0.iter().map(|part| match part {
-            Part::Clear(value) => PartName::Clear(value),
-            Part::Hash(hash) => PartName::Hash(hash),
+            NamedPart::Clear(value) => PartName::Clear(value),
+            NamedPart::Hash(hash) => PartName::Hash(hash),
         });
         Names(names.collect())
     }
@@ -95,16 +95,16 @@ impl Names<'_> {
     }
 }
 
-impl Part {
-    fn read(text: String, secret: bool) -> Part {
+impl NamedPart {
+    fn read(text: String, secret: bool) -> NamedPart {
         match hash_digits(&text) {
-            Some(digits) if secret && digits.len() == WHOLE => Part::Hash(digits.to_ascii_lowercase()),
-            _ => Part::Clear(text),
+            Some(digits) if secret && digits.len() == WHOLE => NamedPart::Hash(digits.to_ascii_lowercase()),
+            _ => NamedPart::Clear(text),
         }
     }
 }
 
-/// The digits of what may be a hash or the beginning of one: `#` and 8 to 32 hexadecimal digits.
+/// Digits of a possible hash or its prefix: `#` and 8 to 32 hexadecimal digits.
 fn hash_digits(text: &str) -> Option<&str> {
     let digits = text.strip_prefix('#')?;
     let is_hash = (SHORTEST..=WHOLE).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -117,26 +117,26 @@ fn not_found(detail: String) -> Problem {
 
 /// A key that the server has seen.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Known {
+struct KnownKey {
     whole: Vec<String>,
     readable: Vec<String>,
 }
 
-impl Known {
-    fn whole(whole: Vec<String>) -> Known {
-        Known { readable: whole.clone(), whole }
+impl KnownKey {
+    fn whole(whole: Vec<String>) -> KnownKey {
+        KnownKey { readable: whole.clone(), whole }
     }
 }
 
-/// The keys of a rule that came lately.
-fn known_keys(engine: &Engine, rule: &Rule) -> impl Iterator<Item = Known> {
+/// Recent keys of a rule.
+fn known_keys(engine: &Engine, rule: &Rule) -> impl Iterator<Item = KnownKey> {
     let ids: Vec<String> = rule.limit_ids().map(|id| id.as_str().to_owned()).collect();
     let top = [Ranking::Traffic, Ranking::Denials].map(|ranking| engine.metrics().top_keys(ranking, usize::MAX).keys);
     let of_rule = top.into_iter().flatten().filter(move |top| ids.contains(&top.rule));
-    of_rule.filter_map(|TopKey { key, in_full, .. }| in_full.map(|whole| Known { whole, readable: key }))
+    of_rule.filter_map(|TopKey { key, in_full, .. }| in_full.map(|whole| KnownKey { whole, readable: key }))
 }
 
-fn matches(given: &[String], known: &Known) -> bool {
+fn matches(given: &[String], known: &KnownKey) -> bool {
     let is_it = |((given, whole), readable): ((&String, &String), &String)| {
         given == whole || given == readable || (hash_digits(given).is_some() && whole.starts_with(&**given))
     };
@@ -154,7 +154,7 @@ mod tests {
             assert_eq!(hash_digits(value), None, "{value}");
         }
         let whole = format!("#{}", "A".repeat(32));
-        assert_eq!(Part::read(whole.clone(), true), Part::Hash("a".repeat(32)));
-        assert_eq!(Part::read(whole.clone(), false), Part::Clear(whole));
+        assert_eq!(NamedPart::read(whole.clone(), true), NamedPart::Hash("a".repeat(32)));
+        assert_eq!(NamedPart::read(whole.clone(), false), NamedPart::Clear(whole));
     }
 }

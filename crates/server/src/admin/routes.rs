@@ -1,4 +1,4 @@
-//! The routes of the admin listener, in one table: the router, the index and the answers to wrong paths follow from it.
+//! Table of the admin listener's routes. The router, the index and the responses to wrong paths are derived from it.
 
 use axum::Router;
 use axum::extract::Request;

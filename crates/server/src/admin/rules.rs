@@ -9,13 +9,13 @@ use serde::Serialize;
 use tidegate_rules::envoy::Domain;
 use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, ShownRule, load};
 
-use super::asked::Whole;
+use super::extract::RawBody;
 use super::{AdminState, json};
 use crate::problem::Problem;
 
 pub(super) async fn show(State(state): State<AdminState>) -> Response {
     #[derive(Serialize)]
-    struct Shown<'r> {
+    struct RulesView<'r> {
         generation: u64,
         rules: Vec<ShownRule<'r>>,
         /// The domains of Envoy's files.
@@ -25,7 +25,7 @@ pub(super) async fn show(State(state): State<AdminState>) -> Response {
     }
     state.0.expire();
     let present = state.0.engine.limiter().rules();
-    json(&Shown {
+    json(&RulesView {
         generation: present.number,
         rules: present.rules.shown().collect(),
         domains: present.rules.domains().map(Domain::name).collect(),
@@ -75,13 +75,13 @@ pub(super) async fn reload(State(state): State<AdminState>) -> Result<Response, 
     }
 }
 
-pub(super) async fn validate(Whole(body): Whole) -> Result<Response, Problem> {
+pub(super) async fn validate(RawBody(body): RawBody) -> Result<Response, Problem> {
     #[derive(Serialize)]
     struct Report<'f> {
         usable: bool,
         errors: usize,
         warnings: usize,
-        /// How much there is; not known if there are errors.
+        /// Counts of rules; absent if there are errors.
         #[serde(flatten)]
         counts: Option<RuleCounts>,
         findings: &'f Diagnostics,
@@ -97,7 +97,7 @@ pub(super) async fn validate(Whole(body): Whole) -> Result<Response, Problem> {
     Ok(json(&Report { usable: counts.is_some(), errors, warnings, counts, findings: &findings }))
 }
 
-/// Does something that takes its time where no request waits for it.
+/// Runs blocking work on a thread of its own.
 async fn aside<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     let stopping = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down.");
     tokio::task::spawn_blocking(act).await.map_err(stopping)

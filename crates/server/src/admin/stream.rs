@@ -1,4 +1,4 @@
-//! How the server is doing, once or every second.
+//! Live data of the server, once or every second.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use futures_util::stream::unfold;
 use http::{StatusCode, Uri};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::asked::most;
+use super::extract::most;
 use super::{AdminState, MOST_STREAMS, json};
 use crate::metrics::View;
 use crate::problem::Problem;
@@ -23,8 +23,8 @@ pub(super) async fn view(State(state): State<AdminState>, uri: Uri) -> Result<Re
     Ok(json(&View::of(&state.0.engine, most(&uri)?, 0)))
 }
 
-/// Sends a view every second. Whoever reads slowly misses some, and nothing piles up: the next is made when the one
-/// before was taken.
+/// Sends a view every second. A slow reader misses some views, and none are buffered: each is built after the previous
+/// one was sent.
 pub(super) async fn stream(State(state): State<AdminState>, uri: Uri) -> Result<Response, Problem> {
     let most = most(&uri)?;
     let Ok(place) = Arc::clone(&state.0.streams).try_acquire_owned() else {

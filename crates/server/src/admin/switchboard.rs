@@ -10,25 +10,25 @@ use super::caller::Caller;
 
 /// A switch that is in force.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Target {
+pub(super) enum SwitchTarget {
     /// All rules.
     All,
     /// The rule of this id.
     Rule(String),
 }
 
-impl Target {
+impl SwitchTarget {
     fn get(&self, switches: &Switches) -> Option<Mode> {
         match self {
-            Target::All => switches.all(),
-            Target::Rule(id) => switches.rules().find(|(rule, _)| rule == id).map(|(_, mode)| mode),
+            SwitchTarget::All => switches.all(),
+            SwitchTarget::Rule(id) => switches.rules().find(|(rule, _)| rule == id).map(|(_, mode)| mode),
         }
     }
 
     fn set(&self, switches: &mut Switches, mode: Option<Mode>, end: Option<Timestamp>) {
         match self {
-            Target::All => switches.switch_all(mode),
-            Target::Rule(id) => switches.switch(id, mode),
+            SwitchTarget::All => switches.switch_all(mode),
+            SwitchTarget::Rule(id) => switches.switch(id, mode),
         }
         if let Some(end) = end {
             switches.set_end(self.rule(), end);
@@ -37,26 +37,26 @@ impl Target {
 
     const fn rule(&self) -> Option<&str> {
         match self {
-            Target::All => None,
-            Target::Rule(id) => Some(id.as_str()),
+            SwitchTarget::All => None,
+            SwitchTarget::Rule(id) => Some(id.as_str()),
         }
     }
 
     const fn name(&self) -> &str {
         match self {
-            Target::All => "(all)",
-            Target::Rule(id) => id.as_str(),
+            SwitchTarget::All => "(all)",
+            SwitchTarget::Rule(id) => id.as_str(),
         }
     }
 }
 
 /// Remembers which switches end, and when.
 #[derive(Debug, Default)]
-pub(super) struct Switchboard(Mutex<BTreeMap<Target, Timed>>);
+pub(super) struct Switchboard(Mutex<BTreeMap<SwitchTarget, TimedSwitch>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Timed {
-    /// What it was switched to.
+struct TimedSwitch {
+    /// Mode that it was switched to.
     mode: Option<Mode>,
     /// The mode to return to, and the end of that one.
     before: (Option<Mode>, Option<Timestamp>),
@@ -64,16 +64,16 @@ struct Timed {
 }
 
 impl Switchboard {
-    fn timed(&self) -> MutexGuard<'_, BTreeMap<Target, Timed>> {
+    fn timed(&self) -> MutexGuard<'_, BTreeMap<SwitchTarget, TimedSwitch>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Switches `target`; `None` is as written. When the end comes it is again what it was before the first of the
-    /// switches that end. `by` says in the log who has done so. Says the generation.
+    /// Switches `target`; `None` means as written. At its end, the mode before the first of the timed switches returns.
+    /// `by` is the caller, for the log. Returns the generation.
     pub(super) fn switch<S, C: Clock>(
         &self,
         limiter: &Limiter<S, C>,
-        target: Target,
+        target: SwitchTarget,
         mode: Option<Mode>,
         until: Option<Timestamp>,
         by: &Caller,
@@ -82,37 +82,37 @@ impl Switchboard {
         let rules = limiter.rules();
         let present = target.get(rules.rules.switches());
         let end = rules.rules.switches().end(target.rule());
-        // If somebody else has switched it since, that is what it goes back to.
+        // If it was switched by other means since, it returns to that mode.
         let running = timed.remove(&target).filter(|running| running.mode == present);
         let before = running.map_or((present, end), |running| running.before);
         let generation = limiter.switch(|switches| target.set(switches, mode, until));
         let until_unix = until.map(|until| until.as_micros().div_ceil(1_000_000));
-        // Nobody should have to guess from a missing field that it does not end.
+        // Explicit, so that a missing field need not be interpreted.
         let ends = if until.is_some() { "by itself" } else { "when it is removed" };
         tracing::info!(target = target.name(), mode = word(mode), until_unix, ends, by = %by, generation, "switched");
         if let Some(until) = until {
-            timed.insert(target, Timed { mode, before, until });
+            timed.insert(target, TimedSwitch { mode, before, until });
         }
         generation
     }
 
-    /// Takes back the switches whose time is over. One that somebody has switched otherwise since stays.
+    /// Removes expired switches. A rule that was switched by other means since keeps that mode.
     pub(super) fn expire<S, C: Clock>(&self, limiter: &Limiter<S, C>, now: Timestamp) {
         let mut timed = self.timed();
-        // All at once, so that nobody sees the one without the other.
-        let over: Vec<(Target, Timed)> = timed.extract_if(.., |_, timed| timed.until <= now).collect();
+        // All at once, so that no request sees only some of them.
+        let over: Vec<(SwitchTarget, TimedSwitch)> = timed.extract_if(.., |_, timed| timed.until <= now).collect();
         if over.is_empty() {
             return;
         }
         let generation = limiter.switch(|switches| {
-            for (target, Timed { mode, before, until }) in &over {
+            for (target, TimedSwitch { mode, before, until }) in &over {
                 if target.get(switches) == *mode && switches.end(target.rule()) == Some(*until) {
                     let (mode, end) = before_that(*before, now);
                     target.set(switches, mode, end);
                 }
             }
         });
-        for (target, Timed { before, .. }) in &over {
+        for (target, TimedSwitch { before, .. }) in &over {
             let mode = word(before_that(*before, now).0);
             tracing::info!(target = target.name(), mode, generation, "a mode switch has expired");
         }
@@ -155,7 +155,7 @@ mod tests {
 
     fn switch(
         (limiter, board): (&Limiter<MemoryStore>, &Switchboard),
-        target: Target,
+        target: SwitchTarget,
         mode: Option<Mode>,
         end: Option<Timestamp>,
     ) {
@@ -166,14 +166,14 @@ mod tests {
         limiter.rules().rules.switches().end(rule)
     }
 
-    fn a() -> Target {
-        Target::Rule("a".to_owned())
+    fn a() -> SwitchTarget {
+        SwitchTarget::Rule("a".to_owned())
     }
 
     #[test]
     fn a_switch_lasts_until_its_end_and_not_longer() {
         let (limiter, board) = (limiter(), Switchboard::default());
-        switch((&limiter, &board), Target::All, Some(Mode::Off), Some(at(100)));
+        switch((&limiter, &board), SwitchTarget::All, Some(Mode::Off), Some(at(100)));
         switch((&limiter, &board), a(), Some(Mode::Shadow), None);
         board.expire(&limiter, at(99));
         assert_eq!((mode(&limiter, "a"), mode(&limiter, "b")), (Mode::Off, Mode::Off));

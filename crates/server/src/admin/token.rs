@@ -1,11 +1,11 @@
-//! What operators know and others do not.
+//! Token of the admin API.
 
 use std::fmt;
 
 use http::HeaderValue;
 use subtle::ConstantTimeEq;
 
-/// The fewest characters of a token: what is shorter can be guessed.
+/// Minimum length of a token: shorter ones can be guessed.
 const SHORTEST: usize = 16;
 
 /// A bearer token.
@@ -18,7 +18,7 @@ pub enum TokenError {
     /// It could be guessed.
     #[error("the token has {length} characters: use at least {SHORTEST}, such as the output of `openssl rand -hex 16`")]
     TooShort {
-        /// How many it has.
+        /// Number of characters.
         length: usize,
     },
     /// It could not be sent.
@@ -26,7 +26,7 @@ pub enum TokenError {
         "the token has characters that are not allowed in a header: use letters, digits and punctuation, without spaces"
     )]
     Unsendable,
-    /// The system has no randomness to give.
+    /// The system's random source failed.
     #[error("a token cannot be generated: {0}")]
     NoRandomness(String),
 }
@@ -46,10 +46,10 @@ impl Token {
         }
     }
 
-    /// A token that nobody knows yet.
+    /// Generates a random token.
     ///
     /// # Errors
-    /// If the system has no randomness to give.
+    /// If the system's random source fails.
     pub fn random() -> Result<Token, TokenError> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(|error| TokenError::NoRandomness(error.to_string()))?;
@@ -62,7 +62,7 @@ impl Token {
         &self.0
     }
 
-    /// Whether a header has it. How long that takes tells nothing but the length of what was sent.
+    /// Whether a header contains the token. Compares in constant time.
     pub(super) fn is_in(&self, header: Option<&HeaderValue>) -> bool {
         let sent = header.map(HeaderValue::as_bytes).and_then(|header| {
             let (scheme, sent) = header.split_at_checked("bearer ".len())?;

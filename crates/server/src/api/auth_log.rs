@@ -12,9 +12,9 @@ use tidegate_core::Timestamp;
 use tidegate_http::HttpFacts;
 use tidegate_rules::Ruling;
 
-use crate::access_log::{AccessLog, Judged, Line, TRACEPARENT};
+use crate::access_log::{AccessLog, AccessRecord, Judged, TRACEPARENT};
 use crate::engine::Engine;
-use crate::metrics::{Cause, Door};
+use crate::metrics::{Cause, ListenerKind};
 
 /// A request that a proxy asks about. Its line is written when this is dropped, also if the proxy hangs up before it is answered.
 pub(super) struct LoggedAuth<'r> {
@@ -72,9 +72,9 @@ impl Drop for LoggedAuth<'_> {
     fn drop(&mut self) {
         let header = |name: HeaderName| self.request.headers.get(name).map(HeaderValue::as_bytes);
         let judged = self.judged.as_ref();
-        let line = Line {
+        let line = AccessRecord {
             at: self.at,
-            listener: Door::Http.name(),
+            listener: ListenerKind::Api.name(),
             address: judged.and_then(|judged| judged.address).unwrap_or(self.address),
             user: judged.and_then(|judged| judged.user.as_deref()),
             api_key: judged.and_then(|judged| judged.api_key.as_deref()),

@@ -1,4 +1,4 @@
-//! What `tidegate serve` prints when it is up: where it listens, and commands to try it with.
+//! Banner of `tidegate serve`: addresses of the listeners, and commands to try.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -11,18 +11,18 @@ use crate::log::LogFormat;
 use crate::resp;
 use crate::serve::StoreFallback;
 
-/// What a server says when it is up.
+/// Banner printed once the server is up.
 pub(super) struct Banner<'b> {
-    /// Where it listens, and whether it is encrypted.
+    /// Address of the listener, and whether it uses TLS.
     pub(super) gateway: Option<(SocketAddr, bool)>,
     pub(super) api: Option<(SocketAddr, bool)>,
     pub(super) rls: Option<(SocketAddr, bool)>,
     pub(super) resp: Option<(SocketAddr, bool)>,
     pub(super) admin: Option<(SocketAddr, bool)>,
-    /// What operators have to know, if nobody has told the server.
+    /// Admin token, if the server generated it.
     pub(super) token: Option<&'b str>,
     pub(super) store: &'b str,
-    /// Why the store does not answer, and what rules do meanwhile.
+    /// Outage of the store, and the failure policies in effect meanwhile.
     pub(super) store_trouble: Option<StoreFallback>,
     pub(super) rules: RuleCounts,
     /// A request to the rate-limit service, as JSON, that the rules in force know.
@@ -35,7 +35,7 @@ pub(super) struct Banner<'b> {
 }
 
 impl Banner<'_> {
-    /// Says in the log that the server is up, and where it listens.
+    /// Logs that the server is up, with the addresses of its listeners.
     pub(super) fn log(&self) {
         let at = |listener: Option<(SocketAddr, bool)>| listener.map(|(address, _)| tracing::field::display(address));
         tracing::info!(
@@ -72,14 +72,14 @@ impl Banner<'_> {
         format!("{banner}\n")
     }
 
-    /// Prints it to standard output, on a thread of its own: a server does not wait for somebody to read that.
+    /// Prints it to standard output on a separate thread, so that a blocked reader does not block the server.
     pub(super) fn print_aside(&self, format: LogFormat) {
         let text = match format {
             LogFormat::Json => self.json().into_bytes(),
             LogFormat::Text => {
                 let colours = AutoStream::choice(&io::stdout());
                 let mut out = AutoStream::new(Vec::new(), colours);
-                // It goes to memory.
+                // Writing to memory cannot fail.
                 let _ = self.print(&mut out);
                 out.into_inner()
             }
@@ -159,7 +159,7 @@ impl Banner<'_> {
             writeln!(out, "\n  {STRONG}Admin{STRONG:#}  {url}")?;
             let token = self.token.map(|token| format!(" --token {token}")).unwrap_or_default();
             writeln!(out, "         {FAINT}try{FAINT:#}  tidegate top --admin {url}{token}")?;
-            // Behind the sign that is never sent: the page takes it from there.
+            // In the fragment, which browsers never send: the page reads it from there.
             let token = self.token.map(|token| format!("#token={token}")).unwrap_or_default();
             writeln!(out, "         {FAINT}or{FAINT:#}   open {url}/lab/{token}")?;
         }
@@ -184,7 +184,7 @@ pub(super) fn rls_example(rules: &RuleSet, own_domain: Option<&str>) -> Option<S
     Some(serde_json::json!({ "domain": domain, "descriptors": [{ "entries": entries }] }).to_string())
 }
 
-/// A word for a shell, whatever is in it.
+/// A word quoted for a shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", plain(word).replace('\'', r"'\''"))
 }

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tidegate_rules::{Diagnostic, Diagnostics, Loaded, RuleCounts, RuleSet, Severity, counted};
 
-use super::given::variables;
 use super::serve::refuse;
-use super::{ERROR, Format, GOOD, Rules, STRONG, WARNING, plain, print_json, secret};
-use crate::config::{Configuration, Faults, Given};
+use super::settings_args::variables;
+use super::{ERROR, GOOD, OutputFormat, Rules, STRONG, WARNING, plain, print_json, secret};
+use crate::config::{ConfigErrors, Configuration, StartupArgs};
 use crate::identity::KnownFacts;
 
 const EXAMPLES: &str = "\
@@ -24,7 +24,7 @@ Examples:
 
 Exit status: 0 if the rules can be used, 1 if there are errors (or warnings, with --deny-warnings), 2 on a usage error.";
 
-/// Check rules files, and print everything that is wrong with them.
+/// Check rules files, and print all problems.
 ///
 /// Errors stop a file from being used. Warnings do not, but the file probably does not do what its author meant. Each
 /// finding says where it is and what to write instead. Files that belong together are checked together, since rules of
@@ -59,11 +59,11 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         }
         loaded
     });
-    let checked = Checked::of(loaded);
+    let checked = CheckedRules::of(loaded);
     let report = checked.report();
     match args.rules.format {
-        Format::Json => print_json(&report)?,
-        Format::Text => print_report(&mut anstream::stdout().lock(), &report)?,
+        OutputFormat::Json => print_json(&report)?,
+        OutputFormat::Text => print_report(&mut anstream::stdout().lock(), &report)?,
     }
     let is_denied = args.deny_warnings && report.warnings > 0;
     Ok(if report.usable && !is_denied { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -73,21 +73,21 @@ fn is_standard_input(file: &Path) -> bool {
     file == Path::new("-") || file == Path::new("/dev/stdin")
 }
 
-/// The configuration of a server, with the variables that it would have if it were started here.
-pub(super) fn configuration(file: &Path) -> Result<Configuration, Faults> {
-    Configuration::load(&Given { file: Some(file.to_owned()), flags: Vec::new() }, &variables())
+/// Configuration of a server, with the variables of this environment.
+pub(super) fn configuration(file: &Path) -> Result<Configuration, ConfigErrors> {
+    Configuration::load(&StartupArgs { file: Some(file.to_owned()), flags: Vec::new() }, &variables())
 }
 
-/// Checks a text that is on its way elsewhere, and prints what is wrong with it. Says whether it can be used.
+/// Checks a text before it is published, and prints its findings. Returns whether it can be used.
 pub(super) fn one(out: &mut impl Write, checked: Result<Loaded, Diagnostics>) -> io::Result<bool> {
-    let checked = Checked::of(checked);
+    let checked = CheckedRules::of(checked);
     print_report(out, &checked.report())?;
     Ok(checked.counts.is_some())
 }
 
-fn print_report(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
+fn print_report(out: &mut impl Write, report: &CheckReport<'_>) -> io::Result<()> {
     print(out, report.findings)?;
-    // Beside what was found: nothing is wrong with the rules.
+    // A note is not a finding.
     if let Some(note) = report.note {
         writeln!(anstream::stderr(), "{STRONG}note{STRONG:#}: {}", plain(note))?;
     }
@@ -95,40 +95,40 @@ fn print_report(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
 }
 
 /// Rules that were checked.
-struct Checked {
+struct CheckedRules {
     findings: Diagnostics,
     counts: Option<RuleCounts>,
     note: Option<String>,
 }
 
-impl Checked {
-    fn of(checked: Result<Loaded, Diagnostics>) -> Checked {
+impl CheckedRules {
+    fn of(checked: Result<Loaded, Diagnostics>) -> CheckedRules {
         match checked {
             Ok(loaded) => {
                 let (counts, note) = (Some(loaded.rules.counts()), secret::note(&loaded.rules));
-                Checked { findings: loaded.warnings, counts, note }
+                CheckedRules { findings: loaded.warnings, counts, note }
             }
-            Err(findings) => Checked { findings, counts: None, note: None },
+            Err(findings) => CheckedRules { findings, counts: None, note: None },
         }
     }
 
-    fn report(&self) -> Report<'_> {
-        let Checked { findings, counts, note } = self;
+    fn report(&self) -> CheckReport<'_> {
+        let CheckedRules { findings, counts, note } = self;
         let (errors, warnings) = (findings.errors(), findings.warnings());
-        Report { usable: counts.is_some(), errors, warnings, counts: *counts, findings, note: note.as_deref() }
+        CheckReport { usable: counts.is_some(), errors, warnings, counts: *counts, findings, note: note.as_deref() }
     }
 }
 
 #[derive(Serialize)]
-struct Report<'f> {
+struct CheckReport<'f> {
     usable: bool,
     errors: usize,
     warnings: usize,
-    /// How much there is; not known if there are errors.
+    /// Counts of rules; absent if there are errors.
     #[serde(flatten)]
     counts: Option<RuleCounts>,
     findings: &'f Diagnostics,
-    /// What the rules need from those who run the server.
+    /// Note on settings that the rules need.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'f str>,
 }
@@ -150,7 +150,7 @@ fn print_one(out: &mut impl Write, finding: &Diagnostic) -> io::Result<()> {
     writeln!(out, "{rest}")
 }
 
-fn summarise(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
+fn summarise(out: &mut impl Write, report: &CheckReport<'_>) -> io::Result<()> {
     let found = match (report.errors, report.warnings) {
         (0, 0) => "no problems found".to_owned(),
         (0, warnings) => counted(warnings, "warning"),

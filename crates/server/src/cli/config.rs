@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use super::given::{GivenArgs, variables};
 use super::serve::refuse;
-use super::{FAINT, Format, STRONG, WARNING, check, plain, print_json};
+use super::settings_args::{SettingsArgs, variables};
+use super::{FAINT, OutputFormat, STRONG, WARNING, check, plain, print_json};
 use crate::config::{Configuration, ShownSetting, built_in_key_warning, shown};
 
 const EXAMPLES: &str = "\
@@ -25,7 +25,7 @@ Exit status: 0 if the configuration is valid, 1 if not, 2 on a usage error.";
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(flatten)]
-    given: GivenArgs,
+    given: SettingsArgs,
 
     /// Show only settings that are set by a flag, a variable or the file.
     #[arg(long)]
@@ -33,7 +33,7 @@ pub(super) struct Args {
 
     /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    format: Format,
+    format: OutputFormat,
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
@@ -43,8 +43,8 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Err(faults) => return refuse(&faults),
     };
     settings.retain(|setting| !args.changed || setting.from != "default");
-    // Programs get the settings in any case, people only what is wrong.
-    if args.format == Format::Json {
+    // JSON output always includes the settings.
+    if args.format == OutputFormat::Json {
         print_json(&settings)?;
     }
     let configuration = match Configuration::load(&args.given.0, &variables) {
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         check::print(&mut anstream::stderr().lock(), &findings)?;
         return Ok(ExitCode::FAILURE);
     }
-    if args.format == Format::Text {
+    if args.format == OutputFormat::Text {
         print(&settings)?;
     }
     let mut out = anstream::stderr().lock();
@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is to be said of the key that secrets are hidden under. Rules that cannot be read are for `tidegate check`.
+/// Warning about a missing `secrets.key`. Rules that cannot be read are reported by `tidegate check`.
 fn secrets_warning(configuration: &Configuration) -> Option<String> {
     let loaded = tidegate_rules::load(&configuration.rules).ok()?;
     built_in_key_warning(&loaded.rules.with_secret(configuration.secret()))

@@ -13,7 +13,7 @@ use tidegate_rules::{Charged, ExplainedRule, Explanation, Granted, Mode, Request
 use super::request::RequestArgs;
 use super::secret::SecretArgs;
 use super::serve::refuse;
-use super::{ERROR, FAINT, Format, GOOD, Rules, STRONG, WARNING, check, failed, plain, print_json};
+use super::{ERROR, FAINT, GOOD, OutputFormat, Rules, STRONG, WARNING, check, failed, plain, print_json};
 use crate::identity::Identity;
 use crate::identity::jwt::{self, Verifier};
 use crate::serve;
@@ -30,10 +30,9 @@ Nothing is counted: the request is hypothetical, and no store is used.";
 
 /// Explain which rules limit a request, and why the others do not.
 ///
-/// Shows every rule in the order of evaluation. For a rule that matches: whom it charges, by which limits and how much.
-/// For one that does not: the condition that failed, what it wants and what the request has. Secrets (API keys,
-/// cookies) are shown as a short hash: the one that `tidegate top` and the log show, if the command is given the
-/// server's `secrets.key`.
+/// Shows every rule in the order of evaluation. For a rule that matches: its key, its limits and the cost. For one that
+/// does not: the condition that failed, its expected value and the actual one. Secrets (API keys, cookies) are shown as
+/// short hashes; with the server's `secrets.key`, they are the hashes of `tidegate top` and the log.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -80,13 +79,13 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         };
         let is_refused = settings.on_invalid == jwt::OnInvalid::Refuse;
         let found = verify(settings, token)?;
-        if let (Verified::Invalid(reason), true, Format::Text) = (&found, is_refused, args.rules.format) {
+        if let (TokenVerdict::Invalid(reason), true, OutputFormat::Text) = (&found, is_refused, args.rules.format) {
             let mut out = anstream::stdout().lock();
-            print_token(&mut out, &Verified::Invalid(reason.clone()))?;
+            print_token(&mut out, &TokenVerdict::Invalid(reason.clone()))?;
             writeln!(out, "The server responds with 401 and evaluates no rule (`auth.jwt.on_invalid: refuse`).")?;
             return Ok(ExitCode::FAILURE);
         }
-        if let Verified::Valid(identity) = &found {
+        if let TokenVerdict::Valid(identity) = &found {
             request = identified(request, identity);
         }
         verified = Some(found);
@@ -98,10 +97,13 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     }
     let explanation = loaded.rules.with_secret(secret).explain(&request);
     match args.rules.format {
-        Format::Json => {
-            print_json(&Report { token: verified.as_ref().map(TokenReport::of), ..Report::of(&explanation) })?;
+        OutputFormat::Json => {
+            print_json(&ExplainReport {
+                token: verified.as_ref().map(TokenReport::of),
+                ..ExplainReport::of(&explanation)
+            })?;
         }
-        Format::Text => {
+        OutputFormat::Text => {
             let mut out = anstream::stdout().lock();
             if let Some(verified) = &verified {
                 print_token(&mut out, verified)?;
@@ -109,27 +111,27 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
             print(&mut out, &explanation)?;
         }
     }
-    if let Some(Verified::Invalid(_)) = verified {
+    if let Some(TokenVerdict::Invalid(_)) = verified {
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What came of a token.
-enum Verified {
+/// Result of verifying a token.
+enum TokenVerdict {
     Valid(Arc<Identity>),
     Invalid(String),
 }
 
-/// Verifies a token as a server of these settings would, with keys that are fetched if need be.
-fn verify(settings: jwt::Settings, token: &str) -> io::Result<Verified> {
+/// Verifies a token as a server with these settings would. Fetches keys if necessary.
+fn verify(settings: jwt::Settings, token: &str) -> io::Result<TokenVerdict> {
     let verifier = Verifier::new(settings);
     if let Err(reason) = serve::runtime()?.block_on(verifier.fetch_once()) {
-        return Ok(Verified::Invalid(format!("the keys cannot be fetched: {reason}")));
+        return Ok(TokenVerdict::Invalid(format!("the keys cannot be fetched: {reason}")));
     }
     Ok(match verifier.verify(token.trim().as_bytes(), SystemClock::new().now()) {
-        Ok(identity) => Verified::Valid(identity),
-        Err(refusal) => Verified::Invalid(refusal.to_string()),
+        Ok(identity) => TokenVerdict::Valid(identity),
+        Err(refusal) => TokenVerdict::Invalid(refusal.to_string()),
     })
 }
 
@@ -143,12 +145,12 @@ fn identified(mut request: Request, identity: &Identity) -> Request {
     identity.claims.iter().fold(request, |request, (name, value)| request.claim(name, value))
 }
 
-fn print_token(out: &mut impl Write, verified: &Verified) -> io::Result<()> {
+fn print_token(out: &mut impl Write, verified: &TokenVerdict) -> io::Result<()> {
     match verified {
-        Verified::Invalid(reason) => {
+        TokenVerdict::Invalid(reason) => {
             writeln!(out, "{FAINT}token    {FAINT:#}{ERROR}invalid{ERROR:#}: {}\n", plain(reason))
         }
-        Verified::Valid(identity) => {
+        TokenVerdict::Valid(identity) => {
             writeln!(out, "{FAINT}token    {FAINT:#}{GOOD}valid{GOOD:#}")?;
             let line = |out: &mut dyn Write, name: &str, value: &str| {
                 writeln!(out, "{FAINT}{name:<9}{FAINT:#}{}", plain(value))
@@ -174,12 +176,12 @@ struct TokenReport<'t> {
 }
 
 impl TokenReport<'_> {
-    fn of(verified: &Verified) -> TokenReport<'_> {
+    fn of(verified: &TokenVerdict) -> TokenReport<'_> {
         match verified {
-            Verified::Invalid(reason) => {
+            TokenVerdict::Invalid(reason) => {
                 TokenReport { valid: false, reason: Some(reason), user: None, tier: None, claims: Vec::new() }
             }
-            Verified::Valid(identity) => TokenReport {
+            TokenVerdict::Valid(identity) => TokenReport {
                 valid: true,
                 reason: None,
                 user: identity.user.as_deref(),
@@ -191,8 +193,8 @@ impl TokenReport<'_> {
 }
 
 #[derive(Serialize)]
-struct Report<'e> {
-    /// What came of the token, if there is one.
+struct ExplainReport<'e> {
+    /// Result of verifying the token, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<TokenReport<'e>>,
     #[serde(flatten)]
@@ -201,9 +203,9 @@ struct Report<'e> {
     refused_by: Option<&'e str>,
 }
 
-impl Report<'_> {
-    fn of(explanation: &Explanation) -> Report<'_> {
-        Report {
+impl ExplainReport<'_> {
+    fn of(explanation: &Explanation) -> ExplainReport<'_> {
+        ExplainReport {
             token: None,
             explanation,
             matched: explanation.matched().map(|rule| rule.id.as_str()).collect(),
@@ -234,7 +236,7 @@ fn print(out: &mut impl Write, explanation: &Explanation) -> io::Result<()> {
     summarise(out, explanation)
 }
 
-/// The rule's id, a word for what comes of it, and lines that say more, one below the other.
+/// Prints the id of the rule, a word for the result, and further lines below each other.
 fn print_rule(out: &mut impl Write, rule: &ExplainedRule, widest: usize) -> io::Result<()> {
     const WIDEST_WORD: usize = "not reached".len();
     let (style, word, lines) = told(rule);

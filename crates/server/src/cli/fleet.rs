@@ -1,4 +1,4 @@
-//! `tidegate fleet`: which nodes have what.
+//! `tidegate fleet`: nodes and their versions.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::published::{ago, by};
 use super::redis::RedisArgs;
-use super::{ERROR, FAINT, Format, GOOD, STRONG, WARNING, plain, print_json};
+use super::{ERROR, FAINT, GOOD, OutputFormat, STRONG, WARNING, plain, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,7 +35,7 @@ pub(super) struct Args {
 
     /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    format: Format,
+    format: OutputFormat,
 
     #[command(flatten)]
     redis: RedisArgs,
@@ -50,13 +50,13 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Err(code) => return Ok(code),
     };
     match args.format {
-        Format::Json => print_json(&Report::of(&fleet))?,
-        Format::Text => print(&mut anstream::stdout().lock(), &fleet)?,
+        OutputFormat::Json => print_json(&FleetReport::of(&fleet))?,
+        OutputFormat::Text => print(&mut anstream::stdout().lock(), &fleet)?,
     }
     Ok(if fleet.is_current() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The fleet, once all have what is published or the time is over.
+/// The fleet, once all nodes are current or the time is over.
 async fn look(steering: &FleetControl, wait: Duration) -> Result<Fleet, FleetError> {
     let until = Instant::now() + wait;
     loop {
@@ -152,17 +152,17 @@ fn summarise(out: &mut impl Write, fleet: &Fleet) -> io::Result<()> {
 }
 
 #[derive(Serialize)]
-struct Report<'f> {
-    /// Whether there are nodes and all have what is published.
+struct FleetReport<'f> {
+    /// Whether there are nodes and all are current.
     current: bool,
     version: u64,
-    nodes: Vec<Row<'f>>,
+    nodes: Vec<NodeRow<'f>>,
     unreadable: &'f [String],
 }
 
 /// Times are in seconds since the Unix epoch, by the clock of Redis.
 #[derive(Serialize)]
-struct Row<'f> {
+struct NodeRow<'f> {
     node: &'f str,
     name: &'f str,
     host: &'f str,
@@ -177,16 +177,16 @@ struct Row<'f> {
     unknown: &'f [String],
 }
 
-impl Report<'_> {
-    fn of(fleet: &Fleet) -> Report<'_> {
-        let nodes = fleet.nodes.iter().map(|(report, state)| Row::of(report, *state)).collect();
-        Report { current: fleet.is_current(), version: fleet.version, nodes, unreadable: &fleet.unreadable }
+impl FleetReport<'_> {
+    fn of(fleet: &Fleet) -> FleetReport<'_> {
+        let nodes = fleet.nodes.iter().map(|(report, state)| NodeRow::of(report, *state)).collect();
+        FleetReport { current: fleet.is_current(), version: fleet.version, nodes, unreadable: &fleet.unreadable }
     }
 }
 
-impl Row<'_> {
-    fn of(report: &NodeReport, state: NodeState) -> Row<'_> {
-        Row {
+impl NodeRow<'_> {
+    fn of(report: &NodeReport, state: NodeState) -> NodeRow<'_> {
+        NodeRow {
             node: &report.node,
             name: report.called(),
             host: &report.host,

@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         let there = configuration.display();
         return refuse(&format!("`{there}` already exists and was not changed: choose another folder"));
     }
-    // Rules that are there are what the configuration is for.
+    // Existing rules are kept.
     let has_rules = rules.exists();
     let written = std::fs::create_dir_all(&args.folder)
         .and_then(|()| write(&configuration, &commented_file()))
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Never writes over anything, even if it came there a moment ago.
+/// Writes a new file. Never overwrites one, even one created meanwhile.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
 }

@@ -24,12 +24,12 @@ Examples:
 Open the printed address in a browser. The page loads nothing from other hosts. The link of a run contains its seed and all
 parameters, and reproduces it exactly.";
 
-/// The time that a store may take. A picture can wait longer than a request.
+/// Deadline of the store. A simulation can wait longer than a request.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// How long connections may take to end.
+/// Time for connections to close.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Open the lab: a page that shows what limits do to traffic, decision by decision.
+/// Open the lab: a web page that shows the effect of limits on traffic, decision by decision.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {

@@ -1,11 +1,10 @@
-//! The command line: decodes arguments, asks the engine, prints.
+//! Command line: parses arguments, calls the engine, prints results.
 
 mod banner;
 mod check;
 mod config;
 mod explain;
 mod fleet;
-mod given;
 mod init;
 mod lab;
 mod mode;
@@ -17,6 +16,7 @@ mod rules;
 mod schema;
 mod secret;
 mod serve;
+mod settings_args;
 mod simulate;
 mod test;
 mod top;
@@ -30,7 +30,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Runs the program with the arguments that it was started with.
 ///
-/// Exits with 0 if all is well, 1 if it found something wrong, 2 if it was not understood.
+/// Exits with 0 on success, 1 if it found errors, 2 on a usage error.
 #[must_use]
 pub fn run() -> ExitCode {
     let Cli { color, command } = Cli::parse();
@@ -53,10 +53,10 @@ pub fn run() -> ExitCode {
     };
     match done {
         Ok(code) => code,
-        // Whoever read the output has seen enough of it, as in `tidegate schema | head`.
+        // The reader closed the pipe, as in `tidegate schema | head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            // There is nowhere left to say it if this fails too.
+            // If this fails too, nothing can be reported.
             let _ = writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: the output cannot be written: {error}");
             ExitCode::FAILURE
         }
@@ -85,7 +85,7 @@ enum Color {
 }
 
 impl Color {
-    /// Makes it hold for all that is printed from now on. Only output through `anstream` has colours.
+    /// Applies the choice to all further output. Only output through `anstream` has colours.
     fn apply(self) {
         match self {
             Color::Auto => {}
@@ -122,7 +122,7 @@ enum Command {
     Test(test::Args),
     Explain(Box<explain::Args>),
     #[command(subcommand)]
-    Rules(Box<rules::Command>),
+    Rules(Box<rules::RulesCommand>),
     Mode(Box<mode::Args>),
     Fleet(Box<fleet::Args>),
     Replay(Box<replay::Args>),
@@ -134,7 +134,7 @@ enum Command {
     Top(Box<top::Args>),
 }
 
-/// What commands that read rules have in common.
+/// Arguments shared by commands that read rules.
 #[derive(Args)]
 struct Rules {
     /// Rules files, or folders of them: all are read together.
@@ -143,11 +143,11 @@ struct Rules {
 
     /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    format: Format,
+    format: OutputFormat,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum OutputFormat {
     /// For people.
     #[default]
     Text,
@@ -167,13 +167,13 @@ fn print_json(document: &impl serde::Serialize) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Says what went wrong elsewhere. The arguments were fine.
+/// Prints an error that is not a usage error.
 fn failed(error: &dyn std::fmt::Display) -> io::Result<ExitCode> {
     writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", plain(&error.to_string()))?;
     Ok(ExitCode::FAILURE)
 }
 
-/// Text from outside, without what could steer a terminal.
+/// Text from outside, without terminal control characters.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }

@@ -116,7 +116,7 @@ fn meant(closest: &Option<String>) -> String {
     closest.as_ref().map_or_else(|| ".".to_owned(), |meant| format!(": did you mean `{meant}`?"))
 }
 
-/// Reads how long a switch lasts.
+/// Parses the duration of a switch.
 fn lasting(text: &str) -> Result<Micros, String> {
     match text.parse::<Micros>() {
         Ok(lasting) if lasting.is_zero() => Err("the duration is zero".to_owned()),
@@ -126,11 +126,11 @@ fn lasting(text: &str) -> Result<Micros, String> {
     }
 }
 
-/// A switch of a rule that does not exist is rather a slip of the pen. Rules that nodes have of their own are not known
-/// here.
+/// Refuses a switch of a rule that is not published, which is probably a typo. Rules in the nodes' own files are not
+/// known here.
 fn check_rule(rule: &str, published: Option<&Published>) -> Result<(), ModeError> {
     let Some(text) = published.and_then(|published| published.rules.as_ref()) else { return Ok(()) };
-    // Rules of another version of Tidegate may say more than this one understands.
+    // Rules of another version of Tidegate may not be readable here.
     let Ok(loaded) = RuleSet::parse(&text.name, &text.text) else { return Ok(()) };
     let rules = loaded.rules;
     let mut alone = Switches::new();
@@ -145,7 +145,7 @@ fn check_rule(rule: &str, published: Option<&Published>) -> Result<(), ModeError
     Err(ModeError::NoRule { file: text.name.clone(), version: text.version, rule: rule.to_owned(), closest })
 }
 
-/// What whoever switches may not have in mind.
+/// Notes on effects of a switch that the operator may not expect.
 fn doubts(target: &Target, mode: Option<Mode>, published: &Published) -> Vec<String> {
     let mut doubts = Vec::new();
     let single = published.modes.rules.len();

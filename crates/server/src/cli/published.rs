@@ -1,4 +1,4 @@
-//! What is published, in words.
+//! Published rules and switches, as text.
 
 use tidegate_core::Timestamp;
 use tidegate_redis::fleet::{Published, Signature};
@@ -33,7 +33,7 @@ fn end(until: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// What is switched, one line each.
+/// Switches, one line each.
 pub(super) fn switched(published: &Published) -> Vec<String> {
     let line = |what: &str, switched: &tidegate_redis::fleet::Switched| {
         let end = switched.until.map(|until| end(until, published.now)).unwrap_or_default();

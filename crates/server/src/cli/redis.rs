@@ -11,7 +11,7 @@ use tidegate_redis::{PrefixError, Settings, SettingsError};
 
 use super::{ERROR, plain};
 
-/// How to reach it.
+/// Connection to Redis.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Redis")]
 pub(super) struct RedisArgs {
@@ -54,7 +54,7 @@ pub(super) struct RedisArgs {
     timeout: u64,
 }
 
-/// Arguments that do not lead to a Redis.
+/// Invalid connection arguments.
 #[derive(Debug, thiserror::Error)]
 enum ArgumentError {
     #[error(transparent)]
@@ -68,12 +68,12 @@ enum ArgumentError {
 }
 
 impl RedisArgs {
-    /// Whether there is a Redis to ask. Where the arguments are required, there is.
+    /// Whether a Redis is given. Always true if the arguments are required.
     pub(super) const fn is_given(&self) -> bool {
         !self.urls.is_empty()
     }
 
-    /// Does something with it, or says why that cannot be done.
+    /// Connects and runs `act`, or prints the error.
     pub(super) fn with<T, E: std::error::Error>(
         &self,
         work: impl AsyncFnOnce(FleetControl) -> Result<T, E>,
@@ -98,7 +98,7 @@ impl RedisArgs {
         }
     }
 
-    /// What to do about a login that Redis does not accept, or about a user that may not do this.
+    /// Help for a login that Redis rejects, or for a user without permission.
     fn login_help(&self, error: &str) -> Option<String> {
         let has = |word: &str| error.contains(word);
         let give = "give the password with `--redis-password` (TIDEGATE_REDIS_PASSWORD) and the user, if it is not the default \
@@ -155,7 +155,7 @@ fn tell<T>(error: &dyn std::error::Error, code: ExitCode) -> io::Result<Result<T
     Ok(Err(code))
 }
 
-/// The version that a change is made to, and who makes it.
+/// Expected version and author of a change.
 #[derive(clap::Args)]
 pub(super) struct SignatureArgs {
     /// Publish only if this is the current version; 0 if nothing is published yet.
@@ -168,13 +168,13 @@ pub(super) struct SignatureArgs {
 }
 
 impl SignatureArgs {
-    /// The name that others see.
+    /// Name of the author.
     pub(super) fn who(&self) -> String {
         self.who.clone().unwrap_or_else(user_at_host)
     }
 }
 
-/// The user at the keyboard, and their machine.
+/// User name and host name.
 fn user_at_host() -> String {
     let user = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
     let user = user.filter(|user| !user.is_empty()).unwrap_or_else(|| "somebody".to_owned());

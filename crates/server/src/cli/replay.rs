@@ -1,4 +1,4 @@
-//! `tidegate replay`: what rules would have done to the requests of a log.
+//! `tidegate replay`: applies rules to the requests of a log.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ pub(super) struct Args {
 
     /// Format of the logs. Default: detected from their first lines.
     #[arg(long, value_enum, value_name = "FORMAT")]
-    log_format: Option<Written>,
+    log_format: Option<LogKind>,
 
     /// Use timestamps in whole seconds as they are, instead of spreading the lines of a second over that second.
     #[arg(long)]
@@ -79,19 +79,19 @@ pub(super) struct Args {
 
     /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    format: Format,
+    format: ReplayFormat,
 
     /// Also write an HTML report, in one file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Logs, the oldest first; `-` or nothing reads the standard input.
+    /// Logs, the oldest first. Default, and `-`: standard input.
     #[arg(value_name = "LOG")]
     logs: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ReplayFormat {
     /// For people.
     #[default]
     Text,
@@ -102,7 +102,7 @@ enum Format {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Written {
+enum LogKind {
     /// Common or combined, as Apache and nginx write them.
     Combined,
     /// JSON with the names of nginx's variables.
@@ -117,15 +117,15 @@ enum Written {
     Jsonl,
 }
 
-impl From<Written> for LogFormat {
-    fn from(written: Written) -> LogFormat {
+impl From<LogKind> for LogFormat {
+    fn from(written: LogKind) -> LogFormat {
         match written {
-            Written::Combined => LogFormat::Combined,
-            Written::NginxJson => LogFormat::NginxJson,
-            Written::CaddyJson => LogFormat::CaddyJson,
-            Written::EnvoyJson => LogFormat::EnvoyJson,
-            Written::Csv => LogFormat::Csv,
-            Written::Jsonl => LogFormat::Jsonl,
+            LogKind::Combined => LogFormat::Combined,
+            LogKind::NginxJson => LogFormat::NginxJson,
+            LogKind::CaddyJson => LogFormat::CaddyJson,
+            LogKind::EnvoyJson => LogFormat::EnvoyJson,
+            LogKind::Csv => LogFormat::Csv,
+            LogKind::Jsonl => LogFormat::Jsonl,
         }
     }
 }
@@ -146,7 +146,7 @@ pub(super) fn span(text: &str) -> Result<Micros, String> {
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
-    // Reports are for others to see: without a key, nobody can test guesses against them.
+    // Reports are shared: a random key prevents guesses from being tested against their hashes.
     let secret = match args.secret.secret() {
         Ok(secret) => secret.unwrap_or_else(Secret::random),
         Err(faults) => return refuse(&faults),
@@ -181,15 +181,15 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(format: Format, report: &Report) -> io::Result<()> {
+fn print(format: ReplayFormat, report: &Report) -> io::Result<()> {
     match format {
-        Format::Json => print_json(report),
-        Format::Csv => write!(anstream::stdout().lock(), "{}", replay::csv(report)),
-        Format::Text => write!(anstream::stdout().lock(), "{}", replay::text(report)),
+        ReplayFormat::Json => print_json(report),
+        ReplayFormat::Csv => write!(anstream::stdout().lock(), "{}", replay::csv(report)),
+        ReplayFormat::Text => write!(anstream::stdout().lock(), "{}", replay::text(report)),
     }
 }
 
-/// The rules, and those to compare them with. The status to leave with, if they cannot be used.
+/// The rules, and the rules to compare them with. If they cannot be used, the exit code.
 fn read_rules(args: &Args) -> io::Result<Result<(RuleSet, Option<RuleSet>), ExitCode>> {
     if let [old, new] = &args.compare[..] {
         return Ok(match (load(std::slice::from_ref(old))?, load(std::slice::from_ref(new))?) {
@@ -258,7 +258,7 @@ fn standard_input() -> Result<Input, ReadError> {
     Input::from_reader(name, io::stdin()).map_err(|error| ReadError::Unreadable { name: name.to_owned(), error })
 }
 
-/// On a terminal only.
+/// Progress bar, on terminals only.
 fn progress_bar(size: Option<u64>) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tidegate_rules::Request;
 
-/// What is known of the request.
+/// Facts of the request.
 #[derive(clap::Args)]
 #[command(next_help_heading = "The request")]
 pub(super) struct RequestArgs {
@@ -12,7 +12,7 @@ pub(super) struct RequestArgs {
     #[arg(long, short, value_name = "REQUEST", value_parser = request_line)]
     request: RequestLine,
 
-    /// A header: 'X-Env: prod'. May be given several times. `Host` and `Cookie` also say the host and the cookies.
+    /// A header: 'X-Env: prod'. May be given several times. `Host` and `Cookie` also set the host and the cookies.
     #[arg(long = "header", short = 'H', value_name = "HEADER", value_parser = header)]
     headers: Vec<Pair>,
 
@@ -20,7 +20,7 @@ pub(super) struct RequestArgs {
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     ip: Option<IpAddr>,
 
-    /// The host that the request is meant for: api.example.com.
+    /// Requested host: api.example.com.
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
@@ -28,11 +28,11 @@ pub(super) struct RequestArgs {
     #[arg(long, value_name = "KEY")]
     api_key: Option<String>,
 
-    /// The user, as verified before the request comes to the limiter.
+    /// Authenticated user.
     #[arg(long, value_name = "USER")]
     user: Option<String>,
 
-    /// The tier, as verified before the request comes to the limiter. Left out, it is what the rules say.
+    /// Verified tier. Default: the tier that the rules assign.
     #[arg(long, value_name = "TIER")]
     tier: Option<String>,
 
@@ -95,7 +95,7 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
-/// Reads a method and a path. What is wrong comes with what to write instead.
+/// Parses a method and a path. Errors say what to write instead.
 pub(super) fn request_line(text: &str) -> Result<RequestLine, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (method, target) = match words[..] {
@@ -136,7 +136,7 @@ fn pair(text: &str) -> Result<Pair, String> {
     }
 }
 
-/// Reads a client's address. What is wrong comes with what to write instead.
+/// Parses a client's address. Errors say what to write instead.
 pub(super) fn address(text: &str) -> Result<IpAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_comes_with_what_to_write() {
+    fn errors_suggest_what_to_write() {
         let wrong = |error: Result<RequestLine, String>| error.unwrap_err();
         assert!(wrong(request_line("/login")).contains("'GET /login'"));
         assert!(wrong(request_line("GET login")).contains("'GET /login'"));

@@ -14,11 +14,11 @@ use tidegate_rules::{Diagnostics, Loaded, RuleSet};
 
 use super::published::{by, switched};
 use super::redis::{RedisArgs, SignatureArgs};
-use super::{FAINT, Format, GOOD, STRONG, check, failed, plain, print_json};
+use super::{FAINT, GOOD, OutputFormat, STRONG, check, failed, plain, print_json};
 
 /// Publish rules to a fleet, show what is published, compare, and roll back.
 #[derive(clap::Subcommand)]
-pub(super) enum Command {
+pub(super) enum RulesCommand {
     Push(Push),
     Show(Show),
     Diff(diff::Diff),
@@ -26,13 +26,13 @@ pub(super) enum Command {
     Rollback(history::Rollback),
 }
 
-pub(super) fn run(command: &Command) -> io::Result<ExitCode> {
+pub(super) fn run(command: &RulesCommand) -> io::Result<ExitCode> {
     match command {
-        Command::Push(args) => push(args),
-        Command::Show(args) => show(args),
-        Command::Diff(args) => diff::diff(args),
-        Command::History(args) => history::history(args),
-        Command::Rollback(args) => history::rollback(args),
+        RulesCommand::Push(args) => push(args),
+        RulesCommand::Show(args) => show(args),
+        RulesCommand::Diff(args) => diff::diff(args),
+        RulesCommand::History(args) => history::history(args),
+        RulesCommand::Rollback(args) => history::rollback(args),
     }
 }
 
@@ -93,14 +93,14 @@ fn print_published(out: &mut impl Write, published: &Publication, who: &str) -> 
     }
 }
 
-/// A file's text, and what is to be said of it where it goes.
+/// The text of a file, and a note about settings that it needs.
 fn read(file: &Path) -> (String, Result<Loaded, Diagnostics>) {
     match std::fs::read_to_string(file) {
         Ok(text) => {
             let checked = RuleSet::parse(&file.display().to_string(), &text);
             (text, checked)
         }
-        // Loading meets the same trouble, and knows how to tell of it.
+        // Loading fails in the same way, and reports it better.
         Err(error) => {
             let findings = tidegate_rules::load(&[file.to_owned()]).err().unwrap_or_else(|| {
                 let place = tidegate_rules::Place { file: file.display().to_string().into(), line: 1, column: 1 };
@@ -139,7 +139,7 @@ pub(super) struct Show {
 
     /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    format: Format,
+    format: OutputFormat,
 
     #[command(flatten)]
     redis: RedisArgs,
@@ -155,8 +155,8 @@ fn show(args: &Show) -> io::Result<ExitCode> {
         Err(code) => return Ok(code),
     };
     match args.format {
-        Format::Json => print_json(&Report::of(&published))?,
-        Format::Text => {
+        OutputFormat::Json => print_json(&PublishedReport::of(&published))?,
+        OutputFormat::Text => {
             about(&mut anstream::stderr().lock(), &published)?;
             if let Some(rules) = &published.rules {
                 print_text(&rules.text)?;
@@ -178,7 +178,7 @@ fn show_version(args: &Show, version: u64) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the text of rules. For a file, every byte counts; for a terminal, what could steer it must not get there.
+/// Prints the text of rules: unchanged to a file, without control characters to a terminal.
 fn print_text(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if io::IsTerminal::is_terminal(&out) {
@@ -207,17 +207,17 @@ fn about(out: &mut impl Write, published: &Published) -> io::Result<()> {
 }
 
 #[derive(Serialize)]
-struct Report<'p> {
+struct PublishedReport<'p> {
     version: u64,
     #[serde(flatten)]
-    signed: Signed<'p>,
+    signed: SignatureReport<'p>,
     rules: Option<RulesReport<'p>>,
     switched: Vec<SwitchReport<'p>>,
 }
 
 /// `at` is in seconds since the Unix epoch.
 #[derive(Serialize)]
-struct Signed<'p> {
+struct SignatureReport<'p> {
     who: &'p str,
     at: u64,
 }
@@ -227,7 +227,7 @@ struct RulesReport<'p> {
     version: u64,
     name: &'p str,
     #[serde(flatten)]
-    signed: Signed<'p>,
+    signed: SignatureReport<'p>,
     text: &'p str,
 }
 
@@ -236,15 +236,15 @@ struct SwitchReport<'p> {
     /// `null` stands for all rules.
     rule: Option<&'p str>,
     mode: tidegate_rules::Mode,
-    /// When it ends, in seconds since the Unix epoch; `null` if it lasts until it is taken back.
+    /// End, in seconds since the Unix epoch; `null` if it lasts until it is removed.
     until: Option<u64>,
     #[serde(flatten)]
-    signed: Signed<'p>,
+    signed: SignatureReport<'p>,
 }
 
-impl Signed<'_> {
-    const fn of(signature: &Signature) -> Signed<'_> {
-        Signed { who: signature.who.as_str(), at: signature.at.as_micros() / 1_000_000 }
+impl SignatureReport<'_> {
+    const fn of(signature: &Signature) -> SignatureReport<'_> {
+        SignatureReport { who: signature.who.as_str(), at: signature.at.as_micros() / 1_000_000 }
     }
 }
 
@@ -253,17 +253,17 @@ const fn seconds(until: Timestamp) -> u64 {
     until.as_micros().div_ceil(1_000_000)
 }
 
-impl Report<'_> {
-    fn of(published: &Published) -> Report<'_> {
+impl PublishedReport<'_> {
+    fn of(published: &Published) -> PublishedReport<'_> {
         let all = published.modes.all.iter().map(|switched| (None, switched));
         let single = published.modes.rules.iter().map(|(rule, switched)| (Some(rule.as_str()), switched));
-        Report {
+        PublishedReport {
             version: published.version,
-            signed: Signed::of(&published.signed),
+            signed: SignatureReport::of(&published.signed),
             rules: published.rules.as_ref().map(|rules| RulesReport {
                 version: rules.version,
                 name: &rules.name,
-                signed: Signed::of(&rules.signed),
+                signed: SignatureReport::of(&rules.signed),
                 text: &rules.text,
             }),
             switched: all
@@ -272,7 +272,7 @@ impl Report<'_> {
                     rule,
                     mode: switched.mode,
                     until: switched.until.map(seconds),
-                    signed: Signed::of(&switched.signed),
+                    signed: SignatureReport::of(&switched.signed),
                 })
                 .collect(),
         }

@@ -4,41 +4,40 @@ use std::path::PathBuf;
 
 use tidegate_rules::{RuleSet, Secret};
 
-use super::given::variables;
-use crate::config::{Configuration, Faults, Given, key_needed_note, secret_given};
+use super::settings_args::variables;
+use crate::config::{ConfigErrors, Configuration, StartupArgs, key_needed_note, secret_given};
 
-/// Where to find `secrets.key`. As everywhere, variables count too.
+/// Source of `secrets.key`. The environment variable works as well.
 #[derive(clap::Args)]
 pub(super) struct SecretArgs {
-    /// The server's configuration file, of which `secrets.key` is used: secrets are shown as hashes under it.
-    /// [env: TIDEGATE_CONFIG]
+    /// Configuration file of the server. Secrets are shown as hashes under its `secrets.key`. [env: TIDEGATE_CONFIG]
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// The key itself, if it stands in no file. [env: TIDEGATE_SECRETS_KEY]
+    /// The key itself, if it is in no file. [env: TIDEGATE_SECRETS_KEY]
     #[arg(long, value_name = "KEY")]
     secrets_key: Option<String>,
 }
 
 impl SecretArgs {
     /// The key that is set; `None` if there is none.
-    pub(super) fn secret(&self) -> Result<Option<Secret>, Faults> {
+    pub(super) fn secret(&self) -> Result<Option<Secret>, ConfigErrors> {
         secret_given(&self.given(), &variables())
     }
 
     /// The whole configuration of the server.
-    pub(super) fn configuration(&self) -> Result<Configuration, Faults> {
+    pub(super) fn configuration(&self) -> Result<Configuration, ConfigErrors> {
         Configuration::load(&self.given(), &variables())
     }
 
-    fn given(&self) -> Given {
+    fn given(&self) -> StartupArgs {
         let key = self.secrets_key.iter().map(|key| ("secrets.key".to_owned(), vec![key.clone()]));
-        Given { file: self.config.clone(), flags: key.collect() }
+        StartupArgs { file: self.config.clone(), flags: key.collect() }
     }
 }
 
-/// What is to be said of rules that need a key of the installation; `None` if they do not, or if one is set here.
+/// Note on rules that need `secrets.key`; `None` if they do not, or if it is set here.
 pub(super) fn note(rules: &RuleSet) -> Option<String> {
-    let has_key = || secret_given(&Given::default(), &variables()).is_ok_and(|secret| secret.is_some());
+    let has_key = || secret_given(&StartupArgs::default(), &variables()).is_ok_and(|secret| secret.is_some());
     key_needed_note(rules).filter(|_| !has_key())
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use super::banner::{Banner, rls_example};
-use super::given::{GivenArgs, variables};
+use super::settings_args::{SettingsArgs, variables};
 use super::{ERROR, plain};
 use crate::admin::Token;
 use crate::config::Configuration;
@@ -36,7 +36,7 @@ Exit status: 0 after a normal stop, 1 if the server could not start, 2 on a usag
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(flatten)]
-    given: GivenArgs,
+    given: SettingsArgs,
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
@@ -55,16 +55,17 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         let own_domain = configuration.envoy.own_domain.clone();
         let resp_user = configuration.redis_protocol.users.first().map(str::to_owned);
         let is_example = configuration.rules.is_empty();
-        let is_tls = |door: &Option<listen::Settings>| door.as_ref().is_some_and(|door| door.tls.is_some());
+        let is_tls =
+            |listener: &Option<listen::Settings>| listener.as_ref().is_some_and(|listener| listener.tls.is_some());
         let [gateway_tls, api_tls, rls_tls, resp_tls, admin_tls] =
             [&configuration.gateway, &configuration.api, &configuration.rls, &configuration.resp, &configuration.admin]
                 .map(is_tls);
-        // Before anything is open, so that none is missed.
+        // Before any listener is open, so that no signal is missed.
         let signals = Signals::receive()?;
         let mut server = match Server::start(configuration).await {
             Ok(server) => server,
             Err(error) => {
-                // Whatever was logged comes before it.
+                // Log lines come before the error.
                 flush.wait();
                 return refuse(&error);
             }
@@ -98,7 +99,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     })
 }
 
-/// Says why the server does not start.
+/// Prints why the server does not start.
 pub(super) fn refuse(why: &impl fmt::Display) -> io::Result<ExitCode> {
     let text = plain(&why.to_string());
     let mut out = anstream::stderr().lock();

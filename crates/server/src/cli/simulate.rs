@@ -1,4 +1,4 @@
-//! `tidegate simulate`: what limits do to made-up traffic, beside what arithmetic says.
+//! `tidegate simulate`: limits under synthetic traffic, next to an estimate.
 
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use tidegate_lab::simulate::{Simulation, Totals};
 use tidegate_lab::traffic::{START, Trace, Traffic};
 
 use super::replay::span;
-use super::{ERROR, FAINT, Format, STRONG, plain, print_json};
+use super::{ERROR, FAINT, OutputFormat, STRONG, plain, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -72,7 +72,7 @@ pub(super) struct Args {
 
     /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    format: Format,
+    format: OutputFormat,
 }
 
 fn limit(text: &str) -> Result<Limit, String> {
@@ -92,10 +92,10 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         }
     };
     let runs = simulate(args, &traffic, length);
-    let report = Report { traffic: traffic.to_string(), micros: length.get(), seed: args.seed, limits: runs };
+    let report = SimulateReport { traffic: traffic.to_string(), micros: length.get(), seed: args.seed, limits: runs };
     match args.format {
-        Format::Json => print_json(&report)?,
-        Format::Text => print(&mut anstream::stdout().lock(), &report)?,
+        OutputFormat::Json => print_json(&report)?,
+        OutputFormat::Text => print(&mut anstream::stdout().lock(), &report)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -113,31 +113,31 @@ fn arriving(args: &Args) -> Result<(Traffic, Micros), String> {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct SimulateReport {
     traffic: String,
     micros: u64,
     seed: u64,
-    limits: Vec<Run>,
+    limits: Vec<SimulatedRun>,
 }
 
 #[derive(Serialize)]
-struct Run {
+struct SimulatedRun {
     limit: String,
     totals: Totals,
     expected: Expectation,
     #[serde(skip_serializing_if = "Option::is_none")]
-    accuracy: Option<Judged>,
+    accuracy: Option<SimulatedLimit>,
 }
 
 #[derive(Serialize)]
-struct Judged {
+struct SimulatedLimit {
     promised: u64,
     window_seconds: f64,
     #[serde(flatten)]
     judgement: Judgement,
 }
 
-fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<Run> {
+fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<SimulatedRun> {
     let bar = progress_bar(length);
     let mut simulation = Simulation::new(&args.limits);
     if let Some(holding) = args.holding {
@@ -159,10 +159,10 @@ fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<Run> {
         let table = tables.get(number)?.as_ref()?;
         let Promise { limit, window } = table.promise();
         let (_, judgement) = table.rows().next()?;
-        Some(Judged { promised: limit, window_seconds: window.get() as f64 / 1e6, judgement })
+        Some(SimulatedLimit { promised: limit, window_seconds: window.get() as f64 / 1e6, judgement })
     };
     let runs = args.limits.iter().zip(simulation.totals()).enumerate();
-    runs.map(|(number, (limit, totals))| Run {
+    runs.map(|(number, (limit, totals))| SimulatedRun {
         limit: limit.to_string(),
         totals: *totals,
         expected: expect(traffic, limit, START, length, args.holding),
@@ -171,7 +171,7 @@ fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<Run> {
     .collect()
 }
 
-/// On a terminal only.
+/// Progress bar, on terminals only.
 fn progress_bar(length: Micros) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -183,7 +183,7 @@ fn progress_bar(length: Micros) -> ProgressBar {
     }
 }
 
-fn print(out: &mut impl Write, report: &Report) -> io::Result<()> {
+fn print(out: &mut impl Write, report: &SimulateReport) -> io::Result<()> {
     let length = Micros::new(report.micros);
     writeln!(out, "{} for {length}, seed {}\n", report.traffic, report.seed)?;
     for run in &report.limits {
@@ -192,8 +192,8 @@ fn print(out: &mut impl Write, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-fn print_run(out: &mut impl Write, run: &Run) -> io::Result<()> {
-    let Run { limit, totals, expected, accuracy } = run;
+fn print_run(out: &mut impl Write, run: &SimulatedRun) -> io::Result<()> {
+    let SimulatedRun { limit, totals, expected, accuracy } = run;
     let (found, thought) = ("simulated", "estimate");
     writeln!(out, "{STRONG}{limit}{STRONG:#}")?;
     writeln!(out, "{FAINT}{:18}{found:>14}{thought:>14}{FAINT:#}", "")?;

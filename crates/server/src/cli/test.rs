@@ -12,7 +12,7 @@ use tidegate_rules::{Diagnostics, RuleSet, counted};
 
 use self::outcome::{Mismatch, run_scenario};
 use self::scenario::TestFile;
-use super::{ERROR, Format, GOOD, STRONG, check, plain, print_json};
+use super::{ERROR, GOOD, OutputFormat, STRONG, check, plain, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,7 +31,7 @@ A test file:
 
 Time is simulated: no test waits. Exit status: 0 if all tests pass, 1 if not, 2 on a usage error.";
 
-/// Test rules: requests, when they come, and what is expected of each.
+/// Test rules with requests, their times and the expected decisions.
 ///
 /// Each test begins with no request counted, at midnight UTC on Monday, 1 January 2024. Its steps happen in order, each
 /// `after` the one before; requests of a step come at the same instant. State is kept in memory.
@@ -48,7 +48,7 @@ pub(super) struct Args {
 
     /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    format: Format,
+    format: OutputFormat,
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
@@ -63,10 +63,10 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         }
     }
     let failed = results.iter().filter(|result| result.failure.is_some()).count();
-    let report = Report { passed: results.len() - failed, failed, tests: &results };
+    let report = TestReport { passed: results.len() - failed, failed, tests: &results };
     match args.format {
-        Format::Json => print_json(&report)?,
-        Format::Text => print(&mut anstream::stdout().lock(), &report)?,
+        OutputFormat::Json => print_json(&report)?,
+        OutputFormat::Text => print(&mut anstream::stdout().lock(), &report)?,
     }
     Ok(if failed == 0 && !unusable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -90,7 +90,7 @@ fn load(files: &[PathBuf]) -> Result<RuleSet, Diagnostics> {
 }
 
 #[derive(Serialize)]
-struct Report<'r> {
+struct TestReport<'r> {
     passed: usize,
     failed: usize,
     tests: &'r [TestResult],
@@ -105,7 +105,7 @@ struct TestResult {
     failure: Option<Mismatch>,
 }
 
-fn print(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
+fn print(out: &mut impl Write, report: &TestReport<'_>) -> io::Result<()> {
     for result in report.tests {
         let name = plain(&result.name);
         let Some(failure) = &result.failure else {

@@ -15,8 +15,8 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use tokio::sync::mpsc::{Receiver, channel};
 
-use self::feed::{Feed, Target};
-use self::model::{Model, News};
+use self::feed::{Feed, FeedTarget};
+use self::model::{FeedEvent, Model};
 use super::{failed, plain};
 
 const EXAMPLES: &str = "\
@@ -51,10 +51,10 @@ pub(super) struct Args {
     once: bool,
 }
 
-/// How many views are waited for.
+/// Capacity of the queue of views.
 const MOST_VIEWS: usize = 4;
 
-/// How often the screen is drawn anew if no key is pressed.
+/// Interval between redraws if no key is pressed.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         failed(&format_args!("the admin listener asks for its token: {}", feed::TOKEN_HELP))?;
         return Ok(ExitCode::from(2));
     };
-    let target = match Target::new(&args.admin, token, args.ca.as_deref()) {
+    let target = match FeedTarget::new(&args.admin, token, args.ca.as_deref()) {
         Ok(target) => target,
         Err(error) => return failed(&error),
     };
@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     done
 }
 
-fn watch(model: &mut Model, mut news: Receiver<News>) -> io::Result<ExitCode> {
+fn watch(model: &mut Model, mut news: Receiver<FeedEvent>) -> io::Result<ExitCode> {
     let mut terminal = ratatui::try_init()?;
     let done = loop {
         while let Ok(news) = news.try_recv() {
@@ -102,7 +102,7 @@ fn watch(model: &mut Model, mut news: Receiver<News>) -> io::Result<ExitCode> {
     done
 }
 
-/// The key that is pressed until the screen is due.
+/// The key pressed before the next redraw is due.
 fn pressed() -> io::Result<Option<KeyEvent>> {
     if !event::poll(DRAW_EVERY)? {
         return Ok(None);
@@ -113,15 +113,14 @@ fn pressed() -> io::Result<Option<KeyEvent>> {
     })
 }
 
-/// Prints one screen, once there are two views to tell the speed by. If the server's clock stands still there never
-/// are.
-fn once(model: &mut Model, mut news: Receiver<News>) -> io::Result<ExitCode> {
+/// Prints one screen, once two views give a rate. There never are two if the server's clock stands still.
+fn once(model: &mut Model, mut news: Receiver<FeedEvent>) -> io::Result<ExitCode> {
     for _ in 0..MOST_VIEWS {
         if model.knows_speed() {
             break;
         }
         match news.blocking_recv() {
-            Some(News::Lost(reason)) => return failed(&reason),
+            Some(FeedEvent::Lost(reason)) => return failed(&reason),
             Some(news) => model.learn(news),
             None => return failed(&"the server sends no data"),
         }

@@ -1,4 +1,4 @@
-//! Settings of the answers that Tidegate gives in place of a service.
+//! Settings of the responses that Tidegate sends itself.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tidegate_http::{Cors, DenialBodies, HtmlPage, OriginError, Template, TemplateError};
 
-use super::Reading;
-use super::fault::Wrong;
+use super::ConfigReader;
+use super::error::InvalidValue;
 use super::values::{choice, flag};
 use crate::own_answers::OwnAnswers;
 
 /// The most bytes of a template.
 const MOST_TEMPLATE_BYTES: u64 = 256 * 1024;
 
-impl Reading<'_> {
+impl ConfigReader<'_> {
     pub(super) fn own_answers(&mut self) -> Option<OwnAnswers> {
-        let faults = self.faults.len();
+        let errors = self.errors.len();
         let has_page = self.value("denial.html", flag);
         let page = self.template("denial.html_template", Template::html);
         let json = self.template("denial.json_template", Template::json);
@@ -25,7 +25,7 @@ impl Reading<'_> {
         let request_id = self.header("denial.request_id_header");
         let cors = self.cors();
         let limit_preflights = self.value("cors.limit_preflights", flag);
-        if self.faults.len() > faults {
+        if self.errors.len() > errors {
             return None;
         }
         let html = has_page?.then(|| page.map_or(HtmlPage::BuiltIn, HtmlPage::Custom));
@@ -40,7 +40,7 @@ impl Reading<'_> {
         match read_bounded(&path).map(|text| read(&text)) {
             Ok(Ok(template)) => Some(template),
             Ok(Err(error)) => {
-                // The place in the template is what an editor jumps to.
+                // `path:line:column`, which editors recognise.
                 self.wrong(name, &format!("{}:{error}", path.display()), error.help);
                 None
             }
@@ -65,7 +65,7 @@ impl Reading<'_> {
                     OriginError::Null => "serve the page from an origin of its own, and write that",
                     OriginError::AnyWithCredentials => "name the origins, or leave out `cors.credentials`",
                 };
-                self.wrong_one(NAME, number, Wrong::new(error.to_string(), help));
+                self.wrong_one(NAME, number, InvalidValue::new(error.to_string(), help));
             }
         }
         if origins.is_empty() {

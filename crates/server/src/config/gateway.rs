@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::fault::Wrong;
+use super::error::InvalidValue;
 use super::values::{choice, count, flag, span, text};
-use super::{HOUR, MS, Reading};
+use super::{ConfigReader, HOUR, MS};
 use crate::api;
 use crate::gateway::{Address, PATH_POLICIES, Route, Settings, Upgrades};
 
@@ -12,11 +12,12 @@ const UPSTREAM: &str = "gateway.upstream";
 const ROUTES: &str = "gateway.routes";
 const UPGRADES: &str = "gateway.upgrades";
 
-impl Reading<'_> {
-    /// What the gateway needs to know, beside what it has in common with the HTTP door.
+impl ConfigReader<'_> {
+    /// Settings of the gateway, besides those shared with the HTTP API.
     pub(super) fn gateway(&mut self, http: &api::Settings) -> Option<Settings> {
-        let upstreams = self.each(UPSTREAM, |text| text.parse::<Address>().map_err(|e| Wrong::new(e.problem, e.help)));
-        let routes = self.each(ROUTES, |text| text.parse::<Route>().map_err(|e| Wrong::new(e.problem, e.help)));
+        let upstreams =
+            self.each(UPSTREAM, |text| text.parse::<Address>().map_err(|e| InvalidValue::new(e.problem, e.help)));
+        let routes = self.each(ROUTES, |text| text.parse::<Route>().map_err(|e| InvalidValue::new(e.problem, e.help)));
         let api_key_header = self.header("gateway.api_key_header");
         let priority_header = self.header("gateway.priority_header");
         let keep_host = self.value("gateway.keep_host", flag);
@@ -96,7 +97,8 @@ impl Reading<'_> {
     }
 
     fn upgrades(&mut self) -> Option<Upgrades> {
-        let all = self.each(UPGRADES, |text| text.parse::<Upgrades>().map_err(|e| Wrong::new(e.problem, e.help)))?;
+        let all =
+            self.each(UPGRADES, |text| text.parse::<Upgrades>().map_err(|e| InvalidValue::new(e.problem, e.help)))?;
         if all.len() > 1 && all.contains(&Upgrades::none()) {
             self.wrong(UPGRADES, "`off` stands beside protocols", "write `off` alone, or leave it out");
             return None;
@@ -118,16 +120,16 @@ impl Reading<'_> {
     }
 
     /// All values of a list; `None` if any is wrong.
-    fn each<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, Wrong>) -> Option<Vec<T>> {
+    fn each<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, InvalidValue>) -> Option<Vec<T>> {
         let found = self.layers.get(name)?;
-        let faults = self.faults.len();
+        let errors = self.errors.len();
         let mut all = Vec::new();
         for (number, value) in found.values.iter().enumerate() {
             match read(value) {
                 Ok(value) => all.push(value),
-                Err(Wrong { problem, help }) => self.wrong_value(found, number, &problem, help),
+                Err(InvalidValue { problem, help }) => self.wrong_value(found, number, &problem, help),
             }
         }
-        (self.faults.len() == faults).then_some(all)
+        (self.errors.len() == errors).then_some(all)
     }
 }

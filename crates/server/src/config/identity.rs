@@ -1,17 +1,17 @@
-//! Settings of who the client is.
+//! Settings of the client's identity.
 
 use std::path::Path;
 use std::time::Duration;
 
 use jsonwebtoken::Algorithm;
 
-use super::fault::Wrong;
+use super::error::InvalidValue;
 use super::values::{choice, count, flag, span, text};
-use super::{HOUR, MS, Reading};
+use super::{ConfigReader, HOUR, MS};
 use crate::gateway::Trust;
 use crate::identity::CertificateName;
 use crate::identity::jwt::{
-    ClaimNames, FetchSettings, KeyFile, KeyFileError, OnInvalid, Settings, TokenPlace, Url, UrlError,
+    ClaimNames, FetchSettings, KeyFile, KeyFileError, OnInvalid, Settings, TokenLocation, Url, UrlError,
 };
 
 const URL: &str = "auth.jwt.jwks_url";
@@ -32,15 +32,15 @@ const ALGORITHMS: [(&str, Algorithm); 12] = [
 
 type ReadFile = fn(&Path) -> Result<KeyFile, KeyFileError>;
 
-/// Where keys come from, and how a file of each kind is read.
+/// Settings that name a file with keys, and the function that reads each kind.
 const FILES: [(&str, ReadFile); 3] = [
     ("auth.jwt.jwks_file", KeyFile::jwks),
     ("auth.jwt.public_key_file", KeyFile::pem),
     ("auth.jwt.secret_file", KeyFile::secret),
 ];
 
-impl Reading<'_> {
-    /// How tokens are verified; `Some(None)` if there is no source of keys.
+impl ConfigReader<'_> {
+    /// Settings of token verification; `Some(None)` if there is no source of keys.
     pub(super) fn jwt(&mut self) -> Option<Option<Settings>> {
         let algorithms = self.algorithms();
         let on_invalid = [("refuse", OnInvalid::Refuse), ("anonymous", OnInvalid::Anonymous)];
@@ -54,9 +54,9 @@ impl Reading<'_> {
         let token_bytes = self.value("auth.jwt.token_bytes", count(64, 1 << 16));
         let cache_entries = self.value("auth.jwt.cache_tokens", count(0, 10_000_000));
         let cache_bytes = self.value("auth.jwt.cache_bytes", count(0, 1 << 34));
-        let faults = self.faults.len();
+        let errors = self.errors.len();
         let (files, fetch) = (self.key_files(), self.fetch()?);
-        if self.faults.len() > faults {
+        if self.errors.len() > errors {
             return None;
         }
         if is_required? && on_invalid? == OnInvalid::Anonymous {
@@ -75,7 +75,7 @@ impl Reading<'_> {
             );
         }
         Some(Some(Settings {
-            place: TokenPlace { header: header?, cookie },
+            place: TokenLocation { header: header?, cookie },
             names: ClaimNames { user: user?, tier },
             algorithms: algorithms?,
             issuers,
@@ -91,7 +91,7 @@ impl Reading<'_> {
         }))
     }
 
-    /// Says so if something is set that needs keys, and there are none: tokens would not be verified at all.
+    /// Reports settings that need keys if there are none: tokens would not be verified at all.
     fn check_without_keys(&mut self, issuers: &[String], audiences: &[String]) {
         let is_required = self.value("auth.jwt.required", flag) == Some(true);
         let tier = self.layers.get("auth.jwt.tier_claim").filter(|found| !found.values.is_empty());
@@ -109,18 +109,18 @@ impl Reading<'_> {
 
     fn algorithms(&mut self) -> Option<Vec<Algorithm>> {
         const NAME: &str = "auth.jwt.algorithms";
-        let (mut all, faults) = (Vec::new(), self.faults.len());
+        let (mut all, errors) = (Vec::new(), self.errors.len());
         for (number, value) in self.texts(NAME).iter().enumerate() {
             match choice(&ALGORITHMS)(value) {
                 Ok(algorithm) => all.push(algorithm),
                 Err(wrong) if value.eq_ignore_ascii_case("none") => {
                     let help = "leave it out: anyone can forge a token without a signature";
-                    self.wrong_one(NAME, number, Wrong::new(wrong.problem, help));
+                    self.wrong_one(NAME, number, InvalidValue::new(wrong.problem, help));
                 }
                 Err(wrong) => self.wrong_one(NAME, number, wrong),
             }
         }
-        (self.faults.len() == faults).then_some(all)
+        (self.errors.len() == errors).then_some(all)
     }
 
     fn key_files(&mut self) -> Vec<KeyFile> {
@@ -135,14 +135,15 @@ impl Reading<'_> {
         files
     }
 
-    /// How keys are fetched; `Some(None)` if they are not.
+    /// Settings for fetching keys; `Some(None)` if there is no URL.
     fn fetch(&mut self) -> Option<Option<FetchSettings>> {
         let interval = self.value("auth.jwt.refresh_interval", span(100 * MS, 24 * HOUR));
         let min_interval = self.value("auth.jwt.min_refresh_interval", span(100 * MS, HOUR));
         let timeout = self.value("auth.jwt.fetch_time", span(MS, HOUR));
         let most_bytes = self.value("auth.jwt.fetch_bytes", count(1_024, 1 << 24));
         let trust = self.trust("auth.jwt.ca");
-        let url = |text: &str| text.parse::<Url>().map_err(|UrlError { problem, help }| Wrong::new(problem, help));
+        let url =
+            |text: &str| text.parse::<Url>().map_err(|UrlError { problem, help }| InvalidValue::new(problem, help));
         if self.layers.get(URL).is_none_or(|found| found.values.is_empty()) {
             return Some(None);
         }
@@ -161,7 +162,7 @@ impl Reading<'_> {
         }))
     }
 
-    /// Which name of a client certificate is the user; `Some(None)` if none is.
+    /// Name in a client certificate that becomes the user; `Some(None)` if none does.
     pub(super) fn client_certificate(&mut self) -> Option<Option<CertificateName>> {
         let names = [
             ("off", None),
@@ -183,7 +184,7 @@ impl Reading<'_> {
         Some(found)
     }
 
-    /// Who may vouch for servers: those in this file, or whom browsers believe if it is not set.
+    /// Trusted certificate authorities: those in the file, or those that browsers trust if it is not set.
     pub(super) fn trust(&mut self, name: &str) -> Option<Trust> {
         let Some(path) = self.path(name) else { return Some(Trust::web()) };
         match std::fs::read(&path) {

@@ -1,15 +1,15 @@
-//! What a server is told before it starts.
+//! Configuration of a server.
 //!
-//! Every setting stands in one table (`table.rs`). Its value comes from a flag, else from a variable, else from the
-//! file, else from the table itself (`layers.rs`), and is then read into what it means (here). Whatever is wrong is
-//! reported all at once, with its place and what to write instead.
+//! All settings are in one table (`table.rs`). The value of each comes from a flag, else from a variable, else from the
+//! file, else from the table itself (`layers.rs`), and is then parsed (here). All errors are reported together, with
+//! their places and suggested fixes.
 
 mod answers;
-mod doors;
-mod fault;
+mod error;
 mod gateway;
 mod identity;
 mod layers;
+mod listeners;
 mod origin;
 mod print;
 mod secrets;
@@ -29,10 +29,10 @@ use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, IetfForm, ResetForm
 use tidegate_redis::fleet::Node;
 use tidegate_rules::{Charging, DomainTerms, OnStoreFailure, Secret};
 
-pub use self::fault::{Fault, Faults};
+pub use self::error::{ConfigError, ConfigErrors};
 pub(crate) use self::layers::FILE_VARIABLE;
-pub use self::layers::Given;
-use self::layers::{Found, Layers};
+pub use self::layers::StartupArgs;
+use self::layers::{FoundValue, Layers};
 pub use self::origin::{Changes, Origin};
 pub(crate) use self::print::{ShownSetting, commented_file, shown};
 pub(crate) use self::secrets::{built_in_key_warning, key_needed_note, secret_given};
@@ -46,9 +46,9 @@ use crate::identity::jwt;
 use crate::listen::{self, Tls};
 use crate::log::{self, LogFormat};
 use crate::rls::MetadataStyle;
-use crate::{api, gateway as door, resp, rls, traces};
+use crate::{api, resp, rls, traces};
 
-/// Everything that a server is told.
+/// Configuration of a server.
 #[derive(Debug)]
 pub struct Configuration {
     /// Rules files, or folders of them. None is the example.
@@ -57,83 +57,83 @@ pub struct Configuration {
     pub rules_required: bool,
     /// The name of this server in lists of servers.
     pub node: Node,
-    /// Where a server and its successor meet; `None` if they do not.
+    /// Socket for the handover to a successor, if any.
     pub handover: Option<PathBuf>,
-    /// Where state lives.
+    /// Store of the state.
     pub store: StoreSettings,
-    /// What secrets are hidden under; `None` if no key is set. [`Configuration::secret`] says what is used then.
+    /// Key that secrets are hashed with; `None` if no key is set. [`Configuration::secret`] has the default.
     pub secrets: Option<Secret>,
-    /// How the gateway listens; `None` if it does not.
+    /// Listener of the gateway; `None` if it is off.
     pub gateway: Option<listen::Settings>,
-    /// What the gateway needs to know besides.
-    pub forwarding: door::Settings,
-    /// How tokens of requests are verified; `None` if they are not.
+    /// Further settings of the gateway.
+    pub forwarding: crate::gateway::Settings,
+    /// Verification of tokens; `None` if it is off.
     pub jwt: Option<jwt::Settings>,
-    /// How the HTTP door listens; `None` if it does not.
+    /// Listener of the HTTP API; `None` if it is off.
     pub api: Option<listen::Settings>,
-    /// What the HTTP door needs to know besides.
+    /// Further settings of the HTTP API.
     pub http: api::Settings,
-    /// How the door for Envoy listens; `None` if it does not.
+    /// Listener of the Envoy rate-limit service; `None` if it is off.
     pub rls: Option<listen::Settings>,
-    /// What the door for Envoy needs to know besides.
+    /// Further settings of the Envoy rate-limit service.
     pub envoy: rls::Settings,
-    /// How the Redis door listens; `None` if it does not.
+    /// Redis-protocol listener; `None` if it is off.
     pub resp: Option<listen::Settings>,
-    /// What the Redis door needs to know besides.
+    /// Further settings of the Redis-protocol listener.
     pub redis_protocol: resp::Settings,
-    /// How the operators' door listens; `None` if it does not.
+    /// Admin listener; `None` if it is off.
     pub admin: Option<listen::Settings>,
-    /// What operators have to know; `None` if something is to be made up.
+    /// Admin token; `None` to generate one.
     pub admin_token: Option<Token>,
-    /// Whether metrics are for everyone who can reach that door.
+    /// Whether `/metrics` is served without the token.
     pub open_metrics: bool,
-    /// The host names that listeners answer for besides those of this machine.
+    /// Host names that listeners serve, besides those of this machine.
     pub hosts: HostNames,
-    /// Where all this was read from.
+    /// Origin of the values.
     pub origin: Origin,
-    /// What is logged.
+    /// Log settings.
     pub log: log::Settings,
     /// The access log, if there is one.
     pub access_log: Option<access_log::Settings>,
-    /// Where traces go; `None` if nowhere.
+    /// Traces; `None` if they are off.
     pub traces: Option<traces::Settings>,
     /// The certificates in use, to be read again when they change.
     pub certificates: Vec<Arc<Tls>>,
-    /// What is doubtful.
+    /// Warnings.
     pub warnings: Vec<String>,
 }
 
-/// Host names that listeners answer for.
+/// Host names that listeners serve.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostNames {
     /// The HTTP listener.
     pub api: Vec<String>,
     /// The listener for Envoy, as far as it speaks JSON.
     pub rls: Vec<String>,
-    /// The operators' listener.
+    /// The admin listener.
     pub admin: Vec<String>,
 }
 
 impl Configuration {
-    /// Reads what was given, and the file if there is one. `variables` are those of the environment.
+    /// Reads flags, environment variables and the configuration file, if there is one.
     ///
     /// # Errors
-    /// Everything that is wrong.
-    pub fn load(given: &Given, variables: &[(String, String)]) -> Result<Configuration, Faults> {
+    /// All errors.
+    pub fn load(given: &StartupArgs, variables: &[(String, String)]) -> Result<Configuration, ConfigErrors> {
         let (layers, warnings) = Layers::collect(given, variables)?;
-        let mut reading = Reading { layers: &layers, faults: Vec::new(), certificates: Vec::new(), warnings };
+        let mut reading = ConfigReader { layers: &layers, errors: Vec::new(), certificates: Vec::new(), warnings };
         let configuration = reading.configuration(Origin::new(given, variables, &layers));
         match configuration {
-            Some(configuration) if reading.faults.is_empty() => Ok(configuration),
-            _ => Err(Faults(reading.faults)),
+            Some(configuration) if reading.errors.is_empty() => Ok(configuration),
+            _ => Err(ConfigErrors(reading.errors)),
         }
     }
 }
 
-/// Reads values, and collects what is wrong with them.
-struct Reading<'l> {
+/// Parses values, and collects errors.
+struct ConfigReader<'l> {
     layers: &'l Layers,
-    faults: Vec<Fault>,
+    errors: Vec<ConfigError>,
     certificates: Vec<Arc<Tls>>,
     warnings: Vec<String>,
 }
@@ -141,18 +141,18 @@ struct Reading<'l> {
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// What clients of an HTTP door may choose from.
+/// ALPN protocols of HTTP listeners.
 const HTTP_PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 const ADMIN_PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
 
-/// What to do without the store, where no rule says it.
+/// Failure policies, for decisions without a rule.
 const POLICIES: [(&str, OnStoreFailure); 3] = [
     ("allow", OnStoreFailure::Allow { at_most: None }),
     ("deny", OnStoreFailure::Deny),
     ("local", OnStoreFailure::Local { percent: 100 }),
 ];
 
-impl Reading<'_> {
+impl ConfigReader<'_> {
     fn configuration(&mut self, origin: Origin) -> Option<Configuration> {
         let rules = self.paths("rules");
         let rules_required = self.value("rules_required", flag);
@@ -165,14 +165,14 @@ impl Reading<'_> {
         let secrets = self.secrets();
         let http = self.http(proxies.clone().unwrap_or_default());
         let redis_protocol = self.redis_protocol();
-        let gateway = self.door("gateway", HTTP_PROTOCOLS, proxies.clone());
+        let gateway = self.listener("gateway", HTTP_PROTOCOLS, proxies.clone());
         let forwarding = http.as_ref().and_then(|http| self.gateway(http));
         let jwt = self.jwt();
-        let api = self.door("api", HTTP_PROTOCOLS, proxies.clone());
-        let rls = self.door("rls", HTTP_PROTOCOLS, proxies.clone());
+        let api = self.listener("api", HTTP_PROTOCOLS, proxies.clone());
+        let rls = self.listener("rls", HTTP_PROTOCOLS, proxies.clone());
         let envoy = http.as_ref().and_then(|http| self.envoy(http));
-        let resp = self.door("resp", &[], proxies.clone());
-        let admin = self.door("admin", ADMIN_PROTOCOLS, proxies.clone());
+        let resp = self.listener("resp", &[], proxies.clone());
+        let admin = self.listener("admin", ADMIN_PROTOCOLS, proxies.clone());
         let admin_token = self.value("admin.token", token);
         let open_metrics = self.value("admin.open_metrics", flag);
         proxies?;
@@ -183,7 +183,7 @@ impl Reading<'_> {
             handover: self.path("handover"),
             store: store?,
             secrets,
-            gateway: gateway?.filter(|_| forwarding.as_ref().is_some_and(door::Settings::has_upstreams)),
+            gateway: gateway?.filter(|_| forwarding.as_ref().is_some_and(crate::gateway::Settings::has_upstreams)),
             forwarding: forwarding?,
             jwt: jwt?,
             api: api?,
@@ -210,34 +210,34 @@ impl Reading<'_> {
     }
 
     /// The value of a setting; `None` if it has none, or if it is wrong.
-    fn value<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, fault::Wrong>) -> Option<T> {
+    fn value<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, error::InvalidValue>) -> Option<T> {
         let found = self.layers.get(name)?;
         match read(found.values.first()?) {
             Ok(value) => Some(value),
-            Err(fault::Wrong { problem, help }) => {
+            Err(error::InvalidValue { problem, help }) => {
                 self.wrong_value(found, 0, &problem, help);
                 None
             }
         }
     }
 
-    fn wrong_value(&mut self, found: &Found, number: usize, problem: &str, help: String) {
+    fn wrong_value(&mut self, found: &FoundValue, number: usize, problem: &str, help: String) {
         let problem = format!("`{}`: {problem}", found.setting.name);
-        let fault = self.layers.fault(found, number, problem, help);
+        let error = self.layers.error(found, number, problem, help);
         // Some settings are read by every listener.
-        if !self.faults.contains(&fault) {
-            self.faults.push(fault);
+        if !self.errors.contains(&error) {
+            self.errors.push(error);
         }
     }
 
-    /// Says what is wrong with one of several values of a setting.
-    fn wrong_one(&mut self, name: &str, number: usize, wrong: fault::Wrong) {
+    /// Records an error in one of several values of a setting.
+    fn wrong_one(&mut self, name: &str, number: usize, wrong: error::InvalidValue) {
         if let Some(found) = self.layers.get(name) {
             self.wrong_value(found, number, &wrong.problem, wrong.help);
         }
     }
 
-    /// Says that the first value of a setting is wrong.
+    /// Records an error in the first value of a setting.
     fn wrong(&mut self, name: &str, problem: &str, help: impl Into<String>) {
         if let Some(found) = self.layers.get(name) {
             self.wrong_value(found, 0, problem, help.into());
@@ -262,14 +262,14 @@ impl Reading<'_> {
             [("x-forwarded-for", ForwardingHeader::XForwardedFor), ("forwarded", ForwardingHeader::Forwarded)];
         let header = self.value("forwarding_header", choice(&headers));
         let found = self.layers.get("trusted_proxies")?;
-        let faults = self.faults.len();
+        let errors = self.errors.len();
         for (number, value) in found.values.iter().enumerate() {
             if let Err(error) = TrustedProxies::parse([value], ForwardingHeader::XForwardedFor) {
-                // The error says what to write.
+                // The error includes the suggestion.
                 self.wrong_value(found, number, &error.to_string(), String::new());
             }
         }
-        if self.faults.len() > faults {
+        if self.errors.len() > errors {
             return None;
         }
         TrustedProxies::parse(&found.values, header?).ok()
@@ -279,7 +279,7 @@ impl Reading<'_> {
         let format = self.value("log.format", choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]));
         let level = self.value("log.level", |value| {
             let help = "write error, warn, info, debug or trace, or by module: `info,tidegate_redis=debug`";
-            log::level(value).ok_or_else(|| fault::Wrong::new(format!("`{value}` is not a log level"), help))
+            log::level(value).ok_or_else(|| error::InvalidValue::new(format!("`{value}` is not a log level"), help))
         });
         let queue_bytes = self.value("log.queue_bytes", count(1 << 10, 1 << 30));
         let repeats = self.value("log.repeats", count(1, 1_000_000));
@@ -294,7 +294,7 @@ impl Reading<'_> {
             Some(name) => match node.named(&name) {
                 Ok(node) => Some(node),
                 Err(error) => {
-                    // The error says what to write.
+                    // The error includes the suggestion.
                     self.wrong("node.name", &error.to_string(), "");
                     None
                 }
@@ -302,7 +302,7 @@ impl Reading<'_> {
         }
     }
 
-    /// `None` if something is wrong, `Some(None)` if nobody wants it.
+    /// `None` on an error, `Some(None)` if it is off.
     fn access_log(&mut self) -> Option<Option<access_log::Settings>> {
         let formats = [
             ("json", Some(AccessLogFormat::Json)),
@@ -324,7 +324,7 @@ impl Reading<'_> {
         Some(format?.map(|format| access_log::Settings { format, target, queue_bytes }))
     }
 
-    /// `None` if something is wrong, `Some(None)` if nobody wants them.
+    /// `None` on an error, `Some(None)` if they are off.
     fn traces(&mut self) -> Option<Option<traces::Settings>> {
         let sample = self.value("traces.sample", share);
         let service = self.value("traces.service", text);
@@ -355,7 +355,7 @@ impl Reading<'_> {
             api_key: self.header("auth.api_key_header"),
             tier: self.header("auth.tier_header"),
         };
-        let paths = self.value("auth.paths", choice(&door::PATH_POLICIES));
+        let paths = self.value("auth.paths", choice(&crate::gateway::PATH_POLICIES));
         let basic = self.value("auth.basic", flag);
         let store_required = self.value("store.required", flag);
         let hold_time = self.value("auth.hold_time", span(Duration::ZERO, HOUR));

@@ -1,39 +1,39 @@
-//! Where a configuration was read from, so that it can be read again and compared.
+//! Origin of a configuration, to reload and compare it.
 
 use std::fmt;
 
-use super::layers::{Given, Layers};
+use super::layers::{Layers, StartupArgs};
 use super::print::{ShownSetting, show};
 use super::setting::Setting;
-use super::{Configuration, Faults};
+use super::{ConfigErrors, Configuration};
 
-/// Where a configuration was read from, and what was found there.
+/// Sources of a configuration, and the values found there.
 #[derive(Clone)]
 pub struct Origin {
-    given: Given,
+    given: StartupArgs,
     variables: Vec<(String, String)>,
-    settings: Vec<Held>,
+    settings: Vec<HeldSetting>,
 }
 
 #[derive(Clone)]
-struct Held {
+struct HeldSetting {
     setting: &'static Setting,
     values: Vec<String>,
     shown: ShownSetting,
 }
 
-/// What two readings of a configuration differ in, by the names of settings.
+/// Differences between two configurations, by the names of settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// What a running server can take over.
+    /// Changes that a running server can apply.
     pub applicable: Vec<&'static str>,
-    /// What it can only begin with.
+    /// Changes that need a restart.
     pub need_restart: Vec<&'static str>,
 }
 
 impl Origin {
-    pub(super) fn new(given: &Given, variables: &[(String, String)], layers: &Layers) -> Origin {
-        let held = |found: &super::layers::Found| Held {
+    pub(super) fn new(given: &StartupArgs, variables: &[(String, String)], layers: &Layers) -> Origin {
+        let held = |found: &super::layers::FoundValue| HeldSetting {
             setting: found.setting,
             values: found.values.clone(),
             shown: show(layers, found),
@@ -42,15 +42,15 @@ impl Origin {
         Origin { given: given.clone(), variables: variables.to_vec(), settings }
     }
 
-    /// Reads the same file again, under the same flags and variables.
+    /// Reads the file again, with the same flags and variables.
     ///
     /// # Errors
-    /// Everything that is wrong.
-    pub fn read_again(&self) -> Result<Configuration, Faults> {
+    /// All errors.
+    pub fn read_again(&self) -> Result<Configuration, ConfigErrors> {
         Configuration::load(&self.given, &self.variables)
     }
 
-    /// All settings as they may be shown, with where each comes from.
+    /// All settings with their origins; secrets are hidden.
     #[must_use]
     pub fn shown(&self) -> serde_json::Value {
         let shown: Vec<&ShownSetting> = self.settings.iter().map(|held| &held.shown).collect();
@@ -58,10 +58,10 @@ impl Origin {
         serde_json::to_value(shown).unwrap_or_default()
     }
 
-    /// Becomes `next`, but for what a running server cannot take over. Says what has changed.
+    /// Takes over the values of `next` that need no restart. Returns the changes.
     pub fn take_over(&mut self, next: Origin) -> Changes {
         let mut changes = Changes::default();
-        // Both are all settings, in the order of the table.
+        // Both lists have all settings, in the order of the table.
         for (held, next) in self.settings.iter_mut().zip(next.settings) {
             let name = next.setting.name;
             match (held.values != next.values, next.setting.needs_restart) {
@@ -78,7 +78,7 @@ impl Origin {
     }
 }
 
-/// Without values, of which some are secret.
+/// Omits values, since some are secret.
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Origin").field("file", &self.given.file).finish_non_exhaustive()
@@ -91,7 +91,7 @@ mod tests {
 
     fn origin(flags: &[(&str, &str)]) -> Origin {
         let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()])).collect();
-        Configuration::load(&Given { file: None, flags }, &[]).unwrap().origin
+        Configuration::load(&StartupArgs { file: None, flags }, &[]).unwrap().origin
     }
 
     fn value(origin: &Origin, name: &str) -> String {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_restart_is_told_each_time_and_not_taken_over() {
+    fn changes_that_need_a_restart_are_reported_each_time_and_not_applied() {
         let mut present = origin(&[]);
         for _ in 0..2 {
             let next = origin(&[("api.listen", "127.0.0.1:1"), ("store.keys", "5000"), ("headers.ietf", "false")]);

@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::fault::Faults;
-use super::layers::{Found, Given, Layers};
+use super::error::ConfigErrors;
+use super::layers::{FoundValue, Layers, StartupArgs};
 use super::setting::Setting;
 use super::table::{SETTINGS, about_section};
 
-/// A setting, what it is, and why.
+/// A setting with its value and origin.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ShownSetting {
     /// As in the file: `api.listen`.
@@ -20,14 +20,14 @@ pub(crate) struct ShownSetting {
     pub(crate) from: String,
 }
 
-/// Every setting with its value in force and where it comes from.
-pub(crate) fn shown(given: &Given, variables: &[(String, String)]) -> Result<Vec<ShownSetting>, Faults> {
+/// All settings with their values and origins.
+pub(crate) fn shown(given: &StartupArgs, variables: &[(String, String)]) -> Result<Vec<ShownSetting>, ConfigErrors> {
     let (layers, _) = Layers::collect(given, variables)?;
     Ok(layers.found.iter().map(|found| show(&layers, found)).collect())
 }
 
 /// One of them.
-pub(super) fn show(layers: &Layers, found: &Found) -> ShownSetting {
+pub(super) fn show(layers: &Layers, found: &FoundValue) -> ShownSetting {
     ShownSetting {
         name: found.setting.name,
         value: found.values.iter().map(|value| found.setting.shown(value)).collect(),
@@ -35,7 +35,7 @@ pub(super) fn show(layers: &Layers, found: &Found) -> ShownSetting {
     }
 }
 
-/// A configuration file in which everything is explained, and nothing set but `rules`.
+/// Configuration file with all settings as comments. Only `rules` is set.
 pub(crate) fn commented_file() -> String {
     let mut file = String::from(
         "# Tidegate configuration. Lines that are commented out show the defaults.\n\

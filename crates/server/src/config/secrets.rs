@@ -2,18 +2,18 @@
 
 use tidegate_rules::{RuleSet, Secret};
 
-use super::fault::Wrong;
-use super::{Configuration, Faults, Given, Layers, Reading, StoreSettings};
+use super::error::InvalidValue;
+use super::{ConfigErrors, ConfigReader, Configuration, Layers, StartupArgs, StoreSettings};
 
 const KEY: &str = "secrets.key";
 const PREVIOUS: &str = "secrets.previous";
 
-/// What `secrets.previous` is called if there was no key before.
+/// Value of `secrets.previous` if there was no key before.
 const BUILT_IN: &str = "built-in";
 
 impl Configuration {
-    /// What a server that starts hides secrets under: the key that is set. Without one, a key of this process alone if
-    /// state is in its memory, and otherwise the built-in one, so that a fleet shares its counters.
+    /// Key that a new server hashes secrets with. Default: a random key if state is in memory, and the built-in key
+    /// otherwise, so that a fleet shares its counters.
     #[must_use]
     pub fn secret(&self) -> Secret {
         match (&self.secrets, &self.store) {
@@ -24,19 +24,22 @@ impl Configuration {
     }
 }
 
-/// The key that is set for commands that decide nothing, with its previous one; `None` if there is none.
+/// Configured key and previous key, for commands that make no decisions; `None` if there is none.
 ///
 /// # Errors
-/// Everything that is wrong with it, or that keeps the file from being read.
-pub(crate) fn secret_given(given: &Given, variables: &[(String, String)]) -> Result<Option<Secret>, Faults> {
+/// All errors in it, or in reading the file.
+pub(crate) fn secret_given(
+    given: &StartupArgs,
+    variables: &[(String, String)],
+) -> Result<Option<Secret>, ConfigErrors> {
     let (layers, _) = Layers::collect(given, variables)?;
-    let mut reading = Reading { layers: &layers, faults: Vec::new(), certificates: Vec::new(), warnings: Vec::new() };
+    let mut reading =
+        ConfigReader { layers: &layers, errors: Vec::new(), certificates: Vec::new(), warnings: Vec::new() };
     let secret = reading.secrets();
-    if reading.faults.is_empty() { Ok(secret) } else { Err(Faults(reading.faults)) }
+    if reading.errors.is_empty() { Ok(secret) } else { Err(ConfigErrors(reading.errors)) }
 }
 
-/// What is to be said of rules that name what they keep in Redis by hashes under the built-in key; `None` if they do
-/// not.
+/// Warning about rules whose secrets are hashed with the built-in key in Redis; `None` if there are none.
 pub(crate) fn built_in_key_warning(rules: &RuleSet) -> Option<String> {
     let first = rules.keyed_by_secrets().next().filter(|_| rules.secret().is_built_in())?;
     Some(format!(
@@ -45,7 +48,7 @@ pub(crate) fn built_in_key_warning(rules: &RuleSet) -> Option<String> {
     ))
 }
 
-/// The same for rules of which nobody knows yet where their state will be.
+/// The same, for rules whose store is not known yet.
 pub(crate) fn key_needed_note(rules: &RuleSet) -> Option<String> {
     let first = rules.keyed_by_secrets().next()?;
     Some(format!(
@@ -55,8 +58,8 @@ pub(crate) fn key_needed_note(rules: &RuleSet) -> Option<String> {
     ))
 }
 
-impl Reading<'_> {
-    /// The key, with its previous one; `None` if there is none, or if something is wrong.
+impl ConfigReader<'_> {
+    /// Key and previous key; `None` if there is none, or on an error.
     pub(super) fn secrets(&mut self) -> Option<Secret> {
         let is_set = |name| self.layers.get(name).is_some_and(|found| !found.values.is_empty());
         if is_set(PREVIOUS) && !is_set(KEY) {
@@ -80,21 +83,21 @@ impl Reading<'_> {
     }
 }
 
-/// A key that somebody has made. It is not repeated, should it be wrong.
-fn key(value: &str) -> Result<Secret, Wrong> {
+/// Parses a key. Errors do not quote it.
+fn key(value: &str) -> Result<Secret, InvalidValue> {
     let secret = hexadecimal(value)?;
     if secret.is_built_in() {
         let help = "make one with `openssl rand -hex 16`";
-        return Err(Wrong::new("this is the built-in key, which is publicly known", help));
+        return Err(InvalidValue::new("this is the built-in key, which is publicly known", help));
     }
     Ok(secret)
 }
 
-fn previous(value: &str) -> Result<Secret, Wrong> {
+fn previous(value: &str) -> Result<Secret, InvalidValue> {
     if value == BUILT_IN { Ok(Secret::default()) } else { hexadecimal(value) }
 }
 
-fn hexadecimal(value: &str) -> Result<Secret, Wrong> {
+fn hexadecimal(value: &str) -> Result<Secret, InvalidValue> {
     value.parse().map_err(|_| {
         let digits = value.chars().filter(char::is_ascii_hexdigit).count();
         let problem = match value.chars().count() {
@@ -103,7 +106,7 @@ fn hexadecimal(value: &str) -> Result<Secret, Wrong> {
                 format!("a key has 32 hexadecimal digits, but this one has {length} characters, of which {digits} are hexadecimal digits")
             }
         };
-        Wrong::new(problem, "write what `openssl rand -hex 16` prints")
+        InvalidValue::new(problem, "write what `openssl rand -hex 16` prints")
     })
 }
 
@@ -118,7 +121,7 @@ mod tests {
 
     fn given(settings: &[(&str, &str)]) -> Result<Option<Secret>, String> {
         let flags = settings.iter().map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()])).collect();
-        secret_given(&Given { file: None, flags }, &[]).map_err(|faults| faults.to_string())
+        secret_given(&StartupArgs { file: None, flags }, &[]).map_err(|errors| errors.to_string())
     }
 
     #[test]

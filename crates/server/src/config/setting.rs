@@ -1,20 +1,20 @@
-//! A setting: its names, its default, and how its values may be shown.
+//! A setting: its names, its default, and how its values are shown.
 
-/// Something that can be set.
+/// A setting.
 #[derive(Debug)]
 pub(crate) struct Setting {
-    /// Where it stands in the file: `api.listen` is `listen` in the map `api`.
+    /// Name, and path in the file: `api.listen` is `listen` in the map `api`.
     pub(crate) name: &'static str,
-    /// What it is, in a sentence.
+    /// Description, in one or a few sentences.
     pub(crate) about: &'static str,
-    /// What it is unless it is set; empty if it is nothing then.
+    /// Default values; empty if there is no default.
     pub(crate) default: &'static [&'static str],
-    /// What it may look like, for those that are nothing by default.
+    /// Example value, for settings without a default.
     pub(crate) example: &'static str,
-    pub(crate) kind: Kind,
-    /// Whether a newcomer may want it.
+    pub(crate) kind: SettingKind,
+    /// Whether it is shown in the short help.
     pub(crate) is_common: bool,
-    /// Whether a running server keeps to what it began with.
+    /// Whether a change needs a restart.
     pub(crate) needs_restart: bool,
     /// `api-listen`, without the dashes before it.
     pub(crate) flag: String,
@@ -24,17 +24,17 @@ pub(crate) struct Setting {
     pub(crate) aliases: Vec<String>,
 }
 
-/// What is to be known of a setting before it is read.
+/// Kind of values, as far as needed before parsing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SettingKind {
     One,
-    /// In the file a list, elsewhere separated by commas.
+    /// A list in the file, separated by commas elsewhere.
     Many,
-    /// Not to be shown.
+    /// Never shown.
     Secret,
-    /// URLs, of which the user and the password are not to be shown.
+    /// URLs. User and password are never shown.
     Urls,
-    /// Names, each with a password behind a colon that is not to be shown.
+    /// Names with passwords after a colon. Passwords are never shown.
     Logins,
 }
 
@@ -45,7 +45,7 @@ impl Setting {
             about,
             default,
             example: "",
-            kind: Kind::One,
+            kind: SettingKind::One,
             is_common: false,
             needs_restart: false,
             flag: String::new(),
@@ -58,7 +58,7 @@ impl Setting {
         Setting { is_common: true, ..self }
     }
 
-    pub(super) fn of(self, kind: Kind) -> Setting {
+    pub(super) fn of(self, kind: SettingKind) -> Setting {
         Setting { kind, ..self }
     }
 
@@ -75,7 +75,7 @@ impl Setting {
         Setting { flag: flag.to_owned(), ..self }
     }
 
-    /// The section that it stands in; empty for the outermost.
+    /// Section; empty for the outermost.
     pub(crate) fn section(&self) -> &'static str {
         self.name.rsplit_once('.').map_or("", |(section, _)| section)
     }
@@ -95,13 +95,13 @@ impl Setting {
         Setting { flag, variable, needs_restart, ..self }
     }
 
-    /// Known by another name too on the command line and in the environment.
+    /// Adds an alias of the flag, and of the variable.
     pub(super) fn also_called(mut self, flag: &str) -> Setting {
         self.aliases.push(flag.to_owned());
         self
     }
 
-    /// Whether a variable of the environment sets it.
+    /// Whether an environment variable sets it.
     pub(crate) fn is_set_by(&self, variable: &str) -> bool {
         self.variables().any(|known| known == variable)
     }
@@ -112,15 +112,18 @@ impl Setting {
         std::iter::once(self.variable.clone()).chain(flags.map(|flag| variable_of(flag)))
     }
 
-    /// The name of its value in the command line's help.
+    /// Placeholder of its value in the help.
     pub(crate) fn value_name(&self) -> &'static str {
         let last = self.name.rsplit('.').next().unwrap_or(self.name);
         match (last, self.kind) {
             _ if self.is_flag() => "BOOL",
-            (_, Kind::Urls) => "URL",
-            (_, Kind::Logins) => "NAME:PASSWORD",
+            (_, SettingKind::Urls) => "URL",
+            (_, SettingKind::Logins) => "NAME:PASSWORD",
             ("listen", _) => "ADDRESS:PORT",
-            ("rules" | "certificate" | "key" | "client_ca" | "ca" | "handover", Kind::One | Kind::Many) => "FILE",
+            (
+                "rules" | "certificate" | "key" | "client_ca" | "ca" | "handover",
+                SettingKind::One | SettingKind::Many,
+            ) => "FILE",
             ("trusted_proxies", _) => "NETWORK",
             ("deadline" | "store_deadline" | "jitter" | "health_interval" | "body_grace", _) => "DURATION",
             (last, _) if last.ends_with("_time") => "DURATION",
@@ -137,16 +140,16 @@ impl Setting {
 
     /// Whether it may have several values.
     pub(crate) const fn is_list(&self) -> bool {
-        matches!(self.kind, Kind::Many | Kind::Urls | Kind::Logins)
+        matches!(self.kind, SettingKind::Many | SettingKind::Urls | SettingKind::Logins)
     }
 
-    /// A value as it may be shown.
+    /// A value without secrets.
     pub(crate) fn shown(&self, value: &str) -> String {
         match self.kind {
-            Kind::One | Kind::Many => value.to_owned(),
-            Kind::Secret => HIDDEN.to_owned(),
-            Kind::Urls => {
-                // The way to a socket has its password behind it.
+            SettingKind::One | SettingKind::Many => value.to_owned(),
+            SettingKind::Secret => HIDDEN.to_owned(),
+            SettingKind::Urls => {
+                // URLs of sockets have the password in the query.
                 let (value, query) = value.split_once('?').map_or((value, ""), |(value, _)| (value, "?(hidden)"));
                 match (value.find("://"), value.rfind('@')) {
                     (Some(scheme), Some(at)) if scheme < at => {
@@ -155,7 +158,7 @@ impl Setting {
                     _ => format!("{value}{query}"),
                 }
             }
-            Kind::Logins => match value.split_once(':') {
+            SettingKind::Logins => match value.split_once(':') {
                 Some((name, _)) => format!("{name}:{HIDDEN}"),
                 None => HIDDEN.to_owned(),
             },
@@ -178,7 +181,7 @@ mod tests {
     #[test]
     fn a_file_with_any_setting_is_known_for_a_configuration_and_not_taken_for_rules() {
         use std::collections::BTreeSet;
-        // `rules` stands in both kinds of files.
+        // `rules` is in both kinds of files.
         let sections = SETTINGS.iter().filter_map(|setting| setting.name.split('.').next());
         let sections: BTreeSet<&str> = sections.filter(|name| *name != "rules").collect();
         assert_eq!(sections, tidegate_rules::SERVER_SETTINGS.into_iter().collect());
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_is_not_shown() {
+    fn secrets_are_not_shown() {
         let shown =
             |name: &str, value: &str| SETTINGS.iter().find(|setting| setting.name == name).unwrap().shown(value);
         assert_eq!(shown("store.redis.password", "hunter2"), "(hidden)");

@@ -10,13 +10,13 @@ use tidegate_redis::link::Tls as RedisTls;
 use tidegate_redis::{Names, RedisStore, Settings, SettingsError};
 
 use super::values::{choice, count, flag, span, text};
-use super::{MS, Reading, fault};
+use super::{ConfigReader, MS, error};
 use crate::store::AnyStore;
 
-/// Where state lives.
+/// Store of the state.
 #[derive(Clone, Debug)]
 pub enum StoreSettings {
-    /// In this process's memory, with so many keys apart.
+    /// In memory, with a maximum number of keys.
     Memory {
         /// The most keys.
         keys: usize,
@@ -25,11 +25,11 @@ pub enum StoreSettings {
     Redis {
         /// The way there.
         settings: Box<Settings>,
-        /// What keys are called there.
+        /// Names of keys.
         names: Names,
-        /// What all of them begin with.
+        /// Prefix of all keys.
         prefix: String,
-        /// Whether what is published there is followed.
+        /// Whether published rules and modes are followed.
         follow: bool,
         /// The servers as they may be shown.
         shown: String,
@@ -52,10 +52,10 @@ impl StoreSettings {
 }
 
 impl StoreSettings {
-    /// The way to what is published for the fleet; `None` if it is not followed.
+    /// Access to what is published for the fleet; `None` if it is not followed.
     ///
     /// # Errors
-    /// If the settings make no sense.
+    /// If the settings are invalid.
     pub fn steering(&self) -> Result<Option<FleetControl>, SettingsError> {
         let StoreSettings::Redis { settings, prefix, follow: true, .. } = self else { return Ok(None) };
         // A prefix that keys cannot begin with was refused when it was read.
@@ -73,21 +73,25 @@ impl std::fmt::Display for StoreSettings {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum StoreKind {
     Memory,
     Redis,
     Sentinel,
     Cluster,
 }
 
-const KINDS: [(&str, Kind); 4] =
-    [("memory", Kind::Memory), ("redis", Kind::Redis), ("sentinel", Kind::Sentinel), ("cluster", Kind::Cluster)];
+const KINDS: [(&str, StoreKind); 4] = [
+    ("memory", StoreKind::Memory),
+    ("redis", StoreKind::Redis),
+    ("sentinel", StoreKind::Sentinel),
+    ("cluster", StoreKind::Cluster),
+];
 
 const URLS: &str = "store.redis.urls";
 /// Kind and URLs in one.
 const REDIS: &str = "redis";
 
-impl Reading<'_> {
+impl ConfigReader<'_> {
     pub(super) fn store(&mut self) -> Option<StoreSettings> {
         let keys = self.value("store.keys", count(1_000, 1 << 34));
         let (whole, apart) = (self.layers.rank(REDIS), self.layers.rank("store.kind").max(self.layers.rank(URLS)));
@@ -102,7 +106,7 @@ impl Reading<'_> {
             return self.redis(REDIS, settings);
         }
         match self.value("store.kind", choice(&KINDS))? {
-            Kind::Memory => Some(StoreSettings::Memory { keys: keys? }),
+            StoreKind::Memory => Some(StoreSettings::Memory { keys: keys? }),
             kind => {
                 let settings = self.servers(kind)?;
                 self.redis(URLS, settings)
@@ -113,7 +117,7 @@ impl Reading<'_> {
     /// Redis at the servers that the setting `urls` names.
     fn redis(&mut self, urls: &str, mut settings: Settings) -> Option<StoreSettings> {
         let names = self.value("store.redis.prefix", |value| {
-            let wrong = |_| fault::Wrong::new(format!("`{value}` has a brace in it"), "leave braces out");
+            let wrong = |_| error::InvalidValue::new(format!("`{value}` has a brace in it"), "leave braces out");
             Ok((Names::new(value).map_err(wrong)?, value.to_owned()))
         });
         let follow = self.value("store.redis.follow", flag);
@@ -136,10 +140,10 @@ impl Reading<'_> {
         Some(StoreSettings::Redis { settings, names, prefix, follow: follow?, shown })
     }
 
-    fn servers(&mut self, kind: Kind) -> Option<Settings> {
+    fn servers(&mut self, kind: StoreKind) -> Option<Settings> {
         let urls = self.texts(URLS);
         let settings = match kind {
-            Kind::Sentinel => {
+            StoreKind::Sentinel => {
                 let Some(primary) = self.value("store.redis.primary", text) else {
                     let help = "set `store.redis.primary`";
                     self.wrong("store.kind", "the name of the primary is missing", help);
@@ -147,8 +151,8 @@ impl Reading<'_> {
                 };
                 Settings::sentinel(&primary, &urls)
             }
-            Kind::Cluster => Settings::cluster(&urls),
-            Kind::Memory | Kind::Redis => match &urls[..] {
+            StoreKind::Cluster => Settings::cluster(&urls),
+            StoreKind::Memory | StoreKind::Redis => match &urls[..] {
                 [url] => Settings::standalone(url),
                 [] => Err(SettingsError::NoServer),
                 _ => {

@@ -1,8 +1,8 @@
-//! Everything that can be set: one table, from which the file, the flags, the variables and the documentation follow.
+//! Table of all settings. The file, flags, variables and documentation are derived from it.
 
 use std::sync::LazyLock;
 
-use super::setting::{Kind, Setting};
+use super::setting::{Setting, SettingKind};
 
 /// The purpose of a section, in a sentence.
 pub(crate) fn about_section(section: &str) -> &'static str {
@@ -59,7 +59,7 @@ pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
             "Rules files, or folders of rules files. Changes take effect without a restart. Default: a small set of \
              example rules.",
         )
-        .of(Kind::Many)
+        .of(SettingKind::Many)
         .such_as("rules.yaml")
         .common(),
         Setting::new(
@@ -75,7 +75,7 @@ pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
             "Share state through Redis: redis://host, rediss://host (TLS), cluster://host,host or \
              sentinel://host,host/primary. Shorthand for store.kind and store.redis.urls.",
         )
-        .of(Kind::Urls)
+        .of(SettingKind::Urls)
         .such_as("redis://127.0.0.1:6379")
         .also_called("redis-url")
         .at_start()
@@ -85,7 +85,7 @@ pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
             &["127.0.0.0/8", "::1/128"],
             "Trusted proxies: the client's address and identity are taken from their forwarding headers.",
         )
-        .of(Kind::Many)
+        .of(SettingKind::Many)
         .common(),
         Setting::new(
             "forwarding_header",
@@ -106,13 +106,13 @@ pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
         .such_as("edge-1")
         .at_start(),
     ];
-    all.extend(doors());
+    all.extend(listeners());
     all.extend(others());
     all.into_iter().map(Setting::spelled).collect()
 });
 
-/// How a door listens.
-macro_rules! door {
+/// Settings of a listener.
+macro_rules! listener {
     ($name:literal, $address:literal) => {
         [
             Setting::new(concat!($name, ".listen"), &[$address], "Address and port to listen on, or off.").common(),
@@ -133,7 +133,7 @@ macro_rules! door {
     };
 }
 
-/// For which hosts a listener that a browser can speak to answers.
+/// Host names of a listener that speaks HTTP.
 macro_rules! hosts {
     ($name:literal) => {
         Setting::new(
@@ -142,18 +142,18 @@ macro_rules! hosts {
             "Host names that requests may be addressed to, besides localhost and loopback addresses. Default: any \
              host name, or none on a loopback address.",
         )
-        .of(Kind::Many)
+        .of(SettingKind::Many)
         .such_as("tidegate.internal")
     };
 }
 
-fn doors() -> Vec<Setting> {
-    let mut doors = gateway();
-    doors.extend(door!("api", "127.0.0.1:8080"));
-    doors.push(hosts!("api"));
-    doors.extend(door!("rls", "127.0.0.1:8081"));
-    doors.push(hosts!("rls"));
-    doors.push(
+fn listeners() -> Vec<Setting> {
+    let mut listeners = gateway();
+    listeners.extend(listener!("api", "127.0.0.1:8080"));
+    listeners.push(hosts!("api"));
+    listeners.extend(listener!("rls", "127.0.0.1:8081"));
+    listeners.push(hosts!("rls"));
+    listeners.push(
         Setting::new(
             "rls.domain",
             &["tidegate"],
@@ -161,65 +161,69 @@ fn doors() -> Vec<Setting> {
         )
         .common(),
     );
-    doors.push(
+    listeners.push(
         Setting::new(
             "rls.always_charge",
             &[],
             "Domains charged as envoyproxy/ratelimit does: every descriptor is charged, even if another one denies.",
         )
-        .of(Kind::Many)
+        .of(SettingKind::Many)
         .such_as("legacy"),
     );
-    doors.push(Setting::new(
+    listeners.push(Setting::new(
         "rls.on_store_failure",
         &["allow"],
         "Decision for Envoy's domains while the store is unavailable: allow, deny or local.",
     ));
-    doors.push(Setting::new("rls.metadata", &["needed"], "Dynamic metadata in responses: never, needed or always."));
-    doors.push(Setting::new(
+    listeners.push(Setting::new(
+        "rls.metadata",
+        &["needed"],
+        "Dynamic metadata in responses: never, needed or always.",
+    ));
+    listeners.push(Setting::new(
         "rls.x_ratelimit",
         &["false"],
         "Add X-RateLimit-* headers to denials. Envoy can add them itself (enable_x_ratelimit_headers).",
     ));
-    doors.push(Setting::new(
+    listeners.push(Setting::new(
         "rls.idle_time",
         &["1h"],
         "Idle timeout of a gRPC connection: the client is told to close it after this long without a request.",
     ));
-    doors.push(Setting::new(
+    listeners.push(Setting::new(
         "rls.on_allowed",
         &["false"],
         "Have Envoy add the headers of `headers` to allowed requests as well. Requires `headers.on_allowed`.",
     ));
-    doors.push(Setting::new(
+    listeners.push(Setting::new(
         "rls.connection_age",
         &["off"],
         "Maximum age of a gRPC connection, give or take 10 %, so that clients reconnect and reach new servers; or \
              off.",
     ));
-    doors.push(Setting::new(
+    listeners.push(Setting::new(
         "rls.connection_grace",
         &["10s"],
         "Time for requests in flight to finish on a connection that has reached its maximum age.",
     ));
-    doors.extend(door!("resp", "127.0.0.1:6380"));
-    doors.push(
+    listeners.extend(listener!("resp", "127.0.0.1:6380"));
+    listeners.push(
         Setting::new("resp.password", &[], "Password that clients must send with AUTH or HELLO.")
-            .of(Kind::Secret)
+            .of(SettingKind::Secret)
             .such_as("s3cret"),
     );
-    doors.push(
+    listeners.push(
         Setting::new("resp.users", &[], "Additional users and their passwords. `AUTH ann tea` is written ann:tea.")
-            .of(Kind::Logins)
+            .of(SettingKind::Logins)
             .such_as("ann:tea"),
     );
-    doors.push(Setting::new(
+    listeners.push(Setting::new(
         "resp.on_store_failure",
         &["allow"],
         "Decision of CL.THROTTLE while the store is unavailable: allow, deny or local. Rules have their own \
              `on_store_failure`.",
     ));
-    doors.push(
+    listeners.push(
         Setting::new(
             "resp.store_deadline",
             &[],
@@ -227,37 +231,37 @@ fn doors() -> Vec<Setting> {
         )
         .such_as("10ms"),
     );
-    doors.push(Setting::new("resp.idle_time", &["5min"], "Idle timeout of a connection."));
-    doors.push(Setting::new(
+    listeners.push(Setting::new("resp.idle_time", &["5min"], "Idle timeout of a connection."));
+    listeners.push(Setting::new(
         "resp.transaction_commands",
         &["10000"],
         "Maximum number of commands queued between MULTI and EXEC.",
     ));
-    doors.push(Setting::new(
+    listeners.push(Setting::new(
         "resp.transaction_bytes",
         &["1048576"],
         "Maximum size in bytes of the commands queued between MULTI and EXEC. Each argument counts 16 bytes \
              extra.",
     ));
-    doors.extend(door!("admin", "127.0.0.1:9600"));
-    doors.push(hosts!("admin"));
-    doors.push(
+    listeners.extend(listener!("admin", "127.0.0.1:9600"));
+    listeners.push(hosts!("admin"));
+    listeners.push(
         Setting::new(
             "admin.token",
             &[],
             "Bearer token that operators must send, at least 16 characters. Default: a random token, printed at \
              startup.",
         )
-        .of(Kind::Secret)
+        .of(SettingKind::Secret)
         .such_as("0123456789abcdef")
         .common(),
     );
-    doors.push(Setting::new("admin.open_metrics", &["false"], "Serve /metrics without the token."));
-    doors
+    listeners.push(Setting::new("admin.open_metrics", &["false"], "Serve /metrics without the token."));
+    listeners
 }
 
 fn gateway() -> Vec<Setting> {
-    let [listen, rest @ ..] = door!("gateway", "127.0.0.1:8000");
+    let [listen, rest @ ..] = listener!("gateway", "127.0.0.1:8000");
     let mut gateway = vec![listen.called("gateway")];
     gateway.extend(rest);
     let own = [
@@ -267,7 +271,7 @@ fn gateway() -> Vec<Setting> {
             "Upstreams to forward requests to: http://, https:// or h2c:// (HTTP/2 without TLS). Setting one turns \
              the gateway on.",
         )
-        .of(Kind::Urls)
+        .of(SettingKind::Urls)
         .such_as("http://127.0.0.1:3000")
         .called("upstream")
         .common(),
@@ -277,7 +281,7 @@ fn gateway() -> Vec<Setting> {
             "Routes to other upstreams: a host, a path or both, then upstreams. Options: paths= and upgrades=, if \
              they differ from the settings here.",
         )
-        .of(Kind::Many)
+        .of(SettingKind::Many)
         .such_as("api.example.com/v2 http://10.0.0.5:3000 http://10.0.0.6:3000"),
         Setting::new("gateway.api_key_header", &[], "Header in which clients send their API key.").such_as("X-Api-Key"),
         Setting::new(
@@ -305,7 +309,7 @@ fn gateway() -> Vec<Setting> {
             &["websocket"],
             "Protocols that connections may be upgraded to, or off. Other upgrades are not forwarded.",
         )
-        .of(Kind::Many),
+        .of(SettingKind::Many),
         Setting::new("gateway.via", &["false"], "Add a Via header to requests and responses."),
         Setting::new(
             "gateway.inspection_time",
@@ -381,11 +385,11 @@ fn jwt() -> Vec<Setting> {
         )
         .such_as("jwt-secret"),
         Setting::new("auth.jwt.issuer", &[], "Accepted issuers (`iss`). Default: any issuer.")
-            .of(Kind::Many)
+            .of(SettingKind::Many)
             .such_as("https://login.example.com/")
             .common(),
         Setting::new("auth.jwt.audience", &[], "Accepted audiences (`aud`). Default: any audience.")
-            .of(Kind::Many)
+            .of(SettingKind::Many)
             .such_as("https://api.example.com")
             .common(),
         Setting::new(
@@ -393,7 +397,7 @@ fn jwt() -> Vec<Setting> {
             &["RS256", "PS256", "ES256", "ES384", "EdDSA", "HS256"],
             "Accepted signature algorithms. A key only verifies algorithms of its own type.",
         )
-        .of(Kind::Many),
+        .of(SettingKind::Many),
         Setting::new("auth.jwt.user_claim", &["sub"], "Claim that holds the user."),
         Setting::new("auth.jwt.tier_claim", &[], "Claim that holds the tier.").such_as("plan"),
         Setting::new(
@@ -508,7 +512,7 @@ fn rest() -> Vec<Setting> {
             &["redis://127.0.0.1:6379"],
             "URL of the server, of the sentinels, or of some nodes of the cluster. rediss:// is TLS.",
         )
-        .of(Kind::Urls)
+        .of(SettingKind::Urls)
         .common(),
         Setting::new("store.redis.primary", &[], "Name of the primary, as configured in Sentinel.").such_as("mymaster"),
         Setting::new("store.redis.user", &[], "Redis user, if the URL does not contain one.")
@@ -516,7 +520,7 @@ fn rest() -> Vec<Setting> {
             .such_as("tidegate"),
         Setting::new("store.redis.password", &[], "Redis password, if the URL does not contain one.")
             .also_called("redis-password")
-            .of(Kind::Secret)
+            .of(SettingKind::Secret)
             .such_as("s3cret"),
         Setting::new("store.redis.prefix", &["tidegate"], "Prefix of all keys."),
         Setting::new(
@@ -546,7 +550,7 @@ fn rest() -> Vec<Setting> {
             "Key of the hashes that replace secrets: 32 hexadecimal digits, as printed by `openssl rand -hex 16`. \
              Default: a random key for state in memory, and a publicly known key for state in Redis.",
         )
-        .of(Kind::Secret)
+        .of(SettingKind::Secret)
         .such_as("<32 hexadecimal digits>"),
         Setting::new(
             "secrets.previous",
@@ -554,7 +558,7 @@ fn rest() -> Vec<Setting> {
             "Previous key, during a key rotation: requests are charged under both keys. Keep it until the longest \
              window has passed. Write built-in if there was no key before.",
         )
-        .of(Kind::Secret)
+        .of(SettingKind::Secret)
         .such_as("<32 hexadecimal digits>"),
         Setting::new(
             "headers.x_ratelimit",
@@ -616,7 +620,7 @@ fn rest() -> Vec<Setting> {
             "Origins whose scripts may read these responses; https://*.example.com for all subdomains, * for any \
              origin.",
         )
-        .of(Kind::Many)
+        .of(SettingKind::Many)
         .such_as("https://app.example.com"),
         Setting::new("cors.credentials", &["false"], "Let these scripts also read responses to requests with cookies."),
         Setting::new(

@@ -1,4 +1,4 @@
-//! From text to what it means.
+//! Parsers of setting values.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,26 +6,26 @@ use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_rules::yaml::closest;
 
-use super::fault::Wrong;
+use super::error::InvalidValue;
 use crate::admin::Token;
 
-pub(super) fn text(value: &str) -> Result<String, Wrong> {
+pub(super) fn text(value: &str) -> Result<String, InvalidValue> {
     Ok(value.to_owned())
 }
 
-/// What operators have to know. It is not repeated, should it be wrong.
-pub(super) fn token(value: &str) -> Result<Token, Wrong> {
-    Token::new(value).map_err(|error| Wrong::new(error.to_string(), ""))
+/// Parses the admin token. Errors do not quote it.
+pub(super) fn token(value: &str) -> Result<Token, InvalidValue> {
+    Token::new(value).map_err(|error| InvalidValue::new(error.to_string(), ""))
 }
 
-/// A name and a password. They are not repeated, should they be wrong: who forgets the colon has written the password.
-pub(super) fn login(value: &str) -> Result<(&str, &str), Wrong> {
+/// Name and password. Errors do not quote them: without a colon, the text may be the password.
+pub(super) fn login(value: &str) -> Result<(&str, &str), InvalidValue> {
     match value.split_once(':') {
         Some((name, password)) if !password.is_empty() && is_name(name) => Ok((name, password)),
         Some((name, _)) if !is_name(name) => {
-            Err(Wrong::new("a user's name is empty, or has spaces in it", "write one such as `ann:tea`"))
+            Err(InvalidValue::new("a user's name is empty, or has spaces in it", "write one such as `ann:tea`"))
         }
-        _ => Err(Wrong::new("a user has no password", "write the name, a colon and the password: `ann:tea`")),
+        _ => Err(InvalidValue::new("a user has no password", "write the name, a colon and the password: `ann:tea`")),
     }
 }
 
@@ -33,8 +33,8 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// `127.0.0.1:8080`, or nothing if it is off.
-pub(super) fn address(value: &str) -> Result<Option<SocketAddr>, Wrong> {
+/// Socket address such as `127.0.0.1:8080`; `None` for off.
+pub(super) fn address(value: &str) -> Result<Option<SocketAddr>, InvalidValue> {
     if matches!(value, "off" | "false" | "no") {
         return Ok(None);
     }
@@ -46,29 +46,29 @@ pub(super) fn address(value: &str) -> Result<Option<SocketAddr>, Wrong> {
             _ if value.parse::<u16>().is_ok() => format!("write `127.0.0.1:{value}`"),
             _ => "write an address and a port such as `127.0.0.1:8080` or `[::]:8080`, or `off`".to_owned(),
         };
-        Wrong::new(format!("`{value}` is not an address with a port"), help)
+        InvalidValue::new(format!("`{value}` is not an address with a port"), help)
     })
 }
 
-pub(super) fn flag(value: &str) -> Result<bool, Wrong> {
+pub(super) fn flag(value: &str) -> Result<bool, InvalidValue> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Ok(true),
         "false" | "no" | "off" | "0" => Ok(false),
-        _ => Err(Wrong::new(format!("`{value}` is neither true nor false"), "write `true` or `false`")),
+        _ => Err(InvalidValue::new(format!("`{value}` is neither true nor false"), "write `true` or `false`")),
     }
 }
 
 /// A whole number between these.
-pub(super) fn count(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, Wrong> {
+pub(super) fn count(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, InvalidValue> {
     move |value| match value.replace('_', "").parse() {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
-        Ok(number) => Err(Wrong::new(format!("{number} is out of range"), format!("write {least} to {most}"))),
-        Err(_) => Err(Wrong::new(format!("`{value}` is not a whole number"), "write one such as 20 or 1_000")),
+        Ok(number) => Err(InvalidValue::new(format!("{number} is out of range"), format!("write {least} to {most}"))),
+        Err(_) => Err(InvalidValue::new(format!("`{value}` is not a whole number"), "write one such as 20 or 1_000")),
     }
 }
 
 /// A whole number between these, or `None` if it is off.
-pub(super) fn count_or_off(least: usize, most: usize) -> impl Fn(&str) -> Result<Option<usize>, Wrong> {
+pub(super) fn count_or_off(least: usize, most: usize) -> impl Fn(&str) -> Result<Option<usize>, InvalidValue> {
     move |value| match value {
         "off" | "false" | "no" => Ok(None),
         value => count(least, most)(value).map(Some),
@@ -76,15 +76,15 @@ pub(super) fn count_or_off(least: usize, most: usize) -> impl Fn(&str) -> Result
 }
 
 /// A share of all, from none to all.
-pub(super) fn share(value: &str) -> Result<f64, Wrong> {
+pub(super) fn share(value: &str) -> Result<f64, InvalidValue> {
     match value.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err(Wrong::new(format!("`{value}` is not a share"), "write a number from 0 to 1, such as 0.01")),
+        _ => Err(InvalidValue::new(format!("`{value}` is not a share"), "write a number from 0 to 1, such as 0.01")),
     }
 }
 
-/// A span of time between these.
-pub(super) fn span(least: Duration, most: Duration) -> impl Fn(&str) -> Result<Duration, Wrong> {
+/// A duration within bounds.
+pub(super) fn span(least: Duration, most: Duration) -> impl Fn(&str) -> Result<Duration, InvalidValue> {
     move |value| {
         let span: Micros = match value {
             "0" | "0s" => Micros::ZERO,
@@ -94,19 +94,19 @@ pub(super) fn span(least: Duration, most: Duration) -> impl Fn(&str) -> Result<D
                     true => format!("add a unit: `{value}s` for seconds, or `ms`, `min`, `h`"),
                     false => error.problem().to_owned(),
                 };
-                Wrong::new(format!("`{value}` is not a duration"), help)
+                InvalidValue::new(format!("`{value}` is not a duration"), help)
             })?,
         };
         let span = Duration::from(span);
         if (least..=most).contains(&span) {
             return Ok(span);
         }
-        Err(Wrong::new(format!("`{value}` is out of range"), format!("write {least:?} to {most:?}")))
+        Err(InvalidValue::new(format!("`{value}` is out of range"), format!("write {least:?} to {most:?}")))
     }
 }
 
-/// A span of time between these, or `None` if it is off.
-pub(super) fn span_or_off(least: Duration, most: Duration) -> impl Fn(&str) -> Result<Option<Duration>, Wrong> {
+/// A duration within bounds, or `None` for off.
+pub(super) fn span_or_off(least: Duration, most: Duration) -> impl Fn(&str) -> Result<Option<Duration>, InvalidValue> {
     move |value| match value {
         "off" | "false" | "no" => Ok(None),
         value => span(least, most)(value).map(Some),
@@ -114,7 +114,7 @@ pub(super) fn span_or_off(least: Duration, most: Duration) -> impl Fn(&str) -> R
 }
 
 /// One of a few words.
-pub(super) fn choice<T: Copy>(choices: &[(&'static str, T)]) -> impl Fn(&str) -> Result<T, Wrong> {
+pub(super) fn choice<T: Copy>(choices: &[(&'static str, T)]) -> impl Fn(&str) -> Result<T, InvalidValue> {
     move |value| {
         if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == value) {
             return Ok(*choice);
@@ -125,13 +125,14 @@ pub(super) fn choice<T: Copy>(choices: &[(&'static str, T)]) -> impl Fn(&str) ->
             Some(meant) => format!("did you mean `{meant}`? There are `{all}`"),
             None => format!("write one of `{all}`"),
         };
-        Err(Wrong::new(format!("there is no `{value}`"), help))
+        Err(InvalidValue::new(format!("there is no `{value}`"), help))
     }
 }
 
 /// The name of a header.
-pub(super) fn header(value: &str) -> Result<http::HeaderName, Wrong> {
-    let wrong = |_| Wrong::new(format!("`{value}` cannot be the name of a header"), "write one such as `X-User`");
+pub(super) fn header(value: &str) -> Result<http::HeaderName, InvalidValue> {
+    let wrong =
+        |_| InvalidValue::new(format!("`{value}` cannot be the name of a header"), "write one such as `X-User`");
     value.parse().map_err(wrong)
 }
 
@@ -140,8 +141,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_comes_with_what_to_write() {
-        let help = |wrong: Result<_, Wrong>| wrong.unwrap_err().help;
+    fn errors_suggest_what_to_write() {
+        let help = |wrong: Result<_, InvalidValue>| wrong.unwrap_err().help;
         assert_eq!(help(address(":8080")), "write `0.0.0.0:8080` for all addresses, or `127.0.0.1:8080`");
         assert_eq!(help(address("localhost:80")), "write `127.0.0.1:80`");
         assert_eq!(help(address("127.0.0.1")), "add a port: `127.0.0.1:8080`");

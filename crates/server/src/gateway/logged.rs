@@ -10,8 +10,8 @@ use tidegate_http::HttpFacts;
 use tidegate_rules::{Ruling, Secret};
 
 use super::response_body::ResponseOrigin;
-use crate::access_log::{AccessLog, Judged, Line, TRACEPARENT};
-use crate::metrics::{Door, Ended, GatewayMetrics};
+use crate::access_log::{AccessLog, AccessRecord, Judged, TRACEPARENT};
+use crate::metrics::{Ended, GatewayMetrics, ListenerKind};
 
 /// A request that will be logged. The rules find it among the request's extensions.
 pub(super) struct Logged {
@@ -66,9 +66,9 @@ impl Logged {
         let target = self.uri.path_and_query().map_or_else(|| self.uri.path(), |target| target.as_str());
         let authority = self.uri.authority().map(|authority| authority.as_str().as_bytes());
         log.write(
-            &Line {
+            &AccessRecord {
                 at: self.at,
-                listener: Door::Gateway.name(),
+                listener: ListenerKind::Gateway.name(),
                 address: judged.and_then(|judged| judged.address).unwrap_or(address),
                 user: judged.and_then(|judged| judged.user.as_deref()),
                 api_key: judged.and_then(|judged| judged.api_key.as_deref()),

@@ -9,8 +9,7 @@ use tidegate_rules::syntax::credentials;
 /// The longest name that is taken, in bytes.
 const LONGEST: usize = 256;
 
-/// The user that a request names in `Authorization: Basic`. The password is not looked at: whoever relies on the name has to have
-/// a service behind that refuses wrong passwords.
+/// User named in `Authorization: Basic`. The password is not verified: the service behind must refuse wrong passwords.
 ///
 /// `None` unless there is exactly one such line with a name in it.
 pub(crate) fn basic_user(headers: &HeaderMap) -> Option<String> {
@@ -45,7 +44,7 @@ mod tests {
             headers.insert(AUTHORIZATION, HeaderValue::from_static(line));
             assert_eq!(basic_user(&headers).as_deref(), name, "{line}");
             headers.append(AUTHORIZATION, HeaderValue::from_static("Basic Ym9iOng="));
-            assert_eq!(basic_user(&headers), None, "two lines name nobody");
+            assert_eq!(basic_user(&headers), None, "two lines are ambiguous");
         }
     }
 }

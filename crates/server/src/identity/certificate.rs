@@ -5,7 +5,7 @@ use webpki::EndEntityCert;
 
 use super::der::{Der, OBJECT_IDENTIFIER, SEQUENCE, SET};
 
-/// Which name of a verified client certificate is the user.
+/// Name in a verified client certificate that becomes the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateName {
     /// The common name of the subject.

@@ -36,7 +36,7 @@ impl<'d> Der<'d> {
         self.next().filter(|(tag, _)| *tag == wanted).map(|(_, value)| value)
     }
 
-    /// What is inside the next value, if it has this tag.
+    /// Contents of the next value, if it has this tag.
     pub(crate) fn inside(&mut self, wanted: u8) -> Option<Der<'d>> {
         self.value(wanted).map(Der)
     }

@@ -8,13 +8,13 @@
 //! | 1 | a JSON Web Token (`jwt/`) | its signature is verified here |
 //! | 2 | `auth.user_header` and `auth.tier_header` | a trusted proxy sets them |
 //! | 3 | the client certificate (`certificate.rs`), gateway only | TLS has verified it |
-//! | 4 | the name in `Authorization: Basic` (`basic.rs`), off by default | nobody verifies it |
+//! | 4 | the name in `Authorization: Basic` (`basic.rs`), off by default | it is not verified here |
 
 mod basic;
 mod certificate;
 pub(crate) mod der;
 pub mod jwt;
-mod known;
+mod known_facts;
 
 use std::sync::Arc;
 
@@ -26,27 +26,27 @@ use tidegate_http::{Claims, HttpFacts};
 pub(crate) use self::basic::basic_user;
 pub use self::certificate::CertificateName;
 use self::jwt::{Refusal, Verifier};
-pub(crate) use self::known::KnownFacts;
+pub(crate) use self::known_facts::KnownFacts;
 
-/// Whether a request has more than one line of `Authorization`, of which HTTP knows one (RFC 9110, 11.6.2): whichever is looked
-/// at here, an upstream may believe another.
+/// Whether a request has several `Authorization` lines. HTTP allows one (RFC 9110, 11.6.2), and an upstream may use
+/// another one than is used here.
 pub(crate) fn has_several_credentials(headers: &HeaderMap) -> bool {
     headers.get_all(AUTHORIZATION).iter().nth(1).is_some()
 }
 
-/// What is known of a user by a source that can be believed.
+/// Identity of a user, from a trusted source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The user.
     pub user: Option<Box<str>>,
     /// The tier.
     pub tier: Option<Box<str>>,
-    /// What else the token says.
+    /// Further claims of the token.
     pub claims: Claims,
 }
 
 impl Identity {
-    /// Adds what is known to the facts of a request, and replaces what weaker sources said.
+    /// Adds the identity to the facts of a request, and replaces values from weaker sources.
     pub(crate) fn identify<'a>(&'a self, mut facts: HttpFacts<'a>) -> HttpFacts<'a> {
         if let Some(user) = &self.user {
             facts = facts.user(&**user);
@@ -58,7 +58,7 @@ impl Identity {
     }
 }
 
-/// How a request's token is handled: where it stands, by which keys it is verified, and what becomes of an invalid one.
+/// Token verification of requests, shared by listeners.
 #[derive(Clone)]
 pub struct Tokens(Arc<Verifier>);
 
@@ -69,7 +69,7 @@ impl Tokens {
         Tokens(verifier)
     }
 
-    /// Whom the token of a request names; `None` if it has none, or if an invalid one counts as none.
+    /// Identity from the token of a request; `None` if there is no token, or if an invalid one is ignored.
     ///
     /// # Errors
     /// If the request is to be refused.

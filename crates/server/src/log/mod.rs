@@ -1,12 +1,11 @@
 //! The log of the server, on standard error.
 //!
-//! Logging never waits: a line goes into a bounded queue (`queue.rs`), which a thread empties. Lines that find the
-//! queue full are dropped, counted, and reported once the log flows again. Clients cannot flood it either
-//! (`repeats.rs`): each place in the program has a budget of lines, and libraries log errors only unless `log.level`
-//! names them.
+//! Logging never blocks: a line goes into a bounded queue (`queue.rs`), which a thread writes. Lines that do not fit
+//! are dropped, counted, and reported once the queue has room. Clients cannot flood it (`repeat_limit.rs`): each call
+//! site has a budget of lines, and libraries log errors only, unless `log.level` names them.
 
 mod queue;
-mod repeats;
+mod repeat_limit;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io;
@@ -22,8 +21,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 
-pub(crate) use self::queue::{Queue, Trouble};
-use self::repeats::{RepeatLimit, Repeats};
+pub(crate) use self::queue::{LineQueue, LostLines};
+use self::repeat_limit::{RepeatLimit, Repeats};
 
 /// The time that an ending process waits for its last lines to be written.
 const FLUSH_TIME: Duration = Duration::from_secs(2);
@@ -38,7 +37,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged, and how.
+/// Log settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The format of a line.
@@ -70,8 +69,8 @@ pub(crate) fn level(text: &str) -> Option<Targets> {
     text.split(',').all(is_part).then(|| libraries_at_error(targets))
 }
 
-/// Applies the default level to our own crates only. Libraries that are not named log errors: what they warn of is
-/// mostly what a client did, and one may do it as often as it likes. Traces that cannot be sent are the exception.
+/// Applies the default level to our own crates only. Other libraries log errors only: their warnings are mostly about
+/// clients, which can cause them at will. The exception are traces that cannot be sent.
 fn libraries_at_error(asked: Targets) -> Targets {
     let default = asked.default_level().unwrap_or(LevelFilter::OFF);
     let mut all = Targets::new().with_default(default.min(LevelFilter::ERROR));
@@ -86,25 +85,25 @@ static LOG: OnceLock<Log> = OnceLock::new();
 
 struct Log {
     level: Handle<Targets, Registry>,
-    queue: Arc<Queue>,
+    queue: Arc<LineQueue>,
     repeats: Arc<Repeats>,
 }
 
 /// Lines that were not written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Because too many waited to be written, or could not be.
+    /// Because the queue was full, or writing failed.
     pub queue_full: u64,
-    /// Because the same place in the program logged too many.
+    /// Because one call site logged too many.
     pub repeated: u64,
 }
 
-/// Writes what waits to be written when it is dropped, but not for longer than two seconds.
+/// Flushes the queue on drop, for two seconds at most.
 #[must_use = "the last lines are lost if it is dropped early"]
-pub struct Flush(Option<Arc<Queue>>);
+pub struct Flush(Option<Arc<LineQueue>>);
 
 impl Flush {
-    /// Waits until all that was logged is written, but not for longer than two seconds.
+    /// Waits until the queue is written, for two seconds at most.
     pub fn wait(&self) {
         if let Some(queue) = &self.0 {
             queue.flush(FLUSH_TIME);
@@ -118,17 +117,17 @@ impl Drop for Flush {
     }
 }
 
-/// Logs from now on, panics too. Only the first call counts. To be dropped when the process ends.
+/// Starts logging, including panics. Only the first call has an effect. Drop the result when the process ends.
 ///
 /// # Errors
 /// If no thread can be had.
 pub fn begin(settings: &Settings) -> io::Result<Flush> {
     let (level, handle) = reload::Layer::new(settings.level.clone());
-    let queue = Arc::new(Queue::new(settings.queue_bytes));
+    let queue = Arc::new(LineQueue::new(settings.queue_bytes));
     let repeats = Arc::new(Repeats::new(settings.repeats));
     let registry = tracing_subscriber::registry().with(level).with(RepeatLimit(Arc::clone(&repeats)));
     let lines = Arc::clone(&queue);
-    let to_queue = tracing_subscriber::fmt::layer().with_writer(move || queue::Line(Arc::clone(&lines)));
+    let to_queue = tracing_subscriber::fmt::layer().with_writer(move || queue::LineWriter(Arc::clone(&lines)));
     let begun = match settings.format {
         LogFormat::Text => {
             let colours = io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none();
@@ -136,7 +135,7 @@ pub fn begin(settings: &Settings) -> io::Result<Flush> {
         }
         LogFormat::Json => registry.with(to_queue.json().flatten_event(true)).try_init(),
     };
-    // Somebody else may have begun already, as tests do.
+    // Another logger may be installed already, as in tests.
     if begun.is_err() {
         return Ok(Flush(None));
     }
@@ -156,25 +155,25 @@ pub fn begin(settings: &Settings) -> io::Result<Flush> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "that is how it is called")]
-fn report(trouble: Trouble) {
+fn report(trouble: LostLines) {
     match trouble {
-        Trouble::Missing { lines } => {
-            tracing::warn!(target: repeats::UNLIMITED, lines, "log lines were dropped here: the queue was full");
+        LostLines::Missing { lines } => {
+            tracing::warn!(target: repeat_limit::UNLIMITED, lines, "log lines were dropped here: the queue was full");
         }
-        // There is nowhere else to say so.
-        Trouble::Failed { .. } => {}
+        // Standard error failed, so there is nowhere to report it.
+        LostLines::Failed { .. } => {}
     }
 }
 
 /// Logs from this level on, from now on.
 pub fn change_level(level: &Targets) {
     if let Some(log) = LOG.get() {
-        // Nobody drops what was begun.
+        // Cannot fail: the subscriber is never dropped.
         let _ = log.level.reload(level.clone());
     }
 }
 
-/// Refills the budgets of places that log, and reports lines that went past them. To be called about once a second.
+/// Refills the budgets of call sites, and reports suppressed lines. Call it about once a second.
 pub fn refill() {
     if let Some(log) = LOG.get() {
         log.repeats.refill();

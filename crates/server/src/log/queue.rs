@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long to wait before writing again to a file that takes nothing for the moment.
+/// Pause before the next attempt to write to a file that would block.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Lines that one thread writes and all others add to, without ever waiting for the file.
-pub(crate) struct Queue {
-    state: Mutex<State>,
-    /// There is something to write.
+/// Queue of lines. One thread writes them, and the others add to it without ever waiting for the file.
+pub(crate) struct LineQueue {
+    state: Mutex<QueueState>,
+    /// Signals that the queue is no longer empty.
     filled: Condvar,
-    /// All is written.
+    /// Signals that the queue is written.
     emptied: Condvar,
     capacity: usize,
     /// The time to wait for further lines before some are written.
@@ -24,40 +24,40 @@ pub(crate) struct Queue {
 
 /// Lines that were not written.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// There was no room for them.
+pub(crate) enum LostLines {
+    /// The queue was full.
     Missing {
         /// The number.
         lines: u64,
     },
-    /// The file did not take them.
+    /// Writing failed.
     Failed {
         /// The number.
         lines: u64,
-        /// Why.
+        /// Cause.
         error: io::Error,
     },
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     bytes: Vec<u8>,
     lines: u64,
-    /// Lines that were dropped since `bytes` was last taken. They all come after what is in `bytes`.
+    /// Lines dropped since `bytes` was last taken. All of them come after the lines in `bytes`.
     missing: u64,
     is_writing: bool,
 }
 
-impl Queue {
-    /// A queue of so many bytes. A single line may be longer.
-    pub(super) fn new(capacity: usize) -> Queue {
-        Queue::lingering(capacity, Duration::ZERO)
+impl LineQueue {
+    /// A queue with this capacity in bytes. A single line may be longer.
+    pub(super) fn new(capacity: usize) -> LineQueue {
+        LineQueue::lingering(capacity, Duration::ZERO)
     }
 
-    /// The same, for many lines: whoever writes them waits for more to come, unless half of the queue is full, so that those who
-    /// add lines seldom have to wake anybody.
-    pub(crate) fn lingering(capacity: usize, linger: Duration) -> Queue {
-        Queue {
+    /// The same, for many lines: the writer waits for more lines unless the queue is half full, so that adding a line
+    /// seldom has to wake it.
+    pub(crate) fn lingering(capacity: usize, linger: Duration) -> LineQueue {
+        LineQueue {
             state: Mutex::default(),
             filled: Condvar::new(),
             emptied: Condvar::new(),
@@ -104,21 +104,21 @@ impl Queue {
         }
     }
 
-    /// Writes lines for ever. `report` is told of those that were not written: if they were dropped, once there is room to log that.
-    pub(crate) fn write_to(&self, mut out: impl Write, report: impl Fn(Trouble)) {
+    /// Writes lines for ever. Calls `report` for lost lines: for dropped ones, once there is room to log it.
+    pub(crate) fn write_to(&self, mut out: impl Write, report: impl Fn(LostLines)) {
         let mut bytes = Vec::new();
         loop {
             let (lines, missing) = self.take(&mut bytes);
             if missing > 0 {
-                report(Trouble::Missing { lines: missing });
+                report(LostLines::Missing { lines: missing });
             }
             self.taken.fetch_add(lines, Ordering::Relaxed);
             if let Err(error) = write_whole(&mut out, &bytes) {
                 self.dropped.fetch_add(lines, Ordering::Relaxed);
-                report(Trouble::Failed { lines, error });
+                report(LostLines::Failed { lines, error });
             }
             bytes.clear();
-            // A burst need not be paid for until the end.
+            // Releases the memory of a burst.
             bytes.shrink_to(self.capacity / 16);
         }
     }
@@ -133,7 +133,7 @@ impl Queue {
         let mut state =
             self.filled.wait_while(state, |state| state.bytes.is_empty()).unwrap_or_else(PoisonError::into_inner);
         if !self.linger.is_zero() {
-            let has_room = |state: &mut State| state.bytes.len() <= self.capacity / 2;
+            let has_room = |state: &mut QueueState| state.bytes.len() <= self.capacity / 2;
             let waited = self.filled.wait_timeout_while(state, self.linger, has_room);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -144,19 +144,19 @@ impl Queue {
 
     /// Waits until all is written, but not for longer than `most`.
     pub(crate) fn flush(&self, most: Duration) {
-        let is_busy = |state: &mut State| state.is_writing || !state.bytes.is_empty();
+        let is_busy = |state: &mut QueueState| state.is_writing || !state.bytes.is_empty();
         let _ = self.emptied.wait_timeout_while(self.lock(), most, is_busy);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Where one line is written to, whole.
-pub(super) struct Line(pub(super) Arc<Queue>);
+/// Writer of one line, which is queued as a whole.
+pub(super) struct LineWriter(pub(super) Arc<LineQueue>);
 
-impl Write for Line {
+impl Write for LineWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.push(line);
         Ok(line.len())
@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// A file that says what is written to it, and takes the next only when it is read.
+    /// A writer that forwards each write, and blocks until it is read.
     struct Slow(Sender<String>, Receiver<()>);
 
     impl Write for Slow {
@@ -202,12 +202,12 @@ mod tests {
         }
     }
 
-    /// A queue of ten bytes, what is written of it, and the means to have that read.
-    fn begin() -> (Arc<Queue>, Receiver<String>, Sender<()>) {
-        let (queue, (say, said), (read, reads)) = (Arc::new(Queue::new(10)), mpsc::channel(), mpsc::channel());
+    /// A queue of ten bytes with a slow writer: its output, and a way to unblock it.
+    fn begin() -> (Arc<LineQueue>, Receiver<String>, Sender<()>) {
+        let (queue, (say, said), (read, reads)) = (Arc::new(LineQueue::new(10)), mpsc::channel(), mpsc::channel());
         let (lines, reported) = (Arc::clone(&queue), Arc::clone(&queue));
-        let report = move |trouble: Trouble| {
-            if let Trouble::Missing { lines } = trouble {
+        let report = move |trouble: LostLines| {
+            if let LostLines::Missing { lines } = trouble {
                 reported.push(format!("-{lines}\n").as_bytes());
             }
         };

@@ -1,4 +1,4 @@
-//! Denials, a few of many: for the log, and for whoever looks on.
+//! Sampled denials, for the log and for live views.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,41 +7,41 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::{Outcome, Timestamp};
 use tidegate_rules::{DecidedBy, Mode, Ruled};
 
-/// How many are kept.
+/// Number of denials kept.
 const KEPT: usize = 256;
-/// The most lines that one beat may write.
+/// Maximum number of log lines per epoch.
 const MOST_LINES: usize = 100;
 
-/// A request that was denied, or would have been by a rule in the shadow.
+/// A request that was denied, or would have been by a rule in shadow mode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
     /// Counted from 1.
     pub number: u64,
-    /// When, in milliseconds since the Unix epoch.
+    /// Time, in milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// The limit that said so.
+    /// Limit that denied it.
     pub rule: String,
-    /// Whether it counts.
+    /// Mode of the rule.
     pub mode: Mode,
-    /// Whose request it was; secrets are hidden, long parts cut.
+    /// Key of the request; secrets are hidden, long parts cut.
     pub key: Vec<String>,
-    /// After how many milliseconds it can come back; `None` if it never can, being too large.
+    /// Time to wait before a retry, in milliseconds; `None` if it is too large and can never succeed.
     pub retry_after_ms: Option<u64>,
-    /// Whether the store was away, and the rule's failure policy said so.
+    /// Whether the store was unavailable, and the rule's failure policy decided.
     pub without_store: bool,
 }
 
-/// The denials that were looked at last.
+/// Most recent sampled denials.
 #[derive(Debug, Default)]
-pub(super) struct Recent(Mutex<Kept>);
+pub(super) struct RecentDenials(Mutex<DenialRing>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct DenialRing {
     number: u64,
     denials: VecDeque<Arc<Denial>>,
 }
 
-impl Recent {
+impl RecentDenials {
     pub(super) fn push(&self, ruled: &Ruled<'_>, key: Vec<String>, at: Timestamp) -> Arc<Denial> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.number += 1;
@@ -64,14 +64,14 @@ impl Recent {
         denial
     }
 
-    /// Those with a higher number, the oldest first.
+    /// Denials with a higher number, oldest first.
     pub(super) fn after(&self, number: u64) -> Vec<Arc<Denial>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.denials.iter().filter(|denial| denial.number > number).cloned().collect()
     }
 }
 
-/// Writes one line for each limit that denied anything, with the first denial and the number of all.
+/// Logs one line for each limit that denied requests, with the first denial and their number.
 pub(super) fn log(lines: &[(&str, u64, Option<Arc<Denial>>)]) {
     for (rule, denials, first) in lines.iter().take(MOST_LINES) {
         match first {

@@ -1,4 +1,4 @@
-//! Everything that is counted, as Prometheus reads it.
+//! Exposition of all metrics for Prometheus.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,12 +10,12 @@ use tidegate_redis::link::BreakerState;
 use tidegate_redis::tier::Tier;
 use tidegate_rules::{Condition, Health, Mode};
 
-use super::histogram::Shown;
-use super::names::DescriptorOutcome;
+use super::descriptor_counts::DescriptorOutcome;
+use super::histogram::HistogramSnapshot;
+use super::limit_counters::{LimitEvent, OTHER};
 use super::page::{Labels, Page};
 use super::process;
-use super::tally::{OTHER, Said};
-use super::{Connections, Door, Format, Metrics};
+use super::{Connections, Format, ListenerKind, Metrics};
 use crate::engine::Engine;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
@@ -69,39 +69,41 @@ impl Metrics {
                 (&[("outcome", "refused")], requests.refused),
             ],
         );
-        const OUTCOMES: [(Said, Mode, &str); 7] = [
-            (Said::Allowed, Mode::Enforce, "allowed"),
-            (Said::Denied, Mode::Enforce, "denied"),
-            (Said::TooLarge, Mode::Enforce, "too_large"),
-            (Said::Refused, Mode::Enforce, "refused"),
-            (Said::ShadowAllowed, Mode::Shadow, "allowed"),
-            (Said::ShadowDenied, Mode::Shadow, "denied"),
-            (Said::ShadowTooLarge, Mode::Shadow, "too_large"),
+        const OUTCOMES: [(LimitEvent, Mode, &str); 7] = [
+            (LimitEvent::Allowed, Mode::Enforce, "allowed"),
+            (LimitEvent::Denied, Mode::Enforce, "denied"),
+            (LimitEvent::TooLarge, Mode::Enforce, "too_large"),
+            (LimitEvent::Refused, Mode::Enforce, "refused"),
+            (LimitEvent::ShadowAllowed, Mode::Shadow, "allowed"),
+            (LimitEvent::ShadowDenied, Mode::Shadow, "denied"),
+            (LimitEvent::ShadowTooLarge, Mode::Shadow, "too_large"),
         ];
         let modes = [Mode::Enforce, Mode::Shadow].map(|mode| (mode, mode.to_string()));
         let mode_name = |mode| modes.iter().find(|(known, _)| *known == mode).map_or("", |(_, name)| name.as_str());
-        let mut tallies = Vec::new();
-        self.tallies.each(|tally| tallies.push((tally.id.clone(), tally.counts())));
-        tallies.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+        let mut limits = Vec::new();
+        self.limits.each(|counters| limits.push((counters.id.clone(), counters.counts())));
+        limits.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
         let (mut labels, mut without, mut admitted) = (Vec::new(), Vec::new(), Vec::new());
-        for (id, counts) in &tallies {
-            for (said, mode, outcome) in OUTCOMES {
-                let count = counts[said as usize];
-                // A mode that a rule has never been in is no series, nor is what never happens to most.
-                let shown = match said {
-                    Said::Allowed | Said::Denied => counts[..3].iter().sum::<u64>() > 0,
-                    Said::ShadowAllowed | Said::ShadowDenied => counts[3..6].iter().sum::<u64>() > 0,
-                    Said::TooLarge | Said::ShadowTooLarge | Said::Refused | Said::WithoutStore | Said::AdmittedCost => {
-                        count > 0
-                    }
+        for (id, counts) in &limits {
+            for (event, mode, outcome) in OUTCOMES {
+                let count = counts[event as usize];
+                // No series for modes that a rule was never in, nor for rare events that never happened.
+                let shown = match event {
+                    LimitEvent::Allowed | LimitEvent::Denied => counts[..3].iter().sum::<u64>() > 0,
+                    LimitEvent::ShadowAllowed | LimitEvent::ShadowDenied => counts[3..6].iter().sum::<u64>() > 0,
+                    LimitEvent::TooLarge
+                    | LimitEvent::ShadowTooLarge
+                    | LimitEvent::Refused
+                    | LimitEvent::WithoutStore
+                    | LimitEvent::AdmittedCost => count > 0,
                 };
                 if shown {
                     labels.push(([("rule", id.as_str()), ("mode", mode_name(mode)), ("outcome", outcome)], count));
                 }
             }
-            admitted.push(([("rule", id.as_str())], counts[Said::AdmittedCost as usize]));
-            if counts[Said::WithoutStore as usize] > 0 {
-                without.push(([("rule", id.as_str())], counts[Said::WithoutStore as usize]));
+            admitted.push(([("rule", id.as_str())], counts[LimitEvent::AdmittedCost as usize]));
+            if counts[LimitEvent::WithoutStore as usize] > 0 {
+                without.push(([("rule", id.as_str())], counts[LimitEvent::WithoutStore as usize]));
             }
         }
         let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
@@ -127,12 +129,12 @@ impl Metrics {
         page.histogram(
             "decide_duration_seconds",
             "Time taken to decide a request, extrapolated from a sample",
-            &[(&[], self.deciding.shown())],
+            &[(&[], self.deciding.snapshot())],
         );
     }
 
     fn write_descriptors(&self, page: &mut Page) {
-        let names = self.names.all();
+        let names = self.descriptors.all();
         let labels: Vec<_> = names
             .iter()
             .flat_map(|(name, hits)| {
@@ -175,17 +177,17 @@ impl Metrics {
     }
 
     fn write_listeners(&self, page: &mut Page) {
-        let labels = Door::ALL.map(|door| [("listener", door.name())]);
+        let labels = ListenerKind::ALL.map(|listener| [("listener", listener.name())]);
         let connections = || labels.iter().zip(&self.connections);
         let open: Vec<(Labels<'_>, u64)> = connections()
-            .map(|(labels, door)| (&labels[..], u64::try_from(door.open.load(Ordering::Relaxed)).unwrap_or(0)))
+            .map(|(labels, listener)| (&labels[..], u64::try_from(listener.open.load(Ordering::Relaxed)).unwrap_or(0)))
             .collect();
         page.gauge("connections", "Open connections", &open);
         let accepted: Vec<(Labels<'_>, u64)> =
-            connections().map(|(labels, door)| (&labels[..], door.accepted.load(Ordering::Relaxed))).collect();
+            connections().map(|(labels, listener)| (&labels[..], listener.accepted.load(Ordering::Relaxed))).collect();
         page.counter("connections_accepted", "Connections accepted", &accepted);
         let of_listener = |value: fn(&Listening) -> u64| -> Vec<(Labels<'_>, u64)> {
-            connections().map(|(labels, door)| (&labels[..], door.listener.get().map_or(0, value))).collect()
+            connections().map(|(labels, listener)| (&labels[..], listener.listening.get().map_or(0, value))).collect()
         };
         page.gauge(
             "connections_max",
@@ -197,9 +199,9 @@ impl Metrics {
             "Times that a connection had to wait because the listener was full",
             &of_listener(Listening::times_full),
         );
-        let expiry = |door: &Connections| door.listener.get()?.certificate_expiry();
+        let expiry = |listener: &Connections| listener.listening.get()?.certificate_expiry();
         let expiries: Vec<(Labels<'_>, u64)> =
-            connections().filter_map(|(labels, door)| Some((&labels[..], expiry(door)?))).collect();
+            connections().filter_map(|(labels, listener)| Some((&labels[..], expiry(listener)?))).collect();
         page.gauge(
             "tls_certificate_expiry_timestamp_seconds",
             "Time at which the certificate of the listener expires, in seconds since the Unix epoch",
@@ -210,8 +212,9 @@ impl Metrics {
             "Connections closed because their address already held its share",
             &of_listener(Listening::refused),
         );
-        let failures: Vec<(Labels<'_>, u64)> =
-            connections().map(|(labels, door)| (&labels[..], door.auth_failures.load(Ordering::Relaxed))).collect();
+        let failures: Vec<(Labels<'_>, u64)> = connections()
+            .map(|(labels, listener)| (&labels[..], listener.auth_failures.load(Ordering::Relaxed)))
+            .collect();
         page.counter("auth_failures", "Failed attempts to authenticate: wrong passwords and tokens", &failures);
     }
 }
@@ -359,7 +362,7 @@ fn write_redis(tier: &Tier<RedisStore>, page: &mut Page) {
     if let Some(last) = buckets.last_mut() {
         last.0 = f64::MAX;
     }
-    let shown = Shown { sum: times.seconds, count: buckets.iter().map(|(_, count)| count).sum(), buckets };
+    let shown = HistogramSnapshot { sum: times.seconds, count: buckets.iter().map(|(_, count)| count).sum(), buckets };
     page.histogram("redis_call_duration_seconds", "Time taken by calls to Redis, successful or not", &[(&[], shown)]);
     let labels: Vec<_> = times.errors.iter().map(|(code, count)| ([("code", *code)], *count)).collect();
     let errors: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();

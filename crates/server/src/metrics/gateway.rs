@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::Door;
-use super::histogram::Shown;
+use super::ListenerKind;
+use super::histogram::HistogramSnapshot;
 use super::page::{Labels, Page};
-use super::spread::Spread;
+use super::thread_counters::ThreadCounters;
 
 /// The gateway's counters. Routes and upstreams come from the configuration, so their number is bounded.
 #[derive(Debug)]
 pub(crate) struct GatewayMetrics {
     clock: quanta::Clock,
     /// Requests that have begun, and that have ended.
-    in_flight: Spread<2>,
+    in_flight: ThreadCounters<2>,
     routes: Vec<Arc<RouteMetrics>>,
     /// Requests that have no route, or ended before one was found.
     without_route: RouteMetrics,
@@ -28,7 +28,7 @@ pub(crate) struct GatewayMetrics {
 pub(crate) struct RouteMetrics {
     name: String,
     /// Responses by the class of their status, in the order of [`StatusClass::ALL`], then bytes in and out.
-    requests: Spread<8>,
+    requests: ThreadCounters<8>,
     errors: [AtomicU64; Cause::ALL.len()],
     retries: AtomicU64,
     upstreams: Vec<Arc<UpstreamMetrics>>,
@@ -42,7 +42,7 @@ pub(crate) struct UpstreamMetrics {
     connected: AtomicU64,
     connect_failed: AtomicU64,
     /// A histogram of the time until responses began, then the sum in nanoseconds.
-    responses: Spread<{ RESPONSE_ENDS.len() + 2 }>,
+    responses: ThreadCounters<{ RESPONSE_ENDS.len() + 2 }>,
 }
 
 /// The upper ends of the buckets for the time until a response begins, in microseconds.
@@ -102,7 +102,7 @@ impl StatusClass {
     }
 }
 
-/// The cause for which the gateway answered a request itself, or broke off the response of an upstream.
+/// Cause for which the gateway answered a request itself, or cut off the response of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// 404: no route takes the request.
@@ -203,7 +203,7 @@ impl GatewayMetrics {
         let route = |(name, upstreams)| Arc::new(RouteMetrics::new(name, upstreams));
         GatewayMetrics {
             clock: quanta::Clock::new(),
-            in_flight: Spread::new(),
+            in_flight: ThreadCounters::new(),
             routes: routes.into_iter().map(route).collect(),
             without_route: RouteMetrics::new(NO_ROUTE.to_owned(), Vec::new()),
         }
@@ -252,14 +252,14 @@ impl GatewayMetrics {
     /// Requests in flight.
     fn in_flight(&self) -> u64 {
         let [begun, ended] = self.in_flight.counts();
-        // They are read one after the other, while requests come and go.
+        // The two are read one after the other, while requests begin and end.
         begun.saturating_sub(ended)
     }
 
     pub(super) fn write(&self, page: &mut Page) {
         page.gauge("gateway_requests_in_flight", "Requests that the gateway is serving", &[(&[], self.in_flight())]);
         let routes = || self.routes.iter().map(|route| &**route).chain([&self.without_route]);
-        let listener = ("listener", Door::Gateway.name());
+        let listener = ("listener", ListenerKind::Gateway.name());
 
         let mut requests = Series::default();
         let (mut bytes_in, mut bytes_out) = (Series::default(), Series::default());
@@ -318,17 +318,17 @@ impl GatewayMetrics {
         in_flight.write("Requests in flight to the upstream", "gateway_upstream_requests_in_flight", Page::gauge, page);
         let help = "Attempts to connect to the upstream, by result";
         connects.write(help, "gateway_upstream_connects", Page::counter, page);
-        let shown: Vec<(Labels<'_>, Shown)> =
-            responses.iter().map(|(names, counts)| (&names[..], shown(counts))).collect();
+        let shown: Vec<(Labels<'_>, HistogramSnapshot)> =
+            responses.iter().map(|(names, counts)| (&names[..], snapshot(counts))).collect();
         let help = "Time from sending a request to the upstream until its response begins";
         page.histogram("gateway_upstream_response_seconds", help, &shown);
     }
 }
 
-fn shown(counts: &[u64; RESPONSE_ENDS.len() + 2]) -> Shown {
+fn snapshot(counts: &[u64; RESPONSE_ENDS.len() + 2]) -> HistogramSnapshot {
     let (counts, nanos) = counts.split_at(RESPONSE_ENDS.len() + 1);
     let ends = RESPONSE_ENDS.iter().map(|micros| f64::from(*micros) / 1e6).chain([f64::MAX]);
-    Shown {
+    HistogramSnapshot {
         sum: nanos.first().map_or(0.0, |nanos| *nanos as f64 / 1e9),
         count: counts.iter().sum(),
         buckets: ends.zip(counts.iter().copied()).collect(),
@@ -359,7 +359,7 @@ impl RouteMetrics {
     fn new(name: String, upstreams: Vec<String>) -> RouteMetrics {
         RouteMetrics {
             name,
-            requests: Spread::new(),
+            requests: ThreadCounters::new(),
             errors: Default::default(),
             retries: AtomicU64::new(0),
             upstreams: upstreams.into_iter().map(|name| Arc::new(UpstreamMetrics::new(name))).collect(),
@@ -389,7 +389,7 @@ impl UpstreamMetrics {
             in_flight: AtomicUsize::new(0),
             connected: AtomicU64::new(0),
             connect_failed: AtomicU64::new(0),
-            responses: Spread::new(),
+            responses: ThreadCounters::new(),
         }
     }
 
@@ -418,7 +418,7 @@ impl UpstreamMetrics {
         if succeeded { &self.connected } else { &self.connect_failed }.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a response that took so long to begin.
+    /// Counts a response, with the time until it began.
     #[inline]
     pub(crate) fn responded(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);

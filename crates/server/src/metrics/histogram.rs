@@ -1,4 +1,4 @@
-//! How long something took.
+//! Histogram of durations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,25 +27,25 @@ const ENDS: [u64; 20] = [
     1_000_000_000,
 ];
 
-/// Counts of how long something took, in buckets.
+/// Histogram of durations, in fixed buckets.
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
     buckets: [AtomicU64; ENDS.len() + 1],
     nanos: AtomicU64,
 }
 
-/// What a histogram holds.
+/// Snapshot of a histogram.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Shown {
+pub(super) struct HistogramSnapshot {
     /// In seconds.
     pub(super) sum: f64,
     pub(super) count: u64,
-    /// The upper end of each bucket in seconds, and how many lie in it.
+    /// Upper end of each bucket in seconds, and its count.
     pub(super) buckets: Vec<(f64, u64)>,
 }
 
 impl Histogram {
-    /// Counts something that took so long, `weight` times.
+    /// Counts a duration `weight` times.
     pub(super) fn observe(&self, took: Duration, weight: u32) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let bucket = ENDS.partition_point(|end| *end < nanos);
@@ -53,10 +53,10 @@ impl Histogram {
         self.nanos.fetch_add(nanos.saturating_mul(weight.into()), Ordering::Relaxed);
     }
 
-    pub(super) fn shown(&self) -> Shown {
+    pub(super) fn snapshot(&self) -> HistogramSnapshot {
         let counts: Vec<u64> = self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         let ends = ENDS.iter().map(|&nanos| seconds(nanos)).chain([f64::MAX]);
-        Shown {
+        HistogramSnapshot {
             sum: seconds(self.nanos.load(Ordering::Relaxed)),
             count: counts.iter().sum(),
             buckets: ends.zip(counts).collect(),
@@ -73,12 +73,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_took_as_long_as_a_bucket_reaches_lies_in_it() {
+    fn the_upper_end_of_a_bucket_belongs_to_it() {
         let histogram = Histogram::default();
         for (nanos, weight) in [(250, 1), (251, 64), (2_000_000_000, 1)] {
             histogram.observe(Duration::from_nanos(nanos), weight);
         }
-        let shown = histogram.shown();
+        let shown = histogram.snapshot();
         assert_eq!((shown.count, shown.buckets.len()), (66, ENDS.len() + 1));
         assert_eq!(shown.buckets[..2], [(2.5e-7, 1), (5e-7, 64)]);
         assert_eq!(shown.buckets.last(), Some(&(f64::MAX, 1)));

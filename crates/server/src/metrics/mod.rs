@@ -1,24 +1,25 @@
-//! What is counted, and how it is shown.
+//! Metrics: counting, and exposition.
 //!
-//! Every decision is counted under the limit that made it (`tally.rs`), without hashing a name and without threads waiting
-//! for each other. What costs more, reading a clock and telling keys apart (`top.rs`, `sketch.rs`), is done for a sample
-//! (`sampling.rs`). Memory is bounded whatever clients send: limits come from rules, and past a bound they are counted
-//! together; names that clients can make up are counted apart only up to a bound (`names.rs`); keys go to a sketch of a
-//! fixed size. `exposition.rs` writes it all down for Prometheus (`page.rs`, `format.rs`), `view.rs` for the admin door.
+//! Every decision is counted under its limit (`limit_counters.rs`), without hashing a name and without contention
+//! between threads (`thread_counters.rs`). Costlier work, reading a clock and ranking keys (`top.rs`, `sketch.rs`), is
+//! done for a sample of requests (`sample_epoch.rs`). Memory is bounded for any input: limits come from rules and share
+//! counters past a bound, names chosen by clients have counters up to a bound (`descriptor_counts.rs`), and keys go to
+//! a sketch of fixed size. `exposition.rs` writes all metrics for Prometheus (`page.rs`, `format.rs`), and `view.rs`
+//! for the admin API.
 
 mod denials;
+mod descriptor_counts;
 mod exposition;
 mod format;
 mod gateway;
 mod histogram;
-mod names;
+mod limit_counters;
 mod page;
 mod process;
-mod sampling;
+mod sample_epoch;
 mod settled;
 mod sketch;
-mod spread;
-mod tally;
+mod thread_counters;
 mod top;
 mod unkeyed;
 mod unsettled;
@@ -35,83 +36,84 @@ use tidegate_rules::{DecidedBy, Generation, RuleSet, Ruled, RuledCharge, Ruling}
 use tidegate_tower::Unsettled;
 
 pub use self::denials::Denial;
+use self::descriptor_counts::DescriptorCounts;
+pub(crate) use self::descriptor_counts::DescriptorOutcome;
 pub use self::exposition::exposition;
 pub use self::format::Format;
 pub(crate) use self::gateway::{Cause, Ended, GatewayMetrics, RouteMetrics, UpstreamMetrics};
 use self::histogram::Histogram;
-pub(crate) use self::names::DescriptorOutcome;
-use self::names::Names;
-use self::sampling::{Pulse, Weight};
+use self::limit_counters::{LimitCounters, LimitTable};
+pub use self::limit_counters::{MOST_LIMITS, OTHER};
+use self::sample_epoch::{SampleEpoch, Weight};
 use self::settled::SettledCosts;
-use self::spread::Spread;
-pub use self::tally::{MOST_LIMITS, OTHER};
-use self::tally::{Tallies, Tally};
+use self::thread_counters::ThreadCounters;
 pub(crate) use self::top::KeyName;
-use self::top::Top;
+use self::top::KeyRanking;
 pub use self::top::{Ranking, TopKey, TopKeys};
-use self::unkeyed::Unkeyed;
+use self::unkeyed::UnkeyedRequests;
 use self::unsettled::UnsettledCosts;
 pub use self::view::{Reload, Requests, RuleView, StoreView, View};
 use crate::access_log::AccessLog;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
 
-/// A way in.
+/// A listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Door {
-    /// HTTP decisions and forward-auth.
-    Http,
+pub enum ListenerKind {
+    /// HTTP API: decisions and forward-auth.
+    Api,
     /// Envoy's rate-limit service.
-    Envoy,
+    Rls,
     /// The Redis protocol.
     Resp,
-    /// The operators' own.
+    /// Admin API.
     Admin,
     /// The gateway.
     Gateway,
 }
 
-impl Door {
-    /// All of them.
-    pub const ALL: [Door; 5] = [Door::Http, Door::Envoy, Door::Resp, Door::Admin, Door::Gateway];
+impl ListenerKind {
+    /// All listeners.
+    pub const ALL: [ListenerKind; 5] =
+        [ListenerKind::Api, ListenerKind::Rls, ListenerKind::Resp, ListenerKind::Admin, ListenerKind::Gateway];
 
-    /// Its name in metrics and in the log, which is that of its section in the settings.
+    /// Name in metrics and in the log: that of its section in the settings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Door::Http => "api",
-            Door::Envoy => "rls",
-            Door::Resp => "resp",
-            Door::Admin => "admin",
-            Door::Gateway => "gateway",
+            ListenerKind::Api => "api",
+            ListenerKind::Rls => "rls",
+            ListenerKind::Resp => "resp",
+            ListenerKind::Admin => "admin",
+            ListenerKind::Gateway => "gateway",
         }
     }
 }
 
-/// Everything that a server counts.
+/// Metrics of a server.
 pub struct Metrics {
     clock: Arc<dyn Clock>,
     counter: quanta::Clock,
-    pulse: Pulse,
-    requests: Spread<8>,
-    tallies: Tallies,
-    names: Names,
+    epoch: SampleEpoch,
+    requests: ThreadCounters<8>,
+    limits: LimitTable,
+    descriptors: DescriptorCounts,
     unknown_domains: AtomicU64,
     /// The server's name.
     node: OnceLock<Box<str>>,
-    unkeyed: Unkeyed,
-    top: Top,
-    recent: denials::Recent,
+    unkeyed: UnkeyedRequests,
+    top: KeyRanking,
+    recent: denials::RecentDenials,
     deciding: Histogram,
-    connections: [Connections; Door::ALL.len()],
+    connections: [Connections; ListenerKind::ALL.len()],
     reloads: Reloads,
-    /// The access log, if there is one.
+    /// Access log, if there is one.
     access_log: OnceLock<Arc<AccessLog>>,
-    /// The gateway, if it is open.
+    /// Gateway, if it is on.
     gateway: OnceLock<Arc<GatewayMetrics>>,
-    /// Who verifies tokens, and counts them.
+    /// Verifier of tokens, which counts them.
     tokens: OnceLock<Arc<Verifier>>,
-    /// The rules whose limits are counted.
+    /// Rules whose limits are counted.
     counted: Mutex<Option<RuleSet>>,
     unsettled: UnsettledCosts,
     settled: SettledCosts,
@@ -122,8 +124,8 @@ struct Connections {
     open: AtomicI64,
     accepted: AtomicU64,
     auth_failures: AtomicU64,
-    /// The listener itself, which counts what it does not accept.
-    listener: OnceLock<Listening>,
+    /// The listener itself, which counts refused connections.
+    listening: OnceLock<Listening>,
 }
 
 #[derive(Debug, Default)]
@@ -133,7 +135,7 @@ struct Reloads {
     last: Mutex<Option<Arc<Reload>>>,
 }
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestOutcome {
     Allowed,
@@ -141,52 +143,52 @@ enum RequestOutcome {
     Refused,
 }
 
-/// A request that is looked at closely. Begun before it is decided, so that its time can be told.
+/// Sampled request. Begun before the decision, to measure its duration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) weight: Weight,
     pub(crate) begun: u64,
 }
 
-/// What is still to be looked at of a request that was counted.
+/// Parts of a counted request that are still to be inspected.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct Inspection {
     weight: Option<Weight>,
-    /// Whether a limit has denied for the first time in a while.
+    /// Whether a limit denied for the first time in this epoch.
     denials: bool,
 }
 
-impl Wanted {
-    /// Whether anything is.
+impl Inspection {
+    /// Whether there is anything to inspect.
     #[inline]
-    pub(crate) const fn is_any(self) -> bool {
+    pub(crate) const fn is_needed(self) -> bool {
         self.weight.is_some() || self.denials
     }
 }
 
 impl Metrics {
-    /// Nothing counted yet. Times of denials are the machine's.
+    /// Empty metrics, with the system's clock.
     #[must_use]
     pub fn new() -> Metrics {
         Metrics::with_clock(Arc::new(SystemClock::new()))
     }
 
-    /// Nothing counted yet. Times of denials, and what is too long ago, are what `clock` says.
+    /// Empty metrics. `clock` gives the times of denials and ends the windows of top keys.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Metrics {
-        let top = Top::new(clock.now());
+        let top = KeyRanking::new(clock.now());
         Metrics {
             clock,
             counter: quanta::Clock::new(),
-            pulse: Pulse::new(),
-            requests: Spread::new(),
-            tallies: Tallies::new(),
-            names: Names::new(),
+            epoch: SampleEpoch::new(),
+            requests: ThreadCounters::new(),
+            limits: LimitTable::new(),
+            descriptors: DescriptorCounts::new(),
             unknown_domains: AtomicU64::new(0),
             node: OnceLock::new(),
-            unkeyed: Unkeyed::default(),
+            unkeyed: UnkeyedRequests::default(),
             top,
-            recent: denials::Recent::default(),
+            recent: denials::RecentDenials::default(),
             deciding: Histogram::default(),
             connections: Default::default(),
             reloads: Reloads::default(),
@@ -199,16 +201,16 @@ impl Metrics {
         }
     }
 
-    /// To be called before a request is decided.
+    /// Call before a request is decided.
     #[inline]
     pub(crate) fn begin(&self) -> Option<Sample> {
-        let weight = self.pulse.sample()?;
+        let weight = self.epoch.sample()?;
         Some(Sample { weight, begun: self.counter.raw() })
     }
 
-    /// Counts a request that was decided by rules. Says what else is wanted of it.
+    /// Counts a request decided by rules. Returns what is still to be inspected.
     #[inline]
-    pub(crate) fn count(&self, ruling: &Ruling<'_>, sample: Option<Sample>) -> Wanted {
+    pub(crate) fn count(&self, ruling: &Ruling<'_>, sample: Option<Sample>) -> Inspection {
         let outcome = match (&ruling.refused, ruling.verdict.is_allowed()) {
             (Some(_), _) => RequestOutcome::Refused,
             (None, true) => RequestOutcome::Allowed,
@@ -216,23 +218,23 @@ impl Metrics {
         };
         self.requests.add(outcome as usize, 1);
         if let Some(refused) = &ruling.refused {
-            self.tallies.with(&RuleId::new(&refused.rule), Tally::refuse);
+            self.limits.with(&RuleId::new(&refused.rule), LimitCounters::refuse);
         }
         if let Some(rules) = &ruling.unkeyed {
             self.unkeyed.count(rules);
         }
-        let beat = self.pulse.now();
-        let denials = self.tallies.with_all(|tallies| {
+        let epoch = self.epoch.now();
+        let denials = self.limits.with_all(|limits| {
             let mut denials = false;
             for Ruled { id, mode, decision, by, cost, .. } in &ruling.ruled {
                 let is_admitted = outcome == RequestOutcome::Allowed && decision.is_allowed();
                 let admitted = if is_admitted { *cost } else { 0 };
-                denials |= tallies.of(id).decided(*mode, decision, *by, admitted, beat);
+                denials |= limits.of(id).decided(*mode, decision, *by, admitted, epoch);
             }
             denials
         });
         self.end(sample);
-        Wanted { weight: sample.map(|sample| sample.weight), denials }
+        Inspection { weight: sample.map(|sample| sample.weight), denials }
     }
 
     /// Counts a decision on a request of this cost, under a limit that it brought.
@@ -250,13 +252,13 @@ impl Metrics {
             false => (RequestOutcome::Denied, 0),
         };
         self.requests.add(outcome as usize, 1);
-        let denials = self.tallies.with(rule, |tally| {
-            tally.is_brought();
-            tally.decided(mode, decision, *by, admitted, self.pulse.now())
+        let denials = self.limits.with(rule, |counters| {
+            counters.is_brought();
+            counters.decided(mode, decision, *by, admitted, self.epoch.now())
         });
         self.end(sample);
-        let wanted = Wanted { weight: sample.map(|sample| sample.weight), denials };
-        if wanted.is_any() {
+        let inspection = Inspection { weight: sample.map(|sample| sample.weight), denials };
+        if inspection.is_needed() {
             let ruled = Ruled {
                 id: Cow::Borrowed(rule),
                 mode,
@@ -266,20 +268,20 @@ impl Metrics {
                 by: *by,
                 cost,
             };
-            self.look_at(wanted, &ruled, key, || KeyName {
+            self.inspect(inspection, &ruled, key, || KeyName {
                 readable: tidegate_rules::readable_key(key),
                 in_full: None,
             });
         }
     }
 
-    /// Counts what became of a descriptor, by the name that Envoy's users know it by. Names that clients can make up are
-    /// counted apart only up to a bound.
+    /// Counts the outcome of a descriptor, by its name in Envoy's metrics. The number of names chosen by clients
+    /// (`is_made_up`) is bounded.
     pub(crate) fn count_descriptor(&self, name: &str, is_made_up: bool, outcome: DescriptorOutcome, hits: u64) {
-        self.names.count(name, is_made_up, outcome, hits);
+        self.descriptors.count(name, is_made_up, outcome, hits);
     }
 
-    /// Says what the server is called. The first name stays.
+    /// Sets the name of the node. Only the first call has an effect.
     pub(crate) fn call_node(&self, name: &str) {
         let _ = self.node.set(name.into());
     }
@@ -321,45 +323,51 @@ impl Metrics {
 
     /// Looks at the keys that the rules of a request charged, once it is decided.
     #[cold]
-    pub(crate) fn look_at_charges<'m>(&self, wanted: Wanted, charges: impl Iterator<Item = RuledCharge<'m>>) {
+    pub(crate) fn look_at_charges<'m>(&self, inspection: Inspection, charges: impl Iterator<Item = RuledCharge<'m>>) {
         for RuledCharge { matched, charge, ruled, .. } in charges {
             let named =
                 || KeyName { readable: matched.rule.readable(charge.key), in_full: matched.rule.in_full(charge.key) };
-            self.look_at(wanted, ruled, charge.key, named);
+            self.inspect(inspection, ruled, charge.key, named);
         }
     }
 
-    /// Looks at whom one limit charged.
+    /// Inspects the key charged by one limit.
     #[cold]
-    pub(crate) fn look_at(&self, wanted: Wanted, ruled: &Ruled<'_>, key: &Key<'_>, named: impl Fn() -> KeyName) {
+    pub(crate) fn inspect(
+        &self,
+        inspection: Inspection,
+        ruled: &Ruled<'_>,
+        key: &Key<'_>,
+        named: impl Fn() -> KeyName,
+    ) {
         let denied = !ruled.decision.is_allowed();
-        if let Some(weight) = wanted.weight {
+        if let Some(weight) = inspection.weight {
             self.top.note(&ruled.id, key, weight.get(), denied, &named);
         }
-        if denied && wanted.denials {
+        if denied && inspection.denials {
             let denial = self.recent.push(ruled, named().readable, self.clock.now());
-            self.tallies.with(&ruled.id, |tally| tally.keep_first(Arc::clone(&denial)));
+            self.limits.with(&ruled.id, |counters| counters.keep_first(Arc::clone(&denial)));
         }
     }
 
-    /// To be called about once a second: writes to the log what was denied, and forgets what is too long ago or belongs to
-    /// rules that are gone.
-    pub fn beat(&self, present: &Generation) {
-        self.pulse.beat();
+    /// Call about once a second. Logs denials, ends the sampling epoch, and drops data that is old or belongs to
+    /// removed rules.
+    pub fn tick(&self, present: &Generation) {
+        self.epoch.tick();
         self.top.turn(self.clock.now());
         self.follow(&present.rules);
         let mut lines = Vec::new();
-        self.tallies.each(|tally| {
-            let (denials, first) = tally.denied_since();
+        self.limits.each(|counters| {
+            let (denials, first) = counters.denied_since();
             if denials > 0 {
-                lines.push((tally.id.clone(), denials, first));
+                lines.push((counters.id.clone(), denials, first));
             }
         });
         let lines: Vec<_> = lines.iter().map(|(id, denials, first)| (id.as_str(), *denials, first.clone())).collect();
         denials::log(&lines);
     }
 
-    /// Forgets what belongs to rules that are gone. Rules in other modes are still the same.
+    /// Drops data of removed rules. A change of modes removes none.
     fn follow(&self, present: &RuleSet) {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let before = counted.replace(present.clone());
@@ -372,66 +380,66 @@ impl Metrics {
         let of_rules = rules.rules().iter().map(|rule| RuleId::new(rule.id()).stable_hash());
         let known: std::collections::HashSet<u128> =
             rules.limit_ids().map(RuleId::stable_hash).chain(of_rules).collect();
-        self.tallies.retain(|id| known.contains(&id.stable_hash()));
+        self.limits.retain(|id| known.contains(&id.stable_hash()));
         self.unkeyed.retain(|id| rules.rules().iter().any(|rule| rule.id() == id));
         self.unsettled.retain(|id| known.contains(&id.stable_hash()));
         self.settled.retain(|id| known.contains(&id.stable_hash()));
-        self.names.forget();
+        self.descriptors.forget();
     }
 
-    /// The keys that come first.
+    /// Top keys.
     #[must_use]
     pub fn top_keys(&self, ranking: Ranking, most: usize) -> TopKeys {
         self.top.first(ranking, most, self.clock.now())
     }
 
-    /// The denials that were looked at last: those with a higher number than this, the oldest first.
+    /// Recent sampled denials with a higher number than this, oldest first.
     #[must_use]
     pub fn denials_after(&self, number: u64) -> Vec<Arc<Denial>> {
         self.recent.after(number)
     }
 
-    /// Counts a connection as open until what is returned is dropped.
+    /// Counts a connection as open until the result is dropped.
     #[must_use]
-    pub fn connection(self: &Arc<Self>, door: Door) -> OpenConnection {
-        let connections = &self.connections[door as usize];
+    pub fn connection(self: &Arc<Self>, listener: ListenerKind) -> OpenConnection {
+        let connections = &self.connections[listener as usize];
         connections.open.fetch_add(1, Ordering::Relaxed);
         connections.accepted.fetch_add(1, Ordering::Relaxed);
-        OpenConnection { metrics: Arc::clone(self), door }
+        OpenConnection { metrics: Arc::clone(self), listener }
     }
 
-    /// Shows what this listener counts, as that of `door`. The first one stays.
-    pub fn watch_listener(&self, door: Door, listening: Listening) {
-        let _ = self.connections[door as usize].listener.set(listening);
+    /// Includes the counts of this listener. Only the first call has an effect.
+    pub fn watch_listener(&self, listener: ListenerKind, listening: Listening) {
+        let _ = self.connections[listener as usize].listening.set(listening);
     }
 
-    /// Shows what the access log counts. The first one stays.
+    /// Includes the counts of the access log. Only the first call has an effect.
     pub(crate) fn watch_access_log(&self, log: Arc<AccessLog>) {
         let _ = self.access_log.set(log);
     }
 
-    /// Shows what the gateway counts. The first one stays.
+    /// Includes the counts of the gateway. Only the first call has an effect.
     pub(crate) fn watch_gateway(&self, gateway: Arc<GatewayMetrics>) {
         let _ = self.gateway.set(gateway);
     }
 
-    /// Shows what this one counts. The first one stays.
+    /// Includes the counts of this verifier. Only the first call has an effect.
     pub fn watch_tokens(&self, verifier: Arc<Verifier>) {
         let _ = self.tokens.set(verifier);
     }
 
-    /// Who verifies tokens, if anybody does.
+    /// Verifier of tokens, if there is one.
     #[must_use]
     pub fn tokens(&self) -> Option<&Verifier> {
         self.tokens.get().map(|verifier| &**verifier)
     }
 
     /// Counts a wrong password or token.
-    pub fn auth_failed(&self, door: Door) {
-        self.connections[door as usize].auth_failures.fetch_add(1, Ordering::Relaxed);
+    pub fn auth_failed(&self, listener: ListenerKind) {
+        self.connections[listener as usize].auth_failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that rules were read again, and what is wrong with them if they cannot be used.
+    /// Records a reload of the rules, with the problem if they cannot be used.
     pub fn reloaded(&self, problem: Option<String>) {
         let Reloads { good, bad, last } = &self.reloads;
         if problem.is_none() { good } else { bad }.fetch_add(1, Ordering::Relaxed);
@@ -439,7 +447,7 @@ impl Metrics {
         *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(reload);
     }
 
-    /// What came of reading the rules the last time; `None` if that was when the server started.
+    /// Last reload of the rules; `None` if there was none since the start.
     #[must_use]
     pub fn last_reload(&self) -> Option<Arc<Reload>> {
         self.reloads.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -456,15 +464,15 @@ impl Default for Metrics {
     }
 }
 
-/// A connection that counts as open.
+/// Open connection. Counted until it is dropped.
 pub struct OpenConnection {
     metrics: Arc<Metrics>,
-    door: Door,
+    listener: ListenerKind,
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.metrics.connections[self.door as usize].open.fetch_sub(1, Ordering::Relaxed);
+        self.metrics.connections[self.listener as usize].open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

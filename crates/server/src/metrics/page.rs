@@ -3,12 +3,12 @@
 use std::fmt::{Display, Write};
 
 use super::Format;
-use super::histogram::Shown;
+use super::histogram::HistogramSnapshot;
 
 /// The labels of a series: names with their values.
 pub(super) type Labels<'l> = &'l [(&'l str, &'l str)];
 
-/// A text that metrics are written to. Names are given without `tidegate_`, and counters without `_total`.
+/// Text of the exposition. Names are given without the prefix `tidegate_`, and counters without `_total`.
 pub(super) struct Page {
     text: String,
     format: Format,
@@ -20,7 +20,7 @@ impl Page {
         Page { text: String::new(), format, prefix: "tidegate_" }
     }
 
-    /// Begins the metrics of the process itself, whose names every program shares and which have no prefix.
+    /// Begins the standard process metrics, which have no prefix.
     pub(super) const fn of_process(&mut self) {
         self.prefix = "";
     }
@@ -48,7 +48,7 @@ impl Page {
         }
     }
 
-    pub(super) fn histogram(&mut self, name: &str, help: &str, values: &[(Labels<'_>, Shown)]) {
+    pub(super) fn histogram(&mut self, name: &str, help: &str, values: &[(Labels<'_>, HistogramSnapshot)]) {
         self.begin(name, "", help, "histogram");
         for (labels, shown) in values {
             let mut below = 0;
@@ -85,7 +85,7 @@ impl Page {
     }
 }
 
-/// Writes the value of a label as it may stand between quotes.
+/// Escapes the value of a label.
 fn escape(value: &str, text: &mut String) {
     for character in value.chars() {
         match character {
@@ -105,7 +105,7 @@ mod tests {
         let mut page = Page::new(format);
         page.counter("requests", "Requests", &[(&[("rule", "a\\b\"c\nd"), ("mode", "off")], 7)]);
         page.gauge("store_up", "Whether the store answers", &[(&[], 1)]);
-        let shown = Shown { sum: 0.5, count: 3, buckets: vec![(2.5e-7, 1), (1.0, 1), (f64::MAX, 1)] };
+        let shown = HistogramSnapshot { sum: 0.5, count: 3, buckets: vec![(2.5e-7, 1), (1.0, 1), (f64::MAX, 1)] };
         page.histogram("duration_seconds", "Time taken", &[(&[("route", "/")], shown)]);
         page.of_process();
         page.counter("process_cpu_seconds", "CPU time", &[(&[], 1.5)]);

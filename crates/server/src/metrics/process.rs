@@ -4,11 +4,10 @@ use std::fs;
 
 use super::page::Page;
 
-/// Clock ticks a second, in which Linux tells of times in `/proc`. It is the same on all of its architectures that Rust
-/// has.
+/// Clock ticks per second in `/proc`. The same on all Linux architectures that Rust supports.
 const TICKS: f64 = 100.0;
 
-/// Writes what the system tells of this process. What it does not tell is left out.
+/// Writes the process metrics that the system provides.
 pub(super) fn write(page: &mut Page) {
     page.of_process();
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -26,7 +25,7 @@ pub(super) fn write(page: &mut Page) {
         }
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // One of them is what reads the folder.
+        // One descriptor is the open folder itself.
         page.gauge("process_open_fds", "Open file descriptors", &[(&[], open.count().saturating_sub(1))]);
     }
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
@@ -42,7 +41,7 @@ pub(super) fn write(page: &mut Page) {
 
 /// The field of `/proc/self/stat` with this number, as proc(5) counts them.
 fn field(stat: &str, number: usize) -> Option<f64> {
-    // The second is the name of the program, which may have blanks and brackets of its own.
+    // The second field is the name of the program, which may contain spaces and brackets.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }

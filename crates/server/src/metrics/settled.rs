@@ -7,7 +7,7 @@ use tidegate_core::RuleId;
 
 use super::page::{Labels, Page};
 
-/// Costs by limit. Limits are those of rules, which are so many and no more.
+/// Costs by limit. Bounded, since limits come from rules.
 #[derive(Debug, Default)]
 pub(super) struct SettledCosts(Mutex<HashMap<RuleId, Costs>>);
 
@@ -65,7 +65,7 @@ impl SettledCosts {
         };
         known.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
         let labels: Vec<_> = known.iter().map(|(limit, _)| [("rule", limit.as_str())]).collect();
-        // A limit that nothing settles has refunds alone.
+        // A limit without `settle` only has refunds.
         let each = |value: fn(&Costs) -> u64, of_all: bool| -> Vec<(Labels<'_>, u64)> {
             let shown = labels.iter().zip(&known).filter(|(_, (_, costs))| of_all || costs.reserved > 0);
             shown.map(|(labels, (_, costs))| (&labels[..], value(costs))).collect()

@@ -1,28 +1,28 @@
-//! Who comes most often, in bounded memory.
+//! Most frequent keys, in bounded memory.
 //!
-//! The Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005). It keeps so many counters; whoever has none takes over the
-//! smallest, with its count. No count is too small. One is too large by at most what it took over, which is kept beside
-//! it. Whoever makes up more than one part in so many of all there was is among them.
+//! Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005) with a fixed number `n` of counters. A new key takes over
+//! the smallest counter and its count. Counts are never too small, and too large by at most the count taken over, which
+//! is kept as the error. Every key with more than `1/n` of the total has a counter.
 
 use std::collections::HashMap;
 
 use ahash::RandomState;
 
-/// Counts for those who come most often.
+/// Counters of the most frequent keys.
 #[derive(Debug)]
 pub(super) struct Sketch<T> {
     most: usize,
-    entries: Vec<Entry<T>>,
+    entries: Vec<SketchEntry<T>>,
     by_hash: HashMap<u64, usize, RandomState>,
     total: u64,
 }
 
-/// One of those who come often.
+/// A frequent key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry<T> {
+pub(super) struct SketchEntry<T> {
     hash: u64,
     pub(super) name: T,
-    /// How often it came: this often at most.
+    /// Upper bound of its count.
     pub(super) count: u64,
     /// By how much the count may be too large.
     pub(super) error: u64,
@@ -35,7 +35,7 @@ impl<T> Sketch<T> {
         Sketch { most, entries: Vec::new(), by_hash: HashMap::default(), total: 0 }
     }
 
-    /// Counts the one that hashes to `hash`, `weight` times. Its name is asked for only if it had no counter.
+    /// Counts the key with this hash, `weight` times. `name` is called only if it had no counter.
     pub(super) fn add(&mut self, hash: u64, weight: u64, name: impl FnOnce() -> T) {
         self.total += weight;
         if let Some(entry) = self.by_hash.get(&hash).and_then(|&place| self.entries.get_mut(place)) {
@@ -44,28 +44,28 @@ impl<T> Sketch<T> {
         }
         if self.entries.len() < self.most {
             self.by_hash.insert(hash, self.entries.len());
-            self.entries.push(Entry { hash, name: name(), count: weight, error: 0 });
+            self.entries.push(SketchEntry { hash, name: name(), count: weight, error: 0 });
             return;
         }
         let least = self.entries.iter_mut().enumerate().min_by_key(|(_, entry)| entry.count);
         if let Some((place, entry)) = least {
             self.by_hash.remove(&entry.hash);
             self.by_hash.insert(hash, place);
-            *entry = Entry { hash, name: name(), count: entry.count + weight, error: entry.count };
+            *entry = SketchEntry { hash, name: name(), count: entry.count + weight, error: entry.count };
         }
     }
 
-    /// How much was counted in all.
+    /// Total count.
     pub(super) const fn total(&self) -> u64 {
         self.total
     }
 
-    pub(super) fn entries(&self) -> &[Entry<T>] {
+    pub(super) fn entries(&self) -> &[SketchEntry<T>] {
         &self.entries
     }
 }
 
-impl<T> Entry<T> {
+impl<T> SketchEntry<T> {
     pub(super) const fn hash(&self) -> u64 {
         self.hash
     }
@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// A few come often and many seldom: the one of rank k about 1/k^s as often as the first.
+    /// Zipf-distributed keys: the frequency of rank k is proportional to 1/k^s.
     fn zipf(s: f64, keys: u32, length: usize, seed: u64) -> Vec<u64> {
         let weights: Vec<f64> = (1..=keys).map(|rank| f64::from(rank).powf(-s)).collect();
         let sums: Vec<f64> = weights
@@ -111,7 +111,7 @@ mod tests {
             trace.iter().for_each(|&key| sketch.add(key, 1, || key));
             prop_assert!(sketch.entries().len() <= most);
             prop_assert_eq!(sketch.total(), length as u64);
-            for Entry { name, count, error, .. } in sketch.entries() {
+            for SketchEntry { name, count, error, .. } in sketch.entries() {
                 let truly = counts.get(name).copied().unwrap_or(0);
                 prop_assert!(truly <= *count && truly + error >= *count, "{} is not in {}-{}", truly, count, error);
             }

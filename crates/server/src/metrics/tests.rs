@@ -121,11 +121,11 @@ fn a_flood_of_keys_adds_no_series_and_the_heavy_ones_are_still_found() {
 fn series_of_rules_that_are_gone_go_too() {
     let (engine, _) = engine(TWO);
     engine.check_now(&from(1)).unwrap();
-    engine.metrics().beat(&engine.limiter().rules());
+    engine.metrics().tick(&engine.limiter().rules());
     let dark = r#"tidegate_decisions_total{rule="dark",mode="shadow",outcome="allowed"}"#;
     assert_eq!(value(&engine, dark), Some(1));
     engine.limiter().replace(rules("rules: [{ id: per-address, key: address, limit: 2/day }]"));
-    engine.metrics().beat(&engine.limiter().rules());
+    engine.metrics().tick(&engine.limiter().rules());
     assert_eq!(value(&engine, dark), None);
     let kept = r#"tidegate_decisions_total{rule="per-address",mode="enforce",outcome="allowed"}"#;
     assert_eq!(value(&engine, kept), Some(1));
@@ -157,13 +157,13 @@ fn secrets_do_not_reach_top_keys_or_denials() {
 }
 
 #[test]
-fn of_many_denials_the_first_of_each_beat_is_looked_at() {
+fn the_first_denial_of_each_epoch_is_inspected() {
     let (engine, clock) = engine("rules: [{ id: api, key: address, limit: 1/day }]");
     clock.advance(Micros::from_secs(90));
     for number in [1, 1, 1, 2, 2, 2] {
         engine.check_now(&from(number)).unwrap();
     }
-    engine.metrics().beat(&engine.limiter().rules());
+    engine.metrics().tick(&engine.limiter().rules());
     engine.check_now(&from(2)).unwrap();
     let denials = engine.metrics().denials_after(0);
     let told: Vec<_> = denials.iter().map(|denial| (denial.number, denial.at_ms, denial.key[0].as_str())).collect();
@@ -178,7 +178,7 @@ fn keys_that_no_longer_come_are_forgotten() {
     for _ in 0..2 {
         assert_eq!(engine.metrics().top_keys(Ranking::Traffic, 9).keys.len(), 2);
         clock.advance(Micros::from_secs(61));
-        engine.metrics().beat(&engine.limiter().rules());
+        engine.metrics().tick(&engine.limiter().rules());
     }
     assert_eq!(engine.metrics().top_keys(Ranking::Traffic, 9).keys, []);
 }
@@ -186,8 +186,8 @@ fn keys_that_no_longer_come_are_forgotten() {
 #[test]
 fn connections_count_while_they_are_open() {
     let (engine, _) = engine(TWO);
-    let one = engine.metrics().connection(Door::Resp);
-    let other = engine.metrics().connection(Door::Resp);
+    let one = engine.metrics().connection(ListenerKind::Resp);
+    let other = engine.metrics().connection(ListenerKind::Resp);
     drop(one);
     assert_eq!(value(&engine, r#"tidegate_connections{listener="resp"}"#), Some(1));
     assert_eq!(value(&engine, r#"tidegate_connections_accepted_total{listener="resp"}"#), Some(2));
@@ -196,7 +196,7 @@ fn connections_count_while_they_are_open() {
 }
 
 #[test]
-fn reloads_are_told_good_and_bad() {
+fn reloads_are_counted_by_result() {
     let (engine, clock) = engine(TWO);
     clock.advance(Micros::from_secs(5));
     engine.metrics().reloaded(None);

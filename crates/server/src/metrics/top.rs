@@ -1,4 +1,4 @@
-//! The keys that are asked about most, and those that are denied most.
+//! Busiest keys, and most denied keys.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,68 +6,68 @@ use ahash::RandomState;
 use serde::{Deserialize, Serialize};
 use tidegate_core::{Key, Micros, RuleId, Timestamp};
 
-use super::sketch::{Entry, Sketch};
+use super::sketch::{Sketch, SketchEntry};
 
-/// How many keys are followed for each of the two questions.
+/// Number of keys tracked for each ranking.
 const KEYS: usize = 256;
-/// How long is looked back: this long at least, and twice as long at most.
+/// Length of a window. Rankings cover one to two windows.
 const LOOK_BACK: Micros = Micros::from_secs(60);
 
-/// What keys are ranked by.
+/// Ranking of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ranking {
-    /// How often they were asked about.
+    /// By number of requests.
     #[default]
     Traffic,
-    /// How often they were denied, or would have been by a rule in the shadow.
+    /// By number of denials, including would-be denials in shadow mode.
     Denials,
 }
 
-/// A key that comes often.
+/// A frequent key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopKey {
-    /// The limit that it is charged under.
+    /// Limit that it is charged under.
     pub rule: String,
-    /// Its parts; secrets are hidden, long ones cut. None if all share the key.
+    /// Parts of the key; secrets are hidden, long parts cut. Empty if all requests share the key.
     pub key: Vec<String>,
-    /// Its parts in full, by which it can be asked for; left out if it cannot be.
+    /// Full parts, accepted by `/v1/keys/peek`; absent if it cannot be looked up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_full: Option<Vec<String>>,
-    /// How often it came in the time looked back at: this often at most.
+    /// Upper bound of its count in the period.
     pub count: u64,
-    /// By how much the count may be too large.
+    /// Maximum error of the count.
     pub error: u64,
 }
 
-/// The keys that came most often, and what they came most often of.
+/// Ranking of keys, and the total it is based on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopKeys {
-    /// The time looked back at, in seconds.
+    /// Length of the period, in seconds.
     pub seconds: u64,
-    /// All that was counted in that time, of these keys and others.
+    /// Total count in that period, of all keys.
     pub total: u64,
     /// The most frequent first.
     pub keys: Vec<TopKey>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Name {
+struct TrackedKey {
     rule: RuleId,
     key: KeyName,
 }
 
-/// A key as people are told of it.
+/// Readable name of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyName {
-    /// Its parts; secrets are hidden, long ones cut.
+    /// Parts; secrets are hidden, long parts cut.
     pub(crate) readable: Vec<String>,
-    /// Its parts in full, if it can be asked for by them.
+    /// Full parts, if it can be looked up by them.
     pub(crate) in_full: Option<Vec<String>>,
 }
 
-/// Follows keys.
-pub(super) struct Top {
+/// Tracks frequent keys.
+pub(super) struct KeyRanking {
     hasher: RandomState,
     windows: Mutex<Windows>,
 }
@@ -79,8 +79,8 @@ struct Windows {
 
 struct Window {
     since: Timestamp,
-    traffic: Sketch<Name>,
-    denials: Sketch<Name>,
+    traffic: Sketch<TrackedKey>,
+    denials: Sketch<TrackedKey>,
 }
 
 impl Window {
@@ -88,7 +88,7 @@ impl Window {
         Window { since, traffic: Sketch::new(KEYS), denials: Sketch::new(KEYS) }
     }
 
-    const fn of(&self, ranking: Ranking) -> &Sketch<Name> {
+    const fn of(&self, ranking: Ranking) -> &Sketch<TrackedKey> {
         match ranking {
             Ranking::Traffic => &self.traffic,
             Ranking::Denials => &self.denials,
@@ -96,16 +96,16 @@ impl Window {
     }
 }
 
-impl Top {
-    pub(super) fn new(now: Timestamp) -> Top {
+impl KeyRanking {
+    pub(super) fn new(now: Timestamp) -> KeyRanking {
         let windows = Windows { present: Window::new(now), past: Window::new(now) };
-        Top { hasher: RandomState::new(), windows: Mutex::new(windows) }
+        KeyRanking { hasher: RandomState::new(), windows: Mutex::new(windows) }
     }
 
-    /// Counts a key that was asked about, `weight` times.
+    /// Counts a request of a key, `weight` times.
     pub(super) fn note(&self, rule: &RuleId, key: &Key<'_>, weight: u32, denied: bool, named: impl Fn() -> KeyName) {
         let hash = self.hasher.hash_one((rule.stable_hash(), key));
-        let name = || Name { rule: rule.clone(), key: named() };
+        let name = || TrackedKey { rule: rule.clone(), key: named() };
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         windows.present.traffic.add(hash, weight.into(), name);
         if denied {
@@ -113,7 +113,7 @@ impl Top {
         }
     }
 
-    /// Forgets what is too long ago.
+    /// Starts a new window if the current one is over.
     pub(super) fn turn(&self, now: Timestamp) {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if now.since(windows.present.since) >= LOOK_BACK || now < windows.present.since {
@@ -121,12 +121,12 @@ impl Top {
         }
     }
 
-    /// The `most` keys that come first.
+    /// The first `most` keys.
     pub(super) fn first(&self, ranking: Ranking, most: usize, now: Timestamp) -> TopKeys {
         let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let (present, past) = (windows.present.of(ranking), windows.past.of(ranking));
         let seconds = (now.since(windows.past.since).get() / 1_000_000).max(1);
-        let mut all: Vec<Entry<Name>> = present.entries().to_vec();
+        let mut all: Vec<SketchEntry<TrackedKey>> = present.entries().to_vec();
         for entry in past.entries() {
             match all.iter_mut().find(|known| known.hash() == entry.hash()) {
                 Some(known) => (known.count, known.error) = (known.count + entry.count, known.error + entry.error),
@@ -138,7 +138,7 @@ impl Top {
         all.sort_by(|one, other| {
             other.count.cmp(&one.count).then_with(|| one.name.key.readable.cmp(&other.name.key.readable))
         });
-        let shown = |Entry { name, count, error, .. }: Entry<Name>| TopKey {
+        let shown = |SketchEntry { name, count, error, .. }: SketchEntry<TrackedKey>| TopKey {
             rule: name.rule.as_str().to_owned(),
             key: name.key.readable,
             in_full: name.key.in_full,

@@ -1,14 +1,14 @@
-//! How often rules charged the key that requests without one share.
+//! Requests without a key, by rule.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Counts by rule. Rules come from files, so there are only so many.
+/// Counts by rule. Bounded, since rules come from files.
 #[derive(Debug, Default)]
-pub(super) struct Unkeyed(RwLock<BTreeMap<Arc<str>, AtomicU64>>);
+pub(super) struct UnkeyedRequests(RwLock<BTreeMap<Arc<str>, AtomicU64>>);
 
-impl Unkeyed {
+impl UnkeyedRequests {
     #[cold]
     pub(super) fn count(&self, rules: &[Arc<str>]) {
         for rule in rules {
@@ -35,7 +35,7 @@ impl Unkeyed {
         known.get(rule).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// Forgets rules that `keep` does not want.
+    /// Removes rules that `keep` rejects.
     pub(super) fn retain(&self, keep: impl Fn(&str) -> bool) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|rule, _| keep(rule));
     }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use tidegate_core::RuleId;
 use tidegate_tower::Unsettled;
 
-/// How often the costs of each limit were not settled, and why. Limits are those of rules, which are so many and no more.
+/// Unsettled reservations, by limit and reason. Bounded, since limits come from rules.
 #[derive(Debug, Default)]
 pub(super) struct UnsettledCosts(Mutex<HashMap<RuleId, [u64; Unsettled::ALL.len()]>>);
 
@@ -27,7 +27,7 @@ impl UnsettledCosts {
         all
     }
 
-    /// Forgets limits that are gone.
+    /// Removes limits that no longer exist.
     pub(super) fn retain(&self, is_known: impl Fn(&RuleId) -> bool) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|limit, _| is_known(limit));
     }

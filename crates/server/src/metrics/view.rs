@@ -1,21 +1,21 @@
-//! How a server is doing, in numbers that a program can follow.
+//! Live data of a server, for programs.
 
 use serde::{Deserialize, Serialize};
 use tidegate_rules::{Condition, Mode, Rule, RuleSet, Switches};
 
-use super::tally::{Counts, Said};
+use super::limit_counters::{EventCounts, LimitEvent};
 use super::{Denial, Metrics, Ranking, RequestOutcome, TopKeys};
 use crate::engine::Engine;
 use crate::store::AnyStore;
 
-/// How a server is doing. Counts are since it started: whoever wants to know how fast they grow looks twice.
+/// Live data of a server. Counts are totals since the start: rates are differences between two views.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// When, in milliseconds since the Unix epoch.
+    /// Time, in milliseconds since the Unix epoch.
     pub at_ms: u64,
     /// The generation of the rules.
     pub generation: u64,
-    /// What came of reading the rules the last time; `None` if that was when the server started.
+    /// Last reload of the rules; `None` if there was none since the start.
     #[serde(default)]
     pub reload: Option<Reload>,
     /// The mode that all rules are switched to, if they are.
@@ -25,13 +25,13 @@ pub struct View {
     pub switched: Vec<SwitchView>,
     /// All requests.
     pub requests: Requests,
-    /// The limits that had anything to say: those that deny most first, and no more of them than were asked for.
+    /// Limits by number of denials, up to the requested number.
     pub rules: Vec<RuleView>,
-    /// How many limits had anything to say.
+    /// Number of limits that have decided anything.
     pub rules_known: usize,
     /// The store.
     pub store: StoreView,
-    /// The keys that were asked about most.
+    /// Busiest keys.
     pub traffic: TopKeys,
     /// The keys that were denied most.
     pub denied: TopKeys,
@@ -39,7 +39,7 @@ pub struct View {
     pub denials: Vec<Denial>,
 }
 
-/// A mode that stands in for what is written.
+/// A switch that overrides the mode in the rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchView {
     /// The rule; `None` for all of them.
@@ -47,20 +47,20 @@ pub struct SwitchView {
     pub rule: Option<String>,
     /// The mode that it is switched to.
     pub mode: Mode,
-    /// When that ends, in seconds since the Unix epoch; `None` if it lasts until it is taken back.
+    /// End, in seconds since the Unix epoch; `None` if it lasts until it is removed.
     pub until: Option<u64>,
 }
 
-/// What came of reading the rules again.
+/// Result of a reload of the rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reload {
-    /// When, in milliseconds since the Unix epoch.
+    /// Time, in milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// What is wrong with them, and where; `None` if they are in force.
+    /// Errors in the rules; `None` if they are in force.
     pub problem: Option<String>,
 }
 
-/// Requests, by what became of them.
+/// Requests, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requests {
     /// They could go ahead.
@@ -71,7 +71,7 @@ pub struct Requests {
     pub refused: u64,
 }
 
-/// What one limit has said.
+/// Counts of one limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleView {
     /// The limit.
@@ -79,7 +79,7 @@ pub struct RuleView {
     /// The rule that it is one of several limits of; `None` if it is the only one, and has the rule's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// The mode that its rule is in now; `None` if it belongs to no rule.
+    /// Current mode of its rule; `None` if it belongs to no rule.
     pub mode: Option<Mode>,
     /// Allowed, while it was enforced.
     pub allowed: u64,
@@ -98,41 +98,41 @@ pub struct RuleView {
     pub without_key: u64,
 }
 
-/// How the store is doing.
+/// State of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreView {
     /// `memory` or `redis`.
     pub kind: String,
-    /// Whether it answers.
+    /// Whether it is available.
     pub well: bool,
-    /// Why not, if it does not.
+    /// Reason, if it is unavailable.
     pub trouble: Option<String>,
-    /// Keys held in memory, and the most that can be kept apart. In Redis they are not counted.
+    /// Keys in memory, and the capacity. Not known for Redis.
     pub keys: Option<(u64, u64)>,
-    /// Times that there was no room for a new key.
+    /// New keys that found no room.
     pub overflowed: u64,
     /// Requests that were decided without it.
     pub without: u64,
 }
 
 impl RuleView {
-    fn new(rule: &str, counts: Counts) -> RuleView {
-        let of = |said: Said| counts[said as usize];
+    fn new(rule: &str, counts: EventCounts) -> RuleView {
+        let of = |event: LimitEvent| counts[event as usize];
         RuleView {
             rule: rule.to_owned(),
             of: None,
             mode: None,
-            allowed: of(Said::Allowed),
-            denied: of(Said::Denied) + of(Said::TooLarge),
-            shadow_allowed: of(Said::ShadowAllowed),
-            shadow_denied: of(Said::ShadowDenied) + of(Said::ShadowTooLarge),
-            refused: of(Said::Refused),
-            without_store: of(Said::WithoutStore),
+            allowed: of(LimitEvent::Allowed),
+            denied: of(LimitEvent::Denied) + of(LimitEvent::TooLarge),
+            shadow_allowed: of(LimitEvent::ShadowAllowed),
+            shadow_denied: of(LimitEvent::ShadowDenied) + of(LimitEvent::ShadowTooLarge),
+            refused: of(LimitEvent::Refused),
+            without_store: of(LimitEvent::WithoutStore),
             without_key: 0,
         }
     }
 
-    /// What it has said, in all.
+    /// Total number of decisions.
     #[must_use]
     pub const fn all(&self) -> u64 {
         self.allowed + self.denied + self.shadow_allowed + self.shadow_denied
@@ -140,7 +140,7 @@ impl RuleView {
 }
 
 impl Metrics {
-    /// Requests, by what became of them.
+    /// Requests, by outcome.
     #[must_use]
     pub fn requests(&self) -> Requests {
         let counts = self.requests.counts();
@@ -154,7 +154,7 @@ impl Metrics {
 
     fn rules(&self, present: &RuleSet, most: usize) -> (Vec<RuleView>, usize) {
         let mut rules = Vec::new();
-        self.tallies.each(|tally| rules.push(RuleView::new(tally.id.as_str(), tally.counts())));
+        self.limits.each(|counters| rules.push(RuleView::new(counters.id.as_str(), counters.counts())));
         let known = rules.len();
         rules.sort_by(|one, other| {
             let rank = |rule: &RuleView| (rule.denied + rule.shadow_denied, rule.all());
@@ -184,7 +184,7 @@ fn switched(switches: &Switches) -> Vec<SwitchView> {
 }
 
 impl View {
-    /// How the server of this engine is doing: of rules and keys the first `most`, of denials those after `after`.
+    /// Live data of the server of this engine: the first `most` rules and keys, and the denials after number `after`.
     #[must_use]
     pub fn of(engine: &Engine, most: usize, after: u64) -> View {
         let (metrics, present) = (engine.metrics(), engine.limiter().rules());

@@ -1,4 +1,4 @@
-//! One connection: reads what has come, answers all of it, writes all answers at once.
+//! A connection: reads requests, executes all complete ones, writes all replies at once.
 
 use std::future::{poll_fn, ready};
 use std::io;
@@ -13,92 +13,92 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::Door;
+use super::RespService;
 use super::command::{self, Answer, Later};
 use super::reply::Reply;
 use super::request::{Reader, Words};
 use super::session::Session;
-use super::transaction::Queue;
+use super::transaction::CommandQueue;
 use crate::listen::{IdleWatch, WatchEvent};
 
-/// What an idle connection keeps to read into.
+/// Size of the read buffer that an idle connection keeps.
 const LEAST_INPUT: usize = 1_024;
-/// What is read at once at most.
+/// Maximum size of one read.
 const MOST_READ: usize = 64 * 1_024;
-/// Replies that an idle connection keeps room for.
+/// Size of the write buffer that an idle connection keeps.
 const LEAST_OUTPUT: usize = 1_024;
-/// An idle connection is looked at so many times before it is closed.
-const LOOKS: u32 = 4;
-/// How long a client may take to leave.
-const PARTING: Duration = Duration::from_secs(1);
-/// How often a connection that may be idle for ever is looked at, to give back the room that it does not need.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Number of checks without activity after which an idle connection is closed.
+const IDLE_CHECKS: u32 = 4;
+/// Time for the client to close the connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval at which a connection without idle timeout releases unused buffers.
+const SHRINK_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) struct Connection<'d, S> {
-    door: &'d Door,
+    service: &'d RespService,
     session: Session,
     io: S,
     reader: Reader,
     input: Input,
     output: Output,
-    /// Commands that wait for the store, and those behind them.
+    /// Replies that wait for the store, and those behind them.
     waiting: FuturesOrdered<Later<'d>>,
-    /// The commands of a transaction that are to be answered before anything else.
-    running: Queue,
-    quiet: Quiet,
-    /// The length of a command that was read and has to wait, and how long it has to.
+    /// Commands of a transaction, executed before anything else.
+    running: CommandQueue,
+    idleness: IdleDetector,
+    /// Length of a command that was read and is delayed, and its delay.
     unanswered: Option<usize>,
     pause: Option<Duration>,
-    /// Nothing more is to be read: the client has said all that it had to say, or something that ends it.
+    /// Nothing more is read: the client closed its side, or sent something that ends the connection.
     ending: bool,
 }
 
-/// What has become of a connection that waited.
-enum Event {
-    /// Something came, or could be written.
+/// Event on a connection.
+enum ConnectionEvent {
+    /// Data was read or written.
     Moved,
-    /// The client will say no more.
-    Said,
-    /// It is over.
+    /// End of input, or shutdown of the server.
+    EndOfInput,
+    /// The connection failed or was idle for too long.
     Over,
 }
 
 impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
-    pub(super) fn new(door: &'d Door, session: Session, io: S) -> Connection<'d, S> {
+    pub(super) fn new(service: &'d RespService, session: Session, io: S) -> Connection<'d, S> {
         let reader = Reader::new(session.bounds());
         Connection {
             reader,
             input: Input::default(),
             output: Output::default(),
             waiting: FuturesOrdered::new(),
-            running: Queue::default(),
-            quiet: Quiet::new(session.settings.idle),
+            running: CommandQueue::default(),
+            idleness: IdleDetector::new(session.settings.idle),
             unanswered: None,
             pause: None,
             ending: false,
-            door,
+            service,
             session,
             io,
         }
     }
 
     pub(super) async fn serve(mut self, stop: CancellationToken) {
-        let mut watch = pin!(IdleWatch::new(stop, self.quiet.next_look()));
+        let mut watch = pin!(IdleWatch::new(stop, self.idleness.check_interval()));
         loop {
             self.answer_all().await;
             if self.ending && self.output.is_done() {
                 break;
             }
             match poll_fn(|cx| self.poll_next(cx, watch.as_mut())).await {
-                Event::Moved => {}
-                Event::Said => self.ending = true,
-                Event::Over => return self.finish_transaction().await,
+                ConnectionEvent::Moved => {}
+                ConnectionEvent::EndOfInput => self.ending = true,
+                ConnectionEvent::Over => return self.finish_transaction().await,
             }
         }
         self.part().await;
     }
 
-    /// Runs a transaction to its end though nobody is left to read the replies: all of it is charged, or nothing.
+    /// Completes a running transaction after the client is gone: it is charged completely or not at all.
     async fn finish_transaction(mut self) {
         self.ending = true;
         while !self.running.is_empty() {
@@ -107,8 +107,8 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
         }
     }
 
-    /// Closes the connection in a way that lets the client read what was written: a socket that is closed while something
-    /// lies in it unread takes back what was sent.
+    /// Closes the connection so that the client can read all replies. Closing a socket with unread input would reset it
+    /// and discard sent data.
     async fn part(mut self) {
         let parting = async {
             self.io.shutdown().await?;
@@ -119,11 +119,11 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             }
             Ok::<_, io::Error>(())
         };
-        // Whoever has not left by then does not care for what was written.
-        let _ = timeout(PARTING, parting).await;
+        // After the timeout, the connection is dropped.
+        let _ = timeout(CLOSE_TIMEOUT, parting).await;
     }
 
-    /// Answers every request that is whole, as far as there is room for the replies.
+    /// Executes all complete requests, as far as there is room for the replies.
     async fn answer_all(&mut self) {
         loop {
             let room = self.answer_some();
@@ -142,10 +142,10 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
         }
     }
 
-    /// Answers requests until there is none, or too much waits. Says whether there was room for all of them.
+    /// Executes requests until there are none, or too many replies wait. Returns whether there was room for all.
     fn answer_some(&mut self) -> bool {
-        self.session.follow(&self.door.settings);
-        self.quiet.idle = self.session.settings.idle;
+        self.session.follow(&self.service.settings);
+        self.idleness.idle = self.session.settings.idle;
         let (most_waiting, most_unsent) = (self.session.settings.most_waiting, self.session.settings.most_unsent);
         let mut answered = 0;
         let room = loop {
@@ -160,7 +160,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
             } else {
                 let bytes = self.input.held();
                 let read = match self.unanswered.take() {
-                    // Its words are where they were: reading it again would find others.
+                    // It was parsed already, and its words are still in place.
                     Some(length) => Ok(Some(length)),
                     None => self.reader.read(bytes),
                 };
@@ -173,11 +173,11 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
                     }
                 }
             };
-            let mut next = Next::Any;
+            let mut next = AfterCommand::Any;
             if words.len() > 0 {
                 answered += 1;
-                next = answer_one(self.door, &mut self.session, words, &mut self.waiting, &mut self.output);
-                if let Next::Again(pause) = next {
+                next = answer_one(self.service, &mut self.session, words, &mut self.waiting, &mut self.output);
+                if let AfterCommand::Again(pause) = next {
                     (self.unanswered, self.pause) = (length, Some(pause));
                     break false;
                 }
@@ -188,20 +188,20 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
                 None => self.running.pop(),
             }
             match next {
-                Next::Any | Next::Again(_) => {}
-                Next::AfterReplies => break false,
-                Next::Nothing => self.ending = true,
-                Next::Queued(queue) => self.running = queue,
+                AfterCommand::Any | AfterCommand::Again(_) => {}
+                AfterCommand::AfterReplies => break false,
+                AfterCommand::Nothing => self.ending = true,
+                AfterCommand::Queued(queue) => self.running = queue,
             }
         };
         if answered > 0 {
-            self.quiet.heard();
-            self.door.commands.fetch_add(answered, Ordering::Relaxed);
+            self.idleness.touch();
+            self.service.commands.fetch_add(answered, Ordering::Relaxed);
         }
         room
     }
 
-    /// Says why nothing more is read.
+    /// Sends an error and stops reading.
     fn refuse(&mut self, why: impl std::fmt::Display) {
         let mut aside = Vec::new();
         Reply::new(&mut aside, self.session.protocol).error("ERR", why);
@@ -209,82 +209,82 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
         self.ending = true;
     }
 
-    /// Writes what can be written, then reads what can be read, then waits.
-    fn poll_next(&mut self, cx: &mut Context<'_>, mut watch: Pin<&mut IdleWatch>) -> Poll<Event> {
+    /// Writes, then reads, then waits.
+    fn poll_next(&mut self, cx: &mut Context<'_>, mut watch: Pin<&mut IdleWatch>) -> Poll<ConnectionEvent> {
         let was_full = self.output.left() >= self.session.settings.most_unsent;
         while !self.output.is_done() {
             match self.output.poll_write(&mut self.io, cx) {
-                Poll::Ready(Ok(())) => self.quiet.heard(),
-                Poll::Ready(Err(_)) => return Poll::Ready(Event::Over),
+                Poll::Ready(Ok(())) => self.idleness.touch(),
+                Poll::Ready(Err(_)) => return Poll::Ready(ConnectionEvent::Over),
                 Poll::Pending => break,
             }
         }
         let is_full = self.output.left() >= self.session.settings.most_unsent;
         if self.ending && self.output.is_done() || was_full && !is_full {
-            return Poll::Ready(Event::Moved);
+            return Poll::Ready(ConnectionEvent::Moved);
         }
         if !self.ending && !is_full {
             match self.input.poll_read(&mut self.io, cx, self.session.bounds().bytes) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Event::Said),
-                Poll::Ready(Ok(_)) => return Poll::Ready(Event::Moved),
-                Poll::Ready(Err(_)) => return Poll::Ready(Event::Over),
+                Poll::Ready(Ok(0)) => return Poll::Ready(ConnectionEvent::EndOfInput),
+                Poll::Ready(Ok(_)) => return Poll::Ready(ConnectionEvent::Moved),
+                Poll::Ready(Err(_)) => return Poll::Ready(ConnectionEvent::Over),
                 Poll::Pending => {}
             }
         }
         loop {
             match task::ready!(watch.as_mut().poll(cx)) {
-                WatchEvent::Shutdown if !self.ending => return Poll::Ready(Event::Said),
+                WatchEvent::Shutdown if !self.ending => return Poll::Ready(ConnectionEvent::EndOfInput),
                 WatchEvent::Shutdown => {}
-                WatchEvent::Check if self.quiet.is_over() => return Poll::Ready(Event::Over),
+                WatchEvent::Check if self.idleness.is_over() => return Poll::Ready(ConnectionEvent::Over),
                 WatchEvent::Check => {
                     self.input.shrink();
                     self.output.shrink();
-                    watch.as_mut().check_in(self.quiet.next_look());
+                    watch.as_mut().check_in(self.idleness.check_interval());
                 }
             }
         }
     }
 }
 
-/// What is to be answered after a command.
-enum Next {
-    /// Whatever comes.
+/// Continuation after a command.
+enum AfterCommand {
+    /// The next request.
     Any,
-    /// Whatever comes, once the replies are there that are waited for.
+    /// The next request, once all pending replies are there.
     AfterReplies,
     /// The same command, after this time.
     Again(Duration),
     /// The commands of a transaction.
-    Queued(Queue),
+    Queued(CommandQueue),
     /// Nothing.
     Nothing,
 }
 
-/// Answers one command. Its reply has its turn behind those that wait.
+/// Executes one command. Its reply is queued behind pending ones.
 #[inline]
 fn answer_one<'d>(
-    door: &'d Door,
+    service: &'d RespService,
     session: &mut Session,
     words: Words<'_>,
     waiting: &mut FuturesOrdered<Later<'d>>,
     output: &mut Output,
-) -> Next {
+) -> AfterCommand {
     let mut aside = Vec::new();
     let out = if waiting.is_empty() { &mut output.bytes } else { &mut aside };
     let mut reply = Reply::new(out, session.protocol);
-    let next = match command::answer(door, session, words, &mut reply) {
-        Answer::Now => Next::Any,
+    let next = match command::answer(service, session, words, &mut reply) {
+        Answer::Now => AfterCommand::Any,
         Answer::Later(later) => {
             begin(later, waiting, out);
-            Next::Any
+            AfterCommand::Any
         }
         Answer::Alone(later) => {
             begin(later, waiting, out);
-            if waiting.is_empty() { Next::Any } else { Next::AfterReplies }
+            if waiting.is_empty() { AfterCommand::Any } else { AfterCommand::AfterReplies }
         }
-        Answer::Close => Next::Nothing,
-        Answer::Wait(pause) => Next::Again(pause),
-        Answer::Run(queue) => Next::Queued(queue),
+        Answer::Close => AfterCommand::Nothing,
+        Answer::Wait(pause) => AfterCommand::Again(pause),
+        Answer::Run(queue) => AfterCommand::Queued(queue),
     };
     if !aside.is_empty() {
         waiting.push_back(Box::pin(ready(aside)));
@@ -292,16 +292,16 @@ fn answer_one<'d>(
     next
 }
 
-/// Asks the store at once, so that it is asked in the order of the commands, and waits only if it has to.
+/// Calls the store at once, so that calls are in the order of the commands, and queues the reply only if it is pending.
 fn begin<'d>(mut later: Later<'d>, waiting: &mut FuturesOrdered<Later<'d>>, out: &mut Vec<u8>) {
     match later.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(reply) => out.extend_from_slice(&reply),
-        // It is asked again, with a waker, before anyone waits.
+        // It is polled again, with a waker, before the connection waits.
         Poll::Pending => waiting.push_back(later),
     }
 }
 
-/// What has come and was not answered yet.
+/// Input that was not processed yet.
 #[derive(Default)]
 struct Input {
     bytes: Vec<u8>,
@@ -321,7 +321,7 @@ impl Input {
         }
     }
 
-    /// Reads what has come: all of it, as far as a request of `longest` bytes and what is read at once have room.
+    /// Reads all available input, up to the size of one read or of a request of `longest` bytes.
     fn poll_read(
         &mut self,
         io: &mut (impl AsyncRead + Unpin),
@@ -337,7 +337,7 @@ impl Input {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) if read == 0 => return Poll::Ready(Err(error)),
                 Poll::Pending if read == 0 => return Poll::Pending,
-                // What came before is answered first.
+                // The input before it is processed first.
                 Poll::Ready(Err(_)) | Poll::Pending => return Poll::Ready(Ok(read)),
             }
             let came = buffer.filled().len();
@@ -349,7 +349,7 @@ impl Input {
         }
     }
 
-    /// There is room for a byte at least whenever a request of `longest` bytes is not whole.
+    /// Ensures room for at least one byte while a request of up to `longest` bytes is incomplete.
     fn make_room(&mut self, longest: usize) {
         if self.begin > 0 {
             self.bytes.copy_within(self.begin..self.end, 0);
@@ -373,12 +373,12 @@ impl Input {
 struct Output {
     bytes: Vec<u8>,
     written: usize,
-    /// Whether all was written and may still be on its way through the stream.
+    /// Whether all was written, but not flushed yet.
     flushing: bool,
 }
 
 impl Output {
-    /// How many bytes are still to be written.
+    /// Number of bytes still to be written.
     const fn left(&self) -> usize {
         self.bytes.len() - self.written
     }
@@ -387,7 +387,7 @@ impl Output {
         self.left() == 0 && !self.flushing
     }
 
-    /// Writes what can be written. Ready when something was.
+    /// Writes as much as possible. Ready when something was written.
     fn poll_write(&mut self, io: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.left() > 0 {
             let written = task::ready!(Pin::new(&mut *io).poll_write(cx, &self.bytes[self.written..]))?;
@@ -413,30 +413,30 @@ impl Output {
     }
 }
 
-/// Notices when nothing happens. No clock is read while something does.
-struct Quiet {
+/// Detects idle connections without reading a clock while there is activity.
+struct IdleDetector {
     idle: Option<Duration>,
-    heard: bool,
+    touched: bool,
     looks: u32,
 }
 
-impl Quiet {
-    const fn new(idle: Option<Duration>) -> Quiet {
-        Quiet { idle, heard: false, looks: 0 }
+impl IdleDetector {
+    const fn new(idle: Option<Duration>) -> IdleDetector {
+        IdleDetector { idle, touched: false, looks: 0 }
     }
 
-    const fn heard(&mut self) {
-        self.heard = true;
+    const fn touch(&mut self) {
+        self.touched = true;
     }
 
-    /// How far the next look is ahead.
-    fn next_look(&self) -> Duration {
-        self.idle.map_or(LOOK_EVERY, |idle| idle / LOOKS)
+    /// Time until the next check.
+    fn check_interval(&self) -> Duration {
+        self.idle.map_or(SHRINK_INTERVAL, |idle| idle / IDLE_CHECKS)
     }
 
-    /// Looks whether anything happened since the last look. After so many looks at nothing, it is over.
+    /// Checks for activity since the last check. Returns whether the idle timeout has passed.
     fn is_over(&mut self) -> bool {
-        self.looks = if std::mem::take(&mut self.heard) { 0 } else { self.looks + 1 };
-        self.idle.is_some() && self.looks >= LOOKS
+        self.looks = if std::mem::take(&mut self.touched) { 0 } else { self.looks + 1 };
+        self.idle.is_some() && self.looks >= IDLE_CHECKS
     }
 }

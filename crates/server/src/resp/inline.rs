@@ -1,15 +1,15 @@
-//! A line of words, as a person types it into `telnet` or `nc`.
+//! Inline commands: a line of words, as typed into `telnet` or `nc`.
 //!
-//! Words stand apart by white space. Double quotes hold a word together and know `\n`, `\r`, `\t`, `\a`, `\b`, `\x1f` and a
-//! backslash before anything else; single quotes know `\'` alone. Behind a closing quote there is white space or the end.
+//! Words are separated by white space. Double-quoted words support `\n`, `\r`, `\t`, `\a`, `\b`, `\x1f` and a backslash
+//! before any other character; single-quoted words only `\'`. A closing quote is followed by white space or the end.
 
 use super::request::{Span, Spans};
 
-/// A quote without its counterpart, or with something stuck to it.
+/// Unbalanced quotes, or no white space after a closing quote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unbalanced;
 
-/// Finds the words of a line, unquoting them in place: what a word means is never longer than how it is written.
+/// Splits a line into words, and unquotes them in place: the unquoted word is never longer.
 pub(super) fn split(line: &mut [u8], spans: &mut Spans) -> Result<(), Unbalanced> {
     let mut at = 0;
     loop {
@@ -27,7 +27,7 @@ const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c | 0)
 }
 
-/// Unquotes the word that begins at `at`, and says where the rest of the line begins.
+/// Unquotes the word at `at`. Returns the start of the rest of the line.
 fn word(line: &mut [u8], mut at: usize, spans: &mut Spans) -> Result<usize, Unbalanced> {
     let begin = at;
     let mut end = at;
@@ -61,7 +61,7 @@ fn word(line: &mut [u8], mut at: usize, spans: &mut Spans) -> Result<usize, Unba
     Ok(at)
 }
 
-/// What stands behind a backslash, and how much of the line that is.
+/// Character of an escape sequence, and the length of the sequence.
 fn escaped(rest: &[u8]) -> (u8, usize) {
     match rest {
         [b'x', high, low, ..] if let (Some(high), Some(low)) = (hex(*high), hex(*low)) => (high << 4 | low, 4),

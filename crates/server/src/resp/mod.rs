@@ -1,16 +1,16 @@
-//! The door for clients of Redis.
+//! Redis-protocol listener.
 //!
-//! Any client of Redis can ask: `CL.THROTTLE` as redis-cell's, with the limit in the command, and `TG.CHECK` and its kin by
-//! the rules. Both versions of the protocol are spoken.
+//! Serves any Redis client: `CL.THROTTLE` as in redis-cell, with the limit in the command, and `TG.*` commands by the
+//! rules. Speaks RESP2 and RESP3.
 //!
-//! A connection (`connection.rs`) reads what has come (`request.rs`), answers every command that is whole (`command/`) and
-//! writes all replies at once. What the store in this process decides is decided there and then. What a store elsewhere
-//! decides is asked for all commands together, in their order, and answered in their order.
+//! A connection (`connection.rs`) parses requests (`request.rs`), executes all complete commands (`command/`) and
+//! writes all replies at once. A store in this process decides synchronously. A remote store is called for all commands
+//! together, and replies keep the order of the commands.
 
 mod command;
 mod connection;
 mod inline;
-mod limits;
+mod limit_cache;
 mod reply;
 mod request;
 mod session;
@@ -39,8 +39,8 @@ use self::session::Session;
 use crate::auth_throttle::AuthThrottle;
 use crate::engine::{Engine, THROTTLE_RULE};
 
-/// Answers clients of Redis, as many connections as it is given.
-pub struct Door {
+/// Serves connections of Redis clients.
+pub struct RespService {
     engine: Arc<Engine>,
     settings: ArcSwap<Settings>,
     throttle: RuleId,
@@ -51,11 +51,11 @@ pub struct Door {
     guesses: AuthThrottle,
 }
 
-impl Door {
-    /// A door to `engine`.
+impl RespService {
+    /// Service for `engine`.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, settings: Settings) -> Door {
-        Door {
+    pub fn new(engine: Arc<Engine>, settings: Settings) -> RespService {
+        RespService {
             engine,
             settings: ArcSwap::from_pointee(settings),
             throttle: RuleId::new(THROTTLE_RULE),
@@ -67,36 +67,36 @@ impl Door {
         }
     }
 
-    /// Behaves as `settings` say from the next requests on. Whoever has come in stays in, whatever passwords there are now.
+    /// Applies new settings from the next requests on. Authenticated connections stay authenticated.
     pub fn apply(&self, settings: Settings) {
         self.settings.store(Arc::new(settings));
     }
 
-    /// Answers one connection until the client leaves, breaks the protocol or says nothing for too long, or until `stop`,
-    /// when what was asked is still answered.
+    /// Serves one connection until the client disconnects, violates the protocol or is idle for too long, or until
+    /// `stop`. Requests received before `stop` are still answered.
     pub async fn serve(
         &self,
         io: impl AsyncRead + AsyncWrite + Unpin + Send,
         peer: SocketAddr,
         stop: CancellationToken,
     ) {
-        let _open = Open::count(&self.open);
+        let _open = OpenConnectionCount::count(&self.open);
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         Connection::new(self, Session::new(id, peer, self.settings.load_full()), io).serve(stop).await;
     }
 }
 
-/// Counts a connection for as long as it is there.
-struct Open<'d>(&'d AtomicUsize);
+/// Counts a connection while it is open.
+struct OpenConnectionCount<'d>(&'d AtomicUsize);
 
-impl Open<'_> {
-    fn count(open: &AtomicUsize) -> Open<'_> {
+impl OpenConnectionCount<'_> {
+    fn count(open: &AtomicUsize) -> OpenConnectionCount<'_> {
         open.fetch_add(1, Ordering::Relaxed);
-        Open(open)
+        OpenConnectionCount(open)
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenConnectionCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

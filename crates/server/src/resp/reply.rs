@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// Which version of the protocol a client speaks.
+/// Protocol version of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Protocol {
     #[default]
@@ -19,13 +19,13 @@ impl Protocol {
     }
 }
 
-/// The longest text that an error repeats of what a client has sent.
+/// Maximum length of input quoted in an error.
 const LONGEST_ECHO: usize = 128;
 
 /// Writes replies to the end of a buffer.
 ///
-/// What RESP2 has no type for is written as its clients expect it: a map as names and values in turn, yes and no as 1 and
-/// 0, nothing as the null string.
+/// Types that RESP2 lacks are written as its clients expect: a map as alternating names and values, booleans as 1 and
+/// 0, null as the null string.
 #[derive(Debug)]
 pub(super) struct Reply<'o> {
     out: &'o mut Vec<u8>,
@@ -41,7 +41,7 @@ impl<'o> Reply<'o> {
         self.protocol
     }
 
-    /// What follows is written in this version.
+    /// Writes further replies in this version.
     pub(super) const fn speak(&mut self, protocol: Protocol) {
         self.protocol = protocol;
     }
@@ -68,8 +68,8 @@ impl<'o> Reply<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// An error, with the code that it begins with: `ERR` unless clients know a better one. Line breaks and other control
-    /// characters, which may come from the client, are written as `?`.
+    /// Writes an error with its code: `ERR`, or a more specific one that clients know. Control characters, which may
+    /// come from the client, are written as `?`.
     pub(super) fn error(&mut self, code: &'static str, text: impl Display) {
         self.out.push(b'-');
         self.out.extend_from_slice(code.as_bytes());
@@ -139,10 +139,10 @@ impl<'o> Reply<'o> {
         }
     }
 
-    /// Five integers: what `CL.THROTTLE` answers with.
+    /// Writes five integers: the reply of `CL.THROTTLE`.
     #[inline]
     pub(super) fn five(&mut self, numbers: [i64; 5]) {
-        // Put together aside, so that the buffer is asked for room once.
+        // Formatted in a local array, so that the buffer grows at most once.
         let mut line = [0; 4 + 5 * 23];
         line[..4].copy_from_slice(b"*5\r\n");
         let mut at = 4;
@@ -165,7 +165,7 @@ impl<'o> Reply<'o> {
     }
 }
 
-/// What a client has sent, as an error repeats it: cut where it gets long.
+/// Input of a client, quoted in an error: truncated if it is long.
 pub(super) fn echo(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes.get(..LONGEST_ECHO).unwrap_or(bytes)).into_owned();
     if bytes.len() > LONGEST_ECHO { text + "…" } else { text }

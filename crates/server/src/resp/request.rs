@@ -1,27 +1,28 @@
-//! Bytes to words: the requests of the Redis protocol, read where they lie.
+//! Parser of requests in the Redis protocol, without copying.
 //!
 //! A request is an array of bulk strings (`*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n`), in RESP2 and RESP3 alike, or a line of
-//! words as a person types it. Nothing nests. The reader keeps where it stopped, so that a request which comes a byte
-//! at a time is read once, and it refuses what passes its bounds as soon as it is announced: nothing is kept for it.
+//! words as a person types it. Nothing nests. The reader remembers its position, so that a request that arrives byte by
+//! byte is parsed once, and it refuses a request beyond its bounds as soon as the length is announced: nothing is kept
+//! for it.
 
 use smallvec::SmallVec;
 use tidegate_core::Micros;
 
 use super::inline;
 
-/// How large one request may be.
+/// Maximum size of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The most words, the command's name included.
     pub words: usize,
-    /// The most bytes, with all that goes around the words.
+    /// Maximum number of bytes, including the framing.
     pub bytes: usize,
 }
 
 /// The longest line that announces a length: far more than any length that is allowed.
 const LONGEST_COUNT: usize = 32;
 
-/// What does not follow the protocol. There is no telling where the next request begins, so the connection ends.
+/// Violation of the protocol. The start of the next request is unknown, so the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// `*` was not followed by a number of words.
@@ -30,13 +31,13 @@ pub enum ProtocolError {
     /// More words than a request may have.
     #[error("invalid multibulk length: a request has at most {most} arguments here")]
     TooManyWords {
-        /// How many it may have.
+        /// Maximum.
         most: usize,
     },
-    /// Something else where a word was to begin.
+    /// Unexpected byte at the start of a word.
     #[error("expected '$', got '{}'", got.escape_ascii())]
     NotAWord {
-        /// What was there.
+        /// Byte found instead.
         got: u8,
     },
     /// `$` was not followed by the length of a word.
@@ -45,7 +46,7 @@ pub enum ProtocolError {
     /// The request would be longer than it may be.
     #[error("invalid bulk length: a request has at most {most} bytes here")]
     TooLong {
-        /// How many it may have.
+        /// Maximum.
         most: usize,
     },
     /// A word did not end where it was to end.
@@ -54,15 +55,15 @@ pub enum ProtocolError {
     /// A line that does not end.
     #[error("too big inline request: a line has at most {most} bytes here")]
     LineTooLong {
-        /// How many it may have.
+        /// Maximum.
         most: usize,
     },
-    /// A quote without its counterpart, or with something stuck to it.
+    /// Unbalanced quotes, or no white space after a closing quote.
     #[error("unbalanced quotes in request")]
     Quotes,
 }
 
-/// Where a word lies, counted from where its request begins.
+/// Position of a word, relative to the start of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) begin: usize,
@@ -102,7 +103,7 @@ impl<'a> Words<'a> {
         spans.iter().filter_map(move |span| bytes.get(span.begin..span.end))
     }
 
-    /// A copy that borrows nothing.
+    /// An owned copy.
     pub(super) fn to_owned(self) -> OwnedWords {
         let mut owned = OwnedWords { bytes: Vec::new(), spans: Spans::new() };
         for word in self.iter() {
@@ -114,7 +115,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Words that outlive the bytes in which they came.
+/// Owned words.
 #[derive(Clone, Debug)]
 pub(super) struct OwnedWords {
     bytes: Vec<u8>,
@@ -133,17 +134,17 @@ pub(super) struct Reader {
     bounds: Bounds,
     spans: Spans,
     stage: Stage,
-    /// How much of the request was read, or looked at in vain.
+    /// Length of the request parsed or scanned so far.
     at: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nothing of the request was read.
+    /// Before the first byte.
     Start,
     /// A line without its end.
     Line,
-    /// So many words are to come.
+    /// This many words are still to come.
     Words(usize),
     /// As many, and the first of them is this long.
     Word { words: usize, length: usize },
@@ -159,8 +160,8 @@ impl Reader {
         self.bounds = bounds;
     }
 
-    /// Reads the request that `bytes` begin with, as far as they go, and says how long it is once it is there. The next
-    /// call is to be given the same bytes and more, or, after a whole request, what follows it.
+    /// Parses the request at the start of `bytes`. Returns its length once it is complete. Pass the same bytes and more
+    /// to the next call or, after a complete request, the bytes that follow it.
     ///
     /// Words typed with quotes are unquoted in place.
     #[inline]
@@ -191,7 +192,7 @@ impl Reader {
         Words { bytes, spans: &self.spans }
     }
 
-    /// An array of no words, or of fewer, asks for nothing.
+    /// Arrays of zero or negative length are ignored.
     fn expect(&mut self, count: i64) -> Result<(), ProtocolError> {
         let words = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
         if words > self.bounds.words {
@@ -236,7 +237,7 @@ impl Reader {
         }
     }
 
-    /// The number behind the sign at which the reader stands, which moves behind its line if that is whole.
+    /// Parses the number after the type byte, and advances past its line if that is complete.
     #[inline]
     fn number(&mut self, bytes: &[u8], wrong: ProtocolError) -> Result<Option<i64>, ProtocolError> {
         let rest = bytes.get(self.at + 1..).unwrap_or_default();
@@ -320,8 +321,7 @@ pub(super) fn lenient_integer(text: &[u8]) -> Option<i64> {
     integer(text).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())
 }
 
-/// A number of seconds that may have a fraction, to the microsecond: `60`, `0.5`. What is too large to be counted is
-/// the most that can be.
+/// Parses seconds with an optional fraction, to the microsecond: `60`, `0.5`. Saturates.
 #[inline]
 pub(super) fn seconds(text: &[u8]) -> Option<Micros> {
     if let Some(whole) = lenient_integer(text) {

@@ -1,36 +1,36 @@
-//! What a connection has said about itself.
+//! State of a client's session.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::limits::Limits;
+use super::limit_cache::LimitCache;
 use super::reply::Protocol;
 use super::request::Bounds;
 use super::settings::{BOUNDS_OF_STRANGERS, DEFAULT_USER, Settings};
 use super::transaction::Transaction;
 
-/// What is known of the client at the other end of one connection.
+/// Session of one connection.
 pub(super) struct Session {
     pub(super) id: u64,
     pub(super) peer: SocketAddr,
     pub(super) protocol: Protocol,
-    /// As whom it has come in; `None` if it has yet to show a password.
+    /// Authenticated user; `None` before authentication.
     pub(super) user: Option<Box<[u8]>>,
-    /// How many wrong passwords it has shown.
+    /// Number of failed attempts to authenticate.
     pub(super) auth_failures: u32,
-    /// Whether it has waited for the password to be looked at that it shows next.
+    /// Whether the delay before the next attempt to authenticate has passed.
     pub(super) has_waited: bool,
-    /// What it calls itself, and what library it uses.
+    /// Name of the client, and its library.
     pub(super) name: Box<[u8]>,
     pub(super) lib_name: Box<[u8]>,
     pub(super) lib_version: Box<[u8]>,
     /// The limits that it brings.
-    pub(super) limits: Limits,
-    /// What it has queued since `MULTI`.
+    pub(super) limits: LimitCache,
+    /// Commands queued since `MULTI`.
     pub(super) transaction: Option<Box<Transaction>>,
-    /// How the door behaves towards it.
+    /// Settings in force for this session.
     pub(super) settings: Arc<Settings>,
 }
 
@@ -46,7 +46,7 @@ impl Session {
             name: Box::default(),
             lib_name: Box::default(),
             lib_version: Box::default(),
-            limits: Limits::default(),
+            limits: LimitCache::default(),
             transaction: None,
             settings,
         }
@@ -66,8 +66,8 @@ impl Session {
         let present = settings.load();
         if !Arc::ptr_eq(&present, &self.settings) {
             self.settings = Arc::clone(&present);
-            // They know what to do without the store, which may be something else now.
-            self.limits = Limits::default();
+            // Cached limits contain the failure policy, which may have changed.
+            self.limits = LimitCache::default();
         }
     }
 
@@ -79,7 +79,7 @@ impl Session {
     }
 }
 
-/// Where there are no passwords, everyone has come in.
+/// Without passwords, every client is authenticated.
 fn user_at_first(settings: &Settings) -> Option<Box<[u8]>> {
     settings.users.is_empty().then(|| DEFAULT_USER.as_bytes().into())
 }

@@ -1,4 +1,4 @@
-//! How the door behaves.
+//! Settings of the Redis-protocol listener.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,25 +9,24 @@ use tidegate_rules::OnStoreFailure;
 use super::request::Bounds;
 use super::transaction::TransactionBounds;
 
-/// How the door behaves. The default asks for no password, and bounds what one connection can cost.
+/// Settings of the Redis-protocol listener. The default has no password, and bounds the resources of a connection.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who may come in.
+    /// Users and passwords.
     pub users: Users,
-    /// What `CL.THROTTLE` does when the store cannot decide. Rules have policies of their own.
+    /// Failure policy of `CL.THROTTLE`. Rules have policies of their own.
     pub on_store_failure: OnStoreFailure,
-    /// How long `CL.THROTTLE` can wait for a store that is not in this process; `None` leaves it to the store.
+    /// Deadline of `CL.THROTTLE` for a remote store; `None` for the store's own deadline.
     pub store_deadline: Option<Duration>,
-    /// How large one request may be.
+    /// Maximum size of a request.
     pub bounds: Bounds,
-    /// How much may be queued between `MULTI` and `EXEC`.
+    /// Maximum size of a transaction.
     pub transaction: TransactionBounds,
     /// The most commands of one connection that wait for the store at once.
     pub most_waiting: usize,
     /// The most bytes of replies that wait for a client to read them. Past it the client's requests are left unread.
     pub most_unsent: usize,
-    /// A connection on which nothing was asked and nothing was read for so long is closed; `None` keeps it. What is asked
-    /// only in part does not count.
+    /// Idle timeout of a connection; `None` for none. Incomplete requests do not count as activity.
     pub idle: Option<Duration>,
 }
 
@@ -46,10 +45,10 @@ impl Default for Settings {
     }
 }
 
-/// What a stranger may send before it has shown a password.
+/// Maximum size of a request before authentication.
 pub(super) const BOUNDS_OF_STRANGERS: Bounds = Bounds { words: 10, bytes: 16 * 1_024 };
 
-/// Who may come in, and with which password. Nobody in it means that everyone may.
+/// Users and their passwords. If empty, no authentication is needed.
 #[derive(Clone, Default)]
 pub struct Users(Vec<User>);
 
@@ -59,7 +58,7 @@ struct User {
     password: String,
 }
 
-/// Whom `AUTH` means when it names nobody.
+/// User of `AUTH` without a user name.
 pub(crate) const DEFAULT_USER: &str = "default";
 
 impl Users {
@@ -76,7 +75,7 @@ impl Users {
         self
     }
 
-    /// Whether everyone may come in.
+    /// Whether no authentication is needed.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -89,8 +88,7 @@ impl Users {
         names().find(|name| *name == DEFAULT_USER).or_else(|| names().next())
     }
 
-    /// Whether there is such a user with such a password. How long that takes tells nothing of which of them was wrong, nor
-    /// where.
+    /// Whether the user has this password. The time taken does not reveal which of them is wrong.
     pub(super) fn know(&self, name: &[u8], password: &[u8]) -> bool {
         let is = |user: &User| user.name.as_bytes().ct_eq(name) & user.password.as_bytes().ct_eq(password);
         self.0.iter().map(is).fold(Choice::from(0), |known, is| known | is).into()

@@ -2,7 +2,7 @@
 
 use super::request::{Span, Words};
 
-/// How much one transaction may queue.
+/// Maximum size of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionBounds {
     /// The most commands.
@@ -26,7 +26,7 @@ pub(super) enum QueueFull {
 /// A transaction that was begun.
 #[derive(Debug, Default)]
 pub(super) struct Transaction {
-    queue: Queue,
+    queue: CommandQueue,
     is_aborted: bool,
 }
 
@@ -48,27 +48,27 @@ impl Transaction {
 
     /// Makes `EXEC` fail: a command was refused.
     pub(super) fn abort(&mut self) {
-        *self = Transaction { queue: Queue::default(), is_aborted: true };
+        *self = Transaction { queue: CommandQueue::default(), is_aborted: true };
     }
 
     /// The commands to run, or `None` if one was refused.
-    pub(super) fn into_queue(self) -> Option<Queue> {
+    pub(super) fn into_queue(self) -> Option<CommandQueue> {
         (!self.is_aborted).then_some(self.queue)
     }
 }
 
-/// Commands to be answered, in their order.
+/// Queued commands, in order.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct CommandQueue {
     bytes: Vec<u8>,
     spans: Vec<Span>,
-    /// Where the words of each command end in `spans`.
+    /// End of each command's words in `spans`.
     ends: Vec<usize>,
-    /// How many commands were answered.
+    /// Number of executed commands.
     done: usize,
 }
 
-impl Queue {
+impl CommandQueue {
     fn push(&mut self, words: Words<'_>, bounds: TransactionBounds) -> Result<(), QueueFull> {
         if self.ends.len() >= bounds.commands {
             return Err(QueueFull::Commands(bounds.commands));
@@ -86,7 +86,7 @@ impl Queue {
         Ok(())
     }
 
-    /// How many commands are left to be answered.
+    /// Number of commands still to be executed.
     pub(super) const fn len(&self) -> usize {
         self.ends.len() - self.done
     }
@@ -103,11 +103,11 @@ impl Queue {
         Some(Words::new(&self.bytes, &self.spans[begin..end]))
     }
 
-    /// Goes on to the command after [`Queue::front`]. After the last one the memory is freed.
+    /// Removes [`CommandQueue::front`]. After the last command the memory is freed.
     pub(super) fn pop(&mut self) {
         self.done += 1;
         if self.done >= self.ends.len() {
-            *self = Queue::default();
+            *self = CommandQueue::default();
         }
     }
 }

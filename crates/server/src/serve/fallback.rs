@@ -8,7 +8,7 @@ use tidegate_rules::{Mode, RuleSet};
 use super::{FIRST_LOOK, Server};
 use crate::readiness::StoreTrouble;
 
-/// How often the store is looked at until the first attempt to reach it has ended.
+/// Interval between checks until the first attempt to reach the store has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The most rules that are named for each policy.
 const MOST_NAMES: usize = 5;
@@ -16,9 +16,9 @@ const MOST_NAMES: usize = 5;
 /// A store that does not answer when a server starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFallback {
-    /// Why not.
+    /// Reason.
     pub reason: String,
-    /// What rules do meanwhile: `allow (login, search), deny (api)`.
+    /// Failure policies in effect: `allow (login, search), deny (api)`.
     pub fallbacks: String,
 }
 

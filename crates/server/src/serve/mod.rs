@@ -1,11 +1,11 @@
 //! The life of a server.
 
-mod doors;
 mod fallback;
-mod files;
-mod following;
-mod pressure;
-mod reloading;
+mod listeners;
+mod memory_pressure;
+mod open_files;
+mod reload;
+mod rule_sources;
 mod signals;
 
 use std::net::SocketAddr;
@@ -22,13 +22,13 @@ use tidegate_rules::{Diagnostics, Limiter, RuleSet};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
-pub use self::doors::Doors;
-use self::doors::Opened;
 pub use self::fallback::StoreFallback;
-use self::following::{follow_files, follow_fleet, load_rules, warn_of_built_in_key};
-use self::pressure::Pressure;
+pub use self::listeners::Listeners;
+use self::listeners::OpenListener;
+use self::memory_pressure::MemoryPressure;
+use self::rule_sources::{follow_files, follow_fleet, load_rules, warn_of_built_in_key};
+use self::signals::SignalAction;
 pub use self::signals::Signals;
-use self::signals::Told;
 use crate::access_log::{AccessLog, AccessLogError};
 use crate::admin::{self, AdminState, Token, TokenError};
 use crate::browsers::Hosts;
@@ -42,17 +42,16 @@ use crate::traces::{Traces, TracesError};
 use crate::watch::{Watch, WatchError};
 use crate::{api, gateway, log, resp, rls};
 
-/// The rules of a server that was given none.
+/// Rules of a server without configured rules.
 pub const EXAMPLE_RULES: &str = include_str!("../example/rules.yaml");
 
-/// How often the store is told of what was admitted without it, certificates and the room in the store are looked at,
-/// and denials are logged.
+/// Interval of housekeeping: reports admissions to the store, checks certificates and memory, logs denials.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// The time that the banner waits for the rules that are published for the fleet.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
-/// Why a server does not start.
+/// Error at startup.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The rules cannot be used.
@@ -61,16 +60,16 @@ pub enum ServeError {
     /// The store cannot be opened.
     #[error("the store cannot be opened: {0}")]
     Store(#[from] tidegate_redis::SettingsError),
-    /// A door cannot be opened.
+    /// A listener cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// What is published for the fleet cannot be followed.
+    /// Published rules cannot be followed.
     #[error(transparent)]
     Follow(#[from] NoRuntime),
     /// The rules cannot be followed.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// There is a server whose place cannot be taken, or nobody could take this one's.
+    /// The handover from another server, or to the next one, is not possible.
     #[error(transparent)]
     Handover(#[from] HandoverError),
     /// The access log cannot be opened.
@@ -79,21 +78,21 @@ pub enum ServeError {
     /// Traces cannot be sent.
     #[error(transparent)]
     Traces(#[from] TracesError),
-    /// Operators could not come in.
+    /// The admin token is invalid or cannot be generated.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// Nobody could come in.
+    /// No listener is on.
     #[error("all listeners are off: set `api.listen`, `rls.listen`, `resp.listen` or `gateway.upstream`")]
     NoDoor,
 }
 
-/// The runtime of a server: a worker for each core that it may use.
+/// Tokio runtime of a server: one worker for each available core.
 ///
 /// # Errors
-/// If the system does not give it what it needs.
+/// If it cannot be created.
 pub fn runtime() -> io::Result<Runtime> {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    // One worker has nobody to share its tasks with, and need not be ready to.
+    // A single worker needs no work stealing.
     let mut builder = if cores == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
     builder.enable_all().build()
 }
@@ -101,18 +100,18 @@ pub fn runtime() -> io::Result<Runtime> {
 /// A server that is up.
 pub struct Server {
     engine: Arc<Engine>,
-    gateway: Option<Opened<gateway::Door>>,
-    api: Option<Opened<api::Door>>,
-    rls: Option<Opened<rls::Door>>,
-    resp: Option<Opened<resp::Door>>,
+    gateway: Option<OpenListener<gateway::Door>>,
+    api: Option<OpenListener<api::Door>>,
+    rls: Option<OpenListener<rls::Door>>,
+    resp: Option<OpenListener<resp::RespService>>,
     admin: Option<Listening>,
     made_up_token: Option<Token>,
     origin: Origin,
-    /// Where the rules come from.
+    /// Paths of the rules.
     paths: Vec<PathBuf>,
     are_published: Arc<AtomicBool>,
     operators: AdminState,
-    doors: Doors,
+    listeners: Listeners,
     stop: CancellationToken,
     watch: Option<Watch>,
     following: Option<Following>,
@@ -120,17 +119,17 @@ pub struct Server {
     certificates: Vec<Arc<Tls>>,
     /// Another server has taken this one's place.
     succeeded: CancellationToken,
-    pressure: Pressure,
-    /// What the gateway can know of users.
+    pressure: MemoryPressure,
+    /// Facts that the gateway can know.
     known: Option<KnownFacts>,
-    /// Whose keys are read again when they change.
+    /// Verifier whose keys are reloaded when they change.
     verifier: Option<Arc<Verifier>>,
     /// Whether the log is still to say that the store answers.
     is_store_awaited: bool,
 }
 
 impl Server {
-    /// Opens the store and the doors. From then on it serves.
+    /// Opens the store and the listeners, and starts serving.
     ///
     /// # Errors
     /// If the rules, the store or an address cannot be used.
@@ -150,9 +149,9 @@ impl Server {
         let engine = Arc::new(Engine::new(Limiter::new(rules, store)).with_traces(traces));
         engine.metrics().call_node(configuration.node.name());
         let stop = CancellationToken::new();
-        let mut doors = Doors::new(Arc::clone(&engine), stop.clone());
+        let mut listeners = Listeners::new(Arc::clone(&engine), stop.clone());
         if let Some(path) = &handover {
-            doors.inherit(path)?;
+            listeners.inherit(path)?;
         }
         let verifier = configuration.jwt.map(|settings| verify_tokens(settings, &engine, &stop));
         let tokens = verifier.clone().map(Tokens::new);
@@ -165,8 +164,8 @@ impl Server {
         let gateway = match configuration.gateway {
             Some(at) => {
                 configuration.forwarding.access_log.clone_from(&access_log);
-                let door = gateway::Door::open(&engine, configuration.forwarding, tokens.clone(), &stop);
-                Some(doors.open_gateway(at, door)?)
+                let service = gateway::Door::open(&engine, configuration.forwarding, tokens.clone(), &stop);
+                Some(listeners.open_gateway(at, service)?)
             }
             None => None,
         };
@@ -174,20 +173,22 @@ impl Server {
             Some(at) => {
                 configuration.http.hosts = Hosts::of(at.address.ip(), configuration.hosts.api);
                 let log = access_log.clone();
-                let door = api::Door::new(Arc::clone(&engine), configuration.http, tokens, log, stop.clone());
-                Some(doors.open_api(at, door)?)
+                let service = api::Door::new(Arc::clone(&engine), configuration.http, tokens, log, stop.clone());
+                Some(listeners.open_api(at, service)?)
             }
             None => None,
         };
         let rls = match configuration.rls {
             Some(at) => {
                 configuration.envoy.hosts = Hosts::of(at.address.ip(), configuration.hosts.rls);
-                Some(doors.open_rls(at, rls::Door::open(Arc::clone(&engine), configuration.envoy).await)?)
+                Some(listeners.open_rls(at, rls::Door::open(Arc::clone(&engine), configuration.envoy).await)?)
             }
             None => None,
         };
         let resp = match configuration.resp {
-            Some(at) => Some(doors.open_resp(at, resp::Door::new(Arc::clone(&engine), configuration.redis_protocol))?),
+            Some(at) => Some(
+                listeners.open_resp(at, resp::RespService::new(Arc::clone(&engine), configuration.redis_protocol))?,
+            ),
             None => None,
         };
         if api.is_none() && rls.is_none() && resp.is_none() && gateway.is_none() {
@@ -218,7 +219,7 @@ impl Server {
             },
         );
         let admin = match configuration.admin {
-            Some(at) => Some(doors.open_admin(at, &operators)?),
+            Some(at) => Some(listeners.open_admin(at, &operators)?),
             None => None,
         };
         let following = match steering {
@@ -229,7 +230,7 @@ impl Server {
         let certificates = configuration.certificates;
         let succeeded = CancellationToken::new();
         if let Some(path) = &handover {
-            doors.take_over(path, succeeded.clone())?;
+            listeners.take_over(path, succeeded.clone())?;
         }
         Ok(Server {
             engine,
@@ -243,58 +244,57 @@ impl Server {
             paths,
             are_published,
             operators,
-            doors,
+            listeners,
             stop,
             watch,
             following,
             access_log,
             certificates,
             succeeded,
-            pressure: Pressure::default(),
+            pressure: MemoryPressure::default(),
             known,
             verifier,
             is_store_awaited: false,
         })
     }
 
-    /// Where the gateway listens, if it is open.
+    /// Address of the gateway, if it is on.
     #[must_use]
     pub fn gateway(&self) -> Option<SocketAddr> {
-        self.gateway.as_ref().map(Opened::address)
+        self.gateway.as_ref().map(OpenListener::address)
     }
 
-    /// Where the HTTP door listens, if it is open.
+    /// Address of the HTTP API, if it is on.
     #[must_use]
     pub fn api(&self) -> Option<SocketAddr> {
-        self.api.as_ref().map(Opened::address)
+        self.api.as_ref().map(OpenListener::address)
     }
 
-    /// Where the door for Envoy listens, if it is open.
+    /// Address of the Envoy rate-limit service, if it is on.
     #[must_use]
     pub fn rls(&self) -> Option<SocketAddr> {
-        self.rls.as_ref().map(Opened::address)
+        self.rls.as_ref().map(OpenListener::address)
     }
 
-    /// Where the Redis door listens, if it is open.
+    /// Address of the Redis-protocol listener, if it is on.
     #[must_use]
     pub fn resp(&self) -> Option<SocketAddr> {
-        self.resp.as_ref().map(Opened::address)
+        self.resp.as_ref().map(OpenListener::address)
     }
 
-    /// Where the operators' door listens, if it is open.
+    /// Address of the admin listener, if it is on.
     #[must_use]
     pub fn admin(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(Listening::address)
     }
 
-    /// What operators have to know, if it was made up.
+    /// Admin token, if it was generated.
     #[must_use]
     pub const fn made_up_token(&self) -> Option<&Token> {
         self.made_up_token.as_ref()
     }
 
-    /// Whether the rules in force were published for a fleet that this node belongs to. Waits for the first look at
-    /// what is published, but not for long.
+    /// Whether published rules are in force. Waits a bounded time for the first read of what is published.
     pub async fn has_published_rules(&self) -> bool {
         if let Some(following) = &self.following {
             let _ = tokio::time::timeout(FIRST_LOOK, following.looked()).await;
@@ -308,8 +308,8 @@ impl Server {
         self.engine.limiter().rules().rules.clone()
     }
 
-    /// Serves until a signal says to stop (SIGTERM, SIGINT), then finishes what is in flight. SIGHUP has it
-    /// [reload](Server::reload). A second signal to stop cuts what is still open.
+    /// Serves until SIGTERM or SIGINT, then finishes requests in flight. SIGHUP [reloads](Server::reload). A second
+    /// stop signal closes all connections.
     pub async fn until_stopped(mut self, mut signals: Signals) {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -317,8 +317,8 @@ impl Server {
             tokio::select! {
                 biased;
                 told = signals.next() => match told {
-                    Told::Stop => break,
-                    Told::Reload => {
+                    SignalAction::Stop => break,
+                    SignalAction::Reload => {
                         if let Some(log) = &self.access_log {
                             log.reopen();
                         }
@@ -331,18 +331,18 @@ impl Server {
         }
         tracing::info!("stopping: no new connections, requests in flight are finished");
         if let Some(rls) = &self.rls {
-            rls.door.closing().await;
+            rls.service.closing().await;
         }
-        self.doors.withdraw();
+        self.listeners.withdraw();
         self.stop.cancel();
         tokio::select! {
-            () = self.doors.closed() => {}
+            () = self.listeners.closed() => {}
             () = signals.stop() => tracing::warn!("second signal to stop: connections are closed"),
         }
         if let Some(following) = self.following.take() {
             let _ = tokio::time::timeout(HOUSEKEEPING, following.stop()).await;
         }
-        // What was admitted without the store is told to it, if it is there again.
+        // Reports admissions during an outage to the store, if it is available again.
         let _ = tokio::time::timeout(HOUSEKEEPING, self.engine.limiter().report_local()).await;
         let (traces, access_log) = (self.engine.traces().clone(), self.access_log.take());
         let finish = move || {
@@ -358,7 +358,7 @@ impl Server {
         log::refill();
         self.engine.limiter().report_local().await;
         if let AnyStore::Memory(store) = self.engine.limiter().store() {
-            self.pressure.look(store);
+            self.pressure.check(store);
         }
         self.reload_certificates();
         if let Some(verifier) = &self.verifier {
@@ -367,10 +367,10 @@ impl Server {
             verifier.sweep(now);
         }
         if let Some(rls) = &self.rls {
-            rls.door.report_health().await;
+            rls.service.report_health().await;
         }
         self.look_for_store();
-        self.operators.beat();
+        self.operators.tick();
     }
 
     fn reload_certificates(&self) {
@@ -385,7 +385,7 @@ impl Server {
     }
 }
 
-/// Verifies tokens as `settings` say, with keys that are kept current until `stop`.
+/// Creates a verifier, and keeps its keys current until `stop`.
 fn verify_tokens(settings: jwt::Settings, engine: &Engine, stop: &CancellationToken) -> Arc<Verifier> {
     let verifier = Arc::new(Verifier::new(settings));
     engine.metrics().watch_tokens(Arc::clone(&verifier));
@@ -393,13 +393,14 @@ fn verify_tokens(settings: jwt::Settings, engine: &Engine, stop: &CancellationTo
     verifier
 }
 
-/// Says how many connections each door takes, where nobody has said so.
+/// Sets the default number of connections of each listener.
 fn make_room_for_connections(configuration: &mut Configuration) {
     let Configuration { gateway, api, rls, resp, admin, .. } = configuration;
-    let files = files::most();
+    let files = open_files::most();
     // The gateway has another connection for each, to an upstream.
-    let doors = [(gateway.as_mut(), 2), (api.as_mut(), 1), (rls.as_mut(), 1), (resp.as_mut(), 1), (admin.as_mut(), 1)];
-    if !files::share_out(doors, files) {
+    let listeners =
+        [(gateway.as_mut(), 2), (api.as_mut(), 1), (rls.as_mut(), 1), (resp.as_mut(), 1), (admin.as_mut(), 1)];
+    if !open_files::share_out(listeners, files) {
         tracing::warn!(
             files,
             "the limit on open files is too low for the `connections` of all listeners: raise `ulimit -n`, or lower `connections`"

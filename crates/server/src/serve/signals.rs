@@ -1,10 +1,10 @@
-//! What a process is told from outside.
+//! Signals of the process.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a process may be told from outside.
+/// Signals that the process handles.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -12,7 +12,7 @@ pub struct Signals {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum SignalAction {
     Stop,
     Reload,
 }
@@ -30,17 +30,17 @@ impl Signals {
         })
     }
 
-    pub(super) async fn next(&mut self) -> Told {
+    pub(super) async fn next(&mut self) -> SignalAction {
         tokio::select! {
             biased;
-            _ = self.terminate.recv() => Told::Stop,
-            _ = self.interrupt.recv() => Told::Stop,
-            _ = self.hangup.recv() => Told::Reload,
+            _ = self.terminate.recv() => SignalAction::Stop,
+            _ = self.interrupt.recv() => SignalAction::Stop,
+            _ = self.hangup.recv() => SignalAction::Reload,
         }
     }
 
-    /// Waits until the process is told to stop.
+    /// Waits for a signal to stop.
     pub async fn stop(&mut self) {
-        while self.next().await != Told::Stop {}
+        while self.next().await != SignalAction::Stop {}
     }
 }

@@ -1,8 +1,8 @@
-//! Traces: what became of single requests, for OpenTelemetry.
+//! OpenTelemetry traces of requests.
 //!
-//! Each request that is decided is a span, in the trace of whoever asked if they name one (W3C `traceparent`), with a
-//! span of its own for the call to a store elsewhere. All of it is only in builds with the feature `otel` (`on.rs`); in
-//! others (`off.rs`) there is nothing that could cost anything.
+//! Each decision is a span, in the caller's trace if the request has a W3C `traceparent`, with a child span for the
+//! call to a remote store. Only in builds with the feature `otel` (`on.rs`); in other builds (`off.rs`) it costs
+//! nothing.
 
 #[cfg(not(feature = "otel"))]
 mod off;
@@ -21,47 +21,47 @@ pub(crate) use self::on::store_call;
 use tidegate_core::{Decision, Outcome, RuleId};
 use tidegate_rules::{DecidedBy, Ruling};
 
-/// Where spans go, and how many.
+/// Settings of traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The collector: `http://127.0.0.1:4317`, which takes OTLP over gRPC.
     pub endpoint: String,
-    /// Of the traces that begin here, the share that is kept.
+    /// Share of new traces that are sampled.
     pub sample: f64,
-    /// What this server is called in them.
+    /// Service name in traces.
     pub service: String,
 }
 
-/// Why there are no traces.
+/// Error of the traces' settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TracesError {
-    /// The program was built without them.
+    /// The program was built without support for traces.
     #[error("this build has no support for traces: build with `--features otel`, or remove `traces.endpoint`")]
     NotBuilt,
     /// The collector's address cannot be used.
     #[error("traces cannot be sent: {reason}")]
     Endpoint {
-        /// What is wrong with it.
+        /// Description of the problem.
         reason: String,
     },
 }
 
-/// What a span is told of a decision.
-#[cfg_attr(not(feature = "otel"), expect(dead_code, reason = "there is nobody to tell"))]
-pub(crate) struct Told {
+/// Attributes of a span about a decision.
+#[cfg_attr(not(feature = "otel"), expect(dead_code, reason = "no exporter in this build"))]
+pub(crate) struct SpanAttributes {
     pub(crate) outcome: &'static str,
-    /// The limit that says most about it.
+    /// Limit that determined the decision.
     pub(crate) rule: Option<String>,
-    /// Who decided on behalf of that limit.
+    /// Decider of that limit: the store, or a failure policy.
     pub(crate) by: Option<&'static str>,
     pub(crate) generation: Option<u64>,
 }
 
-impl Told {
-    pub(crate) fn of(ruling: &Ruling<'_>) -> Told {
+impl SpanAttributes {
+    pub(crate) fn of(ruling: &Ruling<'_>) -> SpanAttributes {
         let binding = ruling.verdict.binding.and_then(|index| ruling.ruled.get(index));
         let rule = ruling.refused.as_ref().map(|refused| &*refused.rule).or(binding.map(|ruled| ruled.id.as_str()));
-        Told {
+        SpanAttributes {
             outcome: if ruling.refused.is_some() { "refused" } else { word(ruling.verdict.outcome) },
             rule: rule.map(str::to_owned),
             by: binding.map(|ruled| ruled.by.name()),
@@ -69,8 +69,8 @@ impl Told {
         }
     }
 
-    pub(crate) fn of_brought(rule: &RuleId, decision: &Decision, by: DecidedBy) -> Told {
-        Told {
+    pub(crate) fn of_brought(rule: &RuleId, decision: &Decision, by: DecidedBy) -> SpanAttributes {
+        SpanAttributes {
             outcome: word(decision.outcome),
             rule: Some(rule.as_str().to_owned()),
             by: Some(by.name()),

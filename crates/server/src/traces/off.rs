@@ -1,12 +1,12 @@
-//! In a build without traces: nothing.
+//! Empty implementation, for builds without traces.
 
 use std::future::Future;
 
 use http::HeaderMap;
 
-use super::{Settings, Told, TracesError};
+use super::{Settings, SpanAttributes, TracesError};
 
-/// Nothing.
+/// Does nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Traces;
 
@@ -31,7 +31,7 @@ impl Traces {
         &self,
         _: &'static str,
         decide: impl FnOnce() -> F,
-        _: impl FnOnce(&F::Output) -> Told,
+        _: impl FnOnce(&F::Output) -> SpanAttributes,
     ) -> F::Output {
         decide().await
     }

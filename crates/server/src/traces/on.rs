@@ -14,17 +14,17 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 
-use super::{Settings, Told, TracesError};
+use super::{Settings, SpanAttributes, TracesError};
 
-/// How long the last spans may take to be sent when the server stops.
+/// Time to send the last spans when the server stops.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// Makes a span of each request that is decided, unless nobody wants them. A clone is the same.
+/// Creates a span for each decision, if traces are on. Clones share the exporter.
 #[derive(Clone, Default)]
-pub struct Traces(Option<Sending>);
+pub struct Traces(Option<Exporter>);
 
 #[derive(Clone)]
-struct Sending {
+struct Exporter {
     provider: SdkTracerProvider,
     tracer: SdkTracer,
 }
@@ -36,7 +36,7 @@ impl fmt::Debug for Traces {
 }
 
 impl Traces {
-    /// Sends spans to a collector from now on. It may be away: spans are dropped then. To be called within Tokio.
+    /// Starts sending spans to a collector. Spans are dropped while it is unavailable. Call it within a Tokio runtime.
     ///
     /// # Errors
     /// If the address makes no sense.
@@ -48,22 +48,22 @@ impl Traces {
             .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
-            // Whoever has begun a trace has said whether it is to be kept.
+            // The sampling decision of the caller is respected.
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(settings.sample))))
             .with_resource(resource.build())
             .build();
-        // For the calls to a store, which do not know whose they are.
+        // For spans of store calls, which use the global provider.
         opentelemetry::global::set_tracer_provider(provider.clone());
         let tracer = provider.tracer("tidegate");
-        Ok(Traces(Some(Sending { provider, tracer })))
+        Ok(Traces(Some(Exporter { provider, tracer })))
     }
 
-    /// Whether anybody wants them.
+    /// Whether traces are on.
     pub(crate) const fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Answers a request in the trace that its headers name.
+    /// Runs `answering` in the trace of the request's headers.
     pub(crate) async fn within<T>(&self, headers: &HeaderMap, answering: impl Future<Output = T>) -> T {
         if !self.is_on() || !headers.contains_key(&TRACEPARENT) {
             return answering.await;
@@ -72,22 +72,22 @@ impl Traces {
         answering.with_context(caller).await
     }
 
-    /// Decides, in a span that is told what was decided.
+    /// Runs `decide` in a span with the attributes from `tell`.
     #[inline]
     pub(crate) async fn span<F: Future>(
         &self,
         name: &'static str,
         decide: impl FnOnce() -> F,
-        tell: impl FnOnce(&F::Output) -> Told,
+        tell: impl FnOnce(&F::Output) -> SpanAttributes,
     ) -> F::Output {
-        let Some(Sending { tracer, .. }) = &self.0 else { return decide().await };
+        let Some(Exporter { tracer, .. }) = &self.0 else { return decide().await };
         let span = tracer.build(tracer.span_builder(name).with_kind(SpanKind::Server));
         if !span.is_recording() {
             return decide().await;
         }
         let here = Context::current_with_span(span);
         let decided = decide().with_context(here.clone()).await;
-        let Told { outcome, rule, by, generation } = tell(&decided);
+        let SpanAttributes { outcome, rule, by, generation } = tell(&decided);
         let span = here.span();
         span.set_attribute(KeyValue::new("tidegate.outcome", outcome));
         span.set_attributes(rule.map(|rule| KeyValue::new("tidegate.rule", rule)));
@@ -99,9 +99,9 @@ impl Traces {
         decided
     }
 
-    /// Sends what is left.
+    /// Sends the remaining spans.
     pub(crate) fn close(&self) {
-        if let Some(Sending { provider, .. }) = &self.0
+        if let Some(Exporter { provider, .. }) = &self.0
             && let Err(error) = provider.shutdown_with_timeout(PARTING)
         {
             tracing::warn!(%error, "the last traces were not sent");
@@ -109,7 +109,7 @@ impl Traces {
     }
 }
 
-/// Asks a store that is elsewhere, in a span of its own if the request has one.
+/// Calls a remote store, in a child span if the request has a span.
 #[inline]
 pub(crate) async fn store_call<T>(
     name: &'static str,

@@ -90,10 +90,10 @@ rules:
     let log = ["--access-log-format", "json", "--access-log-path", "access.log"];
     let args = [&args[..], &tls, &log, &["--admin-open-metrics", "true"]].concat();
     let server = serving::Server::start(&files, &args);
-    let gateway = server.door("Gateway");
+    let gateway = server.listener("Gateway");
     assert_eq!(server.get_from(&format!("http://{gateway}/"), &[]).status, 200);
     assert_eq!(server.get_from(&format!("http://{gateway}/dead"), &[]).status, 502);
-    let metrics = format!("http://{}/metrics", server.door("Admin"));
+    let metrics = format!("http://{}/metrics", server.listener("Admin"));
     serving::until("the requests to be counted", || {
         let text = server.get_from(&metrics, &[]).body;
         let has = |part: &str| text.contains(part);
@@ -121,7 +121,7 @@ fn scraped() -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_deployed_names_only_metrics_that_exist() {
+fn alerts_and_dashboard_name_only_existing_metrics() {
     let mut exist = scraped();
     // Nothing came through Envoy here, and nobody verifies tokens: the tests of identity see these.
     exist.extend(["descriptors_total", "descriptors_near_limit_total"].map(|name| format!("tidegate_{name}")));

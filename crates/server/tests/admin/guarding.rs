@@ -77,7 +77,7 @@ fn the_lab_s_page_is_open_and_knows_nothing() {
 }
 
 #[test]
-fn what_is_not_there_says_what_is() {
+fn unknown_paths_are_answered_with_a_hint() {
     let server = Server::start();
     let index = server.get("/").good();
     assert!(index.as_array().unwrap().iter().any(|entry| entry["path"] == "/v1/stream"));

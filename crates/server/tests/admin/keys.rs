@@ -61,7 +61,7 @@ fn a_key_of_cl_throttle_is_looked_at_and_forgotten() {
 }
 
 #[test]
-fn keys_that_cannot_be_are_told_why() {
+fn invalid_keys_get_an_explanation() {
     let server = Server::start();
     let problem = server.post("/v1/keys/peek", r#"{"rule":"logn","key":["203.0.113.7"]}"#).problem(404);
     assert_eq!(problem["detail"], "there is no rule `logn`: did you mean `login`?");

@@ -1,4 +1,4 @@
-//! The operators' door over real sockets, and what is built on it.
+//! The admin API over real sockets, and the commands built on it.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 #[path = "../support/certificates.rs"]

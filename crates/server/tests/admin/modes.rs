@@ -14,10 +14,10 @@ fn a_kill_switch_ends_by_itself_when_its_time_is_over() {
     assert_eq!((&switched["all"]["mode"], &switched["all"]["until"]), (&"off".into(), &1_900.into()));
     assert_eq!((mode(&server, "login"), mode(&server, "per-key")), (Mode::Off, Mode::Off));
     server.clock.advance(Micros::from_secs(899));
-    server.state.beat();
+    server.state.tick();
     assert_eq!(mode(&server, "login"), Mode::Off);
     server.clock.advance(Micros::from_secs(1));
-    server.state.beat();
+    server.state.tick();
     assert_eq!((mode(&server, "login"), mode(&server, "per-key")), (Mode::Enforce, Mode::Shadow));
     let shown = server.get("/v1/modes").good();
     assert_eq!((&shown["all"]["mode"], &shown["all"]["until"]), (&"as-written".into(), &serde_json::Value::Null));

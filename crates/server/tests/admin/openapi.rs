@@ -52,12 +52,12 @@ impl Described {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.server.door("Admin"))
+        format!("http://{}{path}", self.server.listener("Admin"))
     }
 
     /// Sends a request as it is, on a connection of its own. `length` is said to be that of the body.
     fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8], length: Option<usize>) -> Answer {
-        let mut stream = TcpStream::connect(self.server.door("Admin")).unwrap();
+        let mut stream = TcpStream::connect(self.server.listener("Admin")).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let length = length.unwrap_or(body.len());
         let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {length}\r\n");

@@ -1,4 +1,4 @@
-//! The operators' door of the real program.
+//! The admin API of the real program.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ const TOKEN: &str = "an-operators-token";
 const RULES: &str = "rules: [{ id: login, key: address, limit: 2/day }]";
 const REQUEST: &str = r#"{"method":"POST","path":"/login","address":"203.0.113.7"}"#;
 
-/// Where the banner says that the door is.
+/// Address of the admin listener, from the banner.
 fn admin(server: &Server) -> String {
     let (_, rest) = server.banner.split_once("\n  Admin ").unwrap_or_else(|| panic!("{}", server.banner));
     rest.lines().next().unwrap().trim().to_owned()
@@ -29,7 +29,7 @@ fn started() -> Server {
 }
 
 #[test]
-fn what_comes_in_at_one_door_is_seen_at_the_other() {
+fn requests_at_one_listener_are_counted_at_the_admin_listener() {
     let server = started();
     for _ in 0..5 {
         server.check(REQUEST);
@@ -41,7 +41,7 @@ fn what_comes_in_at_one_door_is_seen_at_the_other() {
     assert!(metrics.contains(denied), "{metrics}");
     assert!(metrics.contains("tidegate_connections_accepted_total{listener=\"api\"}"), "{metrics}");
     for path in ["/metrics", "/v1/rules", "/v1/modes", "/v1/view"] {
-        assert_eq!(server.get(path).status, 404, "{path} is on the HTTP door");
+        assert_eq!(server.get(path).status, 404, "{path} is on the HTTP API");
     }
     // Once a second, one line for each rule that denied.
     let line = until("a line about denials", || {
@@ -85,7 +85,7 @@ fn without_a_token_one_is_made_up_and_the_line_to_try_works() {
 #[test]
 fn watching_without_the_token_says_where_it_comes_from() {
     let server = started();
-    let url = format!("http://{}", server.door("Admin"));
+    let url = format!("http://{}", server.listener("Admin"));
     for (token, code, complaint) in [
         (None, 2, "the admin listener asks for its token"),
         (Some("not-the-operators-token"), 1, "the token is not that of the server"),

@@ -59,7 +59,7 @@ fn rules_that_come_from_no_file_cannot_be_read_again() {
 }
 
 #[test]
-fn what_clients_are_told_of_a_rule_is_shown() {
+fn rules_show_what_clients_see_of_them() {
     let server = Server::ruled_by(
         "rules: [{ id: a, limit: 5/h, show: false, problem: abnormal-usage, status: 403 }, { id: b, limit: 5/h }]",
     );

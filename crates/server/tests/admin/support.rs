@@ -1,4 +1,4 @@
-//! A door, and somebody who asks.
+//! An admin listener, and a client.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tidegate::admin::{self, AdminState, Settings, Token};
 use tidegate::engine::Engine;
 use tidegate::listen;
 use tidegate::metrics::Metrics;
-use tidegate::serve::Doors;
+use tidegate::serve::Listeners;
 use tidegate::store::AnyStore;
 use tidegate_core::{ManualClock, MemoryStore, Timestamp};
 use tidegate_rules::{Limiter, Request, RuleSet};
@@ -72,15 +72,15 @@ impl Server {
         change(&mut settings);
         let state = AdminState::new(Arc::clone(&engine), settings);
         let router = admin::router(state.clone());
-        let mut doors = Doors::new(Arc::clone(&engine), stop.clone());
+        let mut listeners = Listeners::new(Arc::clone(&engine), stop.clone());
         let at = listen::Settings::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        let address = doors
+        let address = listeners
             .open(at, move |stream, peer, _, stop| admin::serve_connection(stream, peer, router.clone(), stop))
             .unwrap()
             .address();
         drop(inside);
-        // The doors close when they are told to stop, and the runtime ends.
-        runtime.spawn(async move { doors.closed().await });
+        // The listeners close on `stop`, and the runtime ends.
+        runtime.spawn(async move { listeners.closed().await });
         Server { engine, state, clock, address, stop, runtime: Some(runtime) }
     }
 

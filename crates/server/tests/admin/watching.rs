@@ -12,7 +12,7 @@ fn next(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Value {
 }
 
 #[test]
-fn what_happens_is_sent_every_second() {
+fn the_stream_sends_a_view_every_second() {
     let server = Server::start();
     server.requests("203.0.113.7", 2);
     let request = ureq::get(server.url("/v1/stream?most=1")).header("Authorization", format!("Bearer {TOKEN}"));

@@ -146,7 +146,7 @@ fn two_operators_do_not_undo_each_others_work() {
 }
 
 #[test]
-fn what_is_published_is_shown_as_it_is() {
+fn published_rules_are_shown_unchanged() {
     let place = Place::with_nodes(&[]);
     place.run(&["rules", "push", "rules.yaml"]).good();
     place.run(&["mode", "login", "off", "--who", "bob"]).good();
@@ -218,7 +218,7 @@ fn a_switch_can_have_an_end_that_every_node_keeps() {
 }
 
 #[test]
-fn a_node_that_lags_or_refuses_is_told_and_makes_the_difference() {
+fn a_node_that_lags_or_refuses_is_listed_and_sets_the_exit_status() {
     let mut place = Place::with_nodes(&["gw-1"]);
     place.run(&["rules", "push", "rules.yaml"]).good();
     place.run(&["fleet", "--wait", "10"]).good();
@@ -253,7 +253,7 @@ fn a_fleet_without_nodes_is_nothing_to_rely_on() {
 }
 
 #[test]
-fn a_redis_that_cannot_be_reached_is_told_of_without_the_password() {
+fn an_unreachable_redis_is_reported_without_the_password() {
     let mut place = Place::with_nodes(&[]);
     let url = format!("redis://ann:hunter2@{}", place.server.address());
     for words in [&["fleet"][..], &["rules", "show"], &["rules", "push", "rules.yaml"], &["mode", "--all", "off"]] {
@@ -289,7 +289,7 @@ fn users_and_passwords_can_come_from_elsewhere() {
 }
 
 #[test]
-fn wrong_usage_is_told_apart_from_errors() {
+fn usage_errors_have_their_own_exit_status() {
     let place = Place::with_nodes(&[]);
     for (words, wanted) in [
         (&["rules", "push"][..], "FILE"),

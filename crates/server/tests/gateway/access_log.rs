@@ -121,7 +121,7 @@ fn a_log_that_nobody_reads_holds_up_no_request_and_says_what_it_dropped() {
     let args = ["--access-log-format", "json", "--access-log-path", path, "--access-log-queue-bytes", "1024"];
     let gateway =
         Gateway::start(NO_RULES, &[&upstream.url()], &[&args[..], &["--admin-open-metrics", "true"]].concat());
-    let metrics = format!("http://{}/metrics", gateway.server.door("Admin"));
+    let metrics = format!("http://{}/metrics", gateway.server.listener("Admin"));
     let dropped = || {
         let metrics = curl(&metrics, &[]).body;
         let count = metrics.lines().find_map(|line| line.strip_prefix("tidegate_access_log_lines_dropped_total "));

@@ -219,7 +219,7 @@ fn whoever_hangs_up_in_the_middle_pays_the_estimate_or_what_was_said_by_then() {
 
 /// How often the costs of a limit were not settled, and why.
 fn unsettled(gateway: &Gateway, limit: &str, reason: &str) -> u64 {
-    let url = format!("http://{}/metrics", gateway.server.door("Admin"));
+    let url = format!("http://{}/metrics", gateway.server.listener("Admin"));
     let token = format!("Authorization: Bearer {ADMIN_TOKEN}");
     let metrics = crate::peers::curl(&url, &["-H", &token]).body;
     let series = format!("tidegate_unsettled_total{{rule=\"{limit}\",reason=\"{reason}\"}} ");
@@ -233,7 +233,7 @@ fn value(metrics: &str, series: &str) -> u64 {
 
 /// The costs of a limit that were admitted and that were not settled.
 fn admitted_and_unsettled(gateway: &Gateway, limit: &str) -> [u64; 2] {
-    let url = format!("http://{}/metrics", gateway.server.door("Admin"));
+    let url = format!("http://{}/metrics", gateway.server.listener("Admin"));
     let metrics = crate::peers::curl(&url, &["-H", &format!("Authorization: Bearer {ADMIN_TOKEN}")]).body;
     ["admitted", "unsettled"].map(|name| value(&metrics, &format!("tidegate_cost_{name}_total{{rule=\"{limit}\"}} ")))
 }

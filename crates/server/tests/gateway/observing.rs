@@ -9,7 +9,7 @@ use crate::support::until;
 const OPEN: [&str; 2] = ["--admin-open-metrics", "true"];
 
 fn metrics(gateway: &Gateway) -> String {
-    curl(&format!("http://{}/metrics", gateway.server.door("Admin")), &[]).body
+    curl(&format!("http://{}/metrics", gateway.server.listener("Admin")), &[]).body
 }
 
 /// Waits until the metrics have all of these lines: a request is counted when the last of its response was handed over.

@@ -178,10 +178,10 @@ fn clients_and_upstreams_that_vanish_are_noticed_by_keepalive() {
         for (who, port) in [("the client", gateway.address.port()), ("the upstream", upstream.address.port())] {
             until(who, || keepalive_runs(port, count).then_some(()));
         }
-        let mut idle = TcpStream::connect(gateway.server.door("Redis")).unwrap();
+        let mut idle = TcpStream::connect(gateway.server.listener("Redis")).unwrap();
         idle.write_all(b"PING\r\n").unwrap();
         idle.read_exact(&mut [0; 7]).unwrap();
-        until("the Redis listener", || keepalive_runs(gateway.server.door("Redis").port(), count).then_some(()));
+        until("the Redis listener", || keepalive_runs(gateway.server.listener("Redis").port(), count).then_some(()));
     }
 }
 

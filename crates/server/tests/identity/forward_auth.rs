@@ -70,7 +70,7 @@ impl Proxy {
 }
 
 #[test]
-fn behind_haproxy_an_invalid_token_is_told_as_such() {
+fn behind_haproxy_an_invalid_token_gets_its_own_response() {
     let upstream = Files::start(&[("index.html", "hello")]);
     let files = [("rules.yaml", RULES), ("jwks.json", &*jwks("old"))];
     let server = Server::start(&files, &["--rules=rules.yaml", "--auth-jwt-jwks-file=jwks.json"]);

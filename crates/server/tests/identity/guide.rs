@@ -1,4 +1,4 @@
-//! What the guide says, tried.
+//! The examples of the guide.
 
 use std::path::Path;
 

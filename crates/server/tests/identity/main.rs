@@ -1,4 +1,4 @@
-//! Who the user is: tokens that PyJWT made, keys that a real HTTP server serves, a real nginx that asks.
+//! Identity of the user: tokens that PyJWT made, keys that a real HTTP server serves, a real nginx that asks.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod forward_auth;
@@ -146,7 +146,7 @@ fn status(server: &Server, token: &str) -> u16 {
 
 /// The value of a metric, by its name with its labels; 0 if it is not there.
 fn metric(server: &Server, name: &str) -> u64 {
-    let text = get(&format!("http://{}/metrics", server.door("Admin")), &[]).body;
+    let text = get(&format!("http://{}/metrics", server.listener("Admin")), &[]).body;
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
     line.map_or(0, |value| value.trim().parse().unwrap())
 }

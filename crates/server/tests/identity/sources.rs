@@ -1,4 +1,4 @@
-//! Where the user comes from, and which source wins.
+//! Sources of the user, and their precedence.
 
 use std::process::Command;
 
@@ -60,7 +60,7 @@ fn a_token_may_stand_in_a_cookie_or_in_another_header() {
 const PROXY: [&str; 4] = ["--auth-user-header", "X-User", "--auth-tier-header", "X-Tier"];
 
 #[test]
-fn nobody_but_a_trusted_proxy_sets_the_user_by_a_header() {
+fn only_a_trusted_proxy_sets_the_user_by_a_header() {
     let upstream = Files::start(&[("index.html", "hello")]);
     let args = [&PROXY[..], &["--trusted-proxies", "192.0.2.1"]].concat();
     let server = with_keys(&upstream, RULES, &args);

@@ -1,4 +1,4 @@
-//! What is said of rules that nobody can satisfy, and of rules that are not there.
+//! Warnings about rules that no request can satisfy, and about missing rules.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Sockets for doors: how many connections, and how they end.
+//! Listeners: number of connections, and shutdown.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate::engine::Engine;
 use tidegate::listen::{Peer, Settings, Stream};
-use tidegate::serve::Doors;
+use tidegate::serve::Listeners;
 use tidegate_core::MemoryStore;
 use tidegate_rules::{Limiter, RuleSet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, split};
@@ -20,9 +20,9 @@ fn settings() -> Settings {
     Settings { connections_per_address: Some(usize::MAX), ..at }
 }
 
-fn doors(stop: &CancellationToken) -> Doors {
+fn listeners(stop: &CancellationToken) -> Listeners {
     let engine = Engine::new(Limiter::new(RuleSet::default(), MemoryStore::new().into()));
-    Doors::new(Arc::new(engine), stop.clone())
+    Listeners::new(Arc::new(engine), stop.clone())
 }
 
 async fn echo(stream: Stream, _: Peer, _: Arc<Engine>, _: CancellationToken) {
@@ -38,15 +38,15 @@ async fn says(stream: &mut TcpStream, word: &[u8; 4]) {
 }
 
 #[tokio::test]
-async fn what_is_in_flight_ends_before_the_door_is_closed() {
+async fn requests_in_flight_end_before_the_listener_closes() {
     let stop = CancellationToken::new();
-    let mut doors = doors(&stop);
-    let address = doors.open(settings(), echo).unwrap().address();
+    let mut listeners = listeners(&stop);
+    let address = listeners.open(settings(), echo).unwrap().address();
     let mut open = TcpStream::connect(address).await.unwrap();
     says(&mut open, b"ping").await;
 
     stop.cancel();
-    let closed = tokio::spawn(async move { doors.closed().await });
+    let closed = tokio::spawn(async move { listeners.closed().await });
     while TcpStream::connect(address).await.is_ok() {
         tokio::task::yield_now().await;
     }
@@ -57,28 +57,28 @@ async fn what_is_in_flight_ends_before_the_door_is_closed() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_is_cut_when_the_grace_is_over() {
+async fn connections_are_cut_off_after_the_grace_period() {
     let stop = CancellationToken::new();
-    let mut doors = doors(&stop);
-    let address = doors.open(Settings { grace: Duration::from_millis(10), ..settings() }, echo).unwrap().address();
+    let mut listeners = listeners(&stop);
+    let address = listeners.open(Settings { grace: Duration::from_millis(10), ..settings() }, echo).unwrap().address();
     let mut open = TcpStream::connect(address).await.unwrap();
     says(&mut open, b"ping").await;
     stop.cancel();
-    doors.closed().await;
+    listeners.closed().await;
     assert!(matches!(open.read(&mut [0; 1]).await, Ok(0) | Err(_)));
 }
 
 #[tokio::test]
 async fn no_more_connections_are_taken_than_there_is_room_for() {
     let stop = CancellationToken::new();
-    let mut doors = doors(&stop);
+    let mut listeners = listeners(&stop);
     let taken = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&taken);
     let serve = move |stream, peer, engine, stop| {
         count.fetch_add(1, Ordering::SeqCst);
         echo(stream, peer, engine, stop)
     };
-    let address = doors.open(Settings { most_connections: Some(2), ..settings() }, serve).unwrap().address();
+    let address = listeners.open(Settings { most_connections: Some(2), ..settings() }, serve).unwrap().address();
     let mut open = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -99,8 +99,8 @@ async fn no_more_connections_are_taken_than_there_is_room_for() {
 #[tokio::test]
 async fn an_address_that_is_taken_is_named() {
     let stop = CancellationToken::new();
-    let mut doors = doors(&stop);
-    let address = doors.open(settings(), echo).unwrap().address();
-    let error = doors.open(Settings::at(address), echo).unwrap_err().to_string();
+    let mut listeners = listeners(&stop);
+    let address = listeners.open(settings(), echo).unwrap().address();
+    let error = listeners.open(Settings::at(address), echo).unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot listen at {address}: ")), "{error}");
 }

@@ -67,7 +67,7 @@ impl Listeners {
 
     fn gateway(&self, request: &Written, headers: &[(&str, &str)]) -> Verdict {
         let Written { method, target, host, .. } = request;
-        status(send(self.server.door("Gateway"), method, target, host, headers))
+        status(send(self.server.listener("Gateway"), method, target, host, headers))
     }
 
     fn forward_auth(&self, request: &Written, headers: &[(&str, &str)]) -> Verdict {
@@ -92,12 +92,12 @@ impl Listeners {
         let entries: Vec<Value> =
             said.into_iter().chain(named).map(|(key, value)| json!({ "key": key, "value": value })).collect();
         let body = json!({ "domain": "tidegate", "descriptors": [{ "entries": entries }] }).to_string();
-        let url = format!("http://{}/json", self.server.door("Envoy"));
+        let url = format!("http://{}/json", self.server.listener("Envoy"));
         status(self.server.post_to(&url, &[("content-type", "application/json")], &body).status)
     }
 
     fn redis(&self, request: &Written, headers: &[(&str, &str)]) -> Verdict {
-        let client = redis::Client::open(format!("redis://{}/", self.server.door("Redis"))).unwrap();
+        let client = redis::Client::open(format!("redis://{}/", self.server.listener("Redis"))).unwrap();
         let mut connection = client.get_connection_with_timeout(Duration::from_secs(60)).unwrap();
         let mut command = redis::cmd("TG.CHECK");
         command.arg(&["method", request.method, "path", request.target, "host", request.host]);

@@ -1,4 +1,4 @@
-//! What no client should send. The door answers or closes, and goes on serving others.
+//! Invalid input. The listener answers or closes the connection, and keeps serving others.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tidegate_core::{MemoryStore, SystemClock};
 use crate::support::{Server, run};
 
 #[test]
-fn what_breaks_the_protocol_is_answered_and_ends_the_connection() {
+fn protocol_errors_are_answered_and_end_the_connection() {
     let server = Server::start();
     for (bytes, why) in [
         ("*1048577\r\n", "invalid multibulk length"),
@@ -83,7 +83,7 @@ fn bytes_that_come_one_by_one_are_a_request_in_the_end() {
 }
 
 #[test]
-fn who_says_nothing_is_sent_away() {
+fn idle_connections_are_closed() {
     let server = Server::with(Settings { idle: Some(Duration::from_millis(100)), ..Settings::default() });
     assert_eq!(server.raw().rest(), "");
     let mut half = server.raw();
@@ -94,7 +94,7 @@ fn who_says_nothing_is_sent_away() {
 
 /// One byte at a time, often enough to be heard and too slowly to ever say anything.
 #[test]
-fn who_says_nothing_slowly_is_sent_away_too() {
+fn incomplete_requests_do_not_keep_a_connection_open() {
     let server = Server::with(Settings { idle: Some(Duration::from_millis(200)), ..Settings::default() });
     let mut raw = server.raw();
     raw.stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
@@ -113,7 +113,7 @@ fn who_says_nothing_slowly_is_sent_away_too() {
 
 /// It asks for a lot and reads none of it: its requests are left unread, and others are served.
 #[test]
-fn who_does_not_read_is_not_read_from() {
+fn a_client_that_does_not_read_is_not_read_from() {
     let server = Server::with(Settings { most_unsent: 64 * 1_024, ..Settings::default() });
     let mut raw = server.raw();
     raw.stream.set_nonblocking(true).unwrap();
@@ -166,7 +166,7 @@ fn a_flood_of_limits_is_decided_as_any() {
 }
 
 #[test]
-fn hundreds_of_idle_connections_keep_nobody_from_being_served() {
+fn hundreds_of_idle_connections_do_not_block_others() {
     let server = Server::start();
     let mut idle: Vec<_> = (0..400).map(|_| server.raw()).collect();
     server.assert_serves();

@@ -59,7 +59,7 @@ fn a_limit_that_changes_keeps_what_was_spent() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told_so() {
+fn invalid_arguments_get_an_error() {
     let server = Server::start();
     let mut client = server.client();
     for words in ["CL.THROTTLE", "CL.THROTTLE k", "CL.THROTTLE k 1 2", "CL.THROTTLE k 1 2 3 4 5"] {

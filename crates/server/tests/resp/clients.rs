@@ -59,7 +59,7 @@ fn redis_cli_asks_in_resp3() {
 }
 
 #[test]
-fn redis_cli_is_told_of_the_commands() {
+fn redis_cli_lists_the_commands() {
     let server = Server::start();
     let printed = redis_cli(
         &server,
@@ -73,7 +73,7 @@ fn redis_cli_is_told_of_the_commands() {
 
 /// Begins as an interactive one does: with COMMAND DOCS, and with HELP from it.
 #[test]
-fn redis_cli_shows_help_from_what_it_is_told() {
+fn redis_cli_shows_help_from_command_docs() {
     let server = Server::start();
     let printed = redis_cli(&server, &[], "HELP TG.CHECK\nHELP CL.THROTTLE\n");
     assert!(printed.contains("Decides a request by the rules"), "{printed}");
@@ -166,7 +166,7 @@ fn the_rust_client_greets_with_a_name_and_a_password() {
 }
 
 #[test]
-fn strangers_are_told_to_show_a_password() {
+fn unauthenticated_clients_get_noauth() {
     let server = Server::with(Settings { users: Users::password("s3cret"), ..Settings::default() });
     let mut raw = server.raw();
     for line in ["PING", "CL.THROTTLE k 1 1 1", "NOPE", "HELLO 3", "CLIENT LIST", "TG.CHECK user alice"] {

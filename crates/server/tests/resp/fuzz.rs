@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use tidegate::resp::{Bounds, Door, Settings};
+use tidegate::resp::{Bounds, RespService, Settings};
 use tidegate_core::MemoryStore;
 use tidegate_fuzz::{target, text};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -47,26 +47,27 @@ const WORDS: [&str; 30] = [
 
 struct Stage {
     runtime: Runtime,
-    door: Door,
+    service: RespService,
 }
 
 impl Stage {
     fn new() -> Stage {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let settings = Settings { bounds: Bounds { words: 16, bytes: 256 }, most_unsent: 4_096, ..Settings::default() };
-        let door = runtime.block_on(async { Door::new(Arc::new(engine(MemoryStore::new().into())), settings) });
-        Stage { runtime, door }
+        let service =
+            runtime.block_on(async { RespService::new(Arc::new(engine(MemoryStore::new().into())), settings) });
+        Stage { runtime, service }
     }
 
     /// Sends bytes, and reads all that is answered.
     fn send(&self, bytes: &[u8]) {
         let (client, stream) = tokio::io::duplex(1_024);
-        let serving = self.door.serve(stream, "127.0.0.1:1".parse().unwrap(), CancellationToken::new());
+        let serving = self.service.serve(stream, "127.0.0.1:1".parse().unwrap(), CancellationToken::new());
         let asking = async {
             let (mut reads, mut writes) = tokio::io::split(client);
             let mut replies = Vec::new();
             let write = async {
-                // The door may close before all is sent.
+                // The connection may be closed before everything is sent.
                 let _ = writes.write_all(bytes).await;
                 let _ = writes.shutdown().await;
             };
@@ -79,7 +80,7 @@ impl Stage {
 }
 
 #[test]
-fn the_door_takes_any_bytes() {
+fn any_bytes_are_handled() {
     let stage = AssertUnwindSafe(Stage::new());
     let send = |bytes: &[u8]| (&stage as &AssertUnwindSafe<Stage>).send(bytes);
     target!("resp-connection").for_each(|bytes: &[u8]| send(&text(bytes, &WORDS)));

@@ -1,4 +1,4 @@
-//! The door for clients of Redis, from the outside: with clients that we did not write, and with whatever else comes.
+//! The Redis-protocol listener from the outside, with clients that we did not write and with raw sockets.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot do without may end it")]
 

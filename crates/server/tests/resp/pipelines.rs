@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use tidegate::resp::{Door, Settings};
+use tidegate::resp::{RespService, Settings};
 use tidegate_core::MemoryStore;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio_util::sync::CancellationToken;
@@ -44,9 +44,9 @@ impl AsyncWrite for Counted {
 async fn a_pipeline_is_answered_with_one_write() {
     let (mut client, stream) = tokio::io::duplex(1 << 20);
     let writes = Arc::new(AtomicUsize::new(0));
-    let door = Door::new(Arc::new(engine(MemoryStore::new().into())), Settings::default());
+    let service = RespService::new(Arc::new(engine(MemoryStore::new().into())), Settings::default());
     let stream = Counted { stream, writes: Arc::clone(&writes) };
-    let serving = door.serve(stream, "127.0.0.1:1".parse().unwrap(), CancellationToken::new());
+    let serving = service.serve(stream, "127.0.0.1:1".parse().unwrap(), CancellationToken::new());
     let asking = async {
         for commands in [1, 16, 64, 500] {
             let pipeline =
@@ -93,7 +93,7 @@ fn commands_that_change_the_connection_take_effect_in_order() {
 }
 
 #[test]
-fn what_was_asked_before_a_half_close_is_answered() {
+fn requests_before_a_half_close_are_answered() {
     let server = Server::start();
     let mut raw = server.raw();
     raw.send("PING\r\n".repeat(1_000) + "*1\r\n$4\r\nPI");
@@ -102,7 +102,7 @@ fn what_was_asked_before_a_half_close_is_answered() {
 }
 
 #[test]
-fn what_was_asked_before_a_stop_is_answered() {
+fn requests_before_a_stop_are_answered() {
     let server = Server::start();
     let mut raw = server.raw();
     assert_eq!(raw.ask("PING"), "+PONG");

@@ -75,7 +75,7 @@ fn receipts_and_peeks_work_across_nodes() {
 }
 
 #[test]
-fn without_the_store_the_door_does_as_it_was_told() {
+fn without_the_store_the_configured_failure_policy_decides() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = format!("unix://{}", folder.path().join("nothing").display());
     for (policy, answer) in [(OnStoreFailure::default(), [0, 10, 10, -1, 0]), (OnStoreFailure::Deny, [1, 10, 0, 1, 1])]

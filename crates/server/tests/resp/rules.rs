@@ -58,7 +58,7 @@ fn resp3_has_types_for_it() {
 }
 
 #[test]
-fn a_request_says_what_it_costs_and_rules_in_the_shadow_do_not_count() {
+fn a_request_states_its_cost_and_rules_in_shadow_mode_do_not_deny() {
     let server = Server::start();
     let mut client = server.client();
     let map: Map = run(&mut client, "TG.CHECK path /search user alice cost 60").unwrap();

@@ -1,4 +1,4 @@
-//! A door that listens, in a runtime of its own.
+//! A Redis-protocol listener, in a runtime of its own.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::{Connection, FromRedisValue, RedisResult};
 use tidegate::engine::Engine;
 use tidegate::listen::{self, Listener};
-use tidegate::resp::{Door, Settings};
+use tidegate::resp::{RespService, Settings};
 use tidegate::store::AnyStore;
 use tidegate_core::MemoryStore;
 use tidegate_rules::{Limiter, RuleSet};
@@ -28,7 +28,7 @@ rules:
   - { id: keyed, key: api_key, match: { path: /keyed }, limit: fixed 5/day, on_missing_key: refuse }
 ";
 
-/// A server with a Redis door and nothing else. Ends when dropped.
+/// A server with a Redis-protocol listener and nothing else. Ends when dropped.
 pub(crate) struct Server {
     address: SocketAddr,
     stop: CancellationToken,
@@ -48,13 +48,13 @@ impl Server {
     pub(crate) fn start_with(settings: Settings, open: impl FnOnce() -> AnyStore) -> Server {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let _inside = runtime.enter();
-        let door = Arc::new(Door::new(Arc::new(engine(open())), settings));
+        let service = Arc::new(RespService::new(Arc::new(engine(open())), settings));
         let listener = Listener::bind(listen::Settings::at("127.0.0.1:0".parse().unwrap())).unwrap();
         let (address, stop) = (listener.listening().address(), CancellationToken::new());
         let inner = stop.clone();
         runtime.spawn(listener.serve(stop.clone(), move |stream, peer| {
-            let (door, stop) = (Arc::clone(&door), inner.clone());
-            async move { door.serve(stream, peer.address, stop).await }
+            let (service, stop) = (Arc::clone(&service), inner.clone());
+            async move { service.serve(stream, peer.address, stop).await }
         }));
         drop(_inside);
         Server { address, stop, runtime: Some(runtime) }

@@ -56,7 +56,7 @@ fn transactions_are_answered_as_redis_answers_them() {
 }
 
 #[test]
-fn what_was_queued_is_charged_by_exec_alone() {
+fn queued_commands_are_charged_by_exec_only() {
     let server = Server::start();
     let mut raw = server.raw();
     raw.send("MULTI\r\nCL.THROTTLE k 9 10 86400\r\nTG.CHECK path /api/x user alice\r\nDEL other\r\n");

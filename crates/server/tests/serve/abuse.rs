@@ -72,7 +72,7 @@ fn a_head_that_comes_a_byte_at_a_time_is_cut_off() {
 }
 
 #[test]
-fn two_thousand_idle_connections_keep_nobody_out() {
+fn two_thousand_idle_connections_do_not_keep_others_out() {
     let server = Server::start(&[], &["--limits-header-time", "1h"]);
     let idle: Vec<TcpStream> = (0..2_000).map(|_| TcpStream::connect(server.address).unwrap()).collect();
     serves_on(&server);
@@ -171,7 +171,7 @@ fn everything_oversized_is_refused() {
 }
 
 #[test]
-fn what_is_not_http_is_refused() {
+fn input_that_is_not_http_is_refused() {
     let server = impatient();
     for bytes in [
         &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],

@@ -110,7 +110,7 @@ fn a_proxy_that_hangs_up_while_an_answer_is_held_back_is_in_the_access_log() {
     proxy.args(["-H", "X-Forwarded-Uri: /held", "-H", "X-Forwarded-For: 203.0.113.7"]);
     let proxy = Process(proxy.spawn().unwrap());
     until("the decision", || {
-        let metrics = server.get_from(&format!("http://{}/metrics", server.door("Admin")), &[]).body;
+        let metrics = server.get_from(&format!("http://{}/metrics", server.listener("Admin")), &[]).body;
         metrics.contains("tidegate_requests_total{outcome=\"allowed\"} 2\n").then_some(())
     });
     drop(proxy);
@@ -165,7 +165,7 @@ fn a_client_cannot_write_what_its_proxy_does_not() {
 }
 
 #[test]
-fn who_the_client_is_stands_in_the_headers_that_are_set() {
+fn the_configured_headers_identify_the_client() {
     let server = server(&["--auth-user-header", "X-User", "--auth-tier-header", "X-Tier"]);
     let ask = |user: &str| {
         let headers =
@@ -241,7 +241,7 @@ fn a_shaper_holds_the_answer_back() {
 }
 
 #[test]
-fn what_would_be_held_back_for_too_long_is_denied_and_leaves_the_queue() {
+fn a_delay_beyond_hold_time_is_denied_and_leaves_the_queue() {
     let rules =
         "rules: [{ id: paced, key: address, limit: shaper 1/h queue 3 }, { id: slots, limit: concurrent 2 ttl 1h }]";
     let server = Server::start(&[("rules.yaml", rules)], &["--rules", "rules.yaml"]);

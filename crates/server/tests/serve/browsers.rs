@@ -1,4 +1,4 @@
-//! What a web page could have the browser of somebody who looks at it send, and what comes of it.
+//! Requests that a web page could make a visitor's browser send.
 
 use crate::support::{Answer, Server};
 
@@ -17,11 +17,11 @@ fn left(server: &Server) -> u64 {
 
 /// What a request to another of the server's listeners is answered.
 fn at(server: &Server, listener: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-    server.post_to(&format!("http://{}{path}", server.door(listener)), headers, body)
+    server.post_to(&format!("http://{}{path}", server.listener(listener)), headers, body)
 }
 
 #[test]
-fn what_a_form_could_send_is_refused_and_charges_nobody() {
+fn requests_that_a_form_could_send_are_refused_uncharged() {
     let server = server(&[]);
     let kinds = ["text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded", "multipart/form-data"];
     for kind in kinds {
@@ -100,8 +100,8 @@ fn other_pages_are_not_let_in_by_a_preflight() {
     let urls = [
         server.url("/v1/check"),
         server.url("/v1/peek"),
-        format!("http://{}/v1/modes", server.door("Admin")),
-        format!("http://{}/json", server.door("Envoy")),
+        format!("http://{}/v1/modes", server.listener("Admin")),
+        format!("http://{}/json", server.listener("Envoy")),
     ];
     for url in urls {
         let output = std::process::Command::new("curl").args(asks).arg(&url).output().unwrap();

@@ -241,7 +241,7 @@ fn a_flag_alone_is_true() {
 }
 
 #[test]
-fn what_the_server_could_not_use_is_an_error_here_too() {
+fn config_reports_what_the_server_could_not_use() {
     for (args, said) in [
         (&["--log-level", "verbose"][..], "`verbose` is not a log level"),
         (&["--log-level", "inof,tidegate_redis=debug"], "write error, warn, info"),

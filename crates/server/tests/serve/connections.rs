@@ -1,4 +1,4 @@
-//! What one address may hold of a listener, and what operators see of it.
+//! Share of one address in the connections of a listener, and its metrics.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -38,7 +38,7 @@ fn is_served(mut stream: &TcpStream) -> bool {
 }
 
 fn metric(server: &Server, series: &str) -> u64 {
-    let url = format!("http://{}/metrics", server.door("Admin"));
+    let url = format!("http://{}/metrics", server.listener("Admin"));
     let text = ureq::get(url).call().unwrap().body_mut().read_to_string().unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(series)).unwrap_or_else(|| panic!("{series}: {text}"));
     line.trim().parse().unwrap()

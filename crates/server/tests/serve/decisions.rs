@@ -81,7 +81,7 @@ fn several_are_decided_in_their_order_each_by_itself() {
 }
 
 #[test]
-fn what_a_body_says_of_a_cost_is_found_there() {
+fn costs_are_read_from_the_body() {
     let server = server();
     let left = |body: Value| {
         let mut question = json!({"path": "/model", "user": "alice"});
@@ -136,7 +136,7 @@ fn remaining(server: &Server) -> (u64, u64) {
 }
 
 #[test]
-fn what_is_reserved_is_settled_once_at_what_it_really_was() {
+fn a_reservation_is_settled_once_at_its_actual_cost() {
     let server = server();
     let reserve = || server.post("/v1/reserve", r#"{"path":"/chat","user":"alice","hits":600,"ttl":"5min"}"#).good();
     let reserved = reserve();
@@ -161,7 +161,7 @@ fn what_is_reserved_is_settled_once_at_what_it_really_was() {
 }
 
 #[test]
-fn what_is_released_comes_back_whole() {
+fn a_release_refunds_everything() {
     let server = server();
     let reserved = server.post("/v1/reserve", r#"{"path":"/chat","user":"alice","hits":600}"#).good();
     let body = json!({"receipt": reserved["receipt"]}).to_string();
@@ -183,7 +183,7 @@ fn a_slot_is_held_until_it_is_released() {
 }
 
 #[test]
-fn delays_refusals_shadows_and_what_can_never_pass_are_told() {
+fn delays_refusals_shadow_denials_and_too_large_costs_are_reported() {
     let server = server();
     server.check(r#"{"path":"/slow"}"#);
     let delay = server.check(r#"{"path":"/slow"}"#)["delay"].as_f64().unwrap();
@@ -204,7 +204,7 @@ fn delays_refusals_shadows_and_what_can_never_pass_are_told() {
 }
 
 #[test]
-fn what_the_client_should_be_answered_is_told_on_request() {
+fn the_response_for_the_client_is_included_on_request() {
     let server = Server::start(
         &[("rules.yaml", "rules: [{ id: api, limit: log 1/h }]")],
         &[
@@ -231,7 +231,7 @@ fn what_the_client_should_be_answered_is_told_on_request() {
 }
 
 #[test]
-fn what_is_wrong_with_the_json_is_said_with_its_place() {
+fn json_errors_are_reported_with_their_place() {
     let server = server();
     for (path, body, said, place) in [
         ("/v1/check", "", "The body is empty.", ""),
@@ -271,7 +271,7 @@ fn what_is_wrong_with_the_json_is_said_with_its_place() {
 }
 
 #[test]
-fn what_is_too_much_is_refused() {
+fn oversized_requests_are_refused() {
     let server = Server::start(&[], &["--limits-body-bytes", "20000"]);
     let many = format!("[{}]", vec!["{}"; 1_001].join(","));
     let answer = server.post("/v1/check", &many);

@@ -112,7 +112,7 @@ fn told_to_stop_it_finishes_what_is_in_flight_and_exits_with_0() {
 }
 
 #[test]
-fn what_takes_too_long_to_end_is_cut() {
+fn requests_beyond_the_stop_time_are_cut_off() {
     let mut server = Server::start(&[], &["--limits-stop-time", "100ms"]);
     let mut stream = begin_a_request(&server);
     server.signal(Signal::TERM);
@@ -121,7 +121,7 @@ fn what_takes_too_long_to_end_is_cut() {
 }
 
 #[test]
-fn told_twice_to_stop_it_waits_for_nobody() {
+fn a_second_stop_signal_closes_all_connections() {
     let mut server = Server::start(&[], &["--limits-stop-time", "1h"]);
     let _stream = begin_a_request(&server);
     server.signal(Signal::TERM);
@@ -180,7 +180,7 @@ fn one_core_is_enough_to_serve_to_reload_and_to_stop() {
 }
 
 #[test]
-fn what_stands_in_the_way_of_starting_is_said() {
+fn startup_errors_are_explained() {
     let refused = |files: &[(&str, &str)], args: &[&str]| {
         let folder = folder(files);
         let output = tidegate(folder.path()).arg("serve").args(args).output().unwrap();
@@ -236,7 +236,7 @@ fn a_handover_path_that_is_no_socket_of_ours_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_handover_socket_that_nobody_listens_at_is_replaced_and_only_it_is_removed() {
+fn a_stale_handover_socket_is_replaced_and_only_it_is_removed() {
     let folder = folder(&[]);
     let path = folder.path().join("handover.sock");
     let args = ["--handover", path.to_str().unwrap()];
@@ -287,13 +287,13 @@ fn a_server_may_start_before_its_rules_are_there() {
 }
 
 #[test]
-fn envoy_is_told_headers_of_allowed_requests_if_that_is_set() {
+fn envoy_adds_headers_to_allowed_requests_if_configured() {
     let limits = "{ domain: edge, descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 5 } }] }";
     let question = r#"{"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"a"}]}]}"#;
     let json = [("content-type", "application/json")];
     for (args, shown) in [(&[][..], false), (&["--rls-on-allowed", "true"], true)] {
         let server = Server::start(&[("limits.yaml", limits)], &[&["--rules", "limits.yaml"], args].concat());
-        let answer = server.post_to(&format!("http://{}/json", server.door("Envoy")), &json, question);
+        let answer = server.post_to(&format!("http://{}/json", server.listener("Envoy")), &json, question);
         assert_eq!(answer.status, 200);
         assert_eq!(answer.body.contains("ratelimit-policy"), shown, "{answer:?}");
     }

@@ -1,4 +1,4 @@
-//! The log: nobody waits for it, nobody floods it, and its end is not lost.
+//! The log never blocks, cannot be flooded, and is flushed at the end.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -24,7 +24,7 @@ fn unasked_acknowledgements(number: usize) -> Vec<u8> {
 /// Connects often, and has the server log something each time.
 fn annoy(server: &Server) {
     let bytes = unasked_acknowledgements(20);
-    for listener in [server.address, server.door("Envoy")] {
+    for listener in [server.address, server.listener("Envoy")] {
         for _ in 0..CONNECTIONS / 2 {
             let mut stream = TcpStream::connect(listener).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -46,7 +46,7 @@ fn asked(listener: SocketAddr, request: &str) -> String {
 
 fn metrics(server: &Server) -> String {
     let head = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
-    let mut stream = TcpStream::connect(server.door("Admin")).unwrap();
+    let mut stream = TcpStream::connect(server.listener("Admin")).unwrap();
     write!(stream, "{head}Authorization: Bearer {ADMIN_TOKEN}\r\n\r\n").unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut answer = String::new();
@@ -68,8 +68,8 @@ fn all_listeners_answer(server: &Server) {
         "POST /json HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
-    assert!(asked(server.door("Envoy"), &envoy).starts_with("HTTP/1.1 200"));
-    assert_eq!(asked(server.door("Redis"), "PING\r\n"), "+PONG\r\n");
+    assert!(asked(server.listener("Envoy"), &envoy).starts_with("HTTP/1.1 200"));
+    assert_eq!(asked(server.listener("Redis"), "PING\r\n"), "+PONG\r\n");
     assert!(metrics(server).starts_with("HTTP/1.1 200"));
 }
 
@@ -78,7 +78,7 @@ fn unread(level: &[&str]) -> Server {
 }
 
 #[test]
-fn a_log_that_nobody_reads_stops_nobody() {
+fn an_unread_log_does_not_block_requests() {
     let mut server = unread(&[]);
     annoy(&server);
     all_listeners_answer(&server);
@@ -108,7 +108,7 @@ fn a_server_whose_log_is_not_read_still_stops() {
 }
 
 #[test]
-fn what_a_client_does_over_and_over_is_logged_a_few_times() {
+fn repeated_client_errors_are_logged_a_few_times() {
     let server = Server::start(&[], &["--log-level", "info,h2=warn", "--admin-token", ADMIN_TOKEN]);
     annoy(&server);
     assert!(dropped(&server, "repeated") > 10_000, "{}", metrics(&server));
@@ -117,7 +117,7 @@ fn what_a_client_does_over_and_over_is_logged_a_few_times() {
 }
 
 #[test]
-fn a_banner_that_nobody_reads_stops_nobody() {
+fn an_unread_banner_does_not_block_the_server() {
     let (_unread, mut full) = std::io::pipe().unwrap();
     // As much as a pipe holds.
     full.write_all(&[b' '; 65_536]).unwrap();

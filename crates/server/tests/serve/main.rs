@@ -21,7 +21,7 @@ mod memory;
 mod openapi;
 mod proxies;
 mod receipts;
-mod redis_door;
+mod redis_protocol;
 mod reloading;
 mod secrets;
 mod store;

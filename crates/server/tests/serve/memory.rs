@@ -11,7 +11,7 @@ const ADMIN_TOKEN: &str = "0123456789abcdef";
 
 /// Spends one token of each of so many keys, by the Redis protocol.
 fn flood(server: &Server, keys: usize) {
-    let mut stream = TcpStream::connect(server.door("Redis")).unwrap();
+    let mut stream = TcpStream::connect(server.listener("Redis")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let commands: String = (0..keys).map(|number| format!("CL.THROTTLE random:{number} 0 1 86400\r\n")).collect();
     let mut reading = stream.try_clone().unwrap();
@@ -41,7 +41,7 @@ fn a_flood_of_keys_leaves_other_rules_exact_and_is_logged_and_counted() {
     let line = warned("no room for new keys of a rule");
     assert!(line.contains("@cl.throttle") && line.contains("store.keys"), "{line}");
 
-    let mut stream = TcpStream::connect(server.door("Admin")).unwrap();
+    let mut stream = TcpStream::connect(server.listener("Admin")).unwrap();
     write!(
         stream,
         "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\nConnection: close\r\n\r\n"

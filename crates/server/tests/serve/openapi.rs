@@ -1,4 +1,4 @@
-//! What the door says of itself, held against what it does.
+//! The OpenAPI description, compared with actual responses.
 
 use std::collections::BTreeSet;
 

@@ -195,7 +195,7 @@ fn unanswered(start: impl Fn(SocketAddr, SocketAddr) -> Proxy) -> (Proxy, [u16; 
 }
 
 #[test]
-fn nginx_does_as_it_is_told_without_an_answer() {
+fn nginx_applies_its_own_policy_without_an_answer() {
     let [block] = &blocks("nginx.md", "nginx")[..] else { panic!("one configuration") };
     let allowing = unanswered(|tidegate, upstream| Proxy::nginx(block, tidegate, upstream));
     assert_eq!(allowing.1, [200, 200], "{}", allowing.0.log());
@@ -206,7 +206,7 @@ fn nginx_does_as_it_is_told_without_an_answer() {
 }
 
 #[test]
-fn caddy_does_as_it_is_told_without_an_answer() {
+fn caddy_applies_its_own_policy_without_an_answer() {
     let blocks = blocks("caddy.md", "caddyfile");
     assert_eq!(blocks.len(), 3);
     for (block, expected) in blocks.iter().zip([[504, 502], [504, 502], [200, 200]]) {
@@ -216,7 +216,7 @@ fn caddy_does_as_it_is_told_without_an_answer() {
 }
 
 #[test]
-fn haproxy_does_as_it_is_told_without_an_answer_and_tries_once() {
+fn haproxy_applies_its_own_policy_without_an_answer_and_tries_once() {
     let ([script], [configuration]) = (&blocks("haproxy.md", "lua")[..], &blocks("haproxy.md", "haproxy")[..]) else {
         panic!("one script and one configuration")
     };

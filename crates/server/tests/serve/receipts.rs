@@ -1,4 +1,4 @@
-//! What one door gave, another settles.
+//! Receipts of one listener, settled at another.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ rules:
 type Map = HashMap<String, redis::Value>;
 
 fn resp(server: &Server, words: &str) -> Map {
-    let client = redis::Client::open(format!("redis://{}/", server.door("Redis"))).unwrap();
+    let client = redis::Client::open(format!("redis://{}/", server.listener("Redis"))).unwrap();
     let mut words = words.split(' ');
     let mut command = redis::cmd(words.next().unwrap());
     words.for_each(|word| {
@@ -58,7 +58,7 @@ fn receipts_pass(one: &Server, other: &Server) {
     let again = resp(one, &format!("TG.SETTLE {word} 0"));
     assert_eq!((number(&again, "settled"), number(&again, "given_back")), (0, 0));
 
-    // A slot that one door holds, another frees.
+    // A slot held through one listener is released through another.
     let stream = r#"{"path":"/stream","user":"alice"}"#;
     let held = one.check(stream);
     assert_eq!((&held["allowed"], &other.check(stream)["allowed"]), (&json!(true), &json!(false)));
@@ -71,13 +71,13 @@ fn receipts_pass(one: &Server, other: &Server) {
 }
 
 #[test]
-fn receipts_pass_between_the_doors_of_one_server() {
+fn receipts_are_valid_at_all_listeners_of_a_server() {
     let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"]);
     receipts_pass(&server, &server);
 }
 
 #[test]
-fn receipts_pass_between_the_doors_of_two_servers_that_share_a_store() {
+fn receipts_are_valid_at_all_servers_that_share_a_store() {
     let port = free_port();
     let _store = redis_server(port);
     let url = format!("redis://:hunter2@127.0.0.1:{port}");

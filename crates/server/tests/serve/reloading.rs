@@ -1,4 +1,4 @@
-//! SIGHUP: the configuration is read again.
+//! SIGHUP reloads the configuration.
 
 use redis::RedisResult;
 use rustix::process::Signal;
@@ -32,7 +32,7 @@ fn limit(server: &Server) -> u64 {
 }
 
 #[test]
-fn what_can_change_while_it_runs_does() {
+fn reloadable_settings_take_effect_on_sighup() {
     let server = started("rules: rules.yaml\nauth: { user_header: X-User }\nlog: { level: error }\n", &[]);
     let answer = forwarded(&server);
     assert_eq!((answer.status, answer.header("ratelimit").is_some()), (200, true));
@@ -67,9 +67,9 @@ limits: { body_bytes: 1024 }
 }
 
 #[test]
-fn whoever_asks_for_a_password_from_now_on_gets_it_from_those_who_come() {
+fn a_new_password_is_required_of_new_connections() {
     let server = started("resp: { password: tea }\n", &[]);
-    let url = |login: &str| format!("redis://{login}{}/", server.door("Redis"));
+    let url = |login: &str| format!("redis://{login}{}/", server.listener("Redis"));
     let ping = |login: &str| -> RedisResult<String> {
         redis::cmd("PING").query(&mut redis::Client::open(url(login)).unwrap().get_connection()?)
     };
@@ -85,7 +85,7 @@ fn whoever_asks_for_a_password_from_now_on_gets_it_from_those_who_come() {
 }
 
 #[test]
-fn what_needs_a_restart_is_named_and_stays() {
+fn settings_that_need_a_restart_are_named_and_unchanged() {
     let server = started("rules: rules.yaml\nadmin: { token: an-operators-token }\n", &[]);
     let changed = "
 rules: rules.yaml
@@ -97,7 +97,7 @@ log: { format: json }
     assert!(server.log().contains("settings=\"store.keys, log.format\""), "{}", server.log());
     // What operators see is what is in force.
     let config = |token: &str| {
-        let url = format!("http://{}/v1/config", server.door("Admin"));
+        let url = format!("http://{}/v1/config", server.listener("Admin"));
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let mut answer = agent.get(url).header("authorization", format!("Bearer {token}")).call().unwrap();
         (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())

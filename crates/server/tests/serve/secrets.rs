@@ -151,7 +151,7 @@ fn during_a_rotation_receipts_keys_and_metrics_speak_of_one_limit() {
     assert_eq!((left(&server), left(&behind)), (96, 96));
 
     // At the Redis listener, one number for one thing held.
-    let client = redis::Client::open(format!("redis://{}/", server.door("Redis"))).unwrap();
+    let client = redis::Client::open(format!("redis://{}/", server.listener("Redis"))).unwrap();
     let mut connection = client.get_connection().unwrap();
     let reserved = server.check(r#"{"api_key":"k_7f3a"}"#);
     let receipt = reserved["receipt"].as_str().unwrap();
@@ -162,7 +162,7 @@ fn during_a_rotation_receipts_keys_and_metrics_speak_of_one_limit() {
     assert_eq!((left(&server), left(&behind)), (95, 95));
 
     let admin = |path: &str, body: Option<&str>| {
-        let url = format!("http://{}{path}", server.door("Admin"));
+        let url = format!("http://{}{path}", server.listener("Admin"));
         let headers = [("authorization", "Bearer 0123456789abcdef"), ("content-type", "application/json")];
         match body {
             Some(body) => server.post_to(&url, &headers, body),
@@ -182,7 +182,7 @@ fn processes_with_state_in_memory_have_keys_of_their_own() {
     let shown = || {
         let variables = [("TIDEGATE_ADMIN_TOKEN", "0123456789abcdef")];
         let server = Server::start_with(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"], &variables);
-        let url = format!("http://{}/v1/keys/top", server.door("Admin"));
+        let url = format!("http://{}/v1/keys/top", server.listener("Admin"));
         let shown = until("the key among those that come most often", || {
             server.check(r#"{"api_key":"k_7f3a"}"#);
             let top = server.get_from(&url, &[("authorization", "Bearer 0123456789abcdef")]).body;
@@ -298,7 +298,7 @@ fn nothing_is_lost_or_counted_twice_while_nodes_change_their_keys_under_load() {
 }
 
 #[test]
-fn a_key_that_is_wrong_in_the_file_is_told_of_by_its_place_and_not_repeated() {
+fn an_invalid_key_is_reported_with_its_place_but_not_quoted() {
     for (file, place, told) in [
         (format!("secrets:\n  key: {KEY}\n  previous: {KEY}\n"), "t.yaml:3:13", "it is the same as `secrets.key`"),
         (format!("secrets: {{ previous: {KEY} }}\n"), "t.yaml:1:22", "set `secrets.key`"),

@@ -75,7 +75,7 @@ fn a_fleet_shares_one_limit_and_readiness_tells_how_the_store_is() {
 
 /// The status that gRPC's health service gives for each of the names that it is asked by.
 fn grpc_health(server: &Server) -> Vec<ServingStatus> {
-    let url = format!("http://{}", server.door("Envoy"));
+    let url = format!("http://{}", server.listener("Envoy"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
@@ -184,7 +184,7 @@ fn a_node_has_a_name_and_says_that_its_rules_are_published() {
 fn the_log_says_who_switched_what_from_where_and_until_when() {
     const TOKEN: &str = "0123456789abcdef";
     let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml", "--admin-token", TOKEN]);
-    let url = format!("http://{}/v1/modes", server.door("Admin"));
+    let url = format!("http://{}/v1/modes", server.listener("Admin"));
     let token = format!("Bearer {TOKEN}");
     let headers = [("content-type", "application/json"), ("authorization", token.as_str())];
     let line = |body: &str, said: &str| {

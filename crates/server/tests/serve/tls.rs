@@ -1,4 +1,4 @@
-//! Encrypted doors, by a client that knows certificates: curl.
+//! TLS listeners, with curl as the client.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -24,7 +24,7 @@ fn curl(server: &Server, folder: &Path, args: &[&str]) -> Result<String, i32> {
 const TLS: [&str; 6] = ["--api-tls", "on", "--tls-certificate", "server.pem", "--tls-key", "server-key.pem"];
 
 #[test]
-fn a_door_is_encrypted_and_its_certificate_is_exchanged_while_it_is_open() {
+fn a_tls_listener_picks_up_a_new_certificate_while_open() {
     let (first, second) = (authority("first"), authority("second"));
     let (certificate, key) = issued(&first);
     let server = Server::start(&[("server.pem", &certificate), ("server-key.pem", &key)], &TLS);
@@ -47,7 +47,7 @@ fn a_door_is_encrypted_and_its_certificate_is_exchanged_while_it_is_open() {
 }
 
 #[test]
-fn http_without_tls_is_told_that_the_port_is_for_https() {
+fn plain_http_on_a_tls_port_gets_an_explanation() {
     let (certificate, key) = issued(&authority("ours"));
     let server = Server::start(&[("server.pem", &certificate), ("server-key.pem", &key)], &TLS);
     let url = format!("http://{}/healthz", server.address);
@@ -57,7 +57,7 @@ fn http_without_tls_is_told_that_the_port_is_for_https() {
 }
 
 #[test]
-fn a_door_may_ask_for_certificates_of_clients() {
+fn a_listener_can_require_client_certificates() {
     let (ours, theirs) = (authority("ours"), authority("theirs"));
     let (certificate, key) = issued(&ours);
     let files = [("server.pem", certificate.as_str()), ("server-key.pem", &key), ("clients.pem", &theirs.pem())];

@@ -118,14 +118,14 @@ fn post(address: SocketAddr, path: &str, flags: &str, body: &str) {
 }
 
 #[test]
-fn a_request_is_a_span_in_the_trace_of_whoever_asked() {
+fn a_request_is_a_span_in_the_trace_of_its_caller() {
     let (collector, address) = Collector::start();
     let server = started(address, &["--traces-sample", "0"], &[]);
     let body = r#"{"path":"/","user":"alice"}"#;
     post(server.address, "/v1/check", "01", body);
     post(server.address, "/v1/check", "01", body);
     let envoy = r#"{"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"alice"}]}]}"#;
-    post(server.door("Envoy"), "/json", "01", envoy);
+    post(server.listener("Envoy"), "/json", "01", envoy);
     // Neither those whose caller does not want them, nor, with a share of 0, those that begin here.
     post(server.address, "/v1/check", "00", body);
     server.check(body);
@@ -148,7 +148,7 @@ fn traces_begin_here_too_and_the_last_are_sent_before_the_server_ends() {
     let (collector, address) = Collector::start();
     let mut server = started(address, &["--traces-sample", "1"], &[("OTEL_BSP_SCHEDULE_DELAY", "3600000")]);
     server.check(r#"{"path":"/","user":"alice"}"#);
-    let client = redis::Client::open(format!("redis://{}/", server.door("Redis"))).unwrap();
+    let client = redis::Client::open(format!("redis://{}/", server.listener("Redis"))).unwrap();
     let mut client = client.get_connection().unwrap();
     redis::cmd("CL.THROTTLE").arg(&["k", "9", "1", "60"]).exec(&mut client).unwrap();
     drop(client);

@@ -157,8 +157,8 @@ impl Server {
         Server { process, folder, banner, address, log: Arc::default() }
     }
 
-    /// Where the banner says that a door is: `Envoy`, `Redis` or `Admin`.
-    pub fn door(&self, name: &str) -> SocketAddr {
+    /// Address of a listener in the banner: `Envoy`, `Redis` or `Admin`.
+    pub fn listener(&self, name: &str) -> SocketAddr {
         let (_, rest) = self.banner.split_once(&format!("\n  {name} ")).unwrap();
         let words = rest.lines().next().unwrap().split([' ', ',', '/']);
         words.filter_map(|word| word.parse().ok()).next().unwrap_or_else(|| panic!("{}", self.banner))

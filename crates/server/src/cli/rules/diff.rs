@@ -1,4 +1,4 @@
-//! `tidegate rules diff`: what a change of rules changes.
+//! `tidegate rules diff`: compares rules.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use similar::{ChangeTag, TextDiff};
 use tidegate_rules::{Diagnostics, Loaded, RuleSet, ShownRule};
 
 use super::super::redis::RedisArgs;
-use super::super::{ERROR, FAINT, Format, GOOD, STRONG, WARNING, check, failed, plain, print_json};
+use super::super::{ERROR, FAINT, GOOD, OutputFormat, STRONG, WARNING, check, failed, plain, print_json};
 use super::history::rules_of;
 use super::read;
 
@@ -39,14 +39,14 @@ pub(in crate::cli) struct Diff {
 
     /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    format: Format,
+    format: OutputFormat,
 
     #[command(flatten)]
     redis: RedisArgs,
 }
 
-/// A rules file, by the name that people know it by.
-struct Side {
+/// One side of a comparison: a rules file or published rules.
+struct DiffSide {
     name: String,
     text: String,
     rules: RuleSet,
@@ -62,24 +62,24 @@ pub(super) fn diff(args: &Diff) -> io::Result<ExitCode> {
         _ => return failed(&"one file is given: give another, or --redis to compare with what is published"),
     };
     let (Some(old), Some(new)) = (old, new) else { return Ok(ExitCode::FAILURE) };
-    let report = Report::of(&old, &new);
+    let report = DiffReport::of(&old, &new);
     let is_same = old.text == new.text;
     match args.format {
-        Format::Json => print_json(&report)?,
-        Format::Text => print(&mut anstream::stdout().lock(), &report, &old, &new)?,
+        OutputFormat::Json => print_json(&report)?,
+        OutputFormat::Text => print(&mut anstream::stdout().lock(), &report, &old, &new)?,
     }
     Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Reads and checks a file. Prints what is wrong with it if it cannot be used.
-fn from_file(file: &Path) -> io::Result<Option<Side>> {
+/// Reads and checks a file. Prints its problems if it cannot be used.
+fn from_file(file: &Path) -> io::Result<Option<DiffSide>> {
     let (text, checked) = read(file);
     side(file.display().to_string(), text, checked)
 }
 
-fn side(name: String, text: String, checked: Result<Loaded, Diagnostics>) -> io::Result<Option<Side>> {
+fn side(name: String, text: String, checked: Result<Loaded, Diagnostics>) -> io::Result<Option<DiffSide>> {
     match checked {
-        Ok(loaded) => Ok(Some(Side { name, text, rules: loaded.rules })),
+        Ok(loaded) => Ok(Some(DiffSide { name, text, rules: loaded.rules })),
         Err(findings) => {
             check::print(&mut anstream::stderr().lock(), &findings)?;
             Ok(None)
@@ -87,8 +87,8 @@ fn side(name: String, text: String, checked: Result<Loaded, Diagnostics>) -> io:
     }
 }
 
-/// The rules that are published, or those of the version that is asked for.
-fn published(args: &Diff) -> io::Result<Result<Option<Side>, ExitCode>> {
+/// Published rules, or those of the chosen version.
+fn published(args: &Diff) -> io::Result<Result<Option<DiffSide>, ExitCode>> {
     let (name, text) = if let Some(version) = args.version {
         let changes = match args.redis.with(async |steering| steering.history().await)? {
             Ok(changes) => changes,
@@ -111,19 +111,19 @@ fn published(args: &Diff) -> io::Result<Result<Option<Side>, ExitCode>> {
     side(name, text, checked).map(Ok)
 }
 
-/// The rules of two files, by whether they come, go or change.
+/// Added, removed and changed rules.
 #[derive(Serialize)]
-struct Report {
+struct DiffReport {
     added: Vec<String>,
     removed: Vec<String>,
     changed: Vec<ChangedRule>,
 }
 
-/// A rule that both files have and that differs in what operators see of it.
+/// A rule in both files with different fields.
 #[derive(Serialize)]
 struct ChangedRule {
     id: String,
-    /// The fields that differ: their names, what they were and what they are.
+    /// Changed fields, with old and new values.
     fields: Vec<ChangedField>,
 }
 
@@ -134,9 +134,9 @@ struct ChangedField {
     new: String,
 }
 
-impl Report {
-    fn of(old: &Side, new: &Side) -> Report {
-        let by_id = |side: &Side| -> BTreeMap<String, Vec<(&'static str, String)>> {
+impl DiffReport {
+    fn of(old: &DiffSide, new: &DiffSide) -> DiffReport {
+        let by_id = |side: &DiffSide| -> BTreeMap<String, Vec<(&'static str, String)>> {
             side.rules.shown().map(|rule| (rule.id.to_owned(), fields(&rule))).collect()
         };
         let (old, new) = (by_id(old), by_id(new));
@@ -152,7 +152,7 @@ impl Report {
                 let fields: Vec<ChangedField> = fields.collect();
                 (!fields.is_empty()).then(|| ChangedRule { id: id.clone(), fields })
             });
-        Report { added: missing_in(&new, &old), removed: missing_in(&old, &new), changed: changed.collect() }
+        DiffReport { added: missing_in(&new, &old), removed: missing_in(&old, &new), changed: changed.collect() }
     }
 }
 
@@ -177,7 +177,7 @@ fn fields(rule: &ShownRule<'_>) -> Vec<(&'static str, String)> {
 const ADDED: Style = GOOD;
 const REMOVED: Style = ERROR;
 
-fn print(out: &mut impl Write, report: &Report, old: &Side, new: &Side) -> io::Result<()> {
+fn print(out: &mut impl Write, report: &DiffReport, old: &DiffSide, new: &DiffSide) -> io::Result<()> {
     if old.text == new.text {
         return writeln!(out, "{GOOD}no difference{GOOD:#}");
     }

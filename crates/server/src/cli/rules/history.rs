@@ -10,8 +10,8 @@ use tidegate_rules::Mode;
 
 use super::super::published::ago;
 use super::super::redis::{RedisArgs, SignatureArgs};
-use super::super::{FAINT, Format, STRONG, failed, plain, print_json};
-use super::{Signed, print_published, seconds};
+use super::super::{FAINT, OutputFormat, STRONG, failed, plain, print_json};
+use super::{SignatureReport, print_published, seconds};
 
 const HISTORY_EXAMPLES: &str = "\
 Examples:
@@ -29,7 +29,7 @@ Exit status: 0 if something was published, 1 if not, 2 on a usage error.";
 pub(in crate::cli) struct History {
     /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    format: Format,
+    format: OutputFormat,
 
     #[command(flatten)]
     redis: RedisArgs,
@@ -46,8 +46,8 @@ pub(super) fn history(args: &History) -> io::Result<ExitCode> {
         Err(code) => return Ok(code),
     };
     match args.format {
-        Format::Json => print_json(&changes.iter().map(ChangeReport::of).collect::<Vec<_>>())?,
-        Format::Text => {
+        OutputFormat::Json => print_json(&changes.iter().map(ChangeReport::of).collect::<Vec<_>>())?,
+        OutputFormat::Text => {
             let in_force = published.rules.map(|rules| rules.version);
             print(&mut anstream::stdout().lock(), &changes, in_force, published.now)?;
         }
@@ -55,7 +55,7 @@ pub(super) fn history(args: &History) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints one line for each change. Marks the change that brought the rules that are published.
+/// Prints one line for each change, and marks the one whose rules are published.
 fn print(out: &mut impl Write, changes: &[PublishedChange], in_force: Option<u64>, now: Timestamp) -> io::Result<()> {
     let width = |of: fn(&PublishedChange) -> usize, least: usize| changes.iter().map(of).max().unwrap_or(0).max(least);
     let who = width(|change| plain(&change.signed.who).chars().count(), "by".len());
@@ -95,7 +95,7 @@ fn words(kind: &ChangeKind) -> String {
 struct ChangeReport<'c> {
     version: u64,
     #[serde(flatten)]
-    signed: Signed<'c>,
+    signed: SignatureReport<'c>,
     #[serde(flatten)]
     kind: KindReport<'c>,
 }
@@ -113,9 +113,9 @@ enum KindReport<'c> {
     Mode {
         /// `null` stands for all rules.
         rule: Option<&'c str>,
-        /// `null` if a switch was taken back.
+        /// `null` if a switch was removed.
         mode: Option<Mode>,
-        /// When the switch ends, in seconds since the Unix epoch; `null` if it lasts until it is taken back.
+        /// End of the switch, in seconds since the Unix epoch; `null` if it lasts until it is removed.
         until: Option<u64>,
     },
 }
@@ -130,7 +130,7 @@ impl ChangeReport<'_> {
                 KindReport::Mode { rule: rule.as_deref(), mode: *mode, until: until.map(seconds) }
             }
         };
-        ChangeReport { version: change.version, signed: Signed::of(&change.signed), kind }
+        ChangeReport { version: change.version, signed: SignatureReport::of(&change.signed), kind }
     }
 }
 
@@ -168,7 +168,7 @@ Exit status: 0 if the rules are published, 1 if not, 2 on a usage error.";
 #[derive(clap::Args)]
 #[command(after_help = ROLLBACK_EXAMPLES)]
 pub(in crate::cli) struct Rollback {
-    /// The version whose rules to publish again: one that brought rules.
+    /// Version whose rules to publish again.
     #[arg(value_name = "VERSION")]
     version: u64,
 

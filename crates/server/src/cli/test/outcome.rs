@@ -23,7 +23,7 @@ pub(super) struct Mismatch {
     pub(super) limits: Vec<LimitOutcome>,
 }
 
-/// The way in which an outcome is not the expected one.
+/// Difference between an outcome and the expected one.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Difference {

@@ -23,7 +23,7 @@ pub(super) struct Scenario {
     pub(super) steps: Vec<Step>,
 }
 
-/// Requests that come at one instant.
+/// Requests at one instant.
 pub(super) struct Step {
     pub(super) place: Place,
     /// The time since the step before.
@@ -41,7 +41,7 @@ pub(super) struct Expected {
     pub(super) allowed: bool,
     /// The rule or limit that denies.
     pub(super) by: Option<String>,
-    /// The wait that a denial tells.
+    /// Expected wait of a denial.
     pub(super) retry_after: Option<Micros>,
 }
 

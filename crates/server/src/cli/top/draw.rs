@@ -1,4 +1,4 @@
-//! The screen: what is known, drawn. It depends on nothing else.
+//! Rendering of the screen. A pure function of the model.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -8,7 +8,7 @@ use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table};
 use tidegate_core::Micros;
 use tidegate_rules::Mode;
 
-use super::model::{Line, Model, Speed};
+use super::model::{LinkState, Model, Speed};
 use crate::cli::plain;
 use crate::metrics::{RuleView, TopKeys, View};
 
@@ -46,10 +46,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
 
 fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let state = match &model.line {
-        Line::Connecting => Span::styled("connecting …", DOUBTFUL),
-        Line::Live if model.is_paused => Span::styled("paused", DOUBTFUL),
-        Line::Live => Span::styled("live", GOOD),
-        Line::Lost(reason) => Span::styled(format!("NO CONNECTION, retrying: {}", plain(reason)), BAD),
+        LinkState::Connecting => Span::styled("connecting …", DOUBTFUL),
+        LinkState::Live if model.is_paused => Span::styled("paused", DOUBTFUL),
+        LinkState::Live => Span::styled("live", GOOD),
+        LinkState::Lost(reason) => Span::styled(format!("NO CONNECTION, retrying: {}", plain(reason)), BAD),
     };
     let mut words = vec![Span::styled("tidegate top", STRONG), Span::raw(format!("  {}  ", model.url)), state];
     if let Some(all) = model.view.as_ref().and_then(|view| view.all) {
@@ -122,7 +122,7 @@ fn draw_rules(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     frame.render_widget(Table::new(rows, widths).header(header).block(titled(title)), area);
 }
 
-/// A cell of a table whose numbers begin with the column `first`: they stand to the right.
+/// A cell of a table. Columns from `first` on are numbers, and aligned to the right.
 fn number_from(column: usize, first: usize, text: String) -> Cell<'static> {
     let line = Words::raw(text);
     Cell::new(if column >= first { line.right_aligned() } else { line })
@@ -135,7 +135,7 @@ fn rule_row(rule: &RuleView, speed: Speed) -> ([Cell<'static>; 6], Style) {
         Some(Mode::Enforce) | None if speed.denied > 0.0 => DOUBTFUL,
         Some(Mode::Enforce) | None => Style::new(),
     };
-    // They share one limit, whoever they are.
+    // Requests without a key share one limit.
     let name = match rule.without_key {
         0 => plain(&rule.rule),
         lacking => format!("{} ({} without key)", plain(&rule.rule), short(lacking as f64)),
@@ -214,7 +214,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::cli::top::model::News;
+    use crate::cli::top::model::FeedEvent;
     use crate::metrics::{Denial, Requests, StoreView, TopKey};
 
     fn screen(width: u16, height: u16, model: &Model) -> String {
@@ -272,8 +272,8 @@ mod tests {
 
     fn live() -> Model {
         let mut model = Model::new("http://127.0.0.1:9600");
-        model.learn(News::View(Box::new(view(1_000, 1))));
-        model.learn(News::View(Box::new(view(2_000, 2))));
+        model.learn(FeedEvent::View(Box::new(view(1_000, 1))));
+        model.learn(FeedEvent::View(Box::new(view(2_000, 2))));
         model
     }
 
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn what_is_no_longer_so_is_not_shown_as_if_it_were() {
         let mut model = live();
-        model.learn(News::Lost("connection refused".to_owned()));
+        model.learn(FeedEvent::Lost("connection refused".to_owned()));
         let screen = screen(100, 24, &model);
         assert!(screen.contains("NO CONNECTION, retrying: connection refused"), "{screen}");
         assert!(!screen.contains("live"));
@@ -322,10 +322,10 @@ mod tests {
         model.pause(true);
         let paused = screen(80, 24, &model);
         assert!(paused.contains("paused") && paused.contains("p resume"), "{paused}");
-        model.learn(News::View(Box::new(view(3_000, 30))));
+        model.learn(FeedEvent::View(Box::new(view(3_000, 30))));
         assert_eq!(screen(80, 24, &model), paused);
         model.pause(false);
-        model.learn(News::View(Box::new(view(4_000, 31))));
+        model.learn(FeedEvent::View(Box::new(view(4_000, 31))));
         assert!(screen(80, 24, &model).contains("live"));
     }
 
@@ -343,14 +343,14 @@ mod tests {
         let mut model = live();
         let mut view = view(3_000, 3);
         view.rules[0].without_key = 12_345;
-        model.learn(News::View(Box::new(view)));
+        model.learn(FeedEvent::View(Box::new(view)));
         assert!(screen(100, 24, &model).contains("login (12.3k without key)"));
     }
 
     #[test]
     fn a_kill_switch_is_hard_to_overlook() {
         let mut model = live();
-        model.learn(News::View(Box::new(View { all: Some(Mode::Off), ..view(3_000, 3) })));
+        model.learn(FeedEvent::View(Box::new(View { all: Some(Mode::Off), ..view(3_000, 3) })));
         assert!(screen(100, 24, &model).contains("all rules switched to off"));
     }
 

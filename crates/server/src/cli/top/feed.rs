@@ -1,4 +1,4 @@
-//! What the server sends.
+//! Feed of live data from the server.
 
 use std::io;
 use std::path::Path;
@@ -21,23 +21,23 @@ use tokio::sync::mpsc::Sender;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::model::News;
+use super::model::FeedEvent;
 use crate::metrics::View;
 
-/// The server sends something every second. After so long of nothing, it is gone.
+/// Timeout for the next event. The server sends one every second.
 const SILENCE: Duration = Duration::from_secs(5);
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The largest view.
+/// Maximum size of a view in bytes.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 
-/// Where the token comes from, and where to put it.
+/// Help on the source of the token, and how to pass it.
 pub(super) const TOKEN_HELP: &str = "give it with `--token TOKEN` or in the variable TIDEGATE_ADMIN_TOKEN; it is the server's \
      setting `admin.token`, or the one that it printed when it started";
 
-/// How to get to the server.
+/// Address, token and TLS settings of the server.
 #[derive(Clone)]
-pub(super) struct Target {
+pub(super) struct FeedTarget {
     host: String,
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
@@ -45,7 +45,7 @@ pub(super) struct Target {
     authorization: HeaderValue,
 }
 
-/// The server cannot be asked like that.
+/// Invalid URL, token or CA certificate.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TargetError {
     #[error("`{0}` is not the URL of a server: write one such as http://127.0.0.1:9600")]
@@ -56,7 +56,7 @@ pub(super) enum TargetError {
     Ca(String, String),
 }
 
-/// The server is not heard.
+/// The feed failed.
 #[derive(Debug, thiserror::Error)]
 enum FeedError {
     #[error("{0}")]
@@ -75,8 +75,8 @@ enum FeedError {
     Closed,
 }
 
-impl Target {
-    pub(super) fn new(url: &Uri, token: &str, ca: Option<&Path>) -> Result<Target, TargetError> {
+impl FeedTarget {
+    pub(super) fn new(url: &Uri, token: &str, ca: Option<&Path>) -> Result<FeedTarget, TargetError> {
         let bad = || TargetError::Url(url.clone());
         let encrypted = match url.scheme_str() {
             Some("http") => false,
@@ -93,7 +93,7 @@ impl Target {
         } else {
             None
         };
-        Ok(Target {
+        Ok(FeedTarget {
             port: authority.port_u16().unwrap_or(if encrypted { 443 } else { 80 }),
             authority: HeaderValue::from_str(authority.as_str()).map_err(|_| bad())?,
             host,
@@ -132,21 +132,24 @@ fn connector(ca: Option<&Path>) -> Result<TlsConnector, TargetError> {
     Ok(TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth())))
 }
 
-/// Follows a server for as long as anyone wants to know.
+/// Follows a server until the receiver is dropped.
 pub(super) struct Feed {
-    target: Target,
+    target: FeedTarget,
 }
 
 impl Feed {
-    pub(super) const fn new(target: Target) -> Feed {
+    pub(super) const fn new(target: FeedTarget) -> Feed {
         Feed { target }
     }
 
-    /// Sends what the server says, and when it is not heard; then tries again.
-    pub(super) async fn follow(self, news: Sender<News>) {
+    /// Sends each view, and each loss of the connection, then reconnects.
+    pub(super) async fn follow(self, news: Sender<FeedEvent>) {
         while !news.is_closed() {
             if let Err(error) = self.listen(&news).await
-                && news.send(News::Lost(format!("{}:{}: {error}", self.target.host, self.target.port))).await.is_err()
+                && news
+                    .send(FeedEvent::Lost(format!("{}:{}: {error}", self.target.host, self.target.port)))
+                    .await
+                    .is_err()
             {
                 return;
             }
@@ -154,7 +157,7 @@ impl Feed {
         }
     }
 
-    async fn listen(&self, news: &Sender<News>) -> Result<(), FeedError> {
+    async fn listen(&self, news: &Sender<FeedEvent>) -> Result<(), FeedError> {
         let connecting = TcpStream::connect((self.target.host.as_str(), self.target.port));
         let stream = timeout(CONNECT_TIME, connecting).await??;
         match &self.target.tls {
@@ -169,7 +172,7 @@ impl Feed {
     async fn read(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        news: &Sender<News>,
+        news: &Sender<FeedEvent>,
     ) -> Result<(), FeedError> {
         let (mut sender, connection) = timeout(CONNECT_TIME, handshake(TokioIo::new(stream))).await??;
         let driving = tokio::spawn(connection);
@@ -184,7 +187,7 @@ impl Feed {
     }
 }
 
-async fn views(response: Response<Incoming>, news: &Sender<News>) -> Result<(), FeedError> {
+async fn views(response: Response<Incoming>, news: &Sender<FeedEvent>) -> Result<(), FeedError> {
     match response.status() {
         StatusCode::OK => {}
         StatusCode::UNAUTHORIZED => return Err(FeedError::Token),
@@ -197,14 +200,14 @@ async fn views(response: Response<Incoming>, news: &Sender<News>) -> Result<(), 
         let Ok(data) = frame?.into_data() else { continue };
         events.push(&data)?;
         while let Some(view) = events.next() {
-            if news.send(News::View(Box::new(view?))).await.is_err() {
+            if news.send(FeedEvent::View(Box::new(view?))).await.is_err() {
                 return Ok(());
             }
         }
     }
 }
 
-/// Cuts what comes into events.
+/// Splits the received bytes into server-sent events.
 #[derive(Debug, Default)]
 struct Events(Vec<u8>);
 
@@ -217,7 +220,7 @@ impl Events {
         Ok(())
     }
 
-    /// The view in the next event that is whole; those without data are passed over.
+    /// The view in the next complete event. Events without data are skipped.
     fn next(&mut self) -> Option<Result<View, FeedError>> {
         loop {
             let end = self.0.windows(2).position(|pair| pair == b"\n\n")?;
@@ -264,7 +267,7 @@ mod tests {
 
     #[test]
     fn only_urls_of_servers_are_taken() {
-        let target = |url: &str| Target::new(&url.parse().unwrap(), "0123456789abcdef", None);
+        let target = |url: &str| FeedTarget::new(&url.parse().unwrap(), "0123456789abcdef", None);
         assert!(matches!(target("ftp://a"), Err(TargetError::Url(_))));
         assert!(matches!(target("/v1"), Err(TargetError::Url(_))));
         let six = target("http://[::1]:9600").unwrap_or_else(|error| panic!("{error}"));

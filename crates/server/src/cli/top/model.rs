@@ -1,35 +1,35 @@
-//! What is known of the server that is watched.
+//! State of the watched server.
 
 use std::collections::VecDeque;
 
 use crate::metrics::{Denial, RuleView, View};
 
-/// How many seconds of decisions are kept for the curve.
+/// Seconds of history kept for the graph.
 const HISTORY: usize = 240;
-/// How many denials are kept.
+/// Number of denials kept.
 const DENIALS: usize = 50;
 
-/// Something new from the server.
+/// Event from the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum News {
-    /// How it is doing now.
+pub(super) enum FeedEvent {
+    /// Current data.
     View(Box<View>),
-    /// The connection is gone, and why.
+    /// The connection was lost, for this reason.
     Lost(String),
 }
 
-/// Whether the server is heard.
+/// State of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum LinkState {
     /// Not yet.
     Connecting,
-    /// What is shown is what is.
+    /// Connected: the data is current.
     Live,
-    /// What is shown is what was.
+    /// Disconnected: the data is stale.
     Lost(String),
 }
 
-/// What rules are sorted by.
+/// Sort order of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Denied,
@@ -47,13 +47,13 @@ impl Order {
     }
 }
 
-/// What is known of the server, and how it is to be shown.
+/// Data of the server, and how to show it.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub(super) url: String,
-    pub(super) line: Line,
+    pub(super) line: LinkState,
     pub(super) order: Order,
-    /// Whether new views are left aside, so that the screen can be read.
+    /// Whether the screen is paused: new views are ignored.
     pub(super) is_paused: bool,
     pub(super) view: Option<View>,
     before: Option<View>,
@@ -62,7 +62,7 @@ pub(super) struct Model {
     pub(super) denials: VecDeque<Denial>,
 }
 
-/// How fast something happens, by the second.
+/// Rates per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Speed {
     pub(super) allowed: f64,
@@ -75,7 +75,7 @@ impl Speed {
         self.allowed + self.denied + self.refused
     }
 
-    /// The part that is denied, in percent.
+    /// Percentage of denials.
     pub(super) fn drop_rate(self) -> f64 {
         if self.all() > 0.0 { 100.0 * (self.denied + self.refused) / self.all() } else { 0.0 }
     }
@@ -85,7 +85,7 @@ impl Model {
     pub(super) fn new(url: &str) -> Model {
         Model {
             url: url.to_owned(),
-            line: Line::Connecting,
+            line: LinkState::Connecting,
             order: Order::Denied,
             is_paused: false,
             view: None,
@@ -95,17 +95,17 @@ impl Model {
         }
     }
 
-    pub(super) fn learn(&mut self, news: News) {
+    pub(super) fn learn(&mut self, news: FeedEvent) {
         match news {
-            News::Lost(reason) => {
-                self.line = Line::Lost(reason);
-                // What happens while nobody looks is not part of any second that is shown.
+            FeedEvent::Lost(reason) => {
+                self.line = LinkState::Lost(reason);
+                // Events during a pause belong to none of the shown seconds.
                 self.before = None;
             }
-            News::View(_) if self.is_paused => {}
-            News::View(view) => {
-                let goes_on = self.line == Line::Live;
-                self.line = Line::Live;
+            FeedEvent::View(_) if self.is_paused => {}
+            FeedEvent::View(view) => {
+                let goes_on = self.line == LinkState::Live;
+                self.line = LinkState::Live;
                 self.before = self.view.take().filter(|before| goes_on && !restarted(before, &view));
                 self.denials.extend(view.denials.iter().cloned());
                 self.denials.drain(..self.denials.len().saturating_sub(DENIALS));
@@ -118,7 +118,7 @@ impl Model {
         }
     }
 
-    /// Leaves new views aside, or takes them in again.
+    /// Pauses or resumes the screen.
     pub(super) const fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
     }
@@ -131,7 +131,7 @@ impl Model {
         };
     }
 
-    /// Whether there are two views to tell it by.
+    /// Whether there are two views to compute a rate from.
     pub(super) const fn knows_speed(&self) -> bool {
         self.before.is_some() && self.view.is_some()
     }
@@ -142,7 +142,7 @@ impl Model {
         (seconds > 0.0).then_some((before, now, seconds))
     }
 
-    /// How fast requests come.
+    /// Rates of requests.
     pub(super) fn speed(&self) -> Speed {
         let Some((before, now, seconds)) = self.between() else { return Speed::default() };
         let (before, now) = (&before.requests, &now.requests);
@@ -153,7 +153,7 @@ impl Model {
         }
     }
 
-    /// The rules with how fast they decide, in the order that is wanted. What a rule in the shadow would deny counts.
+    /// Rules with their rates, in the chosen order. Would-be denials of rules in shadow mode count as denials.
     pub(super) fn rules(&self) -> Vec<(&RuleView, Speed)> {
         let Some(view) = &self.view else { return Vec::new() };
         let mut rules: Vec<(&RuleView, Speed)> = view.rules.iter().map(|rule| (rule, self.speed_of(rule))).collect();
@@ -184,7 +184,7 @@ impl Model {
     }
 }
 
-/// Whether counting began anew in between.
+/// Whether the counters were reset in between.
 fn restarted(before: &View, now: &View) -> bool {
     let all = |view: &View| view.requests.allowed + view.requests.denied + view.requests.refused;
     all(now) < all(before) || now.at_ms <= before.at_ms
@@ -204,9 +204,9 @@ mod tests {
     use super::*;
     use crate::metrics::Requests;
 
-    fn view(at_ms: u64, allowed: u64, denied: u64) -> News {
+    fn view(at_ms: u64, allowed: u64, denied: u64) -> FeedEvent {
         let rule = |name: &str, denied| RuleView { rule: name.to_owned(), denied, allowed, ..RuleView::default() };
-        News::View(Box::new(View {
+        FeedEvent::View(Box::new(View {
             at_ms,
             requests: Requests { allowed, denied, refused: 0 },
             rules: vec![rule("a", denied / 2), rule("b", denied)],
@@ -234,10 +234,10 @@ mod tests {
         assert!(!model.knows_speed());
         model.learn(view(3_000, 4, 0));
         assert_eq!(model.speed().all(), 1.0);
-        model.learn(News::Lost("gone".to_owned()));
-        assert_eq!((model.line.clone(), model.knows_speed()), (Line::Lost("gone".to_owned()), false));
+        model.learn(FeedEvent::Lost("gone".to_owned()));
+        assert_eq!((model.line.clone(), model.knows_speed()), (LinkState::Lost("gone".to_owned()), false));
         model.learn(view(60_000, 1_000_000, 0));
-        assert_eq!((model.line.clone(), model.speed().all()), (Line::Live, 0.0));
+        assert_eq!((model.line.clone(), model.speed().all()), (LinkState::Live, 0.0));
     }
 
     #[test]

@@ -25,12 +25,12 @@ impl TokenHash {
     }
 }
 
-/// So many threads can look tokens up without waiting for each other.
+/// Number of shards, each with its own lock.
 const SHARDS: usize = 16;
-/// What an entry takes besides the texts in it, about.
+/// Approximate size of an entry besides its texts, in bytes.
 const ENTRY_BYTES: usize = 256;
 
-/// What tokens yield that were verified by one set of keys. It lives and dies with that set.
+/// Identities of verified tokens. Replaced together with the set of keys that verified them.
 pub(super) struct Cache {
     shards: [Mutex<Shard>; SHARDS],
     most_entries: usize,
@@ -39,20 +39,20 @@ pub(super) struct Cache {
 
 #[derive(Default)]
 struct Shard {
-    known: HashMap<TokenHash, Entry, RandomState>,
-    /// In the order in which they came.
+    known: HashMap<TokenHash, CachedToken, RandomState>,
+    /// Order of insertion.
     order: VecDeque<TokenHash>,
     bytes: usize,
 }
 
-struct Entry {
+struct CachedToken {
     identity: Arc<Identity>,
     /// The second from which on it is no longer valid.
     ends: u64,
     bytes: usize,
 }
 
-/// How much a cache holds.
+/// Size of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheSize {
     pub(crate) entries: usize,
@@ -60,7 +60,7 @@ pub(crate) struct CacheSize {
 }
 
 impl Cache {
-    /// A cache of at most so many entries and, about, bytes.
+    /// A cache with a maximum number of entries, and of bytes, approximately.
     pub(super) fn new(most_entries: usize, most_bytes: usize) -> Cache {
         Cache {
             shards: Default::default(),
@@ -69,14 +69,14 @@ impl Cache {
         }
     }
 
-    /// What a token yields that is known and valid at the second `now`.
+    /// Identity of a cached token that is valid at the second `now`.
     #[inline]
     pub(super) fn get(&self, token: &TokenHash, now: u64) -> Option<Arc<Identity>> {
         let shard = self.shards[token.shard()].lock().unwrap_or_else(PoisonError::into_inner);
         shard.known.get(token).filter(|entry| now < entry.ends).map(|entry| Arc::clone(&entry.identity))
     }
 
-    /// Remembers what a token yields, until the second `ends`. Those that came first make room.
+    /// Caches the identity of a token until the second `ends`. The oldest entries are evicted.
     pub(super) fn insert(&self, token: TokenHash, identity: &Arc<Identity>, ends: u64) {
         let bytes = ENTRY_BYTES + text_bytes(identity);
         if bytes > self.most_bytes || self.most_entries == 0 {
@@ -94,7 +94,7 @@ impl Cache {
         }
         shard.bytes += bytes;
         shard.order.push_back(token);
-        shard.known.insert(token, Entry { identity: Arc::clone(identity), ends, bytes });
+        shard.known.insert(token, CachedToken { identity: Arc::clone(identity), ends, bytes });
     }
 
     pub(super) fn size(&self) -> CacheSize {

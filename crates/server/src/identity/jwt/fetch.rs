@@ -20,18 +20,18 @@ use super::keys::KeyError;
 use crate::gateway::Trust;
 use crate::whole_body::{BodyError, WholeBody};
 
-/// Where a key set is.
+/// URL of a key set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
     host: String,
     port: u16,
     authority: HeaderValue,
     path: PathAndQuery,
-    /// For whom the certificate must be; `None` without TLS.
+    /// Name that the certificate must have; `None` without TLS.
     server_name: Option<ServerName<'static>>,
 }
 
-/// Text that is not the URL of a key set: what is wrong, and what to write instead.
+/// Invalid URL of a key set: the problem, and a suggestion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub(crate) struct UrlError {
@@ -39,7 +39,7 @@ pub(crate) struct UrlError {
     pub(crate) help: &'static str,
 }
 
-/// Why keys were not fetched.
+/// Error of a fetch.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error("the server cannot be reached: {0}")]
@@ -56,11 +56,11 @@ pub(crate) enum FetchError {
     Unusable(KeyError),
 }
 
-/// Whoever fetches sees to the time; this is only for the body's own.
+/// Timeout of the body reader. The caller bounds the whole fetch.
 const NO_HURRY: Duration = Duration::from_secs(3_600);
 
 impl Url {
-    /// Whether anybody on the way could put keys of their own in place of those that are fetched.
+    /// Whether an attacker on the network path could replace the keys.
     pub(crate) fn is_forgeable(&self) -> bool {
         let is_loopback = self.host == "localhost"
             || self.host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -107,7 +107,7 @@ impl FromStr for Url {
     }
 }
 
-/// What is served at a URL, up to so many bytes. Redirections are not followed.
+/// Fetches a URL, up to a maximum size. Redirects are not followed.
 pub(super) async fn fetch(url: &Url, trust: &Trust, most_bytes: usize) -> Result<Vec<u8>, FetchError> {
     let stream = TcpStream::connect((url.host.as_str(), url.port)).await.map_err(FetchError::Unreachable)?;
     match &url.server_name {
@@ -143,13 +143,13 @@ async fn get(
     beside(connection, answer).await
 }
 
-/// Has a connection go on while its answer is waited for.
+/// Drives a connection while its response is awaited.
 async fn beside<T>(connection: impl Future<Output = Result<(), hyper::Error>>, answer: impl Future<Output = T>) -> T {
     let (mut answer, mut connection) = (std::pin::pin!(answer), std::pin::pin!(connection));
     tokio::select! {
         biased;
         answered = &mut answer => answered,
-        // What came before its end is still to be read.
+        // Data received before the end is still read.
         _ = &mut connection => answer.await,
     }
 }

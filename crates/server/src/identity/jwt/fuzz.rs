@@ -1,4 +1,4 @@
-//! A fuzz target: a token that is accepted says, to another reader of JSON too, that it is signed by HS256 and valid now.
+//! Fuzz target: for every accepted token, another JSON parser also reads HS256 and a current validity.
 
 use std::sync::LazyLock;
 

@@ -13,10 +13,9 @@ use serde_json::value::RawValue;
 
 use crate::identity::der::{BIT_STRING, Der, INTEGER, OBJECT_IDENTIFIER, SEQUENCE};
 
-/// What a key is. It says by which algorithms it verifies, so that no token can have an RSA key taken for a shared
-/// secret.
+/// Type of a key. It determines the algorithms, so that no token can use an RSA key as a shared secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum KeyKind {
     Rsa,
     P256,
     P384,
@@ -24,10 +23,10 @@ enum Kind {
     Secret,
 }
 
-impl Kind {
+impl KeyKind {
     const fn verifies(self, algorithm: Algorithm) -> bool {
         match self {
-            Kind::Rsa => matches!(
+            KeyKind::Rsa => matches!(
                 algorithm,
                 Algorithm::RS256
                     | Algorithm::RS384
@@ -36,10 +35,10 @@ impl Kind {
                     | Algorithm::PS384
                     | Algorithm::PS512
             ),
-            Kind::P256 => matches!(algorithm, Algorithm::ES256),
-            Kind::P384 => matches!(algorithm, Algorithm::ES384),
-            Kind::Ed25519 => matches!(algorithm, Algorithm::EdDSA),
-            Kind::Secret => matches!(algorithm, Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512),
+            KeyKind::P256 => matches!(algorithm, Algorithm::ES256),
+            KeyKind::P384 => matches!(algorithm, Algorithm::ES384),
+            KeyKind::Ed25519 => matches!(algorithm, Algorithm::EdDSA),
+            KeyKind::Secret => matches!(algorithm, Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512),
         }
     }
 }
@@ -48,8 +47,8 @@ impl Kind {
 #[derive(Clone)]
 pub(crate) struct Key {
     id: Option<String>,
-    kind: Kind,
-    /// The one algorithm that the key is for, if its set says so.
+    kind: KeyKind,
+    /// The only algorithm of the key, if its set names one.
     only: Option<Algorithm>,
     key: DecodingKey,
 }
@@ -60,7 +59,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Why keys cannot be used.
+/// Error in keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum KeyError {
     #[error("it is not a JSON Web Key Set: {0}")]
@@ -120,7 +119,7 @@ impl Key {
         if secret.len() < SECRET_BYTES {
             return Err(KeyError::ShortSecret(secret.len()));
         }
-        Ok(Key { id: None, kind: Kind::Secret, only: None, key: DecodingKey::from_secret(secret) })
+        Ok(Key { id: None, kind: KeyKind::Secret, only: None, key: DecodingKey::from_secret(secret) })
     }
 
     /// All public keys of a PEM file.
@@ -133,7 +132,7 @@ impl Key {
         found.iter().map(|info| Key::of_public_key_info(info).ok_or(KeyError::OtherPem)).collect()
     }
 
-    /// A `SubjectPublicKeyInfo`: what kind of key it is, and the key itself.
+    /// Parses a `SubjectPublicKeyInfo`.
     fn of_public_key_info(info: &[u8]) -> Option<Key> {
         const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
         const ELLIPTIC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
@@ -145,13 +144,13 @@ impl Key {
         let identifier = algorithm.value(OBJECT_IDENTIFIER)?;
         let [0, key @ ..] = outer.value(BIT_STRING)? else { return None };
         let (kind, key) = match identifier {
-            RSA if modulus_bytes(key)? >= RSA_BYTES => (Kind::Rsa, DecodingKey::from_rsa_der(key)),
+            RSA if modulus_bytes(key)? >= RSA_BYTES => (KeyKind::Rsa, DecodingKey::from_rsa_der(key)),
             ELLIPTIC => match algorithm.value(OBJECT_IDENTIFIER)? {
-                P256 => (Kind::P256, DecodingKey::from_ec_der(key)),
-                P384 => (Kind::P384, DecodingKey::from_ec_der(key)),
+                P256 => (KeyKind::P256, DecodingKey::from_ec_der(key)),
+                P384 => (KeyKind::P384, DecodingKey::from_ec_der(key)),
                 _ => return None,
             },
-            ED25519 => (Kind::Ed25519, DecodingKey::from_ed_der(key)),
+            ED25519 => (KeyKind::Ed25519, DecodingKey::from_ed_der(key)),
             _ => return None,
         };
         Some(Key { id: None, kind, only: None, key })
@@ -203,12 +202,12 @@ impl Key {
                 if n.len() < RSA_BYTES {
                     return Err("an RSA key of fewer than 2048 bits");
                 }
-                (Kind::Rsa, DecodingKey::from_rsa_raw_components(n, e))
+                (KeyKind::Rsa, DecodingKey::from_rsa_raw_components(n, e))
             }
             AlgorithmParameters::EllipticCurve(point) => {
                 let (kind, bytes) = match point.curve {
-                    EllipticCurve::P256 => (Kind::P256, 32),
-                    EllipticCurve::P384 => (Kind::P384, 48),
+                    EllipticCurve::P256 => (KeyKind::P256, 32),
+                    EllipticCurve::P384 => (KeyKind::P384, 48),
                     _ => return Err("a key on another curve than P-256 and P-384"),
                 };
                 if decoded(&point.x)?.len() != bytes || decoded(&point.y)?.len() != bytes {
@@ -219,14 +218,14 @@ impl Key {
                 (kind, key)
             }
             AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => {
-                (Kind::Ed25519, DecodingKey::from_ed_der(&decoded(&pair.x)?))
+                (KeyKind::Ed25519, DecodingKey::from_ed_der(&decoded(&pair.x)?))
             }
             AlgorithmParameters::OctetKey(secret) if are_secrets_allowed => {
                 let secret = decoded(&secret.value)?;
                 if secret.len() < SECRET_BYTES {
                     return Err("a secret of fewer than 32 bytes");
                 }
-                (Kind::Secret, DecodingKey::from_secret(&secret))
+                (KeyKind::Secret, DecodingKey::from_secret(&secret))
             }
             AlgorithmParameters::OctetKey(_) => return Err("a shared secret in a public key set"),
             _ => return Err("a key of another kind"),

@@ -33,11 +33,11 @@ use self::keys::Key;
 use self::source::Outage;
 pub use self::source::{FetchSettings, KeysHealth};
 pub(crate) use self::source::{KeyFile, KeyFileError};
-use self::token::Found;
-pub use self::token::{ClaimNames, TokenPlace};
+use self::token::FoundToken;
+pub use self::token::{ClaimNames, TokenLocation};
 use super::Identity;
 
-/// What becomes of a request whose token is invalid.
+/// Treatment of a request with an invalid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnInvalid {
     /// It is refused, with 401.
@@ -46,12 +46,12 @@ pub enum OnInvalid {
     Anonymous,
 }
 
-/// How tokens are verified.
+/// Settings of token verification.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where requests have them.
-    pub place: TokenPlace,
-    /// Which claims say who it is.
+    /// Location of the token in a request.
+    pub place: TokenLocation,
+    /// Claims that identify the user.
     pub names: ClaimNames,
     /// The algorithms that a token may name.
     pub algorithms: Vec<Algorithm>,
@@ -59,9 +59,9 @@ pub struct Settings {
     pub issuers: Vec<String>,
     /// The audiences of which a token must name one; any if empty.
     pub audiences: Vec<String>,
-    /// How far clocks may be apart.
+    /// Tolerated clock difference.
     pub leeway: Duration,
-    /// What becomes of requests with an invalid token.
+    /// Treatment of requests with an invalid token.
     pub on_invalid: OnInvalid,
     /// Whether a request without a token is refused.
     pub is_required: bool,
@@ -77,7 +77,7 @@ pub struct Settings {
     pub fetch: Option<FetchSettings>,
 }
 
-/// Why a request is refused, or a token is invalid.
+/// Reason for which a request is refused, or a token is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// There is none, and one is required.
@@ -101,7 +101,7 @@ pub enum Refusal {
     /// None of the keys is the one that it names.
     #[error("the token's key is not known")]
     UnknownKey,
-    /// There are no keys at all, so nothing is known of the token.
+    /// There are no keys, so the token cannot be verified.
     #[error("there are no keys to verify tokens with")]
     NoKeys,
     /// The signature is not that of the key.
@@ -116,10 +116,10 @@ pub enum Refusal {
     /// It is not valid yet, or was issued in the future.
     #[error("the token is not valid yet")]
     NotYet,
-    /// It is from somebody else.
+    /// Its issuer is not accepted.
     #[error("the token is from another issuer")]
     Issuer,
-    /// It is for somebody else.
+    /// Its audience is not accepted.
     #[error("the token is for another audience")]
     Audience,
 }
@@ -164,7 +164,7 @@ impl Refusal {
         }
     }
 
-    /// What a client is told in `WWW-Authenticate` (RFC 6750); `None` if the request is not at fault.
+    /// Value of `WWW-Authenticate` (RFC 6750); `None` if the client is not at fault.
     #[must_use]
     pub const fn challenge(self) -> Option<&'static str> {
         Some(match self {
@@ -177,7 +177,7 @@ impl Refusal {
         })
     }
 
-    /// What a client is told in the body. It does not say which keys, issuers or algorithms are accepted.
+    /// Text of the response body. It does not reveal accepted keys, issuers or algorithms.
     #[must_use]
     pub const fn detail(self) -> &'static str {
         match self {
@@ -196,11 +196,11 @@ pub struct Verifier {
     settings: Settings,
     validation: Validation,
     ring: ArcSwap<KeyRing>,
-    /// The files and what was fetched, from which the ring is made.
+    /// Files and fetched keys that make up the ring.
     sources: Mutex<source::Sources>,
-    /// A token names a key that is not known.
+    /// Notified when a token names an unknown key.
     unknown_key: Notify,
-    counts: Counts,
+    counts: VerifierCounters,
     /// While files with keys cannot be used.
     file_outage: Outage,
     /// While keys cannot be fetched.
@@ -214,7 +214,7 @@ struct KeyRing {
 }
 
 #[derive(Default)]
-struct Counts {
+struct VerifierCounters {
     cached: AtomicU64,
     verified: AtomicU64,
     refused: [AtomicU64; Refusal::ALL.len()],
@@ -222,9 +222,9 @@ struct Counts {
     fetch_failed: AtomicU64,
 }
 
-/// What was counted.
+/// Counts of a verifier.
 #[derive(Clone, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct VerifierCounts {
     pub(crate) cached: u64,
     pub(crate) verified: u64,
     pub(crate) refused: Vec<(&'static str, u64)>,
@@ -240,11 +240,11 @@ impl fmt::Debug for Verifier {
     }
 }
 
-/// How many keys a token is tried with that does not say which one it is signed by.
+/// Maximum number of keys to try for a token without a key id.
 const MOST_ATTEMPTS: usize = 16;
 
 impl Verifier {
-    /// Verifies as `settings` say, by the keys of the files alone until others are [fetched](Verifier::keep_current).
+    /// Verifier with these settings. Uses the keys of files until others are [fetched](Verifier::keep_current).
     #[must_use]
     pub fn new(settings: Settings) -> Verifier {
         provider::install();
@@ -269,25 +269,25 @@ impl Verifier {
             ring: ArcSwap::from_pointee(ring),
             sources: Mutex::new(sources),
             unknown_key: Notify::new(),
-            counts: Counts::default(),
+            counts: VerifierCounters::default(),
             file_outage: Outage::default(),
             fetch_outage: Outage::default(),
             settings,
         }
     }
 
-    /// Whom the token of a request names; `None` if it has none, or if an invalid one counts as none.
+    /// Identity from the token of a request; `None` if there is no token, or if an invalid one is ignored.
     ///
     /// # Errors
     /// If the request is to be refused.
     #[inline]
     pub fn identify(&self, headers: &HeaderMap, now: Timestamp) -> Result<Option<Arc<Identity>>, Refusal> {
         let refusal = match self.settings.place.find(headers) {
-            Found::None if self.settings.is_required => self.refused(Refusal::Missing),
-            Found::None => return Ok(None),
+            FoundToken::None if self.settings.is_required => self.refused(Refusal::Missing),
+            FoundToken::None => return Ok(None),
             // Also where invalid tokens count as none: an upstream may serve the user of a valid one among them.
-            Found::Several => return Err(self.refused(Refusal::Several)),
-            Found::One(token) => match self.verify(&token, now) {
+            FoundToken::Several => return Err(self.refused(Refusal::Several)),
+            FoundToken::One(token) => match self.verify(&token, now) {
                 Ok(identity) => return Ok(Some(identity)),
                 Err(refusal) => refusal,
             },
@@ -298,7 +298,7 @@ impl Verifier {
         }
     }
 
-    /// Whom a token names.
+    /// Identity from a token.
     ///
     /// # Errors
     /// If it is not valid.
@@ -327,10 +327,10 @@ impl Verifier {
         Ok(identity)
     }
 
-    /// The claims of a token whose signature, issuer and audience are right.
+    /// Verifies signature, issuer and audience. Returns the claims.
     fn claims(&self, ring: &KeyRing, token: &[u8]) -> Result<Map<String, Value>, Refusal> {
         let header = decode_header(token).map_err(|error| match error.kind() {
-            // `none`, and whatever else is not a signature.
+            // `none`, and other unknown algorithms.
             ErrorKind::Json(problem) if problem.to_string().contains("unknown variant") => Refusal::Algorithm,
             _ => Refusal::Malformed,
         })?;
@@ -372,7 +372,7 @@ impl Verifier {
         Err(refusal)
     }
 
-    /// Whether a token is valid at the second `now`. Says from when on it is not.
+    /// Checks that a token is valid at the second `now`. Returns the end of its validity.
     fn check_times(&self, claims: &Map<String, Value>, now: u64) -> Result<u64, Refusal> {
         let leeway = self.settings.leeway.as_secs();
         let ends = match claims.get("exp") {
@@ -414,10 +414,10 @@ impl Verifier {
         self.ring.load().cache.sweep(now.as_micros() / 1_000_000);
     }
 
-    pub(crate) fn counted(&self) -> Counted {
+    pub(crate) fn counted(&self) -> VerifierCounts {
         let (counts, ring) = (&self.counts, self.ring.load());
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Counted {
+        VerifierCounts {
             cached: get(&counts.cached),
             verified: get(&counts.verified),
             refused: Refusal::ALL

@@ -14,7 +14,7 @@ use ring::signature::{
 static RING: CryptoProvider = CryptoProvider {
     signer_factory: no_signer,
     verifier_factory: verifier,
-    // They are for making keys and thumbprints, of which nothing is done here.
+    // Key generation and thumbprints are not used here.
     key_utils: KeyUtils::new_unimplemented(),
 };
 

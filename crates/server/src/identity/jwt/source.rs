@@ -1,4 +1,4 @@
-//! Keeps keys current: files by looking at them, a URL by fetching it.
+//! Sources of keys: files that are polled, and a URL that is fetched.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use super::fetch::{FetchError, Url, fetch};
 use super::keys::{Key, KeyError};
 use crate::gateway::Trust;
 
-/// What a file with keys holds.
+/// Contents of a file with keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Jwks,
@@ -37,7 +37,7 @@ impl std::fmt::Debug for KeyFile {
     }
 }
 
-/// Why a file with keys cannot be used.
+/// Error of a file with keys.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyFileError {
     #[error("`{}` cannot be read: {reason}", path.display())]
@@ -72,22 +72,22 @@ impl KeyFile {
     }
 }
 
-/// How keys are fetched.
+/// Settings for fetching keys.
 #[derive(Clone, Debug)]
 pub struct FetchSettings {
     pub(crate) url: Url,
     pub(crate) trust: Trust,
-    /// How long a fetch may take.
+    /// Timeout of a fetch.
     pub timeout: Duration,
     /// The most bytes of a key set.
     pub most_bytes: usize,
-    /// How often keys are fetched.
+    /// Interval between fetches.
     pub interval: Duration,
-    /// The least time between two fetches, however many tokens name keys that are not known.
+    /// Minimum time between two fetches, however many tokens name an unknown key.
     pub min_interval: Duration,
 }
 
-/// Everything that keys come from.
+/// Sources of keys.
 pub(super) struct Sources {
     files: Vec<KeyFile>,
     /// The last key set that was fetched, with its keys; `None` before that.
@@ -110,7 +110,7 @@ impl Sources {
 pub(super) struct Outage(Mutex<Option<(Timestamp, String)>>);
 
 impl Outage {
-    /// Notes a problem. Says whether it is the first of an outage.
+    /// Records a problem. Returns whether it starts an outage.
     fn begin(&self, at: Timestamp, reason: String) -> bool {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = outage.as_ref().map(|(since, _)| *since);
@@ -122,7 +122,7 @@ impl Outage {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says whether there was one.
+    /// Ends the outage. Returns whether there was one.
     fn end(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
     }
@@ -131,13 +131,13 @@ impl Outage {
 /// Whether tokens can be verified, and whether the keys are current.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeysHealth {
-    /// How many keys are in force.
+    /// Number of keys in force.
     pub keys: usize,
-    /// Why the keys in force may be out of date, and since when; `None` if they are current.
+    /// Time and reason of the failure because of which the keys may be outdated; `None` if they are current.
     pub problem: Option<(Timestamp, String)>,
 }
 
-/// A failed fetch is tried again after so long, and twice as long each time, up to the interval.
+/// Backoff after a failed fetch. Doubles each time, up to the interval.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
 impl Verifier {
@@ -148,8 +148,8 @@ impl Verifier {
         KeysHealth { keys: self.ring.load().keys.len(), problem }
     }
 
-    /// Reads the files again, and uses the keys in them from now on if they have changed. A file that cannot be used
-    /// changes nothing, unless it is a key set from which all keys were taken. Both are logged once.
+    /// Reloads the files, and puts changed keys in force. An unusable file changes nothing, unless it is a key set from
+    /// which all keys were removed. Both are logged once.
     pub fn reload_files(&self, now: Timestamp) {
         let mut sources = self.sources();
         let (mut is_new, mut problem) = (false, None);
@@ -187,8 +187,8 @@ impl Verifier {
         }
     }
 
-    /// Fetches keys until `stop`: at once, then every so often, and when a token names a key that is not known. Keys
-    /// that cannot be fetched change nothing. Ends at once if there is nothing to fetch.
+    /// Fetches keys until `stop`: at once, then at each interval, and when a token names an unknown key. A failed fetch
+    /// changes nothing. Returns at once if there is no URL.
     pub async fn keep_current(self: Arc<Self>, clock: impl Clock, stop: CancellationToken) {
         let Some(settings) = &self.settings.fetch else { return };
         let mut retry = FIRST_RETRY;

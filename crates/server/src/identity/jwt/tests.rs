@@ -1,4 +1,4 @@
-//! Tokens that were made here, held against what has to become of them.
+//! Generated tokens, with the expected results.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ pub(super) fn at(seconds: u64) -> Timestamp {
 
 fn settings() -> Settings {
     Settings {
-        place: TokenPlace { header: AUTHORIZATION, cookie: None },
+        place: TokenLocation { header: AUTHORIZATION, cookie: None },
         names: ClaimNames { user: "sub".to_owned(), tier: Some("plan".to_owned()) },
         algorithms: vec![Algorithm::HS256, Algorithm::ES256, Algorithm::EdDSA, Algorithm::RS256],
         issuers: Vec::new(),
@@ -66,7 +66,7 @@ fn part(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(value.to_string())
 }
 
-/// A token with any header, signed as the function says.
+/// A token with any header, signed by the function.
 fn token(header: &Value, claims: &Value, sign: impl Fn(&[u8]) -> Vec<u8>) -> String {
     let message = format!("{}.{}", part(header), part(claims));
     let signature = URL_SAFE_NO_PAD.encode(sign(message.as_bytes()));
@@ -368,7 +368,7 @@ fn only_the_line_break_is_taken_from_a_secret() {
     assert!(matches!(Key::secret(&[&[7; 31][..], b"\n"].concat()), Err(KeyError::ShortSecret(31))));
 }
 
-/// What happens to a verifier.
+/// Event in the life of a verifier.
 #[derive(Clone, Debug)]
 enum Event {
     /// A token of this number is shown, signed by this key.
@@ -376,7 +376,7 @@ enum Event {
         number: u8,
         key: u8,
     },
-    /// So many seconds pass.
+    /// This many seconds pass.
     Passed(u64),
     /// These keys are in force from now on, by their bits.
     Keys(u8),
@@ -394,7 +394,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// A token is accepted while its key is in force and it has not expired, and at no other time, whatever is remembered.
+    /// A token is accepted exactly while its key is in force and it has not expired, whatever the cache holds.
     #[test]
     fn what_is_remembered_outlives_neither_its_key_nor_its_expiry(events in events(), entries in 0..32_usize) {
         const SECRETS: [&[u8]; 3] = [SECRET, OTHER_SECRET, b"a third secret that is long enough"];

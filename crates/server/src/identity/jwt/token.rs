@@ -1,4 +1,4 @@
-//! Finding the token of a request, and reading the claims of a verified one.
+//! Token of a request, and claims of a verified token.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use tidegate_rules::syntax;
 
 use crate::identity::{Identity, has_several_credentials};
 
-/// Where requests have their tokens.
+/// Location of the token in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenPlace {
-    /// The header: of `Authorization`, what follows `Bearer`; of another one, all of it.
+pub struct TokenLocation {
+    /// Header with the token: after `Bearer` in `Authorization`, or the whole value of another header.
     pub header: HeaderName,
     /// The cookie that may have it instead.
     pub cookie: Option<String>,
@@ -21,20 +21,20 @@ pub struct TokenPlace {
 
 /// A request's token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Found<'h> {
+pub(super) enum FoundToken<'h> {
     None,
     One(Cow<'h, [u8]>),
-    /// An upstream may believe another one than is verified here.
+    /// An upstream may use another one than is verified here.
     Several,
 }
 
-impl TokenPlace {
+impl TokenLocation {
     #[inline]
-    pub(super) fn find<'h>(&self, headers: &'h HeaderMap) -> Found<'h> {
+    pub(super) fn find<'h>(&self, headers: &'h HeaderMap) -> FoundToken<'h> {
         let lines = headers.get_all(&self.header).iter().map(http::HeaderValue::as_bytes);
-        // Of several lines of `Authorization` an upstream may believe one that is no token.
+        // With several `Authorization` lines, an upstream may use one that is not a token.
         if self.header == AUTHORIZATION && has_several_credentials(headers) {
-            return Found::Several;
+            return FoundToken::Several;
         }
         let found = if self.header == AUTHORIZATION {
             only(lines.filter_map(after_bearer).map(Cow::Borrowed))
@@ -47,22 +47,22 @@ impl TokenPlace {
     }
 }
 
-impl<'h> Found<'h> {
+impl<'h> FoundToken<'h> {
     /// The token in either of two places: one token, if both have the same.
-    fn or(self, other: Found<'h>) -> Found<'h> {
+    fn or(self, other: FoundToken<'h>) -> FoundToken<'h> {
         match (self, other) {
-            (Found::None, found) | (found, Found::None) => found,
-            (Found::One(one), Found::One(other)) if one == other => Found::One(one),
-            _ => Found::Several,
+            (FoundToken::None, found) | (found, FoundToken::None) => found,
+            (FoundToken::One(one), FoundToken::One(other)) if one == other => FoundToken::One(one),
+            _ => FoundToken::Several,
         }
     }
 }
 
-fn only<'h>(mut tokens: impl Iterator<Item = Cow<'h, [u8]>>) -> Found<'h> {
+fn only<'h>(mut tokens: impl Iterator<Item = Cow<'h, [u8]>>) -> FoundToken<'h> {
     match (tokens.next(), tokens.next()) {
-        (None, _) => Found::None,
-        (Some(token), None) => Found::One(token),
-        (Some(_), Some(_)) => Found::Several,
+        (None, _) => FoundToken::None,
+        (Some(token), None) => FoundToken::One(token),
+        (Some(_), Some(_)) => FoundToken::Several,
     }
 }
 
@@ -73,12 +73,12 @@ fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
     }
 }
 
-/// What follows the scheme `Bearer`; `None` for another scheme.
+/// Credentials after the scheme `Bearer`; `None` for another scheme.
 fn after_bearer(line: &[u8]) -> Option<&[u8]> {
     syntax::credentials(line, "Bearer")
 }
 
-/// Which claims say who the user is.
+/// Names of the claims that identify the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimNames {
     /// The claim that is the user.
@@ -87,22 +87,22 @@ pub struct ClaimNames {
     pub tier: Option<String>,
 }
 
-/// The most bytes of names and values that a token's claims may come to. Nothing is left out to stay below it: what is left out
-/// could be what a rule goes by.
+/// Maximum size of a token's claims. Larger claims are refused rather than truncated: a rule could depend on a missing
+/// one.
 const MOST_BYTES: usize = 64 * 1_024;
 /// The greatest depth of objects in a token that is searched.
 const DEEPEST: usize = 4;
 
 impl ClaimNames {
-    /// What the claims of a verified token say. A claim in an object has the names on the way to it, with dots between; a list
-    /// is a claim with several values. `None` if they are too large.
+    /// Identity from the claims of a verified token. The name of a nested claim is its path, joined by dots; a list is
+    /// a claim with several values. `None` if the claims are too large.
     pub(super) fn identity(&self, claims: &Map<String, Value>) -> Option<Identity> {
-        let mut found = Flat::default();
+        let mut found = FlatClaims::default();
         for (name, value) in claims {
             found.add(name, value, 1)?;
         }
         let claims: Claims = found.claims.into_iter().collect();
-        // Of several values none is believed.
+        // Ambiguous claims are ignored.
         let only = |name: &str| {
             let mut values = claims.values(name);
             values.next().filter(|value| values.next().is_none() && !value.is_empty()).map(Box::from)
@@ -113,13 +113,13 @@ impl ClaimNames {
 
 /// Claims by their whole names.
 #[derive(Default)]
-struct Flat {
+struct FlatClaims {
     claims: Vec<(Box<str>, Box<str>)>,
     bytes: usize,
 }
 
-impl Flat {
-    /// `None` if there is no room for it.
+impl FlatClaims {
+    /// `None` if the claims are too large.
     fn add(&mut self, name: &str, value: &Value, depth: usize) -> Option<()> {
         match value {
             Value::String(text) => self.push(name, text),
@@ -158,17 +158,17 @@ mod tests {
         headers
     }
 
-    fn found(place: &TokenPlace, lines: &[(&'static str, &'static str)]) -> Option<String> {
+    fn found(place: &TokenLocation, lines: &[(&'static str, &'static str)]) -> Option<String> {
         match place.find(&headers(lines)) {
-            Found::None => None,
-            Found::One(token) => Some(String::from_utf8(token.into_owned()).unwrap()),
-            Found::Several => Some("several".to_owned()),
+            FoundToken::None => None,
+            FoundToken::One(token) => Some(String::from_utf8(token.into_owned()).unwrap()),
+            FoundToken::Several => Some("several".to_owned()),
         }
     }
 
     #[test]
     fn a_token_is_found_where_it_is_said_to_be() {
-        let usual = TokenPlace { header: AUTHORIZATION, cookie: Some("session".to_owned()) };
+        let usual = TokenLocation { header: AUTHORIZATION, cookie: Some("session".to_owned()) };
         for (lines, token) in [
             (&[("authorization", "Bearer a.b.c")][..], Some("a.b.c")),
             (&[("authorization", "bearer   a.b.c")], Some("a.b.c")),
@@ -187,7 +187,7 @@ mod tests {
         ] {
             assert_eq!(found(&usual, lines).as_deref(), token, "{lines:?}");
         }
-        let own = TokenPlace { header: HeaderName::from_static("x-token"), cookie: None };
+        let own = TokenLocation { header: HeaderName::from_static("x-token"), cookie: None };
         assert_eq!(found(&own, &[("x-token", "a.b.c")]).as_deref(), Some("a.b.c"));
         assert_eq!(found(&own, &[("x-token", "Bearer a.b.c"), ("cookie", "session=x")]).as_deref(), Some("a.b.c"));
     }

@@ -2,16 +2,21 @@
 
 use super::Answer;
 use crate::metrics;
-use crate::resp::Door;
+use crate::resp::RespService;
 use crate::resp::reply::Reply;
 use crate::resp::request::Words;
 use crate::resp::session::Session;
 use crate::resp::settings::DEFAULT_USER;
 
-/// A connection is closed after so many wrong passwords.
+/// Number of wrong passwords after which a connection is closed.
 const MOST_FAILURES: u32 = 8;
 
-pub(super) fn answer<'d>(door: &Door, session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn answer<'d>(
+    service: &RespService,
+    session: &mut Session,
+    words: Words<'_>,
+    reply: &mut Reply<'_>,
+) -> Answer<'d> {
     let (user, password) = match (words.get(1), words.get(2)) {
         (Some(user), Some(password)) => (user, password),
         (password, _) => (DEFAULT_USER.as_bytes(), password.unwrap_or_default()),
@@ -20,7 +25,7 @@ pub(super) fn answer<'d>(door: &Door, session: &mut Session, words: Words<'_>, r
         reply.error("ERR", "AUTH was sent, but this server has no password: is this the right server?");
         return Answer::Now;
     }
-    match come_in(door, session, user, password, reply) {
+    match come_in(service, session, user, password, reply) {
         Ok(()) => {
             reply.ok();
             Answer::Now
@@ -29,10 +34,10 @@ pub(super) fn answer<'d>(door: &Door, session: &mut Session, words: Words<'_>, r
     }
 }
 
-/// Lets a client in that knows the password. One that does not stays as it was, and is told so; `Err` is then how the
-/// command was answered. Those who guess have to wait.
+/// Authenticates a client. On failure, the session is unchanged, an error is written, and `Err` is the result of the
+/// command. Delays clients that guess.
 pub(super) fn come_in<'d>(
-    door: &Door,
+    service: &RespService,
     session: &mut Session,
     user: &[u8],
     password: &[u8],
@@ -40,7 +45,7 @@ pub(super) fn come_in<'d>(
 ) -> Result<(), Answer<'d>> {
     let address = session.peer.ip();
     if !std::mem::take(&mut session.has_waited) {
-        let delay = door.guesses.delay(address);
+        let delay = service.guesses.delay(address);
         if !delay.is_zero() {
             session.has_waited = true;
             return Err(Answer::Wait(delay));
@@ -50,8 +55,8 @@ pub(super) fn come_in<'d>(
         session.user = Some(user.into());
         return Ok(());
     }
-    door.engine.metrics().auth_failed(metrics::Door::Resp);
-    door.guesses.failed(address, metrics::Door::Resp.name());
+    service.engine.metrics().auth_failed(metrics::ListenerKind::Resp);
+    service.guesses.failed(address, metrics::ListenerKind::Resp.name());
     session.auth_failures += 1;
     reply.error("WRONGPASS", "invalid user name or password");
     Err(if session.auth_failures < MOST_FAILURES { Answer::Now } else { Answer::Close })

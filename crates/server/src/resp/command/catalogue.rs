@@ -1,4 +1,4 @@
-//! What commands there are, and `COMMAND`, which tells clients.
+//! Catalogue of commands, and `COMMAND`, which describes them to clients.
 
 use super::throttle::Dialect;
 use super::{Command, most_like};
@@ -6,12 +6,12 @@ use crate::resp::reply::{Reply, echo};
 use crate::resp::request::Words;
 
 /// A command.
-pub(super) struct Entry {
+pub(super) struct CommandEntry {
     pub(super) name: &'static str,
     pub(super) command: Command,
-    /// How many words it has, its name included: so many if positive, so many or more if negative.
+    /// Number of words including the name, as in Redis: exact if positive, a minimum if negative.
     arity: i64,
-    /// Whether the first word after the name says whom to charge.
+    /// Whether the first argument is a key.
     has_key: bool,
     group: &'static str,
     summary: &'static str,
@@ -21,7 +21,7 @@ pub(super) struct Entry {
 struct Argument {
     name: &'static str,
     kind: &'static str,
-    /// What stands before it.
+    /// Keyword before it.
     token: Option<&'static str>,
     is_optional: bool,
     is_multiple: bool,
@@ -52,8 +52,8 @@ const fn entry(
     group: &'static str,
     summary: &'static str,
     arguments: &'static [Argument],
-) -> Entry {
-    Entry {
+) -> CommandEntry {
+    CommandEntry {
         name,
         command,
         arity,
@@ -72,7 +72,7 @@ const BROUGHT_LIMIT: &[Argument] = &[
     optional(argument("quantity", "integer")),
 ];
 
-static COMMANDS: [Entry; 22] = [
+static COMMANDS: [CommandEntry; 22] = [
     entry(
         ("CL.THROTTLE", Command::Throttle(Dialect::RedisCell), -5),
         "limiting",
@@ -174,7 +174,7 @@ static COMMANDS: [Entry; 22] = [
     entry(("QUIT", Command::Quit, -1), "connection", "Closes the connection", NO_ARGUMENTS),
 ];
 
-impl Entry {
+impl CommandEntry {
     pub(super) fn takes(&self, words: usize) -> bool {
         let words = i64::try_from(words).unwrap_or(i64::MAX);
         let most = match self.command {
@@ -186,7 +186,7 @@ impl Entry {
     }
 }
 
-pub(super) fn find(name: &[u8]) -> Option<&'static Entry> {
+pub(super) fn find(name: &[u8]) -> Option<&'static CommandEntry> {
     COMMANDS.iter().find(|entry| entry.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
@@ -225,8 +225,8 @@ pub(super) fn answer(words: Words<'_>, reply: &mut Reply<'_>) {
     }
 }
 
-/// What clients need to know to send a command to the right place.
-fn list(entries: impl Iterator<Item = Option<&'static Entry>>, reply: &mut Reply<'_>) {
+/// Entries of `COMMAND INFO`: arity, flags and key positions.
+fn list(entries: impl Iterator<Item = Option<&'static CommandEntry>>, reply: &mut Reply<'_>) {
     let entries: Vec<_> = entries.collect();
     reply.array(entries.len());
     for entry in entries {
@@ -243,13 +243,13 @@ fn list(entries: impl Iterator<Item = Option<&'static Entry>>, reply: &mut Reply
         reply.integer(key);
         reply.integer(key);
         reply.integer(key);
-        // Categories, hints, where keys stand, subcommands.
+        // ACL categories, tips, key specifications, subcommands.
         (0..4).for_each(|_| reply.array(0));
     }
 }
 
-/// What people want to know of a command.
-fn docs(entries: impl Iterator<Item = &'static Entry>, reply: &mut Reply<'_>) {
+/// Entries of `COMMAND DOCS`.
+fn docs(entries: impl Iterator<Item = &'static CommandEntry>, reply: &mut Reply<'_>) {
     let entries: Vec<_> = entries.collect();
     reply.map(entries.len());
     for entry in entries {

@@ -2,43 +2,43 @@
 
 use tidegate_rules::Ruling;
 
-use super::asked::{Asked, Misunderstood};
-use super::target::Target;
-use super::{Answer, ruling};
+use super::facts::{FactError, RequestFacts};
+use super::target::KeyTarget;
+use super::{Answer, ruling_reply};
 use crate::receipts;
-use crate::resp::Door;
+use crate::resp::RespService;
 use crate::resp::reply::{Protocol, Reply};
 use crate::resp::request::Words;
 
 /// `TG.CHECK fact value …`.
-pub(super) fn check<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn check<'d>(service: &'d RespService, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
     let words = words.after(1);
-    let asked = match Asked::decode(words) {
+    let asked = match RequestFacts::decode(words) {
         Ok(asked) => asked,
         Err(misunderstood) => return not_understood(&misunderstood, reply),
     };
-    if let Some(ruling) = door.engine.check_now(&asked) {
+    if let Some(ruling) = service.engine.check_now(&asked) {
         write(&ruling, reply);
         return Answer::Now;
     }
     let (words, protocol) = (words.to_owned(), reply.protocol());
     Answer::Later(Box::pin(async move {
-        match Asked::decode(words.words()) {
-            Ok(asked) => written(&door.engine.check(&asked).await, protocol),
+        match RequestFacts::decode(words.words()) {
+            Ok(asked) => written(&service.engine.check(&asked).await, protocol),
             Err(misunderstood) => aside(protocol, |reply| reply.error("ERR", misunderstood)),
         }
     }))
 }
 
 /// `TG.PEEK fact value …`, or `TG.PEEK RULE id part …` for one key of one rule.
-pub(super) fn peek<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn peek<'d>(service: &'d RespService, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
     let words = words.after(1);
     let (words, protocol) = (words.to_owned(), reply.protocol());
     Answer::Later(Box::pin(async move {
-        let limiter = door.engine.limiter();
-        match Target::decode(words.words()) {
-            Ok(Target::Request(asked)) => written(&limiter.peek(&*asked).await, protocol),
-            Ok(Target::Key { rule, parts }) => match limiter.peek_key(rule, &parts, None).await {
+        let limiter = service.engine.limiter();
+        match KeyTarget::decode(words.words()) {
+            Ok(KeyTarget::Request(asked)) => written(&limiter.peek(&*asked).await, protocol),
+            Ok(KeyTarget::Key { rule, parts }) => match limiter.peek_key(rule, &parts, None).await {
                 Ok(ruling) => written(&ruling, protocol),
                 Err(no_such_key) => aside(protocol, |reply| reply.error("ERR", no_such_key)),
             },
@@ -47,7 +47,7 @@ pub(super) fn peek<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>) 
     }))
 }
 
-pub(super) fn not_understood<'d>(misunderstood: &Misunderstood, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn not_understood<'d>(misunderstood: &FactError, reply: &mut Reply<'_>) -> Answer<'d> {
     reply.error("ERR", misunderstood);
     Answer::Now
 }
@@ -64,5 +64,5 @@ fn written(ruling: &Ruling<'_>, protocol: Protocol) -> Vec<u8> {
 }
 
 fn write(ruling: &Ruling<'_>, reply: &mut Reply<'_>) {
-    ruling::write(ruling, receipts::write(&ruling.receipts).as_deref(), reply);
+    ruling_reply::write(ruling, receipts::write(&ruling.receipts).as_deref(), reply);
 }

@@ -1,10 +1,10 @@
-//! `CLIENT`: what a client says about itself when it connects, and what it may ask about that.
+//! `CLIENT`: name and details of the connection.
 
 use crate::resp::reply::{Reply, echo};
 use crate::resp::request::Words;
 use crate::resp::session::Session;
 
-/// The longest name that a client may give to anything.
+/// Maximum length of a name.
 const LONGEST_NAME: usize = 256;
 
 const HELP: [&str; 10] = [
@@ -65,7 +65,7 @@ fn set(name: &mut Box<[u8]>, to: &[u8], reply: &mut Reply<'_>) {
     }
 }
 
-/// Whether something can be a name: it has to fit in a line of words.
+/// Whether it is a valid name: printable ASCII without spaces.
 pub(super) fn is_name(name: &[u8]) -> bool {
     name.len() <= LONGEST_NAME && name.iter().all(u8::is_ascii_graphic)
 }

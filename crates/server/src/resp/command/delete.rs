@@ -1,18 +1,17 @@
-//! `DEL key [key …]`: forgets what keys have spent under `CL.THROTTLE`. Answers with the number of keys of which anything was
-//! known.
+//! `DEL key [key …]`: resets keys of `CL.THROTTLE`. Returns the number of keys that had any state.
 
 use tidegate_core::{Key, StoreError};
 
 use super::Answer;
 use super::check::aside;
-use crate::resp::Door;
+use crate::resp::RespService;
 use crate::resp::reply::Reply;
 use crate::resp::request::Words;
 
-pub(super) fn answer<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn answer<'d>(service: &'d RespService, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
     let (keys, protocol) = (words.after(1).to_owned(), reply.protocol());
     Answer::Alone(Box::pin(async move {
-        let forgotten = forget(door, keys.words()).await;
+        let forgotten = forget(service, keys.words()).await;
         aside(protocol, |reply| match forgotten {
             Ok(keys) => reply.count(keys),
             Err(error) => reply.error("ERR", format_args!("{error}. It is safe to try again.")),
@@ -20,11 +19,11 @@ pub(super) fn answer<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>
     }))
 }
 
-async fn forget(door: &Door, keys: Words<'_>) -> Result<u64, StoreError> {
-    let limiter = door.engine.limiter();
+async fn forget(service: &RespService, keys: Words<'_>) -> Result<u64, StoreError> {
+    let limiter = service.engine.limiter();
     let mut known = 0;
     for key in keys.iter() {
-        known += u64::from(limiter.reset_inline(&door.throttle, &Key::from(key)).await?);
+        known += u64::from(limiter.reset_inline(&service.throttle, &Key::from(key)).await?);
     }
     Ok(known)
 }

@@ -1,39 +1,39 @@
-//! `HELLO [2|3 [AUTH user password] [SETNAME name]]`: which version to speak, and who is speaking.
+//! `HELLO [2|3 [AUTH user password] [SETNAME name]]`: protocol version and authentication.
 
 use super::{Answer, auth, client};
-use crate::resp::Door;
+use crate::resp::RespService;
 use crate::resp::reply::{Protocol, Reply, echo};
 use crate::resp::request::Words;
 use crate::resp::session::Session;
 
-/// What was asked.
+/// Arguments of `HELLO`.
 #[derive(Default)]
-struct Asked<'a> {
+struct HelloArgs<'a> {
     protocol: Option<Protocol>,
     user: Option<(&'a [u8], &'a [u8])>,
     name: Option<&'a [u8]>,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Wrong {
+enum HelloError {
     #[error("unsupported protocol version: this server speaks 2 and 3")]
     Version,
     #[error("syntax error in HELLO near '{0}': write HELLO 3 AUTH user password SETNAME name")]
     Option(String),
 }
 
-impl<'a> Asked<'a> {
-    fn decode(words: Words<'a>) -> Result<Asked<'a>, Wrong> {
-        let mut asked = Asked::default();
+impl<'a> HelloArgs<'a> {
+    fn decode(words: Words<'a>) -> Result<HelloArgs<'a>, HelloError> {
+        let mut asked = HelloArgs::default();
         let mut words = words.iter().skip(1);
         match words.next() {
             None => return Ok(asked),
             Some(b"2") => asked.protocol = Some(Protocol::Resp2),
             Some(b"3") => asked.protocol = Some(Protocol::Resp3),
-            Some(_) => return Err(Wrong::Version),
+            Some(_) => return Err(HelloError::Version),
         }
         while let Some(option) = words.next() {
-            let wrong = || Wrong::Option(echo(option));
+            let wrong = || HelloError::Option(echo(option));
             if option.eq_ignore_ascii_case(b"AUTH") {
                 asked.user = Some((words.next().ok_or_else(wrong)?, words.next().ok_or_else(wrong)?));
             } else if option.eq_ignore_ascii_case(b"SETNAME") {
@@ -46,19 +46,24 @@ impl<'a> Asked<'a> {
     }
 }
 
-pub(super) fn answer<'d>(door: &Door, session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
-    let asked = match Asked::decode(words) {
+pub(super) fn answer<'d>(
+    service: &RespService,
+    session: &mut Session,
+    words: Words<'_>,
+    reply: &mut Reply<'_>,
+) -> Answer<'d> {
+    let asked = match HelloArgs::decode(words) {
         Ok(asked) => asked,
         Err(wrong) => {
             let code = match wrong {
-                Wrong::Version => "NOPROTO",
-                Wrong::Option(_) => "ERR",
+                HelloError::Version => "NOPROTO",
+                HelloError::Option(_) => "ERR",
             };
             reply.error(code, wrong);
             return Answer::Now;
         }
     };
-    // All of it, or nothing of it.
+    // All options take effect, or none.
     if let Some(name) = asked.name
         && !client::is_name(name)
     {
@@ -66,7 +71,7 @@ pub(super) fn answer<'d>(door: &Door, session: &mut Session, words: Words<'_>, r
         return Answer::Now;
     }
     if let Some((user, password)) = asked.user
-        && let Err(answer) = auth::come_in(door, session, user, password, reply)
+        && let Err(answer) = auth::come_in(service, session, user, password, reply)
     {
         return answer;
     }
@@ -78,7 +83,7 @@ pub(super) fn answer<'d>(door: &Door, session: &mut Session, words: Words<'_>, r
     Answer::Now
 }
 
-fn greet(session: &mut Session, asked: &Asked<'_>, reply: &mut Reply<'_>) {
+fn greet(session: &mut Session, asked: &HelloArgs<'_>, reply: &mut Reply<'_>) {
     if let Some(name) = asked.name {
         session.name = name.into();
     }

@@ -3,17 +3,17 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use crate::resp::Door;
+use crate::resp::RespService;
 use crate::resp::reply::Reply;
 use crate::resp::request::Words;
 use crate::resp::session::Session;
 use crate::store::AnyStore;
 
-/// The version of Redis that clients may take this for: they decide by it what to send. Its protocol is spoken, not all of
-/// its commands.
+/// Version of Redis reported to clients, which some use to detect features. Its protocol is supported, not all of its
+/// commands.
 const REDIS_VERSION: &str = "7.0.0";
 
-pub(super) fn answer(door: &Door, session: &Session, words: Words<'_>, reply: &mut Reply<'_>) {
+pub(super) fn answer(service: &RespService, session: &Session, words: Words<'_>, reply: &mut Reply<'_>) {
     let wants = |section: &str| {
         let asked = words.after(1);
         let any = |word: &[u8]| {
@@ -23,10 +23,10 @@ pub(super) fn answer(door: &Door, session: &Session, words: Words<'_>, reply: &m
     };
     let mut text = String::new();
     for (section, lines) in [
-        ("Server", server(door)),
-        ("Clients", clients(door, session)),
-        ("Stats", stats(door)),
-        ("Tidegate", limiter(door)),
+        ("Server", server(service)),
+        ("Clients", clients(service, session)),
+        ("Stats", stats(service)),
+        ("Tidegate", limiter(service)),
     ] {
         if wants(section) {
             // Writing to a string does not fail.
@@ -36,8 +36,8 @@ pub(super) fn answer(door: &Door, session: &Session, words: Words<'_>, reply: &m
     reply.text(&text);
 }
 
-fn server(door: &Door) -> String {
-    let up = door.began.elapsed().as_secs();
+fn server(service: &RespService) -> String {
+    let up = service.began.elapsed().as_secs();
     format!(
         "redis_version:{REDIS_VERSION}\r\ntidegate_version:{}\r\nredis_mode:standalone\r\nos:{}\r\narch_bits:{}\r\nprocess_id:{}\r\nuptime_in_seconds:{up}\r\nuptime_in_days:{}\r\n",
         env!("CARGO_PKG_VERSION"),
@@ -48,18 +48,18 @@ fn server(door: &Door) -> String {
     )
 }
 
-fn clients(door: &Door, session: &Session) -> String {
-    format!("connected_clients:{}\r\nclient_id:{}\r\n", door.open.load(Ordering::Relaxed), session.id)
+fn clients(service: &RespService, session: &Session) -> String {
+    format!("connected_clients:{}\r\nclient_id:{}\r\n", service.open.load(Ordering::Relaxed), session.id)
 }
 
-fn stats(door: &Door) -> String {
-    let connections = door.ids.load(Ordering::Relaxed) - 1;
-    let commands = door.commands.load(Ordering::Relaxed);
+fn stats(service: &RespService) -> String {
+    let connections = service.ids.load(Ordering::Relaxed) - 1;
+    let commands = service.commands.load(Ordering::Relaxed);
     format!("total_connections_received:{connections}\r\ntotal_commands_processed:{commands}\r\n")
 }
 
-fn limiter(door: &Door) -> String {
-    let limiter = door.engine.limiter();
+fn limiter(service: &RespService) -> String {
+    let limiter = service.engine.limiter();
     let rules = limiter.rules();
     let store = match limiter.store() {
         AnyStore::Memory(store) => {

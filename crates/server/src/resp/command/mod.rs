@@ -1,16 +1,16 @@
-//! Words to commands: each one's decoding, its doing and its reply side by side.
+//! Commands: decoding, execution and reply of each, side by side.
 
-mod asked;
 mod auth;
+mod basic;
 mod catalogue;
 mod check;
 mod client;
 mod delete;
+mod facts;
 mod hello;
 mod info;
-mod plain;
 mod reset;
-mod ruling;
+mod ruling_reply;
 mod settle;
 mod target;
 mod throttle;
@@ -20,36 +20,36 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use self::catalogue::CommandEntry;
 #[cfg(test)]
-pub(crate) use self::asked::with_facts;
-use self::catalogue::Entry;
+pub(crate) use self::facts::with_facts;
 use self::throttle::Dialect;
-use super::Door;
+use super::RespService;
 use super::reply::{Reply, echo};
 use super::request::Words;
 use super::session::Session;
-use super::transaction::Queue;
+use super::transaction::CommandQueue;
 
-/// A reply that has to be waited for.
+/// Pending reply.
 pub(super) type Later<'d> = Pin<Box<dyn Future<Output = Vec<u8>> + Send + 'd>>;
 
-/// How a command was answered.
+/// Result of executing a command.
 pub(super) enum Answer<'d> {
     /// The reply is written.
     Now,
-    /// The store has to be asked. Nothing is written.
+    /// The store has to be called. Nothing is written yet.
     Later(Later<'d>),
-    /// The same, and more than once: what follows has to wait for it.
+    /// The same, with several calls: the following commands have to wait.
     Alone(Later<'d>),
-    /// The reply is written, and nothing more is to be read.
+    /// The reply is written, and the connection ends.
     Close,
-    /// Nothing was done. The command is to be answered again after this time.
+    /// Nothing was done. The command is executed again after this time.
     Wait(Duration),
-    /// The length of the replies to these is written, and they are to be answered next.
-    Run(Queue),
+    /// The header of the array of replies is written, and these commands are executed next.
+    Run(CommandQueue),
 }
 
-/// The commands.
+/// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Throttle(Dialect),
@@ -76,12 +76,12 @@ pub(super) enum Command {
 }
 
 impl Command {
-    /// Those that a client may send before it has shown its password.
+    /// Whether a client may send it before it has authenticated.
     const fn is_for_strangers(self) -> bool {
         matches!(self, Command::Hello | Command::Auth | Command::Reset | Command::Quit)
     }
 
-    /// Those that are answered at once between `MULTI` and `EXEC`. All others are queued.
+    /// Whether it is executed at once between `MULTI` and `EXEC`. All others are queued.
     const fn is_never_queued(self) -> bool {
         matches!(
             self,
@@ -90,23 +90,28 @@ impl Command {
     }
 }
 
-/// Does what the words ask for. There is one at least.
+/// Executes a command. There is at least one word.
 #[inline]
-pub(super) fn answer<'d>(door: &'d Door, session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn answer<'d>(
+    service: &'d RespService,
+    session: &mut Session,
+    words: Words<'_>,
+    reply: &mut Reply<'_>,
+) -> Answer<'d> {
     let name = words.get(0).unwrap_or_default();
-    // Nearly all that is asked.
+    // Fast path for the most frequent command.
     if throttle::is_named(name) && session.user.is_some() && session.transaction.is_none() {
-        return throttle::answer(Dialect::RedisCell, door, session, words, reply);
+        return throttle::answer(Dialect::RedisCell, service, session, words, reply);
     }
     match catalogue::find(name) {
-        Some(entry) => answer_as(entry, door, session, words, reply),
+        Some(entry) => answer_as(entry, service, session, words, reply),
         None => unknown(session, words, reply),
     }
 }
 
 fn answer_as<'d>(
-    entry: &Entry,
-    door: &'d Door,
+    entry: &CommandEntry,
+    service: &'d RespService,
     session: &mut Session,
     words: Words<'_>,
     reply: &mut Reply<'_>,
@@ -126,30 +131,30 @@ fn answer_as<'d>(
         return Answer::Now;
     }
     if session.transaction.is_some() && !entry.command.is_never_queued() {
-        transaction::queue(entry, door, session, words, reply);
+        transaction::queue(entry, service, session, words, reply);
         return Answer::Now;
     }
     match entry.command {
-        Command::Throttle(dialect) => return throttle::answer(dialect, door, session, words, reply),
-        Command::Check => return check::check(door, words, reply),
-        Command::Peek => return check::peek(door, words, reply),
-        Command::Settle => return settle::answer(door, words, reply),
-        Command::Forgive => return reset::answer(door, words, reply),
-        Command::Delete => return delete::answer(door, words, reply),
+        Command::Throttle(dialect) => return throttle::answer(dialect, service, session, words, reply),
+        Command::Check => return check::check(service, words, reply),
+        Command::Peek => return check::peek(service, words, reply),
+        Command::Settle => return settle::answer(service, words, reply),
+        Command::Forgive => return reset::answer(service, words, reply),
+        Command::Delete => return delete::answer(service, words, reply),
         Command::Multi => transaction::multi(session, reply),
         Command::Exec => return transaction::exec(session, reply),
         Command::Discard => transaction::discard(session, reply),
         Command::Watch => transaction::watch(session, reply),
         // Nothing is watched.
         Command::Unwatch => reply.ok(),
-        Command::Ping => plain::ping(words, reply),
-        Command::Echo => plain::echo(words, reply),
-        Command::Hello => return hello::answer(door, session, words, reply),
-        Command::Auth => return auth::answer(door, session, words, reply),
+        Command::Ping => basic::ping(words, reply),
+        Command::Echo => basic::echo(words, reply),
+        Command::Hello => return hello::answer(service, session, words, reply),
+        Command::Auth => return auth::answer(service, session, words, reply),
         Command::Client => client::answer(session, words, reply),
         Command::Catalogue => catalogue::answer(words, reply),
-        Command::Info => info::answer(door, session, words, reply),
-        Command::Select => plain::select(words, reply),
+        Command::Info => info::answer(service, session, words, reply),
+        Command::Select => basic::select(words, reply),
         Command::Reset => {
             session.reset();
             reply.simple("RESET");
@@ -168,7 +173,7 @@ fn wrong_number(name: &str, reply: &mut Reply<'_>) {
 
 fn unknown<'d>(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
     let name = words.get(0).unwrap_or_default();
-    // A browser that was made to talk to this port: whatever else it says, it is not meant for here.
+    // A browser that a page made connect to this port: cross-protocol requests are refused.
     if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
         reply.error("ERR", "this port speaks the Redis protocol, not HTTP");
         return Answer::Close;
@@ -189,7 +194,7 @@ fn unknown<'d>(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) -
     Answer::Now
 }
 
-/// The names of which one is most like `name`, if any is.
+/// The most similar of the names, if any is similar enough.
 fn most_like<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let far = |known: &&str| strsim::damerau_levenshtein(&name.to_ascii_lowercase(), &known.to_ascii_lowercase());
     names.min_by_key(far).filter(|known| far(known) * 3 <= known.len().max(3))

@@ -1,21 +1,21 @@
-//! `TG.RESET fact value …`, or `TG.RESET RULE id part …`: forgets what keys have spent. Answers with the number of limits
-//! under which there was anything to forget.
+//! `TG.RESET fact value …`, or `TG.RESET RULE id part …`: resets keys. Returns the number of limits under which a key
+//! had any state.
 
 use tidegate_core::StoreError;
 use tidegate_rules::ResetError;
 
 use super::Answer;
-use super::asked::Misunderstood;
 use super::check::aside;
-use super::target::Target;
-use crate::resp::Door;
+use super::facts::FactError;
+use super::target::KeyTarget;
+use crate::resp::RespService;
 use crate::resp::reply::Reply;
 use crate::resp::request::Words;
 
-pub(super) fn answer<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn answer<'d>(service: &'d RespService, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
     let (words, protocol) = (words.after(1).to_owned(), reply.protocol());
     Answer::Alone(Box::pin(async move {
-        let forgotten = forget(door, words.words()).await;
+        let forgotten = forget(service, words.words()).await;
         aside(protocol, |reply| match forgotten {
             Ok(limits) => reply.count(limits as u64),
             Err(error) => reply.error("ERR", error),
@@ -24,18 +24,18 @@ pub(super) fn answer<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Failed {
+enum ResetCommandError {
     #[error(transparent)]
-    Misunderstood(#[from] Misunderstood),
+    FactError(#[from] FactError),
     #[error(transparent)]
     Key(#[from] ResetError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-async fn forget(door: &Door, words: Words<'_>) -> Result<usize, Failed> {
-    Ok(match Target::decode(words)? {
-        Target::Request(asked) => door.engine.limiter().reset(&*asked).await?,
-        Target::Key { rule, parts } => door.engine.reset_key(rule, &parts).await?,
+async fn forget(service: &RespService, words: Words<'_>) -> Result<usize, ResetCommandError> {
+    Ok(match KeyTarget::decode(words)? {
+        KeyTarget::Request(asked) => service.engine.limiter().reset(&*asked).await?,
+        KeyTarget::Key { rule, parts } => service.engine.reset_key(rule, &parts).await?,
     })
 }

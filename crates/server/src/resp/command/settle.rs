@@ -1,4 +1,4 @@
-//! `TG.SETTLE receipt actual …`: what a request really cost.
+//! `TG.SETTLE receipt actual …`: settles a request at its actual cost.
 
 use tidegate_core::receipt::Held;
 use tidegate_core::{Receipt, RuleId, Settlement, StoreError};
@@ -6,12 +6,12 @@ use tidegate_core::{Receipt, RuleId, Settlement, StoreError};
 use super::Answer;
 use super::check::aside;
 use crate::receipts;
-use crate::resp::Door;
+use crate::resp::RespService;
 use crate::resp::reply::{Reply, echo};
 use crate::resp::request::{Words, integer};
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Wrong {
+pub(super) enum SettleError {
     #[error(transparent)]
     Receipt(#[from] receipts::NotAReceipt),
     #[error("'{0}' is not a cost: write a whole number, 0 or more")]
@@ -22,31 +22,32 @@ pub(super) enum Wrong {
     Number { held: usize, given: usize },
 }
 
-/// What was asked: one number for each thing held, receipt by receipt.
-struct Asked(Vec<(Receipt, Vec<u64>)>);
+/// Arguments: one cost for each charge, receipt by receipt.
+struct SettleArgs(Vec<(Receipt, Vec<u64>)>);
 
-impl Asked {
-    fn decode(words: Words<'_>) -> Result<Asked, Wrong> {
+impl SettleArgs {
+    fn decode(words: Words<'_>) -> Result<SettleArgs, SettleError> {
         let receipts = receipts::read(words.get(1).unwrap_or_default())?;
-        let actual =
-            |word| integer(word).and_then(|cost| u64::try_from(cost).ok()).ok_or_else(|| Wrong::Actual(echo(word)));
+        let actual = |word| {
+            integer(word).and_then(|cost| u64::try_from(cost).ok()).ok_or_else(|| SettleError::Actual(echo(word)))
+        };
         let actual: Vec<u64> = words.after(2).iter().map(actual).collect::<Result<_, _>>()?;
         let held = receipts.iter().map(|receipt| receipt.things().count()).sum();
         let mut costs: Box<dyn Iterator<Item = u64>> = match actual[..] {
             [cost] => Box::new(std::iter::repeat(cost)),
             _ if actual.len() == held => Box::new(actual.into_iter()),
-            _ => return Err(Wrong::Number { held, given: actual.len() }),
+            _ => return Err(SettleError::Number { held, given: actual.len() }),
         };
         let of = |receipt: Receipt| {
             let costs: Vec<u64> = costs.by_ref().take(receipt.things().count()).collect();
             let costs = costs_of_all(&receipt, &costs);
             (receipt, costs)
         };
-        Ok(Asked(receipts.into_iter().map(of).collect()))
+        Ok(SettleArgs(receipts.into_iter().map(of).collect()))
     }
 }
 
-/// A number for each thing held, aliases included, which cost what they are aliases of.
+/// A cost for each charge. Aliases cost as much as the charge that they are aliases of.
 fn costs_of_all(receipt: &Receipt, costs: &[u64]) -> Vec<u64> {
     let named: Vec<(&RuleId, u64)> = receipt.things().map(|held| &held.rule).zip(costs.iter().copied()).collect();
     let mut own = named.iter();
@@ -60,13 +61,13 @@ fn costs_of_all(receipt: &Receipt, costs: &[u64]) -> Vec<u64> {
     receipt.held.iter().enumerate().map(cost).collect()
 }
 
-/// Reads a command, and does nothing.
-pub(super) fn validate(words: Words<'_>) -> Result<(), Wrong> {
-    Asked::decode(words).map(drop)
+/// Parses a command without executing it.
+pub(super) fn validate(words: Words<'_>) -> Result<(), SettleError> {
+    SettleArgs::decode(words).map(drop)
 }
 
-pub(super) fn answer<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
-    let asked = match Asked::decode(words) {
+pub(super) fn answer<'d>(service: &'d RespService, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+    let asked = match SettleArgs::decode(words) {
         Ok(asked) => asked,
         Err(wrong) => {
             reply.error("ERR", wrong);
@@ -75,7 +76,7 @@ pub(super) fn answer<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>
     };
     let protocol = reply.protocol();
     Answer::Alone(Box::pin(async move {
-        let settled = settle(door, &asked).await;
+        let settled = settle(service, &asked).await;
         aside(protocol, |reply| match settled {
             Ok(settled) => settled.write(reply),
             Err(error) => reply.error("ERR", format_args!("{error}. It is safe to try again.")),
@@ -83,18 +84,18 @@ pub(super) fn answer<'d>(door: &'d Door, words: Words<'_>, reply: &mut Reply<'_>
     }))
 }
 
-/// What came of it.
-struct Settled {
-    /// Whether anything was open.
+/// Result of settling.
+struct SettleTotals {
+    /// Whether any reservation was open.
     any: bool,
     given_back: u64,
     charged: u64,
 }
 
-async fn settle(door: &Door, Asked(asked): &Asked) -> Result<Settled, StoreError> {
-    let mut settled = Settled { any: false, given_back: 0, charged: 0 };
+async fn settle(service: &RespService, SettleArgs(asked): &SettleArgs) -> Result<SettleTotals, StoreError> {
+    let mut settled = SettleTotals { any: false, given_back: 0, charged: 0 };
     for (receipt, actual) in asked {
-        match door.engine.settle(receipt, actual).await? {
+        match service.engine.settle(receipt, actual).await? {
             Settlement::Settled { given_back, charged } => {
                 settled.any = true;
                 settled.given_back = settled.given_back.saturating_add(given_back);
@@ -106,7 +107,7 @@ async fn settle(door: &Door, Asked(asked): &Asked) -> Result<Settled, StoreError
     Ok(settled)
 }
 
-impl Settled {
+impl SettleTotals {
     fn write(&self, reply: &mut Reply<'_>) {
         reply.map(3);
         reply.bulk("settled");

@@ -1,25 +1,25 @@
-//! What `TG.PEEK` and `TG.RESET` are about: a request, or one key of one rule.
+//! Target of `TG.PEEK` and `TG.RESET`: a request, or one key of one rule.
 
-use super::asked::{Asked, Misunderstood};
+use super::facts::{FactError, RequestFacts};
 use crate::resp::request::Words;
 
-pub(super) enum Target<'a> {
+pub(super) enum KeyTarget<'a> {
     /// `fact value …`.
-    Request(Box<Asked<'a>>),
+    Request(Box<RequestFacts<'a>>),
     /// `RULE id part …`: the values that the rule's key is made of.
     Key { rule: &'a str, parts: Vec<&'a str> },
 }
 
-impl<'a> Target<'a> {
-    pub(super) fn decode(words: Words<'a>) -> Result<Target<'a>, Misunderstood> {
+impl<'a> KeyTarget<'a> {
+    pub(super) fn decode(words: Words<'a>) -> Result<KeyTarget<'a>, FactError> {
         if !words.get(0).is_some_and(|word| word.eq_ignore_ascii_case(b"RULE")) {
-            return Asked::decode(words).map(|asked| Target::Request(Box::new(asked)));
+            return RequestFacts::decode(words).map(|asked| KeyTarget::Request(Box::new(asked)));
         }
-        let text = |word| std::str::from_utf8(word).map_err(|_| Misunderstood::NotText("rule"));
+        let text = |word| std::str::from_utf8(word).map_err(|_| FactError::NotText("rule"));
         let all: Vec<_> = words.after(1).iter().map(text).collect::<Result<_, _>>()?;
         match all.split_first() {
-            Some((rule, parts)) => Ok(Target::Key { rule, parts: parts.to_vec() }),
-            None => Err(Misunderstood::NoValue("rule")),
+            Some((rule, parts)) => Ok(KeyTarget::Key { rule, parts: parts.to_vec() }),
+            None => Err(FactError::NoValue("rule")),
         }
     }
 }

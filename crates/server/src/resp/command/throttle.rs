@@ -1,9 +1,9 @@
-//! `CL.THROTTLE key max_burst count period [quantity]`: one limit, brought along, as redis-cell has it; and `THROTTLE`,
-//! the same as throttlecrab has it.
+//! `CL.THROTTLE key max_burst count period [quantity]`: a check under the limit in the arguments, as in redis-cell; and
+//! `THROTTLE`, as in throttlecrab.
 //!
 //! The reply is five integers. Seconds are rounded up, as in redis-cell since its version 0.3.1: a client that waits as
-//! long as told succeeds. Here that goes for fractions of a millisecond too. Numbers may have a `+` and zeros in front,
-//! as there, and a period may have a fraction. What was spent stays spent when the numbers of a key change, where
+//! long as told succeeds. Here this includes fractions of a millisecond. Numbers may have a `+` and zeros in front, as
+//! there, and a period may have a fraction. What was spent stays spent when the numbers of a key change, where
 //! redis-cell reads the old time by the new numbers. A `quantity` of 0 asks and takes nothing.
 
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tidegate_core::{Decision, Key, LimitError, Micros, Outcome, RuleId};
 use tidegate_rules::InlineLimit;
 
 use super::{Answer, wrong_number};
-use crate::resp::Door;
-use crate::resp::limits::Said;
+use crate::resp::RespService;
+use crate::resp::limit_cache::LimitArgs;
 use crate::resp::reply::{Reply, echo};
 use crate::resp::request::{Words, lenient_integer, seconds};
 use crate::resp::session::Session;
@@ -22,7 +22,7 @@ use crate::resp::settings::Settings;
 
 const NAME: &[u8] = b"CL.THROTTLE";
 
-/// Whose command it is. Both count the same keys.
+/// Dialect of the command. Both count the same keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::resp) enum Dialect {
     /// `CL.THROTTLE`. `max_burst` can pass at once beyond the first. The reply is 1 if the request is limited, else 0;
@@ -56,9 +56,9 @@ pub(super) fn is_named(name: &[u8]) -> bool {
     name == NAME || name.eq_ignore_ascii_case(NAME)
 }
 
-/// What was asked makes no sense.
+/// Invalid arguments.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Wrong {
+pub(super) enum ThrottleError {
     #[error("wrong number of arguments")]
     Number,
     #[error("value is not an integer or out of range: {what} must be a whole number, {least} or more")]
@@ -73,75 +73,80 @@ pub(super) enum Wrong {
     Limit(#[from] LimitError),
 }
 
-/// What was asked.
-struct Asked<'a> {
+/// Arguments of the command.
+struct ThrottleArgs<'a> {
     key: &'a [u8],
-    said: Said,
+    args: LimitArgs,
     quantity: u64,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ThrottleArgs<'a> {
     #[inline]
-    fn decode(dialect: Dialect, words: Words<'a>) -> Result<Asked<'a>, Wrong> {
+    fn decode(dialect: Dialect, words: Words<'a>) -> Result<ThrottleArgs<'a>, ThrottleError> {
         if !(5..=6).contains(&words.len()) {
-            return Err(Wrong::Number);
+            return Err(ThrottleError::Number);
         }
         let number = |index, what, least| {
             let number = words.get(index).and_then(lenient_integer).and_then(|number| u64::try_from(number).ok());
-            number.filter(|number| *number >= u64::from(least)).ok_or(Wrong::Integer { what, least })
+            number.filter(|number| *number >= u64::from(least)).ok_or(ThrottleError::Integer { what, least })
         };
         let least = dialect.least_burst();
         let burst = number(2, "max_burst", least)? - u64::from(least);
         let count = number(3, "count", 1)?;
         let word = words.get(4).unwrap_or_default();
-        let period = seconds(word).filter(|period| *period > Micros::ZERO).ok_or(Wrong::Seconds)?;
+        let period = seconds(word).filter(|period| *period > Micros::ZERO).ok_or(ThrottleError::Seconds)?;
         if period > LONGEST_PERIOD {
-            return Err(Wrong::Period(echo(word)));
+            return Err(ThrottleError::Period(echo(word)));
         }
         let quantity = if words.len() == 6 { number(5, "quantity", 0)? } else { 1 };
-        Ok(Asked { key: words.get(1).unwrap_or_default(), said: Said { burst, count, period }, quantity })
+        Ok(ThrottleArgs { key: words.get(1).unwrap_or_default(), args: LimitArgs { burst, count, period }, quantity })
     }
 }
 
 #[inline]
 pub(super) fn answer<'d>(
     dialect: Dialect,
-    door: &'d Door,
+    service: &'d RespService,
     session: &mut Session,
     words: Words<'_>,
     reply: &mut Reply<'_>,
 ) -> Answer<'d> {
-    match try_answer(dialect, door, session, words, reply) {
+    match try_answer(dialect, service, session, words, reply) {
         Ok(answer) => return answer,
-        Err(Wrong::Number) => wrong_number(dialect.command(), reply),
+        Err(ThrottleError::Number) => wrong_number(dialect.command(), reply),
         Err(wrong) => reply.error("ERR", wrong),
     }
     Answer::Now
 }
 
-/// Reads a command, and charges nothing.
-pub(super) fn validate(dialect: Dialect, door: &Door, session: &mut Session, words: Words<'_>) -> Result<(), Wrong> {
-    let Asked { said, .. } = Asked::decode(dialect, words)?;
-    limit_of(door, session, said).map(drop)
+/// Parses a command without charging anything.
+pub(super) fn validate(
+    dialect: Dialect,
+    service: &RespService,
+    session: &mut Session,
+    words: Words<'_>,
+) -> Result<(), ThrottleError> {
+    let ThrottleArgs { args, .. } = ThrottleArgs::decode(dialect, words)?;
+    limit_of(service, session, args).map(drop)
 }
 
 #[inline]
 fn try_answer<'d>(
     dialect: Dialect,
-    door: &'d Door,
+    service: &'d RespService,
     session: &mut Session,
     words: Words<'_>,
     reply: &mut Reply<'_>,
-) -> Result<Answer<'d>, Wrong> {
-    let Asked { key, said, quantity } = Asked::decode(dialect, words)?;
-    let limit = limit_of(door, session, said)?;
-    if let Some((decision, _)) = door.engine.charge_now(limit, &Key::from(key), quantity) {
+) -> Result<Answer<'d>, ThrottleError> {
+    let ThrottleArgs { key, args, quantity } = ThrottleArgs::decode(dialect, words)?;
+    let limit = limit_of(service, session, args)?;
+    if let Some((decision, _)) = service.engine.charge_now(limit, &Key::from(key), quantity) {
         reply.five(integers(dialect, limit, &decision));
         return Ok(Answer::Now);
     }
     let (limit, key, protocol) = (Arc::clone(limit), key.to_vec(), reply.protocol());
     Ok(Answer::Later(Box::pin(async move {
-        let (decision, _) = door.engine.charge(&limit, &Key::from(key.as_slice()), quantity).await;
+        let (decision, _) = service.engine.charge(&limit, &Key::from(key.as_slice()), quantity).await;
         let mut out = Vec::with_capacity(64);
         Reply::new(&mut out, protocol).five(integers(dialect, &limit, &decision));
         out
@@ -149,13 +154,17 @@ fn try_answer<'d>(
 }
 
 #[inline]
-fn limit_of<'s>(door: &Door, session: &'s mut Session, said: Said) -> Result<&'s Arc<InlineLimit>, Wrong> {
+fn limit_of<'s>(
+    service: &RespService,
+    session: &'s mut Session,
+    args: LimitArgs,
+) -> Result<&'s Arc<InlineLimit>, ThrottleError> {
     let Session { limits, settings, .. } = session;
-    Ok(limits.get(said, |said| build(&door.throttle, settings, said))?)
+    Ok(limits.get(args, |args| build(&service.throttle, settings, args))?)
 }
 
-fn build(rule: &RuleId, settings: &Settings, said: Said) -> Result<InlineLimit, LimitError> {
-    let limit = InlineLimit::new(rule.clone(), said.limit()?, settings.on_store_failure);
+fn build(rule: &RuleId, settings: &Settings, args: LimitArgs) -> Result<InlineLimit, LimitError> {
+    let limit = InlineLimit::new(rule.clone(), args.limit()?, settings.on_store_failure);
     Ok(match settings.store_deadline {
         Some(deadline) => limit.deadline(deadline),
         None => limit,
@@ -185,9 +194,9 @@ mod tests {
 
     use super::*;
 
-    /// What a key is answered, request by request: after how many milliseconds, and for how much.
-    fn answers(said: Said, asked: &[(u64, u64)]) -> Vec<[i64; 5]> {
-        let limit = InlineLimit::new(RuleId::new("r"), said.limit().unwrap(), OnStoreFailure::Deny);
+    /// Replies to requests of one key, given as (milliseconds, quantity).
+    fn answers(args: LimitArgs, asked: &[(u64, u64)]) -> Vec<[i64; 5]> {
+        let limit = InlineLimit::new(RuleId::new("r"), args.limit().unwrap(), OnStoreFailure::Deny);
         let (mut state, mut now) = (limit.limit().fresh(), 1_700_000_000_000);
         let mut answer = |&(waited, quantity): &(u64, u64)| {
             now += waited;
@@ -197,20 +206,20 @@ mod tests {
         asked.iter().map(&mut answer).collect()
     }
 
-    const fn said(burst: u64, count: u64, period: u64) -> Said {
-        Said { burst, count, period: Micros::from_secs(period) }
+    const fn args(burst: u64, count: u64, period: u64) -> LimitArgs {
+        LimitArgs { burst, count, period: Micros::from_secs(period) }
     }
 
     #[test]
     fn the_example_of_redis_cell_is_answered_as_there() {
-        assert_eq!(answers(said(15, 30, 60), &[(0, 1)]), [[0, 16, 15, -1, 2]]);
+        assert_eq!(answers(args(15, 30, 60), &[(0, 1)]), [[0, 16, 15, -1, 2]]);
     }
 
     #[test]
     fn a_burst_is_spent_and_comes_back() {
         let mut asked = vec![(0, 1); 17];
         asked.extend([(2_000, 1), (0, 1), (32_000, 0)]);
-        let answers = answers(said(15, 30, 60), &asked);
+        let answers = answers(args(15, 30, 60), &asked);
         for (index, answer) in (0..).zip(&answers[..16]) {
             assert_eq!(*answer, [0, 16, 15 - index, -1, 2 * (index + 1)]);
         }
@@ -220,44 +229,44 @@ mod tests {
     #[test]
     fn without_a_burst_one_passes_at_a_time() {
         let asked = [(0, 1), (0, 1), (1_000, 1)];
-        assert_eq!(answers(said(0, 1, 1), &asked), [[0, 1, 0, -1, 1], [1, 1, 0, 1, 1], [0, 1, 0, -1, 1]]);
+        assert_eq!(answers(args(0, 1, 1), &asked), [[0, 1, 0, -1, 1], [1, 1, 0, 1, 1], [0, 1, 0, -1, 1]]);
     }
 
     /// Half a second is left.
     #[test]
     fn seconds_are_rounded_up() {
-        assert_eq!(answers(said(0, 1, 1), &[(0, 1), (500, 1)])[1], [1, 1, 0, 1, 1]);
-        assert_eq!(answers(said(4, 10, 1), &[(0, 1)]), [[0, 5, 4, -1, 1]]);
-        assert_eq!(answers(said(0, 1, 60), &[(0, 1), (30_001, 1)])[1], [1, 1, 0, 30, 30]);
+        assert_eq!(answers(args(0, 1, 1), &[(0, 1), (500, 1)])[1], [1, 1, 0, 1, 1]);
+        assert_eq!(answers(args(4, 10, 1), &[(0, 1)]), [[0, 5, 4, -1, 1]]);
+        assert_eq!(answers(args(0, 1, 60), &[(0, 1), (30_001, 1)])[1], [1, 1, 0, 30, 30]);
     }
 
     #[test]
     fn a_quantity_of_nothing_takes_nothing_and_is_never_limited() {
         let asked = [(0, 0), (0, 16), (0, 0), (0, 1), (0, 0)];
         let all = [[0, 16, 16, -1, 0], [0, 16, 0, -1, 32], [0, 16, 0, -1, 32], [1, 16, 0, 2, 32], [0, 16, 0, -1, 32]];
-        assert_eq!(answers(said(15, 30, 60), &asked), all);
+        assert_eq!(answers(args(15, 30, 60), &asked), all);
     }
 
     #[test]
     fn what_can_never_pass_is_not_worth_a_retry() {
         let all = [[1, 16, 16, -1, 0], [0, 16, 12, -1, 8], [1, 16, 12, 4, 8]];
-        assert_eq!(answers(said(15, 30, 60), &[(0, 17), (0, 4), (0, 14)]), all);
+        assert_eq!(answers(args(15, 30, 60), &[(0, 17), (0, 4), (0, 14)]), all);
     }
 
     #[test]
     fn high_rates_hold() {
         let asked: Vec<_> = std::iter::repeat_n((0, 1), 11).chain([(1, 20)]).collect();
-        let answers = answers(said(9, 10_000_000, 1), &asked);
+        let answers = answers(args(9, 10_000_000, 1), &asked);
         assert!(answers[..10].iter().all(|answer| answer[0] == 0));
         assert_eq!((answers[10], answers[11][0]), ([1, 10, 0, 1, 1], 1));
     }
 
     #[test]
     fn the_largest_numbers_are_counted_or_refused() {
-        assert!(said(u64::MAX, 1, 1).limit().is_err());
-        assert!(said(1, u64::MAX, 1).limit().is_err());
-        assert!(said(1, 1, u64::MAX).limit().is_err());
-        assert!(said(1, 0, 1).limit().is_err() && said(1, 1, 0).limit().is_err());
-        assert_eq!(answers(said(1_000_000_000, 1_000_000, 1), &[(0, 1)])[0][..3], [0, 1_000_000_001, 1_000_000_000]);
+        assert!(args(u64::MAX, 1, 1).limit().is_err());
+        assert!(args(1, u64::MAX, 1).limit().is_err());
+        assert!(args(1, 1, u64::MAX).limit().is_err());
+        assert!(args(1, 0, 1).limit().is_err() && args(1, 1, 0).limit().is_err());
+        assert_eq!(answers(args(1_000_000_000, 1_000_000, 1), &[(0, 1)])[0][..3], [0, 1_000_000_001, 1_000_000_000]);
     }
 }

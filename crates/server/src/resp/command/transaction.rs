@@ -1,12 +1,12 @@
 //! `MULTI`, `EXEC`, `DISCARD`, `WATCH` and `UNWATCH`, with the errors of Redis.
 //!
-//! A command is read when it is queued. One that cannot be read makes `EXEC` fail, and then nothing is charged.
+//! A command is parsed when it is queued. An invalid one makes `EXEC` fail, and nothing is charged.
 
-use super::asked::{Asked as Request, Misunderstood};
-use super::catalogue::Entry;
-use super::target::Target;
-use super::{Answer, Command, plain, settle, throttle};
-use crate::resp::Door;
+use super::catalogue::CommandEntry;
+use super::facts::{FactError, RequestFacts as Request};
+use super::target::KeyTarget;
+use super::{Answer, Command, basic, settle, throttle};
+use crate::resp::RespService;
 use crate::resp::reply::Reply;
 use crate::resp::request::Words;
 use crate::resp::session::Session;
@@ -37,7 +37,7 @@ pub(super) fn exec<'d>(session: &mut Session, reply: &mut Reply<'_>) -> Answer<'
     Answer::Now
 }
 
-/// `EXEC` with something behind it ends the transaction, too.
+/// `EXEC` with arguments ends the transaction, too.
 pub(super) fn exec_with_arguments(session: &mut Session, reply: &mut Reply<'_>) {
     session.transaction = None;
     reply.error("EXECABORT", "Transaction discarded because of: wrong number of arguments for 'exec' command");
@@ -62,24 +62,30 @@ pub(super) fn watch(session: &Session, reply: &mut Reply<'_>) {
 
 /// A command that was not queued.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum QueueError {
     #[error("Command not allowed inside a transaction: send it before MULTI")]
     NotInTransaction,
     #[error(transparent)]
-    Throttle(#[from] throttle::Wrong),
+    Throttle(#[from] throttle::ThrottleError),
     #[error(transparent)]
-    Request(#[from] Misunderstood),
+    Request(#[from] FactError),
     #[error(transparent)]
-    Settle(#[from] settle::Wrong),
+    Settle(#[from] settle::SettleError),
     #[error(transparent)]
-    Select(#[from] plain::NoSuchDatabase),
+    Select(#[from] basic::DatabaseError),
     #[error(transparent)]
     Full(#[from] QueueFull),
 }
 
-/// Queues a command whose number of words is right, if its words can be read.
-pub(super) fn queue(entry: &Entry, door: &Door, session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
-    match try_queue(entry, door, session, words) {
+/// Queues a command with the right number of arguments, if they can be parsed.
+pub(super) fn queue(
+    entry: &CommandEntry,
+    service: &RespService,
+    session: &mut Session,
+    words: Words<'_>,
+    reply: &mut Reply<'_>,
+) {
+    match try_queue(entry, service, session, words) {
         Ok(()) => reply.simple("QUEUED"),
         Err(refused) => {
             abort(session);
@@ -88,8 +94,13 @@ pub(super) fn queue(entry: &Entry, door: &Door, session: &mut Session, words: Wo
     }
 }
 
-fn try_queue(entry: &Entry, door: &Door, session: &mut Session, words: Words<'_>) -> Result<(), Refused> {
-    validate(entry, door, session, words)?;
+fn try_queue(
+    entry: &CommandEntry,
+    service: &RespService,
+    session: &mut Session,
+    words: Words<'_>,
+) -> Result<(), QueueError> {
+    validate(entry, service, session, words)?;
     let bounds = session.settings.transaction;
     if let Some(transaction) = &mut session.transaction {
         transaction.push(words, bounds)?;
@@ -97,18 +108,23 @@ fn try_queue(entry: &Entry, door: &Door, session: &mut Session, words: Words<'_>
     Ok(())
 }
 
-/// Reads a command as it will be read when it is run, and does nothing.
-fn validate(entry: &Entry, door: &Door, session: &mut Session, words: Words<'_>) -> Result<(), Refused> {
+/// Parses a command as when it is executed, without executing it.
+fn validate(
+    entry: &CommandEntry,
+    service: &RespService,
+    session: &mut Session,
+    words: Words<'_>,
+) -> Result<(), QueueError> {
     match entry.command {
-        Command::Throttle(dialect) => throttle::validate(dialect, door, session, words)?,
+        Command::Throttle(dialect) => throttle::validate(dialect, service, session, words)?,
         Command::Check => {
             Request::decode(words.after(1))?;
         }
         Command::Peek | Command::Forgive => {
-            Target::decode(words.after(1))?;
+            KeyTarget::decode(words.after(1))?;
         }
         Command::Settle => settle::validate(words)?,
-        Command::Select => plain::database(words)?,
+        Command::Select => basic::database(words)?,
         Command::Delete | Command::Ping | Command::Echo | Command::Unwatch => {}
         Command::Hello
         | Command::Auth
@@ -120,7 +136,7 @@ fn validate(entry: &Entry, door: &Door, session: &mut Session, words: Words<'_>)
         | Command::Discard
         | Command::Watch
         | Command::Reset
-        | Command::Quit => return Err(Refused::NotInTransaction),
+        | Command::Quit => return Err(QueueError::NotInTransaction),
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::*;
 
 const BOUNDS: Bounds = Bounds { words: 6, bytes: 64 };
 
-/// All requests that lie in `bytes` if they come in pieces that end at `cuts`, and how it ended.
+/// Requests in `bytes`, received in pieces that end at `cuts`, and the final error.
 fn read(bytes: &[u8], cuts: &[usize]) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
     read_within(BOUNDS, bytes, cuts)
 }
@@ -148,7 +148,7 @@ fn numbers_are_read_as_redis_reads_them() {
     }
 }
 
-/// Bytes that look like requests often enough to get far.
+/// Bytes that often resemble requests.
 fn likely() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         3 => Just(b"*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n".to_vec()),
@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read(words in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 1..4)) {
+    fn receipts_round_trip(words in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 1..4)) {
         let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
         for word in &words {
             bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -191,7 +191,7 @@ proptest! {
     }
 }
 
-/// In whatever pieces it comes it is read alike, and what was read is read again when it is written out.
+/// Parsing does not depend on how input is split, and round-trips.
 #[test]
 fn the_reader_takes_any_bytes_in_any_pieces() {
     const WORDS: [&str; 14] = [

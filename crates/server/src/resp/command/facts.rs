@@ -1,5 +1,4 @@
-//! What is known of a request, as `TG.CHECK` and its kin are told: `method GET path /search user alice header x-tier
-//! gold`.
+//! Facts of a request in the arguments of `TG.*` commands: `method GET path /search user alice header x-tier gold`.
 
 use std::net::IpAddr;
 
@@ -12,26 +11,26 @@ use super::most_like;
 use crate::resp::reply::echo;
 use crate::resp::request::Words;
 
-/// A request as it was told, borrowing the words.
+/// Facts of a request, borrowed from the arguments.
 #[derive(Debug, Default)]
-pub(super) struct Asked<'a> {
-    told: SmallVec<[Told<'a>; 8]>,
+pub(super) struct RequestFacts<'a> {
+    facts: SmallVec<[GivenFact<'a>; 8]>,
     target: Target<'a>,
     address: Option<IpAddr>,
     cost: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Told<'a> {
-    kind: Kind,
-    /// Empty unless the kind has names.
+struct GivenFact<'a> {
+    kind: FactKind,
+    /// Empty if the kind has no names.
     name: &'a str,
     value: &'a str,
 }
 
-/// What can be told.
+/// Kind of fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FactKind {
     Method,
     Path,
     Host,
@@ -49,41 +48,49 @@ enum Kind {
     Body,
 }
 
-const KINDS: [(&str, Kind); 15] = [
-    ("method", Kind::Method),
-    ("path", Kind::Path),
-    ("host", Kind::Host),
-    ("ip", Kind::Address),
-    ("address", Kind::Address),
-    ("api_key", Kind::ApiKey),
-    ("user", Kind::User),
-    ("tier", Kind::Tier),
-    ("cost", Kind::Cost),
-    ("header", Kind::Header),
-    ("query", Kind::Query),
-    ("cookie", Kind::Cookie),
-    ("claim", Kind::Claim),
-    ("descriptor", Kind::Descriptor),
-    ("body", Kind::Body),
+const FACT_KINDS: [(&str, FactKind); 15] = [
+    ("method", FactKind::Method),
+    ("path", FactKind::Path),
+    ("host", FactKind::Host),
+    ("ip", FactKind::Address),
+    ("address", FactKind::Address),
+    ("api_key", FactKind::ApiKey),
+    ("user", FactKind::User),
+    ("tier", FactKind::Tier),
+    ("cost", FactKind::Cost),
+    ("header", FactKind::Header),
+    ("query", FactKind::Query),
+    ("cookie", FactKind::Cookie),
+    ("claim", FactKind::Claim),
+    ("descriptor", FactKind::Descriptor),
+    ("body", FactKind::Body),
 ];
 
-impl Kind {
+impl FactKind {
     const fn has_names(self) -> bool {
-        matches!(self, Kind::Header | Kind::Query | Kind::Cookie | Kind::Claim | Kind::Descriptor | Kind::Body)
+        matches!(
+            self,
+            FactKind::Header
+                | FactKind::Query
+                | FactKind::Cookie
+                | FactKind::Claim
+                | FactKind::Descriptor
+                | FactKind::Body
+        )
     }
 
     fn name(self) -> &'static str {
-        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+        FACT_KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 }
 
-/// What cannot be understood of what was told.
+/// Invalid facts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Misunderstood {
+pub(super) enum FactError {
     #[error(
         "'{0}' is not a fact of a request: write method, path, host, ip, api_key, user, tier or cost with a value, or header, query, cookie, claim, descriptor or body with a name and a value{1}"
     )]
-    Kind(String, String),
+    Unknown(String, String),
     #[error("a value is missing after '{0}'")]
     NoValue(&'static str),
     #[error("'{0}' needs a name and a value, such as: {0} x-tier gold")]
@@ -100,61 +107,61 @@ pub(super) enum Misunderstood {
     Nothing,
 }
 
-impl<'a> Asked<'a> {
-    /// Understands what `words` tell of a request.
-    pub(super) fn decode(words: Words<'a>) -> Result<Asked<'a>, Misunderstood> {
-        let mut asked = Asked::default();
+impl<'a> RequestFacts<'a> {
+    /// Parses facts from arguments.
+    pub(super) fn decode(words: Words<'a>) -> Result<RequestFacts<'a>, FactError> {
+        let mut facts = RequestFacts::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let (kind, joined) = kind(word)?;
             let text = |word: Option<&'a [u8]>, missing| {
-                std::str::from_utf8(word.ok_or(missing)?).map_err(|_| Misunderstood::NotText(kind.name()))
+                std::str::from_utf8(word.ok_or(missing)?).map_err(|_| FactError::NotText(kind.name()))
             };
             let name = match joined {
                 Some(name) => name,
-                None if kind.has_names() => text(words.next(), Misunderstood::NoName(kind.name()))?,
+                None if kind.has_names() => text(words.next(), FactError::NoName(kind.name()))?,
                 None => "",
             };
             let missing =
-                if kind.has_names() { Misunderstood::NoName(kind.name()) } else { Misunderstood::NoValue(kind.name()) };
-            asked.add(Told { kind, name, value: text(words.next(), missing)? })?;
+                if kind.has_names() { FactError::NoName(kind.name()) } else { FactError::NoValue(kind.name()) };
+            facts.add(GivenFact { kind, name, value: text(words.next(), missing)? })?;
         }
-        if asked.told.is_empty() { Err(Misunderstood::Nothing) } else { Ok(asked) }
+        if facts.facts.is_empty() { Err(FactError::Nothing) } else { Ok(facts) }
     }
 
-    fn add(&mut self, told: Told<'a>) -> Result<(), Misunderstood> {
-        let Told { kind, value, .. } = told;
-        if !kind.has_names() && self.told.iter().any(|told| told.kind == kind) {
-            return Err(Misunderstood::Twice(kind.name()));
+    fn add(&mut self, fact: GivenFact<'a>) -> Result<(), FactError> {
+        let GivenFact { kind, value, .. } = fact;
+        if !kind.has_names() && self.facts.iter().any(|fact| fact.kind == kind) {
+            return Err(FactError::Twice(kind.name()));
         }
         match kind {
-            Kind::Address => {
-                self.address = Some(value.parse().map_err(|_| Misunderstood::Address(echo(value.as_bytes())))?);
+            FactKind::Address => {
+                self.address = Some(value.parse().map_err(|_| FactError::Address(echo(value.as_bytes())))?);
             }
-            Kind::Cost => self.cost = Some(value.parse().map_err(|_| Misunderstood::Cost(echo(value.as_bytes())))?),
-            Kind::Path => self.target = Target::parse(value),
+            FactKind::Cost => self.cost = Some(value.parse().map_err(|_| FactError::Cost(echo(value.as_bytes())))?),
+            FactKind::Path => self.target = Target::parse(value),
             _ => {}
         }
-        self.told.push(told);
+        self.facts.push(fact);
         Ok(())
     }
 
-    fn one(&self, kind: Kind) -> Option<&'a str> {
-        self.told.iter().find(|told| told.kind == kind).map(|told| told.value)
+    fn one(&self, kind: FactKind) -> Option<&'a str> {
+        self.facts.iter().find(|given| given.kind == kind).map(|given| given.value)
     }
 
-    fn called(&self, kind: Kind, fact: Fact<'_>) -> Values<'a> {
-        let found = self.told.iter().filter(|told| told.kind == kind && fact.is_called(told.name));
-        found.map(|told| told.value).collect()
+    fn called(&self, kind: FactKind, fact: Fact<'_>) -> Values<'a> {
+        let found = self.facts.iter().filter(|given| given.kind == kind && fact.is_called(given.name));
+        found.map(|given| given.value).collect()
     }
 }
 
-/// What a word says is coming. A name may be joined to it, as rules write it: `header:x-tier`.
-fn kind(word: &[u8]) -> Result<(Kind, Option<&str>), Misunderstood> {
-    let unknown = || Misunderstood::Kind(echo(word), suggestion(word));
+/// Parses the kind of the next fact. A name may be joined to it, as in rules: `header:x-tier`.
+fn kind(word: &[u8]) -> Result<(FactKind, Option<&str>), FactError> {
+    let unknown = || FactError::Unknown(echo(word), suggestion(word));
     let text = std::str::from_utf8(word).map_err(|_| unknown())?;
     let (text, joined) = text.split_once(':').map_or((text, None), |(text, name)| (text, Some(name)));
-    let found = KINDS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, kind)| *kind);
+    let found = FACT_KINDS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, kind)| *kind);
     match found {
         Some(kind) if joined.is_none() || kind.has_names() => Ok((kind, joined)),
         _ => Err(unknown()),
@@ -163,13 +170,13 @@ fn kind(word: &[u8]) -> Result<(Kind, Option<&str>), Misunderstood> {
 
 fn suggestion(word: &[u8]) -> String {
     let text = String::from_utf8_lossy(word.get(..32).unwrap_or(word));
-    let near = most_like(&text, KINDS.iter().map(|(name, _)| *name));
+    let near = most_like(&text, FACT_KINDS.iter().map(|(name, _)| *name));
     near.map(|near| format!(". Did you mean {near}?")).unwrap_or_default()
 }
 
-impl RawRequest for Asked<'_> {
+impl RawRequest for RequestFacts<'_> {
     fn method(&self) -> Option<&str> {
-        self.one(Kind::Method)
+        self.one(FactKind::Method)
     }
 
     fn target(&self) -> Target<'_> {
@@ -177,25 +184,25 @@ impl RawRequest for Asked<'_> {
     }
 
     fn lines(&self, name: &str) -> Values<'_> {
-        self.called(Kind::Header, Fact::Header(name))
+        self.called(FactKind::Header, Fact::Header(name))
     }
 
     fn stated(&self, fact: Fact<'_>) -> Values<'_> {
         match fact {
-            Fact::Host => self.one(Kind::Host).into(),
-            Fact::ApiKey => self.one(Kind::ApiKey).into(),
-            Fact::User => self.one(Kind::User).into(),
-            Fact::Tier => self.one(Kind::Tier).into(),
-            Fact::Query(_) => self.called(Kind::Query, fact),
-            Fact::Cookie(_) => self.called(Kind::Cookie, fact),
-            Fact::Claim(_) => self.called(Kind::Claim, fact),
-            Fact::Descriptor(_) => self.called(Kind::Descriptor, fact),
+            Fact::Host => self.one(FactKind::Host).into(),
+            Fact::ApiKey => self.one(FactKind::ApiKey).into(),
+            Fact::User => self.one(FactKind::User).into(),
+            Fact::Tier => self.one(FactKind::Tier).into(),
+            Fact::Query(_) => self.called(FactKind::Query, fact),
+            Fact::Cookie(_) => self.called(FactKind::Cookie, fact),
+            Fact::Claim(_) => self.called(FactKind::Claim, fact),
+            Fact::Descriptor(_) => self.called(FactKind::Descriptor, fact),
             Fact::Method | Fact::Path | Fact::Header(_) => Values::None,
         }
     }
 }
 
-impl Facts for Asked<'_> {
+impl Facts for RequestFacts<'_> {
     fn values(&self, fact: Fact<'_>) -> Values<'_> {
         read(self, fact)
     }
@@ -209,7 +216,7 @@ impl Facts for Asked<'_> {
     }
 
     fn body(&self, path: &FieldPath) -> Option<BodyNumber> {
-        let found = self.told.iter().find(|told| told.kind == Kind::Body && told.name == path.as_str())?;
+        let found = self.facts.iter().find(|facts| facts.kind == FactKind::Body && facts.name == path.as_str())?;
         BodyNumber::parse(found.value)
     }
 }
@@ -225,7 +232,7 @@ pub(crate) fn with_facts<T>(words: &[&str], look: impl FnOnce(&dyn Facts) -> T) 
     };
     let (spans, text): (Vec<_>, String) = (words.iter().map(span).collect(), words.concat());
     let owned = Words::new(text.as_bytes(), &spans).to_owned();
-    look(&Asked::decode(owned.words()).unwrap_or_else(|error| panic!("{error}: {words:?}")))
+    look(&RequestFacts::decode(owned.words()).unwrap_or_else(|error| panic!("{error}: {words:?}")))
 }
 
 #[cfg(test)]
@@ -242,16 +249,16 @@ mod tests {
         Words::new(text.as_bytes(), &spans).to_owned()
     }
 
-    fn wrong(text: &str) -> Misunderstood {
-        Asked::decode(owned(text).words()).unwrap_err()
+    fn wrong(text: &str) -> FactError {
+        RequestFacts::decode(owned(text).words()).unwrap_err()
     }
 
     #[test]
-    fn what_a_person_types_are_facts() {
+    fn words_are_parsed_as_facts() {
         let words = owned(
             "METHOD GET path /search?q=tea&n=3 user alice ip 192.0.2.7 header X-Tier gold header:x-env prod claim sub 7 cost 5 query n 4 body:options.max 500",
         );
-        let asked = Asked::decode(words.words()).unwrap();
+        let facts = RequestFacts::decode(words.words()).unwrap();
         for (fact, value) in [
             (Fact::Method, Some("GET")),
             (Fact::Path, Some("/search")),
@@ -264,18 +271,18 @@ mod tests {
             (Fact::Tier, None),
             (Fact::Host, None),
         ] {
-            assert_eq!(asked.get(fact).as_deref(), value, "{fact:?}");
+            assert_eq!(facts.get(fact).as_deref(), value, "{fact:?}");
         }
-        let body = |path: &str| asked.body(&path.parse().unwrap());
+        let body = |path: &str| facts.body(&path.parse().unwrap());
         assert_eq!((body("options.max"), body("max")), (Some(BodyNumber::Exact(500)), None));
-        assert_eq!((asked.address(), asked.hits()), (Some("192.0.2.7".parse().unwrap()), Some(5)));
+        assert_eq!((facts.address(), facts.hits()), (Some("192.0.2.7".parse().unwrap()), Some(5)));
     }
 
     #[test]
-    fn what_is_told_twice_has_two_values() {
+    fn a_repeated_fact_has_two_values() {
         let words = owned("path /?k=1&%6B=2 header X-Key a header:x-key b cookie c 1 cookie c 2 header cookie d=3;d=4");
-        let asked = Asked::decode(words.words()).unwrap();
-        let all = |fact| asked.values(fact).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let facts = RequestFacts::decode(words.words()).unwrap();
+        let all = |fact| facts.values(fact).iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(all(Fact::Header("x-key")), ["a", "b"]);
         assert_eq!(all(Fact::Query("k")), ["1", "2"]);
         assert_eq!(all(Fact::Cookie("c")), ["1", "2"]);
@@ -283,17 +290,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_with_what_to_write() {
+    fn errors_suggest_what_to_write() {
         assert!(wrong("headr x-tier gold").to_string().contains("Did you mean header?"));
         assert!(wrong("colour blue").to_string().contains("write method, path"));
         assert!(wrong("user:x alice").to_string().contains("'user:x'"));
-        assert_eq!(wrong("user"), Misunderstood::NoValue("user"));
-        assert_eq!(wrong("user alice header x-tier"), Misunderstood::NoName("header"));
-        assert_eq!(wrong("user alice user bob"), Misunderstood::Twice("user"));
-        assert_eq!(wrong("ip 1.2.3"), Misunderstood::Address("1.2.3".to_owned()));
-        assert_eq!(wrong("cost -1"), Misunderstood::Cost("-1".to_owned()));
-        assert_eq!(wrong(""), Misunderstood::Nothing);
+        assert_eq!(wrong("user"), FactError::NoValue("user"));
+        assert_eq!(wrong("user alice header x-tier"), FactError::NoName("header"));
+        assert_eq!(wrong("user alice user bob"), FactError::Twice("user"));
+        assert_eq!(wrong("ip 1.2.3"), FactError::Address("1.2.3".to_owned()));
+        assert_eq!(wrong("cost -1"), FactError::Cost("-1".to_owned()));
+        assert_eq!(wrong(""), FactError::Nothing);
         let bytes = Words::new(b"user\xff", &[Span { begin: 0, end: 4 }, Span { begin: 4, end: 5 }]).to_owned();
-        assert_eq!(Asked::decode(bytes.words()).unwrap_err(), Misunderstood::NotText("user"));
+        assert_eq!(RequestFacts::decode(bytes.words()).unwrap_err(), FactError::NotText("user"));
     }
 }

@@ -1,31 +1,31 @@
-//! Counters that threads do not share.
+//! Per-thread counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// `N` counters that threads do not share, so that they do not wait for each other: whole cache lines for each thread, and a few
-/// for all threads beyond those that have some.
+/// `N` counters with separate cache lines for each thread, to avoid false sharing and contention. Threads beyond
+/// [`owners`] share a few lines.
 ///
-/// A clone counts together with it.
+/// Clones share the counters.
 #[derive(Clone, Debug)]
-pub(super) struct Spread<const N: usize> {
-    /// Those for all come last. Each of the others is written by one thread only.
-    lines: Arc<[Line<N>]>,
+pub(super) struct ThreadCounters<const N: usize> {
+    /// Shared lines come last. Each of the others is written by one thread only.
+    lines: Arc<[CounterLine<N>]>,
 }
 
 #[derive(Debug)]
 #[repr(align(64))]
-struct Line<const N: usize>([AtomicU64; N]);
+struct CounterLine<const N: usize>([AtomicU64; N]);
 
 /// A power of two.
 const SHARED: usize = 2;
-/// The most threads that have lines of their own.
+/// Maximum number of threads with lines of their own.
 const MOST_OWNERS: usize = 64;
 
-impl<const N: usize> Spread<N> {
-    pub(super) fn new() -> Spread<N> {
-        let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
-        Spread { lines: (0..owners() + SHARED).map(line).collect() }
+impl<const N: usize> ThreadCounters<N> {
+    pub(super) fn new() -> ThreadCounters<N> {
+        let line = |_| CounterLine(std::array::from_fn(|_| AtomicU64::new(0)));
+        ThreadCounters { lines: (0..owners() + SHARED).map(line).collect() }
     }
 
     /// Adds to the counter with this number.
@@ -42,7 +42,7 @@ impl<const N: usize> Spread<N> {
         if number < owned {
             let line = &self.lines[number].0;
             for (counter, by) in counters {
-                // Nobody else writes it, so that nothing comes in between.
+                // Only this thread writes it, so that load and store need no atomic addition.
                 line[counter].store(line[counter].load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
             }
         } else {
@@ -55,20 +55,20 @@ impl<const N: usize> Spread<N> {
 
     pub(super) fn counts(&self) -> [u64; N] {
         let mut counts = [0_u64; N];
-        for Line(line) in &*self.lines {
+        for CounterLine(line) in &*self.lines {
             counts.iter_mut().zip(line).for_each(|(sum, count)| *sum = sum.wrapping_add(count.load(Ordering::Relaxed)));
         }
         counts
     }
 }
 
-/// How many threads have lines of their own: as many as can run at once.
+/// Number of threads with lines of their own: the available parallelism.
 pub(super) fn owners() -> usize {
     static OWNERS: OnceLock<usize> = OnceLock::new();
     *OWNERS.get_or_init(|| std::thread::available_parallelism().map_or(4, std::num::NonZero::get).min(MOST_OWNERS))
 }
 
-/// Numbers for threads, the lowest that no thread has.
+/// Thread numbers: each thread gets the lowest free one.
 mod thread {
     use std::collections::BTreeSet;
     use std::sync::{Mutex, PoisonError};
@@ -80,7 +80,7 @@ mod thread {
 
     static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { given_back: BTreeSet::new(), next: 0 });
 
-    /// A thread's own, until it ends.
+    /// Number of a thread, until it ends.
     struct Own(usize);
 
     impl Own {
@@ -95,12 +95,12 @@ mod thread {
 
     impl Drop for Own {
         fn drop(&mut self) {
-            // Who has it next sees all that this thread has written: both hold the lock in between.
+            // The lock orders this thread's writes before those of the next owner.
             NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).given_back.insert(self.0);
         }
     }
 
-    /// That of this thread. No two that run have the same, but for what threads do while they end.
+    /// Number of this thread. Unique among running threads, except while they end.
     #[inline]
     pub(super) fn number() -> usize {
         thread_local! {

@@ -1,10 +1,10 @@
-//! Which facts a gateway can know, and which rules need others.
+//! Facts that a gateway can know, and warnings about rules that need others.
 
 use tidegate_rules::{Diagnostic, Fact, Mode, OnMissingKey, Rule, RuleSet, Severity};
 
 use crate::config::Configuration;
 
-/// What a gateway can know of those who make requests. Callers of the other listeners say themselves what they know.
+/// Facts about clients that a gateway can know. At other listeners, the caller sends the facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KnownFacts {
     user: bool,
@@ -13,12 +13,12 @@ pub(crate) struct KnownFacts {
 }
 
 impl KnownFacts {
-    /// What the gateway of this configuration can know; `None` if there is none.
+    /// Facts that the gateway of this configuration can know; `None` if there is no gateway.
     pub(crate) fn of(configuration: &Configuration) -> Option<KnownFacts> {
         configuration.gateway.as_ref()?;
         let gateway = &configuration.forwarding;
         let has_jwt = configuration.jwt.is_some();
-        // Only trusted proxies say who a client is.
+        // Only trusted proxies may send identity headers.
         let proxies = gateway.proxies.trusts_any();
         let said = |header: &Option<http::HeaderName>| header.is_some() && proxies;
         Some(KnownFacts {
@@ -28,7 +28,7 @@ impl KnownFacts {
         })
     }
 
-    /// What to set for a fact that cannot be known; `None` if it can be, or if it is not for a gateway to know.
+    /// Setting that provides a missing fact; `None` if the fact is known, or not the gateway's to know.
     fn lacks(self, fact: Fact<'_>) -> Option<(String, &'static str)> {
         match fact {
             Fact::User if !self.user => {
@@ -40,12 +40,12 @@ impl KnownFacts {
             Fact::Claim(name) if !self.claims => {
                 Some((format!("claim:{name}"), "set `auth.jwt.jwks_url`, or another source of keys for tokens"))
             }
-            // A tier may come from the rules themselves, and entries of descriptors come from Envoy.
+            // Rules may assign a tier themselves, and Envoy sends descriptors.
             _ => None,
         }
     }
 
-    /// Warnings about rules whose keys the gateway cannot make.
+    /// Warnings about rules whose keys the gateway cannot determine.
     pub(crate) fn warnings(self, rules: &RuleSet) -> Vec<Diagnostic> {
         let rules = rules.rules().iter().filter(|rule| rule.mode() != Mode::Off);
         rules.flat_map(|rule| rule.key_facts().filter_map(|fact| self.warning(rule, fact))).collect()

@@ -1,11 +1,11 @@
-//! What a limiter answers, as a map that people and programs can read.
+//! Reply with a ruling, as a map.
 
 use tidegate_core::{Decision, Micros, Outcome};
 use tidegate_rules::{Ruled, Ruling};
 
 use crate::resp::reply::Reply;
 
-/// Writes what was decided on a request. Times are in milliseconds, rounded up.
+/// Writes the ruling on a request. Times are in milliseconds, rounded up.
 pub(super) fn write(ruling: &Ruling<'_>, receipt: Option<&str>, reply: &mut Reply<'_>) {
     let binding = ruling.verdict.binding.and_then(|index| ruling.ruled.get(index)).map(|ruled| &ruled.decision);
     reply.map(11);
@@ -31,7 +31,7 @@ pub(super) fn write(ruling: &Ruling<'_>, receipt: Option<&str>, reply: &mut Repl
     ruling.ruled.iter().for_each(|ruled| one(ruled, reply));
 }
 
-/// What one limit says.
+/// Writes the decision of one limit.
 fn one(ruled: &Ruled<'_>, reply: &mut Reply<'_>) {
     let Decision { outcome: says, limit, remaining, reset_after } = ruled.decision;
     reply.map(9);
@@ -52,8 +52,8 @@ fn one(ruled: &Ruled<'_>, reply: &mut Reply<'_>) {
     reply.bulk(ruled.by.name());
 }
 
-/// Two entries of a map: how long to wait before asking again (null if allowed, or if that would never help), and how long
-/// to hold back what is allowed.
+/// Writes two entries of a map: the time to wait before a retry (null if allowed, or if no retry can succeed), and the
+/// delay of an allowed request.
 fn outcome(outcome: Outcome, reply: &mut Reply<'_>) {
     let (retry_after, delay) = match outcome {
         Outcome::Allow { delay } => (None, delay),

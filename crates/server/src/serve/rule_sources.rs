@@ -1,4 +1,4 @@
-//! Rules that change while the server runs: from files, and from what is published for a fleet.
+//! Sources of rules in a running server: files, and rules published for a fleet.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::engine::Engine;
 use crate::identity::KnownFacts;
 use crate::watch::{Watch, WatchError};
 
-/// The rules in these files. If no file is named: the example, but no rules at all for a gateway, whose traffic is
-/// real. If folders are named that have no file in them yet, and need none, no rules either.
+/// Loads the rules in these files. Without files, uses the example, or no rules for a gateway, whose traffic is real.
+/// Empty folders give no rules, unless a file is required.
 pub(super) fn load_rules(paths: &[PathBuf], has_gateway: bool, is_required: bool) -> Result<Loaded, Diagnostics> {
     let loaded = match paths {
         [] if has_gateway => RuleSet::parse("no rules", "rules: []")?,
@@ -31,7 +31,7 @@ pub(super) fn load_rules(paths: &[PathBuf], has_gateway: bool, is_required: bool
     Ok(loaded)
 }
 
-/// Follows what is published for the fleet, and notes whether the rules in force are such.
+/// Follows rules and modes published for the fleet, and records whether published rules are in force.
 pub(super) fn follow_fleet(
     steering: &FleetControl,
     node: Node,
@@ -75,8 +75,8 @@ pub(super) fn follow_fleet(
     })
 }
 
-/// Follows the rules files, of which `files` were read; `None` if there are none to follow. A broken file changes
-/// nothing, nor does any while published rules are in force.
+/// Follows the rules files, of which `files` were read; `None` without files. A broken file changes nothing, nor does
+/// any file while published rules are in force.
 pub(super) fn follow_files(
     paths: &[PathBuf],
     files: Vec<PathBuf>,
@@ -99,7 +99,7 @@ pub(super) fn follow_files(
             }
             Err(findings) => {
                 let errors = findings.errors();
-                // Fields come behind the message, and would stand alone behind its last line.
+                // In the message, because fields would follow its last line.
                 tracing::error!(
                     "the rules cannot be used: the current rules stay in force; errors={errors}\n{findings}"
                 );
@@ -109,7 +109,7 @@ pub(super) fn follow_files(
     Ok(Some(watch))
 }
 
-/// Decides by rules from files from now on, unless rules that are published are in force.
+/// Puts rules from files in force, unless published rules are in force.
 pub(super) fn put_in_force(engine: &Engine, rules: RuleSet, are_published: &AtomicBool) {
     if are_published.load(Ordering::Relaxed) {
         tracing::warn!("the rules files are not used: rules published for the fleet are in force");
@@ -121,7 +121,7 @@ pub(super) fn put_in_force(engine: &Engine, rules: RuleSet, are_published: &Atom
     engine.limiter().with_rules(|present| warn_of_built_in_key(&present.rules));
 }
 
-/// Warns of rules that name what they keep in Redis by hashes under a key that everyone knows.
+/// Warns about rules whose secrets are hashed with the built-in key in Redis.
 pub(super) fn warn_of_built_in_key(rules: &RuleSet) {
     if let Some(warning) = built_in_key_warning(rules) {
         tracing::warn!("{warning}");

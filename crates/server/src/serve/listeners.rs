@@ -1,4 +1,4 @@
-//! Doors to one engine: opened, changed and closed together.
+//! Listeners of one engine: opened, changed and closed together.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -15,34 +15,34 @@ use crate::engine::Engine;
 use crate::listen::{
     Estate, HandoverError, Inheritance, ListenError, Listener, Listening, Peer, Settings, Stream, hand_over,
 };
-use crate::metrics::Door;
+use crate::metrics::ListenerKind;
 use crate::{api, gateway, resp, rls};
 
-/// Doors that are open to one engine. They close when told to.
-pub struct Doors {
+/// Open listeners of one engine.
+pub struct Listeners {
     engine: Arc<Engine>,
     stop: CancellationToken,
     open: JoinSet<()>,
-    /// What the server before this one listened at.
+    /// Sockets of the previous server.
     inherited: Inheritance,
-    /// What the one after it will, if there may be one. A socket that is shared does not close with its door.
+    /// Sockets for the next server, if there may be one. A shared socket does not close with its listener.
     shared: Option<Vec<OwnedFd>>,
-    /// The same, once it is there for the taking.
+    /// The same, once they are offered.
     estate: Option<Estate>,
 }
 
-impl Doors {
-    /// Doors to `engine`: none yet. They close on `stop`.
+impl Listeners {
+    /// No listeners yet. All of them close on `stop`.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, stop: CancellationToken) -> Doors {
-        Doors { engine, stop, open: JoinSet::new(), inherited: Inheritance::none(), shared: None, estate: None }
+    pub fn new(engine: Arc<Engine>, stop: CancellationToken) -> Listeners {
+        Listeners { engine, stop, open: JoinSet::new(), inherited: Inheritance::none(), shared: None, estate: None }
     }
 
-    /// Opens a door: `serve_connection` is given every connection, with the engine, and should end what is idle when it
-    /// is told to stop. Says where it listens, and lets the caller change how.
+    /// Opens a listener. `serve_connection` gets every connection, and should end idle ones on the stop token. Returns
+    /// a handle with the address, to change the settings.
     ///
     /// # Errors
-    /// If the address cannot be had.
+    /// If the address is not available.
     pub fn open<F>(
         &mut self,
         settings: Settings,
@@ -68,14 +68,14 @@ impl Doors {
         Ok(listening)
     }
 
-    /// Has doors open where those of the server at `path` are, if there is one, and keeps them for the next.
+    /// Takes over the sockets of the server at `path`, if there is one, and keeps sockets for the next server.
     pub(super) fn inherit(&mut self, path: &Path) -> Result<(), HandoverError> {
         self.inherited = Inheritance::take(path)?;
         self.shared = Some(Vec::new());
         Ok(())
     }
 
-    /// Stands in for the server before this one, if there was any, and hands its own place to the next.
+    /// Completes the takeover from the previous server, if there was one, and offers the sockets to the next.
     pub(super) fn take_over(&mut self, path: &Path, succeeded: CancellationToken) -> Result<(), HandoverError> {
         if std::mem::replace(&mut self.inherited, Inheritance::none()).accept() {
             tracing::info!("took over from another server");
@@ -84,14 +84,14 @@ impl Doors {
         Ok(())
     }
 
-    /// Keeps nothing for a successor any more. The doors close when they are told to.
+    /// Withdraws the offer to a successor. Listeners then close on `stop`.
     pub(super) fn withdraw(&mut self) {
         if let Some(estate) = self.estate.take() {
             estate.withdraw();
         }
     }
 
-    /// Waits until all doors are closed, which begins when they are told to stop.
+    /// Waits until all listeners are closed, after `stop`.
     pub async fn closed(&mut self) {
         while self.open.join_next().await.is_some() {}
     }
@@ -100,43 +100,51 @@ impl Doors {
     pub(super) fn open_gateway(
         &mut self,
         settings: Settings,
-        door: gateway::Door,
-    ) -> Result<Opened<gateway::Door>, ListenError> {
-        self.open_as(Door::Gateway, settings, Arc::new(door), |door, stream, peer, stop| {
-            gateway::Door::clone(&door).serve(stream, peer, stop)
+        service: gateway::Door,
+    ) -> Result<OpenListener<gateway::Door>, ListenError> {
+        self.open_as(ListenerKind::Gateway, settings, Arc::new(service), |service, stream, peer, stop| {
+            gateway::Door::clone(&service).serve(stream, peer, stop)
         })
     }
 
-    /// Opens the door for HTTP.
-    pub(super) fn open_api(&mut self, settings: Settings, door: api::Door) -> Result<Opened<api::Door>, ListenError> {
-        let door = Arc::new(door);
-        self.open_as(Door::Http, settings, Arc::clone(&door), |door, stream, peer, stop| async move {
-            door.serve(stream, peer, stop).await;
+    /// Opens the HTTP API.
+    pub(super) fn open_api(
+        &mut self,
+        settings: Settings,
+        service: api::Door,
+    ) -> Result<OpenListener<api::Door>, ListenError> {
+        let service = Arc::new(service);
+        self.open_as(ListenerKind::Api, settings, Arc::clone(&service), |service, stream, peer, stop| async move {
+            service.serve(stream, peer, stop).await;
         })
     }
 
-    /// Opens the door for Envoy.
-    pub(super) fn open_rls(&mut self, settings: Settings, door: rls::Door) -> Result<Opened<rls::Door>, ListenError> {
-        self.open_as(Door::Envoy, settings, Arc::new(door), |door, stream, _, stop| {
-            rls::Door::clone(&door).serve_connection(stream, stop)
+    /// Opens the Envoy rate-limit service.
+    pub(super) fn open_rls(
+        &mut self,
+        settings: Settings,
+        service: rls::Door,
+    ) -> Result<OpenListener<rls::Door>, ListenError> {
+        self.open_as(ListenerKind::Rls, settings, Arc::new(service), |service, stream, _, stop| {
+            rls::Door::clone(&service).serve_connection(stream, stop)
         })
     }
 
-    /// Opens the door for clients of Redis.
+    /// Opens the Redis-protocol listener.
     pub(super) fn open_resp(
         &mut self,
         settings: Settings,
-        door: resp::Door,
-    ) -> Result<Opened<resp::Door>, ListenError> {
-        self.open_as(Door::Resp, settings, Arc::new(door), |door, stream, peer, stop| async move {
-            door.serve(stream, peer.address, stop).await;
+        service: resp::RespService,
+    ) -> Result<OpenListener<resp::RespService>, ListenError> {
+        self.open_as(ListenerKind::Resp, settings, Arc::new(service), |service, stream, peer, stop| async move {
+            service.serve(stream, peer.address, stop).await;
         })
     }
 
-    /// Opens the door for operators.
+    /// Opens the admin API.
     pub(super) fn open_admin(&mut self, settings: Settings, state: &AdminState) -> Result<Listening, ListenError> {
         let router = Arc::new(admin::router(state.clone()));
-        let opened = self.open_as(Door::Admin, settings, router, |router, stream, peer, stop| {
+        let opened = self.open_as(ListenerKind::Admin, settings, router, |router, stream, peer, stop| {
             admin::serve_connection(stream, peer, axum::Router::clone(&router), stop)
         });
         Ok(opened?.listening)
@@ -144,55 +152,55 @@ impl Doors {
 
     fn open_as<D, F>(
         &mut self,
-        name: Door,
+        name: ListenerKind,
         settings: Settings,
-        door: Arc<D>,
+        service: Arc<D>,
         serve: impl Fn(Arc<D>, Stream, Peer, CancellationToken) -> F + Send + Sync + 'static,
-    ) -> Result<Opened<D>, ListenError>
+    ) -> Result<OpenListener<D>, ListenError>
     where
         D: Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let shared = Arc::clone(&door);
+        let shared = Arc::clone(&service);
         let serve = move |stream, peer, _, stop| serve(Arc::clone(&shared), stream, peer, stop);
         let setting = match name {
-            Door::Gateway => "gateway.listen",
-            Door::Http => "api.listen",
-            Door::Envoy => "rls.listen",
-            Door::Resp => "resp.listen",
-            Door::Admin => "admin.listen",
+            ListenerKind::Gateway => "gateway.listen",
+            ListenerKind::Api => "api.listen",
+            ListenerKind::Rls => "rls.listen",
+            ListenerKind::Resp => "resp.listen",
+            ListenerKind::Admin => "admin.listen",
         };
         let listening = self.open(settings, counted(name, serve)).map_err(|error| error.of_setting(setting))?;
         self.engine.metrics().watch_listener(name, listening.clone());
-        Ok(Opened { listening, door })
+        Ok(OpenListener { listening, service })
     }
 }
 
-/// A door that is open.
-pub(super) struct Opened<D> {
+/// An open listener, and its service.
+pub(super) struct OpenListener<D> {
     pub(super) listening: Listening,
-    pub(super) door: Arc<D>,
+    pub(super) service: Arc<D>,
 }
 
-impl<D> Opened<D> {
+impl<D> OpenListener<D> {
     pub(super) const fn address(&self) -> SocketAddr {
         self.listening.address()
     }
 }
 
-/// A connection that is being served.
+/// Future that serves a connection.
 type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Counts the connections of a door while they are served.
+/// Counts the connections of a listener while they are served.
 fn counted<F>(
-    door: Door,
+    service: ListenerKind,
     serve: impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> F + Send + Sync + 'static,
 ) -> impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> Serving + Send + Sync + 'static
 where
     F: Future<Output = ()> + Send + 'static,
 {
     move |stream, peer, engine, stop| {
-        let open = engine.metrics().connection(door);
+        let open = engine.metrics().connection(service);
         let serving = serve(stream, peer, engine, stop);
         Box::pin(async move {
             serving.await;

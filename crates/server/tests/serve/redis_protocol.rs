@@ -1,4 +1,4 @@
-//! The Redis door of a server whose own store is a Redis that goes away.
+//! The Redis-protocol listener of a server whose store is a Redis that becomes unavailable.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn server(redis: &Redis, args: &[&str]) -> (Server, Connection) {
     let own = ["--store-kind", "redis", "--store-redis-urls", &url];
     let server = Server::start(&[], &[&own[..], args].concat());
     until("the store", || (server.get("/readyz?store=required").status == 200).then_some(()));
-    let client = Client::open(format!("redis://{}", server.door("Redis"))).unwrap();
+    let client = Client::open(format!("redis://{}", server.listener("Redis"))).unwrap();
     let connection = client.get_connection().unwrap();
     connection.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     (server, connection)
@@ -26,7 +26,7 @@ fn throttle(connection: &mut Connection) -> (i64, i64) {
 }
 
 #[test]
-fn without_the_store_the_door_does_as_it_is_told() {
+fn without_the_store_the_failure_policy_of_resp_decides() {
     for (policy, alone) in [
         // All of it, and nothing is counted.
         ("allow", [(0, 3), (0, 3), (0, 3), (0, 3)]),
@@ -45,7 +45,7 @@ fn without_the_store_the_door_does_as_it_is_told() {
 }
 
 #[test]
-fn the_door_waits_for_the_store_no_longer_than_it_is_told_to() {
+fn throttle_waits_for_the_store_until_its_deadline() {
     let redis = Redis::start();
     // The store would be waited for until the client gives up.
     let args = ["--resp-on-store-failure", "deny", "--resp-store-deadline", "50ms", "--store-redis-deadline", "60s"];

@@ -1,4 +1,4 @@
-//! How doors listen.
+//! Settings of listeners.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 use tidegate_http::TrustedProxies;
 
 use super::values::{address, choice, count, count_or_off, flag, span};
-use super::{HOUR, MS, Reading};
+use super::{ConfigReader, HOUR, MS};
 use crate::listen::{self, Tls, TlsFiles};
 
-impl Reading<'_> {
-    /// How a door listens. `None` if something is wrong, `Some(None)` if it does not.
-    pub(super) fn door(
+impl ConfigReader<'_> {
+    /// Settings of a listener. `None` on an error, `Some(None)` if it is off.
+    pub(super) fn listener(
         &mut self,
-        door: &str,
+        name: &str,
         protocols: &'static [&'static [u8]],
         proxies: Option<TrustedProxies>,
     ) -> Option<Option<listen::Settings>> {
-        let address = self.value(&format!("{door}.listen"), address);
-        let proxy_protocol = self.value(&format!("{door}.proxy_protocol"), flag);
-        let connections = self.value(&format!("{door}.connections"), count(1, 10_000_000));
+        let address = self.value(&format!("{name}.listen"), address);
+        let proxy_protocol = self.value(&format!("{name}.proxy_protocol"), flag);
+        let connections = self.value(&format!("{name}.connections"), count(1, 10_000_000));
         let per_address = self.value("limits.connections_per_address", count_or_off(1, 10_000_000));
-        let tls = self.door_tls(&format!("{door}.tls"), protocols, address != Some(None));
+        let tls = self.listener_tls(&format!("{name}.tls"), protocols, address != Some(None));
         let grace = self.value("limits.stop_time", span(Duration::ZERO, HOUR));
         let handshake_time = self.value("limits.handshake_time", span(100 * MS, HOUR));
         let write_time = self.value("limits.write_time", span(100 * MS, HOUR));
@@ -45,16 +45,15 @@ impl Reading<'_> {
             None => None,
         };
         if let Some(listener) = listener.as_ref().filter(|listener| !listener.address.ip().is_loopback()) {
-            self.warn_of_exposure(door, listener);
+            self.warn_of_exposure(name, listener);
         }
         Some(listener)
     }
 
-    /// Warns of a listener that other machines can reach, if what it takes for granted on this machine does not hold
-    /// there.
-    fn warn_of_exposure(&mut self, door: &str, listener: &listen::Settings) {
+    /// Warns about a listener without protection that other machines can reach.
+    fn warn_of_exposure(&mut self, name: &str, listener: &listen::Settings) {
         let is_set = |name: &str| self.layers.get(name).is_some_and(|found| !found.values.is_empty());
-        let warning = match door {
+        let warning = match name {
             "admin" if listener.tls.is_none() => {
                 "`admin.listen` can be reached from other machines without TLS, and its token can be read in transit: set `admin.tls`"
             }
@@ -66,7 +65,12 @@ impl Reading<'_> {
         self.warnings.push(warning.to_owned());
     }
 
-    fn door_tls(&mut self, name: &str, protocols: &'static [&'static [u8]], is_open: bool) -> Option<Option<Arc<Tls>>> {
+    fn listener_tls(
+        &mut self,
+        name: &str,
+        protocols: &'static [&'static [u8]],
+        is_open: bool,
+    ) -> Option<Option<Arc<Tls>>> {
         let kinds = [("off", TlsKind::Off), ("on", TlsKind::On), ("mutual", TlsKind::Mutual)];
         // YAML says `off` and `on` where it could say false and true.
         let read = |value: &str| match value {

@@ -1,19 +1,19 @@
-//! Counts under names that may come from clients.
+//! Counters of Envoy descriptors, by names that may come from clients.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::tally::OTHER;
+use super::limit_counters::OTHER;
 
-/// The most names of a file's descriptors that are counted apart.
+/// Maximum number of names from files that have counters of their own.
 const MOST_WRITTEN: usize = 4_096;
-/// The most names with values of requests in them that are counted apart.
+/// Maximum number of names with values of requests that have counters of their own.
 const MOST_MADE_UP: usize = 1_024;
-/// The longest name, in bytes. What is longer is counted with the others.
+/// Longest name, in bytes. Longer names are counted under `(other)`.
 const LONGEST: usize = 256;
 
-/// What became of a descriptor.
+/// Outcome of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DescriptorOutcome {
     Within,
@@ -46,19 +46,19 @@ impl DescriptorOutcome {
 type Hits = [u64; DescriptorOutcome::ALL.len()];
 
 #[derive(Debug, Default)]
-struct Count([AtomicU64; DescriptorOutcome::ALL.len()]);
+struct OutcomeCounts([AtomicU64; DescriptorOutcome::ALL.len()]);
 
-/// How many hits of descriptors were within their limits and over them, by name.
+/// Hits of descriptors by name and outcome.
 #[derive(Debug, Default)]
-pub(super) struct Names {
-    /// Those that files give.
-    written: RwLock<HashMap<Box<str>, Arc<Count>>>,
-    /// Those that have values of requests in them.
-    made_up: RwLock<HashMap<Box<str>, Arc<Count>>>,
-    other: Count,
+pub(super) struct DescriptorCounts {
+    /// Names defined in files.
+    written: RwLock<HashMap<Box<str>, Arc<OutcomeCounts>>>,
+    /// Names that contain values of requests.
+    made_up: RwLock<HashMap<Box<str>, Arc<OutcomeCounts>>>,
+    other: OutcomeCounts,
 }
 
-impl Count {
+impl OutcomeCounts {
     fn add(&self, outcome: DescriptorOutcome, hits: u64) {
         self.0[outcome as usize].fetch_add(hits, Ordering::Relaxed);
     }
@@ -68,9 +68,9 @@ impl Count {
     }
 }
 
-impl Names {
-    pub(super) fn new() -> Names {
-        Names::default()
+impl DescriptorCounts {
+    pub(super) fn new() -> DescriptorCounts {
+        DescriptorCounts::default()
     }
 
     pub(super) fn count(&self, name: &str, is_made_up: bool, outcome: DescriptorOutcome, hits: u64) {
@@ -85,7 +85,7 @@ impl Names {
             return self.other.add(outcome, hits);
         }
         let mut known = names.write().unwrap_or_else(PoisonError::into_inner);
-        // Others may have come in between.
+        // Other threads may have added names in between.
         if known.len() >= most && !known.contains_key(name) {
             return self.other.add(outcome, hits);
         }
@@ -108,7 +108,7 @@ impl Names {
         all
     }
 
-    /// Starts over, so that what is gone makes room.
+    /// Drops all counters, so that removed names make room.
     pub(super) fn forget(&self) {
         for names in [&self.written, &self.made_up] {
             names.write().unwrap_or_else(PoisonError::into_inner).clear();
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn names_that_clients_make_up_are_bounded_and_leave_room_for_those_of_files() {
-        let names = Names::new();
+        let names = DescriptorCounts::new();
         for number in 0..100_000_u32 {
             let outcome = DescriptorOutcome::ALL[number as usize % 2];
             names.count(&format!("d.key_{number}"), true, outcome, 2);

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use crate::config::{FILE_VARIABLE, Given, SETTINGS};
+use crate::config::{FILE_VARIABLE, SETTINGS, StartupArgs};
 
-/// A configuration file and settings on the command line. Made of the table of settings, so that none is missing.
-pub(super) struct GivenArgs(pub(super) Given);
+/// Configuration file and settings on the command line. Built from the table of settings, so that none is missing.
+pub(super) struct SettingsArgs(pub(super) StartupArgs);
 
 const CONFIG: &str = "config";
 
-impl clap::Args for GivenArgs {
+impl clap::Args for SettingsArgs {
     fn augment_args(command: Command) -> Command {
         let config = Arg::new(CONFIG)
             .long(CONFIG)
@@ -48,7 +48,7 @@ impl clap::Args for GivenArgs {
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        GivenArgs::augment_args(command)
+        SettingsArgs::augment_args(command)
     }
 }
 
@@ -76,22 +76,22 @@ fn heading(section: &'static str) -> &'static str {
     }
 }
 
-impl clap::FromArgMatches for GivenArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<GivenArgs, clap::Error> {
+impl clap::FromArgMatches for SettingsArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<SettingsArgs, clap::Error> {
         let flags = SETTINGS.iter().filter_map(|setting| {
             let values = matches.get_many::<String>(setting.name)?;
             Some((setting.name.to_owned(), values.cloned().collect()))
         });
-        Ok(GivenArgs(Given { file: matches.get_one::<PathBuf>(CONFIG).cloned(), flags: flags.collect() }))
+        Ok(SettingsArgs(StartupArgs { file: matches.get_one::<PathBuf>(CONFIG).cloned(), flags: flags.collect() }))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = GivenArgs::from_arg_matches(matches)?;
+        *self = SettingsArgs::from_arg_matches(matches)?;
         Ok(())
     }
 }
 
-/// The variables of the environment, as far as they are text.
+/// Environment variables that are valid UTF-8.
 pub(super) fn variables() -> Vec<(String, String)> {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))

@@ -1,51 +1,50 @@
-//! What is wrong with a configuration, and where.
+//! Errors of a configuration, with their places.
 
 use std::fmt;
 
 use tidegate_rules::yaml::{Diagnostic, Diagnostics};
 
-use super::setting::Kind;
+use super::setting::SettingKind;
 use super::table::SETTINGS;
 
-/// Something wrong with a setting.
+/// Error of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum ConfigError {
     /// In the file.
     InFile(Box<Diagnostic>),
     /// In a flag or a variable.
     Given {
         /// `--api-listen` or `TIDEGATE_API_LISTEN`.
         by: String,
-        /// What is wrong.
+        /// Description of the error.
         problem: String,
-        /// What to write instead.
+        /// Suggested fix.
         help: String,
     },
 }
 
-/// Everything that is wrong with a configuration.
+/// All errors of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Faults(pub Vec<Fault>);
+pub struct ConfigErrors(pub Vec<ConfigError>);
 
-impl Fault {
-    /// What is wrong with a line of the file. The line is not repeated if it may hold a secret.
-    pub(super) fn in_file(mut finding: Diagnostic) -> Fault {
+impl ConfigError {
+    /// Error in a line of the file. The line is not quoted if it may contain a secret.
+    pub(super) fn in_file(mut finding: Diagnostic) -> ConfigError {
         if may_hold_secret(&finding.excerpt) {
             (finding.excerpt, finding.mark) = (String::new(), (0, 0));
         }
-        Fault::InFile(Box::new(finding))
+        ConfigError::InFile(Box::new(finding))
     }
 }
 
-/// The shortest run of hexadecimal digits that is taken for a secret, whatever the setting is called: its name may be
-/// misspelled.
+/// Shortest run of hexadecimal digits that is treated as a secret, under any setting: the name may be misspelled.
 const SHORTEST_SECRET: usize = 16;
 
 fn may_hold_secret(line: &str) -> bool {
     let is_secret = |word: &str| {
         SETTINGS.iter().any(|setting| match setting.kind {
-            Kind::Secret | Kind::Logins => setting.name.rsplit('.').next() == Some(word),
-            Kind::One | Kind::Many | Kind::Urls => false,
+            SettingKind::Secret | SettingKind::Logins => setting.name.rsplit('.').next() == Some(word),
+            SettingKind::One | SettingKind::Many | SettingKind::Urls => false,
         })
     };
     let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
@@ -55,11 +54,11 @@ fn may_hold_secret(line: &str) -> bool {
         || line.split_once("://").is_some_and(|(_, rest)| rest.contains('@'))
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::InFile(diagnostic) => diagnostic.fmt(f),
-            Fault::Given { by, problem, help } => {
+            ConfigError::InFile(diagnostic) => diagnostic.fmt(f),
+            ConfigError::Given { by, problem, help } => {
                 writeln!(f, "error: {problem}")?;
                 writeln!(f, " --> {by}")?;
                 if help.is_empty() { Ok(()) } else { writeln!(f, "  = {help}") }
@@ -68,30 +67,30 @@ impl fmt::Display for Fault {
     }
 }
 
-impl fmt::Display for Faults {
+impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|fault| writeln!(f, "{fault}"))
+        self.0.iter().try_for_each(|error| writeln!(f, "{error}"))
     }
 }
 
-impl std::error::Error for Faults {}
+impl std::error::Error for ConfigErrors {}
 
-impl From<Diagnostics> for Faults {
-    fn from(findings: Diagnostics) -> Faults {
-        Faults(findings.0.into_iter().map(Fault::in_file).collect())
+impl From<Diagnostics> for ConfigErrors {
+    fn from(findings: Diagnostics) -> ConfigErrors {
+        ConfigErrors(findings.0.into_iter().map(ConfigError::in_file).collect())
     }
 }
 
-/// A value that makes no sense: what is wrong, and what to write instead.
+/// Invalid value: the problem, and a suggested fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct InvalidValue {
     pub(super) problem: String,
     pub(super) help: String,
 }
 
-impl Wrong {
-    pub(super) fn new(problem: impl Into<String>, help: impl Into<String>) -> Wrong {
-        Wrong { problem: problem.into(), help: help.into() }
+impl InvalidValue {
+    pub(super) fn new(problem: impl Into<String>, help: impl Into<String>) -> InvalidValue {
+        InvalidValue { problem: problem.into(), help: help.into() }
     }
 }
 

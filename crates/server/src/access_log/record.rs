@@ -12,18 +12,18 @@ use tidegate_rules::Secret;
 use super::redact::redacted;
 use super::time::{common, rfc3339};
 
-/// The status of a request whose client disconnected before there was a response, as nginx has it.
+/// Status of a request whose client disconnected before there was a response, as in nginx.
 const CLIENT_CLOSED: u16 = 499;
 
 /// A request that has ended.
-pub(crate) struct Line<'l> {
-    /// When it came.
+pub(crate) struct AccessRecord<'l> {
+    /// Time of arrival.
     pub(crate) at: Timestamp,
-    /// Through which listener.
+    /// Listener that received it.
     pub(crate) listener: &'static str,
     /// The client's address.
     pub(crate) address: IpAddr,
-    /// Its user, if anybody knows.
+    /// User, if known.
     pub(crate) user: Option<&'l str>,
     /// The hash of its API key.
     pub(crate) api_key: Option<&'l str>,
@@ -31,15 +31,15 @@ pub(crate) struct Line<'l> {
     pub(crate) tier: Option<&'l str>,
     /// The request method.
     pub(crate) method: &'l str,
-    /// The path with its query, as they came.
+    /// Path and query, as received.
     pub(crate) target: &'l str,
     /// The protocol version.
     pub(crate) version: Version,
-    /// The host that it was for.
+    /// Requested host.
     pub(crate) host: Option<&'l [u8]>,
     /// The status; `None` if the client disconnected first.
     pub(crate) status: Option<StatusCode>,
-    /// Bytes of its body that were passed on.
+    /// Bytes of its body that were forwarded.
     pub(crate) bytes_in: u64,
     /// Bytes of the response's body.
     pub(crate) bytes_out: u64,
@@ -47,11 +47,11 @@ pub(crate) struct Line<'l> {
     pub(crate) took: Duration,
     /// The route that it took.
     pub(crate) route: Option<&'l str>,
-    /// The upstream that answered, and how long that took to begin.
+    /// Upstream that responded, and the time until its response began.
     pub(crate) upstream: Option<(&'l str, Duration)>,
     /// The cause of an error.
     pub(crate) cause: Option<&'static str>,
-    /// The decision, and the limit that determined it; `None` if no rule was asked.
+    /// Decision, and the limit that determined it; `None` if no rule was evaluated.
     pub(crate) decided: Option<(Decided, Option<&'l str>)>,
     /// `User-Agent`.
     pub(crate) agent: Option<&'l [u8]>,
@@ -68,7 +68,7 @@ pub(crate) enum Decided {
     /// Allowed, and a rule in shadow mode would have denied it.
     Shadow,
     Denied,
-    /// It lacks a part of a key that a rule insists on, or has it more than once.
+    /// It lacks a required part of a key, or has it more than once.
     Refused,
 }
 
@@ -83,12 +83,12 @@ impl Decided {
     }
 }
 
-impl Line<'_> {
+impl AccessRecord<'_> {
     fn status(&self) -> u16 {
         self.status.map_or(CLIENT_CLOSED, |status| status.as_u16())
     }
 
-    /// Writes it as a JSON object. The names are those that `tidegate replay` knows in logs of its own.
+    /// Writes it as a JSON object, with the names that `tidegate replay` reads.
     pub(super) fn json(&self, secret: &Secret, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"time\":\"");
         rfc3339(self.at, out);
@@ -127,7 +127,7 @@ impl Line<'_> {
     pub(super) fn combined(&self, secret: &Secret, out: &mut Vec<u8>) {
         let _ = write!(out, "{} - ", self.address);
         match self.user {
-            // Blanks and brackets would end the field for those who read it.
+            // Spaces and brackets would end the field for parsers.
             Some(user) if !user.is_empty() => escape(user.as_bytes(), b" []", out),
             _ => out.push(b'-'),
         }
@@ -195,7 +195,7 @@ fn json_text(name: &str, value: Option<&str>, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Escapes as Apache does: quotes and backslashes by a backslash, and what cannot be printed by its number. So are `besides`.
+/// Escapes as Apache does: quotes and backslashes with a backslash, unprintable bytes and `besides` as `\xhh`.
 fn escape(value: &[u8], besides: &[u8], out: &mut Vec<u8>) {
     for &byte in value {
         match byte {
@@ -215,8 +215,8 @@ mod tests {
 
     use super::*;
 
-    fn line() -> Line<'static> {
-        Line {
+    fn line() -> AccessRecord<'static> {
+        AccessRecord {
             at: Timestamp::from_micros(1_763_392_801_123_456),
             listener: "gateway",
             address: "203.0.113.7".parse().unwrap(),
@@ -241,13 +241,13 @@ mod tests {
         }
     }
 
-    fn in_json(line: &Line<'_>) -> String {
+    fn in_json(line: &AccessRecord<'_>) -> String {
         let mut out = Vec::new();
         line.json(&Secret::default(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
-    fn in_combined(line: &Line<'_>) -> String {
+    fn in_combined(line: &AccessRecord<'_>) -> String {
         let mut out = Vec::new();
         line.combined(&Secret::default(), &mut out);
         String::from_utf8(out).unwrap()
@@ -278,7 +278,7 @@ mod tests {
              \"curl/8.5\"\n"
         );
         assert_eq!(in_combined(&line()), wanted);
-        let bare = Line { user: None, referer: None, agent: Some(b""), bytes_out: 0, status: None, ..line() };
+        let bare = AccessRecord { user: None, referer: None, agent: Some(b""), bytes_out: 0, status: None, ..line() };
         let wanted = "203.0.113.7 - - [17/Nov/2025:15:20:01 +0000] \"GET /a?x=1 HTTP/1.1\" 499 - \"-\" \"-\"\n";
         assert_eq!(in_combined(&bare), wanted);
     }
@@ -287,7 +287,8 @@ mod tests {
     fn nothing_that_a_client_sends_breaks_out_of_its_field() {
         let hostile = "\"\\\n\r\u{0}\u{1b}[31m\u{7f} [1] é";
         let raw = [hostile.as_bytes(), b"\xff"].concat();
-        let line = Line { user: Some(hostile), agent: Some(&raw), referer: Some(&raw), host: Some(&raw), ..line() };
+        let line =
+            AccessRecord { user: Some(hostile), agent: Some(&raw), referer: Some(&raw), host: Some(&raw), ..line() };
         let text = in_json(&line);
         assert_eq!(text.matches('\n').count(), 1);
         let read: Value = serde_json::from_str(&text).unwrap();

@@ -1,4 +1,4 @@
-//! What requests say.
+//! Extractors for bodies and query parameters.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
@@ -11,14 +11,14 @@ use crate::problem::Problem;
 use crate::whole_body::{BodyError, WholeBody};
 
 /// The bytes of a body.
-pub(super) struct Whole(pub(super) Bytes);
+pub(super) struct RawBody(pub(super) Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Whole {
+impl<S: Send + Sync> FromRequest<S> for RawBody {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, _: &S) -> Result<Whole, Problem> {
+    async fn from_request(request: Request, _: &S) -> Result<RawBody, Problem> {
         match WholeBody::new(request.into_body(), MOST_BYTES, BODY_TIME).await {
-            Ok(bytes) => Ok(Whole(bytes)),
+            Ok(bytes) => Ok(RawBody(bytes)),
             Err(error) => {
                 let status = match error {
                     BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -31,7 +31,7 @@ impl<S: Send + Sync> FromRequest<S> for Whole {
     }
 }
 
-/// A body in JSON that says so.
+/// A JSON body with the content type `application/json`.
 pub(super) struct Json<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
@@ -39,18 +39,18 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Json<T>, Problem> {
         browsers::check_json(request.headers())?;
-        let Whole(body) = Whole::from_request(request, state).await?;
+        let RawBody(body) = RawBody::from_request(request, state).await?;
         Ok(Json(serde_json::from_slice(&body)?))
     }
 }
 
-/// The value of a parameter of the query; the last counts.
+/// The value of a query parameter. If it is repeated, the last one counts.
 pub(super) fn parameter(uri: &Uri, name: &str) -> Option<String> {
     let pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
     pairs.filter(|(known, _)| known == name).last().map(|(_, value)| value.into_owned())
 }
 
-/// How many rules and keys are wanted: `most`, up to a bound.
+/// The query parameter `most`: the maximum number of rules and keys to return, up to a bound.
 pub(super) fn most(uri: &Uri) -> Result<usize, Problem> {
     const BOUND: usize = 1_000;
     let Some(text) = parameter(uri, "most") else { return Ok(20) };
@@ -76,7 +76,7 @@ mod tests {
     async fn a_body_that_does_not_come_is_not_waited_for() {
         let silent = stream::pending::<Result<Bytes, std::io::Error>>();
         let (request, begun) = (Request::new(Body::from_stream(silent)), Instant::now());
-        let Err(problem) = Whole::from_request(request, &()).await else { panic!("nothing came") };
+        let Err(problem) = RawBody::from_request(request, &()).await else { panic!("nothing came") };
         assert_eq!(problem.into_response().status(), StatusCode::REQUEST_TIMEOUT);
         assert_eq!(begun.elapsed(), BODY_TIME);
     }

@@ -1,20 +1,20 @@
-//! Connections are files, of which the system lets a process have only so many.
+//! Limit on open files, shared by the connections of all listeners.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::listen::Settings;
 
-/// How many connections a door takes at once where nobody says so and there is room.
+/// Default number of connections of a listener, if there are enough files.
 const USUAL: usize = 10_000;
-/// However little room there is.
+/// Minimum number of connections of a listener.
 const FEW: usize = 16;
-/// What a server has open besides connections: rules, certificates, the way to its store.
+/// Files besides connections of clients: rules, certificates, connections to the store.
 const OTHER_FILES: usize = 100;
 
-/// A door, and how many files a connection there takes.
-pub(super) type Files<'s> = (Option<&'s mut Settings>, usize);
+/// A listener, and the number of files for each of its connections.
+pub(super) type ListenerFiles<'s> = (Option<&'s mut Settings>, usize);
 
-/// Has the system let us have as many files as it may. Says how many; `None` if there is no limit.
+/// Raises the limit on open files as far as possible. Returns the limit; `None` if there is none.
 pub(super) fn most() -> Option<usize> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {
@@ -26,16 +26,16 @@ pub(super) fn most() -> Option<usize> {
     getrlimit(Resource::Nofile).current.map(|files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
-/// Doors that nobody has told how many connections they may take share what the others leave, so that further connections
-/// wait and none is accepted that cannot be had. Says whether there is enough for those who were told.
-pub(super) fn share_out(mut doors: [Files<'_>; 5], files: Option<usize>) -> bool {
+/// Shares the remaining files among listeners without a configured number of connections, so that connections beyond
+/// the limit wait instead of failing. Returns whether there are enough files for the configured ones.
+pub(super) fn share_out(mut listeners: [ListenerFiles<'_>; 5], files: Option<usize>) -> bool {
     let room = files.map_or(usize::MAX, |files| files.saturating_sub(OTHER_FILES));
-    let open = || doors.iter().filter_map(|(door, each)| Some((door.as_ref()?.most_connections, *each)));
+    let open = || listeners.iter().filter_map(|(listener, each)| Some((listener.as_ref()?.most_connections, *each)));
     let asked = open().filter_map(|(most, each)| Some(most?.saturating_mul(each))).fold(0, usize::saturating_add);
     let others: usize = open().filter(|(most, _)| most.is_none()).map(|(_, each)| each).sum();
     let share = (room.saturating_sub(asked) / others.max(1)).clamp(FEW, USUAL);
-    for door in doors.iter_mut().filter_map(|(door, _)| door.as_mut()) {
-        door.most_connections.get_or_insert(share);
+    for listener in listeners.iter_mut().filter_map(|(listener, _)| listener.as_mut()) {
+        listener.most_connections.get_or_insert(share);
     }
     asked <= room
 }
@@ -44,18 +44,19 @@ pub(super) fn share_out(mut doors: [Files<'_>; 5], files: Option<usize>) -> bool
 mod tests {
     use super::*;
 
-    /// How many connections doors take that were told so much, each for one file but the first.
+    /// Connections of listeners with these settings. A connection of the first one takes two files.
     fn shared(told: [Option<Option<usize>>; 5], files: Option<usize>) -> (Vec<usize>, bool) {
-        let mut doors = told.map(|told| {
+        let mut listeners = told.map(|told| {
             told.map(|most_connections| Settings { most_connections, ..Settings::at(([127, 0, 0, 1], 0).into()) })
         });
         let mut each = [2, 1, 1, 1, 1].into_iter();
-        let is_enough = share_out(doors.each_mut().map(|door| (door.as_mut(), each.next().unwrap())), files);
-        (doors.into_iter().flatten().map(|door| door.most_connections.unwrap()).collect(), is_enough)
+        let is_enough =
+            share_out(listeners.each_mut().map(|listener| (listener.as_mut(), each.next().unwrap())), files);
+        (listeners.into_iter().flatten().map(|listener| listener.most_connections.unwrap()).collect(), is_enough)
     }
 
     #[test]
-    fn what_there_is_is_shared_by_those_who_were_told_nothing() {
+    fn listeners_without_a_setting_share_the_remaining_files() {
         let unsaid = Some(None);
         assert_eq!(shared([unsaid; 5], None), (vec![10_000; 5], true));
         assert_eq!(shared([unsaid; 5], Some(60_100)), (vec![10_000; 5], true));

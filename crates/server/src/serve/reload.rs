@@ -1,35 +1,35 @@
-//! What changes while the server runs: what its configuration says, as far as that needs no restart.
+//! Reload of the configuration in a running server.
 
 use std::path::PathBuf;
 
 use tidegate_rules::{Diagnostics, Loaded, Secret};
 
-use super::following::{follow_files, load_rules, put_in_force, warn_of_built_in_key};
+use super::rule_sources::{follow_files, load_rules, put_in_force, warn_of_built_in_key};
 use super::{Server, make_room_for_connections};
 use crate::admin::Token;
 use crate::browsers::Hosts;
-use crate::config::{Changes, Configuration, Faults, Origin};
+use crate::config::{Changes, ConfigErrors, Configuration, Origin};
 use crate::log;
 
-/// Why a configuration that was read again is left aside.
+/// Error of a reload.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum ReloadError {
     #[error("{0}")]
-    Configuration(#[from] Faults),
+    Configuration(#[from] ConfigErrors),
     #[error("{0}")]
     Rules(Diagnostics),
 }
 
-/// A configuration that can be put in force.
-struct Next {
+/// A valid configuration, ready to be applied.
+struct NextConfiguration {
     configuration: Configuration,
-    /// The rules, if they come from elsewhere than before.
+    /// Rules, if their paths have changed.
     rules: Option<Loaded>,
 }
 
 impl Server {
-    /// Reads the configuration again, with its rules and certificates, and puts in force what can be while it runs.
-    /// What cannot is named in the log, and stays. If anything is wrong, that is said, and all stays as it was.
+    /// Reloads the configuration, rules and certificates, and applies all changes that need no restart. Other changes
+    /// are logged. On any error, nothing changes.
     pub async fn reload(&mut self) {
         tracing::info!("reloading");
         let (origin, paths) = (self.origin.clone(), self.paths.clone());
@@ -42,17 +42,17 @@ impl Server {
         }
     }
 
-    async fn apply(&mut self, Next { mut configuration, rules }: Next) {
+    async fn apply(&mut self, NextConfiguration { mut configuration, rules }: NextConfiguration) {
         make_room_for_connections(&mut configuration);
         for warning in &configuration.warnings {
             tracing::warn!("{warning}");
         }
         log::change_level(&configuration.log.level);
         let listening = [
-            (self.gateway.as_ref().map(|door| &door.listening), configuration.gateway),
-            (self.api.as_ref().map(|door| &door.listening), configuration.api),
-            (self.rls.as_ref().map(|door| &door.listening), configuration.rls),
-            (self.resp.as_ref().map(|door| &door.listening), configuration.resp),
+            (self.gateway.as_ref().map(|open| &open.listening), configuration.gateway),
+            (self.api.as_ref().map(|open| &open.listening), configuration.api),
+            (self.rls.as_ref().map(|open| &open.listening), configuration.rls),
+            (self.resp.as_ref().map(|open| &open.listening), configuration.resp),
             (self.admin.as_ref(), configuration.admin),
         ];
         for (open, settings) in listening {
@@ -61,18 +61,18 @@ impl Server {
             }
         }
         if let Some(gateway) = &self.gateway {
-            gateway.door.apply(&configuration.forwarding);
+            gateway.service.apply(&configuration.forwarding);
         }
         if let Some(api) = &self.api {
             configuration.http.hosts = Hosts::of(api.address().ip(), configuration.hosts.api);
-            api.door.apply(configuration.http);
+            api.service.apply(configuration.http);
         }
         if let Some(rls) = &self.rls {
             configuration.envoy.hosts = Hosts::of(rls.address().ip(), configuration.hosts.rls);
-            rls.door.apply(configuration.envoy);
+            rls.service.apply(configuration.envoy);
         }
         if let Some(resp) = &self.resp {
-            resp.door.apply(configuration.redis_protocol);
+            resp.service.apply(configuration.redis_protocol);
         }
         self.certificates = configuration.certificates;
         self.hide_under(configuration.secrets);
@@ -86,7 +86,7 @@ impl Server {
         say(&changes);
     }
 
-    /// Without a key, state in memory keeps the one that it has: what was counted could not be found under another.
+    /// Without a key, state in memory keeps its current key: counters could not be found under another one.
     fn hide_under(&self, secret: Option<Secret>) {
         let limiter = self.engine.limiter();
         let present = limiter.rules().rules.secret().clone();
@@ -111,7 +111,7 @@ impl Server {
         match follow_files(&paths, loaded.files, &self.engine, &self.are_published, self.known) {
             Ok(watch) => {
                 let before = std::mem::replace(&mut self.watch, watch);
-                // Its thread may have to finish what it reads.
+                // Dropping it waits for its thread.
                 let _ = tokio::task::spawn_blocking(move || drop(before)).await;
                 self.paths = paths;
                 self.engine.metrics().reloaded(None);
@@ -124,7 +124,7 @@ impl Server {
         }
     }
 
-    /// A token that is no longer written stays: nobody could know another.
+    /// A token that was removed from the configuration stays in force: a new random one would be unknown.
     fn tell_operators(&self, token: Option<&Token>, open_metrics: bool) {
         let (paths, configuration) = (&self.paths, self.origin.shown());
         self.operators.change(|settings| {
@@ -138,14 +138,14 @@ impl Server {
     }
 }
 
-fn read(origin: &Origin, paths: &[PathBuf]) -> Result<Next, Refused> {
+fn read(origin: &Origin, paths: &[PathBuf]) -> Result<NextConfiguration, ReloadError> {
     let configuration = origin.read_again()?;
     let is_elsewhere = configuration.rules != paths;
     let rules = is_elsewhere
         .then(|| load_rules(&configuration.rules, configuration.gateway.is_some(), configuration.rules_required))
         .transpose()
-        .map_err(Refused::Rules)?;
-    Ok(Next { configuration, rules })
+        .map_err(ReloadError::Rules)?;
+    Ok(NextConfiguration { configuration, rules })
 }
 
 fn say(changes: &Changes) {

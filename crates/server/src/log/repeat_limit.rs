@@ -1,5 +1,4 @@
-//! A budget of log lines for each place in the program that logs, because clients can make it log the same over and
-//! over.
+//! Budget of log lines for each call site, because clients can cause the same line over and over.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -10,37 +9,37 @@ use tracing::callsite::Identifier;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-/// What logs about the log itself. It is bounded by what it reports about.
+/// Target of lines about the log itself. They are bounded already.
 pub(super) const UNLIMITED: &str = "tidegate::log";
 /// Denials are logged once a second, and bounded there.
 const DENIALS: &str = "tidegate::denials";
 
-/// The budgets, of all places that have logged.
+/// Budgets of all call sites that have logged.
 pub(super) struct Repeats {
     each_refill: u32,
-    places: Mutex<HashMap<Identifier, Place>>,
+    call_sites: Mutex<HashMap<Identifier, CallSite>>,
     dropped: AtomicU64,
 }
 
-struct Place {
+struct CallSite {
     metadata: &'static Metadata<'static>,
     left: u32,
-    /// Lines that went past the budget since that was last reported.
+    /// Suppressed lines that were not reported yet.
     unreported: u64,
 }
 
 impl Repeats {
-    /// Each place may log ten times `each_refill` lines at once, and `each_refill` more after every refill.
+    /// Each call site may log a burst of ten times `each_refill` lines, and `each_refill` more after every refill.
     pub(super) fn new(each_refill: NonZero<u32>) -> Repeats {
-        Repeats { each_refill: each_refill.get(), places: Mutex::default(), dropped: AtomicU64::new(0) }
+        Repeats { each_refill: each_refill.get(), call_sites: Mutex::default(), dropped: AtomicU64::new(0) }
     }
 
-    /// Lines that went past a budget.
+    /// Number of suppressed lines.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Fills all budgets up a little, and reports lines that went past them.
+    /// Refills all budgets, and reports suppressed lines.
     pub(super) fn refill(&self) {
         let mut over = Vec::new();
         for place in self.lock().values_mut() {
@@ -60,13 +59,13 @@ impl Repeats {
     }
 
     fn admits(&self, metadata: &'static Metadata<'static>) -> bool {
-        // Who asks for more detail than usual gets it.
+        // Debug and trace lines are not limited.
         if *metadata.level() > Level::INFO || matches!(metadata.target(), UNLIMITED | DENIALS) {
             return true;
         }
-        let mut places = self.lock();
-        let new = || Place { metadata, left: self.burst(), unreported: 0 };
-        let place = places.entry(metadata.callsite()).or_insert_with(new);
+        let mut call_sites = self.lock();
+        let new = || CallSite { metadata, left: self.burst(), unreported: 0 };
+        let place = call_sites.entry(metadata.callsite()).or_insert_with(new);
         if place.left == 0 {
             place.unreported += 1;
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -76,12 +75,12 @@ impl Repeats {
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Identifier, Place>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<Identifier, CallSite>> {
+        self.call_sites.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Lets lines pass that are within their budget.
+/// Layer that suppresses lines beyond the budget.
 pub(super) struct RepeatLimit(pub(super) Arc<Repeats>);
 
 impl<S: Subscriber> Layer<S> for RepeatLimit {
@@ -98,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// Where the log goes in these tests.
+    /// Log output of these tests.
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
 

@@ -16,9 +16,9 @@ pub(super) fn echo(words: Words<'_>, reply: &mut Reply<'_>) {
     reply.bulk(words.get(1).unwrap_or_default());
 }
 
-/// What `SELECT` was given is not a database.
+/// Invalid argument of `SELECT`.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoSuchDatabase {
+pub(super) enum DatabaseError {
     #[error("DB index is out of range: there is only 0")]
     OutOfRange,
     #[error("value is not an integer or out of range: the index of a database is 0")]
@@ -34,10 +34,10 @@ pub(super) fn select(words: Words<'_>, reply: &mut Reply<'_>) {
 }
 
 /// Whether the database that `SELECT` names is there.
-pub(super) fn database(words: Words<'_>) -> Result<(), NoSuchDatabase> {
+pub(super) fn database(words: Words<'_>) -> Result<(), DatabaseError> {
     match words.get(1).and_then(integer) {
         Some(0) => Ok(()),
-        Some(_) => Err(NoSuchDatabase::OutOfRange),
-        None => Err(NoSuchDatabase::NotANumber),
+        Some(_) => Err(DatabaseError::OutOfRange),
+        None => Err(DatabaseError::NotANumber),
     }
 }
