@@ -2,7 +2,7 @@
 
 .PHONY: run tour test setup lint audit unit bench fuzz soundness
 
-# The server, with state in memory, example rules, and all doors on this machine only.
+# The server, with state in memory, example rules, and all listeners on this machine only.
 run:
 	@cargo run --release --package tidegate -- serve
 

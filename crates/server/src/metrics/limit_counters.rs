@@ -295,7 +295,7 @@ mod tests {
         let limits = LimitTable::new();
         for number in 0..3 * MOST_LIMITS {
             limits.with(&RuleId::new(&number.to_string()), |counters| {
-                counters.counts.add(LimitEvent::Allowed as usize, 1)
+                counters.counts.add(LimitEvent::Allowed as usize, 1);
             });
         }
         assert_eq!(count(&limits), (MOST_LIMITS + 1, 3 * MOST_LIMITS as u64));
@@ -327,7 +327,7 @@ mod tests {
                 for _ in 0..2 * owners + 2 {
                     scope.spawn(|| {
                         (0..100).for_each(|_| {
-                            limits.with(&id, |counters| counters.counts.add(LimitEvent::Allowed as usize, 1))
+                            limits.with(&id, |counters| counters.counts.add(LimitEvent::Allowed as usize, 1));
                         });
                     });
                 }
@@ -341,7 +341,7 @@ mod tests {
         let limits = LimitTable::new();
         for number in 0..MOST_LIMITS {
             limits.with(&RuleId::new(&number.to_string()), |counters| {
-                counters.counts.add(LimitEvent::Allowed as usize, 1)
+                counters.counts.add(LimitEvent::Allowed as usize, 1);
             });
         }
         limits.retain(|id| id.as_str() == "7");
