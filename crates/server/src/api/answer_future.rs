@@ -9,10 +9,10 @@ use std::task::{Context, Poll};
 
 use axum::response::{IntoResponse, Response as Routed};
 use http::{HeaderMap, Response};
-use hyper::body::Incoming;
 
 use super::connection::Client;
 use super::{AnswerBody, CONTENT_TYPE, JSON};
+use crate::listen::InboundBody;
 use crate::problem::Problem;
 use crate::self_wake::suppressing;
 use crate::whole_body::WholeBody;
@@ -30,7 +30,7 @@ pub(super) struct AnswerFuture {
 enum AnswerStage {
     /// A check, whose body is on its way.
     Check {
-        body: WholeBody<Incoming>,
+        body: WholeBody<InboundBody>,
         /// The request's map of headers, cleared for those of the answer. hyper uses the map again for the next request, so that
         /// a connection allocates one.
         headers: HeaderMap,
@@ -41,7 +41,7 @@ enum AnswerStage {
 
 impl AnswerFuture {
     /// The answer to a check with this body. Of its headers, only the map is used again.
-    pub(super) fn check(client: &Arc<Client>, mut headers: HeaderMap, body: Incoming) -> AnswerFuture {
+    pub(super) fn check(client: &Arc<Client>, mut headers: HeaderMap, body: InboundBody) -> AnswerFuture {
         headers.clear();
         let mut body = client.api.whole(body);
         body.want();

@@ -17,8 +17,8 @@ use super::answer_future::AnswerFuture;
 use super::{AnswerBody, Api, CHECK, Settings};
 use crate::browsers::check_json;
 use crate::listen::{
-    Http2Limits, HttpConnection, HttpVersion, Lifetime, Peer, RequestCount, Stream, detect_within, http1_builder,
-    http2_builder,
+    Http2Limits, HttpConnection, HttpVersion, InboundBody, Lifetime, Peer, RequestCount, Stream, detect_within,
+    http1_builder, http2_builder,
 };
 use crate::self_wake::SelfWakeFilter;
 
@@ -104,7 +104,9 @@ impl Service<Request<Incoming>> for ApiService {
     type Error = Infallible;
     type Future = AnswerFuture;
 
-    fn call(&self, mut request: Request<Incoming>) -> AnswerFuture {
+    fn call(&self, request: Request<Incoming>) -> AnswerFuture {
+        let version = request.version();
+        let mut request = request.map(|body| InboundBody::new(body, version));
         let ApiService(client) = self;
         client.requests.begin();
         if let Err(problem) = client.api.check_host(request.uri(), request.headers()) {

@@ -8,9 +8,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use super::body_pace::{BodyPace, BodyTimer};
+use crate::listen::InboundBody;
 
 /// The client's body, forwarded as it comes, without trailers: no rule has seen them, and an upstream that adds them to the
 /// headers would believe there what was removed here.
@@ -28,7 +28,7 @@ struct Passed {
 }
 
 /// A body of which the middleware may have seen the beginning.
-pub(super) type Sent = tidegate_tower::RequestBody<Incoming>;
+pub(super) type Sent = tidegate_tower::RequestBody<InboundBody>;
 
 /// The progress of a body, for the task that waits for the response.
 #[derive(Debug, Default)]

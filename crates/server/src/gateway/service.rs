@@ -23,6 +23,7 @@ use super::proxy_identity::{CertificateUser, TokenVerifier};
 use super::response_body::ForwardBody;
 use super::unread::Responses;
 use crate::identity::has_several_credentials;
+use crate::listen::InboundBody;
 use crate::store::AnyStore;
 
 /// The middleware around [`Forward`].
@@ -44,7 +45,7 @@ pub(super) struct GatewayService {
 
 impl GatewayService {
     /// Has the user that is known by now go along with a request, or says why it goes no further.
-    fn identify(&self, request: &mut Request<Incoming>) -> Result<(), Failure> {
+    fn identify(&self, request: &mut Request<InboundBody>) -> Result<(), Failure> {
         if let Some(user) = &self.certificate_user {
             request.extensions_mut().insert(user.clone());
         }
@@ -60,10 +61,12 @@ impl Service<Request<Incoming>> for GatewayService {
     type Error = ClientGone;
     type Future = ResponseFuture;
 
-    fn call(&self, mut request: Request<Incoming>) -> ResponseFuture {
+    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
+        let version = request.version();
+        let mut request = request.map(|body| InboundBody::new(body, version));
         let observed = Observed::begin(&self.downstream, &mut request);
         self.incoming.clean(request.headers_mut(), self.downstream.is_trusted);
-        let responses = (request.version() == Version::HTTP_2).then(|| Arc::clone(&self.responses));
+        let responses = (version == Version::HTTP_2).then(|| Arc::clone(&self.responses));
         let reader = match &self.downstream.style.answers.cors {
             Some(cors) => cors.reader(request.headers()),
             None => None,
@@ -98,7 +101,7 @@ pin_project! {
     #[project = StageProjection]
     enum ResponseStage {
         /// The middleware has it.
-        Limited { #[pin] future: BodyCostFuture<Forward, Incoming, AnyStore, SystemClock> },
+        Limited { #[pin] future: BodyCostFuture<Forward, InboundBody, AnyStore, SystemClock> },
         /// It goes no further. `None` once that was told.
         Refused { response: Option<Box<Response<ForwardBody>>> },
     }

@@ -13,6 +13,7 @@ mod http2_flood;
 mod http_connection;
 mod http_version;
 mod idle_watch;
+mod inbound_body;
 mod proxy;
 mod request_count;
 mod stream;
@@ -40,6 +41,7 @@ pub(crate) use self::http_connection::{
 };
 pub(crate) use self::http_version::{HTTP2_PREFACE, HttpVersion, ReplayedStream};
 pub(crate) use self::idle_watch::{IdleWatch, WatchEvent};
+pub(crate) use self::inbound_body::InboundBody;
 pub(crate) use self::request_count::RequestCount;
 pub use self::stream::Stream;
 pub use self::tls::{Reloaded, Tls, TlsError, TlsFiles};
