@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// What a cluster looks at to find a key's slot.
+    /// The part of a key that a cluster hashes to find its slot.
     fn tag(name: &[u8]) -> &[u8] {
         let start = name.iter().position(|&byte| byte == b'{').unwrap() + 1;
         let length = name[start..].iter().position(|&byte| byte == b'}').unwrap();

@@ -37,7 +37,7 @@ fn optional(schema: &mut Schema) {
 struct File {
     /// Other rules files to read, relative to this one.
     include: OneOrMany<String>,
-    /// How a request's tier is told: by the caller, who has verified it; by the API key; by what the request says; or else by default.
+    /// The source of a request's tier: a caller that has verified it, the API key, a fact of the request, or else the default.
     tiers: Tiers,
     /// The rules. Every rule that matches a request must admit it.
     rules: Option<Vec<Rule>>,
@@ -46,7 +46,7 @@ struct File {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, transform = optional)]
 struct Tiers {
-    /// What names the tier, such as `header:X-Tier` or `claim:plan`. A tier that no rule speaks of does not count.
+    /// The fact that names the tier, such as `header:X-Tier` or `claim:plan`. Tiers that no rule mentions are ignored.
     from: Fact,
     /// The tiers of API keys.
     api_keys: BTreeMap<String, Text>,
@@ -54,7 +54,7 @@ struct Tiers {
     default: Text,
 }
 
-/// Which requests a rule governs, whom it charges, and what it allows.
+/// A rule: the requests that it governs, the key that it charges, and the limits that it enforces.
 #[derive(JsonSchema)]
 #[schemars(
     deny_unknown_fields,
@@ -71,35 +71,35 @@ struct Tiers {
     )
 )]
 struct Rule {
-    /// The rule's name. What was counted belongs to it: keep it when the rule changes.
+    /// The rule's name. Counts belong to it: keep it when the rule changes.
     id: Id,
-    /// Key, limit and failure policy of a well-known case. What the rule itself says comes first.
+    /// Key, limit and failure policy of a well-known case. The rule's own fields take precedence.
     preset: Preset,
-    /// What a request must be for the rule to govern it: all of these. Every request, if left out.
+    /// Conditions that a request must meet for the rule to apply, all of them. Every request, if left out.
     r#match: Match,
-    /// Whom to charge: one part or several together. All requests share one key if left out.
+    /// The key to charge: one part, or several together. All requests share one key if left out.
     key: Key,
-    /// What to do with a request that lacks a part of the key.
+    /// The action for a request that lacks a part of the key.
     on_missing_key: OnMissingKey,
-    /// What to do with a request that says a part of the key more than once, as two headers of one name do.
+    /// The action for a request that has a part of the key more than once, as two headers of one name do.
     on_repeated_key: OnRepeatedKey,
-    /// What is allowed, such as `20/s burst 50`.
+    /// The limit, such as `20/s burst 50`.
     limit: Limits,
     /// Several limits, all of which must admit.
     limits: Limits,
-    /// What is allowed to each tier. Tiers that are not named get `limit`.
+    /// Limits by tier. Tiers that are not named get `limit`.
     tiers: BTreeMap<String, Limits>,
-    /// What is allowed to single keys, by their value; parts of a key are joined by commas.
+    /// Limits of single keys, by value. Parts of a key are joined by commas.
     overrides: BTreeMap<String, Limits>,
-    /// What a request costs. One, if left out.
+    /// The cost of a request. One, if left out.
     cost: Cost,
-    /// Whether the rule denies, only reports, or does nothing.
+    /// The mode of the rule: it denies, only reports, or does nothing.
     mode: Mode,
-    /// What to do when the store cannot decide.
+    /// The policy when the store cannot decide.
     on_store_failure: OnStoreFailure,
-    /// For how long a request can wait for the store, from `1ms` to `10s`. The store's own setting, if left out.
+    /// The longest time that a request waits for the store, from `1ms` to `10s`. The store's own setting, if left out.
     store_deadline: Span,
-    /// How much the requests matter when not all can be served.
+    /// The priority of the requests when not all can be served.
     priority: Priority,
     /// Rules that do not apply where this one does.
     replaces: OneOrMany<Id>,

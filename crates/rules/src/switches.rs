@@ -9,7 +9,7 @@ use tidegate_core::Timestamp;
 
 /// Modes that stand in for the written ones until they are taken back: for single rules, or for all of them.
 ///
-/// What is said of all rules goes before what is said of one, so that a kill switch leaves nothing out. What is said of
+/// A switch for all rules takes precedence over one for a single rule, so that a kill switch leaves nothing out. What is said of
 /// one is kept meanwhile, and counts again when the other is taken back. A switch for a rule that does not exist is kept
 /// too: the rule may come with the next file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// How many probes may stay unanswered.
+/// The most probes that may stay unanswered.
 const PROBES: u32 = 3;
 /// The system counts in seconds.
 const LEAST: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 #[derive(Debug)]
 pub(crate) struct LazyTimeout {
     time: Duration,
-    /// When the present wait began: at the first poll after a restart, so that restarting reads no clock.
+    /// The beginning of the present wait: at the first poll after a restart, so that restarting reads no clock.
     since: Option<Instant>,
     /// In a box, which is made for the first wait: most users never wait.
     timer: Option<Pin<Box<Timer>>>,
@@ -38,7 +38,7 @@ impl LazyTimeout {
         LazyTimeout { time, since: None, timer: None }
     }
 
-    /// What was waited for has come. The next wait begins with the next poll.
+    /// Ends the present wait. The next one begins with the next poll.
     #[inline]
     pub(crate) const fn restart(&mut self) {
         self.since = None;

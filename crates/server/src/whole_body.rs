@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use tokio::time::{Sleep, sleep};
 
-/// Why a body did not arrive.
+/// The reason why a body did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error("the message is larger than {most} bytes")]

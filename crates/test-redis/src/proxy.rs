@@ -212,7 +212,7 @@ async fn replies(
     }
 }
 
-/// What is to be done with what has just come in. An order that holds once, and is one of `mine`, is over with this.
+/// The action for the bytes that have just come in. An order that holds once, and is one of `mine`, is over with this.
 async fn order(orders: &watch::Sender<Order>, mine: &[Break]) -> Break {
     let mut news = orders.subscribe();
     let Ok(order) = news.wait_for(|order| order.breaks != Break::BlackHole).await.map(|order| *order) else {

@@ -1,4 +1,4 @@
-//! The HTTP door: `POST /v1/check` beside a handler of axum's that takes the same requests and answers "ok" whatever they say.
+//! The HTTP listener: `POST /v1/check` beside a handler of axum's that takes the same requests and answers "ok" whatever they say.
 //!
 //! Each request is for one of 100 000 keys in turn, under one rule that allows all of them: every decision is made, and every
 //! answer says so. Under [`LIVE`] a key still owes something when its turn comes again; under [`RECOVERED`] it owes nothing
@@ -21,10 +21,17 @@ pub fn measure(report: &mut Report) {
     let axum = Server::axum();
     for (id, limit, keys) in [("http/check", LIVE, "live keys"), ("http/check-new-keys", RECOVERED, "keys made anew")] {
         let ours = Server::http(limit);
-        let headline = format!("HTTP door, {keys}, 50 connections, one request on its way on each");
+        let headline = format!("HTTP listener, {keys}, 50 connections, one request on its way on each");
         compare_with(&axum, &ours, report, id, &headline, 50);
     }
-    compare_with(&axum, &Server::http(LIVE), report, "http/one-connection", "HTTP door, live keys, one connection", 1);
+    compare_with(
+        &axum,
+        &Server::http(LIVE),
+        report,
+        "http/one-connection",
+        "HTTP listener, live keys, one connection",
+        1,
+    );
 }
 
 fn compare_with(axum: &Server, ours: &Server, report: &mut Report, id: &str, headline: &str, connections: usize) {

@@ -1,5 +1,5 @@
 //! How long an answer takes at 10 000 requests a second, which is far from all that the server can do, beside the bare way there
-//! and back. Envoy's door has a benchmark of its own, `rls`, which measures the same.
+//! and back. Envoy's listener has a benchmark of its own, `rls`, which measures the same.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -28,19 +28,22 @@ pub fn measure(report: &mut Report, runtime: &Runtime) {
     let ours = runtime.block_on(plain(resp.address, throttle));
     let redis = runtime.block_on(plain(redis.address, get));
     let redis = ("redis-server, GET", redis);
-    rows(report, "Redis door", &ours, &[("an echo", &bare), (redis.0, &redis.1)]);
+    rows(report, "Redis listener", &ours, &[("an echo", &bare), (redis.0, &redis.1)]);
     let ours = runtime.block_on(checks(http.address));
     let axum = runtime.block_on(checks(axum.address));
-    rows(report, "HTTP door", &ours, &[("an echo", &bare), ("axum, \"ok\"", &axum)]);
+    rows(report, "HTTP listener", &ours, &[("an echo", &bare), ("axum, \"ok\"", &axum)]);
 }
 
-fn rows(report: &mut Report, door: &str, ours: &Times, peers: &[(&str, &Times)]) {
+fn rows(report: &mut Report, listener: &str, ours: &Times, peers: &[(&str, &Times)]) {
     let parts = [("median", 0.5), ("99th percentile", 0.99), ("99.9th percentile", 0.999)];
     let row = |(name, part): (&str, f64), (peer, theirs): &(&str, &Times)| {
         Row::smaller_is_better(name, ours.quantile(part), peer, theirs.quantile(part), "us")
     };
     let rows = parts.iter().flat_map(|part| peers.iter().map(move |peer| row(*part, peer)));
-    report.section(&format!("{door}, 10 000 requests a second over 50 connections, time to an answer"), rows.collect());
+    report.section(
+        &format!("{listener}, 10 000 requests a second over 50 connections, time to an answer"),
+        rows.collect(),
+    );
 }
 
 /// Sends commands whose answers come whole, being far smaller than what is read at once.

@@ -1,4 +1,4 @@
-//! The doors of the server beside what others serve, each on one core with the load on the other.
+//! The listeners of the server beside what others serve, each on one core with the load on the other.
 //!
 //! Without arguments everything is measured. Any of `resp`, `http` and `latency`, as an argument or in `DOORS`, leaves out
 //! the other parts.

@@ -1,4 +1,4 @@
-//! The Redis door: decisions a second beside `throttlecrab-server`, and beside what Redis does for `GET`.
+//! The Redis listener: decisions a second beside `throttlecrab-server`, and beside what Redis does for `GET`.
 //!
 //! Each command is for one of 100 000 keys, which have 16 at once and 30 a minute: at first all pass, then most are
 //! limited, here and there alike.
@@ -39,7 +39,7 @@ pub fn measure(report: &mut Report) {
         let row =
             |peer, theirs: Option<f64>| Some(Row::larger_is_better("CL.THROTTLE", ours?, peer, theirs?, "commands/s"));
         let rows = [row(CRAB, crab), row(REDIS, get).map(|row| row.with_id(&format!("resp/{depth}")))];
-        let headline = format!("Redis door, 50 connections, {depth} commands on their way on each");
+        let headline = format!("Redis listener, 50 connections, {depth} commands on their way on each");
         report.section(&headline, rows.into_iter().flatten().collect());
     }
 }
@@ -52,7 +52,7 @@ fn one_on_its_way(report: &mut Report, ours: &Server, redis: &Server, crab: Opti
     let load = |name, server, words: &[&str]| Load::new(name, server, CONNECTIONS, |key| command(words, key), is_whole);
     let mut loads = vec![load("CL.THROTTLE", ours, &OURS), load(REDIS, redis, &GET)];
     loads.extend(crab.map(|crab| load(CRAB, crab, &CRABS)));
-    compare(report, "resp/1", "Redis door, 50 connections, one command on its way on each", "commands/s", loads);
+    compare(report, "resp/1", "Redis listener, 50 connections, one command on its way on each", "commands/s", loads);
 }
 
 /// A command of these words, of which [`KEY`] stands for a key of 16 characters, as `redis-benchmark` makes them.

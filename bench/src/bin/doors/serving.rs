@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate::api;
 use tidegate::engine::Engine;
 use tidegate::listen::{self, Listener};
-use tidegate::resp::{RespService, Settings};
+use tidegate::resp::{RespServer, Settings};
 use tidegate_core::MemoryStore;
 use tidegate_rules::{Limiter, RuleSet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -39,13 +39,13 @@ pub fn serve() {
 
 async fn serve_resp() {
     let engine = Engine::new(Limiter::new(RuleSet::default(), MemoryStore::new().into()));
-    let door = Arc::new(RespService::new(Arc::new(engine), Settings::default()));
+    let server = Arc::new(RespServer::new(Arc::new(engine), Settings::default()));
     let listener = Listener::bind(listen::Settings::at(any_port())).expect("a port");
     println!("{}", listener.listening().address());
     let stop = CancellationToken::new();
     let serve = move |stream, peer: listen::Peer| {
-        let door = Arc::clone(&door);
-        async move { door.serve(stream, peer.address, CancellationToken::new()).await }
+        let server = Arc::clone(&server);
+        async move { server.serve(stream, peer.address, CancellationToken::new()).await }
     };
     // As the server does it: not on the thread that waits for the runtime to end.
     let _ = tokio::spawn(listener.serve(stop, serve)).await;
@@ -56,12 +56,12 @@ async fn serve_http() {
     let rules = RuleSet::parse("bench.yaml", &format!("rules: [{{ id: api, key: user, limit: {limit} }}]"));
     let engine = Engine::new(Limiter::new(rules.expect("rules").rules, MemoryStore::new().into()));
     let stop = CancellationToken::new();
-    let door = Arc::new(api::RespService::new(Arc::new(engine), api::Settings::default(), None, None, stop.clone()));
+    let server = Arc::new(api::ApiServer::new(Arc::new(engine), api::Settings::default(), None, None, stop.clone()));
     let listener = Listener::bind(listen::Settings::at(any_port())).expect("a port");
     println!("{}", listener.listening().address());
     let serve = move |stream, peer| {
-        let door = Arc::clone(&door);
-        async move { door.serve(stream, peer, CancellationToken::new()).await }
+        let server = Arc::clone(&server);
+        async move { server.serve(stream, peer, CancellationToken::new()).await }
     };
     let _ = tokio::spawn(listener.serve(stop, serve)).await;
 }
@@ -108,12 +108,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Our Redis door.
+    /// Our Redis listener.
     pub fn resp() -> Server {
         Server::ourselves(&[RESP])
     }
 
-    /// Our HTTP door, with one rule for each user.
+    /// Our HTTP listener, with one rule for each user.
     pub fn http(limit: &str) -> Server {
         Server::ourselves(&[HTTP, limit])
     }

@@ -1,4 +1,4 @@
-//! Envoy's rate-limit service over gRPC: our door beside services that answer a constant.
+//! Envoy's rate-limit service over gRPC: our listener beside services that answer a constant.
 //!
 //! The server has one core and this program, which makes the load, the other. Every request is one descriptor with one of
 //! 100 000 values; every answer is checked to be within its limit. The load is made of HTTP/2 frames written by hand, as a
@@ -6,7 +6,7 @@
 //!
 //! - *tonic*: a service of tonic's with the same messages, which answers a constant;
 //! - *hyper*: the same on hyper's HTTP/2 with prost, a task for each request;
-//! - *gathered*: the same, requests run on their connection's own task, as our door does it.
+//! - *gathered*: the same, requests run on their connection's own task, as our listener does it.
 
 mod latency;
 mod load;
@@ -36,7 +36,7 @@ fn main() {
                 }
             }
             let [ours, tonic, hyper, gathered] = rates.map(median);
-            let row = |peer, theirs| Row::larger_is_better("our door", ours, peer, theirs, "requests/s");
+            let row = |peer, theirs| Row::larger_is_better("our listener", ours, peer, theirs, "requests/s");
             let of = |what, rate| Row::larger_is_better(what, rate, "tonic, a constant", tonic, "requests/s");
             let rows = vec![
                 row("tonic, a constant", tonic).with_id(&format!("rls/{connections}x{in_flight}")),

@@ -25,7 +25,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tidegate::engine::Engine;
-use tidegate::rls::{Door, Settings};
+use tidegate::rls::{RlsServer, Settings};
 use tidegate_bench::machine::pin_to_core;
 use tidegate_core::MemoryStore;
 use tidegate_rules::{Limiter, RuleSet};
@@ -86,8 +86,8 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1000000 
 ";
     let rules = RuleSet::parse("bench.yaml", text).expect("rules").rules;
     let engine = Arc::new(Engine::new(Limiter::new(rules, MemoryStore::new().into())));
-    let door = Door::open(engine, Settings::default()).await;
-    each(listener, move |stream| door.clone().serve_connection(stream, CancellationToken::new())).await;
+    let server = RlsServer::open(engine, Settings::default()).await;
+    each(listener, move |stream| server.clone().serve_connection(stream, CancellationToken::new())).await;
 }
 
 async fn echo(mut stream: TcpStream) {
@@ -97,7 +97,7 @@ async fn echo(mut stream: TcpStream) {
     }
 }
 
-/// What our door answers too, number for number.
+/// What our listener answers too, number for number.
 fn constant() -> RateLimitResponse {
     let status = DescriptorStatus {
         code: 1,
@@ -178,7 +178,7 @@ impl Body for Answer {
     }
 }
 
-/// As our door does it: requests are gathered, and run on the connection's own task.
+/// As our listener does it: requests are gathered, and run on the connection's own task.
 #[derive(Clone, Default)]
 struct Gathered(Arc<Mutex<Vec<Task>>>);
 

@@ -13,7 +13,7 @@ pub enum Recovery {
     AtOnce(Micros),
     /// As each admission leaves the window behind: sliding windows and logs.
     Rolling(Micros),
-    /// When it is released, whenever that is: slots.
+    /// On release, at any time: slots.
     OnRelease,
 }
 

@@ -51,7 +51,7 @@ pub enum Event {
     Refused {
         /// Its version, if that can be read.
         version: Option<u64>,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// Redis has lost what was published. Rules and modes stay in force.

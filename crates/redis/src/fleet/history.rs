@@ -49,7 +49,7 @@ pub enum ChangeKind {
         rule: Option<String>,
         /// The mode; `None` if a switch was taken back.
         mode: Option<Mode>,
-        /// When the switch ends by itself.
+        /// The time at which the switch ends by itself.
         #[serde(default, skip_serializing_if = "Option::is_none", with = "end")]
         until: Option<Timestamp>,
     },

@@ -130,7 +130,7 @@ impl PublishedModes {
     }
 }
 
-/// What tells a version from every other, also from one that has the same number because Redis has forgotten the first.
+/// The identity of a version. It differs from that of every other, also of one with the same number after Redis lost its data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Edition {
     pub(super) version: u64,
@@ -143,7 +143,7 @@ impl Edition {
     }
 }
 
-/// What nodes look at to see whether there is something new.
+/// The summary that nodes poll for a new version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
     format: u32,

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 /// The memory of timeouts and refused calls: older ones no longer count.
 const FORGET: Duration = Duration::from_secs(60);
 
-/// When the breaker opens, and how often it probes.
+/// The settings of the breaker: the failures that open it, and the interval of its probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerSettings {
     /// The number of failed calls that open it, unless an answer came meanwhile that was fast enough for them.

@@ -25,7 +25,7 @@ pub(crate) struct Session {
     pub(super) inbox: Inbox,
     /// Whether a message was announced since [`Session::announced`] last returned.
     announced: bool,
-    /// Why the session ended while it was idle.
+    /// The reason why the session ended while it was idle.
     ended: Option<Unreachable>,
 }
 

@@ -129,7 +129,7 @@ fn image(prefix: &str, connection: &mut Connection) -> BTreeMap<String, Vec<u8>>
     names.iter().map(|name| (strip(name), content(name, connection))).collect()
 }
 
-/// What a key holds. A bucket ends with how long Redis keeps it longer than it must, which says nothing of what is owed.
+/// The value of a key. A bucket ends with how long Redis keeps it longer than it must, which says nothing of what is owed.
 fn content(name: &str, connection: &mut Connection) -> Vec<u8> {
     let kind: String = redis::cmd("TYPE").arg(name).query(connection).unwrap();
     if kind != "string" {

@@ -248,7 +248,7 @@ struct TakenCharges<'a> {
 /// The outcome of the refunds.
 struct Refunded {
     is_confirmed: bool,
-    /// What the refunded slots have left.
+    /// The counts left in the slots that were refunded.
     left: Vec<(usize, Decisions)>,
 }
 

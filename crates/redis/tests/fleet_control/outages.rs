@@ -1,4 +1,4 @@
-//! When Redis is away, slow, or has lost its memory, everything stays as it was.
+//! Redis unreachable, slow, or empty after a restart: rules and switches stay as they were.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Whether the store answers, since when it does not, and what was decided without it.
+//! Health of the store: the time of its failure, and the decisions made without it.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

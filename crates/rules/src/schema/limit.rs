@@ -30,35 +30,35 @@ pub(super) enum Limit {
     extend("anyOf" = [{ "required": ["limit"] }, { "required": ["rate"] }, { "required": ["slots"] }])
 )]
 pub(super) struct SpelledOut {
-    /// Which of the rule's limits this is. What was counted belongs to rule and name.
+    /// The name of the limit within its rule. Counts belong to rule and name.
     name: Id,
     /// Whether clients see this limit in headers and in the bodies of denials. Operators always do.
     show: bool,
-    /// What a request costs here, if not what the rule says.
+    /// The cost of a request under this limit, if it differs from the rule's.
     cost: Cost,
-    /// For how long the cost stays open to be settled at what it really was, such as `2min`.
+    /// The time for which the cost is reserved until it is settled at its real amount, such as `2min`.
     reserve: Span,
-    /// Where the response says what the request really cost: one place, several to add up, or places with what each unit costs.
+    /// The place in the response that has the real cost: one place, several to add up, or places with a cost for each unit.
     settle: Settle,
-    /// The limit in its short notation; or, with `algorithm`, how much a window admits.
+    /// The limit in its short notation; or, with `algorithm`, the number that a window admits.
     limit: Text,
     /// The algorithm. A token bucket, if left out.
     algorithm: Algorithm,
-    /// How much is allowed in which time, such as `20/s`.
+    /// The rate, such as `20/s`.
     rate: String,
-    /// How much may come at once.
+    /// The most that may come at once.
     burst: Count,
-    /// How many may wait (shaper).
+    /// The most that may wait (shaper).
     queue: Count,
-    /// How long a window is, such as `1h`.
+    /// The length of a window, such as `1h`.
     window: Span,
-    /// The stretch of the UTC calendar that a window is (fixed): `day`, `week`, `month` or `year`.
+    /// The period of the UTC calendar that a window covers (fixed): `day`, `week`, `month` or `year`.
     calendar: Span,
-    /// In how many parts a window slides (sliding).
+    /// The number of parts in which a window slides (sliding).
     parts: Count,
-    /// How many may be under way at once (concurrent).
+    /// The most requests in flight (concurrent).
     slots: Count,
-    /// How long a slot is held at most, such as `30s` (concurrent).
+    /// The longest time for which a slot is held, such as `30s` (concurrent).
     ttl: Span,
     /// The time in which `limit` is allowed: another name for `window`.
     per: Span,
@@ -101,9 +101,9 @@ pub(super) enum Cost {
     extend("oneOf" = [{ "required": ["from"] }, { "required": ["paths"] }])
 )]
 pub(super) struct CostBy {
-    /// What says the cost: one place, or several of which those count that are there.
+    /// The source of the cost: one place, or several, of which those that are present count.
     from: CostFrom,
-    /// What each unit that `from` says costs. One, if left out.
+    /// The cost of each unit that `from` counts. One, if left out.
     times: u64,
     /// The cost if nothing here says it. One, if left out.
     otherwise: u64,

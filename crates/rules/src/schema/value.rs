@@ -38,7 +38,7 @@ scalars! {
     Span: { "type": "string", "pattern": "^\\s*[0-9_]*[A-Za-zµ]+\\s*$", "examples": ["30s", "5min", "1h"] };
     /// A whole number.
     Count: { "type": ["integer", "string"], "minimum": 0, "pattern": "^\\s*[0-9_]+\\s*$" };
-    /// What a request says somewhere under a name.
+    /// A named fact of a request.
     Fact: {
         "type": "string",
         "pattern": "^(header|query|cookie|claim|descriptor):.*\\S.*$",
@@ -50,9 +50,9 @@ scalars! {
         "pattern": "^(header|query|cookie|claim|descriptor|path):.*\\S.*$",
         "examples": ["header:X-Tenant", "claim:sub", "path:id"]
     };
-    /// What says a cost.
+    /// The source of a cost.
     CostFact: {
-        "description": "`hits` (what the protocol says), a fact such as `header:X-Cost`, or a field of the JSON body such as `body:max_tokens`.",
+        "description": "`hits` (the count in the protocol's own request), a fact such as `header:X-Cost`, or a field of the JSON body such as `body:max_tokens`.",
         "type": "string",
         "pattern": "^(hits|(header|query|cookie|claim|descriptor|body):.*\\S.*)$",
         "examples": ["hits", "header:X-Cost", "query:limit", "body:max_tokens"]
@@ -64,7 +64,7 @@ scalars! {
         "pattern": "^(header|query|cookie|claim|descriptor|body):.*\\S.*$",
         "examples": ["body:max_completion_tokens", "body:max_tokens"]
     };
-    /// Where a response says what its request really cost.
+    /// The place in a response that has the real cost of its request.
     SettleFact: {
         "description": "A field of a JSON body or of the events of a stream, or a header.",
         "type": "string",

@@ -85,7 +85,7 @@ struct Authorized {
     response: Response,
     /// It lacks a part of a key, or a valid token: it does not say who it is.
     is_unidentified: bool,
-    /// Why the request is denied before any rule is asked.
+    /// The reason why the request is denied before any rule applies.
     cause: Option<Cause>,
 }
 

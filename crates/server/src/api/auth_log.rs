@@ -33,7 +33,7 @@ pub(super) struct LoggedAuth<'r> {
     judged: Option<Judged>,
 }
 
-/// What a proxy says of a request.
+/// A request as its proxy describes it.
 #[derive(Clone, Copy)]
 pub(super) struct AskedAbout<'r> {
     pub(super) method: &'r str,

@@ -1,4 +1,4 @@
-//! Whether the server lives, and whether it can be relied on.
+//! Liveness and readiness.
 
 use std::sync::Arc;
 

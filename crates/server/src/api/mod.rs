@@ -160,13 +160,13 @@ struct Api {
 }
 
 /// Answers clients that speak HTTP, as many connections as it is given.
-pub struct Door {
+pub struct ApiServer {
     api: Arc<Api>,
     router: Router,
     connections: ArcSwap<Connections>,
 }
 
-impl Door {
+impl ApiServer {
     /// Answers by `engine`. In forward-auth it verifies `tokens` if there are any, and writes to `access_log`. It is not ready any
     /// more once `stop` is cancelled.
     #[must_use]
@@ -176,11 +176,11 @@ impl Door {
         tokens: Option<Tokens>,
         access_log: Option<Arc<AccessLog>>,
         stop: CancellationToken,
-    ) -> Door {
+    ) -> ApiServer {
         let connections = ArcSwap::from_pointee(Connections::new(&settings));
         let settings = ArcSwap::from_pointee(settings);
         let api = Arc::new(Api { engine, settings, tokens, access_log, clock: SystemClock::new(), stop });
-        Door { router: router(Arc::clone(&api)), api, connections }
+        ApiServer { router: router(Arc::clone(&api)), api, connections }
     }
 
     /// Behaves as `settings` say from the next request on, and what concerns connections from the next connection on.

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::serve::refuse;
 use super::{FAINT, GOOD, STRONG};
-use crate::lab::{Door, LabState, Settings};
+use crate::lab::{LabServer, LabState, Settings};
 use crate::listen;
 use crate::serve::Signals;
 
@@ -55,17 +55,17 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         let mut signals = Signals::receive()?;
         let at = listen::Settings { grace: GRACE, ..listen::Settings::at(args.listen) };
         let lab = LabState::new(Settings { redis, is_live: false, stop: CancellationToken::new() });
-        let door = match Door::open(at, lab) {
-            Ok(door) => door,
+        let server = match LabServer::open(at, lab) {
+            Ok(server) => server,
             Err(error) => return refuse(&error),
         };
         let mut out = anstream::stdout().lock();
-        writeln!(out, "{GOOD}the lab is open{GOOD:#}: {STRONG}http://{}/lab/{STRONG:#}", door.address())?;
+        writeln!(out, "{GOOD}the lab is open{GOOD:#}: {STRONG}http://{}/lab/{STRONG:#}", server.address())?;
         writeln!(out, "{FAINT}Stop with Ctrl-C.{FAINT:#}")?;
         out.flush()?;
         drop(out);
         signals.stop().await;
-        door.close().await;
+        server.close().await;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -10,7 +10,7 @@ use crate::identity::jwt::Refusal;
 use crate::metrics::Cause;
 use crate::problem::{Fault, PROBLEM_JSON, Problem};
 
-/// Why a request was not answered by an upstream. Clients are not told where upstreams are; the log is.
+/// The reason why no upstream answered a request. Addresses of upstreams go to the log, never to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// No route takes it.

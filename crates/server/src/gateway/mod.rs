@@ -203,15 +203,20 @@ impl Settings {
 
 /// The gateway: serves one connection after the other.
 #[derive(Clone)]
-pub struct Door(Arc<Connections>);
+pub struct GatewayServer(Arc<Connections>);
 
-impl Door {
+impl GatewayServer {
     /// A gateway that asks `engine`, and verifies `tokens` if there are any. Upstreams are looked after until `stop`.
     ///
     /// It needs a Tokio runtime.
     #[must_use]
-    pub fn open(engine: &Arc<Engine>, settings: Settings, tokens: Option<Tokens>, stop: &CancellationToken) -> Door {
-        Door(Arc::new(Connections::new(engine, settings, tokens, stop)))
+    pub fn open(
+        engine: &Arc<Engine>,
+        settings: Settings,
+        tokens: Option<Tokens>,
+        stop: &CancellationToken,
+    ) -> GatewayServer {
+        GatewayServer(Arc::new(Connections::new(engine, settings, tokens, stop)))
     }
 
     /// Answers as these settings say from the next connection on: with their headers, bodies and origins. The rest of them needs a

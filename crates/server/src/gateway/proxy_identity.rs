@@ -1,4 +1,4 @@
-//! Whom requests come from: by the address and the certificate of their connection, by headers of trusted proxies, by
+//! The client behind a request: by the address and the certificate of their connection, by headers of trusted proxies, by
 //! credentials.
 
 use std::net::IpAddr;

@@ -40,7 +40,7 @@ pub(super) struct Upload {
     pace: Option<BodyPace>,
 }
 
-/// Why a body does not go on.
+/// The reason why a body breaks off.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UploadError {
     #[error("the client broke off: {0}")]

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// Why the rest of a response does not come.
+/// The reason why a response breaks off.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UnreadError<E> {
     #[error(transparent)]

@@ -25,18 +25,18 @@ async fn for_this_machine(State(hosts): State<Arc<Hosts>>, request: Request, nex
 }
 
 /// A lab with an address of its own.
-pub struct Door {
+pub struct LabServer {
     address: SocketAddr,
     serving: JoinHandle<()>,
     stop: CancellationToken,
 }
 
-impl Door {
+impl LabServer {
     /// Opens it. From then on it serves.
     ///
     /// # Errors
     /// If the address cannot be had.
-    pub fn open(settings: Settings, lab: LabState) -> Result<Door, ListenError> {
+    pub fn open(settings: Settings, lab: LabState) -> Result<LabServer, ListenError> {
         let listener = Listener::bind(settings)?;
         let address = listener.listening().address();
         let stop = lab.0.settings.stop.clone();
@@ -48,7 +48,7 @@ impl Door {
         let ending = stop.clone();
         let serve = move |stream, peer| serve_connection(stream, peer, routes.clone(), ending.clone());
         let serving = tokio::spawn(listener.serve(stop.clone(), serve));
-        Ok(Door { address, serving, stop })
+        Ok(LabServer { address, serving, stop })
     }
 
     /// The address that it listens at.

@@ -31,7 +31,7 @@ use tidegate_redis::RedisStore;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-pub use self::listener::{Door, serve_connection};
+pub use self::listener::{LabServer, serve_connection};
 use crate::problem::Problem;
 
 /// The most runs at once.

@@ -14,7 +14,7 @@ pub(super) struct ConnectionLimit {
     open: AtomicUsize,
     /// Notified when a permit may be free. Only the task that accepts waits for it.
     changed: Notify,
-    /// How often a connection had to wait.
+    /// The number of connections that had to wait.
     full: AtomicU64,
     full_log: LogThrottle,
 }
@@ -64,7 +64,7 @@ impl ConnectionLimit {
         self.most.load(Ordering::Acquire)
     }
 
-    /// How often a further connection had to wait.
+    /// The number of connections that had to wait.
     pub(super) fn times_full(&self) -> u64 {
         self.full.load(Ordering::Relaxed)
     }

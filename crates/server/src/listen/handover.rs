@@ -1,6 +1,6 @@
 //! One server takes the place of another, and no connection is refused meanwhile.
 //!
-//! A server that may be succeeded listens at a Unix socket. Its successor connects there, is handed the sockets that the doors
+//! A server that may be succeeded listens at a Unix socket. Its successor connects there, is handed the sockets that the listeners
 //! listen at, and serves from them: every client finds one of the two. When it is up it says so, and the first one stops as
 //! if it were told to: it accepts no more, and finishes what is in flight. Sharing an address by `SO_REUSEPORT` would not do:
 //! what waits in the queue of a socket that is closed is lost.
@@ -26,7 +26,7 @@ use rustix::net::{
 use rustix::process::geteuid;
 use tokio_util::sync::CancellationToken;
 
-/// The most doors there are.
+/// The most listeners there are.
 const MOST: usize = 16;
 /// The time for a predecessor to send its sockets, which it does at once unless it is busy with another successor.
 const SEND_TIME: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ impl HandoverError {
     }
 }
 
-/// Why nothing can be handed over.
+/// The reason why a handover fails.
 #[derive(Debug, thiserror::Error)]
 enum Reason {
     #[error("it is {0}, not a Unix socket: name a path at which there is nothing yet")]
@@ -133,8 +133,8 @@ pub struct Estate {
 }
 
 impl Estate {
-    /// Keeps nothing for anybody any more: the doors close when they are told to, and whoever comes to `path` finds nobody
-    /// there. Nothing happens if somebody has taken over already.
+    /// Withdraws the offer: the listeners close when they are told to, and nothing listens at `path` any more. Does nothing once
+    /// a successor has taken over.
     pub fn withdraw(&self) {
         // Under the lock, for the path is a successor's as soon as it is not ours.
         let mut sockets = self.lock();

@@ -28,7 +28,7 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 /// The least buffer that hyper reads heads into.
 const LEAST_BUFFER: usize = 8_192;
 
-/// When a connection ends.
+/// The timeouts that end a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetime {
     /// The time without requests after which a connection is told to end. So it is also the time for the head of a request.
@@ -163,13 +163,13 @@ impl HttpConnection<'_> {
     }
 }
 
-/// How far a connection has come.
+/// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
     /// The server shuts down. One more request is answered, if it comes soon.
     LastRequest,
-    /// What is in flight is finished.
+    /// Requests in flight are finished.
     Draining,
 }
 
@@ -190,13 +190,13 @@ struct Ending<'c> {
     phase: Phase,
     /// The time between two checks.
     interval: Duration,
-    /// How often in a row the connection was idle at a check.
+    /// The number of checks in a row at which the connection was idle.
     idle_checks: u32,
-    /// How many requests had begun at the last check.
+    /// The number of requests that had begun by the last check.
     seen: u64,
     /// Whether a request was in flight at the last check.
     was_busy: bool,
-    /// When the connection is too old, and the time that it then has to end.
+    /// The instant at which the connection is too old, and the time that it then has to end.
     too_old: Option<(Instant, Duration)>,
 }
 
@@ -278,7 +278,7 @@ mod tests {
         max_age: None,
     };
 
-    /// When a connection that does not end by itself was told to, and when it was cut.
+    /// The times after which a connection that does not end by itself was told to end, and was cut.
     async fn run(lifetime: &Lifetime, requests: &RequestCount, stop: CancellationToken) -> (Duration, Duration) {
         let (begun, told) = (Instant::now(), Cell::new(None));
         let connection = HttpConnection { lifetime, requests, stop };

@@ -191,7 +191,7 @@ impl Listening {
         self.limit.most()
     }
 
-    /// How often a further connection had to wait.
+    /// The number of connections that had to wait.
     #[must_use]
     pub fn times_full(&self) -> u64 {
         self.limit.times_full()

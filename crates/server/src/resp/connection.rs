@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::RespService;
+use super::RespServer;
 use super::command::{self, Answer, Later};
 use super::reply::Reply;
 use super::request::{Reader, Words};
@@ -35,7 +35,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 const SHRINK_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) struct Connection<'d, S> {
-    service: &'d RespService,
+    service: &'d RespServer,
     session: Session,
     io: S,
     reader: Reader,
@@ -64,7 +64,7 @@ enum ConnectionEvent {
 }
 
 impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
-    pub(super) fn new(service: &'d RespService, session: Session, io: S) -> Connection<'d, S> {
+    pub(super) fn new(service: &'d RespServer, session: Session, io: S) -> Connection<'d, S> {
         let reader = Reader::new(session.bounds());
         Connection {
             reader,
@@ -263,7 +263,7 @@ enum AfterCommand {
 /// Executes one command. Its reply is queued behind pending ones.
 #[inline]
 fn answer_one<'d>(
-    service: &'d RespService,
+    service: &'d RespServer,
     session: &mut Session,
     words: Words<'_>,
     waiting: &mut FuturesOrdered<Later<'d>>,

@@ -40,7 +40,7 @@ use crate::auth_throttle::AuthThrottle;
 use crate::engine::{Engine, THROTTLE_RULE};
 
 /// Serves connections of Redis clients.
-pub struct RespService {
+pub struct RespServer {
     engine: Arc<Engine>,
     settings: ArcSwap<Settings>,
     throttle: RuleId,
@@ -51,11 +51,11 @@ pub struct RespService {
     guesses: AuthThrottle,
 }
 
-impl RespService {
+impl RespServer {
     /// Service for `engine`.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, settings: Settings) -> RespService {
-        RespService {
+    pub fn new(engine: Arc<Engine>, settings: Settings) -> RespServer {
+        RespServer {
             engine,
             settings: ArcSwap::from_pointee(settings),
             throttle: RuleId::new(THROTTLE_RULE),

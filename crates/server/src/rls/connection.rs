@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::inline_executor::InlineExecutor;
 use super::service::{CallContext, RlsService};
-use super::{Door, Settings};
+use super::{RlsServer, Settings};
 use crate::listen::{
     Http2Limits, HttpConnection, HttpVersion, Lifetime, MaxAge, ReplayedStream, RequestCount, detect_within,
     http1_builder, http2_builder,
@@ -22,13 +22,13 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_DRAIN: Duration = Duration::from_secs(1);
 
 /// Serves a connection until either side ends it. The client's reasons for that are not logged as errors.
-pub(super) async fn serve<S>(door: Door, stream: S, stop: CancellationToken)
+pub(super) async fn serve<S>(server: RlsServer, stream: S, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let settings = door.0.settings.load_full();
+    let settings = server.0.settings.load_full();
     let Some((version, stream)) = detect_within(stream, settings.arrival, &stop, Duration::ZERO).await else { return };
-    let context = Arc::new(CallContext { door, requests: RequestCount::default() });
+    let context = Arc::new(CallContext { server, requests: RequestCount::default() });
     let ended = match version {
         HttpVersion::Http2 => serve_http2(&settings, &context, stream, stop).await,
         HttpVersion::Http1 => serve_http1(&settings, &context, stream, stop).await,

@@ -11,7 +11,7 @@ use prost::Message;
 use tonic::{Code, Status};
 
 use super::question::QuestionError;
-use super::{AnswerBody, Door, Settings};
+use super::{AnswerBody, RlsServer, Settings};
 use crate::whole_body::{BodyError, WholeBody};
 
 pub(super) const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -22,19 +22,25 @@ const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
 const PREFIX: usize = 5;
 
 /// Answers a call. Over the limit is an answer like any other; only what cannot be answered is an error.
-pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Request<B>) -> Response<AnswerBody> {
-    match answer(door, request).await {
+pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(
+    server: &RlsServer,
+    request: Request<B>,
+) -> Response<AnswerBody> {
+    match answer(server, request).await {
         Ok(answer) => respond(AnswerBody::GrpcMessage(framed(&answer))),
         Err(status) => status.into_http().map(AnswerBody::Routed),
     }
 }
 
-async fn answer<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Request<B>) -> Result<RateLimitResponse, Status> {
-    let Settings { most_bytes, arrival, .. } = **door.0.settings.load();
+async fn answer<B: Body<Data = Bytes> + Unpin>(
+    server: &RlsServer,
+    request: Request<B>,
+) -> Result<RateLimitResponse, Status> {
+    let Settings { most_bytes, arrival, .. } = **server.0.settings.load();
     let body = WholeBody::new(request.into_body(), most_bytes + PREFIX, arrival).await?;
     let message = RateLimitRequest::decode(unframed(&body)?)
         .map_err(|error| Status::invalid_argument(format!("not a RateLimitRequest: {error}")))?;
-    Ok(door.decide(&message).await?)
+    Ok(server.decide(&message).await?)
 }
 
 /// The answer to a call whose message did not come in time.

@@ -20,16 +20,19 @@ use http_body::Body;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Number, Value as Json, json};
 
-use super::{AnswerBody, Door, Settings};
+use super::{AnswerBody, RlsServer, Settings};
 use crate::browsers::check_json;
 use crate::whole_body::{BodyError, WholeBody};
 
 pub(super) const PATH: &str = "/json";
 
 /// Answers a request: 200 within the limit, 429 over it, 400, 415 or 421 if there is nothing to answer.
-pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Request<B>) -> Response<AnswerBody> {
+pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(
+    server: &RlsServer,
+    request: Request<B>,
+) -> Response<AnswerBody> {
     let (most_bytes, arrival) = {
-        let Settings { most_bytes, arrival, hosts, .. } = &**door.0.settings.load();
+        let Settings { most_bytes, arrival, hosts, .. } = &**server.0.settings.load();
         if let Err(misdirected) = hosts.check(request.uri(), request.headers()) {
             return plain_text(StatusCode::MISDIRECTED_REQUEST, &misdirected.to_string());
         }
@@ -50,7 +53,7 @@ pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(door: &Door, request: Re
         Ok(request) => RateLimitRequest::from(request),
         Err(error) => return plain_text(StatusCode::BAD_REQUEST, &format!("not a RateLimitRequest: {error}")),
     };
-    match door.decide(&message).await {
+    match server.decide(&message).await {
         Ok(answer) => respond(&answer),
         Err(error) => plain_text(StatusCode::BAD_REQUEST, &error.to_string()),
     }

@@ -39,20 +39,20 @@ type AnswerBody = crate::answer_body::AnswerBody<tonic::body::Body>;
 ///
 /// ```no_run
 /// # async fn example(engine: std::sync::Arc<tidegate::engine::Engine>) -> std::io::Result<()> {
-/// use tidegate::rls::{Door, Settings};
+/// use tidegate::rls::{RlsServer, Settings};
 /// use tokio_util::sync::CancellationToken;
 ///
-/// let door = Door::open(engine, Settings::default()).await;
+/// let server = RlsServer::open(engine, Settings::default()).await;
 /// let stop = CancellationToken::new();
 /// let listener = tokio::net::TcpListener::bind("127.0.0.1:8081").await?;
 /// loop {
 ///     let (stream, _) = listener.accept().await?;
-///     tokio::spawn(door.clone().serve_connection(stream, stop.clone()));
+///     tokio::spawn(server.clone().serve_connection(stream, stop.clone()));
 /// }
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Door(Arc<Inside>);
+pub struct RlsServer(Arc<Inside>);
 
 struct Inside {
     engine: Arc<Engine>,
@@ -61,11 +61,11 @@ struct Inside {
     clock: SystemClock,
 }
 
-impl Door {
+impl RlsServer {
     /// Answers by `engine`. gRPC's health service reports that it serves from now on.
-    pub async fn open(engine: Arc<Engine>, settings: Settings) -> Door {
+    pub async fn open(engine: Arc<Engine>, settings: Settings) -> RlsServer {
         let settings = ArcSwap::from_pointee(settings);
-        Door(Arc::new(Inside {
+        RlsServer(Arc::new(Inside {
             engine,
             settings,
             services: HealthAndReflection::open().await,

@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use tokio::time::timeout;
 
-use super::{AnswerBody, Door, grpc, json};
+use super::{AnswerBody, RlsServer, grpc, json};
 use crate::listen::RequestCount;
 
 /// The path that probes for envoyproxy/ratelimit ask for.
@@ -18,7 +18,7 @@ const HEALTHCHECK: &str = "/healthcheck";
 
 /// A client's connection, as its calls know it.
 pub(super) struct CallContext {
-    pub(super) door: Door,
+    pub(super) server: RlsServer,
     pub(super) requests: RequestCount,
 }
 
@@ -42,28 +42,28 @@ impl Service<Request<Incoming>> for RlsService {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.0.requests.begin();
         let call = Call(Arc::clone(&self.0));
-        if self.0.door.0.engine.traces().is_on() {
+        if self.0.server.0.engine.traces().is_on() {
             let headers = request.headers().clone();
             return Box::pin(async move {
-                let door = &call.0.door;
-                Ok(door.0.engine.traces().within(&headers, answer(door, request)).await)
+                let server = &call.0.server;
+                Ok(server.0.engine.traces().within(&headers, answer(server, request)).await)
             });
         }
-        Box::pin(async move { Ok(answer(&call.0.door, request).await) })
+        Box::pin(async move { Ok(answer(&call.0.server, request).await) })
     }
 }
 
-async fn answer(door: &Door, request: Request<Incoming>) -> Response<AnswerBody> {
+async fn answer(server: &RlsServer, request: Request<Incoming>) -> Response<AnswerBody> {
     match (request.method(), request.uri().path()) {
-        (&Method::POST, grpc::METHOD) if grpc::is_spoken(&request) => grpc::call(door, request).await,
-        (&Method::POST, json::PATH) => json::call(door, request).await,
-        (&Method::GET | &Method::HEAD, HEALTHCHECK) if door.is_ready() => json::plain_text(StatusCode::OK, "OK"),
+        (&Method::POST, grpc::METHOD) if grpc::is_spoken(&request) => grpc::call(server, request).await,
+        (&Method::POST, json::PATH) => json::call(server, request).await,
+        (&Method::GET | &Method::HEAD, HEALTHCHECK) if server.is_ready() => json::plain_text(StatusCode::OK, "OK"),
         (&Method::GET | &Method::HEAD, HEALTHCHECK) => json::plain_text(StatusCode::SERVICE_UNAVAILABLE, "not ready"),
         (_, json::PATH) => json::plain_text(StatusCode::METHOD_NOT_ALLOWED, "send a POST"),
         // Streams are only ended together with their connection, and HTTP/1 has no other way to ask whether it is alive.
         _ if grpc::is_spoken(&request) && request.version() == Version::HTTP_2 => {
-            let arrival = door.0.settings.load().arrival;
-            match timeout(arrival, Box::pin(door.0.services.call(request))).await {
+            let arrival = server.0.settings.load().arrival;
+            match timeout(arrival, Box::pin(server.0.services.call(request))).await {
                 Ok(response) => response,
                 Err(_) => grpc::too_slow(arrival),
             }

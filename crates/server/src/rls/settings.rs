@@ -20,7 +20,7 @@ pub struct Settings {
     pub domains: BTreeMap<String, DomainTerms>,
     /// The headers that Envoy is to add to responses.
     pub headers: HeaderStyle,
-    /// When answers have dynamic metadata.
+    /// The condition for dynamic metadata in answers.
     pub metadata: MetadataStyle,
     /// The most descriptors in one request.
     pub most_descriptors: usize,
@@ -83,12 +83,12 @@ impl Settings {
     }
 }
 
-/// When answers have dynamic metadata.
+/// The condition for dynamic metadata in answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MetadataStyle {
     /// Never.
     Never,
-    /// When a descriptor has something to say: it has `metadata`, or is in quota mode.
+    /// If a descriptor has `metadata`, or is in quota mode.
     #[default]
     WhereNeeded,
     /// Always, as envoyproxy/ratelimit with `RESPONSE_DYNAMIC_METADATA`.

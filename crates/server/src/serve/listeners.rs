@@ -100,10 +100,10 @@ impl Listeners {
     pub(super) fn open_gateway(
         &mut self,
         settings: Settings,
-        service: gateway::Door,
-    ) -> Result<OpenListener<gateway::Door>, ListenError> {
+        service: gateway::GatewayServer,
+    ) -> Result<OpenListener<gateway::GatewayServer>, ListenError> {
         self.open_as(ListenerKind::Gateway, settings, Arc::new(service), |service, stream, peer, stop| {
-            gateway::Door::clone(&service).serve(stream, peer, stop)
+            gateway::GatewayServer::clone(&service).serve(stream, peer, stop)
         })
     }
 
@@ -111,8 +111,8 @@ impl Listeners {
     pub(super) fn open_api(
         &mut self,
         settings: Settings,
-        service: api::Door,
-    ) -> Result<OpenListener<api::Door>, ListenError> {
+        service: api::ApiServer,
+    ) -> Result<OpenListener<api::ApiServer>, ListenError> {
         let service = Arc::new(service);
         self.open_as(ListenerKind::Api, settings, Arc::clone(&service), |service, stream, peer, stop| async move {
             service.serve(stream, peer, stop).await;
@@ -123,10 +123,10 @@ impl Listeners {
     pub(super) fn open_rls(
         &mut self,
         settings: Settings,
-        service: rls::Door,
-    ) -> Result<OpenListener<rls::Door>, ListenError> {
+        service: rls::RlsServer,
+    ) -> Result<OpenListener<rls::RlsServer>, ListenError> {
         self.open_as(ListenerKind::Rls, settings, Arc::new(service), |service, stream, _, stop| {
-            rls::Door::clone(&service).serve_connection(stream, stop)
+            rls::RlsServer::clone(&service).serve_connection(stream, stop)
         })
     }
 
@@ -134,8 +134,8 @@ impl Listeners {
     pub(super) fn open_resp(
         &mut self,
         settings: Settings,
-        service: resp::RespService,
-    ) -> Result<OpenListener<resp::RespService>, ListenError> {
+        service: resp::RespServer,
+    ) -> Result<OpenListener<resp::RespServer>, ListenError> {
         self.open_as(ListenerKind::Resp, settings, Arc::new(service), |service, stream, peer, stop| async move {
             service.serve(stream, peer.address, stop).await;
         })

@@ -100,10 +100,10 @@ pub fn runtime() -> io::Result<Runtime> {
 /// A server that is up.
 pub struct Server {
     engine: Arc<Engine>,
-    gateway: Option<OpenListener<gateway::Door>>,
-    api: Option<OpenListener<api::Door>>,
-    rls: Option<OpenListener<rls::Door>>,
-    resp: Option<OpenListener<resp::RespService>>,
+    gateway: Option<OpenListener<gateway::GatewayServer>>,
+    api: Option<OpenListener<api::ApiServer>>,
+    rls: Option<OpenListener<rls::RlsServer>>,
+    resp: Option<OpenListener<resp::RespServer>>,
     admin: Option<Listening>,
     made_up_token: Option<Token>,
     origin: Origin,
@@ -164,7 +164,7 @@ impl Server {
         let gateway = match configuration.gateway {
             Some(at) => {
                 configuration.forwarding.access_log.clone_from(&access_log);
-                let service = gateway::Door::open(&engine, configuration.forwarding, tokens.clone(), &stop);
+                let service = gateway::GatewayServer::open(&engine, configuration.forwarding, tokens.clone(), &stop);
                 Some(listeners.open_gateway(at, service)?)
             }
             None => None,
@@ -173,7 +173,7 @@ impl Server {
             Some(at) => {
                 configuration.http.hosts = Hosts::of(at.address.ip(), configuration.hosts.api);
                 let log = access_log.clone();
-                let service = api::Door::new(Arc::clone(&engine), configuration.http, tokens, log, stop.clone());
+                let service = api::ApiServer::new(Arc::clone(&engine), configuration.http, tokens, log, stop.clone());
                 Some(listeners.open_api(at, service)?)
             }
             None => None,
@@ -181,13 +181,13 @@ impl Server {
         let rls = match configuration.rls {
             Some(at) => {
                 configuration.envoy.hosts = Hosts::of(at.address.ip(), configuration.hosts.rls);
-                Some(listeners.open_rls(at, rls::Door::open(Arc::clone(&engine), configuration.envoy).await)?)
+                Some(listeners.open_rls(at, rls::RlsServer::open(Arc::clone(&engine), configuration.envoy).await)?)
             }
             None => None,
         };
         let resp = match configuration.resp {
             Some(at) => Some(
-                listeners.open_resp(at, resp::RespService::new(Arc::clone(&engine), configuration.redis_protocol))?,
+                listeners.open_resp(at, resp::RespServer::new(Arc::clone(&engine), configuration.redis_protocol))?,
             ),
             None => None,
         };

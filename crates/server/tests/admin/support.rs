@@ -24,7 +24,7 @@ rules:
   - { id: per-key, key: api_key, limit: 100/day, mode: shadow }
 ";
 
-/// A server with nothing but its admin door.
+/// A server with nothing but its admin listener.
 pub(crate) struct Server {
     pub(crate) engine: Arc<Engine>,
     pub(crate) state: AdminState,
@@ -134,7 +134,7 @@ impl Server {
         }
     }
 
-    /// Sends requests of one client to what stands behind the door.
+    /// Sends requests of one client to the engine of the server.
     pub(crate) fn requests(&self, address: &str, number: usize) {
         let request = Request::new("GET", "/").address(address.parse().unwrap()).api_key("hunter2-hunter2");
         self.check(&request, number);

@@ -133,7 +133,7 @@ fn rest(mut stream: TcpStream) -> String {
     rest
 }
 
-/// What is left, as the HTTP door tells: requests, tokens, money, streams.
+/// What is left, as the HTTP listener says: requests, tokens, money, streams.
 fn left(gateway: &Gateway) -> [u64; 4] {
     let peeked = gateway.server.post("/v1/peek", r#"{"method":"POST","path":"/v1/chat","api_key":"k_1"}"#).good();
     let limit = |name: &str| {

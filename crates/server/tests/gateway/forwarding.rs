@@ -1,4 +1,4 @@
-//! What passes through, and how: curl on one side, nginx on the other.
+//! Requests and responses that pass through: curl on one side, nginx on the other.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};

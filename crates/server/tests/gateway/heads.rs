@@ -1,4 +1,4 @@
-//! What upstreams are told, and what they are not.
+//! Headers that upstreams get, and headers that they do not get.
 
 use crate::peers::{Gateway, NO_RULES, Nginx, Upstream};
 

@@ -1,4 +1,4 @@
-//! How much a request matters, as upstreams are told.
+//! The priority header that upstreams get.
 
 use crate::peers::{Gateway, Upstream};
 

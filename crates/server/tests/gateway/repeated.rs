@@ -1,4 +1,4 @@
-//! What comes more than once in a request, with an upstream that believes the last of it.
+//! Repeated parts of a request, with an upstream that believes the last one.
 
 use crate::peers::{Gateway, HaProxy, Upstream, curl};
 

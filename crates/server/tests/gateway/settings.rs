@@ -1,4 +1,4 @@
-//! What can be set, and what is said of what cannot.
+//! Settings, and the errors of wrong ones.
 
 use crate::peers::{Gateway, NO_RULES, Upstream, curl, gateway_address};
 use crate::ran::Ran;

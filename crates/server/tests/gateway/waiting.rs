@@ -1,4 +1,4 @@
-//! How long clients are waited for.
+//! Timeouts of slow clients.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -7,9 +7,9 @@ mod serving;
 mod browser;
 mod lab;
 
-mod door;
 mod fields;
 mod keyboard;
+mod listener;
 mod live;
 mod looks;
 mod reconnecting;

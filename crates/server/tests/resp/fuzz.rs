@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use tidegate::resp::{Bounds, RespService, Settings};
+use tidegate::resp::{Bounds, RespServer, Settings};
 use tidegate_core::MemoryStore;
 use tidegate_fuzz::{target, text};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -47,7 +47,7 @@ const WORDS: [&str; 30] = [
 
 struct Stage {
     runtime: Runtime,
-    service: RespService,
+    service: RespServer,
 }
 
 impl Stage {
@@ -55,7 +55,7 @@ impl Stage {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let settings = Settings { bounds: Bounds { words: 16, bytes: 256 }, most_unsent: 4_096, ..Settings::default() };
         let service =
-            runtime.block_on(async { RespService::new(Arc::new(engine(MemoryStore::new().into())), settings) });
+            runtime.block_on(async { RespServer::new(Arc::new(engine(MemoryStore::new().into())), settings) });
         Stage { runtime, service }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use tidegate::resp::{RespService, Settings};
+use tidegate::resp::{RespServer, Settings};
 use tidegate_core::MemoryStore;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio_util::sync::CancellationToken;
@@ -44,7 +44,7 @@ impl AsyncWrite for Counted {
 async fn a_pipeline_is_answered_with_one_write() {
     let (mut client, stream) = tokio::io::duplex(1 << 20);
     let writes = Arc::new(AtomicUsize::new(0));
-    let service = RespService::new(Arc::new(engine(MemoryStore::new().into())), Settings::default());
+    let service = RespServer::new(Arc::new(engine(MemoryStore::new().into())), Settings::default());
     let stream = Counted { stream, writes: Arc::clone(&writes) };
     let serving = service.serve(stream, "127.0.0.1:1".parse().unwrap(), CancellationToken::new());
     let asking = async {

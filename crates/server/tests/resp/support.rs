@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::{Connection, FromRedisValue, RedisResult};
 use tidegate::engine::Engine;
 use tidegate::listen::{self, Listener};
-use tidegate::resp::{RespService, Settings};
+use tidegate::resp::{RespServer, Settings};
 use tidegate::store::AnyStore;
 use tidegate_core::MemoryStore;
 use tidegate_rules::{Limiter, RuleSet};
@@ -48,7 +48,7 @@ impl Server {
     pub(crate) fn start_with(settings: Settings, open: impl FnOnce() -> AnyStore) -> Server {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let _inside = runtime.enter();
-        let service = Arc::new(RespService::new(Arc::new(engine(open())), settings));
+        let service = Arc::new(RespServer::new(Arc::new(engine(open())), settings));
         let listener = Listener::bind(listen::Settings::at("127.0.0.1:0".parse().unwrap())).unwrap();
         let (address, stop) = (listener.listening().address(), CancellationToken::new());
         let inner = stop.clone();

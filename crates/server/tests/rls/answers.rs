@@ -1,4 +1,4 @@
-//! What each kind of question is answered.
+//! The answer to each kind of request.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -34,7 +34,7 @@ async fn health_tells_whether_the_door_is_open() {
         assert_eq!(check(service).await, Ok(ServingStatus::Serving), "{service}");
     }
     assert_eq!(check("somebody.else").await, Err(Code::NotFound));
-    served.door.closing().await;
+    served.server.closing().await;
     assert_eq!(check("ratelimit").await, Ok(ServingStatus::NotServing));
 }
 
@@ -49,7 +49,7 @@ async fn probes_for_the_original_find_their_path() {
         async move { String::from_utf8(tokio::task::spawn_blocking(run).await.unwrap()).unwrap() }
     };
     assert_eq!(probe().await, "OK\n 200");
-    served.door.closing().await;
+    served.server.closing().await;
     assert_eq!(probe().await, "not ready\n 503");
 }
 

@@ -1,4 +1,4 @@
-//! The door for Envoy, asked by clients that we did not write: the one generated from Envoy's messages, curl, Python's
+//! The server for Envoy, asked by clients that we did not write: the one generated from Envoy's messages, curl, Python's
 //! gRPC, and Envoy itself.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 

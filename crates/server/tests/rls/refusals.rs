@@ -1,4 +1,4 @@
-//! What cannot be answered, and what nobody should send.
+//! Malformed and hostile requests.
 
 use std::time::Duration;
 
@@ -33,10 +33,10 @@ async fn what_asks_nothing_is_an_error() {
     assert_eq!(told(&served.ask(request("d", &["k=1", "="])).await), "OK: OK 999999, OK 0");
 }
 
-/// What a peer gets back for bytes that it sent, until the door hangs up or has nothing more to say.
+/// What a peer gets back for bytes that it sent, until the server hangs up or has nothing more to say.
 async fn sent(served: &Served, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(served.address).await.unwrap();
-    // The door may hang up before it has read all.
+    // The server may hang up before it has read all.
     let _ = stream.write_all(bytes).await;
     let _ = stream.shutdown().await;
     let mut answer = Vec::new();
@@ -135,7 +135,7 @@ async fn who_dawdles_is_sent_away() {
         let mut stream = TcpStream::connect(served.address).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
-        // The other half stays open: only the door can end this.
+        // The other half stays open: only the server can end this.
         let _ = stream.read_to_end(&mut answer).await;
         answer
     };

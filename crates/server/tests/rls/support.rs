@@ -1,4 +1,4 @@
-//! A door on a socket of its own, and a client that was generated from Envoy's messages.
+//! A server on a socket of its own, and a client that was generated from Envoy's messages.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimit
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use envoy_types::pb::google::protobuf::UInt64Value;
 use tidegate::engine::Engine;
-use tidegate::rls::{Door, Settings};
+use tidegate::rls::{RlsServer, Settings};
 use tidegate::store::AnyStore;
 use tidegate_core::MemoryStore;
 use tidegate_rules::{Limiter, RuleSet};
@@ -20,13 +20,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-/// A door, open as long as this lives.
+/// A server, open as long as this lives.
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
-    pub(crate) door: Door,
+    pub(crate) server: RlsServer,
     pub(crate) engine: Arc<Engine>,
     pub(crate) stop: CancellationToken,
-    /// Ends when the door has stopped accepting and all connections have ended.
+    /// Ends when the server has stopped accepting and all connections have ended.
     pub(crate) closed: tokio::task::JoinHandle<()>,
     _stops: DropGuard,
 }
@@ -43,11 +43,11 @@ impl Served {
     pub(crate) async fn with_store(rules: &str, settings: Settings, store: AnyStore) -> Served {
         let rules = RuleSet::parse("limits.yaml", rules).unwrap_or_else(|findings| panic!("{findings}")).rules;
         let engine = Arc::new(Engine::new(Limiter::new(rules, store)));
-        let door = Door::open(Arc::clone(&engine), settings).await;
+        let server = RlsServer::open(Arc::clone(&engine), settings).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let closed = tokio::spawn(serve(listener, door.clone(), stop.clone()));
-        Served { address, door, engine, _stops: stop.clone().drop_guard(), stop, closed }
+        let closed = tokio::spawn(serve(listener, server.clone(), stop.clone()));
+        Served { address, server, engine, _stops: stop.clone().drop_guard(), stop, closed }
     }
 
     pub(crate) async fn client(&self) -> RateLimitServiceClient<Channel> {
@@ -64,7 +64,7 @@ impl Served {
     }
 }
 
-async fn serve(listener: TcpListener, door: Door, stop: CancellationToken) {
+async fn serve(listener: TcpListener, server: RlsServer, stop: CancellationToken) {
     let mut open = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -74,7 +74,7 @@ async fn serve(listener: TcpListener, door: Door, stop: CancellationToken) {
         };
         let Ok((stream, _)) = accepted else { continue };
         let _ = stream.set_nodelay(true);
-        open.spawn(door.clone().serve_connection(stream, stop.clone()));
+        open.spawn(server.clone().serve_connection(stream, stop.clone()));
     }
     drop(listener);
     while open.join_next().await.is_some() {}

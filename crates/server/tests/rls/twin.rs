@@ -51,7 +51,7 @@ async fn the_status_tells_the_verdict() {
         let reset = told["durationUntilReset"].as_str().unwrap().strip_suffix('s').unwrap();
         assert!(reset.parse::<f64>().unwrap() > 0.0);
     }
-    // The other door says the same.
+    // The other server says the same.
     assert_eq!(told(&served.ask(request("edge", &["user=alice"])).await), "OVER_LIMIT: OVER_LIMIT 0");
 }
 
@@ -108,7 +108,7 @@ async fn what_cannot_be_answered_is_told_why() {
     );
     let answer = tokio::task::spawn_blocking(move || {
         use std::io::{Read, Write};
-        // The door answers before it has read all.
+        // The server answers before it has read all.
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(large.as_bytes()));
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).unwrap();

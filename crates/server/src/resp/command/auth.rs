@@ -2,7 +2,7 @@
 
 use super::Answer;
 use crate::metrics;
-use crate::resp::RespService;
+use crate::resp::RespServer;
 use crate::resp::reply::Reply;
 use crate::resp::request::Words;
 use crate::resp::session::Session;
@@ -12,7 +12,7 @@ use crate::resp::settings::DEFAULT_USER;
 const MOST_FAILURES: u32 = 8;
 
 pub(super) fn answer<'d>(
-    service: &RespService,
+    service: &RespServer,
     session: &mut Session,
     words: Words<'_>,
     reply: &mut Reply<'_>,
@@ -37,7 +37,7 @@ pub(super) fn answer<'d>(
 /// Authenticates a client. On failure, the session is unchanged, an error is written, and `Err` is the result of the
 /// command. Delays clients that guess.
 pub(super) fn come_in<'d>(
-    service: &RespService,
+    service: &RespServer,
     session: &mut Session,
     user: &[u8],
     password: &[u8],

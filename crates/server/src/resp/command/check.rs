@@ -6,12 +6,12 @@ use super::facts::{FactError, RequestFacts};
 use super::target::KeyTarget;
 use super::{Answer, ruling_reply};
 use crate::receipts;
-use crate::resp::RespService;
+use crate::resp::RespServer;
 use crate::resp::reply::{Protocol, Reply};
 use crate::resp::request::Words;
 
 /// `TG.CHECK fact value …`.
-pub(super) fn check<'d>(service: &'d RespService, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn check<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
     let words = words.after(1);
     let asked = match RequestFacts::decode(words) {
         Ok(asked) => asked,
@@ -31,7 +31,7 @@ pub(super) fn check<'d>(service: &'d RespService, words: Words<'_>, reply: &mut 
 }
 
 /// `TG.PEEK fact value …`, or `TG.PEEK RULE id part …` for one key of one rule.
-pub(super) fn peek<'d>(service: &'d RespService, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn peek<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
     let words = words.after(1);
     let (words, protocol) = (words.to_owned(), reply.protocol());
     Answer::Later(Box::pin(async move {

@@ -1,7 +1,7 @@
 //! `HELLO [2|3 [AUTH user password] [SETNAME name]]`: protocol version and authentication.
 
 use super::{Answer, auth, client};
-use crate::resp::RespService;
+use crate::resp::RespServer;
 use crate::resp::reply::{Protocol, Reply, echo};
 use crate::resp::request::Words;
 use crate::resp::session::Session;
@@ -47,7 +47,7 @@ impl<'a> HelloArgs<'a> {
 }
 
 pub(super) fn answer<'d>(
-    service: &RespService,
+    service: &RespServer,
     session: &mut Session,
     words: Words<'_>,
     reply: &mut Reply<'_>,

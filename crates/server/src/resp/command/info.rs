@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use crate::resp::RespService;
+use crate::resp::RespServer;
 use crate::resp::reply::Reply;
 use crate::resp::request::Words;
 use crate::resp::session::Session;
@@ -13,7 +13,7 @@ use crate::store::AnyStore;
 /// commands.
 const REDIS_VERSION: &str = "7.0.0";
 
-pub(super) fn answer(service: &RespService, session: &Session, words: Words<'_>, reply: &mut Reply<'_>) {
+pub(super) fn answer(service: &RespServer, session: &Session, words: Words<'_>, reply: &mut Reply<'_>) {
     let wants = |section: &str| {
         let asked = words.after(1);
         let any = |word: &[u8]| {
@@ -36,7 +36,7 @@ pub(super) fn answer(service: &RespService, session: &Session, words: Words<'_>,
     reply.text(&text);
 }
 
-fn server(service: &RespService) -> String {
+fn server(service: &RespServer) -> String {
     let up = service.began.elapsed().as_secs();
     format!(
         "redis_version:{REDIS_VERSION}\r\ntidegate_version:{}\r\nredis_mode:standalone\r\nos:{}\r\narch_bits:{}\r\nprocess_id:{}\r\nuptime_in_seconds:{up}\r\nuptime_in_days:{}\r\n",
@@ -48,17 +48,17 @@ fn server(service: &RespService) -> String {
     )
 }
 
-fn clients(service: &RespService, session: &Session) -> String {
+fn clients(service: &RespServer, session: &Session) -> String {
     format!("connected_clients:{}\r\nclient_id:{}\r\n", service.open.load(Ordering::Relaxed), session.id)
 }
 
-fn stats(service: &RespService) -> String {
+fn stats(service: &RespServer) -> String {
     let connections = service.ids.load(Ordering::Relaxed) - 1;
     let commands = service.commands.load(Ordering::Relaxed);
     format!("total_connections_received:{connections}\r\ntotal_commands_processed:{commands}\r\n")
 }
 
-fn limiter(service: &RespService) -> String {
+fn limiter(service: &RespServer) -> String {
     let limiter = service.engine.limiter();
     let rules = limiter.rules();
     let store = match limiter.store() {

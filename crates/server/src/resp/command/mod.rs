@@ -24,7 +24,7 @@ use self::catalogue::CommandEntry;
 #[cfg(test)]
 pub(crate) use self::facts::with_facts;
 use self::throttle::Dialect;
-use super::RespService;
+use super::RespServer;
 use super::reply::{Reply, echo};
 use super::request::Words;
 use super::session::Session;
@@ -93,7 +93,7 @@ impl Command {
 /// Executes a command. There is at least one word.
 #[inline]
 pub(super) fn answer<'d>(
-    service: &'d RespService,
+    service: &'d RespServer,
     session: &mut Session,
     words: Words<'_>,
     reply: &mut Reply<'_>,
@@ -111,7 +111,7 @@ pub(super) fn answer<'d>(
 
 fn answer_as<'d>(
     entry: &CommandEntry,
-    service: &'d RespService,
+    service: &'d RespServer,
     session: &mut Session,
     words: Words<'_>,
     reply: &mut Reply<'_>,

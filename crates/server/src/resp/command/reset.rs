@@ -8,11 +8,11 @@ use super::Answer;
 use super::check::aside;
 use super::facts::FactError;
 use super::target::KeyTarget;
-use crate::resp::RespService;
+use crate::resp::RespServer;
 use crate::resp::reply::Reply;
 use crate::resp::request::Words;
 
-pub(super) fn answer<'d>(service: &'d RespService, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn answer<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
     let (words, protocol) = (words.after(1).to_owned(), reply.protocol());
     Answer::Alone(Box::pin(async move {
         let forgotten = forget(service, words.words()).await;
@@ -33,7 +33,7 @@ enum ResetCommandError {
     Store(#[from] StoreError),
 }
 
-async fn forget(service: &RespService, words: Words<'_>) -> Result<usize, ResetCommandError> {
+async fn forget(service: &RespServer, words: Words<'_>) -> Result<usize, ResetCommandError> {
     Ok(match KeyTarget::decode(words)? {
         KeyTarget::Request(asked) => service.engine.limiter().reset(&*asked).await?,
         KeyTarget::Key { rule, parts } => service.engine.reset_key(rule, &parts).await?,

@@ -6,7 +6,7 @@ use tidegate_core::{Receipt, RuleId, Settlement, StoreError};
 use super::Answer;
 use super::check::aside;
 use crate::receipts;
-use crate::resp::RespService;
+use crate::resp::RespServer;
 use crate::resp::reply::{Reply, echo};
 use crate::resp::request::{Words, integer};
 
@@ -66,7 +66,7 @@ pub(super) fn validate(words: Words<'_>) -> Result<(), SettleError> {
     SettleArgs::decode(words).map(drop)
 }
 
-pub(super) fn answer<'d>(service: &'d RespService, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn answer<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
     let asked = match SettleArgs::decode(words) {
         Ok(asked) => asked,
         Err(wrong) => {
@@ -92,7 +92,7 @@ struct SettleTotals {
     charged: u64,
 }
 
-async fn settle(service: &RespService, SettleArgs(asked): &SettleArgs) -> Result<SettleTotals, StoreError> {
+async fn settle(service: &RespServer, SettleArgs(asked): &SettleArgs) -> Result<SettleTotals, StoreError> {
     let mut settled = SettleTotals { any: false, given_back: 0, charged: 0 };
     for (receipt, actual) in asked {
         match service.engine.settle(receipt, actual).await? {

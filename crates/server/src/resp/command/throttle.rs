@@ -13,7 +13,7 @@ use tidegate_core::{Decision, Key, LimitError, Micros, Outcome, RuleId};
 use tidegate_rules::InlineLimit;
 
 use super::{Answer, wrong_number};
-use crate::resp::RespService;
+use crate::resp::RespServer;
 use crate::resp::limit_cache::LimitArgs;
 use crate::resp::reply::{Reply, echo};
 use crate::resp::request::{Words, lenient_integer, seconds};
@@ -106,7 +106,7 @@ impl<'a> ThrottleArgs<'a> {
 #[inline]
 pub(super) fn answer<'d>(
     dialect: Dialect,
-    service: &'d RespService,
+    service: &'d RespServer,
     session: &mut Session,
     words: Words<'_>,
     reply: &mut Reply<'_>,
@@ -122,7 +122,7 @@ pub(super) fn answer<'d>(
 /// Parses a command without charging anything.
 pub(super) fn validate(
     dialect: Dialect,
-    service: &RespService,
+    service: &RespServer,
     session: &mut Session,
     words: Words<'_>,
 ) -> Result<(), ThrottleError> {
@@ -133,7 +133,7 @@ pub(super) fn validate(
 #[inline]
 fn try_answer<'d>(
     dialect: Dialect,
-    service: &'d RespService,
+    service: &'d RespServer,
     session: &mut Session,
     words: Words<'_>,
     reply: &mut Reply<'_>,
@@ -155,7 +155,7 @@ fn try_answer<'d>(
 
 #[inline]
 fn limit_of<'s>(
-    service: &RespService,
+    service: &RespServer,
     session: &'s mut Session,
     args: LimitArgs,
 ) -> Result<&'s Arc<InlineLimit>, ThrottleError> {

@@ -6,7 +6,7 @@ use super::catalogue::CommandEntry;
 use super::facts::{FactError, RequestFacts as Request};
 use super::target::KeyTarget;
 use super::{Answer, Command, basic, settle, throttle};
-use crate::resp::RespService;
+use crate::resp::RespServer;
 use crate::resp::reply::Reply;
 use crate::resp::request::Words;
 use crate::resp::session::Session;
@@ -80,7 +80,7 @@ pub(super) enum QueueError {
 /// Queues a command with the right number of arguments, if they can be parsed.
 pub(super) fn queue(
     entry: &CommandEntry,
-    service: &RespService,
+    service: &RespServer,
     session: &mut Session,
     words: Words<'_>,
     reply: &mut Reply<'_>,
@@ -96,7 +96,7 @@ pub(super) fn queue(
 
 fn try_queue(
     entry: &CommandEntry,
-    service: &RespService,
+    service: &RespServer,
     session: &mut Session,
     words: Words<'_>,
 ) -> Result<(), QueueError> {
@@ -111,7 +111,7 @@ fn try_queue(
 /// Parses a command as when it is executed, without executing it.
 fn validate(
     entry: &CommandEntry,
-    service: &RespService,
+    service: &RespServer,
     session: &mut Session,
     words: Words<'_>,
 ) -> Result<(), QueueError> {
