@@ -274,7 +274,8 @@ impl Nobody {
     pub(crate) fn at(address: SocketAddr) -> Nobody {
         let bound = TcpSocket::new_v4().unwrap();
         bound.set_reuseaddr(true).unwrap();
-        bound.bind(address).unwrap();
+        // A process that is just being started has the listener too, until it runs its own program.
+        until("the address is free", || bound.bind(address).ok());
         Nobody { address: bound.local_addr().unwrap(), _bound: bound }
     }
 
