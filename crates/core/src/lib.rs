@@ -48,6 +48,7 @@
 //! There are no sockets, no HTTP types and no async runtime here. Only [`SystemClock`] reads a clock; tests pass a
 //! [`ManualClock`] and never wait.
 
+pub mod adaptive;
 pub mod charge;
 mod clock;
 #[cfg(any(test, feature = "contract"))]

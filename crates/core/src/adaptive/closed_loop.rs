@@ -1,0 +1,214 @@
+//! Controllers in a closed loop with a modelled server, in virtual time.
+//!
+//! The server has `workers`, each of which takes `service` for a request, and one queue. Requests come three times as fast as it can
+//! serve them, at random instants, and those above the limit are refused.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::{AdaptiveConcurrency, ConcurrencyPermit, LimitController, SampleOutcome, SampleWindow};
+use crate::clock::{Clock, ManualClock};
+use crate::time::{Micros, Timestamp};
+
+const SERVICE: Micros = Micros::from_millis(50);
+const SECOND: u64 = 1_000_000;
+
+struct Model {
+    clock: ManualClock,
+    concurrency: AdaptiveConcurrency<ManualClock>,
+    workers: usize,
+    service: Micros,
+    busy: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    served: Vec<Option<(Timestamp, ConcurrencyPermit<ManualClock>)>>,
+    queue: VecDeque<u64>,
+    next_arrival: Timestamp,
+    random: u64,
+}
+
+/// One second of the model.
+#[derive(Clone, Copy, Debug)]
+struct Second {
+    /// The part of the capacity that was used.
+    throughput: f64,
+    /// The mean round trip, in service times.
+    latency: f64,
+}
+
+impl Model {
+    fn new(controller: &str, workers: usize) -> Model {
+        let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
+        let controller: LimitController = controller.parse().unwrap();
+        let concurrency = AdaptiveConcurrency::seeded(controller, SampleWindow::default(), &[], clock.clone());
+        Model {
+            next_arrival: clock.now(),
+            clock,
+            concurrency,
+            workers,
+            service: SERVICE,
+            busy: BinaryHeap::new(),
+            served: Vec::new(),
+            queue: VecDeque::new(),
+            random: 88_172_645_463_325_252,
+        }
+    }
+
+    fn with(controller: LimitController, workers: usize) -> Model {
+        let mut model = Model::new("aimd", workers);
+        model.concurrency = AdaptiveConcurrency::seeded(controller, SampleWindow::default(), &[], model.clock.clone());
+        model
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "of small numbers")]
+    fn random(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "microseconds"
+    )]
+    fn arrive(&mut self, load: f64) {
+        let now = self.next_arrival;
+        let mean = self.service.get() as f64 / self.workers as f64 / load;
+        let gap = -mean * (1.0 - self.random()).ln();
+        self.next_arrival = now + Micros::new(gap as u64 + 1);
+        if let Some(permit) = self.concurrency.try_acquire(0) {
+            self.served.push(Some((now, permit)));
+            self.queue.push_back(self.served.len() as u64 - 1);
+            self.start(now);
+        }
+    }
+
+    fn start(&mut self, now: Timestamp) {
+        while self.busy.len() < self.workers
+            && let Some(request) = self.queue.pop_front()
+        {
+            self.busy.push(Reverse((now + self.service, request)));
+        }
+    }
+
+    /// Runs for a second at so many times the capacity.
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "of small numbers")]
+    fn second(&mut self, load: f64) -> Second {
+        let end = self.clock.now() + Micros::new(SECOND);
+        let (mut served, mut latency) = (0_u64, 0.0);
+        loop {
+            let next_end = self.busy.peek().map_or(Timestamp::MAX, |Reverse((at, _))| *at);
+            let now = next_end.min(self.next_arrival);
+            if now >= end {
+                break;
+            }
+            self.clock.set(now);
+            if next_end <= self.next_arrival {
+                let Some(Reverse((_, request))) = self.busy.pop() else { continue };
+                let (begun, permit) = self.served[request as usize].take().unwrap();
+                permit.finish(SampleOutcome::Success);
+                served += 1;
+                latency += now.since(begun).get() as f64;
+                self.start(now);
+            } else {
+                self.arrive(load);
+            }
+        }
+        self.clock.set(end);
+        let capacity = SECOND as f64 / self.service.get() as f64 * self.workers as f64;
+        Second { throughput: served as f64 / capacity, latency: latency / served as f64 / self.service.get() as f64 }
+    }
+
+    /// The means over so many seconds.
+    fn seconds(&mut self, seconds: u32, load: f64) -> (f64, f64) {
+        let all: Vec<Second> = (0..seconds).map(|_| self.second(load)).collect();
+        let mean = |value: fn(&Second) -> f64| all.iter().map(value).sum::<f64>() / f64::from(seconds);
+        (mean(|second| second.throughput), mean(|second| second.latency))
+    }
+}
+
+const CONTROLLERS: [&str; 2] = ["gradient2 1..200", "vegas 1..1000"];
+
+#[test]
+fn an_overloaded_server_works_at_full_capacity_without_a_long_queue() {
+    for controller in CONTROLLERS {
+        for workers in [20, 50, 100] {
+            let mut model = Model::new(controller, workers);
+            // Gradient2 raises its limit by less than one a second.
+            model.seconds(180, 3.0);
+            let (throughput, latency) = model.seconds(120, 3.0);
+            assert!(throughput >= 0.95, "{controller}, {workers} workers: {throughput}");
+            assert!(latency <= 2.0, "{controller}, {workers} workers: {latency}");
+        }
+    }
+}
+
+#[test]
+fn an_hour_of_overload_does_not_raise_the_limit() {
+    for controller in CONTROLLERS {
+        let mut model = Model::new(controller, 20);
+        model.seconds(120, 3.0);
+        let (_, before) = model.seconds(60, 3.0);
+        let (throughput, _) = model.seconds(3_600, 3.0);
+        let (_, after) = model.seconds(60, 3.0);
+        assert!(throughput >= 0.95, "{controller}: {throughput}");
+        assert!(after <= before * 1.05 && after <= 2.0, "{controller}: {before} before, {after} after");
+    }
+}
+
+#[test]
+fn after_capacity_halves_the_queue_is_short_again_within_ten_windows() {
+    for controller in CONTROLLERS {
+        let mut model = Model::new(controller, 40);
+        model.seconds(120, 3.0);
+        model.workers = 20;
+        model.seconds(10, 6.0);
+        let (throughput, latency) = model.seconds(10, 6.0);
+        assert!(throughput >= 0.95 && latency <= 2.2, "{controller}: {throughput}, {latency}");
+    }
+}
+
+#[test]
+fn a_server_that_becomes_slower_is_used_fully_again() {
+    for controller in CONTROLLERS {
+        let mut model = Model::new(controller, 40);
+        model.seconds(120, 3.0);
+        model.service = Micros::new(SERVICE.get() * 3);
+        model.seconds(180, 3.0);
+        let (throughput, latency) = model.seconds(60, 3.0);
+        assert!(throughput >= 0.9 && latency <= 2.2, "{controller}: {throughput}, {latency}");
+    }
+}
+
+#[test]
+fn an_overload_at_the_start_is_not_taken_for_the_usual_state() {
+    // The initial limit is five times the workers, and no queue ends the first probes. Gradient2 allows for a queue of 4, so its
+    // limit L falls until 1.5 * L / 2 + 4 = L: to 16, four times the workers, and not on to them.
+    for controller in CONTROLLERS {
+        let mut model = Model::new(controller, 4);
+        model.seconds(300, 3.0);
+        let (throughput, latency) = model.seconds(60, 3.0);
+        assert!(throughput >= 0.9 && latency <= 4.0, "{controller}: {throughput}, {latency}");
+    }
+}
+
+#[test]
+fn aimd_keeps_round_trips_below_its_bound() {
+    let mut aimd = super::Aimd::new(super::LimitRange::new(1, 200).unwrap());
+    aimd.timeout = Micros::from_millis(100);
+    let mut model = Model::with(LimitController::Aimd(aimd), 20);
+    model.seconds(60, 3.0);
+    let (throughput, latency) = model.seconds(120, 3.0);
+    assert!(throughput >= 0.95 && latency <= 2.1, "{throughput}, {latency}");
+}
+
+#[test]
+fn a_server_with_capacity_to_spare_is_not_limited() {
+    for controller in CONTROLLERS {
+        let mut model = Model::new(controller, 40);
+        model.seconds(60, 0.3);
+        let (throughput, latency) = model.seconds(60, 0.3);
+        assert!((0.28..0.32).contains(&throughput) && latency <= 1.1, "{controller}: {throughput}, {latency}");
+    }
+}

@@ -1,0 +1,75 @@
+//! Adaptive concurrency: limits that follow the capacity of a server.
+//!
+//! A [`LimitController`] computes a limit from [`Sample`]s: round-trip times, requests in flight, outcomes. It is pure: equal samples
+//! give equal limits. [`AdaptiveConcurrency`] enforces the limit: it counts requests in flight, refuses those above the limit, and
+//! sums up round trips into one sample a second.
+//!
+//! | controller | signal | follows |
+//! |---|---|---|
+//! | [`Aimd`] | a round trip above a bound, or a drop | additive increase, multiplicative decrease |
+//! | [`Vegas`] | the queue that the round trip implies | a queue of 3 to 6 times log10 of the limit |
+//! | [`Gradient2`] | the ratio of the usual to the present round trip | a round trip of up to 1.5 times the usual one |
+//!
+//! Formulas and defaults are those of Netflix's concurrency-limits, with two differences. Drops lower every limit. And the
+//! round trip without load, which Vegas and Gradient2 compare with, is never taken from an overloaded server: it is
+//! [probed](LoadProbe) with half of the limit, so that an overload that lasts does not become the usual state.
+//!
+//! ```
+//! use tidegate_core::adaptive::{AdaptiveConcurrency, LimitController, SampleOutcome};
+//!
+//! let concurrency = AdaptiveConcurrency::new("gradient2 20..200".parse::<LimitController>()?);
+//! match concurrency.try_acquire(0) {
+//!     Some(permit) => permit.finish(SampleOutcome::Success),
+//!     None => println!("503"),
+//! }
+//! # Ok::<(), tidegate_core::adaptive::ControllerError>(())
+//! ```
+
+mod aimd;
+#[cfg(test)]
+mod closed_loop;
+mod concurrency;
+mod controller;
+mod gradient2;
+mod load_probe;
+mod vegas;
+mod window;
+
+pub use aimd::Aimd;
+pub use concurrency::{AdaptiveConcurrency, ConcurrencyPermit};
+pub use controller::{ControllerError, LimitController, LimitRange};
+pub use gradient2::Gradient2;
+pub use load_probe::LoadProbe;
+pub use vegas::Vegas;
+pub use window::SampleWindow;
+
+use crate::time::Micros;
+
+/// One measurement of a server: of one request, or of all requests in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The time from the request to its response; the mean, if of several.
+    pub round_trip: Micros,
+    /// The number of requests in flight at the beginning, this one included; the greatest, if of several.
+    pub in_flight: u32,
+    /// Whether a request was dropped: refused by the server for lack of capacity, or not answered in time.
+    pub is_dropped: bool,
+}
+
+impl Sample {
+    #[expect(clippy::cast_precision_loss, reason = "2^53 microseconds are 285 years")]
+    fn micros(&self) -> f64 {
+        self.round_trip.get() as f64
+    }
+}
+
+/// The outcome of a request, as far as it says something about the capacity of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleOutcome {
+    /// The server answered. Its round trip counts.
+    Success,
+    /// The round trip says nothing about load, as after a client error or a cancelled request.
+    Ignored,
+    /// The server refused for lack of capacity, or did not answer in time.
+    Dropped,
+}
