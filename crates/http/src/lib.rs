@@ -60,6 +60,7 @@ pub use headers::ReplyHeaders;
 pub use host::is_plain_host;
 pub use json::{CostFinder, EventFinder, FieldFinder};
 pub use path_refusal::path_refused;
+pub use problem::REDUCED_CAPACITY;
 pub use reply::{Reply, ReplyContext};
 pub use style::{Audience, Caller, HeaderStyle, IetfForm, ResetForm};
 pub use target::{apply_path_policy, path_of_target};

@@ -20,6 +20,8 @@ pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("applicati
 /// It is small, because it is part of the result of every request; members that only some problems have are in a box.
 #[derive(Debug)]
 pub(crate) struct Problem {
+    /// The type, a URI.
+    kind: &'static str,
     status: StatusCode,
     /// The mistake, and what to do instead.
     detail: Cow<'static, str>,
@@ -76,7 +78,12 @@ pub(crate) enum Fault {
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Problem {
-        Problem { status, detail: detail.into(), extension: None, may_retry: false }
+        Problem { kind: "about:blank", status, detail: detail.into(), extension: None, may_retry: false }
+    }
+
+    /// Sets the type, a URI.
+    pub(crate) fn of_kind(self, kind: &'static str) -> Problem {
+        Problem { kind, ..self }
     }
 
     fn with(self, extension: Extension) -> Problem {
@@ -130,7 +137,7 @@ impl Problem {
             extension: Option<&'p Extension>,
         }
         let document = Document {
-            kind: "about:blank",
+            kind: self.kind,
             title: self.status.canonical_reason().unwrap_or("Error"),
             status: self.status.as_u16(),
             detail: &self.detail,

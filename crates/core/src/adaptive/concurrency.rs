@@ -115,13 +115,7 @@ impl<C: Clock> AdaptiveConcurrency<C> {
     }
 
     fn permit(&self, class: usize, in_flight: u32) -> ConcurrencyPermit<C> {
-        ConcurrencyPermit {
-            shared: Arc::clone(&self.0),
-            class,
-            in_flight,
-            begun: self.0.clock.now(),
-            outcome: SampleOutcome::Ignored,
-        }
+        ConcurrencyPermit { shared: Arc::clone(&self.0), class, in_flight, begun: self.0.clock.now() }
     }
 
     /// The present limit.
@@ -150,12 +144,7 @@ fn up_to(count: &AtomicU32, most: u32) -> Option<u32> {
 }
 
 impl<C: Clock> Shared<C> {
-    fn end(&self, permit: (usize, u32, Timestamp), outcome: SampleOutcome) {
-        let (class, in_flight, begun) = permit;
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        if let Some(class) = self.classes.get(class) {
-            class.in_flight.fetch_sub(1, Ordering::Relaxed);
-        }
+    fn record(&self, begun: Timestamp, in_flight: u32, outcome: SampleOutcome) {
         let now = self.clock.now();
         if !self.window.add(now.since(begun), in_flight, outcome, now) {
             return;
@@ -172,8 +161,7 @@ impl<C: Clock> Shared<C> {
     }
 }
 
-/// A request in flight. It ends when this is dropped, and counts as [ignored](SampleOutcome::Ignored) then, unless it was
-/// [finished](ConcurrencyPermit::finish).
+/// A request in flight, until this is dropped. Without a recorded outcome it counts as [ignored](SampleOutcome::Ignored).
 #[derive(Debug)]
 #[must_use = "a request ends when its permit is dropped"]
 pub struct ConcurrencyPermit<C: Clock = SystemClock> {
@@ -181,19 +169,27 @@ pub struct ConcurrencyPermit<C: Clock = SystemClock> {
     class: usize,
     in_flight: u32,
     begun: Timestamp,
-    outcome: SampleOutcome,
 }
 
 impl<C: Clock> ConcurrencyPermit<C> {
-    /// Ends the request with an outcome.
-    pub fn finish(mut self, outcome: SampleOutcome) {
-        self.outcome = outcome;
+    /// Records the outcome, and the time until now as the round trip. The request stays in flight: a response has begun, and its
+    /// body takes as long as the client takes to read it. Call this once.
+    pub fn record(&self, outcome: SampleOutcome) {
+        self.shared.record(self.begun, self.in_flight, outcome);
+    }
+
+    /// Records the outcome, and ends the request.
+    pub fn finish(self, outcome: SampleOutcome) {
+        self.record(outcome);
     }
 }
 
 impl<C: Clock> Drop for ConcurrencyPermit<C> {
     fn drop(&mut self) {
-        self.shared.end((self.class, self.in_flight, self.begun), self.outcome);
+        self.shared.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if let Some(class) = self.shared.classes.get(self.class) {
+            class.in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -2,15 +2,28 @@
 
 use std::time::Duration;
 
+use tidegate_core::adaptive::LimitController;
+use tidegate_rules::Priority;
+
 use super::error::InvalidValue;
 use super::values::{choice, count, flag, span, text};
 use super::{ConfigReader, HOUR, MS};
 use crate::api;
-use crate::gateway::{Address, PATH_POLICIES, Route, Settings, Upgrades};
+use crate::gateway::{Address, Concurrency, PATH_POLICIES, Route, Settings, Upgrades};
 
 const UPSTREAM: &str = "gateway.upstream";
 const ROUTES: &str = "gateway.routes";
 const UPGRADES: &str = "gateway.upgrades";
+const CONCURRENCY: &str = "gateway.concurrency";
+
+/// Parses the share of a priority, such as `critical=50`.
+fn share(text: &str) -> Result<(Priority, f64), InvalidValue> {
+    let wrong =
+        || InvalidValue::new(format!("`{text}` is not the share of a priority"), "write one such as `critical=50`");
+    let (priority, percent) = text.split_once('=').ok_or_else(wrong)?;
+    let percent = percent.trim_end_matches('%').parse::<u8>().ok().filter(|percent| *percent <= 100);
+    Ok((priority.parse().map_err(|_| wrong())?, f64::from(percent.ok_or_else(wrong)?) / 100.0))
+}
 
 impl ConfigReader<'_> {
     /// Settings of the gateway, besides those shared with the HTTP API.
@@ -39,6 +52,7 @@ impl ConfigReader<'_> {
         let keep_connections = self.value("gateway.keep_connections", count(0, 1_000_000));
         let retries = self.value("gateway.retries", count(0, 10));
         let retry_percent = self.value("gateway.retry_percent", count(0, 100));
+        let concurrency = self.concurrency();
         let rest_time = self.value("gateway.rest_time", span(Duration::ZERO, HOUR));
         let health_path = self.health_path();
         let health_interval = self.value("gateway.health_interval", span(10 * MS, HOUR));
@@ -87,6 +101,7 @@ impl ConfigReader<'_> {
             keep_connections: keep_connections?,
             retries: u32::try_from(retries?).unwrap_or(u32::MAX),
             retry_percent: u32::try_from(retry_percent?).unwrap_or(u32::MAX),
+            concurrency: concurrency?,
             rest_time: rest_time?,
             health_path: health_path?,
             health_interval: health_interval?,
@@ -94,6 +109,23 @@ impl ConfigReader<'_> {
             trust: trust?,
             access_log: None,
         })
+    }
+
+    /// `Some(None)` if it is not set.
+    fn concurrency(&mut self) -> Option<Option<Concurrency>> {
+        let is_shadow = self.value("gateway.concurrency_mode", choice(&[("enforce", false), ("shadow", true)]));
+        let shares = self.each("gateway.concurrency_shares", share);
+        // Unset is no error, and a wrong value has become one.
+        let errors = self.errors.len();
+        let controller = self.value(CONCURRENCY, |text| {
+            text.parse::<LimitController>().map_err(|error| InvalidValue::new(error.to_string(), ""))
+        });
+        let Some(controller) = controller else { return (self.errors.len() == errors).then_some(None) };
+        let mut of_each = Concurrency::SHARES;
+        for (priority, share) in shares? {
+            of_each[priority as usize] = share;
+        }
+        Some(Some(Concurrency { controller, is_shadow: is_shadow?, shares: of_each }))
     }
 
     fn upgrades(&mut self) -> Option<Upgrades> {

@@ -345,6 +345,22 @@ fn gateway() -> Vec<Setting> {
         ),
         Setting::new("gateway.retry_percent", &["20"], "Retry budget: maximum number of retries per 100 requests."),
         Setting::new(
+            "gateway.concurrency",
+            &[],
+            "Adaptive limit on requests in flight at each upstream address: `gradient2`, `vegas` or `aimd`, and its bounds.",
+        )
+        .such_as("gradient2 20..200"),
+        Setting::new(
+            "gateway.concurrency_mode",
+            &["enforce"],
+            "`enforce` refuses requests above the adaptive limit with 503. `shadow` only counts them.",
+        ),
+        Setting::new(
+            "gateway.concurrency_shares",
+            &["low=0", "normal=20", "high=30", "critical=50"],
+            "Percentage of the adaptive limit that each priority may use even if the whole limit is taken.",
+        ),
+        Setting::new(
             "gateway.rest_time",
             &["1s"],
             "Backoff of an upstream address that fails. Doubles with each further failure, up to 16 times.",

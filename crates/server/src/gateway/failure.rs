@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use tidegate_http::{DenialBodies, failure_page, is_grpc};
+use tidegate_http::{DenialBodies, REDUCED_CAPACITY, failure_page, is_grpc};
 use tidegate_rules::PathRefusal;
 
 use crate::identity::jwt::Refusal;
@@ -35,6 +35,8 @@ pub(super) enum Failure {
     SlowToConnect,
     /// No address of the upstream is well.
     NoneWell,
+    /// As many requests are in flight at the upstream as it can take.
+    Overloaded,
     /// The upstream broke off, or spoke nonsense.
     Broken,
     /// The upstream did not begin its response in time.
@@ -107,6 +109,10 @@ impl Failure {
             Failure::NoneWell => {
                 (StatusCode::SERVICE_UNAVAILABLE, Fault::Upstream, "The service behind this gateway is not well.")
             }
+            Failure::Overloaded => {
+                let detail = "The service behind this gateway is overloaded; the request was not passed on.";
+                (StatusCode::SERVICE_UNAVAILABLE, Fault::Upstream, detail)
+            }
             Failure::Broken => {
                 let detail =
                     "The service behind this gateway broke off before it answered, or its answer makes no sense.";
@@ -137,6 +143,7 @@ impl Failure {
             Failure::Unreachable => Cause::ConnectFailed,
             Failure::SlowToConnect => Cause::ConnectTimeout,
             Failure::NoneWell => Cause::NoHealthyUpstream,
+            Failure::Overloaded => Cause::Overloaded,
             Failure::Broken => Cause::UpstreamReset,
             Failure::SlowToRespond => Cause::ResponseTimeout,
             Failure::Unasked => Cause::UnexpectedUpgrade,
@@ -152,14 +159,16 @@ impl Failure {
             FailureForm::Page => failure_page(status, &detail, &mut headers),
             FailureForm::Problem { .. } => {
                 headers.insert(CONTENT_TYPE, PROBLEM_JSON);
-                Problem::new(status, detail).fault(fault).to_json().into()
+                let problem = Problem::new(status, detail).fault(fault);
+                let problem = if self == Failure::Overloaded { problem.of_kind(REDUCED_CAPACITY) } else { problem };
+                problem.to_json().into()
             }
         };
         if form != (FailureForm::Problem { has_page: false }) {
             headers.insert(VARY, HeaderValue::from_static("Accept"));
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            headers.insert(RETRY_AFTER, self.retry_after());
         }
         if let Failure::Token(why) = self
             && let Some(challenge) = why.challenge()
@@ -175,6 +184,14 @@ impl Failure {
         response
     }
 
+    /// Seconds after which a request may be tried again. Clients that were refused for lack of capacity do not all come back at once.
+    fn retry_after(self) -> HeaderValue {
+        match self {
+            Failure::Overloaded => HeaderValue::from(fastrand::u16(1..=5)),
+            _ => HeaderValue::from_static("1"),
+        }
+    }
+
     /// The answer to a gRPC call.
     fn grpc(self) -> Response<Bytes> {
         let (_, _, detail) = self.description();
@@ -185,7 +202,7 @@ impl Failure {
             Failure::Token(_) => "14",
             Failure::ClientStalls => "1",
             Failure::SlowToConnect | Failure::SlowToRespond => "4",
-            Failure::Unreachable | Failure::NoneWell | Failure::Broken | Failure::Unasked => "14",
+            Failure::Unreachable | Failure::NoneWell | Failure::Overloaded | Failure::Broken | Failure::Unasked => "14",
         };
         let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();

@@ -12,15 +12,17 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use tidegate_core::adaptive::SampleOutcome;
 use tidegate_core::{Clock, SystemClock};
 use tidegate_http::{apply_path_policy, is_grpc};
-use tidegate_rules::PathPolicy;
 use tidegate_rules::syntax::without_port;
+use tidegate_rules::{PathPolicy, Priority};
 use tidegate_tower::{Unanswered, Unserved, UpgradeHold};
 
 use super::Settings;
 use super::address::Address;
 use super::budget::RetryBudget;
+use super::concurrency::{outcome, usual_priority};
 use super::dial::Protocol;
 use super::downstream::Downstream;
 use super::failure::{Failure, FailureForm};
@@ -294,6 +296,7 @@ impl Forwarder {
         group.budget.deposit();
         // Whether it does no harm to send it twice, and whether it can be.
         let is_repeatable = body.is_none() && is_idempotent(&head.method);
+        let priority = head.extensions.get::<Priority>().copied().unwrap_or_else(|| usual_priority(&head.method));
         let mut tried = Tried::new();
         let mut retries = self.settings.retries;
         let mut may_retry = || {
@@ -311,7 +314,9 @@ impl Forwarder {
             let Some((number, upstream)) = group.choose(&tried, || self.clock.now()) else {
                 return Err(ExchangeError::Failed { why: Failure::NoneWell, is_unseen });
             };
-            let lease = upstream.begin();
+            let Some(lease) = upstream.begin(priority) else {
+                return Err(ExchangeError::Failed { why: Failure::Overloaded, is_unseen });
+            };
             let transport = match upstream.transport(wants_new).await {
                 Ok(transport) => transport,
                 Err(error) => {
@@ -321,7 +326,10 @@ impl Forwarder {
                         continue;
                     }
                     let why = match error {
-                        ConnectError::TooSlow => Failure::SlowToConnect,
+                        ConnectError::TooSlow => {
+                            lease.record(SampleOutcome::Dropped);
+                            Failure::SlowToConnect
+                        }
                         ConnectError::Io(_) | ConnectError::Handshake(_) => Failure::Unreachable,
                     };
                     return Err(ExchangeError::Failed { why, is_unseen });
@@ -348,6 +356,7 @@ impl Forwarder {
                 Ok((response, conn)) => {
                     let took = self.metrics.since(begun);
                     upstream.counts().responded(took);
+                    lease.record(outcome(response.status()));
                     if upstream.health.succeeded() {
                         tracing::info!(upstream = %upstream.address, "an upstream answers again");
                     }
@@ -366,7 +375,12 @@ impl Forwarder {
                 }
                 Err(error) => {
                     let why = match error {
-                        SendError::TooSlow(why) => why,
+                        SendError::TooSlow(why) => {
+                            if why == Failure::SlowToRespond {
+                                lease.record(SampleOutcome::Dropped);
+                            }
+                            why
+                        }
                         SendError::Broken(_) | SendError::Unsent(_) => match upload.as_deref().map(Upload::look) {
                             Some(Progress::Broken) => return Err(ExchangeError::Gone(ClientGone)),
                             Some(Progress::TooSlow) => Failure::ClientStalls,

@@ -38,7 +38,7 @@ impl Group {
         let in_turn = (first..).zip(from).chain((0..).zip(before));
         let well = in_turn.filter(|(_, upstream)| !upstream.health.is_down());
         well.min_by_key(|(number, upstream)| {
-            (tried.contains(number), upstream.health.is_resting(&now), upstream.outstanding())
+            (tried.contains(number), upstream.health.is_resting(&now), upstream.is_full(), upstream.outstanding())
         })
     }
 }

@@ -3,7 +3,7 @@
 //! A connection (`connections.rs`, `downstream.rs`) brings requests; those that can be read in two ways are noticed as their bytes
 //! come (`checked_io.rs`, `framing.rs`), and paths that can be are refused before anything is decided. Its service (`service.rs`)
 //! finds out whom each comes from (`incoming.rs`, `proxy_identity.rs`) and hands it to `tidegate-tower`'s layer, which answers those that the
-//! rules deny, and passes the others on to `forward.rs`. That finds the route (`route.rs`), chooses an address (`group.rs`, `health.rs`), takes a
+//! rules deny, and passes the others on to `forward.rs`. That finds the route (`route.rs`), chooses an address (`group.rs`, `health.rs`, `concurrency.rs`), takes a
 //! connection to it (`upstream.rs`, `dial.rs`, `upstream_conn.rs`), writes the head for upstreams (`head.rs`), tries again where
 //! that is safe (`budget.rs`, `retry_head.rs`), and returns the response with its body as it comes (`response_body.rs`, `client_body.rs`), or
 //! a connection that now speaks another protocol (`upgrades.rs`, `tunnel.rs`). Failures on the way, and whose fault each is, are in `failure.rs`.
@@ -13,6 +13,7 @@ mod body_pace;
 mod budget;
 mod checked_io;
 mod client_body;
+mod concurrency;
 mod connections;
 mod dial;
 mod downstream;
@@ -53,6 +54,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::address::{Address, AddressError};
 use self::body_pace::BodyPace;
+pub use self::concurrency::Concurrency;
 use self::connections::Connections;
 pub use self::dial::Trust;
 pub(crate) use self::route::PATH_POLICIES;
@@ -130,6 +132,8 @@ pub struct Settings {
     pub retries: u32,
     /// The most retries among a hundred requests.
     pub retry_percent: u32,
+    /// The adaptive limit on requests in flight at each address; `None` if there is none.
+    pub concurrency: Option<Concurrency>,
     /// The time for which an address that fails rests at first.
     pub rest_time: Duration,
     /// The path of health checks; `None` if there are none.
@@ -180,6 +184,7 @@ impl Settings {
             keep_connections: 256,
             retries: 1,
             retry_percent: 20,
+            concurrency: None,
             rest_time: Duration::from_secs(1),
             health_path: None,
             health_interval: Duration::from_secs(5),

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tidegate_core::adaptive::{ConcurrencyPermit, SampleOutcome};
 use tidegate_core::{Clock, Micros, SystemClock};
+use tidegate_rules::Priority;
 
 use super::Settings;
 use super::address::Address;
+use super::concurrency::{Place, UpstreamConcurrency};
 use super::dial::{Protocol, Trust, dial};
 use super::health::Health;
 use super::request_body::RequestBody;
@@ -27,6 +30,7 @@ pub(super) struct Upstream {
     pub(super) address: Address,
     pub(super) health: Health,
     counts: Arc<UpstreamMetrics>,
+    concurrency: Option<UpstreamConcurrency>,
     /// Idle connections; the one that was used last is at the end.
     idle: Mutex<Idle>,
     shared: Mutex<Option<Shared>>,
@@ -62,7 +66,12 @@ pub(super) enum ConnectError {
 impl Upstream {
     /// An address, whose requests and connections are counted in `counts`.
     pub(super) fn new(address: Address, settings: &Settings, counts: Arc<UpstreamMetrics>) -> Upstream {
+        let concurrency = settings.concurrency.as_ref().map(UpstreamConcurrency::new);
+        if let Some(concurrency) = &concurrency {
+            counts.watch_concurrency(concurrency.limit().clone());
+        }
         Upstream {
+            concurrency,
             address,
             health: Health::default(),
             counts,
@@ -84,10 +93,27 @@ impl Upstream {
         self.counts.in_flight()
     }
 
-    /// Counts a request as in flight until the lease is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> Lease {
+    /// Counts a request as in flight until the lease is dropped. `None` if as many are as the address can take.
+    pub(super) fn begin(self: &Arc<Self>, priority: Priority) -> Option<Lease> {
+        let permit = match self.concurrency.as_ref().map(|concurrency| concurrency.acquire(priority)) {
+            None => None,
+            Some(Place::Granted(permit)) => Some(permit),
+            Some(Place::Shadow(permit)) => {
+                self.counts.shed(priority);
+                Some(permit)
+            }
+            Some(Place::Refused) => {
+                self.counts.shed(priority);
+                return None;
+            }
+        };
         self.counts.begin();
-        Lease(Arc::clone(self))
+        Some(Lease { upstream: Arc::clone(self), permit })
+    }
+
+    /// Whether as many requests are in flight as the address can take.
+    pub(super) fn is_full(&self) -> bool {
+        self.concurrency.as_ref().is_some_and(UpstreamConcurrency::is_full)
     }
 
     /// A connection: one that is there already, unless a new one is wanted.
@@ -168,16 +194,26 @@ impl Upstream {
 }
 
 /// A request in flight at an address.
-pub(super) struct Lease(Arc<Upstream>);
+pub(super) struct Lease {
+    upstream: Arc<Upstream>,
+    permit: Option<ConcurrencyPermit>,
+}
 
 impl Lease {
     pub(super) const fn upstream(&self) -> &Arc<Upstream> {
-        &self.0
+        &self.upstream
+    }
+
+    /// Records the outcome for the adaptive limit, if there is one.
+    pub(super) fn record(&self, outcome: SampleOutcome) {
+        if let Some(permit) = &self.permit {
+            permit.record(outcome);
+        }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.0.counts.end();
+        self.upstream.counts.end();
     }
 }

@@ -1,11 +1,13 @@
 //! The gateway's requests, by route, and its upstreams.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::StatusCode;
+use tidegate_core::adaptive::AdaptiveConcurrency;
+use tidegate_rules::Priority;
 
 use super::ListenerKind;
 use super::histogram::HistogramSnapshot;
@@ -43,7 +45,14 @@ pub(crate) struct UpstreamMetrics {
     connect_failed: AtomicU64,
     /// A histogram of the time until responses began, then the sum in nanoseconds.
     responses: ThreadCounters<{ RESPONSE_ENDS.len() + 2 }>,
+    /// The adaptive limit on requests in flight, if there is one.
+    concurrency: OnceLock<AdaptiveConcurrency>,
+    /// Requests above that limit, by priority.
+    shed: [AtomicU64; PRIORITIES.len()],
 }
+
+/// The priorities, in the order of their numbers.
+const PRIORITIES: [Priority; 4] = [Priority::Low, Priority::Normal, Priority::High, Priority::Critical];
 
 /// The upper ends of the buckets for the time until a response begins, in microseconds.
 const RESPONSE_ENDS: [u32; 14] = [
@@ -127,6 +136,8 @@ pub(crate) enum Cause {
     ConnectTimeout,
     /// 503: no address of the upstream is healthy.
     NoHealthyUpstream,
+    /// 503: the adaptive limit on requests in flight is reached.
+    Overloaded,
     /// 502: the upstream broke off before its response, or sent something else than HTTP.
     UpstreamReset,
     /// 504: the upstream did not begin its response in time.
@@ -140,7 +151,7 @@ pub(crate) enum Cause {
 }
 
 impl Cause {
-    const ALL: [Cause; 16] = [
+    const ALL: [Cause; 17] = [
         Cause::NoRoute,
         Cause::ConnectMethod,
         Cause::BadHost,
@@ -152,6 +163,7 @@ impl Cause {
         Cause::ConnectFailed,
         Cause::ConnectTimeout,
         Cause::NoHealthyUpstream,
+        Cause::Overloaded,
         Cause::UpstreamReset,
         Cause::ResponseTimeout,
         Cause::UnexpectedUpgrade,
@@ -173,6 +185,7 @@ impl Cause {
             Cause::ConnectFailed => "connect_failed",
             Cause::ConnectTimeout => "connect_timeout",
             Cause::NoHealthyUpstream => "no_healthy_upstream",
+            Cause::Overloaded => "overloaded",
             Cause::UpstreamReset => "upstream_reset",
             Cause::ResponseTimeout => "response_timeout",
             Cause::UnexpectedUpgrade => "unexpected_upgrade",
@@ -300,6 +313,7 @@ impl GatewayMetrics {
 
     fn write_upstreams(&self, page: &mut Page) {
         let mut in_flight = Series::default();
+        let (mut limits, mut shed) = (Series::default(), Series::default());
         let mut connects = Series::default();
         let mut responses: BTreeMap<[(&str, &str); 2], [u64; RESPONSE_ENDS.len() + 2]> = BTreeMap::new();
         for route in &self.routes {
@@ -307,6 +321,13 @@ impl GatewayMetrics {
                 let names = [("route", route.name.as_str()), ("upstream", upstream.name.as_str())];
                 in_flight.add(names, upstream.in_flight() as u64);
                 let [route, name] = names;
+                if let Some(concurrency) = upstream.concurrency.get() {
+                    limits.add(names, u64::from(concurrency.limit()));
+                    for (priority, count) in PRIORITIES.iter().zip(&upstream.shed) {
+                        let count = count.load(Ordering::Relaxed);
+                        shed.add([route, name, ("priority", priority.as_str())], count);
+                    }
+                }
                 let connected = upstream.connected.load(Ordering::Relaxed);
                 connects.add([route, name, ("result", "success")], connected);
                 let failed = upstream.connect_failed.load(Ordering::Relaxed);
@@ -316,6 +337,10 @@ impl GatewayMetrics {
             }
         }
         in_flight.write("Requests in flight to the upstream", "gateway_upstream_requests_in_flight", Page::gauge, page);
+        let help = "Adaptive limit on requests in flight to the upstream";
+        limits.write(help, "gateway_upstream_concurrency_limit", Page::gauge, page);
+        let help = "Requests above the adaptive limit of the upstream, by priority; in shadow mode they were forwarded";
+        shed.write(help, "gateway_upstream_shed_requests", Page::counter, page);
         let help = "Attempts to connect to the upstream, by result";
         connects.write(help, "gateway_upstream_connects", Page::counter, page);
         let shown: Vec<(Labels<'_>, HistogramSnapshot)> =
@@ -390,7 +415,20 @@ impl UpstreamMetrics {
             connected: AtomicU64::new(0),
             connect_failed: AtomicU64::new(0),
             responses: ThreadCounters::new(),
+            concurrency: OnceLock::new(),
+            shed: Default::default(),
         }
+    }
+
+    /// Shows the adaptive limit on requests in flight from now on.
+    pub(crate) fn watch_concurrency(&self, concurrency: AdaptiveConcurrency) {
+        // An upstream has one limit for as long as it lives.
+        let _ = self.concurrency.set(concurrency);
+    }
+
+    /// Counts a request above the adaptive limit.
+    pub(crate) fn shed(&self, priority: Priority) {
+        self.shed[priority as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Its address.

@@ -11,6 +11,7 @@ mod heads;
 mod leaving;
 mod load;
 mod observing;
+mod overload;
 mod priorities;
 mod redis_store;
 mod repeated;

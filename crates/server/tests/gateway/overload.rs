@@ -1,0 +1,133 @@
+//! Adaptive concurrency of upstreams.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::peers::{Gateway, Upstream};
+use crate::ran::Ran;
+use crate::support::{folder, tidegate, until};
+
+const RULES: &str = "
+rules:
+  - { id: all, limit: log 100/h }
+  - { id: batch, match: { path: /batch }, limit: 1000000/s, priority: low }
+  - { id: pay, match: { path: /pay }, limit: 1000000/s, priority: critical }
+";
+
+/// A gateway with a limit of one, in front of an upstream that answers `/held` only when it is released.
+struct Overloaded {
+    gateway: Gateway,
+    upstream: Upstream,
+    is_released: Arc<AtomicBool>,
+}
+
+impl Overloaded {
+    fn start(args: &[&str]) -> Overloaded {
+        let is_released = Arc::new(AtomicBool::new(false));
+        let released = Arc::clone(&is_released);
+        let upstream = Upstream::start(move |taken| {
+            let (head, _) = taken.request()?;
+            while head.contains("/held") && !released.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            taken.answer("ok")
+        });
+        let concurrency = ["--gateway-concurrency", "aimd 1..1", "--admin-open-metrics", "true"];
+        let gateway = Gateway::start(RULES, &[&upstream.url()], &[&concurrency[..], args].concat());
+        Overloaded { gateway, upstream, is_released }
+    }
+
+    /// Sends a request that stays in flight.
+    fn hold(&self) -> TcpStream {
+        use std::io::Write;
+        let mut stream = self.gateway.connect();
+        stream.write_all(b"GET /held HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        until("the upstream has it", || (self.upstream.heads().len() == 1).then_some(()));
+        stream
+    }
+
+    fn metric(&self, line: &str) -> bool {
+        let url = format!("http://{}/metrics", self.gateway.server.listener("Admin"));
+        let line = line.replace("UPSTREAM", &self.upstream.url());
+        crate::peers::curl(&url, &[]).body.lines().any(|known| known == line)
+    }
+}
+
+impl Drop for Overloaded {
+    fn drop(&mut self) {
+        self.is_released.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_request_above_the_limit_is_refused_before_the_upstream_sees_it_and_costs_nothing() {
+    let overloaded = Overloaded::start(&[]);
+    let gateway = &overloaded.gateway;
+    let held = overloaded.hold();
+    let left = gateway.left("all", "/");
+    let refused = gateway.curl("/", &[]);
+    assert_eq!(refused.status, 503, "{refused:?}");
+    let problem = refused.json();
+    assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity");
+    assert_eq!(problem["fault"], "upstream");
+    let retry_after: u32 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=5).contains(&retry_after), "{retry_after}");
+    assert_eq!(gateway.left("all", "/"), left);
+    let grpc = gateway.curl("/", &["-H", "Content-Type: application/grpc", "-d", "x"]);
+    assert_eq!(grpc.header("grpc-status"), Some("14"), "{grpc:?}");
+    assert_eq!(overloaded.upstream.heads().len(), 1);
+    for line in [
+        r#"tidegate_gateway_upstream_concurrency_limit{route="/",upstream="UPSTREAM"} 1"#,
+        r#"tidegate_gateway_upstream_shed_requests_total{route="/",upstream="UPSTREAM",priority="normal"} 1"#,
+        r#"tidegate_gateway_upstream_shed_requests_total{route="/",upstream="UPSTREAM",priority="high"} 1"#,
+        r#"tidegate_gateway_errors_total{route="/",cause="overloaded"} 2"#,
+    ] {
+        until(line, || overloaded.metric(line).then_some(()));
+    }
+    drop(held);
+    until("the request has ended", || (gateway.curl("/", &[]).status == 200).then_some(()));
+}
+
+#[test]
+fn a_priority_has_its_share_even_if_the_limit_is_taken() {
+    let overloaded = Overloaded::start(&["--gateway-concurrency-shares", "critical=100,normal=0,high=0"]);
+    let _held = overloaded.hold();
+    for (path, status) in [("/batch", 503), ("/", 503), ("/pay", 200), ("/pay", 200)] {
+        assert_eq!(overloaded.gateway.curl(path, &[]).status, status, "{path}");
+    }
+}
+
+#[test]
+fn in_shadow_mode_requests_above_the_limit_are_forwarded_and_counted() {
+    let overloaded = Overloaded::start(&["--gateway-concurrency-mode", "shadow"]);
+    let _held = overloaded.hold();
+    assert_eq!(overloaded.gateway.curl("/batch", &[]).status, 200);
+    let line = r#"tidegate_gateway_upstream_shed_requests_total{route="/",upstream="UPSTREAM",priority="low"} 1"#;
+    until(line, || overloaded.metric(line).then_some(()));
+}
+
+#[test]
+fn wrong_settings_are_told_with_what_to_write() {
+    let file = "\
+gateway:
+  upstream: http://127.0.0.1:3000
+  concurrency: gradient 20..200
+  concurrency_mode: of
+  concurrency_shares: [urgent=50, low=101]
+";
+    let folder = folder(&[("t.yaml", file)]);
+    let ran = Ran(tidegate(folder.path()).args(["config", "--config", "t.yaml"]).output().unwrap());
+    for expected in [
+        "t.yaml:3:16",
+        "`gradient` is not an adaptive limit; write `gradient2`, `vegas` or `aimd`",
+        "t.yaml:4:21",
+        "there is no `of`",
+        "t.yaml:5:24",
+        "`urgent=50` is not the share of a priority",
+        "write one such as `critical=50`",
+        "`low=101` is not the share of a priority",
+    ] {
+        assert!(ran.bad().contains(expected), "{expected}: {}", ran.bad());
+    }
+}
