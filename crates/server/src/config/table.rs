@@ -359,7 +359,8 @@ fn gateway() -> Vec<Setting> {
             "gateway.concurrency_shares",
             &["low=0", "normal=20", "high=30", "critical=50"],
             "Percentage of the adaptive limit that each priority may use even if the whole limit is taken.",
-        ),
+        )
+        .of(SettingKind::Many),
         Setting::new(
             "gateway.rest_time",
             &["1s"],
