@@ -59,6 +59,7 @@ mod gate;
 #[cfg(any(doc, doctest))]
 pub mod guide;
 mod key;
+pub mod lease;
 pub mod limit;
 pub mod memory;
 pub mod notation;

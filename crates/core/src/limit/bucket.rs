@@ -16,7 +16,7 @@ use crate::time::{MAX_EXACT, Micros, Timestamp};
 /// twice the capacity. A line above that is cut down to it, so no step of the clock, however large, blocks
 /// a key for longer than twice the capacity takes to drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     capacity: u64,
     rate: Rate,
     full: u64,
@@ -32,11 +32,11 @@ impl Bucket {
         Ok(Bucket { capacity, rate, full: capacity * rate.drops_per_token() })
     }
 
-    pub(super) const fn capacity(&self) -> u64 {
+    pub(crate) const fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    pub(super) const fn rate(&self) -> Rate {
+    pub(crate) const fn rate(&self) -> Rate {
         self.rate
     }
 
@@ -97,12 +97,12 @@ impl Bucket {
     }
 
     /// The time in which `drops` drain.
-    pub(super) const fn time_to_drain(&self, drops: u64) -> Micros {
+    pub(crate) const fn time_to_drain(&self, drops: u64) -> Micros {
         self.rate.time_for(drops)
     }
 
     /// The time in which the whole capacity drains.
-    pub(super) const fn time_to_fill(&self) -> Micros {
+    pub(crate) const fn time_to_fill(&self) -> Micros {
         self.time_to_drain(self.full)
     }
 
@@ -153,7 +153,7 @@ impl Bucket {
 }
 
 /// Spending as a line that falls with time.
-pub(super) trait SpendingLine {
+pub(crate) trait SpendingLine {
     /// The value of the line at `now`, in drops. At most [`MAX_EXACT`], which is more than any key may owe.
     fn spent(&self, rate: &Rate, now: Timestamp) -> u64;
     /// The line whose value at `now` is `spent`.

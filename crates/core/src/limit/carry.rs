@@ -20,11 +20,15 @@ impl Limit {
     /// | concurrency → another number or lease | every lease, with its length |
     /// | one of these rows → another | the spending, rounded up, as if spent just now; leases never become spending, nor spending leases |
     ///
-    /// The key of a bucket never owes more than twice the new capacity.
+    /// The key of a bucket never owes more than twice the new capacity. Leased spending stays charged in addition, until its leases
+    /// end; if the new limit cannot be leased, it counts as spent just now.
     #[must_use]
     pub fn carry(&self, old: &Limit, state: &State, now: Timestamp) -> State {
         if self.shape == old.shape {
             return state.clone();
+        }
+        if let State::Leased(ledger) = state {
+            return ledger.carry(old, self, now);
         }
         let mut carried = self.fresh();
         match (&old.algorithm, &self.algorithm) {
@@ -43,7 +47,7 @@ impl Limit {
         carried
     }
 
-    fn bucket(&self) -> Option<&Bucket> {
+    pub(crate) fn bucket(&self) -> Option<&Bucket> {
         match &self.algorithm {
             Algorithm::TokenBucket(TokenBucket { bucket })
             | Algorithm::Gcra(Gcra { bucket })
@@ -57,7 +61,7 @@ impl Limit {
     }
 
     /// The debt of a bucket's key, in drops.
-    fn drops_owed(&self, state: &State, now: Timestamp) -> u64 {
+    pub(crate) fn drops_owed(&self, state: &State, now: Timestamp) -> u64 {
         match (self.bucket(), state) {
             (Some(bucket), State::Level(level)) => level.spent(&bucket.rate(), now),
             (Some(bucket), State::Tat(tat)) => tat.spent(&bucket.rate(), now),

@@ -6,6 +6,7 @@
 use super::bounds::{LONGEST_PERIOD, SHORTEST_WINDOW};
 use super::calendar::Calendar;
 use super::error::LimitError;
+use super::floor::Part;
 use super::mark::Mark;
 use crate::decision::{Decision, Outcome};
 use crate::time::{MAX_EXACT, Micros, Timestamp};
@@ -155,6 +156,17 @@ impl FixedWindow {
 
     pub(super) fn spent(&self, window: &Window, now: Timestamp) -> u64 {
         self.current(window, now).0.spent
+    }
+
+    pub(super) fn part_at(&self, window: &Window, now: Timestamp) -> Part {
+        let (window, end) = self.current(window, now);
+        Part { number: window.start.as_micros(), end }
+    }
+
+    /// Raises the spending in the present window to at least `least`.
+    pub(super) fn raise(&self, window: &mut Window, least: u64, now: Timestamp) {
+        *window = self.current(window, now).0;
+        window.spent = window.spent.max(least);
     }
 }
 

@@ -11,6 +11,7 @@ impl State {
             State::Sliding(sliding) => sliding.heap_bytes(),
             State::Log(log) => log.heap_bytes(),
             State::Slots(slots) => slots.heap_bytes(),
+            State::Leased(ledger) => ledger.heap_bytes(),
         }
     }
 }

@@ -20,9 +20,11 @@ mod concurrency;
 mod divisor;
 mod error;
 mod fixed_window;
+mod floor;
 mod footprint;
 mod gcra;
 mod leaky_bucket;
+mod leased;
 mod mark;
 mod packed;
 mod rate;
@@ -48,9 +50,10 @@ pub use sliding_log::{LONGEST_LOG, Log, SlidingLog};
 pub use sliding_window::{MOST_PARTS, Sliding, SlidingWindow};
 pub use token_bucket::TokenBucket;
 
-use bucket::Bucket;
+pub(crate) use bucket::Bucket;
 
 use crate::decision::Decision;
+use crate::lease::Ledger;
 use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
@@ -97,6 +100,8 @@ pub enum State {
     Log(Log),
     /// The state of a concurrency limit.
     Slots(Slots),
+    /// The state of a bucket or a window, some of which is leased.
+    Leased(Box<Ledger>),
 }
 
 /// The shape of a limit: limits of one shape read the same spending from a state. A hash of the parameters that matter for that.
@@ -274,6 +279,7 @@ impl Limit {
             ) => bucket.decide(level, cost, now),
             (Algorithm::Gcra(Gcra { bucket }), State::Tat(tat)) => bucket.decide(tat, cost, now),
             (Algorithm::Shaper(shaper), State::Tat(end)) => shaper.decide(end, cost, now),
+            (_, State::Leased(_)) => (self.decide_leased(state, cost, now), true),
             _ => {
                 let moved = self.resync(state, now);
                 let decision = self.evaluate_present(state, cost, now);
@@ -294,7 +300,10 @@ impl Limit {
             self.move_to(&mut moved, now);
             return self.evaluate_present(&moved, cost, now);
         }
-        self.evaluate_present(state, cost, now)
+        match state {
+            State::Leased(ledger) => ledger.evaluate(self, cost, now),
+            _ => self.evaluate_present(state, cost, now),
+        }
     }
 
     /// The decision on a state that is not ahead.
@@ -311,6 +320,9 @@ impl Limit {
 
     /// Charges `cost` even if there is no room for it, up to a debt of one capacity. Slots are held under `id`.
     pub fn charge(&self, state: &mut State, cost: u64, now: Timestamp, id: ReceiptId) -> Mark {
+        if let Some(mark) = Ledger::change(state, |ledger| ledger.charge(self, cost, now)) {
+            return mark;
+        }
         with_own_state!(self, state;
             bucket(bucket, line) => { bucket.charge(line, cost, now); Mark::default() };
             shaper(shaper, end) => shaper.charge(end, cost, now);
@@ -324,6 +336,9 @@ impl Limit {
     /// The most that [`Limit::charge`] can charge before the key reaches its bound on debt.
     #[must_use]
     pub fn chargeable(&self, state: &State, now: Timestamp) -> u64 {
+        if let State::Leased(ledger) = state {
+            return ledger.chargeable(self, now);
+        }
         with_own_state!(self, state;
             bucket(bucket, line) => bucket.chargeable(line, now);
             shaper(shaper, end) => shaper.bucket.chargeable(end, now);
@@ -337,6 +352,9 @@ impl Limit {
     /// Refunds `cost` of the charge at `mark`, as far as it still counts, and returns the amount. All slots held under `id`
     /// are released.
     pub fn refund(&self, state: &mut State, cost: u64, mark: Mark, now: Timestamp, id: ReceiptId) -> u64 {
+        if let Some(given) = Ledger::change(state, |ledger| ledger.refund(self, cost, mark, now)) {
+            return given;
+        }
         with_own_state!(self, state;
             bucket(bucket, line) => bucket.refund(line, cost, now);
             shaper(shaper, end) => shaper.refund(end, cost, mark, now);
@@ -350,6 +368,9 @@ impl Limit {
     /// Refunds up to `cost` of anything that was spent, and returns the amount. Places in a shaper's queue and held slots belong
     /// to their holders and are not refunded.
     pub fn credit(&self, state: &mut State, cost: u64, now: Timestamp) -> u64 {
+        if let Some(given) = Ledger::change(state, |ledger| ledger.credit(self, cost, now)) {
+            return given;
+        }
         with_own_state!(self, state;
             bucket(bucket, line) => bucket.refund(line, cost, now);
             shaper(_shaper, _end) => 0;
@@ -372,6 +393,10 @@ impl Limit {
     #[must_use]
     #[inline]
     pub fn is_ahead(&self, state: &State, now: Timestamp) -> bool {
+        if let State::Leased(_) = state {
+            // A ledger moves itself to the present.
+            return false;
+        }
         with_own_state!(self, state;
             bucket(bucket, line) => bucket.is_ahead(line, now);
             shaper(shaper, end) => shaper.bucket.is_ahead(end, now);
@@ -407,6 +432,9 @@ impl Limit {
     /// Whether everything spent has recovered. Such a state equals [`Limit::fresh`] and can be forgotten.
     #[must_use]
     pub fn is_recovered(&self, state: &State, now: Timestamp) -> bool {
+        if let State::Leased(ledger) = state {
+            return ledger.is_recovered(self, now);
+        }
         with_own_state!(self, state;
             bucket(bucket, line) => bucket.is_recovered(line, now);
             shaper(shaper, end) => shaper.bucket.is_recovered(end, now);

@@ -91,7 +91,7 @@ impl Limit {
             State::Tat(tat) => Some(tat.pack()),
             State::Window(window) => Some(window.pack()),
             State::Sliding(sliding) if self.packs() => Some(sliding.pack()),
-            State::Sliding(_) | State::Log(_) | State::Slots(_) => None,
+            State::Sliding(_) | State::Log(_) | State::Slots(_) | State::Leased(_) => None,
         }
     }
 

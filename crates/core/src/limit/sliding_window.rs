@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::bounds::SHORTEST_WINDOW;
 use super::error::LimitError;
 use super::fixed_window::window_length;
+use super::floor::Part;
 use super::mark::Mark;
 use crate::decision::{Decision, Outcome};
 use crate::time::{MAX_EXACT, Micros, Timestamp};
@@ -248,6 +249,17 @@ impl SlidingWindow {
     /// The estimate, rounded up.
     pub(super) fn spent(&self, sliding: &Sliding, now: Timestamp) -> u64 {
         self.weight(&self.view(sliding, now)).div_ceil(self.part)
+    }
+
+    pub(super) fn part_at(&self, sliding: &Sliding, now: Timestamp) -> Part {
+        let number = sliding.part + self.view(sliding, now).shift;
+        Part { number, end: Timestamp::from_micros((number + 1) * self.part) }
+    }
+
+    /// Raises the spending in the present part to at least `least`.
+    pub(super) fn raise(&self, sliding: &mut Sliding, least: u64, now: Timestamp) {
+        self.slide(sliding, now);
+        sliding.spent[0] = sliding.spent[0].max(least);
     }
 
     /// The length of one part.

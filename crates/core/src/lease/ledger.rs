@@ -1,0 +1,297 @@
+//! The store's record of a key that is leased.
+
+use super::EPOCH;
+use super::question::{Generation, Grant, Question};
+use super::terms::Terms;
+use crate::decision::{Decision, Outcome};
+use crate::limit::{Bucket, Limit, Mark, State};
+use crate::receipt_id::ReceiptId;
+use crate::time::{Micros, Timestamp};
+
+/// The largest demand that is kept of an epoch. Larger ones are cut down to it.
+const MOST_DEMAND: u64 = (1 << 24) - 1;
+/// The parts into which demand is divided to find a node's share.
+const SHARES: u64 = 1 << 10;
+
+/// The state of a key, some of which is leased.
+///
+/// All numbers are whole and their number is fixed, whatever the number of nodes. Every operation first brings the record to the
+/// present, then does what the limit does with a state that is not leased, and leaves no less charged than is outstanding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ledger {
+    /// The state under the limit, with outstanding tokens as spent ones. Never [`State::Leased`].
+    pub(super) state: State,
+    /// The epoch that the first of each pair below belongs to. The second belongs to the one before.
+    pub(super) epoch: u64,
+    /// Outstanding tokens, by the epoch in which they were granted or renewed.
+    pub(super) outstanding: [u64; 2],
+    /// The sum of the demand of all nodes that asked, in tokens per second.
+    pub(super) demand: [u64; 2],
+    /// The part of a window with which the outstanding tokens end. `None` for buckets, and for tokens that were granted under
+    /// another limit or before a step of the clock: these end with their epochs, and no others are granted until then.
+    pub(super) part: Option<u64>,
+}
+
+const fn epoch_at(now: Timestamp) -> u64 {
+    now.as_micros() / EPOCH.get()
+}
+
+/// The end of an epoch.
+const fn end_of(epoch: u64) -> Timestamp {
+    Timestamp::from_micros((epoch + 1).saturating_mul(EPOCH.get()))
+}
+
+impl Ledger {
+    /// The record of a key with this state and no leases.
+    pub(crate) fn new(state: State, now: Timestamp) -> Ledger {
+        Ledger { state, epoch: epoch_at(now), outstanding: [0; 2], demand: [0; 2], part: None }
+    }
+
+    /// Outstanding tokens.
+    #[must_use]
+    pub const fn outstanding(&self) -> u64 {
+        self.outstanding[0] + self.outstanding[1]
+    }
+
+    /// Applies `change` to a state that is leased. If no lease is left after it, the state becomes an ordinary one again. `None` if
+    /// it is not leased.
+    pub(crate) fn change<R>(state: &mut State, change: impl FnOnce(&mut Ledger) -> R) -> Option<R> {
+        let State::Leased(ledger) = state else { return None };
+        let result = change(ledger);
+        if ledger.is_over() {
+            let plain = ledger.state.clone();
+            *state = plain;
+        }
+        Some(result)
+    }
+
+    /// Whether nothing of the record matters but the state.
+    const fn is_over(&self) -> bool {
+        self.outstanding() == 0 && self.demand[0] == 0 && self.demand[1] == 0
+    }
+
+    /// Bytes on the heap, approximately.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of::<Ledger>() + self.state.heap_bytes()
+    }
+
+    /// Answers a node's question. Without terms, nothing is granted.
+    pub(crate) fn grant(&mut self, limit: &Limit, terms: Option<Terms>, question: &Question, now: Timestamp) -> Grant {
+        self.advance(limit, now);
+        let part = limit.part(&self.state, now);
+        if self.outstanding() == 0 {
+            self.part = part.map(|part| part.number);
+        }
+        self.account(limit, question, now);
+        if question.demand_counted != Some(self.epoch) {
+            self.demand[0] = self.demand[0].saturating_add(question.demand).min(MOST_DEMAND);
+        }
+        let available = limit.evaluate(&self.state, 0, now).remaining;
+        let terms = terms.filter(|_| self.part == part.map(|part| part.number));
+        let is_short = terms.is_some_and(|terms| available < terms.per_interval());
+        let tokens = terms.map_or(0, |terms| self.size(&terms, question, available, is_short));
+        if tokens > 0 {
+            limit.charge(&mut self.state, tokens, now, ReceiptId::ANONYMOUS);
+            self.outstanding[0] += tokens;
+        }
+        let longest = Micros::new(2 * EPOCH.get());
+        let end = part.map_or(Timestamp::MAX, |part| part.end).min(end_of(self.epoch + 1));
+        Grant {
+            tokens,
+            generation: Generation { epoch: self.epoch, part: self.part },
+            ends_after: end.since(now).min(longest),
+            is_short,
+            outstanding: self.outstanding(),
+            decision: self.answer(limit, question.least, now),
+        }
+    }
+
+    /// Accounts for the tokens that a node reports.
+    fn account(&mut self, limit: &Limit, question: &Question, now: Timestamp) {
+        // Tokens of another part have ended with it.
+        let Some(generation) = question.generation.filter(|generation| generation.part == self.part) else { return };
+        let reported = question.used.saturating_add(question.kept).saturating_add(question.returned);
+        let age = self.epoch.checked_sub(generation.epoch).and_then(|age| usize::try_from(age).ok());
+        let recorded = age.and_then(|age| self.outstanding.get_mut(age));
+        match recorded.filter(|recorded| !question.claims && reported <= **recorded) {
+            Some(recorded) => {
+                *recorded -= reported;
+                self.outstanding[0] += question.kept;
+                limit.credit(&mut self.state, question.returned, now);
+            }
+            // They have ended, and counted as spent from then on.
+            None if age.is_some_and(|age| age >= 2) && !question.claims => {}
+            // This server does not know all of them: it is another one, it has lost data, or its clock has stepped back. The node
+            // has them all the same.
+            None => self.outstanding[0] += question.kept,
+        }
+        self.keep_floor(limit, now);
+    }
+
+    /// The number of tokens to grant.
+    ///
+    /// If there are plenty, half of the room that is left: the first node to ask cannot take all. If they are scarce, a share by
+    /// demand of those available and of those that recover in an interval.
+    fn size(&self, terms: &Terms, question: &Question, available: u64, is_short: bool) -> u64 {
+        let room = terms.most_outstanding().saturating_sub(self.outstanding());
+        let fair = if is_short {
+            let demand = question.demand.min(MOST_DEMAND);
+            let all = self.demand[0].max(self.demand[1]).max(demand).max(1);
+            let share = (demand * SHARES).div_ceil(all);
+            (share * (5 * available + 9 * terms.recovers())).div_ceil(10 * SHARES)
+        } else {
+            room.div_ceil(2)
+        };
+        let tokens = question.wanted.min(available).min(room).min(fair.max(question.least));
+        if tokens < question.least { 0 } else { tokens }
+    }
+
+    /// Decides a request that is not leased.
+    pub(crate) fn decide(&mut self, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
+        self.advance(limit, now);
+        let decision = self.answer(limit, cost, now);
+        if decision.is_allowed() && cost > 0 {
+            limit.charge(&mut self.state, cost, now, ReceiptId::ANONYMOUS);
+        }
+        decision
+    }
+
+    /// The decision on a request, without spending.
+    pub(crate) fn evaluate(&self, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
+        self.at(limit, now).answer(limit, cost, now)
+    }
+
+    /// Charges `cost` even if there is no room for it, up to the bound on debt.
+    pub(crate) fn charge(&mut self, limit: &Limit, cost: u64, now: Timestamp) -> Mark {
+        self.advance(limit, now);
+        limit.charge(&mut self.state, cost, now, ReceiptId::ANONYMOUS)
+    }
+
+    pub(crate) fn chargeable(&self, limit: &Limit, now: Timestamp) -> u64 {
+        limit.chargeable(&self.at(limit, now).state, now)
+    }
+
+    /// Refunds `cost` of the charge at `mark`, as far as more is charged than is outstanding.
+    pub(crate) fn refund(&mut self, limit: &Limit, cost: u64, mark: Mark, now: Timestamp) -> u64 {
+        self.advance(limit, now);
+        let given = limit.refund(&mut self.state, cost, mark, now, ReceiptId::ANONYMOUS);
+        self.keep_floor(limit, now);
+        given
+    }
+
+    /// Refunds up to `cost` of anything that was spent and is not outstanding.
+    pub(crate) fn credit(&mut self, limit: &Limit, cost: u64, now: Timestamp) -> u64 {
+        self.advance(limit, now);
+        let given = limit.credit(&mut self.state, cost, now);
+        self.keep_floor(limit, now);
+        given
+    }
+
+    /// Forgets everything that was spent and is not outstanding.
+    pub(crate) fn reset(&mut self, limit: &Limit, now: Timestamp) {
+        self.advance(limit, now);
+        self.state = limit.fresh();
+        self.keep_floor(limit, now);
+    }
+
+    pub(crate) fn is_recovered(&self, limit: &Limit, now: Timestamp) -> bool {
+        let present = self.at(limit, now);
+        present.outstanding() == 0 && limit.is_recovered(&present.state, now)
+    }
+
+    /// Converts the record under the limit `old` to the state of a key under the limit `new`, of another shape.
+    pub(crate) fn carry(&self, old: &Limit, new: &Limit, now: Timestamp) -> State {
+        let mut ledger = self.at(old, now);
+        ledger.state = new.carry(old, &ledger.state, now);
+        if !new.is_leasable() || ledger.is_over() {
+            return ledger.state;
+        }
+        ledger.part = None;
+        ledger.keep_floor(new, now);
+        State::Leased(Box::new(ledger))
+    }
+
+    /// The record at `now`.
+    pub(super) fn at(&self, limit: &Limit, now: Timestamp) -> Ledger {
+        let mut present = self.clone();
+        present.advance(limit, now);
+        present
+    }
+
+    /// Brings the record to the present: debt drains as far as the floor, and leases of past epochs and parts end.
+    pub(super) fn advance(&mut self, limit: &Limit, now: Timestamp) {
+        let present = epoch_at(now);
+        if self.epoch > present + 1 {
+            // The clock has stepped back. Leases do not end early because of that, and last for three epochs at most.
+            self.epoch = present + 1;
+            self.outstanding = [self.outstanding(), 0];
+            self.demand = [self.demand[0].max(self.demand[1]), 0];
+        }
+        if self.part.is_some() && limit.is_ahead(&self.state, now) {
+            // The window is about to move, so the leases do not end with it.
+            self.part = None;
+        } else if self.part.is_some() && self.part != limit.part(&self.state, now).map(|part| part.number) {
+            (self.part, self.outstanding) = (None, [0; 2]);
+        }
+        while self.epoch < present && self.outstanding() > 0 {
+            self.end_epoch(limit);
+        }
+        if self.epoch < present {
+            self.demand = if self.epoch + 1 == present { [0, self.demand[0]] } else { [0; 2] };
+            self.epoch = present;
+        }
+        limit.resync(&mut self.state, now);
+        self.keep_floor(limit, now);
+    }
+
+    fn end_epoch(&mut self, limit: &Limit) {
+        self.keep_floor(limit, end_of(self.epoch));
+        self.outstanding = [0, self.outstanding[0]];
+        self.demand = [0, self.demand[0]];
+        self.epoch += 1;
+    }
+
+    /// Leaves no less charged at `at` than the floor. Spending only falls in between, so doing this at the end of every epoch and
+    /// before and after every operation is the same as doing it all the time.
+    fn keep_floor(&mut self, limit: &Limit, at: Timestamp) {
+        let floor = self.floor();
+        limit.raise(&mut self.state, floor, at);
+    }
+
+    /// The tokens that stay charged: those that nodes may still spend.
+    fn floor(&self) -> u64 {
+        #[cfg(all(test, not(tidegate_loom)))]
+        if super::tests::is_without_floor() {
+            return 0;
+        }
+        self.outstanding()
+    }
+
+    /// The decision on a request at `now`, to which the record has been advanced.
+    fn answer(&self, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
+        let mut decision = limit.evaluate(&self.state, cost, now);
+        let Some(bucket) = limit.bucket().filter(|_| self.outstanding() > 0) else { return decision };
+        // The floor may hold debt up beyond the time in which it would drain.
+        if let Outcome::Deny { .. } = decision.outcome {
+            let wait = self.time_until(limit, bucket, bucket.drops_of(bucket.capacity() - cost), now);
+            decision.outcome = Outcome::Deny { retry_after: wait.max(Micros::new(1)) };
+        }
+        let mut after = self.clone();
+        if decision.is_allowed() && cost > 0 {
+            limit.charge(&mut after.state, cost, now, ReceiptId::ANONYMOUS);
+        }
+        decision.reset_after = after.time_until(limit, bucket, 0, now);
+        decision
+    }
+
+    /// The time until the debt of a bucket is down to `target` drops, if nobody spends and no node returns anything.
+    fn time_until(&self, limit: &Limit, bucket: &Bucket, target: u64, now: Timestamp) -> Micros {
+        let (mut then, mut at) = (self.clone(), now);
+        while bucket.drops_of(then.floor()) > target {
+            at = end_of(then.epoch).max(at);
+            then.end_epoch(limit);
+        }
+        let above = limit.drops_owed(&then.state, at).saturating_sub(target);
+        Micros::new(at.since(now).get() + bucket.time_to_drain(above).get())
+    }
+}

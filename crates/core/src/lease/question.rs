@@ -1,0 +1,62 @@
+//! The message from a node to the store, and the answer.
+
+use crate::decision::Decision;
+use crate::time::Micros;
+
+/// The leases that a token belongs to: all leases of one generation end together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Generation {
+    /// The epoch in which the lease was granted or last renewed.
+    pub epoch: u64,
+    /// The window, or the part of one, in which it was charged. `None` for buckets.
+    pub part: Option<u64>,
+}
+
+/// A node's question about one key: a report on the tokens that it held, and a request for more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Question {
+    /// The generation of the tokens below. `None` if the node has nothing to report.
+    pub generation: Option<Generation>,
+    /// Tokens spent since the last question.
+    pub used: u64,
+    /// Tokens that the node keeps and renews.
+    pub kept: u64,
+    /// Tokens that the node returns unspent.
+    pub returned: u64,
+    /// Tokens that the node asks for.
+    pub wanted: u64,
+    /// The least that is of use to the node: fewer are not granted.
+    pub least: u64,
+    /// The node's demand for the key, in tokens per second.
+    pub demand: u64,
+    /// The epoch in which the store last counted this node's demand, so that it is counted once in each.
+    pub demand_counted: Option<u64>,
+    /// Whether the tokens were granted by a server that another one has replaced since, which may not know of them.
+    pub claims: bool,
+}
+
+/// The store's answer to a [`Question`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Tokens granted.
+    pub tokens: u64,
+    /// The generation that these and the kept ones belong to now.
+    pub generation: Generation,
+    /// The time after which all of them end, from the instant of the answer.
+    pub ends_after: Micros,
+    /// Whether tokens are scarce. If so, nodes get shares by their demand, and do not ask again for an interval.
+    pub is_short: bool,
+    /// All tokens of the key that are outstanding, over all nodes.
+    pub outstanding: u64,
+    /// The decision that the store would make now on a request of [`Question::least`].
+    pub decision: Decision,
+}
+
+impl Grant {
+    /// The answer of a limit that grants no leases.
+    pub(crate) const fn nothing(decision: Decision) -> Grant {
+        // Of no part that there is, so that the node drops the tokens that it kept.
+        let generation = Generation { epoch: 0, part: Some(u64::MAX) };
+        Grant { tokens: 0, generation, ends_after: Micros::ZERO, is_short: false, outstanding: 0, decision }
+    }
+}

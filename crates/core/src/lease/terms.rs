@@ -1,0 +1,93 @@
+//! The terms on which a limit is leased.
+
+use crate::limit::{Algorithm, Limit, Windows};
+use crate::time::Micros;
+
+/// The longest time between two questions of a node about a key that it uses.
+const LONGEST_INTERVAL: Micros = Micros::from_millis(200);
+/// The shortest. Limits that would need a shorter one are not leased: a single node could not use all of them.
+const SHORTEST_INTERVAL: Micros = Micros::from_millis(20);
+/// The number of intervals in which a limit recovers, at least.
+const INTERVALS: u64 = 5;
+/// Capacities from here on do not fit into a store's record of leases.
+const LARGEST_CAPACITY: u64 = 1 << 38;
+/// Spending that a crashed node leaves behind in a window counts until the window ends, so long windows lease less at once.
+const LONG_WINDOW: Micros = Micros::from_secs(3_600);
+
+/// The terms on which a limit is leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    interval: Micros,
+    most_outstanding: u64,
+    per_interval: u64,
+    recovers: u64,
+}
+
+impl Terms {
+    /// The terms of a limit. `None` if it cannot be leased, because its algorithm depends on the instant of each request, or it is
+    /// so small that nothing is gained, or too large to be counted.
+    ///
+    /// ```
+    /// use tidegate_core::Limit;
+    /// use tidegate_core::lease::Terms;
+    ///
+    /// assert!(Terms::of(&Limit::per_second(1000)).is_some());
+    /// assert!(Terms::of(&Limit::per_second(1000).burst(10)).is_none());
+    /// assert!(Terms::of(&"log 1000/s".parse()?).is_none());
+    /// # Ok::<(), tidegate_core::NotationError>(())
+    /// ```
+    #[must_use]
+    pub fn of(limit: &Limit) -> Option<Terms> {
+        let capacity = limit.capacity();
+        let window = limit.window().filter(|_| limit.is_leasable() && capacity < LARGEST_CAPACITY)?;
+        // The time for which a lease can be of use.
+        let useful = match limit.algorithm() {
+            Algorithm::SlidingWindow(limit) => Micros::new(window.get() / u64::from(limit.parts())),
+            Algorithm::FixedWindow(limit) => match limit.windows() {
+                Windows::Every(length) => length,
+                Windows::Calendar(_) => window,
+            },
+            _ => window,
+        };
+        let fraction = Micros::new(useful.get() / INTERVALS);
+        let is_window = limit.bucket().is_none();
+        let most_outstanding = if is_window && window > LONG_WINDOW { capacity / 64 } else { capacity / 2 };
+        if fraction < SHORTEST_INTERVAL || most_outstanding == 0 {
+            return None;
+        }
+        let interval = fraction.min(LONGEST_INTERVAL);
+        let share = u128::from(capacity) * u128::from(interval.get()) / u128::from(window.get());
+        let per_interval = u64::try_from(share).unwrap_or(u64::MAX);
+        let recovers = if is_window { 0 } else { per_interval };
+        Some(Terms { interval, most_outstanding, per_interval, recovers })
+    }
+
+    /// The time between two questions of a node that uses a key all the time.
+    #[must_use]
+    pub const fn interval(&self) -> Micros {
+        self.interval
+    }
+
+    /// The most tokens of a key that may be outstanding.
+    #[must_use]
+    pub const fn most_outstanding(&self) -> u64 {
+        self.most_outstanding
+    }
+
+    /// The tokens that the limit admits in an interval, in the long run.
+    #[must_use]
+    pub const fn per_interval(&self) -> u64 {
+        self.per_interval
+    }
+
+    /// The tokens that recover in an interval: none within a window.
+    pub(super) const fn recovers(&self) -> u64 {
+        self.recovers
+    }
+
+    /// Terms on which everything can be outstanding.
+    #[cfg(all(test, not(tidegate_loom)))]
+    pub(super) const fn for_search(capacity: u64) -> Terms {
+        Terms { interval: SHORTEST_INTERVAL, most_outstanding: capacity, per_interval: 0, recovers: 0 }
+    }
+}

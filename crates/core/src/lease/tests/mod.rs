@@ -1,0 +1,50 @@
+//! Tests of leases: a [`World`](world::World) of a store, nodes and a network that loses and delays, under random traces and
+//! under an exhaustive search. With each safety rule switched off, both must find a violation.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
+
+mod blocks;
+mod ledger;
+mod search;
+mod traces;
+mod world;
+
+use std::cell::Cell;
+
+thread_local! {
+    static WITHOUT_FLOOR: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether ledgers on this thread let debt drain below what is outstanding.
+pub(super) fn is_without_floor() -> bool {
+    WITHOUT_FLOOR.get()
+}
+
+/// A safety rule that is switched off, to see that it is missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mutant {
+    /// Debt drains below what is outstanding.
+    NoFloor,
+    /// The end of a lease is counted from the answer.
+    EndFromAnswer,
+    /// A question whose answer was lost is asked again with its report.
+    LostIsAskedAgain,
+    /// Tokens that have ended are returned as if they had not.
+    ReturnAfterEnd,
+    /// There is no margin for clocks that drift.
+    NoDriftMargin,
+    /// A token is put back although a question has reported it as spent.
+    PutBackAfterQuestion,
+    /// A refund lowers the debt below what is outstanding.
+    RefundBelowFloor,
+    /// Tokens of a window can be spent in the next one.
+    EndBeyondWindow,
+}
+
+/// The cases of a test, times the environment variable `TIMES`.
+fn cases(cases: u32) -> proptest::test_runner::Config {
+    let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    proptest::test_runner::Config {
+        max_shrink_iters: 5_000,
+        ..proptest::test_runner::Config::with_cases(cases.saturating_mul(times))
+    }
+}

@@ -1,0 +1,337 @@
+//! A store, nodes, and a network between them that loses and delays.
+
+use super::super::question::{Grant, Question};
+use super::super::{Ask, EPOCH, Holding, Ledger, Taken, Terms};
+use super::{Mutant, WITHOUT_FLOOR};
+use crate::limit::{Limit, State};
+use crate::time::{Micros, Timestamp};
+
+/// The cost of a request that takes all there is.
+pub(super) const ALL: u64 = u64::MAX;
+
+/// Everything that can happen. Nodes are counted modulo their number.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// Time passes, in microseconds.
+    Wait(u64),
+    /// The store decides a request that is not leased.
+    Decide(u64),
+    /// The store refunds up to so much of the requests that it decided.
+    Refund(u64),
+    /// The store forgets everything that was spent.
+    Reset,
+    /// The limit changes.
+    Change(Limit),
+    /// A node admits a request.
+    Admit(usize, u64),
+    /// A node takes tokens for a request that another limit will deny.
+    TakeInVain(usize, u64),
+    /// That limit has denied it.
+    PutBack(usize),
+    /// A node makes a question.
+    Ask(usize, Ask),
+    /// The question reaches the store, which answers.
+    Deliver(usize),
+    /// The answer reaches the node.
+    Answer(usize),
+    /// The node waits no longer for the answer. A question that has not been delivered yet stays in the network.
+    GiveUp(usize),
+    /// The node learns that its question was not sent.
+    NotSent(usize),
+    /// A question that the node has given up reaches the store.
+    DeliverLate(usize),
+    /// The network loses it.
+    LoseLate(usize),
+    /// The node crashes, and a new one takes its place.
+    Crash(usize),
+}
+
+/// The way in which a property was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Violation {
+    /// Requests were admitted that one limit by itself would have denied.
+    OverAdmitted,
+    /// Nodes hold tokens that the store has no record of.
+    UnrecordedTokens,
+    /// The store has charged less than is outstanding.
+    BelowFloor,
+}
+
+#[derive(Clone)]
+pub(super) struct Node {
+    pub(super) holding: Holding,
+    /// 65 536ths by which the node's clock is faster than the store's.
+    drift: i64,
+    pub(super) pending: Option<Taken>,
+    pub(super) question: Option<Question>,
+    pub(super) answer: Option<Grant>,
+    pub(super) late: Option<Question>,
+}
+
+#[derive(Clone)]
+pub(super) struct World {
+    pub(super) limit: Limit,
+    pub(super) terms: Option<Terms>,
+    pub(super) now: u64,
+    pub(super) state: State,
+    pub(super) nodes: Vec<Node>,
+    /// The state of the same limit without leases, charged with every request at the instant of its admission.
+    pub(super) ideal: State,
+    /// Requests that the store has decided and that can be refunded.
+    pub(super) refundable: u64,
+    /// The tokens that were outstanding when the limit changed. Nodes may spend all of them, even if the limit is lower now.
+    overhang: u64,
+    pub(super) mutant: Option<Mutant>,
+}
+
+impl Node {
+    fn new(drift: i64) -> Node {
+        Node { holding: Holding::new(), drift, pending: None, question: None, answer: None, late: None }
+    }
+
+    /// The node's clock.
+    pub(super) fn clock(&self, now: u64) -> Timestamp {
+        let rate = u128::from((65_536 + self.drift).unsigned_abs());
+        Timestamp::from_micros(u64::try_from(u128::from(now) * rate / 65_536).unwrap())
+    }
+}
+
+impl World {
+    /// Nodes whose clocks drift by so many 65 536ths. Up to 64 are allowed for.
+    pub(super) fn new(limit: Limit, drifts: &[i64], start: u64, mutant: Option<Mutant>) -> World {
+        WITHOUT_FLOOR.set(mutant == Some(Mutant::NoFloor));
+        World {
+            limit,
+            terms: Terms::of(&limit),
+            now: start,
+            state: limit.fresh(),
+            nodes: drifts.iter().map(|&drift| Node::new(drift)).collect(),
+            ideal: limit.fresh(),
+            refundable: 0,
+            overhang: 0,
+            mutant,
+        }
+    }
+
+    fn time(&self) -> Timestamp {
+        Timestamp::from_micros(self.now)
+    }
+
+    /// The store's record at this instant.
+    pub(super) fn ledger(&self) -> Ledger {
+        match &self.state {
+            State::Leased(ledger) => ledger.at(&self.limit, self.time()),
+            plain => Ledger::new(plain.clone(), self.time()),
+        }
+    }
+
+    /// Takes a step. Returns whether it was possible.
+    pub(super) fn step(&mut self, step: &Step) -> Result<bool, Violation> {
+        let now = self.time();
+        match *step {
+            Step::Wait(micros) => self.now += micros,
+            Step::Decide(cost) => {
+                let cost = if cost == ALL { self.limit.evaluate(&self.state, 0, now).remaining } else { cost };
+                if !self.limit.decide(&mut self.state, cost, now).is_allowed() {
+                    return Ok(false);
+                }
+                self.admit(cost)?;
+                self.refundable += cost;
+            }
+            Step::Refund(cost) => {
+                let cost = cost.min(self.refundable);
+                self.refundable -= cost;
+                match (&mut self.state, self.mutant) {
+                    (State::Leased(ledger), Some(Mutant::RefundBelowFloor)) => {
+                        ledger.advance(&self.limit, now);
+                        self.limit.credit(&mut ledger.state, cost, now);
+                    }
+                    (state, _) => drop(self.limit.credit(state, cost, now)),
+                }
+                self.limit.credit(&mut self.ideal, cost, now);
+                return Ok(cost > 0);
+            }
+            Step::Reset => {
+                self.limit.reset(&mut self.state, now);
+                (self.ideal, self.refundable) = (self.limit.fresh(), 0);
+            }
+            Step::Change(limit) => self.change_limit(limit),
+            Step::Admit(node, cost) => {
+                let node = self.node(node);
+                let clock = node.clock(now.as_micros());
+                let cost = if cost == ALL { node.holding.cell.tokens(clock) } else { cost };
+                if node.holding.take(cost, || clock).is_none() {
+                    return Ok(false);
+                }
+                self.admit(cost)?;
+            }
+            Step::TakeInVain(node, cost) => {
+                let node = self.node(node);
+                if node.pending.is_some() {
+                    return Ok(false);
+                }
+                node.pending = node.holding.take(cost, || node.clock(now.as_micros()));
+                return Ok(node.pending.is_some());
+            }
+            Step::PutBack(node) => return Ok(self.put_back(node)),
+            Step::Ask(node, ask) => return Ok(self.ask(node, &ask)),
+            Step::Deliver(node) => {
+                let Some(question) = self.node(node).question.take() else { return Ok(false) };
+                let grant = self.deliver(&question);
+                self.node(node).answer = Some(grant);
+            }
+            Step::Answer(node) => return Ok(self.answer(node)),
+            Step::GiveUp(node) => return Ok(self.give_up(node)),
+            Step::NotSent(node) => {
+                let node = self.node(node);
+                let is_sent = node.question.take().is_some();
+                if is_sent {
+                    node.holding.not_sent();
+                }
+                return Ok(is_sent);
+            }
+            Step::DeliverLate(node) => {
+                let Some(question) = self.node(node).late.take() else { return Ok(false) };
+                self.deliver(&question);
+            }
+            Step::LoseLate(node) => return Ok(self.node(node).late.take().is_some()),
+            Step::Crash(node) => {
+                let node = self.node(node);
+                let late = node.question.take().or(node.late.take());
+                *node = Node { late, ..Node::new(node.drift) };
+            }
+        }
+        Ok(true)
+    }
+
+    fn node(&mut self, number: usize) -> &mut Node {
+        let count = self.nodes.len();
+        &mut self.nodes[number % count]
+    }
+
+    /// Passes an admission through the limit without leases.
+    fn admit(&mut self, cost: u64) -> Result<(), Violation> {
+        let now = self.time();
+        let limit = if self.overhang > 0 { with_capacity(&self.limit, self.overhang) } else { self.limit };
+        if !limit.evaluate(&self.ideal, cost, now).is_allowed() {
+            return Err(Violation::OverAdmitted);
+        }
+        limit.charge(&mut self.ideal, cost, now, crate::receipt_id::ReceiptId::ANONYMOUS);
+        Ok(())
+    }
+
+    fn change_limit(&mut self, limit: Limit) {
+        let now = self.time();
+        let outstanding = self.ledger().outstanding();
+        self.state = limit.carry(&self.limit, &self.state, now);
+        (self.limit, self.terms, self.refundable, self.overhang) = (limit, Terms::of(&limit), 0, outstanding);
+        // From here on the new limit counts.
+        self.ideal = limit.fresh();
+    }
+
+    fn put_back(&mut self, node: usize) -> bool {
+        let mutant = self.mutant;
+        let node = self.node(node);
+        let Some(mut taken) = node.pending.take() else { return false };
+        if mutant == Some(Mutant::PutBackAfterQuestion) {
+            taken.version = node.holding.cell.version();
+        }
+        node.holding.cell.put_back(taken);
+        true
+    }
+
+    fn ask(&mut self, node: usize, ask: &Ask) -> bool {
+        let now = self.now;
+        let node = self.node(node);
+        if node.answer.is_some() {
+            return false;
+        }
+        let question = node.holding.ask(ask, node.clock(now));
+        let asks = question.is_some();
+        node.question = question.or(node.question);
+        asks
+    }
+
+    fn deliver(&mut self, question: &Question) -> Grant {
+        let now = self.time();
+        let present = self.now / EPOCH.get();
+        let has_ended = question.generation.is_some_and(|generation| generation.epoch + 2 <= present);
+        if self.mutant == Some(Mutant::ReturnAfterEnd) && has_ended {
+            self.limit.credit(&mut self.state, question.returned, now);
+        }
+        self.limit.lease_on(self.terms, &mut self.state, question, now)
+    }
+
+    fn answer(&mut self, node: usize) -> bool {
+        let (mutant, now) = (self.mutant, self.now);
+        let node = self.node(node);
+        let Some(mut grant) = node.answer.take() else { return false };
+        if mutant == Some(Mutant::NoDriftMargin) {
+            grant.ends_after = Micros::new(grant.ends_after.get() * 1_024 / 1_023 + 2);
+        }
+        if mutant == Some(Mutant::EndBeyondWindow) && grant.generation.part.is_some() {
+            grant.ends_after = Micros::new(grant.ends_after.get() + 2_000_000);
+        }
+        if mutant == Some(Mutant::EndFromAnswer)
+            && let Some(sent) = &mut node.holding.account.lock().unwrap().sent
+        {
+            sent.at = node.clock(now);
+        }
+        node.holding.granted(&grant);
+        true
+    }
+
+    fn give_up(&mut self, node: usize) -> bool {
+        let mutant = self.mutant;
+        let node = self.node(node);
+        if !node.holding.is_asking() || node.late.is_some() && node.question.is_some() {
+            return false;
+        }
+        node.answer = None;
+        node.late = node.question.take().or(node.late);
+        if mutant == Some(Mutant::LostIsAskedAgain) {
+            node.holding.not_sent();
+        } else {
+            node.holding.lost();
+        }
+        true
+    }
+
+    /// Checks what must hold between any two steps, beyond the bound on admissions.
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        let ledger = self.ledger();
+        let held: u64 = self.nodes.iter().map(|node| node.holding.cell.tokens(node.clock(self.now))).sum();
+        if held > ledger.outstanding() {
+            return Err(Violation::UnrecordedTokens);
+        }
+        self.check_floor()
+    }
+
+    /// The record as it was last written.
+    pub(super) fn check_floor(&self) -> Result<(), Violation> {
+        let State::Leased(ledger) = &self.state else { return Ok(()) };
+        let charged = match &ledger.state {
+            State::Level(level) if level.at == self.time() => {
+                level.spent / self.limit.bucket().unwrap().rate().drops_per_token()
+            }
+            _ => return Ok(()),
+        };
+        if charged < ledger.outstanding() { Err(Violation::BelowFloor) } else { Ok(()) }
+    }
+}
+
+/// The same limit with a capacity of at least `capacity`.
+fn with_capacity(limit: &Limit, capacity: u64) -> Limit {
+    use crate::limit::{Algorithm, FixedWindow, SlidingWindow};
+    let capacity = capacity.max(limit.capacity());
+    match limit.algorithm() {
+        Algorithm::FixedWindow(window) => match window.windows() {
+            crate::limit::Windows::Every(length) => FixedWindow::new(capacity, length).unwrap().into(),
+            crate::limit::Windows::Calendar(calendar) => FixedWindow::calendar(capacity, calendar).unwrap().into(),
+        },
+        Algorithm::SlidingWindow(window) => {
+            SlidingWindow::with_parts(capacity, window.window(), window.parts()).unwrap().into()
+        }
+        _ => limit.burst(capacity),
+    }
+}

@@ -1,0 +1,43 @@
+//! Limits, some of whose spending is leased.
+
+use super::{Level, Limit, State};
+use crate::decision::Decision;
+use crate::lease::{Grant, Ledger, Question, Terms};
+use crate::time::Timestamp;
+
+impl Limit {
+    #[cold]
+    pub(super) fn decide_leased(&self, state: &mut State, cost: u64, now: Timestamp) -> Decision {
+        let decision = Ledger::change(state, |ledger| ledger.decide(self, cost, now));
+        decision.unwrap_or_else(|| self.evaluate(state, cost, now))
+    }
+
+    /// Answers a node's question about its lease: accounts for the tokens that the node reports, and grants more if there are some to
+    /// spare. A limit that cannot be leased grants nothing.
+    pub fn lease(&self, state: &mut State, question: &Question, now: Timestamp) -> Grant {
+        self.lease_on(Terms::of(self), state, question, now)
+    }
+
+    /// [`Limit::lease`] on other terms.
+    pub(crate) fn lease_on(
+        &self,
+        terms: Option<Terms>,
+        state: &mut State,
+        question: &Question,
+        now: Timestamp,
+    ) -> Grant {
+        if self.is_leasable() && !matches!(state, State::Leased(_)) {
+            let plain = std::mem::replace(state, State::Level(Level::default()));
+            *state = State::Leased(Box::new(Ledger::new(plain, now)));
+        }
+        let grant = Ledger::change(state, |ledger| ledger.grant(self, terms, question, now));
+        grant.unwrap_or_else(|| Grant::nothing(self.evaluate(state, question.least, now)))
+    }
+
+    /// Forgets everything spent. Leased spending stays charged, because nodes may still spend it.
+    pub fn reset(&self, state: &mut State, now: Timestamp) {
+        if Ledger::change(state, |ledger| ledger.reset(self, now)).is_none() {
+            *state = self.fresh();
+        }
+    }
+}
