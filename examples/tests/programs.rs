@@ -67,3 +67,10 @@ fn tonic_service_sends_retry_info() {
 fn hyper_service_denies_with_a_problem() {
     runs(env!("CARGO_BIN_EXE_hyper_service"), &["200 OK  hello", "429 Too Many Requests  {\"type\""]);
 }
+
+#[test]
+fn clients_are_not_denied() {
+    runs(env!("CARGO_BIN_EXE_client_hyper"), &["30 calls, 0 denied", "\"requests\" allows"]);
+    runs(env!("CARGO_BIN_EXE_client_reqwest"), &["30 calls, 0 denied"]);
+    runs(env!("CARGO_BIN_EXE_client_tonic"), &["5 calls"]);
+}

@@ -1,0 +1,29 @@
+//! The clock. Nothing else in this crate reads the time.
+
+use std::time::SystemTime;
+
+use tokio::time::Instant;
+
+/// A source of the present instant, on two scales.
+pub trait Clock: Send + Sync {
+    /// The instant that waits are measured by. It must be the one of Tokio's timers.
+    fn now(&self) -> Instant;
+
+    /// The time of day, for dates in responses that have no `Date`.
+    fn wall(&self) -> SystemTime;
+}
+
+/// Tokio's clock and the machine's time of day.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the clock module")]
+    fn wall(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}

@@ -1,0 +1,90 @@
+//! Counters by host, and a snapshot of them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::limits::LimitId;
+
+/// What is known of each host, by its name.
+pub type Snapshot = BTreeMap<String, HostSnapshot>;
+
+/// What is known of a host, and what was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostSnapshot {
+    /// Calls, without their retries.
+    pub calls: u64,
+    /// Retries that were sent.
+    pub retries: u64,
+    /// Responses that denied an attempt: 429, or `RESOURCE_EXHAUSTED`.
+    pub denials: u64,
+    /// Retries that the budget refused.
+    pub budget_refusals: u64,
+    /// Attempts that the pace held back.
+    pub waits: u64,
+    /// The sum of these waits.
+    pub waited: Duration,
+    /// Attempts that would have had to wait too long, and failed.
+    pub pace_refusals: u64,
+    /// Attempts that were not sent because the host refuses most.
+    pub throttled: u64,
+    /// Attempts that wait at present.
+    pub waiting: usize,
+    /// Attempts that were sent through the pace and not answered yet.
+    pub in_flight: u64,
+    /// The limits of the host.
+    pub limits: Vec<LimitStanding>,
+}
+
+/// A limit as it stands at present.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitStanding {
+    /// Its name.
+    pub id: LimitId,
+    /// Its quota, or the most that was ever left; 0 if neither is known.
+    pub quota: u64,
+    /// The quota left for further requests.
+    pub left: u64,
+    /// The time for which this holds. Zero if it has passed.
+    pub ends_in: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) calls: AtomicU64,
+    pub(crate) retries: AtomicU64,
+    pub(crate) denials: AtomicU64,
+    pub(crate) budget_refusals: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    waited_micros: AtomicU64,
+    pub(crate) pace_refusals: AtomicU64,
+    pub(crate) throttled: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn waited(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.waited_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> HostSnapshot {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        HostSnapshot {
+            calls: read(&self.calls),
+            retries: read(&self.retries),
+            denials: read(&self.denials),
+            budget_refusals: read(&self.budget_refusals),
+            waits: read(&self.waits),
+            waited: Duration::from_micros(read(&self.waited_micros)),
+            pace_refusals: read(&self.pace_refusals),
+            throttled: read(&self.throttled),
+            waiting: 0,
+            in_flight: 0,
+            limits: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Deadlines of calls.
+
+use http::{Extensions, HeaderMap};
+use tokio::time::Instant;
+
+use crate::grpc;
+
+/// The instant by which a call must have ended, as an extension of its request. For gRPC, `grpc-timeout` says it too.
+///
+/// No wait goes past it: a denied response whose hint does is returned at once. An attempt that is in flight then is cancelled,
+/// and the call fails with [`DeadlineExceeded`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(pub Instant);
+
+/// The error of a call whose deadline has passed before its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the deadline of the call has passed before its response")]
+pub struct DeadlineExceeded;
+
+/// The deadline of a request that begins now.
+pub(crate) fn of(headers: &HeaderMap, extensions: &Extensions, now: Instant) -> Option<Instant> {
+    let given = extensions.get::<Deadline>().map(|deadline| deadline.0);
+    let stated = grpc::timeout(headers).filter(|_| grpc::is_grpc(headers)).and_then(|timeout| now.checked_add(timeout));
+    given.into_iter().chain(stated).min()
+}

@@ -1,0 +1,174 @@
+//! All parts in one layer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Uri};
+use tower_layer::Layer;
+
+use crate::backoff::Backoff;
+use crate::budget::BudgetTerms;
+use crate::clock::Clock;
+use crate::counters::Snapshot;
+use crate::environment::{Environment, USUAL_K};
+use crate::hosts::Hosts;
+use crate::pace::{Pace, Pacer};
+use crate::retry::{Retrier, Retry};
+
+/// A client that keeps to what servers ask for: it retries within a budget ([`RetryLayer`](crate::RetryLayer)) and paces itself
+/// ([`PaceLayer`](crate::PaceLayer)).
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use http_body_util::{Empty, Full};
+/// use tidegate_client::ClientLayer;
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tidegate_client::BoxError> {
+/// # let http = service_fn(|_: Request<_>| async { Ok::<_, tidegate_client::BoxError>(Response::new(Full::<Bytes>::default())) });
+/// // `http` is hyper-util's client, tonic's channel, or any other service of `http` requests.
+/// let layer = ClientLayer::new();
+/// let client = ServiceBuilder::new().layer(layer.clone()).service(http);
+/// let response = client.oneshot(Request::get("http://api.example.com/").body(Empty::<Bytes>::new())?).await?;
+/// assert!(response.status().is_success());
+/// assert_eq!(layer.snapshot()["api.example.com"].calls, 1);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The inner service gets each request with a [`ReplayBody`](crate::ReplayBody). Clones share what they learn.
+#[derive(Clone)]
+pub struct ClientLayer {
+    pub(crate) retrier: Retrier,
+    pub(crate) pacer: Pacer,
+    budget: BudgetTerms,
+    k: f64,
+}
+
+impl ClientLayer {
+    /// Retries, budget and pace on the usual terms.
+    #[must_use]
+    pub fn new() -> ClientLayer {
+        let environment = Environment::new();
+        ClientLayer {
+            retrier: Retrier::new(environment.clone()),
+            pacer: Pacer::new(environment),
+            budget: BudgetTerms::default(),
+            k: USUAL_K,
+        }
+    }
+
+    /// The most retries of a call: 2 by default.
+    #[must_use]
+    pub const fn retries(mut self, most: u32) -> ClientLayer {
+        self.retrier.terms.most = most;
+        self
+    }
+
+    /// The longest wait before a retry and for the pace: 30 s by default, each.
+    #[must_use]
+    pub const fn longest_wait(mut self, longest: Duration) -> ClientLayer {
+        (self.retrier.terms.longest, self.pacer.longest) = (longest, longest);
+        self
+    }
+
+    /// The waits before retries where the server does not ask for any, and the jitter.
+    #[must_use]
+    pub const fn backoff(mut self, backoff: Backoff) -> ClientLayer {
+        self.retrier.terms.backoff = backoff;
+        self
+    }
+
+    /// The budget for retries, for each host: this share of its requests of the last ten seconds, plus this many a second. By
+    /// default 0.1 and 1. Forgets what was learned before.
+    #[must_use]
+    pub fn budget(mut self, share: f64, per_second: u32) -> ClientLayer {
+        self.retrier.terms.has_budget = true;
+        self.budget = BudgetTerms { share, per_second };
+        self.with_new_hosts()
+    }
+
+    /// Retries without a budget. While a server fails, this multiplies its load by the number of attempts.
+    #[must_use]
+    pub const fn without_budget(mut self) -> ClientLayer {
+        self.retrier.terms.has_budget = false;
+        self
+    }
+
+    /// Retries a 429 whatever the method of the request. It says that the server has not acted on it, if the server is right.
+    #[must_use]
+    pub const fn resend_denied(mut self) -> ClientLayer {
+        self.retrier.terms.resends_denied = true;
+        self
+    }
+
+    /// The longest request body that is kept for a retry: 64 KiB by default. Longer ones are sent once.
+    #[must_use]
+    pub const fn body_bytes(mut self, most: usize) -> ClientLayer {
+        self.retrier.terms.body_bytes = most;
+        self
+    }
+
+    /// Throttles requests to a host that refuses most ([`ThrottleLayer`](crate::ThrottleLayer)). Forgets what was learned before.
+    #[must_use]
+    pub fn throttle(mut self, k: f64) -> ClientLayer {
+        (self.pacer.is_throttled, self.k) = (true, k);
+        self.with_new_hosts()
+    }
+
+    /// Names the route of a request, as [`PaceLayer::route`](crate::PaceLayer::route) does.
+    #[must_use]
+    pub fn route(mut self, name: impl Fn(&Method, &Uri) -> String + Send + Sync + 'static) -> ClientLayer {
+        self.pacer.route = Some(Arc::new(name));
+        self
+    }
+
+    /// Sets the clock.
+    #[must_use]
+    pub fn clock(self, clock: impl Clock + 'static) -> ClientLayer {
+        let environment = Environment { clock: Arc::new(clock), ..self.retrier.environment.clone() };
+        self.with_environment(environment)
+    }
+
+    /// Sets the source of chance: numbers from 0 up to, but not including, 1.
+    #[must_use]
+    pub fn random(self, random: impl Fn() -> f64 + Send + Sync + 'static) -> ClientLayer {
+        let environment = Environment { random: Arc::new(random), ..self.retrier.environment.clone() };
+        self.with_environment(environment)
+    }
+
+    /// What was learned and done, by host.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.retrier.environment.hosts.snapshot(self.retrier.environment.clock.now())
+    }
+
+    fn with_new_hosts(self) -> ClientLayer {
+        let hosts = Arc::new(Hosts::new(self.budget, self.k));
+        let environment = Environment { hosts, ..self.retrier.environment.clone() };
+        self.with_environment(environment)
+    }
+
+    fn with_environment(mut self, environment: Environment) -> ClientLayer {
+        self.pacer.environment = environment.clone();
+        self.retrier.environment = environment;
+        self
+    }
+}
+
+impl Default for ClientLayer {
+    fn default() -> ClientLayer {
+        ClientLayer::new()
+    }
+}
+
+impl<S> Layer<S> for ClientLayer {
+    type Service = Retry<Pace<S>>;
+
+    fn layer(&self, inner: S) -> Retry<Pace<S>> {
+        let inner = Pace { inner, pacer: Arc::new(self.pacer.clone()) };
+        Retry { inner, retrier: Arc::new(self.retrier.clone()) }
+    }
+}

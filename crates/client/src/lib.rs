@@ -1,0 +1,89 @@
+//! The client side of rate limits: be the caller that every rate limiter wishes for.
+//!
+//! A [`ClientLayer`] is tower middleware for any service of [`http`] requests, such as hyper-util's client and tonic's
+//! channel. It waits as long as servers ask for, paces itself so that it need not be denied at all, and retries
+//! within a budget.
+//!
+//! ```
+//! use tidegate_client::ClientLayer;
+//! use tower::{ServiceBuilder, service_fn};
+//! # let http = service_fn(|_: ()| async { Ok::<_, ()>(()) });
+//!
+//! let client = ServiceBuilder::new().layer(ClientLayer::new()).service(http);
+//! ```
+//!
+//! | part | alone | does |
+//! |---|---|---|
+//! | retry | [`RetryLayer`] | retries denied and failed requests after the wait that the server [asks for](Hint), or after a random one ([`Backoff`]) |
+//! | budget | [`Budget`] | keeps retries to a tenth of the requests |
+//! | pace | [`PaceLayer`] | learns the [limits] of each host from its responses, and sends no more than they leave |
+//! | throttle | [`ThrottleLayer`] | sends less to hosts that refuse most requests; off by default |
+//!
+//! # Requests
+//! Extensions of a request say more about it: its [`Deadline`], whether it is [`Idempotent`], and how many [`Tokens`] of a language
+//! model it will use.
+//!
+//! # Features
+//! None is on by default.
+//! - `hyper-util`: recognises all connections that hyper-util's client never made; without it, those that were refused.
+//! - `reqwest`: `ReqwestClient`, a `reqwest::Client` with all parts around it.
+//! - `reqwest-middleware`: `ReqwestMiddleware`, the same as a middleware.
+//! - `shared`: `SharedPaceLayer`, a pace that a fleet shares, decided by a limiter of Tidegate.
+//!
+//! # Time
+//! Waits need a Tokio runtime with its timer. Everything takes its time from a [`Clock`], so tests run in Tokio's paused time.
+
+mod backoff;
+mod budget;
+mod clock;
+mod counters;
+mod deadline;
+mod environment;
+mod grpc;
+mod hint;
+mod hosts;
+mod layer;
+pub mod limits;
+mod pace;
+mod replay;
+#[cfg(feature = "reqwest")]
+mod reqwest;
+mod retry;
+#[cfg(feature = "shared")]
+mod shared;
+mod throttle;
+mod throttle_service;
+mod times;
+mod tokens;
+mod unsent;
+
+use std::error::Error;
+use std::pin::Pin;
+
+pub use backoff::Backoff;
+pub use budget::Budget;
+pub use clock::{Clock, SystemClock};
+pub use counters::{HostSnapshot, LimitStanding, Snapshot};
+pub use deadline::{Deadline, DeadlineExceeded};
+pub use hint::{Hint, HintSource};
+pub use layer::ClientLayer;
+pub use pace::{Pace, PaceLayer, Paced};
+pub use replay::ReplayBody;
+#[cfg(feature = "reqwest")]
+pub use reqwest::ReqwestClient;
+#[cfg(feature = "reqwest-middleware")]
+pub use reqwest::ReqwestMiddleware;
+pub use retry::{Idempotent, Retry, RetryLayer};
+#[cfg(feature = "shared")]
+pub use shared::{Reservation, SharedPace, SharedPaceLayer, TooLarge};
+pub use throttle::Throttle;
+pub use throttle_service::{ThrottleLayer, ThrottleService, Throttled};
+pub use tokens::Tokens;
+pub use unsent::Unsent;
+
+/// The error of the services: boxed, as in tower. It is the error of the inner service, [`Paced`], [`Throttled`] or
+/// [`DeadlineExceeded`].
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// The future of the services.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;

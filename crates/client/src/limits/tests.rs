@@ -1,0 +1,172 @@
+//! Responses as servers send them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use proptest::prelude::*;
+
+use super::{LimitId, ServerLimit, Unit, read};
+
+fn wall() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_795_000_000)
+}
+
+fn headers(lines: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(": ").unwrap();
+        headers.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap());
+    }
+    headers
+}
+
+fn limits(lines: &str) -> Vec<ServerLimit> {
+    read(&headers(lines), wall())
+}
+
+fn limit(name: &str, quota: impl Into<Option<u64>>, remaining: u64, millis: u64) -> ServerLimit {
+    let (unit, window) = (Unit::Requests, Duration::from_millis(millis));
+    ServerLimit { id: LimitId::named(name), unit, quota: quota.into(), remaining, window }
+}
+
+fn tokens(name: &str, quota: u64, remaining: u64, millis: u64) -> ServerLimit {
+    ServerLimit { unit: Unit::Tokens, ..limit(name, quota, remaining, millis) }
+}
+
+#[test]
+fn the_present_draft_names_several_limits() {
+    let read = limits(
+        r#"RateLimit-Policy: "burst";q=100;w=60, "daily";q=1000;w=86400
+           RateLimit: "burst";r=50;t=30
+           RateLimit: "daily";r=900;t=70000"#,
+    );
+    assert_eq!(read, [limit("burst", 100, 50, 30_000), limit("daily", 1_000, 900, 70_000_000)]);
+}
+
+#[test]
+fn the_window_of_the_policy_stands_in_for_a_missing_one() {
+    let read = limits("RateLimit-Policy: \"burst\";q=100;w=60\nRateLimit: \"burst\";r=50");
+    assert_eq!(read, [limit("burst", 100, 50, 60_000)]);
+    assert_eq!(limits("RateLimit: \"burst\";r=50"), []);
+}
+
+#[test]
+fn a_partition_is_part_of_the_identity() {
+    let read = limits("RateLimit: \"burst\";r=5;t=3;pk=:YWxpY2U=:");
+    assert_eq!(read[0].id, LimitId { name: "burst".into(), partition: b"alice".to_vec() });
+    let of_policy = limits("RateLimit-Policy: \"burst\";q=9;w=3;pk=:YWxpY2U=:\nRateLimit: \"burst\";r=5;t=3");
+    assert_eq!(of_policy[0].id, read[0].id);
+    let of_field = limits("RateLimit-Partition: alice\nRateLimit: \"burst\";a=5;w=3");
+    assert_eq!(of_field[0].id, read[0].id);
+}
+
+#[test]
+fn units_that_no_pace_can_keep_are_ignored() {
+    let read = limits(
+        r#"RateLimit-Policy: "slots";q=10;qu="concurrent-requests", "size";q=9;w=1;qu="content-bytes", "llm";q=50;w=60;qu="tokens"
+           RateLimit: "slots";r=0, "size";r=0;t=1, "llm";r=20;t=30"#,
+    );
+    assert_eq!(read, [tokens("llm", 50, 20, 30_000)]);
+}
+
+#[test]
+fn the_proposed_names_are_read() {
+    let read = limits("RateLimit-Policy: \"burst\";q=100;w=60\nRateLimit: \"burst\";a=50;w=30");
+    assert_eq!(read, [limit("burst", 100, 50, 30_000)]);
+}
+
+#[test]
+fn older_drafts_are_read() {
+    let seventh = "RateLimit-Policy: 100;w=60\nRateLimit: limit=100, remaining=50, reset=30";
+    assert_eq!(limits(seventh), [limit("", 100, 50, 30_000)]);
+    let sixth = "RateLimit-Policy: 100;w=60\nRateLimit-Limit: 100\nRateLimit-Remaining: 50\nRateLimit-Reset: 30";
+    assert_eq!(limits(sixth), [limit("", 100, 50, 30_000)]);
+    assert_eq!(limits("RateLimit-Remaining: 50\nRateLimit-Reset: 30"), [limit("", None, 50, 30_000)]);
+}
+
+#[test]
+fn conventional_fields_count_in_seconds_or_from_the_epoch() {
+    let in_seconds = "X-RateLimit-Limit: 60\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 30";
+    assert_eq!(limits(in_seconds), [limit("", 60, 1, 30_000)]);
+    let epoch = "X-RateLimit-Limit: 60\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 1795000030";
+    assert_eq!(limits(epoch), [limit("", 60, 1, 30_000)]);
+    let spelled_apart = "X-Rate-Limit-Limit: 60\nX-Rate-Limit-Remaining: 1\nX-Rate-Limit-Reset: 1795000030";
+    assert_eq!(limits(spelled_apart), [limit("", 60, 1, 30_000)]);
+}
+
+#[test]
+fn an_epoch_is_held_against_the_date_of_the_response() {
+    // The server's clock is an hour behind.
+    let behind = "Date: Wed, 18 Nov 2026 10:06:40 GMT\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 1794996430";
+    assert_eq!(limits(behind), [limit("", None, 1, 30_000)]);
+}
+
+#[test]
+fn discords_buckets_and_githubs_resources_are_names() {
+    let discord = "X-RateLimit-Limit: 5\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1795000001.5
+        X-RateLimit-Reset-After: 1.25\nX-RateLimit-Bucket: abcd1234";
+    assert_eq!(limits(discord), [limit("abcd1234", 5, 0, 1_250)]);
+    let github = "X-RateLimit-Limit: 5000\nX-RateLimit-Remaining: 4999\nX-RateLimit-Reset: 1795003600
+        X-RateLimit-Used: 1\nX-RateLimit-Resource: core";
+    assert_eq!(limits(github), [limit("core", 5_000, 4_999, 3_600_000)]);
+}
+
+#[test]
+fn openais_durations_and_anthropics_timestamps_are_read() {
+    let openai = "x-ratelimit-limit-requests: 60\nx-ratelimit-remaining-requests: 59\nx-ratelimit-reset-requests: 1s
+        x-ratelimit-limit-tokens: 150000\nx-ratelimit-remaining-tokens: 149984\nx-ratelimit-reset-tokens: 6m0s";
+    assert_eq!(limits(openai), [limit("requests", 60, 59, 1_000), tokens("tokens", 150_000, 149_984, 360_000)]);
+    let anthropic = "anthropic-ratelimit-requests-limit: 50\nanthropic-ratelimit-requests-remaining: 49
+        anthropic-ratelimit-requests-reset: 2026-11-18T11:07:40Z\nanthropic-ratelimit-input-tokens-limit: 40000
+        anthropic-ratelimit-input-tokens-remaining: 39000\nanthropic-ratelimit-input-tokens-reset: 2026-11-18T11:06:41Z";
+    assert_eq!(limits(anthropic), [limit("requests", 50, 49, 60_000), tokens("input-tokens", 40_000, 39_000, 1_000)]);
+}
+
+#[test]
+fn a_gateway_in_front_of_a_provider_adds_its_limits() {
+    let both = "RateLimit: \"own\";r=5;t=1\nX-RateLimit-Remaining: 5\nX-RateLimit-Reset: 9
+        x-ratelimit-remaining-tokens: 10\nx-ratelimit-limit-tokens: 20\nx-ratelimit-reset-tokens: 2s";
+    assert_eq!(limits(both), [limit("own", None, 5, 1_000), tokens("tokens", 20, 10, 2_000)]);
+}
+
+#[test]
+fn a_cached_response_states_nothing() {
+    assert_eq!(limits("Age: 3\nRateLimit: \"burst\";r=5;t=3"), []);
+    assert_eq!(limits("Age: x\nRateLimit: \"burst\";r=5;t=3"), []);
+    assert_eq!(limits("Age: 0\nRateLimit: \"burst\";r=5;t=3").len(), 1);
+}
+
+#[test]
+fn malformed_and_implausible_fields_are_ignored() {
+    for lines in [
+        "RateLimit: \"burst\";r=-5;t=3",
+        "RateLimit: \"burst\";r=5;t=-3",
+        "RateLimit: \"burst\";r=5.5;t=3",
+        "RateLimit: \"burst\";r=5;t=99999999",
+        "RateLimit: \"burst;r=5;t=3",
+        "RateLimit: burst",
+        "RateLimit: 5",
+        "RateLimit: limit=10, remaining=5",
+        "RateLimit: limit=10, remaining=-1, reset=5",
+        "RateLimit-Remaining: 5",
+        "X-RateLimit-Remaining: many\nX-RateLimit-Reset: 3",
+        "X-RateLimit-Remaining: 5\nX-RateLimit-Reset: soon",
+        "X-RateLimit-Remaining: 5\nX-RateLimit-Reset: 99999999",
+        "X-RateLimit-Remaining: 5\nX-RateLimit-Remaining: 6\nX-RateLimit-Reset: 3",
+        "x-ratelimit-remaining-requests: 5\nx-ratelimit-reset-requests: 5 minutes",
+        "anthropic-ratelimit-requests-remaining: 5\nanthropic-ratelimit-requests-reset: tomorrow",
+    ] {
+        assert_eq!(limits(lines), [], "{lines}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_present_draft_reads_what_a_server_means(
+        name in "[ -~]{1,20}", quota in 1_u64..1_000_000, remaining in 0_u64..1_000_000, window in 1_u64..2_000_000,
+    ) {
+        let quoted = name.replace('\\', "\\\\").replace('"', "\\\"");
+        let lines = format!("RateLimit-Policy: \"{quoted}\";q={quota};w=9\nRateLimit: \"{quoted}\";r={remaining};t={window}");
+        prop_assert_eq!(limits(&lines), [limit(&name, quota, remaining, window * 1_000)]);
+    }
+}

@@ -1,0 +1,14 @@
+//! Pace: requests are held back so that the server need not deny them.
+
+mod host;
+mod limit;
+mod routes;
+mod service;
+#[cfg(test)]
+mod tests;
+mod wait;
+
+pub(crate) use host::HostPace;
+pub use service::{Pace, PaceLayer};
+pub use wait::Paced;
+pub(crate) use wait::{Pacer, is_denied};

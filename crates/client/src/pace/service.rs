@@ -1,0 +1,120 @@
+//! The pace as tower middleware.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Method, Request, Response, Uri};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::wait::Pacer;
+use crate::clock::Clock;
+use crate::counters::Snapshot;
+use crate::environment::Environment;
+use crate::{BoxError, BoxFuture};
+
+/// Holds requests back so that servers need not deny them, by what their responses say of their limits.
+///
+/// With r left in t, no more than r requests are sent within t, and they are spread evenly once less than a fifth of the quota
+/// is left. A host that states no limits is not slowed down. Routes that name the same limit share its pace.
+///
+/// A request that would have to wait longer than [`longest_wait`](PaceLayer::longest_wait), or past its
+/// [`Deadline`](crate::Deadline), fails with [`Paced`](crate::Paced). A request that is dropped while it waits leaves the queue.
+///
+/// Clones share what they learn.
+#[derive(Clone)]
+pub struct PaceLayer {
+    pub(crate) pacer: Pacer,
+}
+
+impl PaceLayer {
+    /// A pace that has not learned anything yet.
+    #[must_use]
+    pub fn new() -> PaceLayer {
+        PaceLayer { pacer: Pacer::new(Environment::new()) }
+    }
+
+    /// The longest wait of a request: 30 s by default.
+    #[must_use]
+    pub const fn longest_wait(mut self, longest: Duration) -> PaceLayer {
+        self.pacer.longest = longest;
+        self
+    }
+
+    /// Names the route of a request. Requests with the same name share their limits until a response says otherwise. By
+    /// default it is the method and the path, and a new path shares the limits of those beside it.
+    #[must_use]
+    pub fn route(mut self, name: impl Fn(&Method, &Uri) -> String + Send + Sync + 'static) -> PaceLayer {
+        self.pacer.route = Some(Arc::new(name));
+        self
+    }
+
+    /// Sets the clock.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock + 'static) -> PaceLayer {
+        self.pacer.environment.clock = Arc::new(clock);
+        self
+    }
+
+    /// What was learned and done, by host.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.pacer.environment.hosts.snapshot(self.pacer.environment.clock.now())
+    }
+}
+
+impl Default for PaceLayer {
+    fn default() -> PaceLayer {
+        PaceLayer::new()
+    }
+}
+
+impl<S> Layer<S> for PaceLayer {
+    type Service = Pace<S>;
+
+    fn layer(&self, inner: S) -> Pace<S> {
+        Pace { inner, pacer: Arc::new(self.pacer.clone()) }
+    }
+}
+
+/// A service that is paced. Made by a [`PaceLayer`].
+#[derive(Clone)]
+pub struct Pace<S> {
+    pub(crate) inner: S,
+    pub(crate) pacer: Arc<Pacer>,
+}
+
+impl<S, B, R> Service<Request<B>> for Pace<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+    B: Send + 'static,
+    R: 'static,
+{
+    type Response = Response<R>;
+    type Error = BoxError;
+    type Future = BoxFuture<Result<Response<R>, BoxError>>;
+
+    /// Always ready: the inner service is asked when the request may be sent.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (mut inner, pacer) = (self.inner.clone(), Arc::clone(&self.pacer));
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let in_flight = pacer.admit(&parts.method, &parts.uri, &parts.headers, &parts.extensions).await?;
+            poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
+            let ended = inner.call(Request::from_parts(parts, body)).await.map_err(Into::into);
+            match &ended {
+                Ok(response) => in_flight.answered(response.status(), response.headers()),
+                Err(_) => in_flight.failed(),
+            }
+            ended
+        })
+    }
+}

@@ -1,0 +1,263 @@
+//! The pace against servers in virtual time, without a runtime.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use http::Method;
+use proptest::prelude::*;
+use tokio::time::Instant;
+
+use super::host::{Answer, Entry, HostPace, Sent, Turn};
+use super::routes::Route;
+use crate::limits::{LimitId, ServerLimit, Unit};
+
+fn route() -> Route {
+    Route::of(&Method::GET, "/")
+}
+
+fn stated(quota: u64, remaining: u64, window: Duration) -> ServerLimit {
+    ServerLimit { id: LimitId::named("api"), unit: Unit::Requests, quota: Some(quota), remaining, window }
+}
+
+fn answer(limits: &[ServerLimit]) -> Answer<'_> {
+    Answer { limits, denied_for: None, is_complete: true }
+}
+
+fn sent(entry: Entry) -> Option<Sent> {
+    match entry {
+        Entry::Sent(sent) => Some(sent),
+        Entry::Queued(_) => None,
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn an_unknown_host_is_not_slowed_down() {
+    let (pace, now) = (HostPace::default(), Instant::now());
+    for _ in 0..1_000 {
+        assert!(sent(pace.enter(route(), 1, now)).is_some());
+    }
+}
+
+#[test]
+fn no_more_is_sent_than_is_left() {
+    let (pace, now) = (HostPace::default(), Instant::now());
+    let first = sent(pace.enter(route(), 1, now)).unwrap();
+    pace.answered(&first, answer(&[stated(10, 4, SECOND)]), now, 0.0);
+    for _ in 0..4 {
+        assert!(sent(pace.enter(route(), 1, now)).is_some());
+    }
+    let Entry::Queued(place) = pace.enter(route(), 1, now) else { panic!("nothing is left") };
+    assert!(matches!(pace.turn(place.number, now), Turn::At(at) if at == now + SECOND));
+}
+
+#[test]
+fn requests_are_spread_when_little_is_left() {
+    let (pace, start) = (HostPace::default(), Instant::now());
+    let first = sent(pace.enter(route(), 1, start)).unwrap();
+    pace.answered(&first, answer(&[stated(100, 5, 10 * SECOND)]), start, 0.0);
+    assert!(sent(pace.enter(route(), 1, start)).is_some());
+    let Entry::Queued(place) = pace.enter(route(), 1, start) else { panic!("not yet") };
+    assert!(matches!(pace.turn(place.number, start), Turn::At(at) if at == start + 2 * SECOND));
+    assert!(matches!(pace.turn(place.number, start + 2 * SECOND), Turn::Sent(_)));
+}
+
+#[test]
+fn requests_in_flight_are_not_sent_twice() {
+    let (pace, now) = (HostPace::default(), Instant::now());
+    let flight: Vec<_> = (0..5).map(|_| sent(pace.enter(route(), 1, now)).unwrap()).collect();
+    // The first answer: 9 left, but four more requests are on their way.
+    pace.answered(&flight[0], answer(&[stated(10, 9, SECOND)]), now, 0.0);
+    for _ in 0..5 {
+        assert!(sent(pace.enter(route(), 1, now)).is_some());
+    }
+    assert!(sent(pace.enter(route(), 1, now)).is_none());
+}
+
+#[test]
+fn after_the_window_one_request_explores() {
+    let (pace, start) = (HostPace::default(), Instant::now());
+    let first = sent(pace.enter(route(), 1, start)).unwrap();
+    pace.answered(&first, answer(&[stated(10, 0, SECOND)]), start, 0.0);
+    let places: Vec<_> = (0..3)
+        .map(|_| match pace.enter(route(), 1, start) {
+            Entry::Queued(place) => place.number,
+            Entry::Sent(_) => panic!("nothing is left"),
+        })
+        .collect();
+    let later = start + SECOND;
+    assert!(matches!(pace.turn(places[1], later), Turn::Behind), "not its turn");
+    let Turn::Sent(explorer) = pace.turn(places[0], later) else { panic!("its turn") };
+    assert!(matches!(pace.turn(places[1], later), Turn::Behind), "nothing is known yet");
+    pace.answered(&explorer, answer(&[stated(10, 9, SECOND)]), later, 0.0);
+    assert!(matches!(pace.turn(places[1], later), Turn::Sent(_)));
+    assert!(matches!(pace.turn(places[2], later), Turn::Sent(_)));
+    assert_eq!(pace.waiting(), 0);
+}
+
+#[test]
+fn a_denial_that_names_no_limit_holds_its_route_only() {
+    let (pace, now) = (HostPace::default(), Instant::now());
+    let first = sent(pace.enter(route(), 1, now)).unwrap();
+    pace.answered(&first, Answer { limits: &[], denied_for: Some(SECOND), is_complete: false }, now, 0.0);
+    assert!(sent(pace.enter(route(), 1, now)).is_none());
+    assert!(sent(pace.enter(Route::of(&Method::GET, "/other"), 1, now)).is_some());
+}
+
+#[test]
+fn a_queue_behind_a_vanished_limit_drains_faster_and_faster() {
+    let (pace, start) = (HostPace::default(), Instant::now());
+    let first = sent(pace.enter(route(), 1, start)).unwrap();
+    pace.answered(&first, Answer { limits: &[], denied_for: Some(SECOND), is_complete: false }, start, 0.0);
+    let mut queue: Vec<u64> = Vec::new();
+    for _ in 0..127 {
+        let Entry::Queued(place) = pace.enter(route(), 1, start) else { panic!("denied") };
+        queue.push(place.number);
+    }
+    queue.reverse();
+    let now = start + SECOND;
+    let mut rounds = 0;
+    while !queue.is_empty() {
+        rounds += 1;
+        let mut flight = Vec::new();
+        while let Some(number) = queue.last() {
+            let Turn::Sent(sent) = pace.turn(*number, now) else { break };
+            flight.push(sent);
+            queue.pop();
+        }
+        flight.iter().for_each(|sent| pace.answered(sent, answer(&[]), now, 0.0));
+    }
+    assert!(rounds <= 7, "{rounds}");
+}
+
+#[test]
+fn a_request_that_leaves_lets_the_next_one_go_first() {
+    let (pace, start) = (HostPace::default(), Instant::now());
+    let first = sent(pace.enter(route(), 1, start)).unwrap();
+    pace.answered(&first, answer(&[stated(10, 0, SECOND)]), start, 0.0);
+    let (Entry::Queued(one), Entry::Queued(two)) = (pace.enter(route(), 1, start), pace.enter(route(), 1, start))
+    else {
+        panic!("nothing is left")
+    };
+    pace.leave(one.number);
+    assert!(matches!(pace.turn(two.number, start + SECOND), Turn::Sent(_)));
+    assert!(pace.waiting() == 0);
+}
+
+#[test]
+fn tokens_are_paced_by_estimate() {
+    let (pace, now) = (HostPace::default(), Instant::now());
+    let first = sent(pace.enter(route(), 400, now)).unwrap();
+    let tokens = ServerLimit { unit: Unit::Tokens, ..stated(1_000, 600, SECOND) };
+    pace.answered(&first, answer(&[tokens]), now, 0.0);
+    assert!(sent(pace.enter(route(), 500, now)).is_some());
+    assert!(sent(pace.enter(route(), 500, now)).is_none());
+}
+
+#[test]
+fn a_server_that_names_ever_new_limits_is_not_remembered_for_ever() {
+    let (pace, now) = (HostPace::default(), Instant::now());
+    for number in 0..5_000 {
+        let route = Route::of(&Method::GET, &format!("/{number}/x"));
+        if let Entry::Sent(sent) = pace.enter(route, 1, now) {
+            let limit = ServerLimit { id: LimitId::named(number.to_string()), ..stated(10, 9, 1_000 * SECOND) };
+            pace.answered(&sent, answer(&[limit]), now, 0.0);
+        }
+    }
+    assert!(pace.standing(now).len() <= 1_024);
+}
+
+/// A server that decides exactly, and tells the truth in whole seconds.
+#[derive(Clone, Debug)]
+enum Server {
+    Window { quota: u64, length: u64, used: u64, window: u64 },
+    Bucket { quota: u64, per_second: u64, level: f64, at: f64 },
+}
+
+impl Server {
+    fn decide(&mut self, now: f64) -> (bool, ServerLimit) {
+        match self {
+            Server::Window { quota, length, used, window } => {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a test")]
+                let current = now as u64 / *length;
+                if current != *window {
+                    (*window, *used) = (current, 0);
+                }
+                let is_allowed = *used < *quota;
+                *used += u64::from(is_allowed);
+                let rest = ((current + 1) * *length) as f64 - now;
+                (is_allowed, stated(*quota, *quota - *used, Duration::from_secs_f64(rest.ceil())))
+            }
+            Server::Bucket { quota, per_second, level, at } => {
+                *level = (*level + (now - *at) * *per_second as f64).min(*quota as f64);
+                *at = now;
+                let is_allowed = *level >= 1.0;
+                *level -= f64::from(u8::from(is_allowed));
+                let more = (1.0 - level.fract()) / *per_second as f64;
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "tokens of a test")]
+                let left = *level as u64;
+                (is_allowed, stated(*quota, left, Duration::from_secs_f64(more.ceil())))
+            }
+        }
+    }
+}
+
+fn servers() -> impl Strategy<Value = Server> {
+    prop_oneof![
+        (1_u64..50, 1_u64..10).prop_map(|(quota, length)| Server::Window { quota, length, used: 0, window: 0 }),
+        (1_u64..50, 1_u64..20).prop_map(|(quota, per_second)| Server::Bucket {
+            quota,
+            per_second,
+            level: quota as f64,
+            at: 0.0
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// One client alone at a server, with up to `tasks` calls at once: after the first answer nothing is denied.
+    #[test]
+    fn a_paced_client_is_not_denied(mut server in servers(), tasks in 1_usize..40, calls in 1_usize..200, latency in 0_u64..300) {
+        let (pace, start) = (HostPace::default(), Instant::now());
+        let at = |millis: u64| start + Duration::from_millis(millis);
+        let (mut queue, mut flight) = (Vec::<u64>::new(), Vec::new());
+        let mut answers = BinaryHeap::new();
+        let (mut made, mut now, mut idle) = (0, 0_u64, 0_u64);
+        while made < calls || !queue.is_empty() || !answers.is_empty() {
+            while let Some(Reverse((due, index))) = answers.peek().copied().filter(|Reverse((due, _))| *due <= now) {
+                answers.pop();
+                let (sent, limit): (Sent, ServerLimit) = Option::take(&mut flight[index]).unwrap();
+                pace.answered(&sent, answer(&[limit]), at(due), 0.5);
+            }
+            let mut go = Vec::new();
+            queue.retain(|number| match pace.turn(*number, at(now)) {
+                Turn::Sent(sent) => { go.push(sent); false }
+                Turn::At(_) | Turn::Behind => true,
+            });
+            // The first request goes alone, so that the host is known.
+            let at_once = if made == 0 { 1 } else if flight.first().is_some_and(Option::is_some) { 0 } else { tasks };
+            while made < calls && queue.len() + answers.len() + go.len() < at_once {
+                made += 1;
+                match pace.enter(route(), 1, at(now)) {
+                    Entry::Sent(sent) => go.push(sent),
+                    Entry::Queued(place) => queue.push(place.number),
+                }
+            }
+            idle = if go.is_empty() && answers.is_empty() { idle + 1 } else { 0 };
+            prop_assert!(idle < 15_000, "nothing was sent for 15 s");
+            for sent in go {
+                let (is_allowed, limit) = server.decide(now as f64 / 1_000.0);
+                prop_assert!(is_allowed, "denied at {now} ms by {server:?}");
+                // Answers overtake each other.
+                let late = flight.len() as u64 * 37 % 50;
+                answers.push(Reverse((now + latency + late, flight.len())));
+                flight.push(Some((sent, limit)));
+            }
+            now += 1;
+        }
+    }
+}

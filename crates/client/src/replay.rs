@@ -1,0 +1,230 @@
+//! Request bodies that can be sent again.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::BoxError;
+
+/// A request body that records what it sends, so that a retry can send it again.
+///
+/// A body is recorded up to a bound. A longer one is passed on and sent once. An attempt that follows another sends what was
+/// recorded, and then the rest.
+pub struct ReplayBody<B: Body> {
+    recording: Arc<Mutex<Recording<B>>>,
+    /// The attempt that this body belongs to.
+    attempt: u64,
+    /// The recorded frames that were sent.
+    sent: usize,
+    has_sent_trailers: bool,
+}
+
+struct Recording<B: Body> {
+    /// The rest of the body. `None` when it has ended.
+    rest: Option<Pin<Box<B>>>,
+    frames: Vec<Bytes>,
+    trailers: Option<HeaderMap>,
+    /// The bytes that may still be recorded. `None` if there were more: the body is lost for a retry.
+    room: Option<usize>,
+    attempt: u64,
+}
+
+/// The error of a body whose request is sent again by another attempt.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the request is sent again by another attempt")]
+struct Superseded;
+
+impl<B: Body> ReplayBody<B> {
+    /// Records up to `most` bytes.
+    pub(crate) fn new(body: B, most: usize) -> ReplayBody<B> {
+        let rest = if body.is_end_stream() { None } else { Some(Box::pin(body)) };
+        let recording = Recording { rest, frames: Vec::new(), trailers: None, room: Some(most), attempt: 0 };
+        ReplayBody { recording: Arc::new(Mutex::new(recording)), attempt: 0, sent: 0, has_sent_trailers: false }
+    }
+
+    /// Hands out the body for the first attempt, and keeps what it takes to repeat it.
+    pub(crate) fn first(body: B, most: usize) -> (ReplayBody<B>, Repeat<B>) {
+        let body = ReplayBody::new(body, most);
+        let repeat = Repeat { recording: Arc::clone(&body.recording) };
+        (body, repeat)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Recording<B>> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The means to send a body again.
+pub(crate) struct Repeat<B: Body> {
+    recording: Arc<Mutex<Recording<B>>>,
+}
+
+impl<B: Body> Repeat<B> {
+    /// The body for another attempt. `None` if more was sent than could be recorded, or if the body failed.
+    pub(crate) fn again(&self) -> Option<ReplayBody<B>> {
+        let mut recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
+        recording.room?;
+        recording.attempt += 1;
+        let (recording, attempt) = (Arc::clone(&self.recording), recording.attempt);
+        Some(ReplayBody { recording, attempt, sent: 0, has_sent_trailers: false })
+    }
+
+    /// Whether the body can be sent again.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner).room.is_some()
+    }
+}
+
+impl<B> Recording<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    /// The next frame that was not recorded yet. It is recorded if there is room for it.
+    fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
+        let frame = match std::task::ready!(rest.as_mut().poll_frame(context)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => {
+                (self.rest, self.room) = (None, None);
+                return Poll::Ready(Some(Err(error.into())));
+            }
+            None => {
+                self.rest = None;
+                return Poll::Ready(None);
+            }
+        };
+        if rest.is_end_stream() {
+            self.rest = None;
+        }
+        Poll::Ready(Some(Ok(frame.map_data(|mut data| data.copy_to_bytes(data.remaining())))))
+    }
+
+    fn record(&mut self, data: &Bytes) {
+        self.room = self.room.and_then(|room| room.checked_sub(data.len()));
+        match self.room {
+            Some(_) => self.frames.push(data.clone()),
+            None => self.frames.clear(),
+        }
+    }
+}
+
+impl<B> Body for ReplayBody<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        let recording = Arc::clone(&this.recording);
+        let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
+        if recording.attempt != this.attempt {
+            return Poll::Ready(Some(Err(Superseded.into())));
+        }
+        if let Some(recorded) = recording.frames.get(this.sent) {
+            this.sent += 1;
+            return Poll::Ready(Some(Ok(Frame::data(recorded.clone()))));
+        }
+        let frame = match std::task::ready!(recording.poll_rest(context)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+            None if this.has_sent_trailers => return Poll::Ready(None),
+            None => {
+                this.has_sent_trailers = true;
+                return Poll::Ready(recording.trailers.clone().map(|trailers| Ok(Frame::trailers(trailers))));
+            }
+        };
+        if let Some(data) = frame.data_ref() {
+            recording.record(data);
+            this.sent += 1;
+        } else if let Some(trailers) = frame.trailers_ref() {
+            recording.trailers = Some(trailers.clone());
+            this.has_sent_trailers = true;
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let recording = self.lock();
+        recording.rest.is_none()
+            && self.sent >= recording.frames.len()
+            && (self.has_sent_trailers || recording.trailers.is_none())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let recording = self.lock();
+        let recorded: usize = recording.frames.iter().skip(self.sent).map(Bytes::len).sum();
+        let recorded = u64::try_from(recorded).unwrap_or(u64::MAX);
+        let rest = recording.rest.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint);
+        let mut sum = SizeHint::new();
+        sum.set_lower(recorded.saturating_add(rest.lower()));
+        if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(recorded)) {
+            sum.set_upper(upper);
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+    use std::convert::Infallible;
+
+    fn frames(texts: &[&'static str]) -> UnsyncBoxBody<Bytes, Infallible> {
+        let frames: Vec<_> = texts.iter().map(|text| Ok(Frame::data(Bytes::from_static(text.as_bytes())))).collect();
+        let trailers = HeaderMap::from_iter([(http::header::ETAG, http::HeaderValue::from_static("x"))]);
+        StreamBody::new(futures_util::stream::iter(frames.into_iter().chain([Ok(Frame::trailers(trailers))])))
+            .boxed_unsync()
+    }
+
+    async fn text(body: impl Body<Data = Bytes, Error = BoxError>) -> String {
+        String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_attempt_sends_what_the_one_before_has_sent() {
+        let (first, repeat) = ReplayBody::first(frames(&["one ", "two ", "three"]), 100);
+        let sent = first.collect().await.unwrap();
+        assert_eq!(sent.trailers().map(HeaderMap::len), Some(1));
+        assert_eq!(sent.to_bytes(), "one two three");
+        let again = repeat.again().unwrap().collect().await.unwrap();
+        assert_eq!(again.trailers().map(HeaderMap::len), Some(1));
+        assert_eq!(again.to_bytes(), "one two three");
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_broke_off_is_continued() {
+        let (mut first, repeat) = ReplayBody::first(frames(&["one ", "two ", "three"]), 100);
+        assert_eq!(first.frame().await.unwrap().unwrap().into_data().unwrap(), "one ");
+        let again = repeat.again().unwrap();
+        assert!(first.frame().await.unwrap().is_err(), "two attempts must not share the rest");
+        assert_eq!(text(again).await, "one two three");
+    }
+
+    #[tokio::test]
+    async fn what_is_longer_than_the_bound_is_sent_once() {
+        let (first, repeat) = ReplayBody::first(frames(&["one ", "two ", "three"]), 8);
+        assert!(repeat.is_possible());
+        assert_eq!(text(first).await, "one two three");
+        assert!(!repeat.is_possible() && repeat.again().is_none());
+    }
+
+    #[tokio::test]
+    async fn the_size_is_known_on_every_attempt() {
+        let (first, repeat) = ReplayBody::first(Full::new(Bytes::from_static(b"hello")), 100);
+        assert_eq!(first.size_hint().exact(), Some(5));
+        assert_eq!(text(first).await, "hello");
+        let again = repeat.again().unwrap();
+        assert_eq!((again.size_hint().exact(), again.is_end_stream()), (Some(5), false));
+        assert_eq!(text(again).await, "hello");
+        assert!(ReplayBody::new(Full::<Bytes>::default(), 100).is_end_stream());
+    }
+}

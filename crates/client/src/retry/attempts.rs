@@ -1,0 +1,162 @@
+//! The attempts of one call.
+
+use std::error::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::policy::{Attempted, Next, RetryTerms, is_idempotent};
+use crate::counters::Counters;
+use crate::deadline::{self, DeadlineExceeded};
+use crate::environment::Environment;
+use crate::hint::Hint;
+use crate::hosts::{self, Host};
+use crate::unsent::is_unsent;
+
+/// Decides about retries, for calls of any kind of client.
+#[derive(Clone)]
+pub(crate) struct Retrier {
+    pub(crate) environment: Environment,
+    pub(crate) terms: RetryTerms,
+}
+
+impl Retrier {
+    pub(crate) fn new(environment: Environment) -> Retrier {
+        Retrier { environment, terms: RetryTerms::default() }
+    }
+
+    /// Begins a call.
+    pub(crate) fn begin(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Attempts<'_> {
+        let host = self.environment.hosts.get(&hosts::name_of(uri, headers));
+        let now = self.environment.clock.now();
+        Counters::add(&host.counters.calls);
+        host.budget.deposit(now);
+        Attempts {
+            retrier: self,
+            host,
+            deadline: deadline::of(headers, extensions, now),
+            is_idempotent: is_idempotent(method, headers, extensions),
+            retries: 0,
+        }
+    }
+}
+
+/// The attempts of one call.
+pub(crate) struct Attempts<'r> {
+    retrier: &'r Retrier,
+    host: Arc<Host>,
+    deadline: Option<Instant>,
+    is_idempotent: bool,
+    retries: u32,
+}
+
+/// What is to be done about the end of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Judged {
+    /// The call has ended. If the server asked for a wait, here it is.
+    Ended(Option<Hint>),
+    /// Another attempt after this wait.
+    Again(Duration),
+}
+
+impl Attempts<'_> {
+    /// Whether a retry could be wanted, so that it is worth to keep the request.
+    pub(crate) fn may_retry(&self) -> bool {
+        self.retries < self.retrier.terms.most
+    }
+
+    /// Runs an attempt until the deadline.
+    pub(crate) async fn run<T>(&self, attempt: impl Future<Output = T>) -> Result<T, DeadlineExceeded> {
+        match self.deadline {
+            Some(deadline) => timeout_at(deadline, attempt).await.map_err(|_| DeadlineExceeded),
+            None => Ok(attempt.await),
+        }
+    }
+
+    /// Judges a response.
+    pub(crate) fn after_response(&self, status: StatusCode, headers: &HeaderMap, is_repeatable: bool) -> Judged {
+        let wall = || self.retrier.environment.clock.wall();
+        let hint = || Hint::read(headers, wall());
+        let next = self.retrier.terms.after_response(&self.attempted(is_repeatable), status, headers, hint);
+        self.judged(next, || status.to_string())
+    }
+
+    /// Judges an error.
+    pub(crate) fn after_error(&self, error: &(dyn Error + 'static), is_repeatable: bool) -> Judged {
+        let next = self.retrier.terms.after_error(&self.attempted(is_repeatable), is_unsent(error));
+        self.judged(next, || error.to_string())
+    }
+
+    /// Waits before another attempt. A call that is dropped meanwhile gives its retry back to the budget.
+    pub(crate) async fn wait(&mut self, wait: Duration) {
+        let clock = &self.retrier.environment.clock;
+        let refund = Refund { attempts: self, is_due: self.retrier.terms.has_budget };
+        sleep_until(clock.now() + wait).await;
+        refund.cancel();
+        Counters::add(&self.host.counters.retries);
+        self.retries += 1;
+    }
+
+    fn attempted(&self, is_repeatable: bool) -> Attempted<'_> {
+        let Environment { clock, random, .. } = &self.retrier.environment;
+        Attempted {
+            retries: self.retries,
+            is_idempotent: self.is_idempotent,
+            is_repeatable,
+            deadline: self.deadline,
+            budget: &self.host.budget,
+            now: clock.now(),
+            random: random(),
+        }
+    }
+
+    fn judged(&self, next: Next, outcome: impl FnOnce() -> String) -> Judged {
+        let (host, retries) = (&*self.host.name, self.retries);
+        match next {
+            Next::Return(hint) => {
+                if let Some(Hint { wait, source }) = hint {
+                    tracing::debug!(host, retries, outcome = outcome(), ?wait, ?source, "not retrying");
+                }
+                Judged::Ended(hint)
+            }
+            Next::BudgetSpent(hint) => {
+                Counters::add(&self.host.counters.budget_refusals);
+                tracing::warn!(host, retries, outcome = outcome(), "not retrying: the budget is spent");
+                Judged::Ended(hint)
+            }
+            Next::Retry(wait) => {
+                tracing::debug!(host, retries, outcome = outcome(), ?wait, "retrying");
+                Judged::Again(wait)
+            }
+        }
+    }
+}
+
+/// Gives a retry back to the budget if it is dropped before it is sent.
+struct Refund<'a, 'r> {
+    attempts: &'a Attempts<'r>,
+    is_due: bool,
+}
+
+impl Refund<'_, '_> {
+    fn cancel(mut self) {
+        self.is_due = false;
+    }
+}
+
+impl Drop for Refund<'_, '_> {
+    fn drop(&mut self) {
+        if self.is_due {
+            self.attempts.host.budget.refund(self.attempts.retrier.environment.clock.now());
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Retries as tower middleware.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::attempts::{Judged, Retrier};
+use crate::backoff::Backoff;
+use crate::budget::BudgetTerms;
+use crate::clock::Clock;
+use crate::counters::Snapshot;
+use crate::environment::{Environment, USUAL_K};
+use crate::hint::Hint;
+use crate::hosts::Hosts;
+use crate::replay::ReplayBody;
+use crate::{BoxError, BoxFuture};
+
+/// Retries denied and failed requests when the server asks for it, within a budget.
+///
+/// - Retried are 429, 502, 503 and 504, gRPC's `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, and requests of which
+///   nothing was sent. Others than [idempotent](crate::Idempotent) requests are retried only if nothing was sent, or if a gRPC
+///   server names a time to retry.
+/// - A retry waits as the server [asks](crate::Hint), plus a little jitter, or else for a random time ([`Backoff`]).
+/// - If the server asks for more than the longest wait, or for more than the [`Deadline`](crate::Deadline) allows, the response is
+///   returned at once. Its extensions hold the [`Hint`](crate::Hint).
+/// - Retries are at most a tenth of the requests of the last ten seconds, plus one a second, for each host.
+///
+/// The inner service gets each request with a [`ReplayBody`]. Clones share their budgets.
+#[derive(Clone)]
+pub struct RetryLayer {
+    pub(crate) retrier: Retrier,
+}
+
+impl RetryLayer {
+    /// Retries on the usual terms.
+    #[must_use]
+    pub fn new() -> RetryLayer {
+        RetryLayer { retrier: Retrier::new(Environment::new()) }
+    }
+
+    /// The most retries of a call: 2 by default.
+    #[must_use]
+    pub const fn retries(mut self, most: u32) -> RetryLayer {
+        self.retrier.terms.most = most;
+        self
+    }
+
+    /// The longest wait that a server may ask for: 30 s by default.
+    #[must_use]
+    pub const fn longest_wait(mut self, longest: Duration) -> RetryLayer {
+        self.retrier.terms.longest = longest;
+        self
+    }
+
+    /// The waits where the server does not ask for any, and the jitter.
+    #[must_use]
+    pub const fn backoff(mut self, backoff: Backoff) -> RetryLayer {
+        self.retrier.terms.backoff = backoff;
+        self
+    }
+
+    /// The budget for each host: this share of its requests of the last ten seconds, plus this many a second. By default 0.1
+    /// and 1. Forgets what was counted before.
+    #[must_use]
+    pub fn budget(mut self, share: f64, per_second: u32) -> RetryLayer {
+        self.retrier.terms.has_budget = true;
+        self.retrier.environment.hosts = Arc::new(Hosts::new(BudgetTerms { share, per_second }, USUAL_K));
+        self
+    }
+
+    /// Retries without a budget. While a server fails, this multiplies its load by the number of attempts.
+    #[must_use]
+    pub const fn without_budget(mut self) -> RetryLayer {
+        self.retrier.terms.has_budget = false;
+        self
+    }
+
+    /// Retries a 429 whatever the method of the request. It says that the server has not acted on it, if the server is right.
+    #[must_use]
+    pub const fn resend_denied(mut self) -> RetryLayer {
+        self.retrier.terms.resends_denied = true;
+        self
+    }
+
+    /// The longest request body that is kept for a retry: 64 KiB by default. Longer ones are sent once.
+    #[must_use]
+    pub const fn body_bytes(mut self, most: usize) -> RetryLayer {
+        self.retrier.terms.body_bytes = most;
+        self
+    }
+
+    /// Sets the clock.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock + 'static) -> RetryLayer {
+        self.retrier.environment.clock = Arc::new(clock);
+        self
+    }
+
+    /// Sets the source of chance: numbers from 0 up to, but not including, 1.
+    #[must_use]
+    pub fn random(mut self, random: impl Fn() -> f64 + Send + Sync + 'static) -> RetryLayer {
+        self.retrier.environment.random = Arc::new(random);
+        self
+    }
+
+    /// What was done, by host.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.retrier.environment.hosts.snapshot(self.retrier.environment.clock.now())
+    }
+}
+
+impl Default for RetryLayer {
+    fn default() -> RetryLayer {
+        RetryLayer::new()
+    }
+}
+
+impl<S> Layer<S> for RetryLayer {
+    type Service = Retry<S>;
+
+    fn layer(&self, inner: S) -> Retry<S> {
+        Retry { inner, retrier: Arc::new(self.retrier.clone()) }
+    }
+}
+
+/// A service whose requests are retried. Made by a [`RetryLayer`].
+#[derive(Clone)]
+pub struct Retry<S> {
+    pub(crate) inner: S,
+    pub(crate) retrier: Arc<Retrier>,
+}
+
+impl<S, B, R> Service<Request<B>> for Retry<S>
+where
+    S: Service<Request<ReplayBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+    B: Body + Send + 'static,
+    R: Send + 'static,
+{
+    type Response = Response<R>;
+    type Error = BoxError;
+    type Future = BoxFuture<Result<Response<R>, BoxError>>;
+
+    /// Always ready: the inner service is asked for each attempt.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (inner, retrier) = (self.inner.clone(), Arc::clone(&self.retrier));
+        Box::pin(async move { call(inner, &retrier, request).await })
+    }
+}
+
+async fn call<S, B, R>(mut inner: S, retrier: &Retrier, request: Request<B>) -> Result<Response<R>, BoxError>
+where
+    S: Service<Request<ReplayBody<B>>, Response = Response<R>>,
+    S::Error: Into<BoxError>,
+    B: Body,
+{
+    let (mut parts, body) = request.into_parts();
+    let mut attempts = retrier.begin(&parts.method, &parts.uri, &parts.headers, &parts.extensions);
+    let (mut body, repeat) = ReplayBody::first(body, retrier.terms.body_bytes);
+    loop {
+        let kept = attempts.may_retry().then(|| parts.clone());
+        let request = Request::from_parts(parts, body);
+        let attempt = async {
+            poll_fn(|context| inner.poll_ready(context)).await?;
+            inner.call(request).await
+        };
+        let ended = attempts.run(attempt).await?.map_err(Into::<BoxError>::into);
+        let is_repeatable = kept.is_some() && repeat.is_possible();
+        let judged = match &ended {
+            Ok(response) => attempts.after_response(response.status(), response.headers(), is_repeatable),
+            Err(error) => attempts.after_error(&**error, is_repeatable),
+        };
+        let (hint, wait) = match judged {
+            Judged::Ended(hint) => (hint, None),
+            Judged::Again(wait) => (None, Some(wait)),
+        };
+        // A body that is still being sent may have outgrown its bound just now.
+        let (Some(wait), Some(kept), Some(again)) = (wait, kept, wait.and_then(|_| repeat.again())) else {
+            return ended.map(|response| with_hint(response, hint));
+        };
+        // The connection of a response is free only when the response is dropped.
+        drop(ended);
+        attempts.wait(wait).await;
+        (parts, body) = (kept, again);
+    }
+}
+
+fn with_hint<R>(mut response: Response<R>, hint: Option<Hint>) -> Response<R> {
+    if let Some(hint) = hint {
+        response.extensions_mut().insert(hint);
+    }
+    response
+}

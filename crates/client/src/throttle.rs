@@ -1,0 +1,126 @@
+//! Client-side throttling: what a server would refuse is not sent.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Slots of the window.
+const SLOTS: usize = 12;
+const SLOT: Duration = Duration::from_secs(10);
+
+/// Refuses requests locally while a server accepts few of them, as in the chapter on overload of Google's SRE book.
+///
+/// Over the last two minutes, a request is refused with the probability `(requests − k · accepts) / (requests + 1)`. With the usual
+/// `k` of 2 the server sees about two requests for each that it accepts, however many the caller makes. Refused requests
+/// count as requests, and requests in flight do not count yet.
+#[derive(Debug)]
+pub struct Throttle {
+    k: f64,
+    window: Mutex<Window>,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    start: Option<Instant>,
+    newest: u64,
+    /// Requests and accepts.
+    slots: [(u64, u64); SLOTS],
+}
+
+impl Throttle {
+    /// A throttle that refuses what is beyond `k` times the accepted requests.
+    #[must_use]
+    pub fn new(k: f64) -> Throttle {
+        Throttle { k: k.max(1.0), window: Mutex::default() }
+    }
+
+    /// Whether a request may be sent. One that may not is counted. `random` lies between 0 and 1.
+    #[must_use]
+    pub fn admit(&self, now: Instant, random: f64) -> bool {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        window.slot(now);
+        let is_admitted = random >= window.refusal(self.k);
+        if !is_admitted {
+            window.slot(now).0 += 1;
+        }
+        is_admitted
+    }
+
+    /// Counts the answer to a request that was sent. A refusal for overload is not accepted; any other answer is.
+    pub fn answered(&self, now: Instant, is_accepted: bool) {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = window.slot(now);
+        slot.0 += 1;
+        slot.1 += u64::from(is_accepted);
+    }
+}
+
+impl Window {
+    fn slot(&mut self, now: Instant) -> &mut (u64, u64) {
+        let start = *self.start.get_or_insert(now);
+        let passed = now.saturating_duration_since(start).as_secs() / SLOT.as_secs();
+        let newest = passed.max(self.newest);
+        if newest - self.newest >= SLOTS as u64 {
+            self.slots = Default::default();
+        } else {
+            for slot in self.newest + 1..=newest {
+                self.slots[index(slot)] = (0, 0);
+            }
+        }
+        self.newest = newest;
+        &mut self.slots[index(newest)]
+    }
+    fn refusal(&self, k: f64) -> f64 {
+        let (requests, accepts) =
+            self.slots.iter().fold((0, 0), |(requests, accepts), slot| (requests + slot.0, accepts + slot.1));
+        ((requests as f64 - k * accepts as f64) / (requests as f64 + 1.0)).max(0.0)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "less than twelve")]
+const fn index(slot: u64) -> usize {
+    (slot % SLOTS as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests that a server sees while it accepts some of those that it sees, in two minutes of 100 a second.
+    fn sent(accepts: fn(u64) -> bool) -> u64 {
+        let (throttle, start) = (Throttle::new(2.0), Instant::now());
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut sent = 0;
+        for number in 0..12_000 {
+            let now = start + Duration::from_millis(number * 10);
+            if throttle.admit(now, random.f64()) {
+                sent += 1;
+                throttle.answered(now, accepts(sent));
+            }
+        }
+        sent
+    }
+
+    #[test]
+    fn a_healthy_server_is_sent_everything() {
+        assert_eq!(sent(|_| true), 12_000);
+        assert!(sent(|number| number % 3 > 0) > 11_900, "two of three accepted is still healthy");
+    }
+
+    #[test]
+    fn a_server_that_accepts_little_is_sent_little() {
+        let sent = sent(|_| false);
+        assert!(sent < 50, "{sent}");
+    }
+
+    #[test]
+    fn a_server_that_recovers_is_sent_everything_again() {
+        let (throttle, start) = (Throttle::new(2.0), Instant::now());
+        for _ in 0..100 {
+            throttle.answered(start, false);
+        }
+        assert!(!throttle.admit(start, 0.5));
+        assert!(throttle.admit(start + SLOT * 12, 0.5), "after two minutes nothing is left of it");
+    }
+}

@@ -1,0 +1,84 @@
+//! Calls that are dropped: nothing of them stays behind.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tidegate_client::ClientLayer;
+use tokio::time::Instant;
+use tower::ServiceExt;
+
+use crate::client;
+use crate::server::{Server, get, reply};
+
+/// Polls a call this many times, each time when it is woken, and drops it. The result if it ended before.
+async fn polled<T>(call: impl Future<Output = T>, times: usize) -> Option<T> {
+    let (mut call, mut polls) = (pin!(call), 0);
+    poll_fn(|context| {
+        if polls == times {
+            return Poll::Ready(None);
+        }
+        polls += 1;
+        match call.as_mut().poll(context) {
+            Poll::Ready(ended) => Poll::Ready(Some(ended)),
+            // The drop comes at the next wake-up, or at once if this was the last poll.
+            Poll::Pending if polls == times => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// A server that denies, then leaves nothing, then is generous, with a delay on each way.
+fn server() -> Server {
+    let behave = |number, _| match number {
+        0 => reply(429, &[("retry-after", "1"), ("ratelimit", "\"api\";r=0;t=1")]),
+        1 => reply(503, &[("ratelimit", "\"api\";r=0;t=1")]),
+        _ => reply(200, &[("ratelimit", "\"api\";r=100;t=1")]),
+    };
+    Server::new(behave).latency(Duration::from_millis(5))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_dropped_at_any_await_leaves_nothing_behind() {
+    let mut ended = 0;
+    for times in 0..40 {
+        let (server, layer) = (server(), ClientLayer::new().random(|| 0.0).budget(0.0, 1));
+        let client = client!(server, layer);
+        ended += usize::from(polled(client.clone().oneshot(get()), times).await.is_some());
+        if let Some(snapshot) = layer.snapshot().get("api.example.com") {
+            assert_eq!((snapshot.waiting, snapshot.in_flight), (0, 0), "dropped after {times} polls");
+        }
+        // Others are served as if it had not been: the server's generous answers begin with its third.
+        let start = Instant::now();
+        for _ in 0..20 {
+            let response = client.clone().oneshot(get()).await.unwrap();
+            assert_eq!(response.status(), 200, "dropped after {times} polls");
+        }
+        assert!(start.elapsed() < Duration::from_secs(5), "dropped after {times} polls: {:?}", start.elapsed());
+        let snapshot = &layer.snapshot()["api.example.com"];
+        assert!(snapshot.retries <= 2 && snapshot.budget_refusals == 0, "{snapshot:?}");
+    }
+    assert!(ended > 10, "the longest runs see the whole call");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_call_that_is_dropped_leaves_the_queue() {
+    let server = Server::new(|_, _| reply(200, &[("ratelimit", "\"api\";r=0;t=10")]));
+    let layer = ClientLayer::new().random(|| 0.0);
+    let client = client!(server, layer);
+    client.clone().oneshot(get()).await.unwrap();
+    let waiting: Vec<_> = (0..50).map(|_| tokio::spawn(client.clone().oneshot(get()))).collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(layer.snapshot()["api.example.com"].waiting, 50);
+    for call in &waiting[..49] {
+        call.abort();
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(layer.snapshot()["api.example.com"].waiting, 1);
+    let start = Instant::now();
+    let last = waiting.into_iter().next_back().unwrap().await.unwrap().unwrap();
+    assert_eq!(last.status(), 200);
+    assert!(start.elapsed() <= Duration::from_secs(10), "it was the next");
+}

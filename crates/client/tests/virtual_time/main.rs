@@ -1,0 +1,9 @@
+//! The client against servers that decide exactly, in Tokio's paused time: a wait takes no time, and every instant is exact.
+#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+mod cancelling;
+mod deadlines;
+mod fleets;
+mod pacing;
+mod retrying;
+mod server;

@@ -1,0 +1,204 @@
+//! Retries.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use tidegate_client::{Hint, HintSource, Idempotent, RetryLayer, Unsent};
+use tokio::time::Instant;
+use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+
+use crate::client;
+use crate::server::{Client, Server, bucket, get, post, reply};
+
+const HOST: &str = "api.example.com";
+
+/// Denies the first requests with these fields, and allows the rest.
+fn denies(times: u64, status: u16, headers: &'static [(&'static str, &'static str)]) -> Server {
+    Server::new(move |number, _| if number < times { reply(status, headers) } else { reply(200, &[]) })
+}
+
+/// The status that the caller of one request gets, and the requests that the server saw.
+async fn one(server: &Server, layer: &RetryLayer, request: Request<Full<Bytes>>) -> (u16, usize) {
+    let response = client!(server, layer).oneshot(request).await.unwrap();
+    (response.status().as_u16(), server.seen().len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_retry_succeeds_if_the_server_told_right() {
+    let server = Server::new(bucket(5.0, 2.5, false));
+    let layer = RetryLayer::new().without_budget();
+    let mut client = client!(server, layer);
+    for _ in 0..200 {
+        assert_eq!(client.ready().await.unwrap().call(get()).await.unwrap().status(), 200);
+    }
+    assert_eq!(server.denied() as u64, layer.snapshot()[HOST].retries, "each denied call was retried once");
+    assert!(server.denied() > 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_waits_as_long_as_the_server_asks_for() {
+    for (headers, millis) in [
+        (&[("retry-after", "7")][..], 7_000),
+        (&[("retry-after-ms", "300")], 300),
+        (&[("ratelimit", "\"burst\";r=0;t=3")], 3_000),
+        (&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "4")], 4_000),
+        (&[("date", "Wed, 18 Nov 2026 11:06:40 GMT"), ("retry-after", "Wed, 18 Nov 2026 11:06:49 GMT")], 9_000),
+    ] {
+        let server = denies(1, 429, headers);
+        assert_eq!(one(&server, &RetryLayer::new().random(|| 0.5), get()).await, (200, 2), "{headers:?}");
+        let waited = server.seen()[1].at - server.seen()[0].at;
+        let jitter = Duration::from_millis(millis / 20);
+        assert_eq!(waited, Duration::from_millis(millis) + jitter, "{headers:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_hint_waits_double() {
+    let server = denies(3, 503, &[]);
+    let layer = RetryLayer::new().retries(3).random(|| 0.5);
+    assert_eq!(one(&server, &layer, get()).await, (200, 4));
+    let seen = server.seen();
+    let waits: Vec<u128> = seen.windows(2).map(|pair| (pair[1].at - pair[0].at).as_millis()).collect();
+    assert_eq!(waits, [50, 100, 200]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_retried_and_other_answers_are_not() {
+    for (status, requests) in [(429, 2), (502, 2), (503, 2), (504, 2), (500, 1), (501, 1), (400, 1), (403, 1), (408, 1)]
+    {
+        let server = denies(1, status, &[]);
+        assert_eq!(one(&server, &RetryLayer::new(), get()).await.1, requests, "{status}");
+    }
+    let githubs = &[("x-ratelimit-resource", "core"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1")];
+    assert_eq!(one(&denies(1, 403, githubs), &RetryLayer::new(), get()).await, (200, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_must_not_be_repeated_is_sent_once() {
+    let layer = RetryLayer::new();
+    assert_eq!(one(&denies(1, 503, &[]), &layer, post("x")).await, (503, 1));
+    assert_eq!(one(&denies(1, 429, &[]), &layer, post("x")).await, (429, 1));
+    let mut keyed = post("x");
+    keyed.headers_mut().insert("idempotency-key", "\"7\"".parse().unwrap());
+    assert_eq!(one(&denies(1, 503, &[]), &layer, keyed).await, (200, 2));
+    let mut marked = post("x");
+    marked.extensions_mut().insert(Idempotent);
+    assert_eq!(one(&denies(1, 503, &[]), &layer, marked).await, (200, 2));
+    let resending = RetryLayer::new().resend_denied();
+    assert_eq!(one(&denies(1, 429, &[]), &resending, post("x")).await, (200, 2));
+    assert_eq!(one(&denies(1, 503, &[]), &resending, post("x")).await, (503, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_of_which_nothing_was_sent_is_retried_whatever_its_method() {
+    let errors = Mutex::new(vec![
+        Box::new(Unsent("no connection".into())) as tidegate_client::BoxError,
+        Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)),
+    ]);
+    let server = denies(0, 200, &[]);
+    let behind = server.clone();
+    let service = service_fn(move |request: Request<_>| {
+        let error = errors.lock().unwrap().pop();
+        let behind = behind.clone();
+        async move {
+            match error {
+                Some(error) => Err(error),
+                None => behind.answer(request).await,
+            }
+        }
+    });
+    let service = std::sync::Arc::new(tokio::sync::Mutex::new(service));
+    let shared = service_fn(move |request| {
+        let service = std::sync::Arc::clone(&service);
+        async move { service.lock().await.call(request).await }
+    });
+    let client: Client<_> = Client::new(ServiceBuilder::new().layer(RetryLayer::new()).service(shared));
+    assert_eq!(client.oneshot(post("x")).await.unwrap().status(), 200);
+    assert_eq!(server.seen().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_is_sent_again_unless_it_is_too_long() {
+    let mut request = post("hello");
+    request.extensions_mut().insert(Idempotent);
+    let server = denies(2, 429, &[("retry-after", "1")]);
+    assert_eq!(one(&server, &RetryLayer::new(), request.clone()).await, (200, 3));
+    assert!(server.seen().iter().all(|seen| seen.body == "hello"));
+    let server = denies(1, 429, &[("retry-after", "1")]);
+    assert_eq!(one(&server, &RetryLayer::new().body_bytes(4), request).await, (429, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_beyond_the_longest_wait_comes_with_the_response() {
+    let server = denies(9, 429, &[("retry-after", "31")]);
+    let start = Instant::now();
+    let response = client!(server, RetryLayer::new()).oneshot(get()).await.unwrap();
+    assert_eq!((response.status().as_u16(), start.elapsed()), (429, Duration::ZERO));
+    let hint = Hint { wait: Duration::from_secs(31), source: HintSource::RetryAfter };
+    assert_eq!(response.extensions().get::<Hint>(), Some(&hint));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_response_is_returned_after_the_most_retries() {
+    let server = denies(9, 429, &[("retry-after", "1")]);
+    let layer = RetryLayer::new();
+    assert_eq!(one(&server, &layer, get()).await, (429, 3));
+    assert_eq!((layer.snapshot()[HOST].calls, layer.snapshot()[HOST].retries), (1, 2));
+}
+
+fn grpc(status: &'static str, more: &[(&'static str, &str)]) -> crate::server::Reply {
+    let head = [("content-type", "application/grpc+proto"), ("grpc-status", status)];
+    reply(200, &[&head[..], more].concat())
+}
+
+#[tokio::test(start_paused = true)]
+async fn grpc_calls_are_retried_when_the_server_names_a_time() {
+    // google.rpc.Status { code: 8, details: [RetryInfo { retry_delay: 2.5 s }] }
+    let delay = [&[8, 2, 16][..], &[0x80, 0xCA, 0xB5, 0xEE, 0x01]].concat();
+    let part =
+        |number: u8, content: &[u8]| [&[number << 3 | 2, u8::try_from(content.len()).unwrap()], content].concat();
+    let any = [part(1, b"type.googleapis.com/google.rpc.RetryInfo"), part(2, &part(1, &delay))].concat();
+    let details = STANDARD.encode([vec![8, 8], part(3, &any)].concat());
+    for code in ["8", "14"] {
+        let details = details.clone();
+        let server = Server::new(move |number, _| match number {
+            0 => grpc(code, &[("grpc-status-details-bin", &details)]),
+            _ => grpc("0", &[]),
+        });
+        assert_eq!(one(&server, &RetryLayer::new().random(|| 0.0), post("x")).await, (200, 2));
+        assert_eq!(server.seen()[1].at - server.seen()[0].at, Duration::from_millis(2_500));
+    }
+    for (code, pushback, requests) in [("8", "5", 2), ("14", "-1", 1), ("13", "5", 1), ("5", "5", 1)] {
+        let server = Server::new(move |number, _| match number {
+            0 => grpc(code, &[("grpc-retry-pushback-ms", pushback)]),
+            _ => grpc("0", &[]),
+        });
+        assert_eq!(one(&server, &RetryLayer::new(), post("x")).await.1, requests, "{code} {pushback}");
+    }
+    let server = Server::new(|_, _| grpc("14", &[]));
+    assert_eq!(one(&server, &RetryLayer::new(), post("x")).await.1, 1, "the call may have been acted on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_fails_gets_a_tenth_more() {
+    let server = Server::new(|_, _| reply(503, &[]));
+    let layer = RetryLayer::new();
+    let client = client!(server, layer);
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..60 * 200 {
+        calls.spawn(client.clone().oneshot(get()));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    calls.join_all().await;
+    let snapshot = &layer.snapshot()[HOST];
+    assert_eq!(snapshot.calls, 12_000);
+    assert!(snapshot.retries * 100 <= snapshot.calls * 11, "{} retries", snapshot.retries);
+    assert!(snapshot.retries * 100 >= snapshot.calls * 9, "{} retries", snapshot.retries);
+    assert_eq!(server.seen().len() as u64, snapshot.calls + snapshot.retries);
+    assert!(snapshot.budget_refusals > 10_000);
+}
