@@ -39,6 +39,7 @@
 //! With a store in memory a decision is made synchronously: nothing is awaited, spawned or boxed. Rules that shape traffic
 //! or limit concurrency, and remote stores, need a Tokio runtime.
 
+mod adaptive;
 mod admission;
 mod body;
 mod body_cost;
@@ -59,6 +60,10 @@ mod settings;
 mod unserved;
 mod upgrade;
 
+pub use adaptive::{
+    AdaptiveConcurrencyFuture, AdaptiveConcurrencyLayer, AdaptiveConcurrencyService, DEFAULT_SHARES, request_priority,
+    sample_outcome,
+};
 pub use body::ResponseBody;
 pub use body_cost::{BodyCost, BodyCostFuture, BodyCostLayer};
 pub use cost::ActualCost;

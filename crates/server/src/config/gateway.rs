@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::adaptive::LimitController;
 use tidegate_rules::Priority;
+use tidegate_tower::DEFAULT_SHARES;
 
 use super::error::InvalidValue;
 use super::values::{choice, count, flag, span, text};
@@ -121,7 +122,7 @@ impl ConfigReader<'_> {
             text.parse::<LimitController>().map_err(|error| InvalidValue::new(error.to_string(), ""))
         });
         let Some(controller) = controller else { return (self.errors.len() == errors).then_some(None) };
-        let mut of_each = Concurrency::SHARES;
+        let mut of_each = DEFAULT_SHARES;
         for (priority, share) in shares? {
             of_each[priority as usize] = share;
         }

@@ -3,9 +3,8 @@
 //! Each upstream address has a limit on requests in flight that follows its response times. Requests above the limit are answered
 //! with 503 before the upstream sees them. What they were charged is refunded.
 
-use http::{Method, StatusCode};
 use tidegate_core::SystemClock;
-use tidegate_core::adaptive::{AdaptiveConcurrency, ConcurrencyPermit, LimitController, SampleOutcome, SampleWindow};
+use tidegate_core::adaptive::{AdaptiveConcurrency, ConcurrencyPermit, LimitController, SampleWindow};
 use tidegate_rules::Priority;
 
 /// The settings of adaptive concurrency.
@@ -17,11 +16,6 @@ pub struct Concurrency {
     pub is_shadow: bool,
     /// The share of each priority, from low to critical. A priority is held to its share only while the whole limit is taken.
     pub shares: [f64; 4],
-}
-
-impl Concurrency {
-    /// The default shares, from low to critical.
-    pub const SHARES: [f64; 4] = [0.0, 0.2, 0.3, 0.5];
 }
 
 /// The concurrency limit of one address.
@@ -63,19 +57,5 @@ impl UpstreamConcurrency {
     /// The limit, for metrics.
     pub(super) const fn limit(&self) -> &AdaptiveConcurrency {
         &self.limit
-    }
-}
-
-/// The priority of a request without one: those that change something are more important than those that read.
-pub(super) fn usual_priority(method: &Method) -> Priority {
-    if [Method::GET, Method::HEAD, Method::OPTIONS].contains(method) { Priority::Normal } else { Priority::High }
-}
-
-/// The outcome of a request that was answered with this status. Errors say little about load: many come sooner than an answer would.
-pub(super) fn outcome(status: StatusCode) -> SampleOutcome {
-    match status {
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => SampleOutcome::Dropped,
-        status if status.is_client_error() || status.is_server_error() => SampleOutcome::Ignored,
-        _ => SampleOutcome::Success,
     }
 }

@@ -15,14 +15,13 @@ use hyper::upgrade::OnUpgrade;
 use tidegate_core::adaptive::SampleOutcome;
 use tidegate_core::{Clock, SystemClock};
 use tidegate_http::{apply_path_policy, is_grpc};
+use tidegate_rules::PathPolicy;
 use tidegate_rules::syntax::without_port;
-use tidegate_rules::{PathPolicy, Priority};
-use tidegate_tower::{Unanswered, Unserved, UpgradeHold};
+use tidegate_tower::{Unanswered, Unserved, UpgradeHold, request_priority, sample_outcome};
 
 use super::Settings;
 use super::address::Address;
 use super::budget::RetryBudget;
-use super::concurrency::{outcome, usual_priority};
 use super::dial::Protocol;
 use super::downstream::Downstream;
 use super::failure::{Failure, FailureForm};
@@ -296,7 +295,7 @@ impl Forwarder {
         group.budget.deposit();
         // Whether it does no harm to send it twice, and whether it can be.
         let is_repeatable = body.is_none() && is_idempotent(&head.method);
-        let priority = head.extensions.get::<Priority>().copied().unwrap_or_else(|| usual_priority(&head.method));
+        let priority = request_priority(&head.method, &head.extensions);
         let mut tried = Tried::new();
         let mut retries = self.settings.retries;
         let mut may_retry = || {
@@ -356,7 +355,7 @@ impl Forwarder {
                 Ok((response, conn)) => {
                     let took = self.metrics.since(begun);
                     upstream.counts().responded(took);
-                    lease.record(outcome(response.status()));
+                    lease.record(sample_outcome(response.status()));
                     if upstream.health.succeeded() {
                         tracing::info!(upstream = %upstream.address, "an upstream answers again");
                     }
