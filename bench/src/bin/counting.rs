@@ -3,10 +3,7 @@
 //! One thread, state in memory, a thousand keys in turn. Every decision is allowed; with `denied` every one but the first of
 //! each key is denied. Beats come as often as in a server that decides a million requests a second.
 
-use std::future::Future;
 use std::hint::black_box;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use tidegate::engine::Engine;
@@ -27,8 +24,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         compare(
             name,
             &engine,
-            |number| ready(engine.limiter().check(&requests[number % 1_000])).is_allowed(),
-            |number| engine.check_now(&requests[number % 1_000]).is_some_and(|ruling| ruling.is_allowed()),
+            |number| engine.limiter().check(&requests[number % 1_000]).now().is_some_and(|ruling| ruling.is_allowed()),
+            |number| engine.check(&requests[number % 1_000]).now().is_some_and(|ruling| ruling.is_allowed()),
         );
     }
     for (name, text) in [("brought along, allowed", "gcra 1000000/s"), ("brought along, denied", "gcra 1/year")] {
@@ -39,8 +36,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         compare(
             name,
             &engine,
-            |number| ready(engine.limiter().charge(&limit, &key(number), 1)).0.is_allowed(),
-            |number| engine.charge_now(&limit, &key(number), 1).is_some_and(|(decision, _)| decision.is_allowed()),
+            |number| engine.limiter().charge(&limit, &key(number), 1).now().is_some_and(|(decision, _)| decision.is_allowed()),
+            |number| engine.charge(&limit, &key(number), 1).now().is_some_and(|(decision, _)| decision.is_allowed()),
         );
     }
     Ok(())
@@ -66,11 +63,4 @@ fn nanos(decide: &impl Fn(usize) -> bool) -> f64 {
         "{allowed} of {DECISIONS} are neither all nor the first of each key"
     );
     took.as_nanos() as f64 / DECISIONS as f64
-}
-
-fn ready<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(answer) => answer,
-        Poll::Pending => unreachable!("a store in memory answers at once"),
-    }
 }

@@ -42,8 +42,8 @@
 //!   asks the operating system, which takes about twice as long.
 //! - `contract`: the test suite that every store must pass.
 //!
-//! `default-features = false` gives the same engine and the same results with twelve other packages in `Cargo.lock`, of which seven
-//! are compiled on Linux: `ahash` with four dependencies, `smallvec` and `libc`.
+//! `default-features = false` gives the same engine and the same results with thirteen other packages in `Cargo.lock`, of which
+//! eight are compiled on Linux: `ahash` with four dependencies, `smallvec`, `pin-project-lite` and `libc`.
 //!
 //! There are no sockets, no HTTP types and no async runtime here. Only [`SystemClock`] reads a clock; tests pass a
 //! [`ManualClock`] and never wait.
@@ -63,6 +63,7 @@ pub mod lease;
 pub mod limit;
 pub mod memory;
 pub mod notation;
+mod now_or_later;
 mod permit;
 pub mod receipt;
 mod receipt_id;
@@ -78,8 +79,9 @@ pub use key::{Key, RuleId};
 pub use limit::{Limit, LimitError};
 pub use memory::MemoryStore;
 pub use notation::NotationError;
+pub use now_or_later::{Answering, NowOrLater, now_or_never};
 pub use permit::Permit;
 pub use receipt::{Receipt, Settlement};
-pub use store::{Store, StoreError};
+pub use store::{Readiness, Store, StoreError};
 pub use time::{Micros, Timestamp};
 pub use verdict::Verdict;

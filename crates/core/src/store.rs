@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::charge::Charge;
 use crate::decision::Decision;
 use crate::key::{Key, RuleId};
+use crate::now_or_later::NowOrLater;
 use crate::receipt::{Receipt, Settlement};
 
 /// One decision for each charge, in their order.
@@ -125,29 +126,51 @@ impl StoreError {
     }
 }
 
+/// How often a store's answers are there at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Always: every answer is [there](NowOrLater::Now), and every future is ready at its first poll, without a runtime. So it
+    /// is for a store in this process.
+    Always,
+    /// Often enough that a caller should ask even if it cannot wait.
+    Often,
+    /// So rarely that a caller which cannot wait should not prepare a question.
+    Rarely,
+}
+
 /// A store: keeps the state of every key and decides charges.
 ///
 /// A store may be a table in this process or a server elsewhere. Each call takes effect at one instant of the store's own
 /// clock, wholly or not at all, with any number of concurrent callers. A store whose keys lie on several servers may need several
 /// instants for a request that concerns several of them; it still never admits too much.
 pub trait Store: Send + Sync {
-    /// Whether every future is ready at its first poll, without a runtime, as for a store in this process.
-    fn answers_at_once(&self) -> bool {
-        false
+    /// How often answers are there at once. Only [`Readiness::Always`] is a promise; each call tells by its answer.
+    fn readiness(&self) -> Readiness {
+        Readiness::Rarely
     }
 
     /// Decides all charges of one request together: if each is allowed all are made, otherwise none. A store that has to
     /// wait for its answer waits no longer than the shortest [deadline](Charge::deadline) among them.
     ///
+    /// The answer is written to `answer`, which is empty. Writing in place saves the move of a large value that was just
+    /// stored, which would cause store-forwarding stalls. A future that is never polled decides nothing.
+    ///
     /// This applies to the charges that count. Those of [rules in shadow mode](crate::charge::groups) follow them and do not affect
     /// the outcome. If the request is allowed, each such rule is decided by itself, all of its charges or none;
     /// if it is denied, each of its charges is only peeked at.
-    fn decide(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Answer, StoreError>> + Send;
+    fn decide_into(
+        &self,
+        charges: &[Charge<'_>],
+        answer: &mut Answer,
+    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send>;
 
-    /// Like [`Store::decide`], synchronously and into an empty `answer`. Writing in place saves the move of a large value that was
-    /// just stored, which would cause store-forwarding stalls. `None` unless the store [answers at once](Store::answers_at_once).
-    fn decide_at_once(&self, _charges: &[Charge<'_>], _answer: &mut Answer) -> Option<Result<(), StoreError>> {
-        None
+    /// [`Store::decide_into`] a new answer.
+    fn decide(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+        async move {
+            let mut answer = Answer::default();
+            self.decide_into(charges, &mut answer).await?;
+            Ok(answer)
+        }
     }
 
     /// Settles an admission at its actual costs: one number for each thing held, in the receipt's order. The

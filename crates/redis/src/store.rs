@@ -16,7 +16,7 @@ use tidegate_core::charge::groups;
 use tidegate_core::limit::Mark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::{Adjustment, Answer, Decisions};
-use tidegate_core::{Charge, Clock, Decision, Key, Receipt, RuleId, Settlement, Store, StoreError};
+use tidegate_core::{Charge, Clock, Decision, Key, NowOrLater, Receipt, RuleId, Settlement, Store, StoreError};
 use tokio::runtime::Handle;
 
 use self::refund::Refunds;
@@ -103,6 +103,19 @@ impl RedisStore {
         charges.iter().filter_map(|charge| charge.deadline).min().map_or(self.deadline, Duration::from)
     }
 
+    async fn decide_all(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+        if charges.is_empty() {
+            return Ok(Answer::new(Decisions::new(), None));
+        }
+        if charges.iter().any(|charge| charge.group > 0) {
+            let (counting, shadows) = groups(charges);
+            let groups = std::iter::once(counting).chain(shadows).collect();
+            // Boxed: keeps the large future of this rare path out of the common one.
+            return Box::pin(self.decide_groups(charges, groups)).await;
+        }
+        self.decide_together(charges).await
+    }
+
     /// Decides enforced charges, of which there is at least one.
     async fn decide_together(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
         if let Some(parts) = self.apart(charges.iter().map(|charge| charge.key)) {
@@ -119,17 +132,15 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        if charges.is_empty() {
-            return Ok(Answer::new(Decisions::new(), None));
-        }
-        if charges.iter().any(|charge| charge.group > 0) {
-            let (counting, shadows) = groups(charges);
-            let groups = std::iter::once(counting).chain(shadows).collect();
-            // Boxed: keeps the large future of this rare path out of the common one.
-            return Box::pin(self.decide_groups(charges, groups)).await;
-        }
-        self.decide_together(charges).await
+    fn decide_into(
+        &self,
+        charges: &[Charge<'_>],
+        answer: &mut Answer,
+    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
+        NowOrLater::Later(async move {
+            *answer = self.decide_all(charges).await?;
+            Ok(())
+        })
     }
 
     async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {

@@ -2,11 +2,10 @@
 
 use std::borrow::Cow;
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
-use tidegate_core::{Decision, Key, Limit, Micros, Receipt, RuleId, Settlement, StoreError};
+use futures_util::future::Either;
+use tidegate_core::{Decision, Key, Limit, Micros, NowOrLater, Receipt, RuleId, Settlement, StoreError};
 use tidegate_rules::envoy::Domain;
 use tidegate_rules::{
     Charging, DecidedBy, DescriptorRequest, DescriptorsRuling, DomainTerms, Facts, Generation, Hits, InlineLimit,
@@ -31,8 +30,8 @@ pub const THROTTLE_RULE: &str = "@cl.throttle";
 /// let rules = RuleSet::parse("rules.yaml", "rules: [{ id: api, key: user, limit: 1/min }]")?.rules;
 /// let engine = Engine::new(Limiter::new(rules, MemoryStore::new().into()));
 /// let request = Request::new("GET", "/").user("alice");
-/// assert!(engine.check_now(&request).is_some_and(|ruling| ruling.is_allowed()));
-/// assert!(engine.check_now(&request).is_some_and(|ruling| !ruling.is_allowed()));
+/// assert!(engine.check(&request).now().is_some_and(|ruling| ruling.is_allowed()));
+/// assert!(engine.check(&request).now().is_some_and(|ruling| !ruling.is_allowed()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Engine {
@@ -84,18 +83,25 @@ impl Engine {
         Arc::clone(&self.limiter)
     }
 
-    /// Decides a request, and charges it if it may go ahead.
-    pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
+    /// Decides a request, and charges it if it may go ahead. The ruling is there now if the store's answer is.
+    pub fn check(
+        &self,
+        facts: &(impl Facts + Sync + ?Sized),
+    ) -> NowOrLater<Ruling<'static>, impl Future<Output = Ruling<'static>>> {
         let sample = self.metrics.begin();
-        let decide = || self.limiter.check_then(facts, |matched, ruling| self.counted(matched, ruling, sample));
-        self.traces.span("tidegate.check", decide, SpanAttributes::of).await
+        let counted = move |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| self.counted(matched, ruling, sample);
+        self.traces.span("tidegate.check", move || self.limiter.check_then(facts, counted), SpanAttributes::of)
     }
 
     /// Decides a request, and reserves its cost for `ttl`, to be settled at the actual cost.
-    pub async fn reserve(&self, facts: &(impl Facts + Sync + ?Sized), ttl: Micros) -> Ruling<'static> {
+    pub fn reserve(
+        &self,
+        facts: &(impl Facts + Sync + ?Sized),
+        ttl: Micros,
+    ) -> NowOrLater<Ruling<'static>, impl Future<Output = Ruling<'static>>> {
         let sample = self.metrics.begin();
-        let decide = || self.limiter.reserve_then(facts, ttl, |matched, ruling| self.counted(matched, ruling, sample));
-        self.traces.span("tidegate.reserve", decide, SpanAttributes::of).await
+        let counted = move |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| self.counted(matched, ruling, sample);
+        self.traces.span("tidegate.reserve", move || self.limiter.reserve_then(facts, ttl, counted), SpanAttributes::of)
     }
 
     fn counted(&self, matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>, sample: Option<Sample>) -> Ruling<'static> {
@@ -113,28 +119,21 @@ impl Engine {
         }
     }
 
-    /// Like [`Engine::check_now`], for callers that only read the ruling: it is not moved.
-    pub(crate) fn check_now_then<T>(
+    /// Like [`Engine::check`], for callers that only read the ruling: it is not moved.
+    pub(crate) fn check_then<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
         look: impl FnOnce(&Ruling<'_>) -> T,
-    ) -> Option<T> {
+    ) -> NowOrLater<T, impl Future<Output = T>> {
         if self.traces.is_on() {
-            return self.check_now(facts).map(|ruling| look(&ruling));
-        }
-        if !self.answers_at_once() {
-            return None;
+            return self.check(facts).map(|ruling| look(&ruling)).map_later(Either::Left);
         }
         let sample = self.metrics.begin();
-        self.limiter.check_at_once(facts, |matched, ruling| {
+        let look = move |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
             self.count(matched, ruling, sample);
             look(ruling)
-        })
-    }
-
-    /// Like [`Engine::check`], without awaiting. `None` if the store may have to wait; it is not called then.
-    pub fn check_now(&self, facts: &(impl Facts + Sync + ?Sized)) -> Option<Ruling<'static>> {
-        self.at_once(|| self.check(facts))
+        };
+        self.limiter.check_then(facts, look).map_later(Either::Right)
     }
 
     /// Decides a request given as descriptors of one of Envoy's domains in `generation`, and charges it if it is
@@ -147,7 +146,7 @@ impl Engine {
         terms: &DomainTerms,
     ) -> DescriptorsRuling<'d, 'e> {
         let sample = self.metrics.begin();
-        let decide = || self.limiter.check_descriptors(generation, domain, asked, terms);
+        let decide = || NowOrLater::Later(self.limiter.check_descriptors(generation, domain, asked, terms));
         let decided = self.traces.span("tidegate.check", decide, |decided| SpanAttributes::of(&decided.ruling)).await;
         let inspection = self.metrics.count(&decided.ruling, sample);
         for (descriptor, asked) in decided.descriptors.iter().zip(asked) {
@@ -192,22 +191,25 @@ impl Engine {
                 self.metrics.look_at_charges(inspection, charges);
             }
         };
-        let decide = || self.limiter.check_entries_then(generation, asked, charging, count);
+        let decide = || NowOrLater::Later(self.limiter.check_entries_then(generation, asked, charging, count));
         self.traces.span("tidegate.check", decide, |decided| SpanAttributes::of(&decided.ruling)).await
     }
 
     /// Charges `cost` to `key` under a limit that the request brings.
-    pub async fn charge(&self, limit: &InlineLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
+    #[inline]
+    pub fn charge(
+        &self,
+        limit: &InlineLimit,
+        key: &Key<'_>,
+        cost: u64,
+    ) -> NowOrLater<(Decision, DecidedBy), impl Future<Output = (Decision, DecidedBy)>> {
         let sample = self.metrics.begin();
         let tell = |(decision, by): &(Decision, DecidedBy)| SpanAttributes::of_brought(limit.rule(), decision, *by);
-        let decided = self.traces.span("tidegate.throttle", || self.limiter.charge(limit, key, cost), tell).await;
-        self.metrics.count_brought(limit.rule(), (key, cost), &decided, sample);
-        decided
-    }
-
-    /// Like [`Engine::charge`], without awaiting. `None` if the store may have to wait; it is not called then.
-    pub fn charge_now(&self, limit: &InlineLimit, key: &Key<'_>, cost: u64) -> Option<(Decision, DecidedBy)> {
-        self.at_once(|| self.charge(limit, key, cost))
+        let decided = self.traces.span("tidegate.throttle", move || self.limiter.charge(limit, key, cost), tell);
+        decided.map(move |decided| {
+            self.metrics.count_brought(limit.rule(), (key, cost), &decided, sample);
+            decided
+        })
     }
 
     /// Settles a receipt at what it really cost, as [`Limiter::settle`] does, and counts the costs.
@@ -249,22 +251,6 @@ impl Engine {
         let key = throttle_key(parts)?;
         let limit = InlineLimit::new(RuleId::new(THROTTLE_RULE), limit, OnStoreFailure::default());
         Ok(self.limiter.peek_inline(&limit, &key).await)
-    }
-
-    /// Whether decisions are synchronous: the store is in this process.
-    #[must_use]
-    pub fn answers_at_once(&self) -> bool {
-        self.limiter.store().is_in_memory()
-    }
-
-    fn at_once<F: Future>(&self, ask: impl FnOnce() -> F) -> Option<F::Output> {
-        if !self.answers_at_once() {
-            return None;
-        }
-        match pin!(ask()).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(answer) => Some(answer),
-            Poll::Pending => None,
-        }
     }
 }
 

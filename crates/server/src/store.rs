@@ -1,7 +1,9 @@
 //! Store of a server: memory or Redis.
 
 use tidegate_core::store::{Adjustment, Answer, Decisions};
-use tidegate_core::{Charge, Decision, Key, MemoryStore, Receipt, RuleId, Settlement, Store, StoreError};
+use tidegate_core::{
+    Charge, Decision, Key, MemoryStore, NowOrLater, Readiness, Receipt, RuleId, Settlement, Store, StoreError,
+};
 use tidegate_redis::RedisStore;
 use tidegate_redis::tier::Tier;
 
@@ -36,21 +38,24 @@ impl From<RedisStore> for AnyStore {
 }
 
 impl Store for AnyStore {
-    fn answers_at_once(&self) -> bool {
-        self.is_in_memory()
-    }
-
-    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+    fn readiness(&self) -> Readiness {
         match self {
-            AnyStore::Memory(store) => store.decide(charges),
-            AnyStore::Redis(store) => store_call("tidegate.store.decide", store.decide(charges), Result::is_ok).await,
+            AnyStore::Memory(store) => store.readiness(),
+            AnyStore::Redis(store) => store.readiness(),
         }
     }
 
-    fn decide_at_once(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Option<Result<(), StoreError>> {
+    fn decide_into(
+        &self,
+        charges: &[Charge<'_>],
+        answer: &mut Answer,
+    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
         match self {
-            AnyStore::Memory(store) => store.decide_at_once(charges, answer),
-            AnyStore::Redis(store) => store.decide_at_once(charges, answer),
+            AnyStore::Memory(store) => NowOrLater::Now(store.decide_into(charges, answer)),
+            AnyStore::Redis(store) => {
+                let later = |call| store_call("tidegate.store.decide", call, Result::is_ok);
+                store.decide_into(charges, answer).map_later(later)
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
-use tidegate_core::{Clock, Outcome, Store};
+use tidegate_core::{Clock, NowOrLater, Outcome, Readiness, Store};
 use tidegate_http::{Caller, HttpFacts, Reply, ReplyContext, is_grpc};
 use tidegate_rules::{Matched, Partitions, Refundable, Ruling};
 
@@ -30,40 +30,38 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         if self.is_exempt(head) {
             return Admission::Granted(Permit::exempt());
         }
-        let facts = self.facts(head);
-        if self.lacks_address(&facts) {
-            return Admission::Refused(missing_address::refused(&head.headers));
-        }
-        let context = self.reply_context(&facts);
-        let sample = self.sample();
-        let admit = |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
-            self.observe(head, &facts, matched, ruling, sample);
-            self.admit(head, matched, ruling, context)
-        };
-        self.limiter.check_then(&facts, admit).await
+        self.check_facts(head, &self.facts(head)).await
     }
 
-    /// Does the same as [`check`](Settings::check) without waiting. `None` if the store is not in this process; nothing was
-    /// charged then.
+    /// The outcome of [`check`](Settings::check), if it is there now. The future of a check borrows the head, which the
+    /// service is called with next: so it is made only for those who wait.
     // `inline(never)`: keeps the check's locals out of the stack frame from which the service is called. Together with not
     // polling a future, this removed 18 kB of stack below a request: 1.7 % of a request without rules, 0.9 % of one with
     // three (`make bench ONLY=gateway`).
     #[inline(never)]
-    pub(crate) fn check_at_once(self: &Arc<Self>, head: &Parts) -> Option<Admission<S, C>> {
-        if !self.limiter.store().answers_at_once() {
-            return None;
-        }
+    pub(crate) fn check_now(self: &Arc<Self>, head: &Parts) -> Option<Admission<S, C>> {
         if self.is_exempt(head) {
             return Some(Admission::Granted(Permit::exempt()));
         }
-        let facts = self.facts(head);
-        if self.lacks_address(&facts) {
-            return Some(Admission::Refused(missing_address::refused(&head.headers)));
+        if self.limiter.store().readiness() == Readiness::Rarely {
+            return None;
         }
-        let context = self.reply_context(&facts);
+        self.check_facts(head, &self.facts(head)).now()
+    }
+
+    #[inline]
+    fn check_facts(
+        self: &Arc<Self>,
+        head: &Parts,
+        facts: &HttpFacts<'_>,
+    ) -> NowOrLater<Admission<S, C>, impl Future<Output = Admission<S, C>>> {
+        if self.lacks_address(facts) {
+            return NowOrLater::Now(Admission::Refused(missing_address::refused(&head.headers)));
+        }
+        let context = self.reply_context(facts);
         let sample = self.sample();
-        self.limiter.check_at_once(&facts, |matched, ruling| {
-            self.observe(head, &facts, matched, ruling, sample);
+        self.limiter.check_then(facts, move |matched, ruling| {
+            self.observe(head, facts, matched, ruling, sample);
             self.admit(head, matched, ruling, context)
         })
     }

@@ -1,10 +1,8 @@
 //! Work that outlives its request: settling and refunding after the client has gone.
 
 use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Waker};
 
-use tidegate_core::Store;
+use tidegate_core::{Readiness, Store, now_or_never};
 use tokio::runtime::Handle;
 
 /// The runtime that a request came in on, kept so that its charges can be settled there after it has been dropped.
@@ -22,9 +20,8 @@ impl Cleanup {
     /// Runs `work`, which uses `store`: immediately if the store is in this process, otherwise as a task on the runtime.
     /// Without a runtime, work on a remote store is dropped.
     pub(crate) fn run(&self, store: &impl Store, work: impl Future<Output = ()> + Send + 'static) {
-        if store.answers_at_once() {
-            // Such a store never returns `Pending`, so the first poll completes the work.
-            let _ = pin!(work).poll(&mut Context::from_waker(Waker::noop()));
+        if store.readiness() == Readiness::Always {
+            let _done = now_or_never(work);
         } else if let Some(runtime) = &self.0 {
             runtime.spawn(work);
         }

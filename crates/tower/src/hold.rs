@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 use tidegate_core::limit::Algorithm;
 use tidegate_core::receipt::Held;
-use tidegate_core::{Clock, Micros, Receipt, RuleId, Store};
+use tidegate_core::{Clock, Micros, Readiness, Receipt, RuleId, Store};
 use tidegate_rules::Limiter;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -103,7 +103,7 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
             return Some(self);
         }
         // A place that was used needs no settlement, so a remote store is spared the round trip.
-        if !self.limiter.store().answers_at_once()
+        if self.limiter.store().readiness() != Readiness::Always
             && let Some(hold) = Arc::get_mut(&mut self)
         {
             hold.receipts.clear();

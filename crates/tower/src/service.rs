@@ -49,7 +49,7 @@ where
         if let Err(refusal) = self.settings.apply_path_policy(&mut head) {
             return ResponseFuture::refused(*refusal);
         }
-        if let Some(admission) = self.settings.check_at_once(&head) {
+        if let Some(admission) = self.settings.check_now(&head) {
             let mut request = Request::from_parts(head, body);
             return match admission {
                 Admission::Granted(permit) if permit.delay.is_zero() => {

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use crate::charge::Charge;
 use crate::decision::Decision;
 use crate::key::{Key, RuleId};
+use crate::now_or_later::NowOrLater;
 use crate::receipt::{Receipt, Settlement};
 use crate::store::{Adjustment, Answer, Decisions, Store, StoreError};
 
@@ -87,8 +88,15 @@ fn lost() -> StoreError {
 }
 
 impl<S: Store> Store for Faulty<S> {
-    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        self.ask(charges.iter().map(|charge| charge.rule), || self.store.decide(charges)).await
+    fn decide_into(
+        &self,
+        charges: &[Charge<'_>],
+        answer: &mut Answer,
+    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
+        NowOrLater::Later(async move {
+            *answer = self.ask(charges.iter().map(|charge| charge.rule), || self.store.decide(charges)).await?;
+            Ok(())
+        })
     }
 
     async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {

@@ -3,10 +3,8 @@
 //! Wrap the store in a [`Subject`], and the macro makes a test of each check:
 //!
 //! ```
-//! # use std::future::Future;
-//! # use std::task::{Context, Poll, Waker};
 //! use tidegate_core::contract::Subject;
-//! use tidegate_core::{ManualClock, MemoryStore, Timestamp};
+//! use tidegate_core::{ManualClock, MemoryStore, Timestamp, now_or_never};
 //!
 //! struct InMemory {
 //!     store: MemoryStore<ManualClock>,
@@ -32,10 +30,7 @@
 //!     }
 //!
 //!     fn block_on<F: Future>(&self, future: F) -> F::Output {
-//!         match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-//!             Poll::Ready(output) => output,
-//!             Poll::Pending => unreachable!("a store in memory never waits"),
-//!         }
+//!         now_or_never(future).expect("a store in memory never waits")
 //!     }
 //! }
 //!

@@ -19,8 +19,11 @@ impl<C: Clock> MemoryStore<C> {
         Ok(answer)
     }
 
-    /// [`MemoryStore::decide`], into an answer that is empty.
-    pub(super) fn decide_into(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Result<(), StoreError> {
+    /// [`MemoryStore::decide`], into an answer that is empty. Saves the move of a large value.
+    ///
+    /// # Errors
+    /// As [`MemoryStore::decide`].
+    pub fn decide_into(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Result<(), StoreError> {
         if let [charge] = charges
             && charge.group == 0
             && !charge.is_held()

@@ -73,9 +73,10 @@ use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
 use crate::key::{Key, RuleId};
 use crate::limit::{Limit, State};
+use crate::now_or_later::NowOrLater;
 use crate::receipt::{Receipt, Settlement};
 use crate::receipt_id::ReceiptId;
-use crate::store::{Adjustment, Answer, Decisions, Store, StoreError};
+use crate::store::{Adjustment, Answer, Decisions, Readiness, Store, StoreError};
 use crate::time::Timestamp;
 
 /// The default of `max_keys`: about 700 MB if all of these keys owe something at once.
@@ -317,18 +318,18 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-/// A memory store never waits for anything but its locks, so every future is ready at once.
+/// A memory store never waits for anything but its locks, so every answer is there at once.
 impl<C: Clock> Store for MemoryStore<C> {
-    fn answers_at_once(&self) -> bool {
-        true
+    fn readiness(&self) -> Readiness {
+        Readiness::Always
     }
 
-    fn decide(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Answer, StoreError>> + Send {
-        ready(self.decide(charges))
-    }
-
-    fn decide_at_once(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Option<Result<(), StoreError>> {
-        Some(self.decide_into(charges, answer))
+    fn decide_into(
+        &self,
+        charges: &[Charge<'_>],
+        answer: &mut Answer,
+    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
+        NowOrLater::ready(self.decide_into(charges, answer))
     }
 
     fn settle(&self, receipt: &Receipt, actual: &[u64]) -> impl Future<Output = Result<Settlement, StoreError>> + Send {

@@ -1,10 +1,8 @@
-use std::future::Future;
-use std::task::{Context, Poll, Waker};
-
 use super::*;
 use crate::clock::ManualClock;
 use crate::contract::{Subject, races};
 use crate::limit::Limit;
+use crate::now_or_later::now_or_never;
 use crate::time::Micros;
 
 struct InMemory {
@@ -20,10 +18,7 @@ impl InMemory {
 }
 
 fn finish<F: Future>(future: F) -> F::Output {
-    match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => unreachable!("a store in memory never waits"),
-    }
+    now_or_never(future).expect("a store in memory never waits")
 }
 
 impl Subject for InMemory {
@@ -48,15 +43,19 @@ crate::store_contract!(InMemory::new());
 struct TornStore(InMemory);
 
 impl Store for TornStore {
-    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        let decisions = self.0.store.peek(charges);
+    fn decide_into(
+        &self,
+        charges: &[Charge<'_>],
+        answer: &mut Answer,
+    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
+        answer.decisions = self.0.store.peek(charges);
         std::thread::yield_now();
-        if decisions.iter().all(Decision::is_allowed) {
+        if answer.is_allowed() {
             for charge in charges {
                 self.0.store.adjust(charge, Adjustment::Penalty);
             }
         }
-        Ok(Answer::new(decisions, None))
+        NowOrLater::ready(Ok(()))
     }
 
     async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {

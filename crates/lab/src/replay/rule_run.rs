@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use ahash::RandomState;
-use tidegate_core::{Charge, Key, ManualClock, MemoryStore, Micros, Outcome, Receipt, RuleId, Timestamp};
+use tidegate_core::{Charge, Key, ManualClock, MemoryStore, Micros, Outcome, Receipt, RuleId, Timestamp, now_or_never};
 use tidegate_rules::{Generation, Limiter, Matched, MatchedRule, Mode, RuleSet, RuledCharge, Ruling};
 
 use super::heavy_hitters::{HeavyHitters, KeyHash, KeyHasher};
@@ -113,7 +113,8 @@ impl RuleRun {
         self.clock.set(at);
         self.held.end_until(at, self.limiter.store(), &self.clock);
         let matched = self.generation.rules.matching(entry);
-        let ruling = self.limiter.decide_now(&self.generation, &matched);
+        let ruling = now_or_never(self.limiter.decide(&self.generation, &matched));
+        let ruling = ruling.expect("a store in memory answers now");
         let judged = self.tally.add(&matched, &ruling, at);
         if !ruling.receipts.is_empty() {
             self.held.hold(ruling.receipts, at, entry.took, self.limiter.store());

@@ -44,7 +44,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 use tidegate_core::charge::groups;
 use tidegate_core::store::{Adjustment, Answer, Decisions};
-use tidegate_core::{Charge, Clock, Decision, Key, Micros, Receipt, RuleId, Settlement, Store, StoreError};
+use tidegate_core::{
+    Charge, Clock, Decision, Key, Micros, NowOrLater, Readiness, Receipt, RuleId, Settlement, Store, StoreError,
+};
 
 use self::denials::{Denials, Lookup};
 
@@ -139,7 +141,16 @@ impl<F: Fn()> Drop for AtEnd<F> {
 }
 
 impl<S: Store, C: Clock> Store for Tier<S, C> {
-    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+    // A denial from memory is there at once, but most requests are for the store behind.
+    fn readiness(&self) -> Readiness {
+        self.store.readiness()
+    }
+
+    fn decide_into(
+        &self,
+        charges: &[Charge<'_>],
+        answer: &mut Answer,
+    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
         let asked = self.clock.now();
         let seen: SmallVec<[Lookup; 4]> = self.denials.look(charges, asked);
         let (counting, shadows) = groups(charges);
@@ -148,12 +159,15 @@ impl<S: Store, C: Clock> Store for Tier<S, C> {
             let mut told = seen.iter().map(|seen| seen.told);
             let mut tell = |group: &[Charge<'_>]| Answer::new(told.by_ref().take(group.len()).collect(), None);
             let counting = tell(counting);
-            return Ok(Answer { shadows: shadows.map(tell).collect(), ..counting });
+            *answer = Answer { shadows: shadows.map(tell).collect(), ..counting };
+            return NowOrLater::Now(Ok(()));
         }
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        let answer = self.store.decide(charges).await?;
-        self.denials.learn(charges, &seen, &answer, asked, self.clock.now());
-        Ok(answer)
+        NowOrLater::Later(async move {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.store.decide_into(charges, answer).await?;
+            self.denials.learn(charges, &seen, answer, asked, self.clock.now());
+            Ok(())
+        })
     }
 
     async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {

@@ -7,7 +7,9 @@ use std::future::Future;
 
 use tidegate_core::contract::Subject;
 use tidegate_core::store::{Adjustment, Answer, Decisions};
-use tidegate_core::{Charge, Decision, Key, ManualClock, Receipt, RuleId, Settlement, Store, StoreError, Timestamp};
+use tidegate_core::{
+    Charge, Decision, Key, ManualClock, NowOrLater, Receipt, RuleId, Settlement, Store, StoreError, Timestamp,
+};
 use tidegate_redis::RedisStore;
 
 use crate::shared;
@@ -30,9 +32,16 @@ fn under<'a>(charges: &[Charge<'a>], keys: &'a [Key<'static>]) -> Vec<Charge<'a>
 }
 
 impl Store for Spread {
-    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        let keys = keys(charges);
-        self.store.decide(&under(charges, &keys)).await
+    fn decide_into(
+        &self,
+        charges: &[Charge<'_>],
+        answer: &mut Answer,
+    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
+        NowOrLater::Later(async move {
+            let keys = keys(charges);
+            *answer = self.store.decide(&under(charges, &keys)).await?;
+            Ok(())
+        })
     }
 
     async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {

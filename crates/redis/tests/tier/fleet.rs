@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{
-    Charge, Decision, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId, Settlement, Store, StoreError,
+    Charge, Decision, Key, Limit, ManualClock, MemoryStore, Micros, NowOrLater, Receipt, RuleId, Settlement, Store,
+    StoreError,
 };
 use tidegate_redis::tier::{Settings, Tier};
 use tokio::sync::Semaphore;
@@ -26,12 +27,18 @@ impl Shared {
 }
 
 impl Store for Shared {
-    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        let answer = self.store.decide(charges);
-        if self.slow.load(Ordering::SeqCst) {
-            self.may_answer.acquire().await.unwrap().forget();
-        }
-        answer
+    fn decide_into(
+        &self,
+        charges: &[Charge<'_>],
+        answer: &mut Answer,
+    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
+        NowOrLater::Later(async move {
+            self.store.decide_into(charges, answer)?;
+            if self.slow.load(Ordering::SeqCst) {
+                self.may_answer.acquire().await.unwrap().forget();
+            }
+            Ok(())
+        })
     }
 
     async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {

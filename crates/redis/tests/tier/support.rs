@@ -1,12 +1,8 @@
 //! A tier in front of a store in memory, with one clock for both.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-
 use tidegate_core::contract::faulty::Faulty;
 use tidegate_core::store::Answer;
-use tidegate_core::{Charge, ManualClock, MemoryStore, Micros, Store, Timestamp};
+use tidegate_core::{Charge, ManualClock, MemoryStore, Micros, Store, Timestamp, now_or_never};
 use tidegate_redis::tier::{Settings, Tier};
 
 pub(crate) type Behind = Faulty<MemoryStore<ManualClock>>;
@@ -51,9 +47,6 @@ impl Tiered {
     }
 }
 
-pub(crate) fn finish<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => unreachable!("a store in memory never waits"),
-    }
+pub(crate) fn finish<A: IntoFuture>(answer: A) -> A::Output {
+    now_or_never(answer).expect("a store in memory never waits")
 }

@@ -131,8 +131,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ///
     /// ```
     /// use tidegate_rules::{DescriptorRequest, DomainTerms, Hits, Limiter, RuleSet};
-    /// use tidegate_core::MemoryStore;
-    /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
+    /// use tidegate_core::{MemoryStore, now_or_never};
     ///
     /// let text = "
     /// domain: edge
@@ -145,20 +144,9 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ///
     /// let alice = [DescriptorRequest { entries: &[("user", "alice")], hits: Hits::ONE, limit: None }];
     /// let terms = DomainTerms::default();
-    /// # fn ready<T>(answer: impl Future<Output = T>) -> T {
-    /// #     match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
-    /// #         Poll::Ready(decided) => decided,
-    /// #         Poll::Pending => unreachable!(),
-    /// #     }
-    /// # }
-    /// # let first = ready(limiter.check_descriptors(&generation, domain, &alice, &terms));
-    /// # let second = ready(limiter.check_descriptors(&generation, domain, &alice, &terms));
-    /// # /*
-    /// let first = limiter.check_descriptors(&generation, domain, &alice, &terms).await;
-    /// let second = limiter.check_descriptors(&generation, domain, &alice, &terms).await;
-    /// # */
-    /// assert!(first.ruling.is_allowed());
-    /// assert!(second.descriptors[0].is_over);
+    /// let check = || now_or_never(limiter.check_descriptors(&generation, domain, &alice, &terms));
+    /// assert!(check().is_some_and(|first| first.ruling.is_allowed()));
+    /// assert!(check().is_some_and(|second| second.descriptors[0].is_over));
     /// # Ok::<(), String>(())
     /// ```
     pub async fn check_descriptors<'d, 'e>(

@@ -6,7 +6,7 @@ use super::ruling::DecidedBy;
 use crate::OnStoreFailure;
 use tidegate_core::limit::Limit;
 use tidegate_core::store::Answer;
-use tidegate_core::{Charge, Clock, Decision, Key, Micros, RuleId, Store};
+use tidegate_core::{Charge, Clock, Decision, Key, Micros, NowOrLater, Readiness, RuleId, Store, StoreError};
 
 /// A limit that comes with requests, and is in no file. Requests name the key, too.
 ///
@@ -70,21 +70,63 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ///
     /// let limiter = Limiter::new(RuleSet::default(), MemoryStore::new());
     /// let limit = InlineLimit::new(RuleId::new("jobs"), "gcra 1/min".parse()?, OnStoreFailure::default());
-    /// let (first, second) = (limiter.charge_now(&limit, &Key::from("acme"), 1), limiter.charge_now(&limit, &Key::from("acme"), 1));
-    /// assert!(first.0.is_allowed() && !second.0.is_allowed());
-    /// # Ok::<(), tidegate_core::NotationError>(())
+    /// let charge = || limiter.charge(&limit, &Key::from("acme"), 1).now().ok_or("a store in memory answers now");
+    /// let ((first, _), (second, _)) = (charge()?, charge()?);
+    /// assert!(first.is_allowed() && !second.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn charge(&self, limit: &InlineLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
-        let charge = [limit.charge(key, cost)];
-        let error = match self.store.decide(&charge).await {
-            Ok(Answer { decisions, .. }) => {
-                self.watch.answered(|| self.now());
-                return (decisions.first().copied().unwrap_or(Decision::NONE), DecidedBy::Store);
+    #[inline]
+    pub fn charge(
+        &self,
+        limit: &InlineLimit,
+        key: &Key<'_>,
+        cost: u64,
+    ) -> NowOrLater<(Decision, DecidedBy), impl Future<Output = (Decision, DecidedBy)>> {
+        if self.store.readiness() != Readiness::Rarely {
+            let charge = limit.charge(key, cost);
+            let mut answer = Answer::default();
+            let asked = self.store.decide_into(&[charge], &mut answer).now();
+            if let Some(asked) = asked {
+                return NowOrLater::Now(self.inline_decision(limit, &charge, asked, &answer));
             }
-            Err(error) => error,
-        };
-        let decided = Box::pin(self.decide_after(error, &charge, &[limit.terms()], ChargeMode::Commit)).await;
-        self.count(&charge, &decided);
+        }
+        NowOrLater::Later(async move {
+            let charge = limit.charge(key, cost);
+            let mut answer = Answer::default();
+            let asked = self.store.decide_into(&[charge], &mut answer).await;
+            self.inline_decision(limit, &charge, asked, &answer)
+        })
+    }
+
+    /// The decision of the store on a charge, or that of the failure policy.
+    #[inline]
+    fn inline_decision(
+        &self,
+        limit: &InlineLimit,
+        charge: &Charge<'_>,
+        asked: Result<(), StoreError>,
+        answer: &Answer,
+    ) -> (Decision, DecidedBy) {
+        match asked {
+            Ok(()) => {
+                self.watch.answered(|| self.now());
+                (answer.decisions.first().copied().unwrap_or(Decision::NONE), DecidedBy::Store)
+            }
+            Err(error) => self.inline_decision_after(limit, charge, &error),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn inline_decision_after(
+        &self,
+        limit: &InlineLimit,
+        charge: &Charge<'_>,
+        error: &StoreError,
+    ) -> (Decision, DecidedBy) {
+        let charge = std::slice::from_ref(charge);
+        let decided = self.decide_by_policy(error, charge, &[limit.terms()], ChargeMode::Commit);
+        self.count(charge, &decided);
         match (decided.decisions.first(), decided.by.first()) {
             (Some(decision), Some(by)) => (*decision, *by),
             _ => (Decision::NONE, DecidedBy::Store),

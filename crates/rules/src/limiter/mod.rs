@@ -25,9 +25,7 @@ pub use refund::Refundable;
 pub use ruling::{DecidedBy, KeyRefusal, Ruled, Ruling, SecondNames};
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use self::charges::{Charges, add_charges};
 use self::fallback::Fallback;
@@ -37,7 +35,7 @@ use crate::facts::Facts;
 use crate::{Matched, RuleSet, Secret, Switches};
 use arc_swap::ArcSwap;
 use tidegate_core::{
-    Charge, Clock, Decision, Key, MemoryStore, Receipt, Settlement, Store, StoreError, SystemClock, Timestamp,
+    Charge, Clock, MemoryStore, NowOrLater, Readiness, Receipt, Settlement, Store, StoreError, SystemClock, Timestamp,
 };
 
 /// Decides requests by rules that may be replaced while it runs.
@@ -179,8 +177,13 @@ impl<S, C: Clock> Limiter<S, C> {
 
 impl<S: Store, C: Clock> Limiter<S, C> {
     /// Decides a request, and charges it if it may go ahead. The store is asked once, whatever the number of its rules.
-    pub async fn check(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
-        self.check_each(facts, |charge| charge, |_, ruling| ruling.take()).await
+    ///
+    /// The ruling is there now if the store's answer is. Await it otherwise.
+    pub fn check(
+        &self,
+        facts: &(impl Facts + Sync + ?Sized),
+    ) -> NowOrLater<Ruling<'static>, impl Future<Output = Ruling<'static>>> {
+        self.check_each(facts, |charge| charge, |_, ruling| ruling.take())
     }
 
     /// As [`Limiter::check`], for callers that want to know more than was decided: `then` gets the rules that govern the
@@ -199,74 +202,72 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// # Ok(())
     /// # }
     /// ```
+    #[inline]
     pub fn check_then<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
         then: impl FnOnce(&Matched<'_, '_>, &mut Ruling<'_>) -> T,
-    ) -> impl Future<Output = T> {
+    ) -> NowOrLater<T, impl Future<Output = T>> {
         self.check_each(facts, |charge| charge, then)
     }
 
-    /// As [`Limiter::check_then`], for callers that do not await. `None` unless the store [answers at
-    /// once](Store::answers_at_once), and then nothing was asked of it.
-    // No future is polled here: it would reserve stack for all that it could wait for, and calls below it would miss the cache.
-    pub fn check_at_once<T>(
-        &self,
-        facts: &(impl Facts + Sync + ?Sized),
-        then: impl FnOnce(&Matched<'_, '_>, &mut Ruling<'_>) -> T,
-    ) -> Option<T> {
-        if !self.store.answers_at_once() {
-            return None;
-        }
-        let generation = self.rules.load();
-        let mut matched = Matched::none();
-        generation.rules.match_into(&mut matched, facts);
-        let mut ruling = Ruling::begin(&generation, &matched);
-        let mut charges = Charges::new();
-        add_charges(&mut charges, &matched, ruling.refused.is_some(), |charge| charge);
-        if let Err(undecided) = self.decide_here(&charges, &mut ruling) {
-            self.decide_otherwise_at_once(undecided, &matched, &charges, &mut ruling)?;
-        }
-        Some(then(&matched, &mut ruling))
-    }
-
     /// As [`Limiter::check_then`], by charges that `each` may change.
-    // A block that is returned, because an `async fn` begins by moving its arguments, and the processor waits for words that are
-    // moved just after they were stored.
-    #[expect(clippy::manual_async_fn, reason = "it would move its arguments")]
+    #[inline]
     fn check_each<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
         each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
         then: impl FnOnce(&Matched<'_, '_>, &mut Ruling<'_>) -> T,
-    ) -> impl Future<Output = T> {
-        async move {
+    ) -> NowOrLater<T, impl Future<Output = T>> {
+        if self.store.readiness() != Readiness::Rarely {
             let generation = self.rules.load();
             let mut matched = Matched::none();
             generation.rules.match_into(&mut matched, facts);
             let mut ruling = Ruling::begin(&generation, &matched);
-            self.decide_each(&matched, &mut ruling, each).await;
-            then(&matched, &mut ruling)
+            let mut charges = Charges::new();
+            add_charges(&mut charges, &matched, ruling.refused.is_some(), &each);
+            if self.decide_now(&matched, &charges, &mut ruling).is_some() {
+                return NowOrLater::Now(then(&matched, &mut ruling));
+            }
         }
+        // Boxed when it is polled: a caller that gets its answer now reserves no stack for all that the future could wait for,
+        // which would push the calls below it out of the cache.
+        NowOrLater::Later(async move { Box::pin(self.check_waiting(facts, each, then)).await })
+    }
+
+    async fn check_waiting<T>(
+        &self,
+        facts: &(impl Facts + Sync + ?Sized),
+        each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
+        then: impl FnOnce(&Matched<'_, '_>, &mut Ruling<'_>) -> T,
+    ) -> T {
+        let generation = self.rules.load();
+        let mut matched = Matched::none();
+        generation.rules.match_into(&mut matched, facts);
+        let mut ruling = Ruling::begin(&generation, &matched);
+        let mut charges = Charges::new();
+        add_charges(&mut charges, &matched, ruling.refused.is_some(), each);
+        self.decide_waiting(&matched, &charges, &mut ruling).await;
+        then(&matched, &mut ruling)
     }
 
     /// Decides a request whose rules were matched already: `matched` are those of `generation` that govern it.
-    pub async fn decide<'m>(&self, generation: &Generation, matched: &'m Matched<'_, '_>) -> Ruling<'m> {
-        let mut ruling = Ruling::begin(generation, matched);
-        self.decide_each(matched, &mut ruling, |charge| charge).await;
-        ruling
-    }
-
-    /// Adds the decisions on all charges to a new ruling.
-    async fn decide_each<'m>(
+    pub fn decide<'m>(
         &self,
+        generation: &Generation,
         matched: &'m Matched<'_, '_>,
-        ruling: &mut Ruling<'m>,
-        each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
-    ) {
+    ) -> NowOrLater<Ruling<'m>, impl Future<Output = Ruling<'m>>> {
+        let mut ruling = Ruling::begin(generation, matched);
         let mut charges = Charges::new();
-        add_charges(&mut charges, matched, ruling.refused.is_some(), each);
-        self.decide_charges(matched, &charges, ruling).await;
+        add_charges(&mut charges, matched, ruling.refused.is_some(), |charge| charge);
+        if self.decide_now(matched, &charges, &mut ruling).is_some() {
+            return NowOrLater::Now(ruling);
+        }
+        NowOrLater::Later(async move {
+            let mut ruling = Ruling::begin(generation, matched);
+            Box::pin(self.decide_waiting(matched, &charges, &mut ruling)).await;
+            ruling
+        })
     }
 
     /// Counts the decisions that were made without the store.
@@ -314,26 +315,13 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 }
 
 impl<D: Clock, C: Clock> Limiter<MemoryStore<D>, C> {
-    /// As [`Limiter::check`], for callers that do not await: a store in memory never makes them wait.
+    /// As [`Limiter::check`], for callers that do not await: a store in memory never makes them wait. For all other operations
+    /// there is [`now_or_never`](tidegate_core::now_or_never).
     pub fn check_now(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
-        at_once(self.check(facts))
-    }
-
-    /// As [`Limiter::decide`], for callers that do not await.
-    pub fn decide_now<'m>(&self, generation: &Generation, matched: &'m Matched<'_, '_>) -> Ruling<'m> {
-        at_once(self.decide(generation, matched))
-    }
-
-    /// As [`Limiter::charge`], for callers that do not await.
-    pub fn charge_now(&self, limit: &InlineLimit, key: &Key<'_>, cost: u64) -> (Decision, DecidedBy) {
-        at_once(self.charge(limit, key, cost))
-    }
-}
-
-fn at_once<T>(answer: impl Future<Output = T>) -> T {
-    match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(answer) => answer,
-        Poll::Pending => unreachable!("the futures of a store in memory are ready at once"),
+        match self.check(facts) {
+            NowOrLater::Now(ruling) => ruling,
+            NowOrLater::Later(_) => unreachable!("the answers of a store in memory are there at once"),
+        }
     }
 }
 

@@ -73,15 +73,31 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         terms: &[Terms<'_>],
         taking: ChargeMode,
     ) -> Decided {
-        let outage = self.outage(&error);
-        let decided = match Split::by(&error, charges, terms) {
-            Some(split) => self.decide_around(&split, charges, terms, outage, taking).await,
-            None => self.fallback.decide(charges, terms, outage, taking),
+        let Some(split) = Split::by(&error, charges, terms) else {
+            return self.decide_by_policy(&error, charges, terms, taking);
         };
-        for (terms, _) in terms.iter().zip(&decided.by).filter(|(_, by)| **by == DecidedBy::AllowEnded) {
-            self.watch.closed(terms.rule, &error);
-        }
+        let decided = self.decide_around(&split, charges, terms, self.outage(&error), taking).await;
+        self.note_closed(&error, terms, &decided);
         decided
+    }
+
+    /// Decides charges by the failure policies alone, without the store.
+    pub(super) fn decide_by_policy(
+        &self,
+        error: &StoreError,
+        charges: &[Charge<'_>],
+        terms: &[Terms<'_>],
+        taking: ChargeMode,
+    ) -> Decided {
+        let decided = self.fallback.decide(charges, terms, self.outage(error), taking);
+        self.note_closed(error, terms, &decided);
+        decided
+    }
+
+    fn note_closed(&self, error: &StoreError, terms: &[Terms<'_>], decided: &Decided) {
+        for (terms, _) in terms.iter().zip(&decided.by).filter(|(_, by)| **by == DecidedBy::AllowEnded) {
+            self.watch.closed(terms.rule, error);
+        }
     }
 
     fn outage(&self, error: &StoreError) -> Outage {

@@ -1,96 +1,101 @@
-//! The decision of a request's charges by the store: without a future if the store is in this process, else by awaiting it.
-
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+//! The decision of a request's charges by the store: in place if the answer is there at once, else by waiting for it.
 
 use super::{Limiter, Ruling};
 use crate::{Matched, Mode};
 use tidegate_core::charge::groups;
 use tidegate_core::store::{Answer, Decisions};
-use tidegate_core::{Charge, Clock, Store, StoreError};
+use tidegate_core::{Charge, Clock, NowOrLater, Readiness, Store, StoreError, now_or_never};
 
-/// The reason why charges are not decided yet.
-pub(super) enum Undecided {
-    /// The store was not asked: it is in another process, or the request is refused.
-    NotAsked,
+/// The reason why charges are not decided yet. None of them was made.
+enum Undecided {
+    /// The store's answer has to be waited for. It was not asked.
+    Later,
+    /// The request is refused: the store was not asked.
+    Refused,
     /// The store failed.
     Failed(StoreError),
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Adds the decisions of the store to a new ruling, or those of the failure policies if the store fails.
-    // A block that is returned, as in `check_then`.
-    #[expect(clippy::manual_async_fn, reason = "it would move its arguments")]
-    pub(super) fn decide_charges<'m>(
+    /// Adds the decisions of the store to a new ruling, or those of the failure policies, without waiting. `None` if they have to
+    /// be waited for; nothing was charged then, and the ruling is of no use.
+    #[inline]
+    pub(super) fn decide_now<'m>(
         &self,
         matched: &Matched<'_, '_>,
         charges: &[Charge<'m>],
         ruling: &mut Ruling<'m>,
-    ) -> impl Future<Output = ()> + Send {
-        async move {
-            match self.decide_here(charges, ruling) {
-                Ok(()) => {}
-                Err(undecided) => self.decide_otherwise(undecided, matched, charges, ruling).await,
-            }
+    ) -> Option<()> {
+        match self.ask_now(charges, ruling) {
+            Ok(()) => Some(()),
+            Err(undecided) => self.decide_otherwise_now(undecided, matched, charges, ruling),
         }
     }
 
-    /// Adds the decisions of a store in this process to a ruling.
     #[inline]
-    pub(super) fn decide_here<'m>(&self, charges: &[Charge<'m>], ruling: &mut Ruling<'m>) -> Result<(), Undecided> {
+    fn ask_now<'m>(&self, charges: &[Charge<'m>], ruling: &mut Ruling<'m>) -> Result<(), Undecided> {
         if charges.is_empty() {
             return Ok(());
         }
         if ruling.refused.is_some() {
-            return Err(Undecided::NotAsked);
+            return Err(Undecided::Refused);
         }
         let mut answer = Answer::default();
-        match self.store.decide_at_once(charges, &mut answer) {
-            Some(Ok(())) => {
-                self.add_answer(charges, &mut answer, ruling);
-                Ok(())
-            }
-            Some(Err(error)) => Err(Undecided::Failed(error)),
-            None => Err(Undecided::NotAsked),
+        match self.store.decide_into(charges, &mut answer) {
+            NowOrLater::Now(Ok(())) => {}
+            NowOrLater::Now(Err(error)) => return Err(Undecided::Failed(error)),
+            NowOrLater::Later(_) => return Err(Undecided::Later),
         }
+        self.add_answer(charges, &mut answer, ruling);
+        Ok(())
     }
 
-    /// Adds the decisions of a store in another process to a ruling, or those of the failure policies if it fails.
-    async fn decide_otherwise<'m>(
-        &self,
-        undecided: Undecided,
-        matched: &Matched<'_, '_>,
-        charges: &[Charge<'m>],
-        ruling: &mut Ruling<'m>,
-    ) {
-        let asked = match undecided {
-            Undecided::Failed(error) => Err(error),
-            // A refused request takes nothing, so rules in shadow mode only peek.
-            Undecided::NotAsked if ruling.refused.is_some() => self.look_at_shadows(charges).await,
-            Undecided::NotAsked => self.store.decide(charges).await,
-        };
-        match asked {
-            Ok(mut answer) => self.add_answer(charges, &mut answer, ruling),
-            // Boxed: keeps the state of the failure path out of the future of every request.
-            Err(error) => Box::pin(self.check_after(&error, matched, charges, ruling)).await,
-        }
-    }
-
-    /// As [`Limiter::decide_otherwise`], polled once. `None` if the store is not ready at once.
     #[cold]
     #[inline(never)]
-    pub(super) fn decide_otherwise_at_once<'m>(
+    fn decide_otherwise_now<'m>(
         &self,
         undecided: Undecided,
         matched: &Matched<'_, '_>,
         charges: &[Charge<'m>],
         ruling: &mut Ruling<'m>,
     ) -> Option<()> {
-        let deciding = pin!(self.decide_otherwise(undecided, matched, charges, ruling));
-        match deciding.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(()) => Some(()),
-            Poll::Pending => None,
+        let needs_store = match &undecided {
+            Undecided::Later => return None,
+            Undecided::Refused | Undecided::Failed(StoreError::UnusableKey { .. }) => true,
+            // The failure policies decide alone.
+            Undecided::Failed(_) => false,
+        };
+        if needs_store && self.store.readiness() != Readiness::Always {
+            return None;
+        }
+        now_or_never(async move {
+            match undecided {
+                Undecided::Failed(error) => self.check_after(&error, matched, charges, ruling).await,
+                Undecided::Later | Undecided::Refused => self.decide_waiting(matched, charges, ruling).await,
+            }
+        })
+    }
+
+    /// As [`Limiter::decide_now`], by waiting for the store.
+    pub(super) async fn decide_waiting<'m>(
+        &self,
+        matched: &Matched<'_, '_>,
+        charges: &[Charge<'m>],
+        ruling: &mut Ruling<'m>,
+    ) {
+        if charges.is_empty() {
+            return;
+        }
+        let mut answer = Answer::default();
+        let asked = match ruling.refused {
+            // A refused request takes nothing, so rules in shadow mode only peek.
+            Some(_) => self.look_at_shadows(charges, &mut answer).await,
+            None => self.store.decide_into(charges, &mut answer).await,
+        };
+        match asked {
+            Ok(()) => self.add_answer(charges, &mut answer, ruling),
+            // Boxed: keeps the state of the failure path out of the future of every request.
+            Err(error) => Box::pin(self.check_after(&error, matched, charges, ruling)).await,
         }
     }
 
@@ -103,10 +108,11 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    async fn look_at_shadows(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+    async fn look_at_shadows(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Result<(), StoreError> {
         let mut peeked = self.store.peek(charges).await?.into_iter();
         let (_, shadows) = groups(charges);
-        let shadows = shadows.map(|shadow| Answer::new(peeked.by_ref().take(shadow.len()).collect(), None)).collect();
-        Ok(Answer { shadows, ..Answer::new(Decisions::new(), None) })
+        let peeked = shadows.map(|shadow| peeked.by_ref().take(shadow.len()).collect::<Decisions>());
+        answer.shadows = peeked.map(|decisions| Answer::new(decisions, None)).collect();
+        Ok(())
     }
 }

@@ -169,8 +169,7 @@ mod tests {
     use super::*;
     use crate::RuleSet;
     use crate::facts::Request;
-    use crate::limiter::at_once;
-    use tidegate_core::{ManualClock, MemoryStore};
+    use tidegate_core::{ManualClock, MemoryStore, now_or_never};
 
     type Stage = Limiter<MemoryStore<ManualClock>, ManualClock>;
 
@@ -182,11 +181,11 @@ mod tests {
 
     fn spend(limiter: &Stage, request: &Request) -> Refundable {
         let now = limiter.clock().now();
-        at_once(limiter.check_then(request, |matched, ruling| Refundable::by(matched, ruling, now)))
+        limiter.check_then(request, |matched, ruling| Refundable::by(matched, ruling, now)).now().unwrap()
     }
 
     fn left(limiter: &Stage, request: &Request) -> Vec<u64> {
-        at_once(limiter.peek(request)).ruled.iter().map(|ruled| ruled.decision.remaining).collect()
+        now_or_never(limiter.peek(request)).unwrap().ruled.iter().map(|ruled| ruled.decision.remaining).collect()
     }
 
     #[test]
@@ -201,7 +200,7 @@ mod tests {
 
         let again = spend(&few, &request);
         assert!(again.list.as_ptr() == room && again.list.len() == 3 && again.count == 1);
-        at_once(few.refund(again)).unwrap();
+        now_or_never(few.refund(again)).unwrap().unwrap();
         assert_eq!(left(&few, &request), [5]);
         // What the list was used for before is spent for good.
         assert_eq!(left(&many, &request), [8, 7, 6]);
@@ -215,7 +214,7 @@ mod tests {
         let before = left(&limiter, &request);
         let spent = spend(&limiter, &request);
         assert_eq!(spent.count, 3, "slots have receipts: {spent:?}");
-        at_once(limiter.refund(spent)).unwrap();
+        now_or_never(limiter.refund(spent)).unwrap().unwrap();
         let slots_are_held = before.iter().zip(left(&limiter, &request)).map(|(before, after)| before - after);
         assert_eq!(slots_are_held.sum::<u64>(), 1);
     }

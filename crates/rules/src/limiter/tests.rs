@@ -1,7 +1,7 @@
 use super::*;
 use crate::Mode;
 use crate::facts::Request;
-use tidegate_core::{ManualClock, Micros, Outcome, Timestamp};
+use tidegate_core::{ManualClock, Micros, Outcome, Timestamp, now_or_never};
 
 fn rules(text: &str) -> RuleSet {
     RuleSet::parse("test", text).unwrap_or_else(|findings| panic!("{findings}")).rules
@@ -45,9 +45,7 @@ fn a_peek_reads_the_clock_of_its_store_once() {
     let limiter = Limiter::new(rules("rules: [{ id: one, limit: 1/h }]"), MemoryStore::with_clock(Ticking::default()));
     let request = Request::new("GET", "/");
     assert!(limiter.check_now(&request).is_allowed());
-    let peeking = pin!(limiter.peek(&request));
-    let mut context = Context::from_waker(Waker::noop());
-    let Poll::Ready(ruling) = peeking.poll(&mut context) else { panic!("it does not wait") };
+    let ruling = at_once(limiter.peek(&request));
     let decision = ruling.ruled[0].decision;
     assert_eq!(decision.retry_after(), Some(decision.reset_after));
 }
@@ -78,8 +76,8 @@ fn on_the_spot_the_answers_are_the_same() {
     for (user, method) in requests.iter().flatten().cycle().take(30) {
         let request = Request::new(method, "/");
         let request = if user.is_empty() { request } else { request.user(user) };
-        let said = one.check_at_once(&request, |_, ruling| format!("{:?}", without_receipts(ruling.clone())));
-        assert_eq!(said, Some(format!("{:?}", without_receipts(other.check_now(&request)))));
+        let said = one.check_then(&request, |_, ruling| format!("{:?}", without_receipts(ruling.clone())));
+        assert_eq!(said.now(), Some(format!("{:?}", without_receipts(other.check_now(&request)))));
     }
 }
 
@@ -240,11 +238,8 @@ fn what_is_reserved_is_settled_under_any_rule() {
     assert_eq!(at_once(limiter.peek(&request)).ruled[0].decision.remaining, 75);
 }
 
-fn at_once<T>(answer: impl Future<Output = T>) -> T {
-    match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("a store in memory never makes anyone wait"),
-    }
+fn at_once<A: IntoFuture>(answer: A) -> A::Output {
+    now_or_never(answer).expect("a store in memory never makes anyone wait")
 }
 
 #[test]

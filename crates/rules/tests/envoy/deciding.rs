@@ -1,10 +1,6 @@
 //! Requests that come as descriptors, decided.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-
-use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp};
+use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp, now_or_never};
 use tidegate_rules::envoy::{PerUnit, Unit};
 use tidegate_rules::{
     Charging, DescriptorRequest, DescriptorsRuling, DomainTerms, Generation, Hits, Limiter, Mode, RuleSet,
@@ -32,11 +28,8 @@ struct Stage {
     terms: DomainTerms,
 }
 
-fn finish<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => unreachable!("a store in memory never waits"),
-    }
+fn finish<A: IntoFuture>(answer: A) -> A::Output {
+    now_or_never(answer).expect("a store in memory never waits")
 }
 
 impl Stage {

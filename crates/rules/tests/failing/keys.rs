@@ -129,7 +129,7 @@ fn a_store_that_has_no_room_for_reservations_is_not_away() {
 fn what_has_no_room_is_decided_by_its_rule_on_the_spot_too() {
     let (limiter, _) = narrow();
     let request = crate::support::alice();
-    let check = || limiter.check_at_once(&request, |_, ruling| (ruling.is_allowed(), ruling.ruled[0].by)).unwrap();
+    let check = || limiter.check_then(&request, |_, ruling| (ruling.is_allowed(), ruling.ruled[0].by)).now().unwrap();
     let said: Vec<_> = (0..100).map(|_| check()).collect();
     let held = limiter.store().stats().reservations;
     let (by_store, rest) = said.split_at(held);
@@ -142,6 +142,7 @@ fn what_has_no_room_is_decided_by_its_rule_on_the_spot_too() {
 #[test]
 fn a_store_that_may_wait_is_not_asked_on_the_spot() {
     let stage = Stage::new("rules: [{ id: a, key: user, limit: 1/h }]");
-    assert_eq!(stage.limiter.check_at_once(&crate::support::alice(), |_, ruling| ruling.is_allowed()), None);
+    assert_eq!(stage.limiter.check_then(&crate::support::alice(), |_, ruling| ruling.is_allowed()).now(), None);
+    assert_eq!(stage.limiter.store().questions(), 0);
     assert!(stage.alice().is_allowed());
 }

@@ -1,11 +1,7 @@
 //! A limiter whose store fails on command.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-
 use tidegate_core::contract::faulty::{Fault, Faulty};
-use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp};
+use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp, now_or_never};
 use tidegate_rules::{DecidedBy, Health, Limiter, Request, RuleSet, Ruling};
 
 pub(crate) struct Stage {
@@ -18,11 +14,8 @@ pub(crate) fn rules(text: &str) -> RuleSet {
     RuleSet::parse("rules.yaml", text).unwrap_or_else(|findings| panic!("{findings}")).rules
 }
 
-pub(crate) fn finish<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => unreachable!("a store in memory never waits"),
-    }
+pub(crate) fn finish<A: IntoFuture>(answer: A) -> A::Output {
+    now_or_never(answer).expect("a store in memory never waits")
 }
 
 impl Stage {

@@ -1,12 +1,8 @@
 //! Keys that have two names while the secret that names them is rotated.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate_core::{Charge, Clock, Key, ManualClock, MemoryStore, Micros, Settlement, Timestamp};
+use tidegate_core::{Charge, Clock, Key, ManualClock, MemoryStore, Micros, Settlement, Timestamp, now_or_never};
 use tidegate_rules::{Charging, DescriptorRequest, Hits, Limiter, Mode, Refundable, Request, Ruling, Secret};
 
 use crate::support::rules;
@@ -25,11 +21,8 @@ fn both() -> Secret {
     new().with_previous(&old()).unwrap()
 }
 
-fn ready<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => unreachable!("a store in memory never waits"),
-    }
+fn ready<A: IntoFuture>(answer: A) -> A::Output {
+    now_or_never(answer).expect("a store in memory never waits")
 }
 
 /// A limiter that charges under both names.

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use axum::response::{IntoResponse, Response as Routed};
 use http::{HeaderMap, Response};
+use tidegate_core::NowOrLater;
 
 use super::connection::Client;
 use super::{AnswerBody, CONTENT_TYPE, JSON};
@@ -92,11 +93,12 @@ impl Future for AnswerFuture {
                 Ok(body) => body,
                 Err(error) => return Poll::Ready(Ok(response(Err(error.into()), headers))),
             };
-            if let Some(answer) = client.api.check_now(&body) {
-                return Poll::Ready(Ok(response(answer, headers)));
+            match client.api.check(body) {
+                NowOrLater::Now(answer) => return Poll::Ready(Ok(response(answer, headers))),
+                NowOrLater::Later(answer) => {
+                    *stage = AnswerStage::Waiting(Box::pin(async move { response(answer.await, headers) }));
+                }
             }
-            let api = Arc::clone(&client.api);
-            *stage = AnswerStage::Waiting(Box::pin(async move { response(api.check(&body).await, headers) }));
         }
     }
 }

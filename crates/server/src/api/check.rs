@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use futures_util::future::join_all;
-use tidegate_core::{Clock, Micros, Timestamp};
+use tidegate_core::{Clock, Micros, NowOrLater, Readiness, Store, Timestamp};
 use tidegate_http::{Caller, Reply, ReplyContext};
 use tidegate_rules::Ruling;
 
@@ -41,27 +42,34 @@ pub(super) async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Re
 }
 
 impl Api {
-    /// The answer to a check with this body, if it is there at once: so if it asks about one request, and the store is in
-    /// this process. `None` if not, and then nothing was asked of the store.
-    pub(super) fn check_now(&self, body: &[u8]) -> Option<Result<Vec<u8>, Problem>> {
-        if are_several(body) || !self.engine.answers_at_once() {
-            return None;
+    /// The answer to a check with this body. It is there now if the body asks about one request, and the store's answer is
+    /// there.
+    pub(super) fn check(
+        self: &Arc<Self>,
+        body: Bytes,
+    ) -> NowOrLater<Result<Vec<u8>, Problem>, impl Future<Output = Result<Vec<u8>, Problem>> + Send + use<>> {
+        if !are_several(&body)
+            && self.engine.limiter().store().readiness() != Readiness::Rarely
+            && let Some(answer) = self.check_one(&body)
+        {
+            return NowOrLater::Now(answer);
         }
+        let api = Arc::clone(self);
+        NowOrLater::Later(async move { api.decide_all(&body, Operation::Check).await })
+    }
+
+    fn check_one(&self, body: &[u8]) -> Option<Result<Vec<u8>, Problem>> {
         let mut question = Question::default();
         if let Err(problem) = question.read(body).and_then(|()| allowed_here(&question, Operation::Check)) {
             return Some(Err(problem));
         }
         let at = self.clock.now();
-        self.engine.check_now_then(&question, |ruling| {
+        let write = |ruling: &Ruling<'_>| {
             let mut text = Vec::with_capacity(USUAL_ANSWER);
             self.write_answer(&mut text, &question, ruling, at);
             Ok(text)
-        })
-    }
-
-    /// The answer to a check with this body.
-    pub(super) async fn check(&self, body: &[u8]) -> Result<Vec<u8>, Problem> {
-        self.decide_all(body, Operation::Check).await
+        };
+        self.engine.check_then(&question, write).now()
     }
 
     async fn decide(&self, request: Request, operation: Operation) -> Response {

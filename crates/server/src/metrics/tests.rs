@@ -36,7 +36,7 @@ rules:
 fn every_decision_is_counted_by_rule_mode_and_outcome() {
     let (engine, _) = engine(TWO);
     for _ in 0..5 {
-        engine.check_now(&from(1)).unwrap();
+        engine.check(&from(1)).now().unwrap();
     }
     for (series, count) in [
         (r#"tidegate_requests_total{outcome="allowed"}"#, 2),
@@ -65,7 +65,7 @@ fn costs_of_admitted_requests_are_counted_by_limit() {
     let refused = "tidegate_decisions_total{rule=\"tokens\",mode=\"enforce\",outcome=\"too_large\"}";
     // The third does not fit, and the last never could.
     for hits in [40, 30, 40, 30, 101] {
-        engine.check_now(&from(1).hits(hits)).unwrap();
+        engine.check(&from(1).hits(hits)).now().unwrap();
     }
     assert_eq!(value(&engine, refused), Some(1));
     for (rule, cost) in [("tokens", 100), ("calls", 3), ("dark", 40)] {
@@ -97,16 +97,16 @@ async fn costs_that_a_receipt_settles_are_counted_under_limits_that_exist() {
 fn a_flood_of_keys_adds_no_series_and_the_heavy_ones_are_still_found() {
     let (engine, _) = engine(TWO);
     let series = || exposition(&engine, Format::Text).lines().count();
-    engine.check_now(&from(0)).unwrap();
+    engine.check(&from(0)).now().unwrap();
     for _ in 0..5 {
-        engine.check_now(&from(0)).unwrap();
+        engine.check(&from(0)).now().unwrap();
     }
     let before = series();
     for number in 1..=100_000 {
-        engine.check_now(&from(number)).unwrap();
+        engine.check(&from(number)).now().unwrap();
         // One in ten requests is by one client.
         if number % 10 == 0 {
-            engine.check_now(&from(7)).unwrap();
+            engine.check(&from(7)).now().unwrap();
         }
     }
     assert_eq!(series(), before);
@@ -120,7 +120,7 @@ fn a_flood_of_keys_adds_no_series_and_the_heavy_ones_are_still_found() {
 #[test]
 fn series_of_rules_that_are_gone_go_too() {
     let (engine, _) = engine(TWO);
-    engine.check_now(&from(1)).unwrap();
+    engine.check(&from(1)).now().unwrap();
     engine.metrics().tick(&engine.limiter().rules());
     let dark = r#"tidegate_decisions_total{rule="dark",mode="shadow",outcome="allowed"}"#;
     assert_eq!(value(&engine, dark), Some(1));
@@ -147,7 +147,7 @@ fn names_from_clients_cannot_break_out_of_their_quotes() {
 fn secrets_do_not_reach_top_keys_or_denials() {
     let (engine, _) = engine("rules: [{ id: keyed, key: api_key, limit: 1/day }]");
     for _ in 0..3 {
-        engine.check_now(&Request::new("GET", "/").api_key("hunter2-hunter2")).unwrap();
+        engine.check(&Request::new("GET", "/").api_key("hunter2-hunter2")).now().unwrap();
     }
     let top = engine.metrics().top_keys(Ranking::Denials, 5);
     let denials = engine.metrics().denials_after(0);
@@ -161,10 +161,10 @@ fn the_first_denial_of_each_epoch_is_inspected() {
     let (engine, clock) = engine("rules: [{ id: api, key: address, limit: 1/day }]");
     clock.advance(Micros::from_secs(90));
     for number in [1, 1, 1, 2, 2, 2] {
-        engine.check_now(&from(number)).unwrap();
+        engine.check(&from(number)).now().unwrap();
     }
     engine.metrics().tick(&engine.limiter().rules());
-    engine.check_now(&from(2)).unwrap();
+    engine.check(&from(2)).now().unwrap();
     let denials = engine.metrics().denials_after(0);
     let told: Vec<_> = denials.iter().map(|denial| (denial.number, denial.at_ms, denial.key[0].as_str())).collect();
     assert_eq!(told, [(1, 90_000, "0.0.0.1"), (2, 90_000, "0.0.0.2")]);
@@ -174,7 +174,7 @@ fn the_first_denial_of_each_epoch_is_inspected() {
 #[test]
 fn keys_that_no_longer_come_are_forgotten() {
     let (engine, clock) = engine(TWO);
-    engine.check_now(&from(1)).unwrap();
+    engine.check(&from(1)).now().unwrap();
     for _ in 0..2 {
         assert_eq!(engine.metrics().top_keys(Ranking::Traffic, 9).keys.len(), 2);
         clock.advance(Micros::from_secs(61));

@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use http::HeaderMap;
+use tidegate_core::NowOrLater;
 
 use super::{Settings, SpanAttributes, TracesError};
 
@@ -27,13 +28,13 @@ impl Traces {
     }
 
     #[inline]
-    pub(crate) async fn span<F: Future>(
+    pub(crate) fn span<F: Future>(
         &self,
         _: &'static str,
-        decide: impl FnOnce() -> F,
+        decide: impl FnOnce() -> NowOrLater<F::Output, F>,
         _: impl FnOnce(&F::Output) -> SpanAttributes,
-    ) -> F::Output {
-        decide().await
+    ) -> NowOrLater<F::Output, F> {
+        decide()
     }
 
     pub(crate) fn close(&self) {}

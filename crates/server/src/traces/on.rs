@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use futures_util::future::Either;
 use http::{HeaderMap, HeaderName};
 use opentelemetry::context::FutureExt;
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
@@ -13,6 +14,8 @@ use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
+
+use tidegate_core::NowOrLater;
 
 use super::{Settings, SpanAttributes, TracesError};
 
@@ -72,31 +75,39 @@ impl Traces {
         answering.with_context(caller).await
     }
 
-    /// Runs `decide` in a span with the attributes from `tell`.
+    /// Calls `decide`, and makes a span of the decision with the attributes from `tell`. A future that is never polled has
+    /// none.
     #[inline]
-    pub(crate) async fn span<F: Future>(
+    pub(crate) fn span<F: Future>(
         &self,
         name: &'static str,
-        decide: impl FnOnce() -> F,
+        decide: impl FnOnce() -> NowOrLater<F::Output, F>,
         tell: impl FnOnce(&F::Output) -> SpanAttributes,
-    ) -> F::Output {
-        let Some(Exporter { tracer, .. }) = &self.0 else { return decide().await };
-        let span = tracer.build(tracer.span_builder(name).with_kind(SpanKind::Server));
-        if !span.is_recording() {
-            return decide().await;
+    ) -> NowOrLater<F::Output, impl Future<Output = F::Output>> {
+        let Some(Exporter { tracer, .. }) = &self.0 else { return decide().map_later(Either::Left) };
+        let begun = opentelemetry::time::now();
+        match decide() {
+            NowOrLater::Now(decided) => {
+                let builder = tracer.span_builder(name).with_kind(SpanKind::Server).with_start_time(begun);
+                let mut span = tracer.build(builder);
+                if span.is_recording() {
+                    span.set_attributes(tell(&decided).into_key_values());
+                    span.end();
+                }
+                NowOrLater::Now(decided)
+            }
+            NowOrLater::Later(deciding) => NowOrLater::Later(Either::Right(async move {
+                let span = tracer.build(tracer.span_builder(name).with_kind(SpanKind::Server));
+                if !span.is_recording() {
+                    return deciding.await;
+                }
+                let here = Context::current_with_span(span);
+                let decided = deciding.with_context(here.clone()).await;
+                here.span().set_attributes(tell(&decided).into_key_values());
+                here.span().end();
+                decided
+            })),
         }
-        let here = Context::current_with_span(span);
-        let decided = decide().with_context(here.clone()).await;
-        let SpanAttributes { outcome, rule, by, generation } = tell(&decided);
-        let span = here.span();
-        span.set_attribute(KeyValue::new("tidegate.outcome", outcome));
-        span.set_attributes(rule.map(|rule| KeyValue::new("tidegate.rule", rule)));
-        span.set_attributes(by.map(|by| KeyValue::new("tidegate.decided_by", by)));
-        span.set_attributes(
-            generation.map(|number| KeyValue::new("tidegate.generation", i64::try_from(number).unwrap_or(i64::MAX))),
-        );
-        span.end();
-        decided
     }
 
     /// Sends the remaining spans.
@@ -106,6 +117,18 @@ impl Traces {
         {
             tracing::warn!(%error, "the last traces were not sent");
         }
+    }
+}
+
+impl SpanAttributes {
+    fn into_key_values(self) -> impl Iterator<Item = KeyValue> {
+        let SpanAttributes { outcome, rule, by, generation } = self;
+        let generation = generation.map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+        let outcome = std::iter::once(KeyValue::new("tidegate.outcome", outcome));
+        outcome
+            .chain(rule.map(|rule| KeyValue::new("tidegate.rule", rule)))
+            .chain(by.map(|by| KeyValue::new("tidegate.decided_by", by)))
+            .chain(generation.map(|number| KeyValue::new("tidegate.generation", number)))
     }
 }
 

@@ -36,7 +36,7 @@ fn a_key_of_cl_throttle_is_looked_at_and_forgotten() {
     let limit: Limit = "gcra 1/day burst 2".parse().unwrap();
     let brought = InlineLimit::new(RuleId::new("@cl.throttle"), limit, OnStoreFailure::Deny);
     for _ in 0..3 {
-        server.engine.charge_now(&brought, &Key::from("user123"), 1).unwrap();
+        server.engine.charge(&brought, &Key::from("user123"), 1).now().unwrap();
     }
     let top = server.get("/v1/keys/top?by=denials").good();
     assert_eq!(

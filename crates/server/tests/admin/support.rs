@@ -130,7 +130,7 @@ impl Server {
     /// Has the engine decide a request, some times.
     pub(crate) fn check(&self, request: &Request, times: usize) {
         for _ in 0..times {
-            self.runtime.as_ref().unwrap().block_on(self.engine.check(request));
+            self.runtime.as_ref().unwrap().block_on(self.engine.check(request).into_future());
         }
     }
 

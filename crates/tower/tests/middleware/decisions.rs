@@ -1,15 +1,12 @@
 //! Decisions of the layer, without a socket.
 
-use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
 
 use http::{HeaderName, HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
-use tidegate_core::Micros;
+use tidegate_core::{Micros, now_or_never};
 use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, TrustedProxies};
 use tidegate_rules::{DecidedBy, Limiter, Whom};
 use tidegate_tower::{ApiKeyHeader, Peer, RateLimit, RateLimitLayer};
@@ -190,12 +187,8 @@ async fn rulings_can_be_looked_at_and_rules_replaced_while_it_serves() {
 fn a_store_in_memory_needs_no_runtime() {
     let service = RateLimitLayer::per_client("1/h".parse().unwrap()).layer(service_fn(empty));
     let answer = |mut service: RateLimit<_>| {
-        let response = pin!(service.call(from([192, 0, 2, 1])));
-        let mut cx = Context::from_waker(Waker::noop());
-        match response.poll(&mut cx) {
-            Poll::Ready(response) => response.unwrap().status(),
-            Poll::Pending => panic!("it waits"),
-        }
+        let response = now_or_never(service.call(from([192, 0, 2, 1])));
+        response.expect("it does not wait").unwrap().status()
     };
     assert_eq!(answer(service.clone()), StatusCode::OK);
     assert_eq!(answer(service), StatusCode::TOO_MANY_REQUESTS);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tidegate_core::store::{Adjustment, Answer, Decisions};
-use tidegate_core::{Charge, Decision, Key, ManualClock, MemoryStore, Receipt, RuleId, Settlement, Store, StoreError};
+use tidegate_core::{
+    Charge, Decision, Key, ManualClock, MemoryStore, NowOrLater, Receipt, RuleId, Settlement, Store, StoreError,
+};
 use tidegate_rules::Limiter;
 use tidegate_tower::RateLimitLayer;
 use tokio::sync::Semaphore;
@@ -30,8 +32,15 @@ impl RemoteStore {
 }
 
 impl Store for RemoteStore {
-    async fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        self.answer(|store| store.decide(charges)).await
+    fn decide_into(
+        &self,
+        charges: &[Charge<'_>],
+        answer: &mut Answer,
+    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
+        NowOrLater::Later(async move {
+            *answer = self.answer(|store| store.decide(charges)).await?;
+            Ok(())
+        })
     }
 
     async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {

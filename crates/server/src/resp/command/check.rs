@@ -17,7 +17,7 @@ pub(super) fn check<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut R
         Ok(asked) => asked,
         Err(misunderstood) => return not_understood(&misunderstood, reply),
     };
-    if let Some(ruling) = service.engine.check_now(&asked) {
+    if let Some(ruling) = service.engine.check(&asked).now() {
         write(&ruling, reply);
         return Answer::Now;
     }

@@ -140,7 +140,7 @@ fn try_answer<'d>(
 ) -> Result<Answer<'d>, ThrottleError> {
     let ThrottleArgs { key, args, quantity } = ThrottleArgs::decode(dialect, words)?;
     let limit = limit_of(service, session, args)?;
-    if let Some((decision, _)) = service.engine.charge_now(limit, &Key::from(key), quantity) {
+    if let Some((decision, _)) = service.engine.charge(limit, &Key::from(key), quantity).now() {
         reply.five(integers(dialect, limit, &decision));
         return Ok(Answer::Now);
     }
