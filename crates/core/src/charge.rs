@@ -21,24 +21,11 @@ pub struct Charge<'a> {
     /// The longest wait for a store outside this process; `None` for the default of the store. The shortest deadline of a request's
     /// charges applies.
     pub deadline: Option<Micros>,
-    /// 0 if the charge counts. Any other number means a rule in shadow mode, and separates the charges of one such rule from those
-    /// of the next (see [`groups`]).
-    pub group: u8,
     /// Whether the charge repeats another one of the same rule under a second name of the same key, while the
     /// secret that names keys is rotated. Both are decided together and reported as one.
     pub alias: bool,
     /// The parts of the limit that clients see.
     pub disclosure: Disclosure,
-}
-
-/// Splits the charges of a request into those that count and those of each rule in shadow mode.
-///
-/// The charges that count come first: those of group 0 up to the first of another group. After that, each run of charges of one group
-/// is a rule in shadow mode.
-pub fn groups<'s, 'a>(charges: &'s [Charge<'a>]) -> (&'s [Charge<'a>], impl Iterator<Item = &'s [Charge<'a>]>) {
-    let counting = charges.iter().take_while(|charge| charge.group == 0).count();
-    let (counting, shadows) = charges.split_at(counting);
-    (counting, shadows.chunk_by(|one, other| one.group == other.group))
 }
 
 impl<'a> Charge<'a> {
@@ -52,7 +39,6 @@ impl<'a> Charge<'a> {
             cost: 1,
             reserve: None,
             deadline: None,
-            group: 0,
             alias: false,
             disclosure: Disclosure::DEFAULT,
         }
@@ -74,12 +60,6 @@ impl<'a> Charge<'a> {
     #[must_use]
     pub fn deadline(self, deadline: impl Into<Micros>) -> Charge<'a> {
         Charge { deadline: Some(deadline.into()), ..self }
-    }
-
-    /// The same charge in another group.
-    #[must_use]
-    pub const fn group(self, group: u8) -> Charge<'a> {
-        Charge { group, ..self }
     }
 
     /// Whether an admission holds something until it is settled: a reserved cost or a slot.

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! # Overview
-//! A request becomes [`Charge`]s: a rule, a key, a limit and a cost each. A [`Store`] decides them together, all or none: each
+//! A request becomes [`Charge`]s: a rule, a key, a limit and a cost each. A [`Store`] decides a [`Question`] of them together, all or none: each
 //! [`Limit`] maps the key's state and the present instant to a [`Decision`], and a [`Verdict`] combines them.
 //!
 //! ```
@@ -49,7 +49,7 @@
 //! [`ManualClock`] and never wait.
 
 pub mod adaptive;
-pub mod charge;
+mod charge;
 mod clock;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
@@ -65,6 +65,7 @@ pub mod memory;
 pub mod notation;
 mod now_or_later;
 mod permit;
+mod question;
 pub mod receipt;
 mod receipt_id;
 pub mod store;
@@ -81,6 +82,7 @@ pub use memory::MemoryStore;
 pub use notation::NotationError;
 pub use now_or_later::{Answering, NowOrLater, now_or_never};
 pub use permit::Permit;
+pub use question::Question;
 pub use receipt::{Receipt, Settlement};
 pub use store::{Readiness, Store, StoreError};
 pub use time::{Micros, Timestamp};

@@ -12,6 +12,7 @@ use crate::charge::Charge;
 use crate::decision::Decision;
 use crate::key::{Key, RuleId};
 use crate::now_or_later::NowOrLater;
+use crate::question::Question;
 use crate::receipt::{Receipt, Settlement};
 
 /// One decision for each charge, in their order.
@@ -79,7 +80,7 @@ pub enum StoreError {
     /// The keys of these charges hold data that is not Tidegate's. Nothing was charged, and the data was not changed. The other
     /// charges can be decided without these.
     UnusableKey {
-        /// The indexes of the charges, or of the things held if a receipt was settled.
+        /// The indexes of the charges among [all of the question](Question::charges), or of the things held if a receipt was settled.
         charges: SmallVec<[usize; 2]>,
         /// The kind of data that was found.
         reason: Arc<str>,
@@ -155,20 +156,20 @@ pub trait Store: Send + Sync {
     /// The answer is written to `answer`, which is empty. Writing in place saves the move of a large value that was just
     /// stored, which would cause store-forwarding stalls. A future that is never polled decides nothing.
     ///
-    /// This applies to the charges that count. Those of [rules in shadow mode](crate::charge::groups) follow them and do not affect
-    /// the outcome. If the request is allowed, each such rule is decided by itself, all of its charges or none;
-    /// if it is denied, each of its charges is only peeked at.
+    /// This applies to the charges that count. Those of rules in shadow mode are decided afterwards, as [`Question::shadows`]
+    /// says.
     fn decide_into(
         &self,
-        charges: &[Charge<'_>],
+        question: Question<'_>,
         answer: &mut Answer,
     ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send>;
 
     /// [`Store::decide_into`] a new answer.
-    fn decide(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+    fn decide<'q>(&self, question: impl Into<Question<'q>>) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+        let question = question.into();
         async move {
             let mut answer = Answer::default();
-            self.decide_into(charges, &mut answer).await?;
+            self.decide_into(question, &mut answer).await?;
             Ok(answer)
         }
     }
@@ -180,7 +181,7 @@ pub trait Store: Send + Sync {
     /// Restarts the time to live of a receipt's leases and reservations. `false` if any has already ended.
     fn renew(&self, receipt: &Receipt) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// The decisions that [`Store::decide`] would make on each charge by itself, of any group, without spending.
+    /// The decisions that [`Store::decide`] would make on each charge by itself, without spending.
     fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Decisions, StoreError>> + Send;
 
     /// Applies the charge's cost as a penalty or a credit, and returns the standing of the key after it.

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate_core::charge::groups;
 use tidegate_core::limit::Mark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::{Adjustment, Answer, Decisions};
-use tidegate_core::{Charge, Clock, Decision, Key, NowOrLater, Receipt, RuleId, Settlement, Store, StoreError};
+use tidegate_core::{
+    Charge, Clock, Decision, Key, NowOrLater, Question, Receipt, RuleId, Settlement, Store, StoreError,
+};
 use tokio::runtime::Handle;
 
 use self::refund::Refunds;
@@ -95,25 +96,20 @@ impl RedisStore {
         Ok(self.link.call(frame, deadline).await?)
     }
 
-    /// The shortest deadline of the charges, or the store's own if they have none. Charges in shadow mode have the deadline of
-    /// the enforced ones.
-    fn deadline(&self, charges: &[Charge<'_>]) -> Duration {
-        let (counting, _) = groups(charges);
-        let charges = if counting.is_empty() { charges } else { counting };
-        charges.iter().filter_map(|charge| charge.deadline).min().map_or(self.deadline, Duration::from)
+    /// The shortest deadline of the charges, or the store's own if they have none.
+    fn deadline<'c>(&self, charges: impl IntoIterator<Item = &'c Charge<'c>>) -> Duration {
+        charges.into_iter().filter_map(|charge| charge.deadline).min().map_or(self.deadline, Duration::from)
     }
 
-    async fn decide_all(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        if charges.is_empty() {
+    async fn decide_question(&self, question: Question<'_>) -> Result<Answer, StoreError> {
+        if question.is_empty() {
             return Ok(Answer::new(Decisions::new(), None));
         }
-        if charges.iter().any(|charge| charge.group > 0) {
-            let (counting, shadows) = groups(charges);
-            let groups = std::iter::once(counting).chain(shadows).collect();
+        if !question.shadows.is_empty() {
             // Boxed: keeps the large future of this rare path out of the common one.
-            return Box::pin(self.decide_groups(charges, groups)).await;
+            return Box::pin(self.decide_groups(question)).await;
         }
-        self.decide_together(charges).await
+        self.decide_together(question.counting).await
     }
 
     /// Decides enforced charges, of which there is at least one.
@@ -134,11 +130,11 @@ impl RedisStore {
 impl Store for RedisStore {
     fn decide_into(
         &self,
-        charges: &[Charge<'_>],
+        question: Question<'_>,
         answer: &mut Answer,
     ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
         NowOrLater::Later(async move {
-            *answer = self.decide_all(charges).await?;
+            *answer = self.decide_question(question).await?;
             Ok(())
         })
     }

@@ -222,7 +222,6 @@ impl<'r> MatchedRule<'r, '_> {
             // Whoever gives up waiting in a queue can give back the place in it.
             reserve: limit.reserve.or_else(|| limit.limit.longest_delay()),
             deadline: self.rule.store_deadline,
-            group: 0,
             alias,
             disclosure: limit.disclosure,
         })

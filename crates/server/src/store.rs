@@ -2,7 +2,7 @@
 
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{
-    Charge, Decision, Key, MemoryStore, NowOrLater, Readiness, Receipt, RuleId, Settlement, Store, StoreError,
+    Charge, Decision, Key, MemoryStore, NowOrLater, Question, Readiness, Receipt, RuleId, Settlement, Store, StoreError,
 };
 use tidegate_redis::RedisStore;
 use tidegate_redis::tier::Tier;
@@ -47,14 +47,14 @@ impl Store for AnyStore {
 
     fn decide_into(
         &self,
-        charges: &[Charge<'_>],
+        question: Question<'_>,
         answer: &mut Answer,
     ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
         match self {
-            AnyStore::Memory(store) => NowOrLater::Now(store.decide_into(charges, answer)),
+            AnyStore::Memory(store) => NowOrLater::Now(store.decide_into(question, answer)),
             AnyStore::Redis(store) => {
                 let later = |call| store_call("tidegate.store.decide", call, Result::is_ok);
-                store.decide_into(charges, answer).map_later(later)
+                store.decide_into(question, answer).map_later(later)
             }
         }
     }

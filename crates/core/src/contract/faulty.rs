@@ -10,6 +10,7 @@ use crate::charge::Charge;
 use crate::decision::Decision;
 use crate::key::{Key, RuleId};
 use crate::now_or_later::NowOrLater;
+use crate::question::Question;
 use crate::receipt::{Receipt, Settlement};
 use crate::store::{Adjustment, Answer, Decisions, Store, StoreError};
 
@@ -90,11 +91,11 @@ fn lost() -> StoreError {
 impl<S: Store> Store for Faulty<S> {
     fn decide_into(
         &self,
-        charges: &[Charge<'_>],
+        question: Question<'_>,
         answer: &mut Answer,
     ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
         NowOrLater::Later(async move {
-            *answer = self.ask(charges.iter().map(|charge| charge.rule), || self.store.decide(charges)).await?;
+            *answer = self.ask(question.charges().map(|charge| charge.rule), || self.store.decide(question)).await?;
             Ok(())
         })
     }

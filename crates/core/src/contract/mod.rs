@@ -54,6 +54,7 @@ use crate::clock::{Clock, ManualClock};
 use crate::decision::{Decision, Outcome};
 use crate::key::{Key, RuleId};
 use crate::limit::Limit;
+use crate::question::Question;
 use crate::receipt::{Receipt, Settlement};
 use crate::store::{Adjustment, Answer, Store};
 use crate::time::{Micros, Timestamp};
@@ -73,8 +74,8 @@ pub trait Subject: Sync {
     fn block_on<F: Future>(&self, future: F) -> F::Output;
 
     /// Decides charges. Panics if the store fails.
-    fn decide(&self, charges: &[Charge<'_>]) -> Answer {
-        must(self.block_on(self.store().decide(charges)))
+    fn decide<'q>(&self, question: impl Into<Question<'q>>) -> Answer {
+        must(self.block_on(self.store().decide(question)))
     }
 
     /// Decides one charge.

@@ -1,8 +1,9 @@
 //! The decision of a request: its charges together, all or none, and then the rules in shadow mode.
 
 use super::MemoryStore;
-use crate::charge::{Charge, groups};
+use crate::charge::Charge;
 use crate::clock::Clock;
+use crate::question::Question;
 use crate::store::{Answer, StoreError};
 
 impl<C: Clock> MemoryStore<C> {
@@ -13,9 +14,9 @@ impl<C: Clock> MemoryStore<C> {
     ///
     /// # Errors
     /// [`StoreError::Full`] if there is no room for a reservation. Nothing was charged then.
-    pub fn decide(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+    pub fn decide<'q>(&self, question: impl Into<Question<'q>>) -> Result<Answer, StoreError> {
         let mut answer = Answer::default();
-        self.decide_into(charges, &mut answer)?;
+        self.decide_into(question.into(), &mut answer)?;
         Ok(answer)
     }
 
@@ -23,19 +24,17 @@ impl<C: Clock> MemoryStore<C> {
     ///
     /// # Errors
     /// As [`MemoryStore::decide`].
-    pub fn decide_into(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Result<(), StoreError> {
-        if let [charge] = charges
-            && charge.group == 0
+    pub fn decide_into(&self, question: Question<'_>, answer: &mut Answer) -> Result<(), StoreError> {
+        if let Question { counting: [charge], shadows: [] } = question
             && !charge.is_held()
         {
             let decision = self.decide_one(charge.rule, charge.key.borrow(), charge.limit, charge.cost);
             answer.decisions.push(decision);
             return Ok(());
         }
-        let (counting, shadows) = groups(charges);
-        self.decide_together(counting, answer)?;
-        if counting.len() < charges.len() {
-            answer.shadows = self.decide_shadows(shadows, answer.is_allowed());
+        self.decide_together(question.counting, answer)?;
+        if !question.shadows.is_empty() {
+            answer.shadows = self.decide_shadows(question.shadows, answer.is_allowed());
         }
         Ok(())
     }
@@ -43,15 +42,15 @@ impl<C: Clock> MemoryStore<C> {
     // `#[inline(never)]`, here and on the other rare paths: keeps their locals out of the caller's stack frame, which stays small
     // enough to be in the first-level cache.
     #[inline(never)]
-    fn decide_shadows<'c>(&self, shadows: impl Iterator<Item = &'c [Charge<'c>]>, is_allowed: bool) -> Box<[Answer]> {
-        let decide = |shadow| {
+    fn decide_shadows(&self, shadows: &[&[Charge<'_>]], is_allowed: bool) -> Box<[Answer]> {
+        let decide = |shadow: &&[Charge<'_>]| {
             let mut answer = Answer::default();
             if !is_allowed || self.decide_together(shadow, &mut answer).is_err() {
                 answer.decisions = self.peek(shadow);
             }
             answer
         };
-        shadows.map(decide).collect()
+        shadows.iter().map(decide).collect()
     }
 
     fn decide_together(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Result<(), StoreError> {

@@ -74,6 +74,7 @@ use crate::decision::Decision;
 use crate::key::{Key, RuleId};
 use crate::limit::{Limit, State};
 use crate::now_or_later::NowOrLater;
+use crate::question::Question;
 use crate::receipt::{Receipt, Settlement};
 use crate::receipt_id::ReceiptId;
 use crate::store::{Adjustment, Answer, Decisions, Readiness, Store, StoreError};
@@ -326,10 +327,10 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     fn decide_into(
         &self,
-        charges: &[Charge<'_>],
+        question: Question<'_>,
         answer: &mut Answer,
     ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
-        NowOrLater::ready(self.decide_into(charges, answer))
+        NowOrLater::ready(self.decide_into(question, answer))
     }
 
     fn settle(&self, receipt: &Receipt, actual: &[u64]) -> impl Future<Output = Result<Settlement, StoreError>> + Send {

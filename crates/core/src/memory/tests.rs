@@ -45,13 +45,13 @@ struct TornStore(InMemory);
 impl Store for TornStore {
     fn decide_into(
         &self,
-        charges: &[Charge<'_>],
+        question: Question<'_>,
         answer: &mut Answer,
     ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
-        answer.decisions = self.0.store.peek(charges);
+        answer.decisions = self.0.store.peek(question.counting);
         std::thread::yield_now();
         if answer.is_allowed() {
-            for charge in charges {
+            for charge in question.counting {
                 self.0.store.adjust(charge, Adjustment::Penalty);
             }
         }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use tidegate_core::limit::Mark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::{Answer, Decisions};
-use tidegate_core::{Charge, Micros, Receipt, Store, StoreError};
+use tidegate_core::{Charge, Micros, Question, Receipt, Store, StoreError};
 use tokio::time::Instant;
 
 use super::multi_slot::PartialAnswer;
@@ -21,26 +21,25 @@ use crate::{frame, reply};
 
 type Marks = SmallVec<[Mark; 2]>;
 
-/// The enforced charges, then those of each rule in shadow mode.
-pub(super) type Groups<'g, 'a> = SmallVec<[&'g [Charge<'a>]; 4]>;
-
 impl RedisStore {
-    pub(super) async fn decide_groups(
-        &self,
-        charges: &[Charge<'_>],
-        groups: Groups<'_, '_>,
-    ) -> Result<Answer, StoreError> {
-        if self.apart(charges.iter().map(|charge| charge.key)).is_some() {
+    pub(super) async fn decide_groups(&self, question: Question<'_>) -> Result<Answer, StoreError> {
+        // Rules in shadow mode have the deadline of the enforced ones.
+        let deadline = match question.counting {
+            [] => self.deadline(question.charges()),
+            counting => self.deadline(counting),
+        };
+        if self.apart(question.charges().map(|charge| charge.key)).is_some() {
             // Boxed: keeps the large future of this rare path out of the common one.
-            return Box::pin(self.decide_groups_apart(&groups, self.deadline(charges))).await;
+            return Box::pin(self.decide_groups_apart(question, deadline)).await;
         }
+        let groups: SmallVec<[&[Charge<'_>]; 4]> = question.groups().collect();
         let id = |group: &&[Charge<'_>]| match group.iter().any(Charge::is_held) {
             true => self.receipts.draw(),
             false => ReceiptId::ANONYMOUS,
         };
         let ids: SmallVec<[ReceiptId; 4]> = groups.iter().map(id).collect();
         let frame = frame::decide_groups(&self.names, groups.iter().copied().zip(ids.iter().copied()))?;
-        let reply = self.ask(frame, self.deadline(charges)).await?;
+        let reply = self.ask(frame, deadline).await?;
         let decided = reply::groups(&reply, groups.iter().copied()).map_err(unusable)?;
         let answer = |((group, id), (decisions, marks)): ((&&[Charge<'_>], ReceiptId), (Decisions, Marks))| {
             let held = group.iter().filter(|charge| charge.is_held()).zip(marks);
@@ -52,9 +51,9 @@ impl RedisStore {
         Ok(Answer { shadows: answers.collect(), ..counting })
     }
 
-    async fn decide_groups_apart(&self, groups: &Groups<'_, '_>, time: Duration) -> Result<Answer, StoreError> {
+    async fn decide_groups_apart(&self, question: Question<'_>, time: Duration) -> Result<Answer, StoreError> {
         let begun = Instant::now();
-        let (counting, shadows) = groups.split_first().map_or((&[][..], &[][..]), |(first, rest)| (*first, rest));
+        let Question { counting, shadows } = question;
         let nothing_counts = counting.is_empty();
         let counting = match counting {
             [] => Answer::new(Decisions::new(), None),
@@ -78,7 +77,7 @@ impl RedisStore {
         left: Duration,
     ) -> Result<Answer, StoreError> {
         let alone: SmallVec<[Charge<'_>; 4]> =
-            shadow.iter().map(|charge| charge.group(0).deadline(Micros::from(left))).collect();
+            shadow.iter().map(|charge| charge.deadline(Micros::from(left))).collect();
         match goes_ahead {
             true => self.decide_together(&alone).await,
             false => self.peek(&alone).await.map(|decisions| Answer::new(decisions, None)),

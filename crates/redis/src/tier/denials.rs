@@ -8,9 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ahash::RandomState;
 use smallvec::SmallVec;
-use tidegate_core::charge::groups;
 use tidegate_core::store::Answer;
-use tidegate_core::{Charge, Decision, Key, Limit, Micros, Outcome, RuleId, Timestamp};
+use tidegate_core::{Charge, Decision, Key, Limit, Micros, Outcome, Question, RuleId, Timestamp};
 
 use super::Settings;
 use super::countdown::{refusal, standing};
@@ -107,18 +106,20 @@ impl Denials {
     }
 
     /// Looks up the charges of a request.
-    pub(super) fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> SmallVec<[Lookup; 4]> {
+    pub(super) fn look(&self, question: Question<'_>, now: Timestamp) -> SmallVec<[Lookup; 4]> {
         let mut seen: SmallVec<[Lookup; 4]> = SmallVec::new();
-        for charge in charges {
-            let of = self.fingerprint(charge.rule, charge.key);
-            // Several charges to one key are decided by their sum.
-            let mut before = seen.iter().zip(charges).filter(|(_, other)| other.group == charge.group);
-            let earlier = before.rfind(|(earlier, _)| earlier.of == of).map_or(0, |(earlier, _)| earlier.cost);
-            let cost = charge.cost.saturating_add(earlier);
-            let set = self.set(of);
-            let known = set.known.iter().find(|known| known.of == of && known.holds(charge, now));
-            let told = known.map_or_else(|| unknown(charge), |known| known.tell(cost, now));
-            seen.push(Lookup { of, changes: set.changes, cost, told });
+        for group in question.groups() {
+            let first = seen.len();
+            for charge in group {
+                let of = self.fingerprint(charge.rule, charge.key);
+                // Several charges to one key are decided by their sum.
+                let earlier = seen[first..].iter().rfind(|earlier| earlier.of == of).map_or(0, |earlier| earlier.cost);
+                let cost = charge.cost.saturating_add(earlier);
+                let set = self.set(of);
+                let known = set.known.iter().find(|known| known.of == of && known.holds(charge, now));
+                let told = known.map_or_else(|| unknown(charge), |known| known.tell(cost, now));
+                seen.push(Lookup { of, changes: set.changes, cost, told });
+            }
         }
         seen
     }
@@ -126,17 +127,17 @@ impl Denials {
     /// Records an answer of the store to a call at `asked`, answered at `answered`.
     pub(super) fn learn(
         &self,
-        charges: &[Charge<'_>],
+        question: Question<'_>,
         seen: &[Lookup],
         answer: &Answer,
         asked: Timestamp,
         answered: Timestamp,
     ) {
-        let (counting, shadows) = groups(charges);
+        let Question { counting, shadows } = question;
         let (of_counting, mut rest) = seen.split_at(counting.len().min(seen.len()));
         let denied = !answer.is_allowed();
         self.learn_group(counting, of_counting, &answer.decisions, denied, asked, answered);
-        for (shadow, told) in shadows.zip(&answer.shadows) {
+        for (shadow, told) in shadows.iter().zip(&answer.shadows) {
             let (seen, others) = rest.split_at(shadow.len().min(rest.len()));
             rest = others;
             self.learn_group(shadow, seen, &told.decisions, denied || !told.is_allowed(), asked, answered);

@@ -42,10 +42,10 @@ pub use since_start::SinceStart;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
-use tidegate_core::charge::groups;
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{
-    Charge, Clock, Decision, Key, Micros, NowOrLater, Readiness, Receipt, RuleId, Settlement, Store, StoreError,
+    Charge, Clock, Decision, Key, Micros, NowOrLater, Question, Readiness, Receipt, RuleId, Settlement, Store,
+    StoreError,
 };
 
 use self::denials::{Denials, Lookup};
@@ -148,24 +148,23 @@ impl<S: Store, C: Clock> Store for Tier<S, C> {
 
     fn decide_into(
         &self,
-        charges: &[Charge<'_>],
+        question: Question<'_>,
         answer: &mut Answer,
     ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
         let asked = self.clock.now();
-        let seen: SmallVec<[Lookup; 4]> = self.denials.look(charges, asked);
-        let (counting, shadows) = groups(charges);
-        if seen.iter().take(counting.len()).any(Lookup::is_denied) {
+        let seen: SmallVec<[Lookup; 4]> = self.denials.look(question, asked);
+        if seen.iter().take(question.counting.len()).any(Lookup::is_denied) {
             self.spared.fetch_add(1, Ordering::Relaxed);
             let mut told = seen.iter().map(|seen| seen.told);
             let mut tell = |group: &[Charge<'_>]| Answer::new(told.by_ref().take(group.len()).collect(), None);
-            let counting = tell(counting);
-            *answer = Answer { shadows: shadows.map(tell).collect(), ..counting };
+            let counting = tell(question.counting);
+            *answer = Answer { shadows: question.shadows.iter().map(|shadow| tell(shadow)).collect(), ..counting };
             return NowOrLater::Now(Ok(()));
         }
         NowOrLater::Later(async move {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            self.store.decide_into(charges, answer).await?;
-            self.denials.learn(charges, &seen, answer, asked, self.clock.now());
+            self.store.decide_into(question, answer).await?;
+            self.denials.learn(question, &seen, answer, asked, self.clock.now());
             Ok(())
         })
     }

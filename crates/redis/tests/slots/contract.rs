@@ -8,7 +8,7 @@ use std::future::Future;
 use tidegate_core::contract::Subject;
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{
-    Charge, Decision, Key, ManualClock, NowOrLater, Receipt, RuleId, Settlement, Store, StoreError, Timestamp,
+    Charge, Decision, Key, ManualClock, NowOrLater, Question, Receipt, RuleId, Settlement, Store, StoreError, Timestamp,
 };
 use tidegate_redis::RedisStore;
 
@@ -34,12 +34,15 @@ fn under<'a>(charges: &[Charge<'a>], keys: &'a [Key<'static>]) -> Vec<Charge<'a>
 impl Store for Spread {
     fn decide_into(
         &self,
-        charges: &[Charge<'_>],
+        question: Question<'_>,
         answer: &mut Answer,
     ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
         NowOrLater::Later(async move {
-            let keys = keys(charges);
-            *answer = self.store.decide(&under(charges, &keys)).await?;
+            let keys: Vec<_> = question.groups().map(keys).collect();
+            let mut groups = question.groups().zip(&keys).map(|(charges, keys)| under(charges, keys));
+            let (counting, shadows) = (groups.next().unwrap_or_default(), groups.collect::<Vec<_>>());
+            let shadows: Vec<&[Charge<'_>]> = shadows.iter().map(Vec::as_slice).collect();
+            *answer = self.store.decide(Question { counting: &counting, shadows: &shadows }).await?;
             Ok(())
         })
     }

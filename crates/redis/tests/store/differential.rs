@@ -4,10 +4,9 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tidegate_core::charge::groups;
 use tidegate_core::store::Adjustment;
 use tidegate_core::{
-    Charge, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId, Settlement, Store, Timestamp,
+    Charge, Key, Limit, ManualClock, MemoryStore, Micros, Question, Receipt, RuleId, Settlement, Store, Timestamp,
 };
 use tidegate_redis::RedisStore;
 
@@ -212,14 +211,20 @@ impl Both {
             Act::Decide(asked) => {
                 let resolved = self.resolve(asked);
                 let charges = self.charges(&resolved);
-                let in_memory = self.memory.decide(&charges).unwrap();
-                let in_redis = self.ask(self.redis.decide(&charges));
-                let (counting, shadows) = groups(&charges);
+                let counting = resolved.iter().take_while(|(.., group)| *group == 0).count();
+                let (counting, in_shadow) = charges.split_at(counting);
+                let groups = resolved[counting.len()..].chunk_by(|(.., one), (.., other)| one == other);
+                let mut rest = in_shadow;
+                let shadow = |group: &[Resolved]| rest.split_off(..group.len()).unwrap_or_default();
+                let shadows: Vec<&[Charge<'_>]> = groups.map(shadow).collect();
+                let question = Question { counting, shadows: &shadows };
+                let in_memory = self.memory.decide(question).unwrap();
+                let in_redis = self.ask(self.redis.decide(question));
                 prop_assert_eq!(in_memory.shadows.len(), in_redis.shadows.len());
                 let in_shadow = in_memory.shadows.iter().zip(&in_redis.shadows);
                 let mut admissions = Vec::new();
                 for (charges, (in_memory, in_redis)) in
-                    std::iter::once((counting, (&in_memory, &in_redis))).chain(shadows.zip(in_shadow))
+                    std::iter::once((counting, (&in_memory, &in_redis))).chain(shadows.iter().copied().zip(in_shadow))
                 {
                     prop_assert_eq!(&in_memory.decisions, &in_redis.decisions, "{:?}", charges);
                     in_memory.decisions.iter().for_each(|decision| hands.remember_wait(decision));
@@ -322,9 +327,8 @@ impl Both {
     }
 
     fn charges<'a>(&'a self, resolved: &'a [Resolved]) -> Vec<Charge<'a>> {
-        let charge = |(rule, key, limit, cost, reserve, group): &'a Resolved| Charge {
+        let charge = |(rule, key, limit, cost, reserve, _): &'a Resolved| Charge {
             reserve: *reserve,
-            group: *group,
             alias: false,
             ..Charge::new(&self.rules[*rule].0, &self.keys[*key], limit).cost(*cost)
         };

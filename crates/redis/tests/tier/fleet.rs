@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{
-    Charge, Decision, Key, Limit, ManualClock, MemoryStore, Micros, NowOrLater, Receipt, RuleId, Settlement, Store,
-    StoreError,
+    Charge, Decision, Key, Limit, ManualClock, MemoryStore, Micros, NowOrLater, Question, Receipt, RuleId, Settlement,
+    Store, StoreError,
 };
 use tidegate_redis::tier::{Settings, Tier};
 use tokio::sync::Semaphore;
@@ -29,11 +29,11 @@ impl Shared {
 impl Store for Shared {
     fn decide_into(
         &self,
-        charges: &[Charge<'_>],
+        question: Question<'_>,
         answer: &mut Answer,
     ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
         NowOrLater::Later(async move {
-            self.store.decide_into(charges, answer)?;
+            self.store.decide_into(question, answer)?;
             if self.slow.load(Ordering::SeqCst) {
                 self.may_answer.acquire().await.unwrap().forget();
             }

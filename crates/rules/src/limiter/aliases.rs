@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::charges::Charges;
+use super::charges::ChargeList;
 use super::ruling::DecidedBy;
 use tidegate_core::store::Decisions;
 use tidegate_core::{Charge, Decision, Micros, Verdict};
@@ -13,7 +13,7 @@ use tidegate_core::{Charge, Decision, Micros, Verdict};
 /// Charges without their aliases, and the decisions on them.
 #[derive(Debug, Default)]
 pub(super) struct Folded<'a> {
-    pub(super) charges: Charges<'a>,
+    pub(super) charges: ChargeList<'a>,
     pub(super) decisions: Decisions,
     /// Empty if the store made all decisions.
     pub(super) by: SmallVec<[DecidedBy; 4]>,

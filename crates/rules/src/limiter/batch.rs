@@ -6,18 +6,17 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::Limiter;
-use super::charges::{Charges, group_numbers};
+use super::charges::{ChargeList, Charges};
 use super::fallback::{ChargeMode, Terms};
 use super::ruling::{Decided, DecidedBy, Ruling};
 use crate::{MatchedRule, Mode, OnStoreFailure};
-use tidegate_core::charge::groups;
 use tidegate_core::limit::Limit;
 use tidegate_core::store::{Adjustment, Answer};
 use tidegate_core::{Charge, Clock, Decision, Micros, Outcome, Store, StoreError};
 
 /// The charges of one rule for a request.
 pub(super) struct Claim<'a> {
-    pub(super) charges: Charges<'a>,
+    pub(super) charges: ChargeList<'a>,
     /// Whether it can deny the request.
     pub(super) mode: Mode,
     pub(super) action: Action,
@@ -101,10 +100,10 @@ impl<S: Store, C: Clock> Limiter<S, C> {
                 Action::Take => ChargeModes::of(refused),
                 Action::Check | Action::Refund => ChargeModes::PEEK,
             };
-            let (decided, apart) = self.ask(&deniers, &others, taking).await;
+            let (decided, apart) = self.ask_claims(&deniers, &others, taking).await;
             refused |= !decided.is_allowed();
             if !decided.by.is_empty() {
-                self.count(&charges(&deniers, &[]), &decided);
+                self.count(charges(&deniers, &[]).counting(), &decided);
             }
             note(ruling, places, &deniers, decided);
             later.extend(others.into_iter().zip(apart).map(|((index, claim), decided)| (index, claim, decided)));
@@ -127,7 +126,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         for (action, taking) in [(Action::Take, ChargeModes::of(false)), (Action::Check, ChargeModes::PEEK)] {
             let picked = pick(claims, |claim| claim.action == action);
             // Each claim is decided alone: there is no common group of charges.
-            let (_, apart) = self.ask(&[], &picked, taking).await;
+            let (_, apart) = self.ask_claims(&[], &picked, taking).await;
             for ((index, claim), mut decided) in picked.into_iter().zip(apart) {
                 if claim.mode == Mode::Enforce {
                     self.count(&claim.charges, &decided);
@@ -163,41 +162,25 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 
     /// Asks the store one question: about the charges of `counting` together, and about those of each of the `others` by
     /// itself. If the store fails, the failure policies decide.
-    async fn ask<'a>(
+    async fn ask_claims<'a>(
         &self,
         counting: &[(usize, &Claim<'a>)],
         others: &[(usize, &Claim<'a>)],
         taking: ChargeModes,
     ) -> (Decided, Apart) {
         let charges = charges(counting, others);
-        if charges.is_empty() {
+        if charges.all().is_empty() {
             return (Decided::default(), Apart::new());
         }
-        let number = counting.iter().map(|(_, claim)| claim.charges.len()).sum();
-        let answer = match taking.counting {
-            ChargeMode::Commit => self.store.decide(&charges).await,
-            ChargeMode::Peek | ChargeMode::PeekRemaining => {
-                let tell_left = if taking.others == ChargeMode::Peek { number } else { charges.len() };
-                self.look(&charges, tell_left).await
-            }
-        };
-        match answer {
-            Ok(mut answer) => {
+        let mut answer = Answer::default();
+        match self.ask(&charges, taking, &mut answer).await {
+            Ok(()) => {
                 self.watch.answered(|| self.now());
                 let apart = std::mem::take(&mut answer.shadows).into_iter().map(Decided::from).collect();
                 (Decided::from(answer), apart)
             }
-            Err(error) => Box::pin(self.ask_after(&error, counting, others, (&charges, number), taking)).await,
+            Err(error) => Box::pin(self.ask_after(&error, counting, others, &charges, taking)).await,
         }
-    }
-
-    /// Peeks at charges. Of the first `tell_left`, the decisions show what they leave unspent.
-    async fn look(&self, charges: &[Charge<'_>], tell_left: usize) -> Result<Answer, StoreError> {
-        let mut looked = self.left_in_store(charges, tell_left).await?.into_iter();
-        let (counting, others) = groups(charges);
-        let counting = Answer::new(looked.by_ref().take(counting.len()).collect(), None);
-        let others = others.map(|other| Answer::new(looked.by_ref().take(other.len()).collect(), None));
-        Ok(Answer { shadows: others.collect(), ..counting })
     }
 
     /// Decides claims after the store failed for some or all of them.
@@ -206,15 +189,16 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         error: &StoreError,
         counting: &[(usize, &Claim<'_>)],
         others: &[(usize, &Claim<'_>)],
-        (charges, number): (&[Charge<'_>], usize),
+        charges: &Charges<'_>,
         taking: ChargeModes,
     ) -> (Decided, Apart) {
         let mut decided = Decided::default();
+        let number = charges.counting().len();
         if number > 0 {
             let shares: Shares = counting.iter().flat_map(|(_, claim)| claim.shares()).collect();
             let terms = terms(counting, &shares);
-            let charges = charges.get(..number).unwrap_or_default();
-            decided = self.decide_group(error.among(0..number), charges, &terms, taking.counting).await;
+            let error = error.among(0..number);
+            decided = self.decide_group(error, charges.counting(), &terms, taking.counting).await;
         }
         // A request that is denied takes nothing under rules in shadow mode either.
         let taking =
@@ -258,8 +242,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 /// The mode of deciding the charges that count, and of the others if those are allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChargeModes {
-    counting: ChargeMode,
-    others: ChargeMode,
+    pub(super) counting: ChargeMode,
+    pub(super) others: ChargeMode,
 }
 
 impl ChargeModes {
@@ -284,7 +268,7 @@ pub(super) fn claims_of<'a>(
     let claim = |rule: &'a MatchedRule<'a, 'a>| {
         let (own, behind) = rest.split_at(rule.charges_and_aliases().count().min(rest.len()));
         rest = behind;
-        let charges = own.iter().map(|charge| charge.group(0)).collect();
+        let charges = own.iter().copied().collect();
         Claim { charges, mode: rule.mode, action: Action::Take, failure_policy: FailurePolicy::Rule(rule) }
     };
     rules.map(claim).collect()
@@ -295,12 +279,12 @@ pub(super) fn pick<'c, 'a>(claims: &'c [Claim<'a>], is_so: impl Fn(&Claim<'a>) -
     claims.iter().enumerate().filter(|(_, claim)| !claim.charges.is_empty() && is_so(claim)).collect()
 }
 
-/// The charges that count, and then those of each of the others as a group of its own.
+/// The charges that count, and those of each of the others as of a rule in shadow mode.
 fn charges<'a>(counting: &[(usize, &Claim<'a>)], others: &[(usize, &Claim<'a>)]) -> Charges<'a> {
-    let counting = counting.iter().flat_map(|(_, claim)| claim.charges.iter().copied());
-    let others = others.iter().zip(group_numbers());
-    let others = others.flat_map(|((_, claim), group)| claim.charges.iter().map(move |charge| charge.group(group)));
-    counting.chain(others).collect()
+    let mut charges = Charges::new();
+    counting.iter().flat_map(|(_, claim)| &claim.charges).for_each(|charge| charges.count(*charge));
+    others.iter().for_each(|(_, claim)| charges.shadow(claim.charges.iter().copied()));
+    charges
 }
 
 /// The claims that can deny, then the others.

@@ -6,9 +6,77 @@ use smallvec::SmallVec;
 
 use super::ruling::{Ruled, Ruling};
 use crate::{Matched, MatchedRule, Mode};
-use tidegate_core::Charge;
+use tidegate_core::{Charge, Question};
 
-pub(super) type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
+/// Some charges.
+pub(super) type ChargeList<'a> = SmallVec<[Charge<'a>; 4]>;
+
+/// The charges of each rule in shadow mode.
+pub(super) type Shadows<'s, 'a> = SmallVec<[&'s [Charge<'a>]; 2]>;
+
+/// All charges of a request: those that count, and then those of each rule in shadow mode.
+#[derive(Default)]
+pub(super) struct Charges<'a> {
+    all: ChargeList<'a>,
+    counting: usize,
+    /// The number of charges of each rule in shadow mode.
+    shadows: SmallVec<[usize; 2]>,
+}
+
+impl<'a> Charges<'a> {
+    pub(super) fn new() -> Charges<'a> {
+        Charges::default()
+    }
+
+    /// Adds a charge that counts. These come first.
+    #[inline]
+    pub(super) fn count(&mut self, charge: Charge<'a>) {
+        self.all.push(charge);
+        self.counting += 1;
+    }
+
+    /// Adds the charges of one rule in shadow mode. A rule without charges is none.
+    pub(super) fn shadow(&mut self, charges: impl Iterator<Item = Charge<'a>>) {
+        let before = self.all.len();
+        charges.for_each(|charge| self.all.push(charge));
+        if self.all.len() > before {
+            self.shadows.push(self.all.len() - before);
+        }
+    }
+
+    pub(super) fn all(&self) -> &[Charge<'a>] {
+        &self.all
+    }
+
+    pub(super) fn counting(&self) -> &[Charge<'a>] {
+        &self.all[..self.counting]
+    }
+
+    pub(super) fn shadows(&self) -> Shadows<'_, 'a> {
+        let mut rest = &self.all[self.counting..];
+        let each = |&number: &usize| {
+            let (shadow, others) = rest.split_at(number);
+            rest = others;
+            shadow
+        };
+        self.shadows.iter().map(each).collect()
+    }
+
+    /// The same charges, as a store is asked about them; `shadows` are [those of this list](Charges::shadows).
+    #[inline]
+    pub(super) fn question<'q>(&'q self, shadows: &'q [&'q [Charge<'q>]]) -> Question<'q> {
+        Question { counting: self.counting(), shadows }
+    }
+
+    /// All charges, to be peeked at. Rules in shadow mode wait for the store as long as those that count.
+    pub(super) fn to_peek(&self) -> ChargeList<'a> {
+        let mut all = self.all.clone();
+        if self.counting > 0 {
+            all[self.counting..].iter_mut().for_each(|charge| charge.deadline = None);
+        }
+        all
+    }
+}
 
 /// Adds what the rules of a request charge, for the store to decide in one go. A request that is refused is charged nothing under
 /// the rules that are enforced. `each` may change single charges.
@@ -21,16 +89,11 @@ pub(super) fn add_charges<'m>(
 ) {
     // One by one: extending such a list costs as much as deciding a charge.
     for rule in enforced(matched).filter(|_| !is_refused) {
-        rule.charges_and_aliases().for_each(|charge| charges.push(each(charge)));
+        rule.charges_and_aliases().for_each(|charge| charges.count(each(charge)));
     }
-    for (rule, group) in shadows(matched).zip(group_numbers()) {
-        rule.charges_and_aliases().for_each(|charge| charges.push(each(charge.group(group))));
+    for rule in shadows(matched) {
+        charges.shadow(rule.charges_and_aliases().map(&each));
     }
-}
-
-/// Numbers for groups. Neighbours differ, and none is 0, which is the group of the charges that decide.
-pub(super) fn group_numbers() -> impl Iterator<Item = u8> {
-    (1..=u8::MAX).cycle()
 }
 
 pub(super) fn enforced<'m>(matched: &'m Matched<'_, '_>) -> impl Iterator<Item = &'m MatchedRule<'m, 'm>> {

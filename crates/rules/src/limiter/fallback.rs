@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::charges::Charges;
+use super::charges::ChargeList;
 use super::ledger::Ledger;
 use super::ruling::{Decided, DecidedBy};
 use crate::{MatchedRule, OnStoreFailure};
@@ -85,7 +85,8 @@ impl<C: Clock> Fallback<C> {
     ) -> Decided {
         let alone: SmallVec<[Option<(Decision, DecidedBy)>; 4]> =
             charges.iter().zip(terms).map(|(charge, terms)| terms.alone(charge, outage.duration)).collect();
-        let local: Charges<'_> = charges.iter().zip(terms).filter_map(|(charge, terms)| terms.local(charge)).collect();
+        let local: ChargeList<'_> =
+            charges.iter().zip(terms).filter_map(|(charge, terms)| terms.local(charge)).collect();
         let refused = alone.iter().flatten().any(|(decision, _)| !decision.is_allowed());
         let (decisions, receipt) = match taking {
             ChargeMode::Commit if !refused => self.take(&local),

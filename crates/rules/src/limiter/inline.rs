@@ -85,7 +85,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         if self.store.readiness() != Readiness::Rarely {
             let charge = limit.charge(key, cost);
             let mut answer = Answer::default();
-            let asked = self.store.decide_into(&[charge], &mut answer).now();
+            let asked = self.store.decide_into((&[charge]).into(), &mut answer).now();
             if let Some(asked) = asked {
                 return NowOrLater::Now(self.inline_decision(limit, &charge, asked, &answer));
             }
@@ -93,7 +93,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         NowOrLater::Later(async move {
             let charge = limit.charge(key, cost);
             let mut answer = Answer::default();
-            let asked = self.store.decide_into(&[charge], &mut answer).await;
+            let asked = self.store.decide_into((&[charge]).into(), &mut answer).await;
             self.inline_decision(limit, &charge, asked, &answer)
         })
     }

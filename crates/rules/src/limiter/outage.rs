@@ -3,12 +3,11 @@
 use smallvec::SmallVec;
 
 use super::batch::{ChargeModes, claims_of, pick};
-use super::charges::{Charges, charging};
+use super::charges::{ChargeList, Charges, charging};
 use super::fallback::{ChargeMode, Outage, Terms};
 use super::ruling::{Decided, DecidedBy};
 use super::{Limiter, Ruling};
 use crate::{Matched, Mode};
-use tidegate_core::charge::groups;
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{Charge, Clock, Store, StoreError};
 
@@ -21,21 +20,20 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         &self,
         error: &StoreError,
         matched: &Matched<'_, '_>,
-        charges: &[Charge<'m>],
+        charges: &Charges<'m>,
         ruling: &mut Ruling<'m>,
     ) {
         let is_refused = ruling.refused.is_some();
-        let claims = claims_of(charging(matched, is_refused), charges);
+        let claims = claims_of(charging(matched, is_refused), charges.all());
         let counting = pick(&claims, |claim| claim.mode == Mode::Enforce);
         let others = pick(&claims, |claim| claim.mode != Mode::Enforce);
-        let (deciding, in_shadow) = groups(charges);
-        let (decided, apart) =
-            self.ask_after(error, &counting, &others, (charges, deciding.len()), ChargeModes::of(is_refused)).await;
+        let (decided, apart) = self.ask_after(error, &counting, &others, charges, ChargeModes::of(is_refused)).await;
+        let deciding = charges.counting();
         if !deciding.is_empty() {
             self.count(deciding, &decided);
             ruling.add(Mode::Enforce, deciding, (&decided.decisions, &decided.by), decided.receipts);
         }
-        for (shadow, decided) in in_shadow.zip(apart) {
+        for (shadow, decided) in charges.shadows().into_iter().zip(apart) {
             ruling.add(Mode::Shadow, shadow, (&decided.decisions, &decided.by), decided.receipts);
         }
     }
@@ -52,7 +50,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             return self.decide_after(error, charges, terms, taking).await;
         }
         let decided = match taking {
-            ChargeMode::Commit => self.store.decide(charges).await.map(Decided::from),
+            ChargeMode::Commit => self.decide_by_store(charges).await.map(Decided::from),
             ChargeMode::Peek => self.store.peek(charges).await.map(Decided::from),
             ChargeMode::PeekRemaining => self.left_in_store(charges, charges.len()).await.map(Decided::from),
         };
@@ -118,7 +116,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ) -> Decided {
         let preview = self.fallback.decide(&split.unusable, &split.unusable_terms, outage, ChargeMode::Peek);
         let answer = match taking {
-            ChargeMode::Commit if preview.is_allowed() => self.store.decide(&split.others).await,
+            ChargeMode::Commit if preview.is_allowed() => self.decide_by_store(&split.others).await,
             ChargeMode::Commit | ChargeMode::PeekRemaining => {
                 self.left_in_store(&split.others, split.others.len()).await.map(spending_nothing)
             }
@@ -164,7 +162,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         tell_left: usize,
     ) -> Result<Decisions, StoreError> {
         let free = charges.iter().take(tell_left).map(|charge| charge.cost(0));
-        let asked: Charges<'_> = charges.iter().copied().chain(free).collect();
+        let asked: ChargeList<'_> = charges.iter().copied().chain(free).collect();
         let peeked = self.store.peek(&asked).await?;
         let (decisions, left) = peeked.split_at(charges.len().min(peeked.len()));
         let left = left.iter().map(Some).chain(std::iter::repeat(None));
@@ -210,9 +208,9 @@ fn spending_nothing(decisions: Decisions) -> Answer {
 /// A request's charges: those whose keys the store cannot use, and the others.
 struct Split<'a> {
     is_unusable: SmallVec<[bool; 8]>,
-    unusable: Charges<'a>,
+    unusable: ChargeList<'a>,
     unusable_terms: SmallVec<[Terms<'a>; 4]>,
-    others: Charges<'a>,
+    others: ChargeList<'a>,
 }
 
 impl<'a> Split<'a> {
@@ -220,7 +218,7 @@ impl<'a> Split<'a> {
     fn by(error: &StoreError, charges: &[Charge<'a>], terms: &[Terms<'a>]) -> Option<Split<'a>> {
         let StoreError::UnusableKey { charges: unusable, .. } = error else { return None };
         let is_unusable: SmallVec<[bool; 8]> = (0..charges.len()).map(|index| unusable.contains(&index)).collect();
-        let (mut unusable, mut unusable_terms, mut others) = (Charges::new(), SmallVec::new(), Charges::new());
+        let (mut unusable, mut unusable_terms, mut others) = (ChargeList::new(), SmallVec::new(), ChargeList::new());
         for ((charge, terms), is_unusable) in charges.iter().zip(terms).zip(&is_unusable) {
             if *is_unusable {
                 unusable.push(*charge);

@@ -2,14 +2,13 @@
 
 use smallvec::SmallVec;
 
-use super::charges::{Charges, add_charges, charging};
+use super::charges::{ChargeList, Charges, add_charges, charging};
 use super::fallback::{self, ChargeMode, Terms};
 use super::inline::InlineLimit;
 use super::ruling::{Decided, DecidedBy};
 use super::{Generation, Limiter, Ruling};
 use crate::facts::Facts;
 use crate::{MatchedRule, Mode, NamedKey, NoSuchKey};
-use tidegate_core::charge::groups;
 use tidegate_core::{Charge, Clock, Decision, Key, RuleId, Store, StoreError};
 
 /// A key was not reset.
@@ -47,12 +46,12 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         add_charges(&mut asked, &matched, ruling.refused.is_some(), |charge| charge);
         let terms = fallback::terms(charging(&matched, ruling.refused.is_some()));
         // Each limit is looked at by itself, so all rules can be looked at in one go.
-        let Decided { decisions, by, .. } = self.standing(&asked, &terms).await;
-        let (counting, _) = groups(&asked);
+        let Decided { decisions, by, .. } = self.standing(&asked.to_peek(), &terms).await;
+        let (counting, in_shadow) = asked.all().split_at(asked.counting().len());
         let count = counting.len();
         let ((decisions, of_shadows), (by, by_shadows)) = (decisions.split_at(count), by.split_at(count.min(by.len())));
         ruling.add(Mode::Enforce, counting, (decisions, by), None);
-        ruling.add(Mode::Shadow, &asked[count..], (of_shadows, by_shadows), None);
+        ruling.add(Mode::Shadow, in_shadow, (of_shadows, by_shadows), None);
         ruling.into_owned()
     }
 
@@ -84,7 +83,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         matched: &MatchedRule<'_, '_>,
         is_meant: impl Fn(&RuleId) -> bool,
     ) -> Ruling<'static> {
-        let charges: Charges<'_> = matched.charges_and_aliases().collect();
+        let charges: ChargeList<'_> = matched.charges_and_aliases().collect();
         let decided = self.standing(&charges, &fallback::terms(std::iter::once(matched))).await;
         let mut ruling = Ruling::of_nothing(generation);
         ruling.add(Mode::Enforce, &charges, (&decided.decisions, &decided.by), None);
@@ -97,7 +96,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             return Decided::default();
         }
         let free = charges.iter().map(|charge| charge.cost(0));
-        let asked: Charges<'_> = charges.iter().copied().chain(free).collect();
+        let asked: ChargeList<'_> = charges.iter().copied().chain(free).collect();
         match self.store.peek(&asked).await {
             Ok(peeked) => {
                 self.watch.answered(|| self.now());

@@ -1,9 +1,13 @@
 //! The decision of a request's charges by the store: in place if the answer is there at once, else by waiting for it.
+//!
+//! Rules and descriptors ask the store here, and nowhere else.
 
+use super::batch::ChargeModes;
+use super::charges::Charges;
+use super::fallback::ChargeMode;
 use super::{Limiter, Ruling};
 use crate::{Matched, Mode};
-use tidegate_core::charge::groups;
-use tidegate_core::store::{Answer, Decisions};
+use tidegate_core::store::Answer;
 use tidegate_core::{Charge, Clock, NowOrLater, Readiness, Store, StoreError, now_or_never};
 
 /// The reason why charges are not decided yet. None of them was made.
@@ -23,7 +27,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     pub(super) fn decide_now<'m>(
         &self,
         matched: &Matched<'_, '_>,
-        charges: &[Charge<'m>],
+        charges: &Charges<'m>,
         ruling: &mut Ruling<'m>,
     ) -> Option<()> {
         match self.ask_now(charges, ruling) {
@@ -33,15 +37,15 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 
     #[inline]
-    fn ask_now<'m>(&self, charges: &[Charge<'m>], ruling: &mut Ruling<'m>) -> Result<(), Undecided> {
-        if charges.is_empty() {
+    fn ask_now<'m>(&self, charges: &Charges<'m>, ruling: &mut Ruling<'m>) -> Result<(), Undecided> {
+        if charges.all().is_empty() {
             return Ok(());
         }
         if ruling.refused.is_some() {
             return Err(Undecided::Refused);
         }
-        let mut answer = Answer::default();
-        match self.store.decide_into(charges, &mut answer) {
+        let (mut answer, shadows) = (Answer::default(), charges.shadows());
+        match self.store.decide_into(charges.question(&shadows), &mut answer) {
             NowOrLater::Now(Ok(())) => {}
             NowOrLater::Now(Err(error)) => return Err(Undecided::Failed(error)),
             NowOrLater::Later(_) => return Err(Undecided::Later),
@@ -56,7 +60,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         &self,
         undecided: Undecided,
         matched: &Matched<'_, '_>,
-        charges: &[Charge<'m>],
+        charges: &Charges<'m>,
         ruling: &mut Ruling<'m>,
     ) -> Option<()> {
         let needs_store = match &undecided {
@@ -80,18 +84,16 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     pub(super) async fn decide_waiting<'m>(
         &self,
         matched: &Matched<'_, '_>,
-        charges: &[Charge<'m>],
+        charges: &Charges<'m>,
         ruling: &mut Ruling<'m>,
     ) {
-        if charges.is_empty() {
+        if charges.all().is_empty() {
             return;
         }
         let mut answer = Answer::default();
-        let asked = match ruling.refused {
-            // A refused request takes nothing, so rules in shadow mode only peek.
-            Some(_) => self.look_at_shadows(charges, &mut answer).await,
-            None => self.store.decide_into(charges, &mut answer).await,
-        };
+        // A refused request takes nothing, so rules in shadow mode only peek.
+        let modes = ChargeModes::of(ruling.refused.is_some());
+        let asked = self.ask(charges, modes, &mut answer).await;
         match asked {
             Ok(()) => self.add_answer(charges, &mut answer, ruling),
             // Boxed: keeps the state of the failure path out of the future of every request.
@@ -99,20 +101,41 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    fn add_answer<'m>(&self, charges: &[Charge<'m>], answer: &mut Answer, ruling: &mut Ruling<'m>) {
-        self.watch.answered(|| self.now());
-        let (counting, shadows) = groups(charges);
-        ruling.add(Mode::Enforce, counting, (&answer.decisions, &[]), answer.receipt.take());
-        for (shadow, answer) in shadows.zip(&mut answer.shadows) {
-            ruling.add(Mode::Shadow, shadow, (&answer.decisions, &[]), answer.receipt.take());
+    /// Asks the store about charges: to make them, or to peek at them.
+    pub(super) async fn ask(
+        &self,
+        charges: &Charges<'_>,
+        modes: ChargeModes,
+        answer: &mut Answer,
+    ) -> Result<(), StoreError> {
+        let shadows = charges.shadows();
+        if modes.counting == ChargeMode::Commit {
+            return self.store.decide_into(charges.question(&shadows), answer).await;
         }
+        let asked = charges.to_peek();
+        // Those whose decisions show what they leave unspent.
+        let tell_left = if modes.others == ChargeMode::Peek { charges.counting().len() } else { asked.len() };
+        let mut peeked = self.left_in_store(&asked, tell_left).await?.into_iter();
+        answer.decisions = peeked.by_ref().take(charges.counting().len()).collect();
+        let shadow = |shadow: &&[_]| Answer::new(peeked.by_ref().take(shadow.len()).collect(), None);
+        answer.shadows = shadows.iter().map(shadow).collect();
+        Ok(())
     }
 
-    async fn look_at_shadows(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Result<(), StoreError> {
-        let mut peeked = self.store.peek(charges).await?.into_iter();
-        let (_, shadows) = groups(charges);
-        let peeked = shadows.map(|shadow| peeked.by_ref().take(shadow.len()).collect::<Decisions>());
-        answer.shadows = peeked.map(|decisions| Answer::new(decisions, None)).collect();
-        Ok(())
+    /// Asks the store to make some of a request's charges, together.
+    pub(super) async fn decide_by_store(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
+        let mut answer = Answer::default();
+        self.store.decide_into(charges.into(), &mut answer).await?;
+        Ok(answer)
+    }
+
+    fn add_answer<'m>(&self, charges: &Charges<'m>, answer: &mut Answer, ruling: &mut Ruling<'m>) {
+        self.watch.answered(|| self.now());
+        ruling.add(Mode::Enforce, charges.counting(), (&answer.decisions, &[]), answer.receipt.take());
+        if !answer.shadows.is_empty() {
+            for (shadow, answer) in charges.shadows().into_iter().zip(&mut answer.shadows) {
+                ruling.add(Mode::Shadow, shadow, (&answer.decisions, &[]), answer.receipt.take());
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use tidegate_core::store::Answer;
 use tidegate_core::{Charge, Key, Limit, Micros, Receipt, RuleId, Store, StoreError};
 use tidegate_lab::simulate::{Simulation, Totals};
 use tidegate_lab::traffic::Arrival;
@@ -115,7 +116,10 @@ impl RedisRun {
         let (store, limits) = (&self.store, &self.limits);
         let asking = arrivals.iter().zip(&keys).flat_map(|(arrival, key)| {
             limits.iter().map(move |(rule, limit)| async move {
-                store.decide(&[Charge::new(rule, key, limit).cost(arrival.cost)]).await
+                let mut answer = Answer::default();
+                let charge = [Charge::new(rule, key, limit).cost(arrival.cost)];
+                store.decide_into((&charge).into(), &mut answer).await?;
+                Ok::<_, StoreError>(answer)
             })
         });
         let answers = join_all(asking).await;

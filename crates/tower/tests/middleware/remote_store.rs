@@ -7,7 +7,8 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{
-    Charge, Decision, Key, ManualClock, MemoryStore, NowOrLater, Receipt, RuleId, Settlement, Store, StoreError,
+    Charge, Decision, Key, ManualClock, MemoryStore, NowOrLater, Question, Receipt, RuleId, Settlement, Store,
+    StoreError,
 };
 use tidegate_rules::Limiter;
 use tidegate_tower::RateLimitLayer;
@@ -34,11 +35,11 @@ impl RemoteStore {
 impl Store for RemoteStore {
     fn decide_into(
         &self,
-        charges: &[Charge<'_>],
+        question: Question<'_>,
         answer: &mut Answer,
     ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
         NowOrLater::Later(async move {
-            *answer = self.answer(|store| store.decide(charges)).await?;
+            *answer = self.answer(|store| store.decide(question)).await?;
             Ok(())
         })
     }
