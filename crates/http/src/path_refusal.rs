@@ -9,7 +9,7 @@ use tidegate_rules::PathRefusal;
 use crate::grpc::is_grpc;
 
 #[derive(Serialize)]
-struct Problem {
+struct PathProblem {
     #[serde(rename = "type")]
     kind: &'static str,
     title: &'static str,
@@ -29,7 +29,7 @@ pub fn path_refused(why: PathRefusal, headers: &HeaderMap) -> Response<Bytes> {
         headers.insert("grpc-message", HeaderValue::from_static(why.reason()));
         return response;
     }
-    let problem = Problem { kind: "about:blank", title: "Bad Request", status: 400, detail: why.reason() };
+    let problem = PathProblem { kind: "about:blank", title: "Bad Request", status: 400, detail: why.reason() };
     *response.status_mut() = StatusCode::BAD_REQUEST;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     // Cannot fail: text and numbers are always valid JSON.

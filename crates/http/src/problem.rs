@@ -16,7 +16,7 @@ const ABNORMAL_USAGE: &str = "https://iana.org/assignments/http-problem-types#ab
 pub const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 #[derive(Serialize)]
-struct Problem<'a, 'r> {
+struct ProblemBody<'a, 'r> {
     #[serde(rename = "type")]
     kind: &'a str,
     title: &'a str,
@@ -47,7 +47,7 @@ pub(crate) fn kind_and_title(reply: &Reply<'_, '_>, refusal: Refusal) -> (&'stat
 pub(crate) fn json(reply: &Reply<'_, '_>, refusal: Refusal) -> Bytes {
     let (kind, title) = kind_and_title(reply, refusal);
     let (status, violated) = (reply.status().as_u16(), reply.violated().collect());
-    let problem = Problem { kind, title, status, detail: Detail { reply, refusal }, violated };
+    let problem = ProblemBody { kind, title, status, detail: Detail { reply, refusal }, violated };
     // Large enough for most problems, so that the buffer seldom grows.
     let mut text = Vec::with_capacity(320);
     // Cannot fail: text and numbers are always valid JSON.

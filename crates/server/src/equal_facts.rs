@@ -13,7 +13,7 @@ use crate::resp::with_facts as with_words;
 
 /// A request as its client writes it.
 #[derive(Clone, Debug)]
-struct Written {
+struct WrittenRequest {
     method: String,
     target: String,
     /// Stated beside the headers, where a protocol has a place for that.
@@ -42,7 +42,7 @@ fn seen(facts: &dyn Facts) -> Seen {
     FACTS.iter().map(|fact| facts.values(*fact).iter().map(ToString::to_string).collect()).collect()
 }
 
-impl Written {
+impl WrittenRequest {
     fn by_hand(&self) -> Seen {
         let request = Request::new(&self.method, &self.target);
         let request = self.headers.iter().fold(request, |request, (name, value)| request.header(name, value));
@@ -147,7 +147,7 @@ proptest! {
         host in proptest::option::of(host()),
         headers in proptest::collection::vec(header(), 0..5),
     ) {
-        let written = Written { method: method.to_owned(), target, host, headers };
+        let written = WrittenRequest { method: method.to_owned(), target, host, headers };
         let wanted = written.by_hand();
         if let Some(seen) = written.over_http() {
             prop_assert_eq!(seen, wanted.clone(), "HTTP");

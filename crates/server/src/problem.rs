@@ -38,7 +38,7 @@ enum Extension {
     Text { line: usize, column: usize },
     Rules { findings: Diagnostics },
     Fields { errors: Vec<FieldError> },
-    Fault { fault: Fault },
+    FaultParty { fault: FaultParty },
 }
 
 /// A position in a JSON document.
@@ -70,7 +70,7 @@ impl FieldError {
 /// The party whose fault it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Fault {
+pub(crate) enum FaultParty {
     Client,
     Gateway,
     Upstream,
@@ -115,8 +115,8 @@ impl Problem {
     }
 
     /// Says whose fault it is.
-    pub(crate) fn fault(self, fault: Fault) -> Problem {
-        self.with(Extension::Fault { fault })
+    pub(crate) fn fault(self, fault: FaultParty) -> Problem {
+        self.with(Extension::FaultParty { fault })
     }
 
     /// Says that the same request may succeed in a second.
@@ -209,7 +209,7 @@ mod tests {
             r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"No.","at":{"path":"[1].user","line":1,"column":2}}"#
         );
         assert_eq!(
-            told(Problem::new(StatusCode::BAD_GATEWAY, "No.").fault(Fault::Upstream)),
+            told(Problem::new(StatusCode::BAD_GATEWAY, "No.").fault(FaultParty::Upstream)),
             r#"{"type":"about:blank","title":"Bad Gateway","status":502,"detail":"No.","fault":"upstream"}"#
         );
         assert_eq!(

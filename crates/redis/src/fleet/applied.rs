@@ -19,7 +19,7 @@ pub(super) struct AppliedState {
     /// The published rules that are in force; `None` if the node has rules of its own.
     rules: Option<InForce>,
     /// The published rules that cannot be put into force.
-    refused: Option<Refusal>,
+    refused: Option<RefusedRules>,
     /// The published modes that have not ended.
     modes: PublishedModes,
 }
@@ -31,7 +31,7 @@ struct InForce {
 }
 
 #[derive(Debug)]
-struct Refusal {
+struct RefusedRules {
     rules: Edition,
     reason: String,
 }
@@ -95,7 +95,7 @@ impl AppliedState {
                     Ok(loaded) => new = Some((loaded.rules, rules.edition.clone())),
                     Err(findings) => {
                         let reason = in_brief(&findings);
-                        self.refused = Some(Refusal { rules: rules.edition.clone(), reason });
+                        self.refused = Some(RefusedRules { rules: rules.edition.clone(), reason });
                     }
                 }
             }

@@ -71,7 +71,7 @@ pub(super) enum Evidence {
 
 /// The calls that fail at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum BreakerRefusal {
     /// All of them.
     All,
     /// Calls that would probably be answered too late.
@@ -83,12 +83,12 @@ pub(super) enum Refusal {
     },
 }
 
-impl Refusal {
+impl BreakerRefusal {
     /// The longest deadline that is refused.
     pub(super) fn up_to(self, now: Instant) -> Duration {
         match self {
-            Refusal::All => Duration::MAX,
-            Refusal::ShortDeadlines { round_trip, owed_since } => {
+            BreakerRefusal::All => Duration::MAX,
+            BreakerRefusal::ShortDeadlines { round_trip, owed_since } => {
                 let waited = owed_since.map_or(Duration::ZERO, |since| now.duration_since(since));
                 round_trip.max(waited)
             }
@@ -166,11 +166,11 @@ impl Breaker {
     }
 
     /// The calls that fail at once; `None` while it is closed.
-    pub(super) const fn refusal(&self) -> Option<Refusal> {
+    pub(super) const fn refusal(&self) -> Option<BreakerRefusal> {
         match self.state {
             BreakerState::Closed => None,
-            _ if self.is_down => Some(Refusal::All),
-            _ => Some(Refusal::ShortDeadlines { round_trip: self.round_trip, owed_since: self.owed_since }),
+            _ if self.is_down => Some(BreakerRefusal::All),
+            _ => Some(BreakerRefusal::ShortDeadlines { round_trip: self.round_trip, owed_since: self.owed_since }),
         }
     }
 

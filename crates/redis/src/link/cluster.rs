@@ -35,7 +35,7 @@ const MOST_HOPS: usize = 4;
 
 pub(super) struct Cluster {
     map: watch::Receiver<Arc<SlotMap>>,
-    connections: Arc<Connections>,
+    connections: Arc<NodeConnections>,
     _task: AbortOnDrop,
 }
 
@@ -62,13 +62,13 @@ impl SlotMap {
 }
 
 /// The connections to all nodes, whether or not they serve a slot.
-struct Connections {
+struct NodeConnections {
     config: ConnectionConfig,
     trouble: Arc<Notify>,
     by_address: Mutex<HashMap<Address, Connection>>,
 }
 
-impl Connections {
+impl NodeConnections {
     fn by_address(&self) -> MutexGuard<'_, HashMap<Address, Connection>> {
         self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,7 +88,7 @@ impl Connections {
 impl Cluster {
     pub(super) fn open(config: &ConnectionConfig, seeds: Vec<Address>) -> Cluster {
         let trouble = Arc::new(Notify::new());
-        let connections = Arc::new(Connections { config: config.clone(), trouble, by_address: Mutex::default() });
+        let connections = Arc::new(NodeConnections { config: config.clone(), trouble, by_address: Mutex::default() });
         let (tell, map) = watch::channel(Arc::new(SlotMap::default()));
         let task = config.runtime.spawn(keep_map(connections.clone(), seeds, tell));
         Cluster { map, connections, _task: AbortOnDrop(task.abort_handle()) }
@@ -157,7 +157,7 @@ fn slot_of_all(keys: &[Vec<u8>]) -> Option<u16> {
 }
 
 /// Keeps the slot map up to date.
-async fn keep_map(connections: Arc<Connections>, seeds: Vec<Address>, tell: watch::Sender<Arc<SlotMap>>) {
+async fn keep_map(connections: Arc<NodeConnections>, seeds: Vec<Address>, tell: watch::Sender<Arc<SlotMap>>) {
     let query = Arc::new(slots_query());
     let mut asked: Vec<TopologySource> = Vec::new();
     let mut known = seeds.clone();
@@ -204,7 +204,7 @@ struct SlotRange {
 }
 
 impl ClusterView {
-    fn map(&self, connections: &Connections) -> SlotMap {
+    fn map(&self, connections: &NodeConnections) -> SlotMap {
         let mut map = SlotMap { slots: vec![0; SLOTS], ..SlotMap::none() };
         let mut places: HashMap<&Address, u16> = HashMap::new();
         for range in &self.ranges {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::abort_on_drop::AbortOnDrop;
 use super::address::Address;
 use super::batch::Composer;
-use super::breaker::{BreakerSettings, BreakerState, Evidence, Refusal, spread};
+use super::breaker::{BreakerRefusal, BreakerSettings, BreakerState, Evidence, spread};
 use super::call::{Abandoned, Call, Deadline, Outcome, SlotRoute};
 use super::connection_io::ConnectionIo;
 use super::error::{Cause, LinkError, Unreachable};
@@ -173,6 +173,6 @@ impl Driver {
 impl Drop for Driver {
     /// Fails all calls that are left: the link or its runtime was dropped.
     fn drop(&mut self) {
-        self.shared.queue.refuse(Refusal::All, Cause::Closed, Instant::now());
+        self.shared.queue.refuse(BreakerRefusal::All, Cause::Closed, Instant::now());
     }
 }

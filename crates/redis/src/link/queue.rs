@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 
 use tokio::time::Instant;
 
-use super::breaker::Refusal;
+use super::breaker::BreakerRefusal;
 use super::call::Call;
 use super::error::Cause;
 
@@ -24,7 +24,7 @@ pub(super) struct Queue {
 struct QueueState {
     calls: VecDeque<Call>,
     /// The calls that are refused, and why.
-    refusing: Option<(Refusal, Cause)>,
+    refusing: Option<(BreakerRefusal, Cause)>,
     /// The time of the last refusal for that reason.
     refused: Option<Instant>,
     /// A lower bound on the deadlines of the queued calls.
@@ -134,7 +134,7 @@ impl Queue {
     }
 
     /// Refuses these calls from now on, and fails those that are queued.
-    pub(super) fn refuse(&self, refusal: Refusal, why: Cause, now: Instant) {
+    pub(super) fn refuse(&self, refusal: BreakerRefusal, why: Cause, now: Instant) {
         let mut state = self.state();
         if !matches!(state.refusing, Some((_, Cause::Closed))) {
             state.refusing = Some((refusal, why));
@@ -154,7 +154,7 @@ impl Queue {
     }
 
     /// Changes which calls are refused, if any are. Queued calls are left to their deadlines.
-    pub(super) fn adjust(&self, calls: Refusal) {
+    pub(super) fn adjust(&self, calls: BreakerRefusal) {
         if let Some((refusal, cause)) = &mut self.state().refusing
             && *cause != Cause::Closed
         {
@@ -299,7 +299,7 @@ mod tests {
         let first = push(&queue, 1);
         assert_eq!(queue.push(call(1).0, now), Err(Cause::QueueFull));
         let why = Cause::BreakerOpen(Arc::new(Cause::ConnectionLost));
-        queue.refuse(Refusal::All, why.clone(), now);
+        queue.refuse(BreakerRefusal::All, why.clone(), now);
         let Abandoned::Done(Outcome::Failed(error)) = first.abandon() else { panic!("it has failed") };
         assert_eq!(error, LinkError::NotRun(why.clone()));
         assert_eq!(queue.push(call(1).0, now), Err(why.clone()));
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(error, LinkError::NotRun(why));
         queue.admit();
         assert_eq!(queue.push(call(1).0, now), Ok(()));
-        queue.refuse(Refusal::All, Cause::Closed, now);
+        queue.refuse(BreakerRefusal::All, Cause::Closed, now);
         queue.admit();
         assert_eq!(queue.push(call(1).0, now), Err(Cause::Closed));
     }
@@ -323,7 +323,7 @@ mod tests {
         let (patient, patient_waits) = call_for(2, ms(200), now);
         queue.push(hasty, now).unwrap();
         queue.push(patient, now).unwrap();
-        queue.refuse(Refusal::ShortDeadlines { round_trip: ms(60), owed_since: Some(now) }, why.clone(), now);
+        queue.refuse(BreakerRefusal::ShortDeadlines { round_trip: ms(60), owed_since: Some(now) }, why.clone(), now);
         assert!(matches!(hasty_waits.abandon(), Abandoned::Done(Outcome::Failed(LinkError::NotRun(_)))));
         assert_eq!(queue.push(call_for(3, ms(60), now).0, now), Err(why.clone()));
         assert_eq!(queue.last_refused(), Some(now));

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::address::Address;
-use super::breaker::{Breaker, BreakerState, Draw, Evidence, Refusal, Transition};
+use super::breaker::{Breaker, BreakerRefusal, BreakerState, Draw, Evidence, Transition};
 use super::call::Call;
 use super::error::{Cause, Unreachable};
 use super::queue::Queue;
@@ -18,12 +18,12 @@ use super::stats::{Counts, ServerStats};
 pub(super) struct Shared {
     pub(super) queue: Queue,
     pub(super) counts: Counts,
-    health: Mutex<Health>,
+    health: Mutex<LinkHealth>,
     /// Notified when something is wrong with the server, if it is a node of a cluster.
     trouble: Option<Arc<Notify>>,
 }
 
-struct Health {
+struct LinkHealth {
     breaker: Breaker,
     address: Option<Address>,
     connected: bool,
@@ -67,12 +67,12 @@ impl Shared {
         Shared {
             queue: Queue::new(settings.queue),
             counts: Counts::default(),
-            health: Mutex::new(Health { breaker, address, connected: false, trouble: None }),
+            health: Mutex::new(LinkHealth { breaker, address, connected: false, trouble: None }),
             trouble,
         }
     }
 
-    fn health(&self) -> MutexGuard<'_, Health> {
+    fn health(&self) -> MutexGuard<'_, LinkHealth> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -229,7 +229,7 @@ impl Shared {
     }
 
     /// Applies a change of the breaker's state to the queue, and logs it. The caller holds the lock on `health`.
-    fn follow(&self, health: &Health, transition: Option<Transition>, now: Instant) {
+    fn follow(&self, health: &LinkHealth, transition: Option<Transition>, now: Instant) {
         let Some(Transition { from, to, after }) = transition else {
             self.adjust(health, now);
             return;
@@ -244,10 +244,10 @@ impl Shared {
         match (from, to) {
             (BreakerState::Closed, _) => {
                 match refusal {
-                    Refusal::All => {
+                    BreakerRefusal::All => {
                         tracing::warn!(%address, %trouble, ?after, "breaker opens: calls fail at once");
                     }
-                    Refusal::ShortDeadlines { .. } => {
+                    BreakerRefusal::ShortDeadlines { .. } => {
                         let deadline = refusal.up_to(now);
                         tracing::warn!(
                             %address, %trouble, ?after, ?deadline,
@@ -271,11 +271,11 @@ impl Shared {
     }
 
     /// Updates which calls the queue refuses: while the breaker is not closed, that changes with every answer.
-    fn adjust(&self, health: &Health, now: Instant) {
+    fn adjust(&self, health: &LinkHealth, now: Instant) {
         match health.breaker.refusal() {
             None => {}
-            Some(refusal @ Refusal::ShortDeadlines { .. }) => self.queue.adjust(refusal),
-            Some(refusal @ Refusal::All) => {
+            Some(refusal @ BreakerRefusal::ShortDeadlines { .. }) => self.queue.adjust(refusal),
+            Some(refusal @ BreakerRefusal::All) => {
                 let trouble = health.trouble.clone().unwrap_or(Cause::ConnectionLost);
                 self.queue.refuse(refusal, Cause::BreakerOpen(Arc::new(trouble)), now);
             }

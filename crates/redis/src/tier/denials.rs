@@ -45,7 +45,7 @@ impl Remembered {
 }
 
 #[derive(Default)]
-struct Set {
+struct DenialSet {
     /// The number of changes to keys of the set, other than by requests.
     changes: u32,
     known: Vec<Remembered>,
@@ -71,7 +71,7 @@ impl Lookup {
 
 pub(super) struct Denials {
     hashers: [RandomState; 2],
-    sets: Box<[Mutex<Set>]>,
+    sets: Box<[Mutex<DenialSet>]>,
     settings: Settings,
 }
 
@@ -95,7 +95,7 @@ impl Denials {
         Fingerprint(hash(&self.hashers[0]), hash(&self.hashers[1]))
     }
 
-    fn set(&self, of: Fingerprint) -> MutexGuard<'_, Set> {
+    fn set(&self, of: Fingerprint) -> MutexGuard<'_, DenialSet> {
         let number = usize::try_from(of.0 % self.sets.len() as u64).unwrap_or_default();
         self.sets[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -206,7 +206,7 @@ impl Remembered {
     }
 }
 
-impl Set {
+impl DenialSet {
     fn add(&mut self, new: Remembered, charge: &Charge<'_>, now: Timestamp) {
         // A denial is kept rather than an allowance, and of two denials in one answer the one at the smaller cost.
         let says_more = |known: &Remembered| {

@@ -6,7 +6,7 @@ use tidegate_core::RuleId;
 use tidegate_http::HttpFacts;
 use tidegate_rules::{Fact, Facts, Mode, Ruling, Secret};
 
-use super::record::Decided;
+use super::record::LoggedDecision;
 
 /// The facts that the rules were asked with, and their decision.
 pub(crate) struct Judged {
@@ -15,7 +15,7 @@ pub(crate) struct Judged {
     /// The hash.
     pub(crate) api_key: Option<String>,
     pub(crate) tier: Option<Box<str>>,
-    decided: Decided,
+    decided: LoggedDecision,
     limit: Option<RuleId>,
 }
 
@@ -35,24 +35,24 @@ impl Judged {
     }
 
     /// The decision, and the limit that determined it.
-    pub(crate) fn decided(&self) -> (Decided, Option<&str>) {
+    pub(crate) fn decided(&self) -> (LoggedDecision, Option<&str>) {
         (self.decided, self.limit.as_ref().map(RuleId::as_str))
     }
 }
 
 /// The decision of a ruling, and the limit that determined it.
-fn said(ruling: &Ruling<'_>) -> (Decided, Option<RuleId>) {
+fn said(ruling: &Ruling<'_>) -> (LoggedDecision, Option<RuleId>) {
     if let Some(refused) = &ruling.refused {
-        return (Decided::Refused, Some(RuleId::new(&refused.rule)));
+        return (LoggedDecision::Refused, Some(RuleId::new(&refused.rule)));
     }
     let binding = ruling.verdict.binding.and_then(|place| ruling.ruled.get(place));
     let binding = binding.map(|ruled| RuleId::clone(&ruled.id));
     if !ruling.verdict.is_allowed() {
-        return (Decided::Denied, binding);
+        return (LoggedDecision::Denied, binding);
     }
     let would_deny = ruling.ruled.iter().find(|ruled| ruled.mode == Mode::Shadow && !ruled.decision.is_allowed());
     match would_deny {
-        Some(ruled) => (Decided::Shadow, Some(RuleId::clone(&ruled.id))),
-        None => (Decided::Allowed, binding),
+        Some(ruled) => (LoggedDecision::Shadow, Some(RuleId::clone(&ruled.id))),
+        None => (LoggedDecision::Allowed, binding),
     }
 }

@@ -52,7 +52,7 @@ pub(crate) struct AccessRecord<'l> {
     /// The cause of an error.
     pub(crate) cause: Option<&'static str>,
     /// Decision, and the limit that determined it; `None` if no rule was evaluated.
-    pub(crate) decided: Option<(Decided, Option<&'l str>)>,
+    pub(crate) decided: Option<(LoggedDecision, Option<&'l str>)>,
     /// `User-Agent`.
     pub(crate) agent: Option<&'l [u8]>,
     /// `Referer`.
@@ -63,7 +63,7 @@ pub(crate) struct AccessRecord<'l> {
 
 /// A decision, as the access log names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decided {
+pub(crate) enum LoggedDecision {
     Allowed,
     /// Allowed, and a rule in shadow mode would have denied it.
     Shadow,
@@ -72,13 +72,13 @@ pub(crate) enum Decided {
     Refused,
 }
 
-impl Decided {
+impl LoggedDecision {
     const fn as_str(self) -> &'static str {
         match self {
-            Decided::Allowed => "allowed",
-            Decided::Shadow => "shadow",
-            Decided::Denied => "denied",
-            Decided::Refused => "refused",
+            LoggedDecision::Allowed => "allowed",
+            LoggedDecision::Shadow => "shadow",
+            LoggedDecision::Denied => "denied",
+            LoggedDecision::Refused => "refused",
         }
     }
 }
@@ -234,7 +234,7 @@ mod tests {
             route: Some("/"),
             upstream: Some(("http://10.0.0.5:3000", Duration::from_micros(11_000))),
             cause: None,
-            decided: Some((Decided::Allowed, Some("per-address"))),
+            decided: Some((LoggedDecision::Allowed, Some("per-address"))),
             agent: Some(b"curl/8.5"),
             referer: Some(b"https://b.example/?token=hunter2"),
             traceparent: Some(b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),

@@ -29,7 +29,7 @@ use tidegate_rules::{Mode, Ruling};
 
 use super::auth_log::{AskedAbout, LoggedAuth};
 use super::{Api, Settings};
-use crate::identity::jwt::Refusal;
+use crate::identity::jwt::TokenRefusal;
 use crate::identity::{basic_user, has_several_credentials};
 use crate::listen::Peer;
 use crate::metrics::Cause;
@@ -224,7 +224,7 @@ impl Api {
 }
 
 /// The answer to a client whose token is missing or invalid.
-fn challenged(why: Refusal) -> Authorized {
+fn challenged(why: TokenRefusal) -> Authorized {
     match why.challenge() {
         Some(challenge) => {
             let mut response = Problem::new(StatusCode::UNAUTHORIZED, why.detail()).into_response();

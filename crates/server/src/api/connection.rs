@@ -23,14 +23,14 @@ use crate::listen::{
 use crate::self_wake::SelfWakeFilter;
 
 /// Serves connections as the settings say.
-pub(super) struct Connections {
+pub(super) struct ApiConnections {
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
     lifetime: Lifetime,
 }
 
-impl Connections {
-    pub(super) fn new(settings: &Settings) -> Connections {
+impl ApiConnections {
+    pub(super) fn new(settings: &Settings) -> ApiConnections {
         let Settings { header_bytes, header_time, streams, .. } = *settings;
         let mut http1 = http1_builder(header_bytes);
         // Answers are small: one piece is written with less effort than two. And a client that has nothing more to ask may still
@@ -48,7 +48,7 @@ impl Connections {
             shutdown_drain: header_time,
             max_age: None,
         };
-        Connections { http1, http2, lifetime }
+        ApiConnections { http1, http2, lifetime }
     }
 
     /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server shuts down.

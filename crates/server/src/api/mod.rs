@@ -44,7 +44,7 @@ use tidegate_rules::yaml::closest;
 use tidegate_rules::{PathPolicy, Values};
 use tokio_util::sync::CancellationToken;
 
-use self::connection::{ApiService, Connections};
+use self::connection::{ApiConnections, ApiService};
 #[cfg(test)]
 pub(crate) use self::question::with_facts;
 use crate::access_log::AccessLog;
@@ -163,7 +163,7 @@ struct Api {
 pub struct ApiServer {
     api: Arc<Api>,
     router: Router,
-    connections: ArcSwap<Connections>,
+    connections: ArcSwap<ApiConnections>,
 }
 
 impl ApiServer {
@@ -177,7 +177,7 @@ impl ApiServer {
         access_log: Option<Arc<AccessLog>>,
         stop: CancellationToken,
     ) -> ApiServer {
-        let connections = ArcSwap::from_pointee(Connections::new(&settings));
+        let connections = ArcSwap::from_pointee(ApiConnections::new(&settings));
         let settings = ArcSwap::from_pointee(settings);
         let api = Arc::new(Api { engine, settings, tokens, access_log, clock: SystemClock::new(), stop });
         ApiServer { router: router(Arc::clone(&api)), api, connections }
@@ -185,7 +185,7 @@ impl ApiServer {
 
     /// Behaves as `settings` say from the next request on, and what concerns connections from the next connection on.
     pub fn apply(&self, settings: Settings) {
-        self.connections.store(Arc::new(Connections::new(&settings)));
+        self.connections.store(Arc::new(ApiConnections::new(&settings)));
         self.api.settings.store(Arc::new(settings));
     }
 

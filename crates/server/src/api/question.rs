@@ -37,7 +37,7 @@ pub(super) struct Question<'a> {
     body: Option<RawObject<'a>>,
     hits: Option<u64>,
     /// For how long what is taken stays open to be settled.
-    pub(super) ttl: Option<Span>,
+    pub(super) ttl: Option<ParsedSpan>,
     /// Whether to say what the client should be answered.
     pub(super) response: bool,
 }
@@ -392,12 +392,12 @@ impl<'de> Deserialize<'de> for ClientAddress {
 
 /// A span of time: `"30s"`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span(pub(super) Micros);
+pub(super) struct ParsedSpan(pub(super) Micros);
 
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
+impl<'de> Deserialize<'de> for ParsedSpan {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<ParsedSpan, D::Error> {
         let Text(text) = Text::deserialize(from)?;
-        text.parse().map(Span).map_err(|error: tidegate_core::NotationError| {
+        text.parse().map(ParsedSpan).map_err(|error: tidegate_core::NotationError| {
             de::Error::custom(format_args!("`{text}` is no span of time: {}", error.problem()))
         })
     }

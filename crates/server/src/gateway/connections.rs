@@ -32,7 +32,7 @@ use crate::store::AnyStore;
 const LAST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Serves connections. Everything that they have in common.
-pub(super) struct Connections {
+pub(super) struct GatewayConnections {
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
     lifetime: Lifetime,
@@ -47,13 +47,13 @@ pub(super) struct Connections {
     tokens: Option<Arc<TokenVerifier>>,
 }
 
-impl Connections {
+impl GatewayConnections {
     pub(super) fn new(
         engine: &Arc<Engine>,
         settings: Settings,
         tokens: Option<Tokens>,
         stop: &CancellationToken,
-    ) -> Connections {
+    ) -> GatewayConnections {
         let Settings { header_bytes, header_time, streams, inspection_time, write_time, .. } = settings;
         let limits = Http2Limits { streams, header_bytes, ping_after: header_time, ping_timeout: header_time };
         let mut http2 = http2_builder(TokioExecutor::new(), limits);
@@ -82,7 +82,7 @@ impl Connections {
             log: settings.access_log.clone(),
             engine: Arc::clone(engine),
         };
-        Connections {
+        GatewayConnections {
             http1: http1_builder(header_bytes),
             http2,
             lifetime,

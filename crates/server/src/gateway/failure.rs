@@ -6,9 +6,9 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tidegate_http::{DenialBodies, REDUCED_CAPACITY, failure_page, is_grpc};
 use tidegate_rules::PathRefusal;
 
-use crate::identity::jwt::Refusal;
+use crate::identity::jwt::TokenRefusal;
 use crate::metrics::Cause;
-use crate::problem::{Fault, PROBLEM_JSON, Problem};
+use crate::problem::{FaultParty, PROBLEM_JSON, Problem};
 
 /// The reason why no upstream answered a request. Addresses of upstreams go to the log, never to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) enum Failure {
     /// Its path is refused.
     Path(PathRefusal),
     /// Its token is missing or invalid.
-    Token(Refusal),
+    Token(TokenRefusal),
     /// It has more than one line of `Authorization`.
     SeveralCredentials,
     /// The client stopped in the middle of its request.
@@ -70,61 +70,63 @@ impl FailureForm {
 }
 
 impl Failure {
-    fn description(self) -> (StatusCode, Fault, &'static str) {
+    fn description(self) -> (StatusCode, FaultParty, &'static str) {
         match self {
-            Failure::NoRoute => (StatusCode::NOT_FOUND, Fault::Client, "There is no service for this host and path."),
+            Failure::NoRoute => {
+                (StatusCode::NOT_FOUND, FaultParty::Client, "There is no service for this host and path.")
+            }
             Failure::Connect => {
                 let detail = "This is a gateway to certain services; it connects to nothing else.";
-                (StatusCode::METHOD_NOT_ALLOWED, Fault::Client, detail)
+                (StatusCode::METHOD_NOT_ALLOWED, FaultParty::Client, detail)
             }
             Failure::NoHost => (
                 StatusCode::BAD_REQUEST,
-                Fault::Client,
+                FaultParty::Client,
                 "The request does not say in one Host which host it is for, as a name or an address.",
             ),
             Failure::Ambiguous => {
                 let detail = "The request can be read in two ways: it says more than once or with zeros in front how long it \
                               is, has a transfer coding other than chunked, or lines that end without a carriage return.";
-                (StatusCode::BAD_REQUEST, Fault::Client, detail)
+                (StatusCode::BAD_REQUEST, FaultParty::Client, detail)
             }
-            Failure::Path(why) => (StatusCode::BAD_REQUEST, Fault::Client, why.reason()),
+            Failure::Path(why) => (StatusCode::BAD_REQUEST, FaultParty::Client, why.reason()),
             Failure::Token(why) => match why.challenge() {
-                Some(_) => (StatusCode::UNAUTHORIZED, Fault::Client, why.detail()),
-                None => (StatusCode::SERVICE_UNAVAILABLE, Fault::Gateway, why.detail()),
+                Some(_) => (StatusCode::UNAUTHORIZED, FaultParty::Client, why.detail()),
+                None => (StatusCode::SERVICE_UNAVAILABLE, FaultParty::Gateway, why.detail()),
             },
             Failure::SeveralCredentials => {
                 let detail = "The request has more than one line of Authorization: send one.";
-                (StatusCode::BAD_REQUEST, Fault::Client, detail)
+                (StatusCode::BAD_REQUEST, FaultParty::Client, detail)
             }
             Failure::ClientStalls => {
-                (StatusCode::REQUEST_TIMEOUT, Fault::Client, "The request's body took too long to come.")
+                (StatusCode::REQUEST_TIMEOUT, FaultParty::Client, "The request's body took too long to come.")
             }
             Failure::Unreachable => {
-                (StatusCode::BAD_GATEWAY, Fault::Upstream, "The service behind this gateway cannot be reached.")
+                (StatusCode::BAD_GATEWAY, FaultParty::Upstream, "The service behind this gateway cannot be reached.")
             }
             Failure::SlowToConnect => {
                 let detail = "The service behind this gateway cannot be reached in time.";
-                (StatusCode::GATEWAY_TIMEOUT, Fault::Upstream, detail)
+                (StatusCode::GATEWAY_TIMEOUT, FaultParty::Upstream, detail)
             }
             Failure::NoneWell => {
-                (StatusCode::SERVICE_UNAVAILABLE, Fault::Upstream, "The service behind this gateway is not well.")
+                (StatusCode::SERVICE_UNAVAILABLE, FaultParty::Upstream, "The service behind this gateway is not well.")
             }
             Failure::Overloaded => {
                 let detail = "The service behind this gateway is overloaded; the request was not passed on.";
-                (StatusCode::SERVICE_UNAVAILABLE, Fault::Upstream, detail)
+                (StatusCode::SERVICE_UNAVAILABLE, FaultParty::Upstream, detail)
             }
             Failure::Broken => {
                 let detail =
                     "The service behind this gateway broke off before it answered, or its answer makes no sense.";
-                (StatusCode::BAD_GATEWAY, Fault::Upstream, detail)
+                (StatusCode::BAD_GATEWAY, FaultParty::Upstream, detail)
             }
             Failure::SlowToRespond => {
                 let detail = "The service behind this gateway did not answer in time.";
-                (StatusCode::GATEWAY_TIMEOUT, Fault::Upstream, detail)
+                (StatusCode::GATEWAY_TIMEOUT, FaultParty::Upstream, detail)
             }
             Failure::Unasked => {
                 let detail = "The service behind this gateway answered in a protocol that nobody asked for.";
-                (StatusCode::BAD_GATEWAY, Fault::Upstream, detail)
+                (StatusCode::BAD_GATEWAY, FaultParty::Upstream, detail)
             }
         }
     }

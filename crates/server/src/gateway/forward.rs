@@ -159,7 +159,7 @@ struct UpstreamAnswer {
 ///
 /// Its future is moved to where it is polled, and each local variable that lives across an `await` makes that move dearer. So the
 /// state is kept here, once, and changed in place.
-struct InFlight {
+struct ForwardedRequest {
     context: Arc<ConnContext>,
     /// The number of the group that it goes to.
     group: usize,
@@ -187,7 +187,7 @@ impl Forward {
     }
 
     /// Makes a request ready to be sent, or returns the response to one that cannot be.
-    fn prepare(&self, request: Request<Sent>) -> Result<InFlight, Box<Response<ForwardBody>>> {
+    fn prepare(&self, request: Request<Sent>) -> Result<ForwardedRequest, Box<Response<ForwardBody>>> {
         let ConnContext { forwarder, downstream } = &*self.0;
         let (mut head, body) = request.into_parts();
         let form = FailureForm::of(&head.headers, &downstream.style.answers.bodies);
@@ -217,11 +217,11 @@ impl Forward {
             Some(Box::new(Upgrading { connection, hold, asked }))
         });
         let context = Arc::clone(&self.0);
-        Ok(InFlight { context, group, head, body: RequestBody::new(body, pace), host, form, client })
+        Ok(ForwardedRequest { context, group, head, body: RequestBody::new(body, pace), host, form, client })
     }
 }
 
-impl InFlight {
+impl ForwardedRequest {
     /// Sends the request, and returns the response.
     async fn run(&mut self) -> Result<Response<ForwardBody>, ClientGone> {
         let upload = self.body.upload();
@@ -234,7 +234,7 @@ impl InFlight {
     }
 
     async fn pass(&mut self) -> Result<Response<ForwardBody>, ClientGone> {
-        let InFlight { context, group, head, body, host, form, client } = self;
+        let ForwardedRequest { context, group, head, body, host, form, client } = self;
         let ConnContext { forwarder, downstream } = &**context;
         match forwarder.exchange(&forwarder.groups[*group], head, body, host).await {
             Ok(answer) => {

@@ -9,7 +9,7 @@ const DOUBLINGS: u32 = 4;
 
 /// The health of an address, by the requests that went there and by health checks.
 #[derive(Debug, Default)]
-pub(super) struct Health {
+pub(super) struct UpstreamHealth {
     /// The number of requests that failed since the last one that did not.
     failures: AtomicU32,
     /// The end of its rest; 0 if it does not rest.
@@ -18,7 +18,7 @@ pub(super) struct Health {
     is_down: AtomicBool,
 }
 
-impl Health {
+impl UpstreamHealth {
     /// A request failed: it rests, for twice as long each time. Returns for how long, if it did not rest before.
     pub(super) fn failed(&self, now: Timestamp, rest_time: Micros) -> Option<Micros> {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn an_address_that_keeps_failing_rests_for_longer_and_longer() {
-        let (health, start) = (Health::default(), Timestamp::from_secs(1_000));
+        let (health, start) = (UpstreamHealth::default(), Timestamp::from_secs(1_000));
         let rests = |seconds: u64| health.is_resting(|| Timestamp::from_secs(1_000 + seconds));
         assert!(!rests(0));
         assert_eq!(health.failed(start, SECOND), Some(SECOND));
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn what_an_address_says_of_itself_is_news_once() {
-        let health = Health::default();
+        let health = UpstreamHealth::default();
         assert!(!health.is_found(true));
         assert!(health.is_found(false) && !health.is_found(false) && health.is_down());
         assert!(health.is_found(true) && !health.is_down());

@@ -55,7 +55,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::address::{Address, AddressError};
 use self::body_pace::BodyPace;
 pub use self::concurrency::Concurrency;
-use self::connections::Connections;
+use self::connections::GatewayConnections;
 pub use self::dial::Trust;
 pub(crate) use self::route::PATH_POLICIES;
 pub use self::route::Route;
@@ -208,7 +208,7 @@ impl Settings {
 
 /// The gateway: serves one connection after the other.
 #[derive(Clone)]
-pub struct GatewayServer(Arc<Connections>);
+pub struct GatewayServer(Arc<GatewayConnections>);
 
 impl GatewayServer {
     /// A gateway that asks `engine`, and verifies `tokens` if there are any. Upstreams are looked after until `stop`.
@@ -221,7 +221,7 @@ impl GatewayServer {
         tokens: Option<Tokens>,
         stop: &CancellationToken,
     ) -> GatewayServer {
-        GatewayServer(Arc::new(Connections::new(engine, settings, tokens, stop)))
+        GatewayServer(Arc::new(GatewayConnections::new(engine, settings, tokens, stop)))
     }
 
     /// Answers as these settings say from the next connection on: with their headers, bodies and origins. The rest of them needs a

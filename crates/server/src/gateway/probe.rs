@@ -1,4 +1,4 @@
-//! Health checks of upstreams, and the closing of idle connections to them.
+//! UpstreamHealth checks of upstreams, and the closing of idle connections to them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -14,7 +14,7 @@ use super::Settings;
 use super::address::Address;
 use super::concurrency::{Place, UpstreamConcurrency};
 use super::dial::{Protocol, Trust, dial};
-use super::health::Health;
+use super::health::UpstreamHealth;
 use super::request_body::RequestBody;
 use super::upstream_conn::UpstreamConn;
 use crate::metrics::UpstreamMetrics;
@@ -28,7 +28,7 @@ type Idle = Vec<Box<UpstreamConn>>;
 /// An address, with what is known of it.
 pub(super) struct Upstream {
     pub(super) address: Address,
-    pub(super) health: Health,
+    pub(super) health: UpstreamHealth,
     counts: Arc<UpstreamMetrics>,
     concurrency: Option<UpstreamConcurrency>,
     /// Idle connections; the one that was used last is at the end.
@@ -73,7 +73,7 @@ impl Upstream {
         Upstream {
             concurrency,
             address,
-            health: Health::default(),
+            health: UpstreamHealth::default(),
             counts,
             idle: Mutex::default(),
             shared: Mutex::default(),

@@ -25,7 +25,7 @@ use tidegate_http::{Claims, HttpFacts};
 
 pub(crate) use self::basic::basic_user;
 pub use self::certificate::CertificateName;
-use self::jwt::{Refusal, Verifier};
+use self::jwt::{TokenRefusal, Verifier};
 pub(crate) use self::known_facts::KnownFacts;
 
 /// Whether a request has several `Authorization` lines. HTTP allows one (RFC 9110, 11.6.2), and an upstream may use
@@ -74,7 +74,7 @@ impl Tokens {
     /// # Errors
     /// If the request is to be refused.
     #[inline]
-    pub(crate) fn identify(&self, headers: &HeaderMap, now: Timestamp) -> Result<Option<Arc<Identity>>, Refusal> {
+    pub(crate) fn identify(&self, headers: &HeaderMap, now: Timestamp) -> Result<Option<Arc<Identity>>, TokenRefusal> {
         self.0.identify(headers, now)
     }
 }

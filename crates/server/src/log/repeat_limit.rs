@@ -99,9 +99,9 @@ mod tests {
 
     /// Log output of these tests.
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Written {
+    impl io::Write for CapturedLog {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn each_place_has_a_budget_and_what_goes_past_it_is_reported() {
-        let (repeats, written) = (Arc::new(Repeats::new(NonZero::new(2).unwrap())), Written::default());
+        let (repeats, written) = (Arc::new(Repeats::new(NonZero::new(2).unwrap())), CapturedLog::default());
         let out = written.clone();
         let subscriber = tracing_subscriber::registry()
             .with(RepeatLimit(Arc::clone(&repeats)))

@@ -15,7 +15,7 @@ use super::histogram::HistogramSnapshot;
 use super::limit_counters::{LimitEvent, OTHER};
 use super::page::{Labels, Page};
 use super::process;
-use super::{Connections, Format, ListenerKind, Metrics};
+use super::{ConnectionCounts, Format, ListenerKind, Metrics};
 use crate::engine::Engine;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
@@ -199,7 +199,7 @@ impl Metrics {
             "Times that a connection had to wait because the listener was full",
             &of_listener(Listening::times_full),
         );
-        let expiry = |listener: &Connections| listener.listening.get()?.certificate_expiry();
+        let expiry = |listener: &ConnectionCounts| listener.listening.get()?.certificate_expiry();
         let expiries: Vec<(Labels<'_>, u64)> =
             connections().filter_map(|(labels, listener)| Some((&labels[..], expiry(listener)?))).collect();
         page.gauge(

@@ -105,7 +105,7 @@ pub struct Metrics {
     top: KeyRanking,
     recent: denials::RecentDenials,
     deciding: Histogram,
-    connections: [Connections; ListenerKind::ALL.len()],
+    connections: [ConnectionCounts; ListenerKind::ALL.len()],
     reloads: Reloads,
     /// Access log, if there is one.
     access_log: OnceLock<Arc<AccessLog>>,
@@ -120,7 +120,7 @@ pub struct Metrics {
 }
 
 #[derive(Debug, Default)]
-struct Connections {
+struct ConnectionCounts {
     open: AtomicI64,
     accepted: AtomicU64,
     auth_failures: AtomicU64,

@@ -69,10 +69,10 @@ pub(crate) struct KeyName {
 /// Tracks frequent keys.
 pub(super) struct KeyRanking {
     hasher: RandomState,
-    windows: Mutex<Windows>,
+    windows: Mutex<TopWindows>,
 }
 
-struct Windows {
+struct TopWindows {
     present: Window,
     past: Window,
 }
@@ -98,7 +98,7 @@ impl Window {
 
 impl KeyRanking {
     pub(super) fn new(now: Timestamp) -> KeyRanking {
-        let windows = Windows { present: Window::new(now), past: Window::new(now) };
+        let windows = TopWindows { present: Window::new(now), past: Window::new(now) };
         KeyRanking { hasher: RandomState::new(), windows: Mutex::new(windows) }
     }
 

@@ -3,7 +3,7 @@
 //! Words are separated by white space. Double-quoted words support `\n`, `\r`, `\t`, `\a`, `\b`, `\x1f` and a backslash
 //! before any other character; single-quoted words only `\'`. A closing quote is followed by white space or the end.
 
-use super::request::{Span, Spans};
+use super::request::{Spans, WordSpan};
 
 /// Unbalanced quotes, or no white space after a closing quote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ fn word(line: &mut [u8], mut at: usize, spans: &mut Spans) -> Result<usize, Unba
         end += 1;
         at += read;
     }
-    spans.push(Span { begin, end });
+    spans.push(WordSpan { begin, end });
     Ok(at)
 }
 

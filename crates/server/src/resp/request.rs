@@ -65,22 +65,22 @@ pub enum ProtocolError {
 
 /// Position of a word, relative to the start of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct WordSpan {
     pub(super) begin: usize,
     pub(super) end: usize,
 }
 
-pub(super) type Spans = SmallVec<[Span; 8]>;
+pub(super) type Spans = SmallVec<[WordSpan; 8]>;
 
 /// The words of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words<'a> {
     bytes: &'a [u8],
-    spans: &'a [Span],
+    spans: &'a [WordSpan],
 }
 
 impl<'a> Words<'a> {
-    pub(super) const fn new(bytes: &'a [u8], spans: &'a [Span]) -> Words<'a> {
+    pub(super) const fn new(bytes: &'a [u8], spans: &'a [WordSpan]) -> Words<'a> {
         Words { bytes, spans }
     }
 
@@ -109,7 +109,7 @@ impl<'a> Words<'a> {
         for word in self.iter() {
             let begin = owned.bytes.len();
             owned.bytes.extend_from_slice(word);
-            owned.spans.push(Span { begin, end: owned.bytes.len() });
+            owned.spans.push(WordSpan { begin, end: owned.bytes.len() });
         }
         owned
     }
@@ -231,7 +231,7 @@ impl Reader {
                 Some(b"\r\n") => {}
                 Some(_) => return Err(ProtocolError::NoLineBreak),
             }
-            self.spans.push(Span { begin: self.at, end });
+            self.spans.push(WordSpan { begin: self.at, end });
             self.at = end + 2;
             self.stage = Stage::Words(words - 1);
         }

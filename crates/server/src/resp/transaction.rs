@@ -1,6 +1,6 @@
 //! The commands of a transaction, kept from `MULTI` to `EXEC`.
 
-use super::request::{Span, Words};
+use super::request::{WordSpan, Words};
 
 /// Maximum size of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct TransactionBounds {
 }
 
 /// The bytes that a queued word takes beside its text.
-pub(super) const WORD_OVERHEAD: usize = size_of::<Span>();
+pub(super) const WORD_OVERHEAD: usize = size_of::<WordSpan>();
 
 /// A transaction queues more than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +61,7 @@ impl Transaction {
 #[derive(Debug, Default)]
 pub(super) struct CommandQueue {
     bytes: Vec<u8>,
-    spans: Vec<Span>,
+    spans: Vec<WordSpan>,
     /// End of each command's words in `spans`.
     ends: Vec<usize>,
     /// Number of executed commands.
@@ -80,7 +80,7 @@ impl CommandQueue {
         for word in words.iter() {
             let begin = self.bytes.len();
             self.bytes.extend_from_slice(word);
-            self.spans.push(Span { begin, end: self.bytes.len() });
+            self.spans.push(WordSpan { begin, end: self.bytes.len() });
         }
         self.ends.push(self.spans.len());
         Ok(())
@@ -123,9 +123,9 @@ mod tests {
         let mut end = 0;
         let span = |word: &&[u8]| {
             end += word.len();
-            Span { begin: end - word.len(), end }
+            WordSpan { begin: end - word.len(), end }
         };
-        let spans: Vec<Span> = words.iter().map(span).collect();
+        let spans: Vec<WordSpan> = words.iter().map(span).collect();
         transaction.push(Words::new(&bytes, &spans), BOUNDS)
     }
 

@@ -103,18 +103,18 @@ fn a_server_that_refuses_everybody_is_taken_from_everybody() {
     let (mut breaker, now) = closed();
     assert_eq!(breaker.failed(2, Evidence::Down, now + ms(5), MOST), None);
     assert!(breaker.failed(1, Evidence::Down, now + ms(5), MOST).is_some());
-    assert_eq!(breaker.refusal(), Some(Refusal::All));
+    assert_eq!(breaker.refusal(), Some(BreakerRefusal::All));
     breaker.probe(now + ms(20));
     breaker.probe_refused(now + ms(21), MOST);
-    assert_eq!(breaker.refusal(), Some(Refusal::All));
+    assert_eq!(breaker.refusal(), Some(BreakerRefusal::All));
     breaker.probe(now + ms(60));
     breaker.probe_answered(ms(60), None, now + ms(120), MOST);
     assert_eq!(breaker.state(), BreakerState::Closed, "nobody wanted a quicker answer");
 
     breaker.failed(3, Evidence::Slow(ms(20)), now + ms(300), MOST);
-    assert_ne!(breaker.refusal(), Some(Refusal::All));
+    assert_ne!(breaker.refusal(), Some(BreakerRefusal::All));
     breaker.trip(now + ms(301), MOST);
-    assert_eq!(breaker.refusal(), Some(Refusal::All), "it was slow, and now it is gone");
+    assert_eq!(breaker.refusal(), Some(BreakerRefusal::All), "it was slow, and now it is gone");
 }
 
 #[test]

@@ -30,20 +30,20 @@ enum Difference {
     Allowed,
     Denied { by: Vec<String> },
     DeniedByAnother { expected: String, by: Vec<String> },
-    RetryAfter { expected: Span, found: Option<Span> },
+    RetryAfter { expected: ShownSpan, found: Option<ShownSpan> },
 }
 
 /// A time, as rules files write it.
 #[derive(Clone, Copy, Debug)]
-struct Span(Micros);
+struct ShownSpan(Micros);
 
-impl fmt::Display for Span {
+impl fmt::Display for ShownSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }
 }
 
-impl Serialize for Span {
+impl Serialize for ShownSpan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -152,7 +152,7 @@ fn difference(ruling: &Ruling<'_>, expected: &Expected) -> Result<(), Difference
     };
     match expected.retry_after {
         Some(expected) if found != Some(expected) => {
-            Err(Difference::RetryAfter { expected: Span(expected), found: found.map(Span) })
+            Err(Difference::RetryAfter { expected: ShownSpan(expected), found: found.map(ShownSpan) })
         }
         Some(_) | None => Ok(()),
     }

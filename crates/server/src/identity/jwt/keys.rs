@@ -45,7 +45,7 @@ impl KeyKind {
 
 /// A key by which tokens are verified.
 #[derive(Clone)]
-pub(crate) struct Key {
+pub(crate) struct VerificationKey {
     id: Option<String>,
     kind: KeyKind,
     /// The only algorithm of the key, if its set names one.
@@ -53,9 +53,9 @@ pub(crate) struct Key {
     key: DecodingKey,
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for VerificationKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").field("id", &self.id).field("kind", &self.kind).finish_non_exhaustive()
+        f.debug_struct("VerificationKey").field("id", &self.id).field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 
@@ -94,7 +94,7 @@ impl KeyError {
     }
 }
 
-impl Key {
+impl VerificationKey {
     /// Whether it may verify a token that names this algorithm and this key.
     pub(super) fn is_for(&self, algorithm: Algorithm, id: Option<&str>) -> bool {
         let is_named = match (id, &self.id) {
@@ -113,27 +113,27 @@ impl Key {
     }
 
     /// A shared secret, without the line break that editors add.
-    pub(crate) fn secret(text: &[u8]) -> Result<Key, KeyError> {
+    pub(crate) fn secret(text: &[u8]) -> Result<VerificationKey, KeyError> {
         let secret = text.strip_suffix(b"\n").unwrap_or(text);
         let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
         if secret.len() < SECRET_BYTES {
             return Err(KeyError::ShortSecret(secret.len()));
         }
-        Ok(Key { id: None, kind: KeyKind::Secret, only: None, key: DecodingKey::from_secret(secret) })
+        Ok(VerificationKey { id: None, kind: KeyKind::Secret, only: None, key: DecodingKey::from_secret(secret) })
     }
 
     /// All public keys of a PEM file.
-    pub(crate) fn from_pem(pem: &[u8]) -> Result<Vec<Key>, KeyError> {
+    pub(crate) fn from_pem(pem: &[u8]) -> Result<Vec<VerificationKey>, KeyError> {
         let found: Result<Vec<_>, _> = SubjectPublicKeyInfoDer::pem_slice_iter(pem).collect();
         let found = found.map_err(|_| KeyError::NoPem)?;
         if found.is_empty() {
             return Err(KeyError::NoPem);
         }
-        found.iter().map(|info| Key::of_public_key_info(info).ok_or(KeyError::OtherPem)).collect()
+        found.iter().map(|info| VerificationKey::of_public_key_info(info).ok_or(KeyError::OtherPem)).collect()
     }
 
     /// Parses a `SubjectPublicKeyInfo`.
-    fn of_public_key_info(info: &[u8]) -> Option<Key> {
+    fn of_public_key_info(info: &[u8]) -> Option<VerificationKey> {
         const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
         const ELLIPTIC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
         const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
@@ -153,26 +153,26 @@ impl Key {
             ED25519 => (KeyKind::Ed25519, DecodingKey::from_ed_der(key)),
             _ => return None,
         };
-        Some(Key { id: None, kind, only: None, key })
+        Some(VerificationKey { id: None, kind, only: None, key })
     }
 
     /// The keys of a JSON Web Key Set (RFC 7517) that can verify tokens. Those that cannot (for encryption, of another
     /// kind, too short) are passed over. Shared secrets count only in a set that was not fetched: one that is served to
     /// everybody is none.
-    pub(crate) fn from_jwks(text: &[u8], are_secrets_allowed: bool) -> Result<Vec<Key>, KeyError> {
+    pub(crate) fn from_jwks(text: &[u8], are_secrets_allowed: bool) -> Result<Vec<VerificationKey>, KeyError> {
         #[derive(Deserialize)]
-        struct Set<'s> {
+        struct KeySet<'s> {
             #[serde(borrow)]
             keys: Vec<&'s RawValue>,
         }
-        let set: Set<'_> = serde_json::from_slice(text).map_err(|error| KeyError::NotJson(error.to_string()))?;
+        let set: KeySet<'_> = serde_json::from_slice(text).map_err(|error| KeyError::NotJson(error.to_string()))?;
         if set.keys.is_empty() {
             return Err(KeyError::Empty);
         }
         let (mut keys, mut problems) = (Vec::new(), Vec::new());
         for text in set.keys {
             match serde_json::from_str::<Jwk>(text.get()) {
-                Ok(jwk) => match Key::from_jwk(&jwk, are_secrets_allowed) {
+                Ok(jwk) => match VerificationKey::from_jwk(&jwk, are_secrets_allowed) {
                     Ok(key) => keys.push(key),
                     Err(problem) => problems.push(problem),
                 },
@@ -186,7 +186,7 @@ impl Key {
         Ok(keys)
     }
 
-    fn from_jwk(jwk: &Jwk, are_secrets_allowed: bool) -> Result<Key, &'static str> {
+    fn from_jwk(jwk: &Jwk, are_secrets_allowed: bool) -> Result<VerificationKey, &'static str> {
         let common = &jwk.common;
         if common.public_key_use.as_ref().is_some_and(|usage| *usage != PublicKeyUse::Signature) {
             return Err("a key for encryption");
@@ -237,7 +237,7 @@ impl Key {
         if only.is_some_and(|only| !kind.verifies(only)) {
             return Err("a key whose `alg` does not fit its kind");
         }
-        Ok(Key { id: common.key_id.clone(), kind, only, key })
+        Ok(VerificationKey { id: common.key_id.clone(), kind, only, key })
     }
 }
 

@@ -29,7 +29,7 @@ use tokio::sync::Notify;
 
 use self::cache::{Cache, CacheSize, TokenHash};
 pub(crate) use self::fetch::{Url, UrlError};
-use self::keys::Key;
+use self::keys::VerificationKey;
 use self::source::Outage;
 pub use self::source::{FetchSettings, KeysHealth};
 pub(crate) use self::source::{KeyFile, KeyFileError};
@@ -79,7 +79,7 @@ pub struct Settings {
 
 /// Reason for which a request is refused, or a token is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum TokenRefusal {
     /// There is none, and one is required.
     #[error("a token is required")]
     Missing,
@@ -124,43 +124,43 @@ pub enum Refusal {
     Audience,
 }
 
-impl Refusal {
+impl TokenRefusal {
     /// All of them.
-    pub const ALL: [Refusal; 14] = [
-        Refusal::Missing,
-        Refusal::Several,
-        Refusal::TooLong,
-        Refusal::Malformed,
-        Refusal::Algorithm,
-        Refusal::Critical,
-        Refusal::UnknownKey,
-        Refusal::NoKeys,
-        Refusal::Signature,
-        Refusal::Expired,
-        Refusal::NeverExpires,
-        Refusal::NotYet,
-        Refusal::Issuer,
-        Refusal::Audience,
+    pub const ALL: [TokenRefusal; 14] = [
+        TokenRefusal::Missing,
+        TokenRefusal::Several,
+        TokenRefusal::TooLong,
+        TokenRefusal::Malformed,
+        TokenRefusal::Algorithm,
+        TokenRefusal::Critical,
+        TokenRefusal::UnknownKey,
+        TokenRefusal::NoKeys,
+        TokenRefusal::Signature,
+        TokenRefusal::Expired,
+        TokenRefusal::NeverExpires,
+        TokenRefusal::NotYet,
+        TokenRefusal::Issuer,
+        TokenRefusal::Audience,
     ];
 
     /// Its name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Refusal::Missing => "missing",
-            Refusal::Several => "several",
-            Refusal::TooLong => "too_long",
-            Refusal::Malformed => "malformed",
-            Refusal::Algorithm => "algorithm",
-            Refusal::Critical => "critical",
-            Refusal::UnknownKey => "unknown_key",
-            Refusal::NoKeys => "no_keys",
-            Refusal::Signature => "signature",
-            Refusal::Expired => "expired",
-            Refusal::NeverExpires => "never_expires",
-            Refusal::NotYet => "not_yet",
-            Refusal::Issuer => "issuer",
-            Refusal::Audience => "audience",
+            TokenRefusal::Missing => "missing",
+            TokenRefusal::Several => "several",
+            TokenRefusal::TooLong => "too_long",
+            TokenRefusal::Malformed => "malformed",
+            TokenRefusal::Algorithm => "algorithm",
+            TokenRefusal::Critical => "critical",
+            TokenRefusal::UnknownKey => "unknown_key",
+            TokenRefusal::NoKeys => "no_keys",
+            TokenRefusal::Signature => "signature",
+            TokenRefusal::Expired => "expired",
+            TokenRefusal::NeverExpires => "never_expires",
+            TokenRefusal::NotYet => "not_yet",
+            TokenRefusal::Issuer => "issuer",
+            TokenRefusal::Audience => "audience",
         }
     }
 
@@ -168,11 +168,13 @@ impl Refusal {
     #[must_use]
     pub const fn challenge(self) -> Option<&'static str> {
         Some(match self {
-            Refusal::NoKeys => return None,
-            Refusal::Missing => "Bearer",
-            Refusal::Several => r#"Bearer error="invalid_request", error_description="there is more than one token""#,
-            Refusal::Expired => r#"Bearer error="invalid_token", error_description="the token has expired""#,
-            Refusal::NotYet => r#"Bearer error="invalid_token", error_description="the token is not valid yet""#,
+            TokenRefusal::NoKeys => return None,
+            TokenRefusal::Missing => "Bearer",
+            TokenRefusal::Several => {
+                r#"Bearer error="invalid_request", error_description="there is more than one token""#
+            }
+            TokenRefusal::Expired => r#"Bearer error="invalid_token", error_description="the token has expired""#,
+            TokenRefusal::NotYet => r#"Bearer error="invalid_token", error_description="the token is not valid yet""#,
             _ => r#"Bearer error="invalid_token""#,
         })
     }
@@ -181,11 +183,11 @@ impl Refusal {
     #[must_use]
     pub const fn detail(self) -> &'static str {
         match self {
-            Refusal::Missing => "The request needs a token: `Authorization: Bearer TOKEN`.",
-            Refusal::Several => "The request has more than one token: send one.",
-            Refusal::Expired => "The token has expired: get a new one.",
-            Refusal::NotYet => "The token is not valid yet.",
-            Refusal::NoKeys => "Tokens cannot be verified at present: try again.",
+            TokenRefusal::Missing => "The request needs a token: `Authorization: Bearer TOKEN`.",
+            TokenRefusal::Several => "The request has more than one token: send one.",
+            TokenRefusal::Expired => "The token has expired: get a new one.",
+            TokenRefusal::NotYet => "The token is not valid yet.",
+            TokenRefusal::NoKeys => "Tokens cannot be verified at present: try again.",
             _ => "The token is not valid.",
         }
     }
@@ -209,7 +211,7 @@ pub struct Verifier {
 
 /// Keys in force, with the tokens that they have verified.
 struct KeyRing {
-    keys: Vec<Key>,
+    keys: Vec<VerificationKey>,
     cache: Cache,
 }
 
@@ -217,7 +219,7 @@ struct KeyRing {
 struct VerifierCounters {
     cached: AtomicU64,
     verified: AtomicU64,
-    refused: [AtomicU64; Refusal::ALL.len()],
+    refused: [AtomicU64; TokenRefusal::ALL.len()],
     fetched: AtomicU64,
     fetch_failed: AtomicU64,
 }
@@ -281,12 +283,12 @@ impl Verifier {
     /// # Errors
     /// If the request is to be refused.
     #[inline]
-    pub fn identify(&self, headers: &HeaderMap, now: Timestamp) -> Result<Option<Arc<Identity>>, Refusal> {
+    pub fn identify(&self, headers: &HeaderMap, now: Timestamp) -> Result<Option<Arc<Identity>>, TokenRefusal> {
         let refusal = match self.settings.place.find(headers) {
-            FoundToken::None if self.settings.is_required => self.refused(Refusal::Missing),
+            FoundToken::None if self.settings.is_required => self.refused(TokenRefusal::Missing),
             FoundToken::None => return Ok(None),
             // Also where invalid tokens count as none: an upstream may serve the user of a valid one among them.
-            FoundToken::Several => return Err(self.refused(Refusal::Several)),
+            FoundToken::Several => return Err(self.refused(TokenRefusal::Several)),
             FoundToken::One(token) => match self.verify(&token, now) {
                 Ok(identity) => return Ok(Some(identity)),
                 Err(refusal) => refusal,
@@ -303,10 +305,10 @@ impl Verifier {
     /// # Errors
     /// If it is not valid.
     #[inline]
-    pub fn verify(&self, token: &[u8], now: Timestamp) -> Result<Arc<Identity>, Refusal> {
+    pub fn verify(&self, token: &[u8], now: Timestamp) -> Result<Arc<Identity>, TokenRefusal> {
         let (ring, now) = (self.ring.load(), now.as_micros() / 1_000_000);
         if token.len() > self.settings.token_bytes {
-            return Err(self.refused(Refusal::TooLong));
+            return Err(self.refused(TokenRefusal::TooLong));
         }
         let hash = TokenHash::of(token);
         if let Some(identity) = ring.cache.get(&hash, now) {
@@ -317,10 +319,16 @@ impl Verifier {
     }
 
     #[cold]
-    fn verify_anew(&self, ring: &KeyRing, token: &[u8], hash: TokenHash, now: u64) -> Result<Arc<Identity>, Refusal> {
+    fn verify_anew(
+        &self,
+        ring: &KeyRing,
+        token: &[u8],
+        hash: TokenHash,
+        now: u64,
+    ) -> Result<Arc<Identity>, TokenRefusal> {
         let claims = self.claims(ring, token).map_err(|refusal| self.refused(refusal))?;
         let ends = self.check_times(&claims, now).map_err(|refusal| self.refused(refusal))?;
-        let identity = self.settings.names.identity(&claims).ok_or_else(|| self.refused(Refusal::Malformed))?;
+        let identity = self.settings.names.identity(&claims).ok_or_else(|| self.refused(TokenRefusal::Malformed))?;
         let identity = Arc::new(identity);
         self.counts.verified.fetch_add(1, Ordering::Relaxed);
         ring.cache.insert(hash, &identity, ends);
@@ -328,26 +336,26 @@ impl Verifier {
     }
 
     /// Verifies signature, issuer and audience. Returns the claims.
-    fn claims(&self, ring: &KeyRing, token: &[u8]) -> Result<Map<String, Value>, Refusal> {
+    fn claims(&self, ring: &KeyRing, token: &[u8]) -> Result<Map<String, Value>, TokenRefusal> {
         let header = decode_header(token).map_err(|error| match error.kind() {
             // `none`, and other unknown algorithms.
-            ErrorKind::Json(problem) if problem.to_string().contains("unknown variant") => Refusal::Algorithm,
-            _ => Refusal::Malformed,
+            ErrorKind::Json(problem) if problem.to_string().contains("unknown variant") => TokenRefusal::Algorithm,
+            _ => TokenRefusal::Malformed,
         })?;
         if header.crit.is_some() {
-            return Err(Refusal::Critical);
+            return Err(TokenRefusal::Critical);
         }
         if !self.settings.algorithms.contains(&header.alg) {
-            return Err(Refusal::Algorithm);
+            return Err(TokenRefusal::Algorithm);
         }
         if ring.keys.is_empty() {
             self.unknown_key.notify_one();
-            return Err(Refusal::NoKeys);
+            return Err(TokenRefusal::NoKeys);
         }
         let mut validation = self.validation.clone();
         validation.algorithms = vec![header.alg];
         let keys = ring.keys.iter().filter(|key| key.is_for(header.alg, header.kid.as_deref()));
-        let mut refusal = Refusal::UnknownKey;
+        let mut refusal = TokenRefusal::UnknownKey;
         for key in keys.take(MOST_ATTEMPTS) {
             let error = match decode::<Map<String, Value>>(token, key.decoding_key(), &validation) {
                 Ok(token) => return Ok(token.claims),
@@ -355,39 +363,39 @@ impl Verifier {
             };
             refusal = match error.kind() {
                 // Another key may be the one.
-                ErrorKind::InvalidSignature => Refusal::Signature,
-                ErrorKind::InvalidIssuer => return Err(Refusal::Issuer),
-                ErrorKind::InvalidAudience => return Err(Refusal::Audience),
-                ErrorKind::MissingRequiredClaim(claim) if claim == "iss" => return Err(Refusal::Issuer),
-                ErrorKind::MissingRequiredClaim(_) => return Err(Refusal::Audience),
-                ErrorKind::InvalidAlgorithm => return Err(Refusal::Algorithm),
-                _ => return Err(Refusal::Malformed),
+                ErrorKind::InvalidSignature => TokenRefusal::Signature,
+                ErrorKind::InvalidIssuer => return Err(TokenRefusal::Issuer),
+                ErrorKind::InvalidAudience => return Err(TokenRefusal::Audience),
+                ErrorKind::MissingRequiredClaim(claim) if claim == "iss" => return Err(TokenRefusal::Issuer),
+                ErrorKind::MissingRequiredClaim(_) => return Err(TokenRefusal::Audience),
+                ErrorKind::InvalidAlgorithm => return Err(TokenRefusal::Algorithm),
+                _ => return Err(TokenRefusal::Malformed),
             };
         }
         // Keys without a name were tried, and the one that the token names may be new.
         let is_known = header.kid.as_deref().is_some_and(|id| ring.keys.iter().any(|key| key.is_called(id)));
-        if refusal == Refusal::UnknownKey || (header.kid.is_some() && !is_known) {
+        if refusal == TokenRefusal::UnknownKey || (header.kid.is_some() && !is_known) {
             self.unknown_key.notify_one();
         }
         Err(refusal)
     }
 
     /// Checks that a token is valid at the second `now`. Returns the end of its validity.
-    fn check_times(&self, claims: &Map<String, Value>, now: u64) -> Result<u64, Refusal> {
+    fn check_times(&self, claims: &Map<String, Value>, now: u64) -> Result<u64, TokenRefusal> {
         let leeway = self.settings.leeway.as_secs();
         let ends = match claims.get("exp") {
-            None | Some(Value::Null) => return Err(Refusal::NeverExpires),
-            Some(value) => seconds(value).ok_or(Refusal::Malformed)?.saturating_add(leeway),
+            None | Some(Value::Null) => return Err(TokenRefusal::NeverExpires),
+            Some(value) => seconds(value).ok_or(TokenRefusal::Malformed)?.saturating_add(leeway),
         };
         if now >= ends {
-            return Err(Refusal::Expired);
+            return Err(TokenRefusal::Expired);
         }
         for name in ["nbf", "iat"] {
             match claims.get(name) {
                 None | Some(Value::Null) => {}
                 Some(value) => {
-                    if seconds(value).ok_or(Refusal::Malformed)? > now.saturating_add(leeway) {
-                        return Err(Refusal::NotYet);
+                    if seconds(value).ok_or(TokenRefusal::Malformed)? > now.saturating_add(leeway) {
+                        return Err(TokenRefusal::NotYet);
                     }
                 }
             }
@@ -395,7 +403,7 @@ impl Verifier {
         Ok(ends)
     }
 
-    fn refused(&self, refusal: Refusal) -> Refusal {
+    fn refused(&self, refusal: TokenRefusal) -> TokenRefusal {
         self.counts.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
         refusal
     }
@@ -420,7 +428,7 @@ impl Verifier {
         VerifierCounts {
             cached: get(&counts.cached),
             verified: get(&counts.verified),
-            refused: Refusal::ALL
+            refused: TokenRefusal::ALL
                 .iter()
                 .map(|refusal| (refusal.name(), get(&counts.refused[*refusal as usize])))
                 .collect(),
@@ -433,7 +441,7 @@ impl Verifier {
 }
 
 impl KeyRing {
-    fn new(keys: Vec<Key>, settings: &Settings) -> KeyRing {
+    fn new(keys: Vec<VerificationKey>, settings: &Settings) -> KeyRing {
         KeyRing { keys, cache: Cache::new(settings.cache_entries, settings.cache_bytes) }
     }
 }

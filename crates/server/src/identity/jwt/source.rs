@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Verifier;
 use super::fetch::{FetchError, Url, fetch};
-use super::keys::{Key, KeyError};
+use super::keys::{KeyError, VerificationKey};
 use crate::gateway::Trust;
 
 /// Contents of a file with keys.
@@ -28,7 +28,7 @@ pub(crate) struct KeyFile {
     path: PathBuf,
     kind: FileKind,
     contents: Vec<u8>,
-    keys: Vec<Key>,
+    keys: Vec<VerificationKey>,
 }
 
 impl std::fmt::Debug for KeyFile {
@@ -63,9 +63,9 @@ impl KeyFile {
         let contents =
             std::fs::read(path).map_err(|reason| KeyFileError::Unreadable { path: path.to_owned(), reason })?;
         let keys = match kind {
-            FileKind::Jwks => Key::from_jwks(&contents, true),
-            FileKind::Pem => Key::from_pem(&contents),
-            FileKind::Secret => Key::secret(&contents).map(|key| vec![key]),
+            FileKind::Jwks => VerificationKey::from_jwks(&contents, true),
+            FileKind::Pem => VerificationKey::from_pem(&contents),
+            FileKind::Secret => VerificationKey::secret(&contents).map(|key| vec![key]),
         };
         let keys = keys.map_err(|reason| KeyFileError::Unusable { path: path.to_owned(), reason })?;
         Ok(KeyFile { path: path.to_owned(), kind, contents, keys })
@@ -91,7 +91,7 @@ pub struct FetchSettings {
 pub(super) struct Sources {
     files: Vec<KeyFile>,
     /// The last key set that was fetched, with its keys; `None` before that.
-    fetched: Option<(Vec<u8>, Vec<Key>)>,
+    fetched: Option<(Vec<u8>, Vec<VerificationKey>)>,
 }
 
 impl Sources {
@@ -99,7 +99,7 @@ impl Sources {
         Sources { files, fetched: None }
     }
 
-    pub(super) fn keys(&self) -> Vec<Key> {
+    pub(super) fn keys(&self) -> Vec<VerificationKey> {
         let fetched = self.fetched.iter().flat_map(|(_, keys)| keys);
         self.files.iter().flat_map(|file| &file.keys).chain(fetched).cloned().collect()
     }
@@ -240,7 +240,7 @@ impl Verifier {
         if sources.fetched.as_ref().is_some_and(|(before, keys)| *before == text && !keys.is_empty()) {
             return Ok(());
         }
-        let keys = match Key::from_jwks(&text, false) {
+        let keys = match VerificationKey::from_jwks(&text, false) {
             Ok(keys) => keys,
             Err(error) => {
                 // An issuer that takes all keys back has no key, which is a problem, but none is to be believed any

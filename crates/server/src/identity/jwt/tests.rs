@@ -42,12 +42,12 @@ fn settings() -> Settings {
 
 impl Verifier {
     /// Uses these keys from now on.
-    fn use_keys(&self, keys: Vec<Key>) {
+    fn use_keys(&self, keys: Vec<VerificationKey>) {
         self.ring.store(Arc::new(KeyRing::new(keys, &self.settings)));
     }
 }
 
-fn verifier(settings: Settings, keys: Vec<Key>) -> Verifier {
+fn verifier(settings: Settings, keys: Vec<VerificationKey>) -> Verifier {
     let verifier = Verifier::new(settings);
     verifier.use_keys(keys);
     verifier
@@ -59,7 +59,7 @@ pub(super) fn sign(message: &[u8]) -> Vec<u8> {
 }
 
 pub(super) fn by_secret() -> Verifier {
-    verifier(settings(), vec![Key::secret(SECRET).unwrap()])
+    verifier(settings(), vec![VerificationKey::secret(SECRET).unwrap()])
 }
 
 fn part(value: &Value) -> String {
@@ -99,23 +99,23 @@ fn a_valid_token_says_who_it_is() {
 fn times_are_checked_with_the_leeway_that_is_given() {
     let verifier = verifier(
         Settings { leeway: Duration::from_secs(10), cache_entries: 0, ..settings() },
-        vec![Key::secret(SECRET).unwrap()],
+        vec![VerificationKey::secret(SECRET).unwrap()],
     );
     for (claims, refusal) in [
         (json!({ "exp": NOW + 1 }), None),
         (json!({ "exp": NOW - 9 }), None),
-        (json!({ "exp": NOW - 10 }), Some(Refusal::Expired)),
+        (json!({ "exp": NOW - 10 }), Some(TokenRefusal::Expired)),
         (json!({ "exp": (NOW - 9) as f64 + 0.5 }), None),
         (json!({ "exp": NOW + 60, "nbf": NOW + 10, "iat": NOW + 10 }), None),
-        (json!({ "exp": NOW + 60, "nbf": NOW + 11 }), Some(Refusal::NotYet)),
-        (json!({ "exp": NOW + 60, "iat": NOW + 11 }), Some(Refusal::NotYet)),
-        (json!({}), Some(Refusal::NeverExpires)),
-        (json!({ "exp": null }), Some(Refusal::NeverExpires)),
-        (json!({ "exp": "tomorrow" }), Some(Refusal::Malformed)),
-        (json!({ "exp": -1 }), Some(Refusal::Malformed)),
-        (json!({ "exp": 1e300 }), Some(Refusal::Malformed)),
+        (json!({ "exp": NOW + 60, "nbf": NOW + 11 }), Some(TokenRefusal::NotYet)),
+        (json!({ "exp": NOW + 60, "iat": NOW + 11 }), Some(TokenRefusal::NotYet)),
+        (json!({}), Some(TokenRefusal::NeverExpires)),
+        (json!({ "exp": null }), Some(TokenRefusal::NeverExpires)),
+        (json!({ "exp": "tomorrow" }), Some(TokenRefusal::Malformed)),
+        (json!({ "exp": -1 }), Some(TokenRefusal::Malformed)),
+        (json!({ "exp": 1e300 }), Some(TokenRefusal::Malformed)),
         (json!({ "exp": u64::MAX }), None),
-        (json!({ "exp": NOW + 60, "nbf": "now" }), Some(Refusal::Malformed)),
+        (json!({ "exp": NOW + 60, "nbf": "now" }), Some(TokenRefusal::Malformed)),
     ] {
         assert_eq!(verifier.verify(usual(&claims).as_bytes(), at(NOW)).err(), refusal, "{claims}");
     }
@@ -128,18 +128,18 @@ fn issuer_and_audience_have_to_be_named() {
         audiences: vec!["api".to_owned()],
         ..settings()
     };
-    let verifier = verifier(settings, vec![Key::secret(SECRET).unwrap()]);
+    let verifier = verifier(settings, vec![VerificationKey::secret(SECRET).unwrap()]);
     let exp = NOW + 60;
     for (claims, refusal) in [
         (json!({ "exp": exp, "iss": "https://b/", "aud": "api" }), None),
         (json!({ "exp": exp, "iss": "https://a/", "aud": ["web", "api"] }), None),
-        (json!({ "exp": exp, "iss": "https://c/", "aud": "api" }), Some(Refusal::Issuer)),
-        (json!({ "exp": exp, "iss": "https://a", "aud": "api" }), Some(Refusal::Issuer)),
-        (json!({ "exp": exp, "iss": 7, "aud": "api" }), Some(Refusal::Issuer)),
-        (json!({ "exp": exp, "aud": "api" }), Some(Refusal::Issuer)),
-        (json!({ "exp": exp, "iss": "https://a/" }), Some(Refusal::Audience)),
-        (json!({ "exp": exp, "iss": "https://a/", "aud": [] }), Some(Refusal::Audience)),
-        (json!({ "exp": exp, "iss": "https://a/", "aud": "API" }), Some(Refusal::Audience)),
+        (json!({ "exp": exp, "iss": "https://c/", "aud": "api" }), Some(TokenRefusal::Issuer)),
+        (json!({ "exp": exp, "iss": "https://a", "aud": "api" }), Some(TokenRefusal::Issuer)),
+        (json!({ "exp": exp, "iss": 7, "aud": "api" }), Some(TokenRefusal::Issuer)),
+        (json!({ "exp": exp, "aud": "api" }), Some(TokenRefusal::Issuer)),
+        (json!({ "exp": exp, "iss": "https://a/" }), Some(TokenRefusal::Audience)),
+        (json!({ "exp": exp, "iss": "https://a/", "aud": [] }), Some(TokenRefusal::Audience)),
+        (json!({ "exp": exp, "iss": "https://a/", "aud": "API" }), Some(TokenRefusal::Audience)),
     ] {
         assert_eq!(verifier.verify(usual(&claims).as_bytes(), at(NOW)).err(), refusal, "{claims}");
     }
@@ -151,18 +151,18 @@ fn what_is_not_signed_by_an_accepted_algorithm_is_refused() {
     let claims = json!({ "sub": "ann", "exp": NOW + 60 });
     let signed = |header: Value, sign: &dyn Fn(&[u8]) -> Vec<u8>| token(&header, &claims, sign);
     for (token, refusal) in [
-        (signed(json!({ "alg": "none" }), &|_| Vec::new()), Refusal::Algorithm),
-        (signed(json!({ "alg": "None" }), &|_| Vec::new()), Refusal::Algorithm),
-        (signed(json!({ "alg": "HS384" }), &hs256(SECRET)), Refusal::Algorithm),
-        (signed(json!({ "alg": "RS256" }), &hs256(SECRET)), Refusal::UnknownKey),
-        (signed(json!({ "alg": "HS256" }), &hs256(OTHER_SECRET)), Refusal::Signature),
-        (signed(json!({ "alg": "HS256" }), &|_| Vec::new()), Refusal::Signature),
-        (signed(json!({ "alg": "HS256", "crit": ["exp"] }), &hs256(SECRET)), Refusal::Critical),
-        (signed(json!({ "typ": "JWT" }), &hs256(SECRET)), Refusal::Malformed),
-        ("a.b".to_owned(), Refusal::Malformed),
-        ("....".to_owned(), Refusal::Malformed),
-        (String::new(), Refusal::Malformed),
-        ("x".repeat(8_193), Refusal::TooLong),
+        (signed(json!({ "alg": "none" }), &|_| Vec::new()), TokenRefusal::Algorithm),
+        (signed(json!({ "alg": "None" }), &|_| Vec::new()), TokenRefusal::Algorithm),
+        (signed(json!({ "alg": "HS384" }), &hs256(SECRET)), TokenRefusal::Algorithm),
+        (signed(json!({ "alg": "RS256" }), &hs256(SECRET)), TokenRefusal::UnknownKey),
+        (signed(json!({ "alg": "HS256" }), &hs256(OTHER_SECRET)), TokenRefusal::Signature),
+        (signed(json!({ "alg": "HS256" }), &|_| Vec::new()), TokenRefusal::Signature),
+        (signed(json!({ "alg": "HS256", "crit": ["exp"] }), &hs256(SECRET)), TokenRefusal::Critical),
+        (signed(json!({ "typ": "JWT" }), &hs256(SECRET)), TokenRefusal::Malformed),
+        ("a.b".to_owned(), TokenRefusal::Malformed),
+        ("....".to_owned(), TokenRefusal::Malformed),
+        (String::new(), TokenRefusal::Malformed),
+        ("x".repeat(8_193), TokenRefusal::TooLong),
     ] {
         assert_eq!(verifier.verify(token.as_bytes(), at(NOW)).err(), Some(refusal), "{token}");
     }
@@ -186,8 +186,8 @@ fn ed25519(id: &str) -> (Value, impl Fn(&[u8]) -> Vec<u8> + use<>) {
     (jwk, move |message: &[u8]| pair.sign(message).as_ref().to_vec())
 }
 
-fn keys(jwks: &[&Value]) -> Vec<Key> {
-    Key::from_jwks(json!({ "keys": jwks }).to_string().as_bytes(), false).unwrap()
+fn keys(jwks: &[&Value]) -> Vec<VerificationKey> {
+    VerificationKey::from_jwks(json!({ "keys": jwks }).to_string().as_bytes(), false).unwrap()
 }
 
 #[test]
@@ -205,9 +205,13 @@ fn a_token_is_verified_by_the_key_that_it_names() {
     assert_eq!(refusal(header("ES256", Some("p")), &sign_p), None);
     assert_eq!(refusal(header("EdDSA", Some("e")), &sign_e), None);
     assert_eq!(refusal(header("EdDSA", None), &sign_e), None, "without a name, all keys of its kind are tried");
-    assert_eq!(refusal(header("EdDSA", Some("p")), &sign_e), Some(Refusal::UnknownKey), "the key is of another kind");
-    assert_eq!(refusal(header("ES256", Some("q")), &sign_p), Some(Refusal::UnknownKey));
-    assert_eq!(refusal(header("ES256", Some("p")), &sign_e), Some(Refusal::Signature));
+    assert_eq!(
+        refusal(header("EdDSA", Some("p")), &sign_e),
+        Some(TokenRefusal::UnknownKey),
+        "the key is of another kind"
+    );
+    assert_eq!(refusal(header("ES256", Some("q")), &sign_p), Some(TokenRefusal::UnknownKey));
+    assert_eq!(refusal(header("ES256", Some("p")), &sign_e), Some(TokenRefusal::Signature));
 }
 
 #[test]
@@ -219,7 +223,7 @@ fn a_public_key_is_never_taken_for_a_secret() {
     for secret in confusing {
         for header in [json!({ "alg": "HS256", "kid": "p" }), json!({ "alg": "HS256" })] {
             let token = token(&header, &json!({ "exp": NOW + 60 }), hs256(&secret));
-            assert_eq!(verifier.verify(token.as_bytes(), at(NOW)).err(), Some(Refusal::UnknownKey));
+            assert_eq!(verifier.verify(token.as_bytes(), at(NOW)).err(), Some(TokenRefusal::UnknownKey));
         }
     }
 }
@@ -246,13 +250,13 @@ fn of_a_key_set_only_what_can_verify_tokens_is_used() {
     ];
     for jwk in &unusable {
         let text = json!({ "keys": [jwk] }).to_string();
-        assert!(matches!(Key::from_jwks(text.as_bytes(), false), Err(KeyError::NoneUsable(_))), "{jwk}");
+        assert!(matches!(VerificationKey::from_jwks(text.as_bytes(), false), Err(KeyError::NoneUsable(_))), "{jwk}");
         assert_eq!(keys(&[jwk, &good]).len(), 1, "{jwk}");
     }
     let secret = json!({ "keys": [{ "kty": "oct", "k": URL_SAFE_NO_PAD.encode(SECRET) }] }).to_string();
-    assert_eq!(Key::from_jwks(secret.as_bytes(), true).unwrap().len(), 1, "a file may hold a secret");
+    assert_eq!(VerificationKey::from_jwks(secret.as_bytes(), true).unwrap().len(), 1, "a file may hold a secret");
     for text in ["", "{}", "[]", r#"{"keys":7}"#, r#"{"keys":[]}"#] {
-        assert!(Key::from_jwks(text.as_bytes(), false).is_err(), "{text}");
+        assert!(VerificationKey::from_jwks(text.as_bytes(), false).is_err(), "{text}");
     }
 }
 
@@ -265,26 +269,26 @@ fn a_missing_token_is_nobody_unless_one_is_required() {
     };
     let (none, bad) = (headers(None), headers(Some("Bearer nonsense")));
     let with = |on_invalid, is_required| {
-        verifier(Settings { on_invalid, is_required, ..settings() }, vec![Key::secret(SECRET).unwrap()])
+        verifier(Settings { on_invalid, is_required, ..settings() }, vec![VerificationKey::secret(SECRET).unwrap()])
     };
     let refusing = with(OnInvalid::Refuse, false);
     assert_eq!(refusing.identify(&none, at(NOW)), Ok(None));
-    assert_eq!(refusing.identify(&bad, at(NOW)), Err(Refusal::Malformed));
+    assert_eq!(refusing.identify(&bad, at(NOW)), Err(TokenRefusal::Malformed));
     assert_eq!(with(OnInvalid::Anonymous, false).identify(&bad, at(NOW)), Ok(None));
-    assert_eq!(with(OnInvalid::Refuse, true).identify(&none, at(NOW)), Err(Refusal::Missing));
+    assert_eq!(with(OnInvalid::Refuse, true).identify(&none, at(NOW)), Err(TokenRefusal::Missing));
     let without_keys = verifier(settings(), Vec::new());
     let token = usual(&json!({ "exp": NOW + 60 }));
-    assert_eq!(without_keys.verify(token.as_bytes(), at(NOW)).err(), Some(Refusal::NoKeys));
-    assert_eq!(Refusal::NoKeys.challenge(), None, "the client is not at fault");
+    assert_eq!(without_keys.verify(token.as_bytes(), at(NOW)).err(), Some(TokenRefusal::NoKeys));
+    assert_eq!(TokenRefusal::NoKeys.challenge(), None, "the client is not at fault");
 }
 
 #[test]
 fn names_of_refusals_tell_them_apart() {
-    for (number, refusal) in Refusal::ALL.iter().enumerate() {
+    for (number, refusal) in TokenRefusal::ALL.iter().enumerate() {
         assert_eq!(*refusal as usize, number);
     }
-    let names: HashSet<&str> = Refusal::ALL.iter().map(|refusal| refusal.name()).collect();
-    assert_eq!(names.len(), Refusal::ALL.len());
+    let names: HashSet<&str> = TokenRefusal::ALL.iter().map(|refusal| refusal.name()).collect();
+    assert_eq!(names.len(), TokenRefusal::ALL.len());
 }
 
 #[test]
@@ -363,9 +367,9 @@ fn a_key_set_in_a_file_can_be_emptied() {
 #[test]
 fn only_the_line_break_is_taken_from_a_secret() {
     let ends_in_a_space = [&[7; 31][..], b" "].concat();
-    assert!(Key::secret(&ends_in_a_space).is_ok());
-    assert!(Key::secret(&[&ends_in_a_space[..], b"\r\n"].concat()).is_ok());
-    assert!(matches!(Key::secret(&[&[7; 31][..], b"\n"].concat()), Err(KeyError::ShortSecret(31))));
+    assert!(VerificationKey::secret(&ends_in_a_space).is_ok());
+    assert!(VerificationKey::secret(&[&ends_in_a_space[..], b"\r\n"].concat()).is_ok());
+    assert!(matches!(VerificationKey::secret(&[&[7; 31][..], b"\n"].concat()), Err(KeyError::ShortSecret(31))));
 }
 
 /// Event in the life of a verifier.
@@ -408,7 +412,7 @@ proptest! {
                 Event::Keys(bits) => {
                     in_force = bits;
                     let keys = SECRETS.iter().enumerate().filter(|(number, _)| bits & (1 << number) != 0);
-                    verifier.use_keys(keys.map(|(_, secret)| Key::secret(secret).unwrap()).collect());
+                    verifier.use_keys(keys.map(|(_, secret)| VerificationKey::secret(secret).unwrap()).collect());
                 }
                 Event::Shown { number, key } => {
                     let expiry = NOW + 10 * u64::from(number);

@@ -228,7 +228,7 @@ pub(crate) fn with_facts<T>(words: &[&str], look: impl FnOnce(&dyn Facts) -> T) 
     let span = |word: &&str| {
         let begin = end;
         end += word.len();
-        crate::resp::request::Span { begin, end }
+        crate::resp::request::WordSpan { begin, end }
     };
     let (spans, text): (Vec<_>, String) = (words.iter().map(span).collect(), words.concat());
     let owned = Words::new(text.as_bytes(), &spans).to_owned();
@@ -238,12 +238,12 @@ pub(crate) fn with_facts<T>(words: &[&str], look: impl FnOnce(&dyn Facts) -> T) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resp::request::{OwnedWords, Span};
+    use crate::resp::request::{OwnedWords, WordSpan};
 
     fn owned(text: &str) -> OwnedWords {
         let words = text.split(' ').map(|word| {
             let begin = word.as_ptr() as usize - text.as_ptr() as usize;
-            Span { begin, end: begin + word.len() }
+            WordSpan { begin, end: begin + word.len() }
         });
         let spans: Vec<_> = words.filter(|span| span.end > span.begin).collect();
         Words::new(text.as_bytes(), &spans).to_owned()
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(wrong("ip 1.2.3"), FactError::Address("1.2.3".to_owned()));
         assert_eq!(wrong("cost -1"), FactError::Cost("-1".to_owned()));
         assert_eq!(wrong(""), FactError::Nothing);
-        let bytes = Words::new(b"user\xff", &[Span { begin: 0, end: 4 }, Span { begin: 4, end: 5 }]).to_owned();
+        let bytes = Words::new(b"user\xff", &[WordSpan { begin: 0, end: 4 }, WordSpan { begin: 4, end: 5 }]).to_owned();
         assert_eq!(RequestFacts::decode(bytes.words()).unwrap_err(), FactError::NotText("user"));
     }
 }
