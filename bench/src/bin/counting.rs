@@ -36,7 +36,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         compare(
             name,
             &engine,
-            |number| engine.limiter().charge(&limit, &key(number), 1).now().is_some_and(|(decision, _)| decision.is_allowed()),
+            |number| {
+                engine
+                    .limiter()
+                    .charge(&limit, &key(number), 1)
+                    .now()
+                    .is_some_and(|(decision, _)| decision.is_allowed())
+            },
             |number| engine.charge(&limit, &key(number), 1).now().is_some_and(|(decision, _)| decision.is_allowed()),
         );
     }

@@ -25,8 +25,8 @@ pub(super) struct UpstreamConcurrency {
     is_shadow: bool,
 }
 
-/// The answer to a request for a place.
-pub(super) enum Place {
+/// The answer to a request for a permit.
+pub(super) enum Acquisition {
     Granted(ConcurrencyPermit),
     /// Granted above the limit, in shadow mode.
     Shadow(ConcurrencyPermit),
@@ -41,12 +41,12 @@ impl UpstreamConcurrency {
         UpstreamConcurrency { limit, is_shadow: settings.is_shadow }
     }
 
-    pub(super) fn acquire(&self, priority: Priority) -> Place {
+    pub(super) fn acquire(&self, priority: Priority) -> Acquisition {
         let class = priority as usize;
         match self.limit.try_acquire(class) {
-            Some(permit) => Place::Granted(permit),
-            None if self.is_shadow => Place::Shadow(self.limit.acquire_unlimited(class)),
-            None => Place::Refused,
+            Some(permit) => Acquisition::Granted(permit),
+            None if self.is_shadow => Acquisition::Shadow(self.limit.acquire_unlimited(class)),
+            None => Acquisition::Refused,
         }
     }
 

@@ -12,7 +12,7 @@ use tidegate_rules::Priority;
 
 use super::Settings;
 use super::address::Address;
-use super::concurrency::{Place, UpstreamConcurrency};
+use super::concurrency::{Acquisition, UpstreamConcurrency};
 use super::dial::{Protocol, Trust, dial};
 use super::health::UpstreamHealth;
 use super::request_body::RequestBody;
@@ -97,12 +97,12 @@ impl Upstream {
     pub(super) fn begin(self: &Arc<Self>, priority: Priority) -> Option<Lease> {
         let permit = match self.concurrency.as_ref().map(|concurrency| concurrency.acquire(priority)) {
             None => None,
-            Some(Place::Granted(permit)) => Some(permit),
-            Some(Place::Shadow(permit)) => {
+            Some(Acquisition::Granted(permit)) => Some(permit),
+            Some(Acquisition::Shadow(permit)) => {
                 self.counts.shed(priority);
                 Some(permit)
             }
-            Some(Place::Refused) => {
+            Some(Acquisition::Refused) => {
                 self.counts.shed(priority);
                 return None;
             }
