@@ -11,7 +11,7 @@ pub async fn measure(report: &mut Report, server: &Server) {
     server.flush().await;
     let mut connection = server.connection().await;
     // As long as our names are.
-    Scripted::new(connection.clone()).await.check("tidegate:{client-1234567}:api", 200).await;
+    Scripted::new(connection.clone()).await.check("tidegate:{client-1234567}:api", 1, 200).await;
     let hash = bytes_a_key(&mut connection).await;
     let mut rows = Vec::new();
     for (name, notation) in [
