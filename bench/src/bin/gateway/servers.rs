@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tidegate::config::{Configuration, Given};
+use tidegate::config::{Configuration, StartupArgs};
 use tidegate::serve::{Server, Signals};
 
 const ASKED: &str = "serve-gateway";
@@ -76,7 +76,8 @@ pub fn serve() {
         ];
         let settings = settings.map(|(name, value)| (name, value.to_owned()));
         let flags = flags.into_iter().chain(settings).map(|(name, value)| (name.to_owned(), vec![value])).collect();
-        let configuration = Configuration::load(&Given { file: None, flags }, &[]).expect("settings that make sense");
+        let configuration =
+            Configuration::load(&StartupArgs { file: None, flags }, &[]).expect("settings that make sense");
         let signals = Signals::receive().expect("signals");
         let server = Server::start(configuration).await.expect("a server");
         println!("{} {}", server.gateway().expect("the gateway"), server.api().expect("the API"));
