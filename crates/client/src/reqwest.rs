@@ -135,7 +135,8 @@ where
 /// # }
 /// ```
 ///
-/// Extensions of a request are those that `RequestBuilder::with_extension` sets. Put the middleware outermost: it calls those inside it
+/// An error of this crate is a `reqwest_middleware::Error::Middleware`, which can be downcast to it. Extensions of a request are those that
+/// `RequestBuilder::with_extension` sets. Put the middleware outermost: it calls those inside it
 /// for each attempt.
 #[cfg(feature = "reqwest-middleware")]
 pub struct ReqwestMiddleware {
@@ -145,6 +146,7 @@ pub struct ReqwestMiddleware {
 #[cfg(feature = "reqwest-middleware")]
 mod middleware {
     use super::{BoxError, ClientLayer, Extensions, Request, ReqwestMiddleware, Response};
+    use crate::{DeadlineExceeded, Paced, Throttled};
     use reqwest_middleware::{Error, Middleware, Next};
 
     impl ReqwestMiddleware {
@@ -166,16 +168,45 @@ mod middleware {
             let given = extensions.clone();
             let send = |request| {
                 let (next, mut extensions) = (next.clone(), given.clone());
-                async move { next.run(request, &mut extensions).await.map_err(BoxError::from) }
+                async move { next.run(request, &mut extensions).await.map_err(plain) }
             };
-            super::call(&self.layer, request, &given, send).await.map_err(|error| match error.downcast::<Error>() {
-                Ok(error) => *error,
-                Err(error) => Error::Middleware(Foreign(error).into()),
-            })
+            super::call(&self.layer, request, &given, send).await.map_err(into_middleware_error)
         }
     }
 
-    /// An error of this crate on its way through `anyhow`.
+    /// The error itself, so that one of `reqwest` can be asked whether anything was sent.
+    fn plain(error: Error) -> BoxError {
+        match error {
+            Error::Reqwest(error) => error.into(),
+            Error::Middleware(_) => error.into(),
+        }
+    }
+
+    /// Keeps the type of the error, so that callers can tell errors apart.
+    fn into_middleware_error(error: BoxError) -> Error {
+        let error = match error.downcast::<Error>() {
+            Ok(error) => return *error,
+            Err(error) => error,
+        };
+        let error = match error.downcast::<::reqwest::Error>() {
+            Ok(error) => return Error::Reqwest(*error),
+            Err(error) => error,
+        };
+        let error = match error.downcast::<Paced>() {
+            Ok(paced) => return Error::middleware(*paced),
+            Err(error) => error,
+        };
+        let error = match error.downcast::<Throttled>() {
+            Ok(throttled) => return Error::middleware(*throttled),
+            Err(error) => error,
+        };
+        match error.downcast::<DeadlineExceeded>() {
+            Ok(exceeded) => Error::middleware(*exceeded),
+            Err(error) => Error::middleware(Foreign(error)),
+        }
+    }
+
+    /// Any other error, such as that of a URL that `http` does not accept.
     #[derive(Debug, thiserror::Error)]
     #[error(transparent)]
     struct Foreign(BoxError);

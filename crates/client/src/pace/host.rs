@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::limit::{PacedLimit, Ready};
+use super::limit::{News, PacedLimit, Ready};
 use super::routes::{Route, Routes};
 use crate::limits::{LimitId, ServerLimit, Unit};
 
@@ -26,8 +26,10 @@ struct State {
     limits: HashMap<LimitId, PacedLimit>,
     routes: Routes,
     waiting: HashMap<u64, Waiting>,
-    /// The number of requests that were sent, or entered a queue.
+    /// The number of requests that entered: the later ones wait behind the earlier ones.
     numbers: u64,
+    /// The number of requests that were sent.
+    sent: u64,
     /// Requests in flight, and those of them that are under no known limit.
     in_flight: u64,
     unpaced: u64,
@@ -44,7 +46,8 @@ struct Waiting {
 /// A request in flight.
 #[derive(Debug)]
 pub(crate) struct Sent {
-    number: u64,
+    /// It was the nth request that was sent.
+    order: u64,
     route: Route,
     /// The limits that it counts towards, with its costs.
     charged: Vec<(LimitId, u64)>,
@@ -94,7 +97,7 @@ impl HostPace {
         let number = state.numbers;
         let limits = Arc::clone(state.routes.limits_of(route));
         if state.first_instant(&limits, number, tokens, now) == Ready::Now {
-            return Entry::Sent(state.send(number, route, &limits, tokens, now));
+            return Entry::Sent(state.send(route, &limits, tokens, now));
         }
         for id in limits.iter() {
             if let Some(limit) = state.limits.get_mut(id) {
@@ -113,7 +116,7 @@ impl HostPace {
         let (limits, route, tokens) = (Arc::clone(&waiting.limits), waiting.route, waiting.tokens);
         match state.first_instant(&limits, number, tokens, now) {
             Ready::Now => {
-                let sent = state.send(number, route, &limits, tokens, now);
+                let sent = state.send(route, &limits, tokens, now);
                 state.remove(number);
                 Turn::Sent(sent)
             }
@@ -179,16 +182,17 @@ impl State {
         first
     }
 
-    fn send(&mut self, number: u64, route: Route, limits: &[LimitId], tokens: u64, now: Instant) -> Sent {
+    fn send(&mut self, route: Route, limits: &[LimitId], tokens: u64, now: Instant) -> Sent {
         let mut charged = Vec::new();
         for id in limits {
             if let Some(limit) = self.limits.get_mut(id) {
                 charged.push((id.clone(), limit.send(tokens, now)));
             }
         }
+        self.sent += 1;
         self.in_flight += 1;
         self.unpaced += u64::from(charged.is_empty());
-        Sent { number, route, charged }
+        Sent { order: self.sent, route, charged }
     }
 
     fn ended(&mut self, sent: &Sent) {
@@ -208,13 +212,13 @@ impl State {
         self.make_room(now);
         let mut named = Vec::new();
         let mut explains_denial = false;
+        let news = News { order: sent.order, sent: self.sent, unpaced: self.unpaced };
         for stated in answer.limits.iter().filter(|stated| stated.id.name.len() <= LONGEST_NAME) {
-            let unpaced = self.unpaced;
             if self.limits.len() >= MOST_LIMITS && !self.limits.contains_key(&stated.id) {
                 continue;
             }
             let limit = self.limits.entry(stated.id.clone()).or_insert_with(|| PacedLimit::new(stated.unit, now));
-            limit.learn(stated, sent.number, unpaced, now, random);
+            limit.learn(stated, news, now, random);
             if let (Some(wait), 0) = (answer.denied_for, stated.remaining) {
                 limit.exhaust(wait, now, random);
                 explains_denial = true;

@@ -28,8 +28,8 @@ pub(super) struct PacedLimit {
     next: Instant,
     /// The cost of requests that were sent and not answered.
     in_flight: u64,
-    /// The latest request whose answer was heard.
-    heard: u64,
+    /// The number of requests that were sent before the last answer came. The answer to a later one is newer for sure.
+    heard_after: u64,
     /// Waiting requests.
     pub(super) queue: BTreeSet<u64>,
 }
@@ -43,10 +43,30 @@ pub(super) enum Ready {
     AfterAnswer,
 }
 
+/// When an answer was asked for, and what has been sent since.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct News {
+    /// The request was the nth that was sent to the host.
+    pub(super) order: u64,
+    /// The number of requests that were sent to the host by now.
+    pub(super) sent: u64,
+    /// Requests in flight that the limit has not counted, because it was not known when they were sent.
+    pub(super) unpaced: u64,
+}
+
 impl PacedLimit {
     /// A limit that was first heard of now.
     pub(super) fn new(unit: Unit, now: Instant) -> PacedLimit {
-        PacedLimit { unit, quota: 0, left: 1, ends: now, next: now, in_flight: 0, heard: 0, queue: BTreeSet::new() }
+        PacedLimit {
+            unit,
+            quota: 0,
+            left: 1,
+            ends: now,
+            next: now,
+            in_flight: 0,
+            heard_after: 0,
+            queue: BTreeSet::new(),
+        }
     }
 
     /// The cost of a request with these tokens.
@@ -93,18 +113,19 @@ impl PacedLimit {
         self.in_flight = self.in_flight.saturating_sub(cost);
     }
 
-    /// Learns from the answer to request number `number`. `unpaced` is the number of requests in flight that this limit has not
-    /// counted because it was not known. `random` lies between 0 and 1.
-    pub(super) fn learn(&mut self, stated: &ServerLimit, number: u64, unpaced: u64, now: Instant, random: f64) {
+    /// Learns from an answer. `random` lies between 0 and 1.
+    ///
+    /// The server may have decided a request before others that were sent with it, and counted those since. So only the answer to a
+    /// request that was sent after the last answer had come replaces what is known. Any other can only lower what is left.
+    pub(super) fn learn(&mut self, stated: &ServerLimit, news: News, now: Instant, random: f64) {
         // Requests in flight may or may not be part of what the server counted.
-        let left = stated.remaining.saturating_sub(self.in_flight + unpaced);
-        let is_over = now >= self.ends;
-        if number < self.heard && !is_over {
-            // An answer that was overtaken: it can only lower what is left.
+        let left = stated.remaining.saturating_sub(self.in_flight + news.unpaced);
+        let is_overtaken = news.order <= self.heard_after;
+        self.heard_after = news.sent;
+        if is_overtaken {
             self.left = self.left.min(left);
             return;
         }
-        self.heard = self.heard.max(number);
         self.unit = stated.unit;
         self.quota = stated.quota.unwrap_or(self.quota).max(stated.remaining);
         self.left = left;

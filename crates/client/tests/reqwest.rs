@@ -1,0 +1,151 @@
+//! The adapters for `reqwest` and `reqwest-middleware`, over loopback.
+#![cfg(feature = "reqwest-middleware")]
+#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use reqwest::{Method, Request, Response};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use tidegate_client::{
+    BoxError, ClientLayer, Deadline, DeadlineExceeded, Hint, Idempotent, Paced, ReqwestClient, ReqwestMiddleware,
+};
+use tokio::time::Instant;
+
+/// A server that sends these responses, one on each connection, and records the bodies of requests.
+struct Server {
+    url: String,
+    bodies: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn start(responses: &[&'static str]) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let bodies = Arc::new(Mutex::new(Vec::new()));
+        let (seen, responses) = (Arc::clone(&bodies), responses.to_vec());
+        std::thread::spawn(move || {
+            for response in responses {
+                let Ok((stream, _)) = listener.accept() else { return };
+                let mut stream = BufReader::new(stream);
+                let (mut line, mut length) = (String::new(), 0);
+                while stream.read_line(&mut line).unwrap() > 2 {
+                    let stated = line.to_ascii_lowercase();
+                    length = stated.strip_prefix("content-length: ").map_or(length, |n| n.trim().parse().unwrap());
+                    line.clear();
+                }
+                let mut body = vec![0; length];
+                stream.read_exact(&mut body).unwrap();
+                seen.lock().unwrap().push(String::from_utf8(body).unwrap());
+                let head = format!("HTTP/1.1 {response}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                stream.get_mut().write_all(head.as_bytes()).unwrap();
+            }
+        });
+        Server { url, bodies }
+    }
+
+    fn bodies(&self) -> Vec<String> {
+        self.bodies.lock().unwrap().clone()
+    }
+}
+
+const DENIED: &str = "429 Too Many Requests\r\nretry-after-ms: 10";
+const OK: &str = "200 OK";
+
+/// Both adapters, which are to do the same.
+enum Adapter {
+    Client(ReqwestClient),
+    Middleware(ClientWithMiddleware),
+}
+
+impl Adapter {
+    fn both(layer: &ClientLayer) -> [Adapter; 2] {
+        let middleware = ReqwestMiddleware::new(layer.clone());
+        [
+            Adapter::Client(ReqwestClient::new(reqwest::Client::new(), layer.clone())),
+            Adapter::Middleware(ClientBuilder::new(reqwest::Client::new()).with(middleware).build()),
+        ]
+    }
+
+    async fn execute(&self, request: Request, extensions: http::Extensions) -> Result<Response, BoxError> {
+        match self {
+            Adapter::Client(client) => client.execute_with(request, &extensions).await,
+            Adapter::Middleware(client) => {
+                let mut extensions = extensions;
+                Ok(client.execute_with_extensions(request, &mut extensions).await?)
+            }
+        }
+    }
+}
+
+fn request(method: Method, url: &str) -> Request {
+    let mut request = Request::new(method, url.parse().unwrap());
+    *request.body_mut() = Some("hello".into());
+    request
+}
+
+/// Whether an error is of this kind, whatever the adapter.
+fn is<E: std::error::Error + Send + Sync + 'static>(error: &BoxError) -> bool {
+    match error.downcast_ref() {
+        Some(reqwest_middleware::Error::Middleware(error)) => error.is::<E>(),
+        Some(reqwest_middleware::Error::Reqwest(_)) => false,
+        None => error.is::<E>(),
+    }
+}
+
+#[tokio::test]
+async fn a_denied_request_is_sent_again_with_its_body() {
+    for adapter in Adapter::both(&ClientLayer::new()) {
+        let server = Server::start(&[DENIED, OK]);
+        let response = adapter.execute(request(Method::PUT, &server.url), http::Extensions::new()).await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(server.bodies(), ["hello", "hello"]);
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_must_not_be_repeated_is_sent_once() {
+    for adapter in Adapter::both(&ClientLayer::new()) {
+        let server = Server::start(&[DENIED, OK]);
+        let response = adapter.execute(request(Method::POST, &server.url), http::Extensions::new()).await.unwrap();
+        assert_eq!((response.status().as_u16(), server.bodies().len()), (429, 1));
+        assert_eq!(response.extensions().get::<Hint>().map(|hint| hint.wait), Some(Duration::from_millis(10)));
+        let server = Server::start(&[DENIED, OK]);
+        let mut marked = http::Extensions::new();
+        marked.insert(Idempotent);
+        let response = adapter.execute(request(Method::POST, &server.url), marked).await.unwrap();
+        assert_eq!((response.status().as_u16(), server.bodies().len()), (200, 2));
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_was_refused_is_tried_again() {
+    let layer = ClientLayer::new();
+    for (number, adapter) in Adapter::both(&layer).into_iter().enumerate() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let url = format!("http://{free}/");
+        let error = adapter.execute(request(Method::POST, &url), http::Extensions::new()).await.unwrap_err();
+        assert!(error.to_string().contains("error sending request"), "{error}");
+        assert_eq!(layer.snapshot()[&free.to_string()].retries, 2, "adapter {number}");
+    }
+}
+
+#[tokio::test]
+async fn deadlines_and_the_pace_are_kept() {
+    for adapter in Adapter::both(&ClientLayer::new()) {
+        let server = Server::start(&["200 OK\r\nratelimit: \"daily\";r=0;t=7200", OK]);
+        assert!(adapter.execute(request(Method::GET, &server.url), http::Extensions::new()).await.is_ok());
+        let error = adapter.execute(request(Method::GET, &server.url), http::Extensions::new()).await.unwrap_err();
+        assert!(is::<Paced>(&error), "{error}");
+        assert_eq!(server.bodies().len(), 1);
+
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", silent.local_addr().unwrap());
+        let mut hurried = http::Extensions::new();
+        hurried.insert(Deadline(Instant::now() + Duration::from_millis(50)));
+        let error = adapter.execute(request(Method::GET, &url), hurried).await.unwrap_err();
+        assert!(is::<DeadlineExceeded>(&error), "{error}");
+    }
+}
