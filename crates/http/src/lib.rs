@@ -28,7 +28,7 @@
 mod accept;
 mod body_fields;
 mod claims;
-mod client;
+mod client_address;
 mod cors;
 mod denial_body;
 mod facts;
@@ -51,7 +51,7 @@ mod usage_scanner;
 pub use accept::{accepted_weights, prefers_html};
 pub use body_fields::BodyFields;
 pub use claims::Claims;
-pub use client::{ForwardingHeader, NetworkError, TrustedProxies};
+pub use client_address::{ForwardingHeader, NetworkError, TrustedProxies};
 pub use cors::{AllowedReader, Cors, OriginError, expose_limits};
 pub use denial_body::{DenialBodies, HtmlPage, failure_page};
 pub use facts::HttpFacts;

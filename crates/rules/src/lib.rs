@@ -37,7 +37,6 @@ mod limiter;
 mod load;
 mod matched;
 mod named_key;
-mod one;
 mod partition;
 mod path;
 mod pattern;
@@ -51,6 +50,7 @@ mod schema;
 mod secret;
 mod settle;
 mod shown;
+mod single_rule;
 mod spelling;
 mod switches;
 mod tiers;
@@ -65,13 +65,12 @@ pub use facts::{Fact, Facts, Request, Values, syntax};
 pub use field::{FieldPath, FieldPathError};
 pub use limiter::{
     Charging, Condition, DecidedBy, DescriptorRequest, DescriptorRuling, DescriptorsRuling, DomainTerms, Generation,
-    Health, Hits, InlineLimit, KeyRefusal, Limiter, Refundable, Reports, ResetError, Ruled, RuledCharge, Ruling,
-    SecondNames, WithoutStore,
+    Health, Hits, InlineLimit, KeyAliases, KeyRefusal, Limiter, Refundable, Reports, ResetError, Ruled, RuledCharge,
+    Ruling, WithoutStore,
 };
 pub use load::{Loaded, SERVER_SETTINGS, file_contents, load, rules_files};
 pub use matched::{Granted, Matched, MatchedRule, RefusingRule};
 pub use named_key::{NamedKey, NoSuchKey, PartName};
-pub use one::Whom;
 pub use partition::Partitions;
 pub use path::normalize;
 pub(crate) use rule::RuleLimit;
@@ -81,6 +80,7 @@ pub use schema::schema;
 pub use secret::{SamePrevious, Secret, SecretError};
 pub use settle::{Settle, SettleSource, SettleTerm};
 pub use shown::{KeyPartName, LimitName, ShownRule, readable_key};
+pub use single_rule::KeyScope;
 pub use spelling::{PathPolicy, PathRefusal};
 pub use switches::Switches;
 

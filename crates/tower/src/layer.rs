@@ -6,7 +6,7 @@ use http::HeaderName;
 use http::request::Parts;
 use tidegate_core::{Clock, Limit, MemoryStore, Store, SystemClock};
 use tidegate_http::{DenialBodies, HeaderStyle, HttpFacts, TrustedProxies};
-use tidegate_rules::{Limiter, PathPolicy, RuleSet, Ruling, Whom};
+use tidegate_rules::{KeyScope, Limiter, PathPolicy, RuleSet, Ruling};
 use tower_layer::Layer;
 
 use crate::body_cost::BodyCostLayer;
@@ -60,12 +60,12 @@ impl RateLimitLayer {
     /// Limits each client by its address.
     #[must_use]
     pub fn per_client(limit: Limit) -> RateLimitLayer {
-        RateLimitLayer::one(Whom::Address, limit)
+        RateLimitLayer::one(KeyScope::Address, limit)
     }
 
     /// Limits each user, API key or address, as `whom` says.
     #[must_use]
-    pub fn one(whom: Whom, limit: Limit) -> RateLimitLayer {
+    pub fn one(whom: KeyScope, limit: Limit) -> RateLimitLayer {
         RateLimitLayer::rules(RuleSet::one("requests", whom, limit))
     }
 

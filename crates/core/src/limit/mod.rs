@@ -126,7 +126,7 @@ impl Shape {
             Algorithm::SlidingLog(limit) => (6, limit.window().get(), 0),
             Algorithm::Concurrency(_) => (7, 0, 0),
         };
-        // Folded products with odd constants, so that a change of one bit changes about half of the bits of the result.
+        // FoldedAliases products with odd constants, so that a change of one bit changes about half of the bits of the result.
         let fold = |x: u64, k: u64| {
             let product = u128::from(x) * u128::from(k);
             (product >> 64) as u64 ^ product as u64

@@ -43,7 +43,7 @@ pub(crate) fn ruling(ruled: impl IntoIterator<Item = Ruled<'static>>) -> Ruling<
         refused: None,
         ruled,
         receipts: SmallVec::new(),
-        second_names: None,
+        key_aliases: None,
         unkeyed: None,
     }
 }

@@ -12,7 +12,7 @@ use tidegate_core::{Charge, Decision, Micros, Verdict};
 
 /// Charges without their aliases, and the decisions on them.
 #[derive(Debug, Default)]
-pub(super) struct Folded<'a> {
+pub(super) struct FoldedAliases<'a> {
     pub(super) charges: ChargeList<'a>,
     pub(super) decisions: Decisions,
     /// Empty if the store made all decisions.
@@ -23,8 +23,8 @@ pub(super) struct Folded<'a> {
 
 /// Folds aliases into what they are aliases of. Charges come rule by rule, the aliases of a rule behind its own charges and
 /// in the same order.
-pub(super) fn fold<'a>(charges: &[Charge<'a>], decisions: &[Decision], by: &[DecidedBy]) -> Folded<'a> {
-    let mut folded = Folded::default();
+pub(super) fn fold<'a>(charges: &[Charge<'a>], decisions: &[Decision], by: &[DecidedBy]) -> FoldedAliases<'a> {
+    let mut folded = FoldedAliases::default();
     let mut decided = charges.iter().zip(decisions).enumerate();
     let mut rest = charges;
     while !rest.is_empty() {
@@ -46,7 +46,7 @@ pub(super) fn fold<'a>(charges: &[Charge<'a>], decisions: &[Decision], by: &[Dec
     folded
 }
 
-impl Folded<'_> {
+impl FoldedAliases<'_> {
     fn add_alias(&mut self, place: usize, decision: &Decision, by: Option<DecidedBy>) {
         if let Some(own) = self.decisions.get_mut(place) {
             *own = stricter(own, decision);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use smallvec::SmallVec;
 
 use super::charges::ChargeList;
-use super::ledger::Ledger;
+use super::outage_ledger::OutageLedger;
 use super::ruling::{Decided, DecidedBy};
 use crate::{MatchedRule, OnStoreFailure};
 use tidegate_core::limit::Limit;
@@ -60,7 +60,7 @@ pub(super) enum ChargeMode {
 pub(super) struct Fallback<C> {
     local: MemoryStore<C>,
     /// The costs that the local store has admitted and the store does not know of.
-    pub(super) ledger: Ledger,
+    pub(super) ledger: OutageLedger,
     /// Whether the local store has ever given a receipt.
     has_given: AtomicBool,
 }
@@ -68,7 +68,7 @@ pub(super) struct Fallback<C> {
 impl<C: Clock> Fallback<C> {
     pub(super) fn new(clock: C) -> Fallback<C> {
         let local = MemoryStore::with_clock_and_cap(clock, MOST_LOCAL_KEYS);
-        Fallback { local, ledger: Ledger::new(), has_given: AtomicBool::new(false) }
+        Fallback { local, ledger: OutageLedger::new(), has_given: AtomicBool::new(false) }
     }
 
     pub(super) const fn clock(&self) -> &C {

@@ -7,8 +7,8 @@ mod descriptors;
 mod fallback;
 mod health;
 mod inline;
-mod ledger;
 mod outage;
+mod outage_ledger;
 mod peek;
 mod pipeline;
 mod refund;
@@ -22,7 +22,7 @@ pub use health::{Condition, Health, Reports, WithoutStore};
 pub use inline::InlineLimit;
 pub use peek::ResetError;
 pub use refund::Refundable;
-pub use ruling::{DecidedBy, KeyRefusal, Ruled, Ruling, SecondNames};
+pub use ruling::{DecidedBy, KeyAliases, KeyRefusal, Ruled, Ruling};
 
 use std::future::Future;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Generation;
-use super::aliases::{self, Folded};
+use super::aliases::{self, FoldedAliases};
 use crate::{KeyFault, Matched, Mode, RefusingRule};
 use tidegate_core::disclosure::{Disclosure, QuotaUnit};
 use tidegate_core::limit::Recovery;
@@ -32,7 +32,7 @@ pub struct Ruling<'r> {
     pub receipts: SmallVec<[Receipt; 1]>,
     /// `None` unless keys can have two names, while the [secret](crate::Secret::with_previous) that names them is
     /// rotated. Each limit is told of once all the same.
-    pub second_names: Option<Box<SecondNames>>,
+    pub key_aliases: Option<Box<KeyAliases>>,
     /// The ids of rules that charged the key which requests without one share (`on_missing_key: share`); `None` for most
     /// requests.
     pub unkeyed: Option<Box<[Arc<str>]>>,
@@ -40,7 +40,7 @@ pub struct Ruling<'r> {
 
 /// Data of keys that have two names.
 #[derive(Clone, Debug, Default)]
-pub struct SecondNames {
+pub struct KeyAliases {
     /// For each of [`Ruling::ruled`], when the first of the names has nothing to get back any more.
     soonest_reset: SmallVec<[Micros; 4]>,
 }
@@ -164,9 +164,9 @@ impl<'r> Ruling<'r> {
     /// The same, borrowing nothing.
     #[must_use]
     pub fn into_owned(self) -> Ruling<'static> {
-        let Ruling { generation, verdict, refused, ruled, receipts, second_names, unkeyed } = self;
+        let Ruling { generation, verdict, refused, ruled, receipts, key_aliases, unkeyed } = self;
         let ruled = ruled.into_iter().map(|ruled| Ruled { id: Cow::Owned(ruled.id.into_owned()), ..ruled }).collect();
-        Ruling { generation, verdict, refused, ruled, receipts, second_names, unkeyed }
+        Ruling { generation, verdict, refused, ruled, receipts, key_aliases, unkeyed }
     }
 
     /// Takes the ruling out, borrowing nothing, and leaves one of no limits behind.
@@ -178,7 +178,7 @@ impl<'r> Ruling<'r> {
             refused: self.refused.take(),
             ruled: std::mem::take(&mut self.ruled),
             receipts: std::mem::take(&mut self.receipts),
-            second_names: self.second_names.take(),
+            key_aliases: self.key_aliases.take(),
             unkeyed: self.unkeyed.take(),
         };
         taken.into_owned()
@@ -187,7 +187,7 @@ impl<'r> Ruling<'r> {
     /// The instant from which on nothing that a limit took can be refunded, whichever name of the key it was taken from. `ruled` is at
     /// `place` among all.
     pub(super) fn soonest_reset(&self, place: usize, ruled: &Ruled<'_>) -> Micros {
-        match &self.second_names {
+        match &self.key_aliases {
             None => ruled.decision.reset_after,
             Some(names) => names.soonest_reset.get(place).copied().unwrap_or_default(),
         }
@@ -223,7 +223,7 @@ impl<'r> Ruling<'r> {
             refused,
             ruled: SmallVec::new(),
             receipts: SmallVec::new(),
-            second_names: generation.rules.secret().has_previous().then(Box::default),
+            key_aliases: generation.rules.secret().has_previous().then(Box::default),
             unkeyed: None,
         }
     }
@@ -236,11 +236,11 @@ impl<'r> Ruling<'r> {
         (decisions, by): (&[Decision], &[DecidedBy]),
         receipts: impl IntoIterator<Item = Receipt>,
     ) {
-        if mode == Mode::Enforce && self.second_names.is_none() {
+        if mode == Mode::Enforce && self.key_aliases.is_none() {
             self.verdict = Verdict::of(decisions);
         }
         self.add_ruled(mode, charges, (decisions, by), Cow::Borrowed);
-        if mode == Mode::Enforce && self.second_names.is_some() {
+        if mode == Mode::Enforce && self.key_aliases.is_some() {
             self.conclude();
         }
         receipts.into_iter().for_each(|receipt| self.receipts.push(receipt));
@@ -254,7 +254,7 @@ impl<'r> Ruling<'r> {
         (decisions, by): (&[Decision], &[DecidedBy]),
         id: impl Fn(&'c RuleId) -> Cow<'r, RuleId>,
     ) {
-        if self.second_names.is_some() {
+        if self.key_aliases.is_some() {
             return self.add_folded(mode, &aliases::fold(charges, decisions, by), id);
         }
         let decided = charges.iter().zip(decisions).enumerate();
@@ -265,13 +265,13 @@ impl<'r> Ruling<'r> {
     }
 
     #[cold]
-    fn add_folded<'c>(&mut self, mode: Mode, folded: &Folded<'c>, id: impl Fn(&'c RuleId) -> Cow<'r, RuleId>) {
+    fn add_folded<'c>(&mut self, mode: Mode, folded: &FoldedAliases<'c>, id: impl Fn(&'c RuleId) -> Cow<'r, RuleId>) {
         let decided = folded.charges.iter().zip(&folded.decisions).enumerate();
         self.ruled.extend(decided.map(|(index, (charge, &decision))| {
             let by = folded.by.get(index).copied().unwrap_or(DecidedBy::Store);
             Ruled::new(id(charge.rule), mode, charge, (decision, by))
         }));
-        if let Some(names) = &mut self.second_names {
+        if let Some(names) = &mut self.key_aliases {
             names.soonest_reset.extend(folded.soonest_reset.iter().copied());
         }
     }

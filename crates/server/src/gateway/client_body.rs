@@ -9,7 +9,7 @@ use tidegate_tower::ResponseBody;
 
 use super::observed::Observed;
 use super::response_body::{ForwardBody, ForwardBodyError};
-use super::unread::{Droppable, UnreadError};
+use super::unread_responses::{DroppableBody, UnreadError};
 
 /// A body that is counted as it goes. Its request is in flight until it has ended.
 pub(super) struct ObservedBody {
@@ -50,7 +50,7 @@ pub(super) enum ClientBody {
     /// One that is dropped with its connection.
     Plain(ObservedBody),
     /// One that is dropped if its HTTP/2 client does not read it.
-    Watched(Droppable<ObservedBody>),
+    Watched(DroppableBody<ObservedBody>),
 }
 
 impl Body for ClientBody {

@@ -19,7 +19,7 @@ use super::observer::DecisionObserver;
 use super::probe::look_after;
 use super::proxy_identity::{IdentitySources, ProxyIdentity, TokenVerifier};
 use super::service::{GatewayService, RateLimited};
-use super::unread::Responses;
+use super::unread_responses::UnreadResponses;
 use crate::engine::Engine;
 use crate::identity::Tokens;
 use crate::lazy_timeout::LazyTimeout;
@@ -113,7 +113,7 @@ impl GatewayConnections {
             self.style.load_full(),
             Arc::clone(&self.telemetry),
         ));
-        let responses = Arc::new(Responses::default());
+        let responses = Arc::new(UnreadResponses::default());
         let service = GatewayService {
             limited: self.service_for(&downstream),
             incoming: Arc::clone(&self.incoming),

@@ -25,15 +25,15 @@ use super::budget::RetryBudget;
 use super::dial::Protocol;
 use super::downstream::Downstream;
 use super::failure::{Failure, FailureForm};
-use super::group::{Group, Tried};
 use super::head;
 use super::request_body::{Progress, RequestBody, Sent, Upload};
 use super::response_body::ForwardBody;
 use super::retry_head::{RetryHead, empty_head};
 use super::route::{self, Route};
 use super::upgrades::{self, Upgrades};
-use super::upstream::{ConnectError, Lease, Shared, Transport, Upstream};
+use super::upstream::{ConnectError, Shared, Transport, Upstream, UpstreamPermit};
 use super::upstream_conn::{SendError, UpstreamConn, whose_delay};
+use super::upstream_group::{Tried, UpstreamGroup};
 use crate::metrics::GatewayMetrics;
 
 /// Forwards the requests of one connection to upstreams. This is the service that the middleware stands in front of.
@@ -52,7 +52,7 @@ pub(super) struct Forwarder {
     /// In the order of their precedence.
     routes: Vec<Route>,
     /// The addresses of each route.
-    groups: Vec<Group>,
+    groups: Vec<UpstreamGroup>,
     /// The protocols that the connections of each route may change to.
     upgrades: Vec<Upgrades>,
     /// The policy of each route for paths with several spellings.
@@ -75,7 +75,7 @@ impl Forwarder {
                 Arc::new(Upstream::new(address.clone(), &settings, Arc::clone(counts.upstream(place))))
             };
             let upstreams = route.upstreams.iter().enumerate().map(upstream).collect();
-            Group::new(upstreams, RetryBudget::new(settings.retry_percent), Arc::clone(counts))
+            UpstreamGroup::new(upstreams, RetryBudget::new(settings.retry_percent), Arc::clone(counts))
         };
         let groups = routes.iter().enumerate().map(group).collect();
         let upgrades = routes.iter().map(|route| route.upgrades.clone().unwrap_or_else(|| settings.upgrades.clone()));
@@ -150,7 +150,7 @@ struct UpstreamAnswer {
     response: Response<Incoming>,
     /// The connection that it comes on, if it is this request's own.
     conn: Option<Box<UpstreamConn>>,
-    lease: Lease,
+    permit: UpstreamPermit,
     /// The time until the response began.
     took: Duration,
 }
@@ -287,7 +287,7 @@ impl Forwarder {
     /// Sends the request, again if need be, until there is an answer. Takes head and body.
     async fn exchange(
         &self,
-        group: &Group,
+        group: &UpstreamGroup,
         head: &mut Parts,
         body: &mut RequestBody,
         host: &HeaderValue,
@@ -313,7 +313,7 @@ impl Forwarder {
             let Some((number, upstream)) = group.choose(&tried, || self.clock.now()) else {
                 return Err(ExchangeError::Failed { why: Failure::NoneWell, is_unseen });
             };
-            let Some(lease) = upstream.begin(priority) else {
+            let Some(permit) = upstream.begin(priority) else {
                 return Err(ExchangeError::Failed { why: Failure::Overloaded, is_unseen });
             };
             let transport = match upstream.transport(wants_new).await {
@@ -326,7 +326,7 @@ impl Forwarder {
                     }
                     let why = match error {
                         ConnectError::TooSlow => {
-                            lease.record(SampleOutcome::Dropped);
+                            permit.record(SampleOutcome::Dropped);
                             Failure::SlowToConnect
                         }
                         ConnectError::Io(_) | ConnectError::Handshake(_) => Failure::Unreachable,
@@ -355,11 +355,11 @@ impl Forwarder {
                 Ok((response, conn)) => {
                     let took = self.metrics.since(begun);
                     upstream.counts().responded(took);
-                    lease.record(sample_outcome(response.status()));
+                    permit.record(sample_outcome(response.status()));
                     if upstream.health.succeeded() {
                         tracing::info!(upstream = %upstream.address, "an upstream answers again");
                     }
-                    return Ok(UpstreamAnswer { response, conn, lease, took });
+                    return Ok(UpstreamAnswer { response, conn, permit, took });
                 }
                 Err(SendError::Unsent(request)) => {
                     // Nothing happened but that an old connection was found closed.
@@ -376,7 +376,7 @@ impl Forwarder {
                     let why = match error {
                         SendError::TooSlow(why) => {
                             if why == Failure::SlowToRespond {
-                                lease.record(SampleOutcome::Dropped);
+                                permit.record(SampleOutcome::Dropped);
                             }
                             why
                         }
@@ -444,13 +444,13 @@ impl Forwarder {
     /// The client's response.
     fn respond(
         &self,
-        UpstreamAnswer { mut response, conn, lease, took }: UpstreamAnswer,
+        UpstreamAnswer { mut response, conn, permit, took }: UpstreamAnswer,
         client: Option<Box<Upgrading>>,
         downstream: &Downstream,
     ) -> Result<Response<ForwardBody>, Failure> {
         let came_as = mem::replace(response.version_mut(), Version::HTTP_11);
         let protocol = head::response(response.headers_mut()).map_err(|why| {
-            tracing::warn!(upstream = %lease.upstream().address, "a response of an upstream is not passed on: {why}");
+            tracing::warn!(upstream = %permit.upstream().address, "a response of an upstream is not passed on: {why}");
             Failure::Broken
         })?;
         if self.settings.via {
@@ -458,8 +458,8 @@ impl Forwarder {
         }
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let (head, body) = response.into_parts();
-            let upstream = Arc::clone(lease.upstream().counts());
-            let mut body = ForwardBody::from_upstream(body, conn, lease, self.settings.stall_time);
+            let upstream = Arc::clone(permit.upstream().counts());
+            let mut body = ForwardBody::from_upstream(body, conn, permit, self.settings.stall_time);
             (body.origin.upstream, body.origin.upstream_time) = (Some(upstream), took);
             return Ok(Response::from_parts(head, body));
         }
@@ -471,8 +471,8 @@ impl Forwarder {
             return Err(Failure::Unasked);
         }
         downstream.become_tunnel();
-        let upstream = Arc::clone(lease.upstream().counts());
-        downstream.tunnels.open(connection, conn, self.settings.tunnel_idle_time, (lease, hold));
+        let upstream = Arc::clone(permit.upstream().counts());
+        downstream.tunnels.open(connection, conn, self.settings.tunnel_idle_time, (permit, hold));
         let (mut head, _) = response.into_parts();
         let mut body = ForwardBody::text(bytes::Bytes::new());
         (body.origin.upstream, body.origin.upstream_time) = (Some(upstream), took);

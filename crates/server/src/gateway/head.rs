@@ -1,6 +1,6 @@
 //! The heads of requests and responses that are forwarded.
 //!
-//! Fields that are about one connection end with it: those that HTTP knows, and those that `Connection` names. Whom a request
+//! Fields that are about one connection end with it: those that HTTP knows, and those that `Connection` names. KeyScope a request
 //! comes from, and how, is said anew, by the same rules by which it is believed. The rest goes on as it came.
 
 use std::net::IpAddr;

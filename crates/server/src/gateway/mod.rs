@@ -3,7 +3,7 @@
 //! A connection (`connections.rs`, `downstream.rs`) brings requests; those that can be read in two ways are noticed as their bytes
 //! come (`checked_io.rs`, `framing.rs`), and paths that can be are refused before anything is decided. Its service (`service.rs`)
 //! finds out whom each comes from (`incoming.rs`, `proxy_identity.rs`) and hands it to `tidegate-tower`'s layer, which answers those that the
-//! rules deny, and passes the others on to `forward.rs`. That finds the route (`route.rs`), chooses an address (`group.rs`, `health.rs`, `concurrency.rs`), takes a
+//! rules deny, and passes the others on to `forward.rs`. That finds the route (`route.rs`), chooses an address (`upstream_group.rs`, `health.rs`, `concurrency.rs`), takes a
 //! connection to it (`upstream.rs`, `dial.rs`, `upstream_conn.rs`), writes the head for upstreams (`head.rs`), tries again where
 //! that is safe (`budget.rs`, `retry_head.rs`), and returns the response with its body as it comes (`response_body.rs`, `client_body.rs`), or
 //! a connection that now speaks another protocol (`upgrades.rs`, `tunnel.rs`). Failures on the way, and whose fault each is, are in `failure.rs`.
@@ -22,7 +22,6 @@ mod forward;
 mod framing;
 #[cfg(test)]
 mod fuzz;
-mod group;
 mod head;
 mod health;
 mod incoming;
@@ -37,10 +36,11 @@ mod retry_head;
 mod route;
 mod service;
 mod tunnel;
-mod unread;
+mod unread_responses;
 mod upgrades;
 mod upstream;
 mod upstream_conn;
+mod upstream_group;
 mod upstream_io;
 
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::request_body::Upload;
-use super::upstream::Lease;
+use super::upstream::UpstreamPermit;
 use super::upstream_conn::UpstreamConn;
 use crate::lazy_timeout::LazyTimeout;
 use crate::metrics::{Cause, UpstreamMetrics};
@@ -48,7 +48,7 @@ struct UpstreamBody {
     /// The connection that it comes from, if this request has it for itself.
     conn: Option<Box<UpstreamConn>>,
     /// Counts the request as in flight until all of it has come.
-    lease: Option<Lease>,
+    permit: Option<UpstreamPermit>,
     /// Runs while nothing comes.
     stalled: LazyTimeout,
 }
@@ -99,10 +99,10 @@ impl ForwardBody {
     pub(super) fn from_upstream(
         body: Incoming,
         conn: Option<Box<UpstreamConn>>,
-        lease: Lease,
+        permit: UpstreamPermit,
         stall_time: Duration,
     ) -> ForwardBody {
-        let mut upstream = UpstreamBody { body, conn, lease: Some(lease), stalled: LazyTimeout::new(stall_time) };
+        let mut upstream = UpstreamBody { body, conn, permit: Some(permit), stalled: LazyTimeout::new(stall_time) };
         if upstream.body.is_end_stream() {
             upstream.end();
         }
@@ -113,12 +113,12 @@ impl ForwardBody {
 impl UpstreamBody {
     /// Everything has come: the connection is free.
     fn end(&mut self) {
-        let lease = self.lease.take();
-        if let (Some(mut conn), Some(lease)) = (self.conn.take(), lease)
+        let permit = self.permit.take();
+        if let (Some(mut conn), Some(permit)) = (self.conn.take(), permit)
             // It may have to be driven once more to see that this was all.
             && (conn.is_ready() || conn.is_alive())
         {
-            lease.upstream().keep(conn);
+            permit.upstream().keep(conn);
         }
     }
 
@@ -147,7 +147,7 @@ impl UpstreamBody {
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(error))) => {
-                (self.conn, self.lease) = (None, None);
+                (self.conn, self.permit) = (None, None);
                 Poll::Ready(Some(Err(error.into())))
             }
             Poll::Pending => self.wait(cx),
@@ -166,7 +166,7 @@ impl UpstreamBody {
     /// Fails a response that stands still for too long.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ForwardBodyError>>> {
         ready!(self.stalled.poll_expired(cx));
-        (self.conn, self.lease) = (None, None);
+        (self.conn, self.permit) = (None, None);
         Poll::Ready(Some(Err(ForwardBodyError::Stalled)))
     }
 }

@@ -21,7 +21,7 @@ use super::incoming::IncomingHeaders;
 use super::observed::Observed;
 use super::proxy_identity::{CertificateUser, TokenVerifier};
 use super::response_body::ForwardBody;
-use super::unread::Responses;
+use super::unread_responses::UnreadResponses;
 use crate::identity::has_several_credentials;
 use crate::listen::InboundBody;
 use crate::store::AnyStore;
@@ -34,7 +34,7 @@ pub(super) struct GatewayService {
     pub(super) limited: RateLimited,
     pub(super) downstream: Arc<Downstream>,
     /// Those that an HTTP/2 client may leave unread.
-    pub(super) responses: Arc<Responses<ObservedBody>>,
+    pub(super) responses: Arc<UnreadResponses<ObservedBody>>,
     pub(super) incoming: Arc<IncomingHeaders>,
     pub(super) forwarder: Arc<Forwarder>,
     pub(super) tokens: Option<Arc<TokenVerifier>>,
@@ -93,7 +93,7 @@ pin_project! {
         // The origin that may read an answer of the gateway's own.
         reader: Option<AllowedReader>,
         // The responses of its connection, if that is of HTTP/2.
-        responses: Option<Arc<Responses<ObservedBody>>>,
+        responses: Option<Arc<UnreadResponses<ObservedBody>>>,
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::upstream::Lease;
+use super::upstream::UpstreamPermit;
 use super::upstream_conn::UpstreamConn;
 
 /// The time for one end to finish after the other has ended.
@@ -26,13 +26,13 @@ pub(super) struct Tunnels(Mutex<Vec<AbortOnDropHandle<()>>>);
 
 impl Tunnels {
     /// Copies in both directions until one end has ended or both were silent for `idle_time`. Until then the
-    /// request keeps its lease and its slots.
+    /// request keeps its permit and its slots.
     pub(super) fn open(
         &self,
         client: OnUpgrade,
         conn: Box<UpstreamConn>,
         idle_time: Duration,
-        held: (Lease, Option<UpgradeHold>),
+        held: (UpstreamPermit, Option<UpgradeHold>),
     ) {
         let tunnel = tokio::spawn(async move {
             if let Err(error) = forward(client, conn, idle_time).await {

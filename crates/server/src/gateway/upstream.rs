@@ -93,8 +93,8 @@ impl Upstream {
         self.counts.in_flight()
     }
 
-    /// Counts a request as in flight until the lease is dropped. `None` if as many are as the address can take.
-    pub(super) fn begin(self: &Arc<Self>, priority: Priority) -> Option<Lease> {
+    /// Counts a request as in flight until the permit is dropped. `None` if as many are as the address can take.
+    pub(super) fn begin(self: &Arc<Self>, priority: Priority) -> Option<UpstreamPermit> {
         let permit = match self.concurrency.as_ref().map(|concurrency| concurrency.acquire(priority)) {
             None => None,
             Some(Acquisition::Granted(permit)) => Some(permit),
@@ -108,7 +108,7 @@ impl Upstream {
             }
         };
         self.counts.begin();
-        Some(Lease { upstream: Arc::clone(self), permit })
+        Some(UpstreamPermit { upstream: Arc::clone(self), permit })
     }
 
     /// Whether as many requests are in flight as the address can take.
@@ -194,12 +194,12 @@ impl Upstream {
 }
 
 /// A request in flight at an address.
-pub(super) struct Lease {
+pub(super) struct UpstreamPermit {
     upstream: Arc<Upstream>,
     permit: Option<ConcurrencyPermit>,
 }
 
-impl Lease {
+impl UpstreamPermit {
     pub(super) const fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
     }
@@ -212,7 +212,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for UpstreamPermit {
     fn drop(&mut self) {
         self.upstream.counts.end();
     }

@@ -24,7 +24,7 @@ use super::run::{Next, Run};
 use super::run_decider::RunDecider;
 use super::run_position::RunPosition;
 use super::run_request::RunRequest;
-use super::{Inside, LabState, MOST_RUNS};
+use super::{Inner, LabState, MOST_RUNS};
 use crate::problem::Problem;
 
 /// A run, and what to expect of it.
@@ -51,7 +51,7 @@ enum Stage {
 }
 
 pub(super) async fn run(State(state): State<LabState>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
-    let Inside { settings, places } = &*state.0;
+    let Inner { settings, places } = &*state.0;
     refuse_strangers(&headers)?;
     let told = told_before(&headers)?;
     let request =

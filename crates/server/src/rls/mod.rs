@@ -52,9 +52,9 @@ type AnswerBody = crate::answer_body::AnswerBody<tonic::body::Body>;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct RlsServer(Arc<Inside>);
+pub struct RlsServer(Arc<Inner>);
 
-struct Inside {
+struct Inner {
     engine: Arc<Engine>,
     settings: ArcSwap<Settings>,
     services: HealthAndReflection,
@@ -65,7 +65,7 @@ impl RlsServer {
     /// Answers by `engine`. gRPC's health service reports that it serves from now on.
     pub async fn open(engine: Arc<Engine>, settings: Settings) -> RlsServer {
         let settings = ArcSwap::from_pointee(settings);
-        RlsServer(Arc::new(Inside {
+        RlsServer(Arc::new(Inner {
             engine,
             settings,
             services: HealthAndReflection::open().await,

@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
 use tidegate_core::{Micros, now_or_never};
 use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, TrustedProxies};
-use tidegate_rules::{DecidedBy, Limiter, Whom};
+use tidegate_rules::{DecidedBy, KeyScope, Limiter};
 use tidegate_tower::{ApiKeyHeader, Peer, RateLimit, RateLimitLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -110,7 +110,7 @@ async fn identity_comes_from_the_configured_identifier() {
         request.extensions_mut().insert(Account(name));
         request
     };
-    let layer = RateLimitLayer::one(Whom::User, "1/h".parse().unwrap()).identify_with(|head, facts| {
+    let layer = RateLimitLayer::one(KeyScope::User, "1/h".parse().unwrap()).identify_with(|head, facts| {
         match head.extensions.get::<Account>() {
             Some(account) => facts.user(account.0),
             None => facts,
@@ -121,7 +121,7 @@ async fn identity_comes_from_the_configured_identifier() {
     }
 
     let header = HeaderName::from_static("x-api-key");
-    let layer = RateLimitLayer::one(Whom::ApiKey, "1/h".parse().unwrap()).identify(ApiKeyHeader(header));
+    let layer = RateLimitLayer::one(KeyScope::ApiKey, "1/h".parse().unwrap()).identify(ApiKeyHeader(header));
     for (key, expected) in [("k_1", 200), ("k_2", 200), ("k_1", 429)] {
         let request = Request::get("/").header("x-api-key", key).body(()).unwrap();
         assert_eq!(status(&layer, request).await, expected, "{key}");

@@ -14,16 +14,20 @@ use crate::metrics::RouteMetrics;
 pub(super) type Tried = SmallVec<[usize; 2]>;
 
 /// Addresses that serve the same.
-pub(super) struct Group {
+pub(super) struct UpstreamGroup {
     pub(super) upstreams: Vec<Arc<Upstream>>,
     pub(super) budget: RetryBudget,
     pub(super) counts: Arc<RouteMetrics>,
     turn: AtomicUsize,
 }
 
-impl Group {
-    pub(super) const fn new(upstreams: Vec<Arc<Upstream>>, budget: RetryBudget, counts: Arc<RouteMetrics>) -> Group {
-        Group { upstreams, budget, counts, turn: AtomicUsize::new(0) }
+impl UpstreamGroup {
+    pub(super) const fn new(
+        upstreams: Vec<Arc<Upstream>>,
+        budget: RetryBudget,
+        counts: Arc<RouteMetrics>,
+    ) -> UpstreamGroup {
+        UpstreamGroup { upstreams, budget, counts, turn: AtomicUsize::new(0) }
     }
 
     /// The address with the fewest requests in flight, of those that are well and were not tried yet. If there is none,

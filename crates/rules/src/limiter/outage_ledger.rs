@@ -55,7 +55,7 @@ impl Owed {
 }
 
 /// The costs admitted by this process alone, key by key.
-pub(super) struct Ledger {
+pub(super) struct OutageLedger {
     pages: [Mutex<Page>; PAGES],
     hasher: RandomState,
     /// The report under way.
@@ -64,9 +64,9 @@ pub(super) struct Ledger {
     unwritten: AtomicU64,
 }
 
-impl Ledger {
-    pub(super) fn new() -> Ledger {
-        Ledger {
+impl OutageLedger {
+    pub(super) fn new() -> OutageLedger {
+        OutageLedger {
             pages: std::array::from_fn(|_| Mutex::new(Page::default())),
             hasher: RandomState::new(),
             outbox: Mutex::new(VecDeque::new()),
@@ -114,7 +114,7 @@ impl Ledger {
         }
     }
 
-    /// The next key to tell the store of. It is not told of again unless it is [put back](Ledger::put_back).
+    /// The next key to tell the store of. It is not told of again unless it is [put back](OutageLedger::put_back).
     pub(super) fn next(&self) -> Option<Owed> {
         let mut outbox = lock(&self.outbox);
         if outbox.is_empty() {
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use tidegate_core::Micros;
 
-    fn told(ledger: &Ledger, now: Timestamp) -> Vec<(String, u64)> {
+    fn told(ledger: &OutageLedger, now: Timestamp) -> Vec<(String, u64)> {
         let mut told: Vec<_> = std::iter::from_fn(|| ledger.next())
             .map(|owed| (format!("{} {:?}", owed.rule, owed.key), owed.cost(now)))
             .collect();
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_has_come_back_since_is_not_owed() {
-        let (ledger, rule, key) = (Ledger::new(), RuleId::new("r"), Key::from("alice"));
+        let (ledger, rule, key) = (OutageLedger::new(), RuleId::new("r"), Key::from("alice"));
         let limit: Limit = "10/s".parse().unwrap();
         let start = Timestamp::from_secs(1_000);
         for tenth in 0..100 {
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn keys_are_told_of_once_and_apart() {
-        let (ledger, rule) = (Ledger::new(), RuleId::new("r"));
+        let (ledger, rule) = (OutageLedger::new(), RuleId::new("r"));
         let limit: Limit = "fixed 10/h".parse().unwrap();
         let now = Timestamp::from_secs(1_000);
         for (name, cost) in [("a", 2), ("b", 3), ("a", 4)] {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_keys_fills_the_ledger_and_no_more() {
-        let (ledger, rule) = (Ledger::new(), RuleId::new("r"));
+        let (ledger, rule) = (OutageLedger::new(), RuleId::new("r"));
         let limit: Limit = "fixed 10/h".parse().unwrap();
         let charge = |number: usize, now| {
             ledger.note(&Charge::new(&rule, &Key::of([number.to_string()]), &limit), Timestamp::from_secs(now));
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn slots_are_not_written_down() {
-        let (ledger, rule, key) = (Ledger::new(), RuleId::new("r"), Key::from("alice"));
+        let (ledger, rule, key) = (OutageLedger::new(), RuleId::new("r"), Key::from("alice"));
         ledger.note(&Charge::new(&rule, &key, &"concurrent 5".parse().unwrap()), Timestamp::from_secs(1));
         assert_eq!(ledger.waiting(), 0);
     }

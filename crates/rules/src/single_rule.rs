@@ -18,7 +18,7 @@ use tidegate_core::limit::Limit;
 
 /// The key of a limit without rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Whom {
+pub enum KeyScope {
     /// All requests together.
     Everyone,
     /// Each client by its address; IPv6 by its /64, which is one customer.
@@ -33,10 +33,10 @@ impl RuleSet {
     /// One rule for all requests: `limit`, for each of `whom`. Requests that do not say who they are share one key.
     ///
     /// ```
-    /// use tidegate_rules::{Limiter, Request, RuleSet, Whom};
+    /// use tidegate_rules::{Limiter, Request, RuleSet, KeyScope};
     /// use tidegate_core::MemoryStore;
     ///
-    /// let limiter = Limiter::new(RuleSet::one("api", Whom::User, "1/min".parse()?), MemoryStore::new());
+    /// let limiter = Limiter::new(RuleSet::one("api", KeyScope::User, "1/min".parse()?), MemoryStore::new());
     /// let request = |user: &str| Request::new("GET", "/").user(user);
     /// assert!(limiter.check_now(&request("alice")).is_allowed());
     /// assert!(!limiter.check_now(&request("alice")).is_allowed());
@@ -44,12 +44,12 @@ impl RuleSet {
     /// # Ok::<(), tidegate_core::NotationError>(())
     /// ```
     #[must_use]
-    pub fn one(id: &str, whom: Whom, limit: Limit) -> RuleSet {
+    pub fn one(id: &str, whom: KeyScope, limit: Limit) -> RuleSet {
         let key = match whom {
-            Whom::Everyone => smallvec![],
-            Whom::Address => smallvec![KeyPart::ADDRESS],
-            Whom::User => smallvec![KeyPart::of(FactName::User)],
-            Whom::ApiKey => smallvec![KeyPart::of(FactName::ApiKey)],
+            KeyScope::Everyone => smallvec![],
+            KeyScope::Address => smallvec![KeyPart::ADDRESS],
+            KeyScope::User => smallvec![KeyPart::of(FactName::User)],
+            KeyScope::ApiKey => smallvec![KeyPart::of(FactName::ApiKey)],
         };
         let limit = RuleLimit {
             id: RuleId::new(id),

@@ -23,7 +23,7 @@ pub(super) enum UnreadError<E> {
 }
 
 /// A response's body that can be dropped while it is unread.
-pub(super) struct Droppable<B>(Arc<Mutex<State<B>>>);
+pub(super) struct DroppableBody<B>(Arc<Mutex<State<B>>>);
 
 struct State<B> {
     /// `None` once it was dropped.
@@ -35,15 +35,15 @@ struct State<B> {
 }
 
 /// The responses of one connection.
-pub(super) struct Responses<B> {
+pub(super) struct UnreadResponses<B> {
     all: Mutex<Vec<Weak<Mutex<State<B>>>>>,
     /// Spares connections that have none the lock.
     are_any: AtomicBool,
 }
 
-impl<B> Default for Responses<B> {
-    fn default() -> Responses<B> {
-        Responses { all: Mutex::new(Vec::new()), are_any: AtomicBool::new(false) }
+impl<B> Default for UnreadResponses<B> {
+    fn default() -> UnreadResponses<B> {
+        UnreadResponses { all: Mutex::new(Vec::new()), are_any: AtomicBool::new(false) }
     }
 }
 
@@ -52,9 +52,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<B> Responses<B> {
+impl<B> UnreadResponses<B> {
     /// Looks after a body from now on.
-    pub(super) fn watch(&self, body: B) -> Droppable<B> {
+    pub(super) fn watch(&self, body: B) -> DroppableBody<B> {
         let state = Arc::new(Mutex::new(State { body: Some(body), is_unread: true, is_stale: false }));
         let mut all = lock(&self.all);
         if all.len() == all.capacity() {
@@ -62,7 +62,7 @@ impl<B> Responses<B> {
         }
         all.push(Arc::downgrade(&state));
         self.are_any.store(true, Ordering::Relaxed);
-        Droppable(state)
+        DroppableBody(state)
     }
 
     /// Whether there may be any to look at.
@@ -91,7 +91,7 @@ impl<B> Responses<B> {
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Droppable<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for DroppableBody<B> {
     type Data = Bytes;
     type Error = UnreadError<B::Error>;
 
@@ -127,7 +127,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_stays_unread_from_one_look_to_the_next_is_dropped() {
-        let responses = Responses::default();
+        let responses = UnreadResponses::default();
         let (mut read, unread) = (responses.watch(text("a")), responses.watch(text("b")));
         assert_eq!(responses.drop_unread(), 0);
         read.frame().await.unwrap().unwrap();
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_the_upstream_is_not_to_blame() {
-        let responses = Responses::default();
+        let responses = UnreadResponses::default();
         let mut body = responses.watch(Silent);
         assert!(Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())).is_pending());
         assert_eq!([responses.drop_unread(), responses.drop_unread(), responses.drop_unread()], [0; 3]);
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn responses_that_have_ended_are_forgotten() {
-        let responses = Responses::default();
+        let responses = UnreadResponses::default();
         for _ in 0..1_000 {
             drop(responses.watch(text("")));
         }
