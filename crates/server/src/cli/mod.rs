@@ -1,6 +1,7 @@
 //! Command line: parses arguments, calls the engine, prints results.
 
 mod banner;
+mod call;
 mod check;
 mod config;
 mod explain;
@@ -39,6 +40,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Init(args) => init::run(&args),
         Command::Config(args) => config::run(&args),
+        Command::Call(args) => call::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Fleet(args) => fleet::run(&args),
@@ -108,6 +110,7 @@ Examples:
   tidegate replay --rules rules.yaml access.log
   tidegate simulate '20/s burst 50' --traffic 'poisson 30/s'
   tidegate lab
+  tidegate call https://api.example.com/v1/things -n 100 -c 10
   tidegate schema > rules.schema.json
   tidegate top --token 0123456789abcdef
 
@@ -131,6 +134,7 @@ enum Command {
     Schema,
     Simulate(Box<simulate::Args>),
     Lab(lab::Args),
+    Call(Box<call::Args>),
     Top(Box<top::Args>),
 }
 

@@ -1,0 +1,147 @@
+//! `tidegate call`, and with it the client, against servers with rate limits: Tidegate's own, nginx, and express-rate-limit.
+//!
+//! A paced client sees no 429 once the first answers have come. Waits are long enough by the servers' own clocks, so a busy machine
+//! changes nothing about that.
+#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
+
+#[path = "../support/ran.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod ran;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use ran::Ran;
+use support::{Process, Server, folder, free_port, tidegate, until};
+use tempfile::TempDir;
+
+fn call(url: &str, args: &[&str]) -> Ran {
+    let folder = folder(&[]);
+    Ran(tidegate(folder.path()).arg("call").arg(url).args(args).output().unwrap())
+}
+
+/// Runs a server on this port until it is dropped. Returns when it accepts connections.
+fn started(command: &mut Command, port: u16) -> Process {
+    let process = Process(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    until("a server that listens", || TcpStream::connect(address).ok());
+    process
+}
+
+/// A gateway under this limit, and its upstream: the API of the same program.
+struct Gateway {
+    _gateway: Server,
+    _upstream: Server,
+    url: String,
+}
+
+impl Gateway {
+    fn start(limit: &str, args: &[&str]) -> Gateway {
+        let upstream = Server::start(&[], &[]);
+        let rules = format!("rules: [{{ id: api, key: address, limit: {limit} }}]");
+        let upstream_url = format!("http://{}", upstream.address);
+        let mut all = vec!["--rules", "rules.yaml", "--gateway", "127.0.0.1:0", "--upstream", &upstream_url];
+        all.extend(args);
+        let gateway = Server::start(&[("rules.yaml", &rules)], &all);
+        let url = format!("http://{}/healthz", gateway.listener("Gateway"));
+        Gateway { _gateway: gateway, _upstream: upstream, url }
+    }
+}
+
+#[test]
+fn a_paced_client_is_not_denied_by_the_gateway() {
+    for limit in ["10/s burst 10", "fixed 10/s", "sliding 10/s", "log 10/s"] {
+        let gateway = Gateway::start(limit, &[]);
+        let ran = call(&gateway.url, &["-n", "40", "-c", "4"]);
+        let said = ran.good();
+        assert!(said.contains("40 × 200 OK") && said.contains(" 0 denials, 0 retries"), "{limit}: {said}");
+        assert!(said.contains("limit api: "), "{limit}: {said}");
+    }
+}
+
+#[test]
+fn a_denied_call_is_retried_when_the_gateway_says() {
+    let gateway = Gateway::start("2/s burst 2", &["--headers-ietf=off", "--headers-x-ratelimit=off"]);
+    let ran = call(&gateway.url, &["-n", "4"]);
+    let said = ran.good();
+    assert!(said.contains("4 × 200 OK"), "{said}");
+}
+
+#[test]
+fn a_wait_that_is_too_long_is_reported() {
+    let gateway = Gateway::start("2/h", &[]);
+    let ran = call(&gateway.url, &["-n", "4"]);
+    assert_eq!(ran.code(), Some(1), "{}{}", ran.out(), ran.err());
+    assert!(ran.out().contains("2 × 200 OK") && ran.out().contains("2 calls were not sent"), "{}", ran.out());
+}
+
+/// nginx with `limit_req`, in a folder of its own.
+fn nginx(limit_req: &str) -> (Process, TempDir, u16) {
+    let port = free_port();
+    let temp: String =
+        ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|what| format!("{what}_temp_path {what};\n")).concat();
+    let text = format!(
+        "daemon off; master_process off; pid nginx.pid; error_log error.log;\nevents {{}}\nhttp {{ access_log off;\n{temp}
+         limit_req_zone $binary_remote_addr zone=one:1m rate=5r/s;\n limit_req_status 429;
+         server {{ listen 127.0.0.1:{port}; error_page 429 = @denied;
+           location / {{ {limit_req} try_files /none @empty; }}
+           location @empty {{ return 204; }}
+           location @denied {{ add_header Retry-After 1 always; return 429; }} }} }}\n"
+    );
+    let folder = folder(&[("nginx.conf", &text)]);
+    let mut command = Command::new("nginx");
+    command.args(["-e", "error.log", "-c", "nginx.conf", "-p"]).arg(folder.path());
+    (started(&mut command, port), folder, port)
+}
+
+#[test]
+fn nginx_denies_and_the_caller_sees_nothing_of_it() {
+    let (_nginx, _folder, port) = nginx("limit_req zone=one burst=3 nodelay;");
+    // 4 at once, and then 5 a second.
+    let ran = call(&format!("http://127.0.0.1:{port}/"), &["-n", "12"]);
+    let said = ran.good();
+    assert!(said.contains("12 × 204 No Content"), "{said}");
+}
+
+#[test]
+fn express_rate_limit_is_kept_to_in_all_its_header_drafts() {
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache"), PathBuf::from);
+    let modules = cache.join("tidegate/node/node_modules");
+    assert!(modules.exists(), "tools/setup installs express-rate-limit");
+    let options = [
+        "standardHeaders: 'draft-8', legacyHeaders: false",
+        "standardHeaders: 'draft-7', legacyHeaders: false",
+        "standardHeaders: 'draft-6', legacyHeaders: false",
+        "standardHeaders: false, legacyHeaders: true",
+    ];
+    for options in options {
+        let port = free_port();
+        let program = format!(
+            "const express = require('express'); const {{ rateLimit }} = require('express-rate-limit');
+             const app = express();
+             app.use(rateLimit({{ windowMs: 1000, limit: 10, validate: false, {options} }}));
+             app.get('/', (_, answer) => answer.send('hello'));
+             app.listen({port}, '127.0.0.1');"
+        );
+        let mut command = Command::new("node");
+        let _node = started(command.env("NODE_PATH", &modules).args(["-e", &program]), port);
+        let ran = call(&format!("http://127.0.0.1:{port}/"), &["-n", "40", "-c", "4"]);
+        let said = ran.good();
+        assert!(said.contains("40 × 200 OK") && said.contains(" 0 denials"), "{options}: {said}");
+        assert!(said.contains("of 10 left"), "{options}: {said}");
+    }
+}
+
+#[test]
+fn what_cannot_be_called_is_said() {
+    let refused = call(&format!("http://127.0.0.1:{}/", free_port()), &["--retries", "0"]);
+    assert_eq!(refused.code(), Some(1));
+    assert!(refused.out().contains("refused"), "{}", refused.out());
+    assert!(call("ftp://127.0.0.1/", &[]).usage_error().contains("neither `http://` nor `https://`"));
+    assert!(call("http://user@127.0.0.1/", &[]).usage_error().contains("Authorization"));
+    assert!(call("http://127.0.0.1/", &["-H", "nonsense"]).usage_error().contains("Name: value"));
+}
