@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::charge::Charge;
 use crate::decision::Decision;
 use crate::key::{Key, RuleId};
+use crate::lease::{Grants, LeaseRequest};
 use crate::now_or_later::NowOrLater;
 use crate::question::Question;
 use crate::receipt::{Receipt, Settlement};
@@ -193,4 +194,12 @@ pub trait Store: Send + Sync {
 
     /// Forgets everything that a key has spent under a rule. Returns whether there was anything.
     fn reset(&self, rule: &RuleId, key: &Key<'_>) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Answers the questions of nodes about their leases (see [`lease`](crate::lease)), each by itself. A question that may have
+    /// reached the store is never sent again, whatever the error.
+    ///
+    /// A store that grants no leases fails.
+    fn lease(&self, _requests: &[LeaseRequest<'_>]) -> impl Future<Output = Result<Grants, StoreError>> + Send {
+        ready(Err(StoreError::Failed { reason: "this store grants no leases".into() }))
+    }
 }

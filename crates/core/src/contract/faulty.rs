@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use crate::charge::Charge;
 use crate::decision::Decision;
 use crate::key::{Key, RuleId};
+use crate::lease::{Grants, LeaseRequest};
 use crate::now_or_later::NowOrLater;
 use crate::question::Question;
 use crate::receipt::{Receipt, Settlement};
@@ -118,5 +119,9 @@ impl<S: Store> Store for Faulty<S> {
 
     async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
         self.ask(std::iter::once(rule), || self.store.reset(rule, key)).await
+    }
+
+    async fn lease(&self, requests: &[LeaseRequest<'_>]) -> Result<Grants, StoreError> {
+        self.ask(requests.iter().map(|request| request.rule), || self.store.lease(requests)).await
     }
 }

@@ -41,6 +41,7 @@ pub mod adjustments;
 pub mod decisions;
 pub mod faulty;
 pub mod holds;
+pub mod leases;
 pub mod races;
 pub mod seed;
 pub mod shadows;
@@ -166,7 +167,8 @@ fn assert_denied(decision: &Decision) -> Micros {
 
 /// Makes a test of every check of the contract. The argument is an expression for the [`Subject`], evaluated for each check.
 ///
-/// `but traces` leaves out the random traces, for stores that have their own test of them.
+/// `but traces` leaves out the random traces, for stores that have their own test of them. `leases` makes the tests for stores that
+/// grant leases, and no others.
 #[macro_export]
 macro_rules! store_contract {
     ($subject:expr) => {
@@ -218,6 +220,19 @@ macro_rules! store_contract {
                 parallel_requests_are_admitted_exactly_up_to_the_limit
                 parallel_requests_over_two_keys_charge_both_or_none
                 a_receipt_settled_by_many_at_once_settles_once
+            }
+        );
+    };
+    ($subject:expr, leases) => {
+        $crate::store_contract!(@tests $subject;
+            leases {
+                a_lease_is_charged_at_once_and_until_it_ends
+                returned_tokens_are_available_at_once
+                outstanding_tokens_stay_charged
+                a_changed_limit_keeps_what_is_outstanding
+                what_cannot_be_leased_is_not
+                parallel_leases_and_requests_take_no_more_than_the_limit
+                every_lease_on_a_random_trace_is_what_the_limits_say
             }
         );
     };

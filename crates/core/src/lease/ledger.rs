@@ -8,6 +8,8 @@ use crate::limit::{Bucket, Limit, Mark, State};
 use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
+/// The most tokens of an epoch that a store's record holds.
+const MOST_OUTSTANDING: u64 = (1 << 40) - 1;
 /// The largest demand that is kept of an epoch. Larger ones are cut down to it.
 const MOST_DEMAND: u64 = (1 << 24) - 1;
 /// The parts into which demand is divided to find a node's share.
@@ -92,7 +94,7 @@ impl Ledger {
         let tokens = terms.map_or(0, |terms| self.size(&terms, question, available, is_short));
         if tokens > 0 {
             limit.charge(&mut self.state, tokens, now, ReceiptId::ANONYMOUS);
-            self.outstanding[0] += tokens;
+            self.add_outstanding(tokens);
         }
         let longest = Micros::new(2 * EPOCH.get());
         let end = part.map_or(Timestamp::MAX, |part| part.end).min(end_of(self.epoch + 1));
@@ -102,7 +104,7 @@ impl Ledger {
             ends_after: end.since(now).min(longest),
             is_short,
             outstanding: self.outstanding(),
-            decision: self.answer(limit, question.least, now),
+            decision: self.standing(limit, question.least, now),
         }
     }
 
@@ -116,16 +118,20 @@ impl Ledger {
         match recorded.filter(|recorded| !question.claims && reported <= **recorded) {
             Some(recorded) => {
                 *recorded -= reported;
-                self.outstanding[0] += question.kept;
+                self.add_outstanding(question.kept);
                 limit.credit(&mut self.state, question.returned, now);
             }
             // They have ended, and counted as spent from then on.
             None if age.is_some_and(|age| age >= 2) && !question.claims => {}
             // This server does not know all of them: it is another one, it has lost data, or its clock has stepped back. The node
             // has them all the same.
-            None => self.outstanding[0] += question.kept,
+            None => self.add_outstanding(question.kept),
         }
         self.keep_floor(limit, now);
+    }
+
+    fn add_outstanding(&mut self, tokens: u64) {
+        self.outstanding[0] = self.outstanding[0].saturating_add(tokens).min(MOST_OUTSTANDING);
     }
 
     /// The number of tokens to grant.
@@ -192,6 +198,10 @@ impl Ledger {
         self.advance(limit, now);
         self.state = limit.fresh();
         self.keep_floor(limit, now);
+        if self.part != limit.part(&self.state, now).map(|part| part.number) {
+            // The clock had stepped back, and the window ahead of it is forgotten. The leases last beyond its end here.
+            self.part = None;
+        }
     }
 
     pub(crate) fn is_recovered(&self, limit: &Limit, now: Timestamp) -> bool {
@@ -265,6 +275,12 @@ impl Ledger {
             return 0;
         }
         self.outstanding()
+    }
+
+    /// The decision on a request at `now`, with the numbers of the key as it is even if the request is allowed.
+    fn standing(&self, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
+        let decision = self.answer(limit, cost, now);
+        if decision.is_allowed() { self.answer(limit, 0, now) } else { decision }
     }
 
     /// The decision on a request at `now`, to which the record has been advanced.

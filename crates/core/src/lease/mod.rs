@@ -53,7 +53,7 @@ pub use block::Block;
 pub use cell::{Cell, Taken};
 pub use holding::{Ask, Holding};
 pub use ledger::Ledger;
-pub use question::{Generation, Grant, Question};
+pub use question::{Generation, Grant, Grants, LeaseRequest, Question};
 pub use terms::Terms;
 
 use crate::time::Micros;

@@ -1,7 +1,27 @@
 //! The message from a node to the store, and the answer.
 
+use smallvec::SmallVec;
+
 use crate::decision::Decision;
-use crate::time::Micros;
+use crate::key::{Key, RuleId};
+use crate::limit::{Limit, State};
+use crate::time::{Micros, Timestamp};
+
+/// A node's question to a store.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseRequest<'a> {
+    /// The rule that owns the key's state.
+    pub rule: &'a RuleId,
+    /// The key.
+    pub key: &'a Key<'a>,
+    /// The limit to enforce.
+    pub limit: &'a Limit,
+    /// The question.
+    pub question: Question,
+}
+
+/// One grant for each request, in their order.
+pub type Grants = SmallVec<[Grant; 1]>;
 
 /// The leases that a token belongs to: all leases of one generation end together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -48,13 +68,16 @@ pub struct Grant {
     pub is_short: bool,
     /// All tokens of the key that are outstanding, over all nodes.
     pub outstanding: u64,
-    /// The decision that the store would make now on a request of [`Question::least`].
+    /// The decision that the store would make now on a request of [`Question::least`]. The numbers describe the key as it is, without
+    /// that request.
     pub decision: Decision,
 }
 
 impl Grant {
-    /// The answer of a limit that grants no leases.
-    pub(crate) const fn nothing(decision: Decision) -> Grant {
+    /// The answer for a key that is not leased.
+    pub(crate) fn nothing(limit: &Limit, state: &State, least: u64, now: Timestamp) -> Grant {
+        let decision = limit.evaluate(state, least, now);
+        let decision = if decision.is_allowed() { limit.evaluate(state, 0, now) } else { decision };
         // Of no part that there is, so that the node drops the tokens that it kept.
         let generation = Generation { epoch: 0, part: Some(u64::MAX) };
         Grant { tokens: 0, generation, ends_after: Micros::ZERO, is_short: false, outstanding: 0, decision }

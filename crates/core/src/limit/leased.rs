@@ -31,7 +31,7 @@ impl Limit {
             *state = State::Leased(Box::new(Ledger::new(plain, now)));
         }
         let grant = Ledger::change(state, |ledger| ledger.grant(self, terms, question, now));
-        grant.unwrap_or_else(|| Grant::nothing(self.evaluate(state, question.least, now)))
+        grant.unwrap_or_else(|| Grant::nothing(self, state, question.least, now))
     }
 
     /// Forgets everything spent. Leased spending stays charged, because nodes may still spend it.

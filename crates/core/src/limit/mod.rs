@@ -110,7 +110,7 @@ pub(crate) struct Shape(u64);
 
 impl Shape {
     /// The number of bits of a shape. A store uses the other bits of the word.
-    pub(crate) const BITS: u32 = 48;
+    pub(crate) const BITS: u32 = 47;
 
     #[expect(clippy::cast_possible_truncation, reason = "a hash keeps some of the bits")]
     fn of(algorithm: &Algorithm) -> Shape {

@@ -2,16 +2,21 @@
 
 use super::quota::AccountId;
 use super::slots::{Entry, Slot};
-use crate::limit::{Limit, Shape};
+use crate::limit::{Limit, Shape, State};
+
+/// The bit of a tag that marks a leased state, which is large even if the states of its limit are not otherwise. A check that
+/// compares shapes finds it to be another one, and so needs no other test.
+const LEASED: u64 = 1 << Shape::BITS;
+const ACCOUNT_SHIFT: u32 = Shape::BITS + 1;
 
 /// The tag of an entry that a limit writes and an account pays for.
-pub(super) fn entry_tag(limit: &Limit, account: AccountId) -> u64 {
-    u64::from(account.0) << Shape::BITS | limit.shape().get()
+pub(super) fn entry_tag(limit: &Limit, state: &State, account: AccountId) -> u64 {
+    let leased = if matches!(state, State::Leased(_)) { LEASED } else { 0 };
+    u64::from(account.0) << ACCOUNT_SHIFT | leased | limit.shape().get()
 }
 
-#[inline]
 const fn shape(tag: u64) -> u64 {
-    tag & ((1 << Shape::BITS) - 1)
+    tag & (LEASED - 1)
 }
 
 impl Entry {
@@ -20,15 +25,24 @@ impl Entry {
         shape(self.tag)
     }
 
+    /// Whether the state was leased when the entry was added.
+    pub(super) const fn is_leased(&self) -> bool {
+        self.tag & LEASED != 0
+    }
+
+    /// Whether the state lies outside the slot, which holds its index, given a limit of the same shape.
+    pub(super) const fn is_large(&self, limit: &Limit) -> bool {
+        self.is_leased() || !limit.packs()
+    }
+
     /// The account that the entry counts to.
     pub(super) const fn account(&self) -> AccountId {
-        AccountId((self.tag >> Shape::BITS) as u16)
+        AccountId((self.tag >> ACCOUNT_SHIFT) as u16)
     }
 }
 
 impl Slot<'_> {
     /// The shape of the limit that wrote the state.
-    #[inline]
     pub(super) fn shape(self) -> u64 {
         shape(self.tag())
     }
@@ -36,6 +50,6 @@ impl Slot<'_> {
     /// Whether the state is packed and was written under a limit of the same shape as `limit`.
     #[inline]
     pub(super) fn is_packed_under(self, limit: &Limit) -> bool {
-        self.shape() == limit.shape().get() && limit.packs()
+        self.tag() & (LEASED | (LEASED - 1)) == limit.shape().get() && limit.packs()
     }
 }

@@ -39,6 +39,7 @@ mod fingerprint;
 mod hash_seeds;
 mod holds;
 mod layout;
+mod leases;
 mod lock;
 mod locked_decision;
 mod optimistic;
@@ -72,6 +73,7 @@ use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
 use crate::key::{Key, RuleId};
+use crate::lease::{Grants, LeaseRequest};
 use crate::limit::{Limit, State};
 use crate::now_or_later::NowOrLater;
 use crate::question::Question;
@@ -275,10 +277,10 @@ impl<C: Clock> MemoryStore<C> {
         decision
     }
 
-    /// Forgets everything that a key has spent under a rule. Returns whether there was anything.
+    /// Forgets everything that a key has spent under a rule. Returns whether there was anything. Leased tokens stay charged.
     pub fn reset(&self, rule: &RuleId, key: &Key<'_>) -> bool {
         let fingerprint = self.fingerprints.of(rule, key.borrow());
-        self.lock(fingerprint).forget(fingerprint)
+        self.lock(fingerprint).reset(fingerprint, self.clock.now())
     }
 
     /// The fill level of the store. Reads one shard after another, so the numbers of a busy store are not of one instant.
@@ -355,6 +357,10 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     fn reset(&self, rule: &RuleId, key: &Key<'_>) -> impl Future<Output = Result<bool, StoreError>> + Send {
         ready(Ok(self.reset(rule, key)))
+    }
+
+    fn lease(&self, requests: &[LeaseRequest<'_>]) -> impl Future<Output = Result<Grants, StoreError>> + Send {
+        ready(Ok(self.lease(requests)))
     }
 }
 

@@ -168,7 +168,7 @@ impl<'a> Shard<'a> {
         let Some(slot) = self.find(fingerprint) else { return view(&limit.fresh()) };
         let entry = slot.entry();
         if entry.shape() == limit.shape().get() {
-            match self.large_state(limit, entry.state[0]) {
+            match self.large_state(limit, &entry) {
                 Some(state) => view(state),
                 None => view(&limit.unpack(entry.state)),
             }
@@ -220,22 +220,29 @@ impl<'a> Shard<'a> {
             let mut state = self.carried(&entry, limit, now);
             let (answer, edit) = change(&mut state);
             if edit == StateEdit::Keep {
-                let (account, held) = (entry.account(), self.units_of(&entry));
-                let (_, more) = claim.keep();
-                self.remove(fingerprint);
-                self.insert(fingerprint, limit, state, account, held + more);
+                self.replace(fingerprint, &entry, limit, state, claim);
             }
             return answer;
         }
-        let (answer, edit) = match self.large_state_mut(limit, entry.state[0]) {
-            Some(state) => change(state),
+        let (answer, edit) = match self.large_state_mut(limit, &entry) {
+            Some(state) => {
+                let changed = change(state);
+                if entry.is_leased() && !matches!(state, State::Leased(_)) {
+                    // The last lease is over.
+                    let plain = state.clone();
+                    self.replace(fingerprint, &entry, limit, plain, claim);
+                }
+                changed
+            }
             None => {
                 let mut state = limit.unpack(entry.state);
                 let (answer, edit) = change(&mut state);
-                if edit == StateEdit::Keep
-                    && let Some(packed) = limit.pack(&state)
-                {
-                    slot.set_state(packed);
+                if edit == StateEdit::Keep {
+                    match limit.pack(&state) {
+                        Some(packed) => slot.set_state(packed),
+                        // The first lease was granted.
+                        None => self.replace(fingerprint, &entry, limit, state, claim),
+                    }
                 }
                 (answer, edit)
             }
@@ -246,13 +253,36 @@ impl<'a> Shard<'a> {
         answer
     }
 
+    /// Replaces the state of an entry by one of another shape or size. `claim` adds to the units that it holds.
+    #[cold]
+    fn replace(&mut self, fingerprint: Fingerprint, entry: &Entry, limit: &Limit, state: State, claim: Claim<'_>) {
+        let (account, held) = (entry.account(), self.units_of(entry));
+        let (_, more) = claim.keep();
+        self.remove(fingerprint);
+        self.insert(fingerprint, limit, state, account, held + more);
+    }
+
     /// A limit of the shape under which a key's state was last written. Its capacity may differ.
     pub(super) fn limit_of(&self, fingerprint: Fingerprint) -> Option<Limit> {
         self.limit_of_shape(self.find(fingerprint)?.shape()).copied()
     }
 
+    /// Forgets everything that a key has spent, except for what is leased. Returns whether the key was there.
+    pub(super) fn reset(&mut self, fingerprint: Fingerprint, now: Timestamp) -> bool {
+        let Some(entry) = self.find(fingerprint).map(Slot::entry) else { return false };
+        if let Some(limit) = self.limit_of_shape(entry.shape()).copied()
+            && let Some(state @ State::Leased(_)) = self.large_state_mut(&limit, &entry)
+        {
+            limit.reset(state, now);
+            if !limit.is_recovered(state, now) {
+                return true;
+            }
+        }
+        self.forget(fingerprint)
+    }
+
     /// Forgets a key. Returns whether it was there.
-    pub(super) fn forget(&mut self, fingerprint: Fingerprint) -> bool {
+    fn forget(&mut self, fingerprint: Fingerprint) -> bool {
         let Some(slot) = self.find(fingerprint) else { return false };
         let entry = slot.entry();
         self.quota().release(entry.account(), self.units_of(&entry));
@@ -264,7 +294,7 @@ impl<'a> Shard<'a> {
     pub(super) fn units_of(&self, entry: &Entry) -> u64 {
         match self.limit_of_shape(entry.shape()) {
             _ if !entry.account().is_counted() => 0,
-            Some(limit) if !limit.packs() => entry.state[1],
+            Some(limit) if entry.is_large(limit) => entry.state[1],
             _ => 1,
         }
     }
@@ -276,6 +306,7 @@ impl<'a> Shard<'a> {
 
     /// Adds a key that holds so many units, and releases those that it does not need.
     fn insert(&mut self, fingerprint: Fingerprint, limit: &Limit, state: State, account: AccountId, units: u64) {
+        let tag = entry_tag(limit, &state, account);
         let packed = match limit.pack(&state) {
             Some(packed) => {
                 self.quota().release(account, units.saturating_sub(1));
@@ -283,7 +314,7 @@ impl<'a> Shard<'a> {
             }
             None => [self.cold().put(state) as u64, units],
         };
-        let entry = Entry { key: fingerprint.key, tag: entry_tag(limit, account), state: packed };
+        let entry = Entry { key: fingerprint.key, tag, state: packed };
         if self.first().key() == 0 {
             self.first().set(entry);
         } else {
@@ -306,7 +337,7 @@ impl<'a> Shard<'a> {
 
     pub(super) fn remove_numbered(&mut self, number: usize) {
         let entry = self.numbered(number);
-        if self.limit_of_shape(entry.shape()).is_some_and(|limit| !limit.packs()) {
+        if self.limit_of_shape(entry.shape()).is_some_and(|limit| entry.is_large(limit)) {
             self.cold().take(entry.state[0]);
         }
         if number == FIRST {
@@ -320,18 +351,18 @@ impl<'a> Shard<'a> {
     #[cold]
     fn carried(&self, entry: &Entry, limit: &Limit, now: Timestamp) -> State {
         let Some(old) = self.limit_of_shape(entry.shape()) else { return limit.fresh() };
-        match self.large_state(old, entry.state[0]) {
+        match self.large_state(old, entry) {
             Some(state) => limit.carry(old, state, now),
             None => limit.carry(old, &old.unpack(entry.state), now),
         }
     }
 
-    pub(super) fn large_state(&self, limit: &Limit, index: u64) -> Option<&State> {
-        self.guarded.cold.as_deref().filter(|_| !limit.packs())?.state(index)
+    pub(super) fn large_state(&self, limit: &Limit, entry: &Entry) -> Option<&State> {
+        self.guarded.cold.as_deref().filter(|_| entry.is_large(limit))?.state(entry.state[0])
     }
 
-    pub(super) fn large_state_mut(&mut self, limit: &Limit, index: u64) -> Option<&mut State> {
-        self.guarded.cold.as_deref_mut().filter(|_| !limit.packs())?.state_mut(index)
+    pub(super) fn large_state_mut(&mut self, limit: &Limit, entry: &Entry) -> Option<&mut State> {
+        self.guarded.cold.as_deref_mut().filter(|_| entry.is_large(limit))?.state_mut(entry.state[0])
     }
 
     pub(super) fn limit_of_shape(&self, shape: u64) -> Option<&Limit> {

@@ -6,6 +6,7 @@ use super::quota::{Claim, UNIT_BYTES};
 use super::shard::Shard;
 use super::slots::Slot;
 use crate::key::RuleId;
+use crate::lease::Ledger;
 use crate::limit::{Limit, State};
 use crate::time::Timestamp;
 
@@ -91,11 +92,34 @@ impl<'a> Shard<'a> {
         Ok(self.claim_nothing())
     }
 
+    /// Makes sure that a lease of the key can be recorded, and claims the units for it. `None` if there is no room.
+    pub(super) fn prepare_lease(
+        &mut self,
+        fingerprint: Fingerprint,
+        rule: &RuleId,
+        limit: &Limit,
+        now: Timestamp,
+    ) -> Option<Claim<'a>> {
+        let claim = self.try_to_prepare_lease(fingerprint, rule, limit);
+        if claim.is_none() && self.make_room(now) > 0 {
+            return self.try_to_prepare_lease(fingerprint, rule, limit);
+        }
+        claim
+    }
+
+    fn try_to_prepare_lease(&mut self, fingerprint: Fingerprint, rule: &RuleId, limit: &Limit) -> Option<Claim<'a>> {
+        let (quota, needed) = (self.quota(), units_with(limit.least_heap_bytes() + size_of::<Ledger>()));
+        match self.find(fingerprint).map(Slot::entry) {
+            Some(entry) => quota.claim(entry.account(), needed.saturating_sub(self.units_of(&entry))),
+            None => quota.claim(quota.account(rule), needed),
+        }
+    }
+
     /// Prepares a rule's shared bucket, for which there is always room.
     pub(super) fn prepare_shared(&mut self, fingerprint: Fingerprint, limit: &Limit, now: Timestamp) -> Claim<'a> {
         if let Some(slot) = self.find(fingerprint)
             && slot.shape() == limit.shape().get()
-            && let Some(state) = self.large_state_mut(limit, slot.state()[0])
+            && let Some(state) = self.large_state_mut(limit, &slot.entry())
         {
             let bytes = limit.heap_bytes_for_another(state, now);
             if let State::Log(log) = state {
@@ -122,8 +146,9 @@ impl<'a> Shard<'a> {
 
     /// Resizes a large state for one more charge, and claims or releases the difference.
     fn fit_large_state(&mut self, slot: Slot<'a>, limit: &Limit, now: Timestamp) -> Result<(), NoRoom> {
-        let (quota, account, [index, held]) = (self.quota(), slot.entry().account(), slot.state());
-        let Some(state) = self.large_state_mut(limit, index) else { return Ok(()) };
+        let (quota, entry) = (self.quota(), slot.entry());
+        let (account, [index, held]) = (entry.account(), entry.state);
+        let Some(state) = self.large_state_mut(limit, &entry) else { return Ok(()) };
         let bytes = limit.heap_bytes_for_another(state, now);
         let needed = units_with(bytes);
         if needed > held {
@@ -145,10 +170,10 @@ impl<'a> Shard<'a> {
     #[cold]
     fn coarsen(&mut self, fingerprint: Fingerprint, limit: &Limit) {
         if let Some(slot) = self.find(fingerprint) {
-            let [index, held] = slot.state();
-            if let Some(State::Log(log)) = self.large_state_mut(limit, index) {
+            let entry = slot.entry();
+            if let Some(State::Log(log)) = self.large_state_mut(limit, &entry) {
                 log.coarsen();
-                log.resize(heap_bytes_in(held));
+                log.resize(heap_bytes_in(entry.state[1]));
             }
         }
     }

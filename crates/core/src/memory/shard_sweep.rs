@@ -101,7 +101,7 @@ impl Shard<'_> {
             return false;
         }
         let Some(limit) = self.limit_of_shape(entry.shape()) else { return false };
-        match self.large_state(limit, entry.state[0]) {
+        match self.large_state(limit, entry) {
             Some(state) => limit.is_recovered(state, now),
             None => limit.is_recovered(&limit.unpack(entry.state), now),
         }

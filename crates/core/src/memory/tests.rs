@@ -39,6 +39,8 @@ impl Subject for InMemory {
 
 crate::store_contract!(InMemory::new());
 
+mod leases;
+
 /// A store that checks first and charges afterwards, as if the lock were released in between.
 struct TornStore(InMemory);
 

@@ -169,6 +169,31 @@ fn a_clock_that_steps_back_ends_no_lease_early() {
 }
 
 #[test]
+fn a_reset_after_a_step_back_keeps_the_leases_of_the_window_ahead() {
+    let limit = limit("fixed 100/3s");
+    let mut state = limit.fresh();
+    assert_eq!(limit.lease(&mut state, &wanting(40), START).tokens, 40);
+    let stepped = START - Micros::from_secs(1);
+    limit.reset(&mut state, stepped);
+    assert_eq!(remaining(&limit, &state, stepped), 60);
+    // The node may spend them until the end of the window in which they were granted.
+    assert_eq!(remaining(&limit, &state, START + Micros::from_secs(1)), 60);
+}
+
+#[test]
+fn a_question_that_claims_more_than_can_be_counted_is_cut_down() {
+    let limit = limit("10/s burst 100");
+    let mut state = limit.fresh();
+    for _ in 0..3 {
+        let claim =
+            Question { generation: Some(Generation::default()), kept: u64::MAX, used: 1, claims: true, ..wanting(1) };
+        assert_eq!(limit.lease(&mut state, &claim, START).tokens, 0);
+    }
+    assert!(!limit.decide(&mut state, 1, START + Micros::from_secs(6)).is_allowed());
+    assert!(limit.is_recovered(&state, START + Micros::from_secs(6 + 20)), "the debt is that of any other key");
+}
+
+#[test]
 fn outstanding_tokens_are_carried_over_to_a_changed_limit() {
     let old = limit("10/s burst 100");
     let mut state = old.fresh();

@@ -1,0 +1,261 @@
+//! Leases: every operation on a key honours what nodes hold of it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::seed::seed;
+use super::traces::Dice;
+use super::{Subject, assert_denied, limit, must, rule};
+use crate::charge::Charge;
+use crate::key::{Key, RuleId};
+use crate::lease::{Ask, EPOCH, Grant, Holding, LeaseRequest, Question};
+use crate::limit::{Limit, State};
+use crate::receipt::Settlement;
+use crate::store::{Adjustment, Store};
+use crate::time::{Micros, Timestamp};
+
+/// A limit of each algorithm that can be leased. Each admits a hundred at one instant.
+fn hundred_of_each() -> [Limit; 6] {
+    [
+        "10/s burst 100",
+        "gcra 10/s burst 100",
+        "meter 10/s burst 100",
+        "fixed 100/day",
+        "sliding 100/h",
+        "sliding 100/h parts 4",
+    ]
+    .map(limit)
+}
+
+/// A question for so many tokens, or none.
+fn wanting(tokens: u64) -> Question {
+    Question { wanted: tokens, least: tokens, ..Question::default() }
+}
+
+/// The tokens that nodes may hold of a window of more than an hour.
+const FEW: u64 = 1;
+
+fn lease(subject: &impl Subject, charge: &Charge<'_>, question: Question) -> Grant {
+    let request = LeaseRequest { rule: charge.rule, key: charge.key, limit: charge.limit, question };
+    must(subject.block_on(subject.store().lease(&[request])))[0]
+}
+
+/// Moves the clock to the beginning of an epoch that is not about to end a window.
+fn align(subject: &impl Subject) {
+    let into = subject.now().as_micros() % EPOCH.get();
+    subject.wait(Micros::new(EPOCH.get() - into));
+}
+
+/// A lease is charged when it is granted, does not drain before it ends, and counts as spent from then on.
+pub fn a_lease_is_charged_at_once_and_until_it_ends(subject: &impl Subject) {
+    let key = Key::from("alice");
+    align(subject);
+    for limit in &hundred_of_each() {
+        let rule = rule("leased", limit);
+        let charge = Charge::new(&rule, &key, limit);
+        let tokens = if limit.to_string().contains("day") { FEW } else { 40 };
+        let grant = lease(subject, &charge, wanting(tokens));
+        assert_eq!(
+            (grant.tokens, grant.outstanding, grant.decision.remaining),
+            (tokens, tokens, 100 - tokens),
+            "{limit}"
+        );
+        assert_eq!(grant.ends_after, Micros::new(2 * EPOCH.get()), "{limit}");
+        assert_eq!(subject.peek(charge.cost(0)).remaining, 100 - tokens, "{limit}");
+    }
+    subject.wait(Micros::new(2 * EPOCH.get() - 1));
+    let remaining = |limit: &Limit| subject.peek(Charge::new(&rule("leased", limit), &key, limit).cost(0)).remaining;
+    for limit in &hundred_of_each()[..3] {
+        assert_eq!(remaining(limit), 60, "{limit}");
+    }
+    subject.wait(Micros::from_secs(1));
+    for limit in &hundred_of_each()[..3] {
+        assert_eq!(remaining(limit), 69, "{limit}");
+    }
+    assert_eq!(remaining(&hundred_of_each()[4]), 60);
+}
+
+/// Returned tokens can be spent by anyone; reported ones are spent.
+pub fn returned_tokens_are_available_at_once(subject: &impl Subject) {
+    let key = Key::from("alice");
+    for limit in hundred_of_each().iter().filter(|limit| !limit.to_string().contains("day")) {
+        let rule = rule("returned", limit);
+        let charge = Charge::new(&rule, &key, limit);
+        let holding = Holding::new();
+        let now = subject.now();
+        let ask = |ask: &Ask| {
+            let Some(question) = holding.ask(ask, now) else { panic!("a question waits for its answer") };
+            let grant = lease(subject, &charge, question);
+            holding.granted(&grant);
+            grant
+        };
+        ask(&Ask { wanted: 40, least: 40, ..Ask::default() });
+        assert!(holding.take(15, || now).is_some(), "{limit}");
+        assert!(holding.take(26, || now).is_none(), "{limit}: only 25 are left");
+        let grant = ask(&Ask { returns: true, ..Ask::default() });
+        assert_eq!((grant.outstanding, grant.decision.remaining), (0, 85), "{limit}");
+        assert!(subject.decide_one(charge.cost(85)).is_allowed(), "{limit}");
+        assert_denied(&subject.decide_one(charge));
+    }
+}
+
+/// Credits, settlements and resets do not free what nodes may still spend.
+pub fn outstanding_tokens_stay_charged(subject: &impl Subject) {
+    let key = Key::from("alice");
+    for limit in hundred_of_each().iter().filter(|limit| !limit.to_string().contains("day")) {
+        let rule = rule("outstanding", limit);
+        let charge = Charge::new(&rule, &key, limit);
+        let reserved = subject.decide(&[charge.cost(30).reserve(Micros::from_secs(3_600))]);
+        let Some(receipt) = reserved.receipt else { panic!("nothing to settle: {reserved:?}") };
+        assert_eq!(lease(subject, &charge, wanting(40)).tokens, 40, "{limit}");
+        assert_eq!(subject.adjust(charge.cost(1_000), Adjustment::Credit).remaining, 60, "{limit}");
+        assert!(matches!(subject.settle(&receipt, &[0]), Settlement::Settled { .. }), "{limit}");
+        assert_eq!(subject.peek(charge.cost(0)).remaining, 60, "{limit}");
+        assert_eq!(subject.adjust(charge.cost(10), Adjustment::Penalty).remaining, 50, "{limit}");
+        assert!(subject.reset(&rule, &key), "{limit}");
+        assert_eq!(subject.peek(charge.cost(0)).remaining, 60, "{limit}");
+        assert!(subject.decide_one(charge.cost(60)).is_allowed(), "{limit}");
+        assert_denied(&subject.decide_one(charge));
+    }
+}
+
+/// Under a changed limit nodes may still spend what they hold.
+pub fn a_changed_limit_keeps_what_is_outstanding(subject: &impl Subject) {
+    let key = Key::from("alice");
+    let old = limit("10/s burst 100");
+    for new in ["gcra 7/s burst 120", "1/min burst 120", "fixed 120/day", "sliding 120/day parts 4"].map(limit) {
+        let rule = RuleId::new(&format!("changed lease: {new}"));
+        assert_eq!(lease(subject, &Charge::new(&rule, &key, &old), wanting(40)).tokens, 40);
+        let charge = Charge::new(&rule, &key, &new);
+        assert_eq!(subject.peek(charge.cost(0)).remaining, 80, "{new}");
+        assert_eq!(subject.adjust(charge.cost(1_000), Adjustment::Credit).remaining, 80, "{new}");
+        assert!(subject.decide_one(charge.cost(80)).is_allowed(), "{new}");
+        assert_denied(&subject.decide_one(charge));
+    }
+}
+
+/// Limits that depend on the instant of each request grant nothing.
+pub fn what_cannot_be_leased_is_not(subject: &impl Subject) {
+    let key = Key::from("alice");
+    for limit in ["shaper 10/s queue 100", "log 100/min", "concurrent 100", "1000/s burst 10"].map(limit) {
+        let rule = rule("not leased", &limit);
+        let charge = Charge::new(&rule, &key, &limit);
+        let grant = lease(subject, &charge, wanting(1));
+        assert_eq!((grant.tokens, grant.outstanding, grant.decision.is_allowed()), (0, 0, true), "{limit}");
+        assert!(subject.decide_one(charge.cost(limit.capacity())).is_allowed(), "{limit}");
+    }
+}
+
+/// Requests and leases at the same time take no more than the limit together.
+pub fn parallel_leases_and_requests_take_no_more_than_the_limit(subject: &impl Subject) {
+    const THREADS: u64 = 8;
+    let key = Key::from("alice");
+    for limit in ["1/h burst 1000", "gcra 1/h burst 1000", "sliding 1000/h"].map(limit) {
+        let rule = rule("lease race", &limit);
+        let charge = Charge::new(&rule, &key, &limit);
+        let taken = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let taken = &taken;
+                scope.spawn(move || {
+                    for number in 0..100 {
+                        let got = if (thread + number) % 2 == 0 {
+                            lease(subject, &charge, wanting(3)).tokens
+                        } else {
+                            2 * u64::from(subject.decide_one(charge.cost(2)).is_allowed())
+                        };
+                        taken.fetch_add(got, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let remaining = subject.peek(charge.cost(0)).remaining;
+        assert_eq!(taken.into_inner() + remaining, 1_000, "{limit}");
+    }
+}
+
+/// The state of each key in a plain map, changed as a store changes it: a state that is not kept stays under its old limit.
+#[derive(Default)]
+struct Model {
+    states: HashMap<usize, (Limit, State)>,
+}
+
+impl Model {
+    fn state(&self, key: usize, limit: &Limit, now: Timestamp) -> State {
+        self.states.get(&key).map_or_else(|| limit.fresh(), |(old, state)| limit.carry(old, state, now))
+    }
+
+    fn edit<R>(
+        &mut self,
+        key: usize,
+        limit: &Limit,
+        now: Timestamp,
+        change: impl FnOnce(&mut State) -> (R, bool),
+    ) -> R {
+        let mut state = self.state(key, limit, now);
+        let (answer, is_kept) = change(&mut state);
+        let is_in_place = self
+            .states
+            .get(&key)
+            .is_some_and(|(old, state)| old.shape() == limit.shape() && matches!(state, State::Leased(_)));
+        if is_kept || is_in_place {
+            self.states.insert(key, (*limit, state));
+        }
+        answer
+    }
+}
+
+/// On random traffic, every answer is the limit's own on a state in a plain map.
+pub fn every_lease_on_a_random_trace_is_what_the_limits_say(subject: &impl Subject) {
+    let limits = ["100/s burst 200", "gcra 50/s burst 300", "fixed 500/3s", "sliding 400/4s", "sliding 400/4s parts 4"];
+    let limits = limits.map(limit);
+    let (rule, keys) = (RuleId::new("lease trace"), ["alice", "bob", "carol"].map(Key::from));
+    let mut dice = Dice(seed(0x1ea5e));
+    let mut model = Model::default();
+    let mut granted: HashMap<(usize, u64), Grant> = HashMap::new();
+    for number in 0..4_000 {
+        let (key, node) = (*dice.pick(&[0, 1, 2]), dice.roll(3));
+        // Limits change now and then.
+        let limit = limits[(key + number / 400) % limits.len()];
+        let charge = Charge::new(&rule, &keys[key], &limit);
+        let now = subject.now();
+        let cost = dice.roll(40);
+        match dice.roll(8) {
+            0..=2 => {
+                let mut question = Question { demand: dice.roll(200), ..wanting(cost) };
+                if let Some(grant) = granted.remove(&(key, node)) {
+                    question.generation = Some(grant.generation);
+                    question.used = dice.roll(grant.tokens + 1);
+                    question.returned = dice.roll(grant.tokens - question.used + 1);
+                }
+                let expected = model.edit(key, &limit, now, |state| {
+                    let grant = limit.lease(state, &question, now);
+                    (grant, !limit.is_recovered(state, now))
+                });
+                let grant = lease(subject, &charge, question);
+                assert_eq!(grant, expected, "{number}: {limit}");
+                if grant.tokens > 0 {
+                    granted.insert((key, node), grant);
+                }
+            }
+            3 | 4 => {
+                let expected = model.edit(key, &limit, now, |state| limit.decide_tracking_change(state, cost, now));
+                assert_eq!(subject.decide_one(charge.cost(cost)), expected, "{number}: {limit}");
+            }
+            5 => {
+                let expected = model.edit(key, &limit, now, |state| {
+                    limit.resync(state, now);
+                    let is_changed = limit.credit(state, cost, now) > 0;
+                    (limit.evaluate(state, 0, now), is_changed)
+                });
+                assert_eq!(subject.adjust(charge.cost(cost), Adjustment::Credit), expected, "{number}: {limit}");
+            }
+            6 => {
+                let cost = 9 * cost;
+                let expected = limit.evaluate(&model.state(key, &limit, now), cost, now);
+                assert_eq!(subject.peek(charge.cost(cost)), expected, "{number}: {limit}");
+            }
+            _ => subject.wait(Micros::new(dice.roll(1_500_000))),
+        }
+    }
+}
