@@ -6,6 +6,7 @@
 //!
 //! - [`Ledger`]: the store's record of one key. It grants leases, and every other operation on the key honours them.
 //! - [`Holding`]: the node's side. Requests take tokens from its lock-free [`Cell`], and it says what to send.
+//! - [`Pace`]: when a node asks, and for how much.
 //! - [`Block`]: the node's side of a concurrency limit, whose slots are leased in blocks.
 //!
 //! # Why the fleet admits no more than one bucket
@@ -43,6 +44,7 @@ mod cell;
 mod cell_loom;
 mod holding;
 mod ledger;
+mod pace;
 mod question;
 mod sync;
 mod terms;
@@ -53,6 +55,7 @@ pub use block::Block;
 pub use cell::{Cell, Taken};
 pub use holding::{Ask, Holding};
 pub use ledger::Ledger;
+pub use pace::{Next, Pace};
 pub use question::{Generation, Grant, Grants, LeaseRequest, Question};
 pub use terms::Terms;
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod blocks;
+mod fleets;
 mod ledger;
 mod search;
 mod traces;
