@@ -32,11 +32,12 @@ pub(super) fn measure(report: &mut Report) -> Result<(), BoxError> {
         let layer = ClientLayer::new().longest_wait(Duration::from_secs(600));
         let client = ReqwestClient::new(reqwest::Client::new(), layer);
         let http = reqwest::Client::new();
-        server.finish(move |url| {
-            let (client, http) = (client.clone(), http.clone());
-            async move { Ok(client.execute(http.get(url).build()?).await?.status().is_success()) }
-        })
-        .await
+        server
+            .finish(move |url| {
+                let (client, http) = (client.clone(), http.clone());
+                async move { Ok(client.execute(http.get(url).build()?).await?.status().is_success()) }
+            })
+            .await
     })?;
     let (theirs, their_denied) = runtime.block_on(async {
         let server = Server::start().await?;
@@ -45,11 +46,12 @@ pub(super) fn measure(report: &mut Report) -> Result<(), BoxError> {
             .build_with_max_retries(20);
         let client =
             ClientBuilder::new(reqwest::Client::new()).with(RetryTransientMiddleware::new_with_policy(policy)).build();
-        server.finish(move |url| {
-            let client = client.clone();
-            async move { Ok(client.get(url).send().await?.status().is_success()) }
-        })
-        .await
+        server
+            .finish(move |url| {
+                let client = client.clone();
+                async move { Ok(client.get(url).send().await?.status().is_success()) }
+            })
+            .await
     })?;
     report.section(
         "a thousand tasks, ten calls each, under 500 a second",
@@ -90,7 +92,10 @@ impl Server {
     }
 
     /// The seconds until every task has made its calls, and the number of denials.
-    async fn finish<F>(&self, call: impl Fn(String) -> F + Clone + Send + Sync + 'static) -> Result<(f64, f64), BoxError>
+    async fn finish<F>(
+        &self,
+        call: impl Fn(String) -> F + Clone + Send + Sync + 'static,
+    ) -> Result<(f64, f64), BoxError>
     where
         F: Future<Output = Result<bool, BoxError>> + Send,
     {

@@ -8,7 +8,7 @@ use super::traces::Dice;
 use super::{Subject, assert_denied, limit, must, rule};
 use crate::charge::Charge;
 use crate::key::{Key, RuleId};
-use crate::lease::{Ask, EPOCH, Grant, Holding, LeaseRequest, Question};
+use crate::lease::{Ask, EPOCH, Grant, Holding, LeaseRequest, Renewal};
 use crate::limit::{Limit, State};
 use crate::receipt::Settlement;
 use crate::store::{Adjustment, Store};
@@ -27,16 +27,16 @@ fn hundred_of_each() -> [Limit; 6] {
     .map(limit)
 }
 
-/// A question for so many tokens, or none.
-fn wanting(tokens: u64) -> Question {
-    Question { wanted: tokens, least: tokens, ..Question::default() }
+/// A renewal for so many tokens, or none.
+fn wanting(tokens: u64) -> Renewal {
+    Renewal { wanted: tokens, least: tokens, ..Renewal::default() }
 }
 
 /// The tokens that nodes may hold of a window of more than an hour.
 const FEW: u64 = 1;
 
-fn lease(subject: &impl Subject, charge: &Charge<'_>, question: Question) -> Grant {
-    let request = LeaseRequest { rule: charge.rule, key: charge.key, limit: charge.limit, question };
+fn lease(subject: &impl Subject, charge: &Charge<'_>, renewal: Renewal) -> Grant {
+    let request = LeaseRequest { rule: charge.rule, key: charge.key, limit: charge.limit, renewal };
     must(subject.block_on(subject.store().lease(&[request])))[0]
 }
 
@@ -84,8 +84,8 @@ pub fn returned_tokens_are_available_at_once(subject: &impl Subject) {
         let holding = Holding::new();
         let now = subject.now();
         let ask = |ask: &Ask| {
-            let Some(question) = holding.ask(ask, now) else { panic!("a question waits for its answer") };
-            let grant = lease(subject, &charge, question);
+            let Some(renewal) = holding.ask(ask, now) else { panic!("a renewal waits for its answer") };
+            let grant = lease(subject, &charge, renewal);
             holding.granted(&grant);
             grant
         };
@@ -222,17 +222,17 @@ pub fn every_lease_on_a_random_trace_is_what_the_limits_say(subject: &impl Subje
         let cost = dice.roll(40);
         match dice.roll(8) {
             0..=2 => {
-                let mut question = Question { demand: dice.roll(200), ..wanting(cost) };
+                let mut renewal = Renewal { demand: dice.roll(200), ..wanting(cost) };
                 if let Some(grant) = granted.remove(&(key, node)) {
-                    question.generation = Some(grant.generation);
-                    question.used = dice.roll(grant.tokens + 1);
-                    question.returned = dice.roll(grant.tokens - question.used + 1);
+                    renewal.generation = Some(grant.generation);
+                    renewal.used = dice.roll(grant.tokens + 1);
+                    renewal.returned = dice.roll(grant.tokens - renewal.used + 1);
                 }
                 let expected = model.edit(key, &limit, now, |state| {
-                    let grant = limit.lease(state, &question, now);
+                    let grant = limit.lease(state, &renewal, now);
                     (grant, !limit.is_recovered(state, now))
                 });
-                let grant = lease(subject, &charge, question);
+                let grant = lease(subject, &charge, renewal);
                 assert_eq!(grant, expected, "{number}: {limit}");
                 if grant.tokens > 0 {
                     granted.insert((key, node), grant);

@@ -37,7 +37,7 @@ impl Block {
         Concurrency::new(limit.slots(), Micros::new(limit.ttl().get().saturating_mul(2))).ok().map(Limit::from)
     }
 
-    /// A block of `slots` slots of `limit`, which the store has granted. The question was sent at `sent_at`.
+    /// A block of `slots` slots of `limit`, which the store has granted. The renewal was sent at `sent_at`.
     #[must_use]
     pub fn new(slots: u64, limit: &Concurrency, sent_at: Timestamp) -> Block {
         let mut block = Block { slots, in_use: 0, ttl: limit.ttl(), end: sent_at };
@@ -66,7 +66,7 @@ impl Block {
         self.in_use = self.in_use.saturating_sub(slots);
     }
 
-    /// The store has renewed the block. The question was sent at `sent_at`.
+    /// The store has renewed the block. The renewal was sent at `sent_at`.
     pub fn renewed(&mut self, sent_at: Timestamp) {
         self.end = self.end.max(sent_at + without_drift(Micros::new(2 * self.ttl.get())));
     }

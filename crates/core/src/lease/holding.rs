@@ -3,13 +3,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::cell::{Cell, Taken};
-use super::question::{Generation, Grant, Question};
+use super::renewal::{Generation, Grant, Renewal};
 use super::without_drift;
 use crate::time::Timestamp;
 
 /// The tokens of one key that a node holds.
 ///
-/// Requests are paid from [`Holding::cell`]. [`Holding::ask`] makes the question to send to the store, and exactly one of
+/// Requests are paid from [`Holding::cell`]. [`Holding::ask`] makes the renewal to send to the store, and exactly one of
 /// [`Holding::granted`], [`Holding::not_sent`] and [`Holding::lost`] must follow it. Instants are those of a clock that does not
 /// step and that counts the time for which the machine sleeps. They need no relation to the store's clock.
 #[derive(Debug)]
@@ -23,17 +23,17 @@ pub struct Holding {
 pub(super) struct Account {
     /// The tokens at the start of the cell's version.
     pub(super) base: u64,
-    /// Tokens spent before that, and after the last question.
+    /// Tokens spent before that, and after the last renewal.
     pub(super) used: u64,
     /// The generation of the tokens. `None` if they must not be reported: there are none, or an answer about them was lost.
     pub(super) generation: Option<Generation>,
-    /// The question that waits for its answer.
+    /// The renewal that waits for its answer.
     pub(super) sent: Option<Sent>,
     /// Whether the server that granted the tokens was replaced by another one.
     pub(super) claims: bool,
 }
 
-/// A question without an answer yet.
+/// A renewal without an answer yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) at: Timestamp,
@@ -82,8 +82,8 @@ impl Holding {
         self.cell.take(cost, clock)
     }
 
-    /// The question to send. `None` while another one waits for its answer.
-    pub fn ask(&self, ask: &Ask, now: Timestamp) -> Option<Question> {
+    /// The renewal to send. `None` while another one waits for its answer.
+    pub fn ask(&self, ask: &Ask, now: Timestamp) -> Option<Renewal> {
         let mut account = self.account();
         if account.sent.is_some() {
             return None;
@@ -101,7 +101,7 @@ impl Holding {
         let reported = |tokens| if is_reported { tokens } else { 0 };
         let (used, returned) = (reported(used), reported(returned));
         account.sent = Some(Sent { at: now, used, returned, claims: account.claims });
-        Some(Question {
+        Some(Renewal {
             generation: account.generation,
             used,
             kept: reported(kept),
@@ -114,7 +114,7 @@ impl Holding {
         })
     }
 
-    /// The store has answered the question.
+    /// The store has answered the renewal.
     pub fn granted(&self, grant: &Grant) {
         let mut account = self.account();
         let Some(sent) = account.sent.take() else { return };
@@ -122,7 +122,7 @@ impl Holding {
             let is_recent = grant.generation.epoch.saturating_sub(generation.epoch) < 2;
             generation.part == grant.generation.part && (is_recent || sent.claims)
         });
-        // From before the question was sent: the store counts from an instant after that.
+        // From before the renewal was sent: the store counts from an instant after that.
         let end = sent.at + without_drift(grant.ends_after);
         let kept = |tokens: u64| if is_kept { tokens } else { 0 };
         let left = self.cell.start_version(end, |tokens| kept(tokens) + grant.tokens);
@@ -133,7 +133,7 @@ impl Holding {
         account.claims &= !sent.claims;
     }
 
-    /// The question certainly did not reach the store.
+    /// The renewal certainly did not reach the store.
     pub fn not_sent(&self) {
         let mut account = self.account();
         let Some(sent) = account.sent.take() else { return };
@@ -142,7 +142,7 @@ impl Holding {
         account.base = left + sent.returned;
     }
 
-    /// The question may have reached the store, and no answer came. The tokens that it kept can be spent until their end, whether
+    /// The renewal may have reached the store, and no answer came. The tokens that it kept can be spent until their end, whether
     /// the store knows of it or not. They are not reported, and are dropped when the next answer comes.
     pub fn lost(&self) {
         let mut account = self.account();
@@ -151,13 +151,13 @@ impl Holding {
         }
     }
 
-    /// Another server has taken over: the next question claims the tokens that the one before it granted.
+    /// Another server has taken over: the next renewal claims the tokens that the one before it granted.
     pub fn server_replaced(&self) {
         let mut account = self.account();
         account.claims = account.generation.is_some();
     }
 
-    /// Whether a question waits for its answer.
+    /// Whether a renewal waits for its answer.
     #[must_use]
     pub fn is_asking(&self) -> bool {
         self.account().sent.is_some()

@@ -1,7 +1,7 @@
 //! The store's record of a key that is leased.
 
 use super::EPOCH;
-use super::question::{Generation, Grant, Question};
+use super::renewal::{Generation, Grant, Renewal};
 use super::terms::Terms;
 use crate::decision::{Decision, Outcome};
 use crate::limit::{Bucket, Limit, Mark, State};
@@ -77,21 +77,21 @@ impl Ledger {
         size_of::<Ledger>() + self.state.heap_bytes()
     }
 
-    /// Answers a node's question. Without terms, nothing is granted.
-    pub(crate) fn grant(&mut self, limit: &Limit, terms: Option<Terms>, question: &Question, now: Timestamp) -> Grant {
+    /// Answers a node's renewal. Without terms, nothing is granted.
+    pub(crate) fn grant(&mut self, limit: &Limit, terms: Option<Terms>, renewal: &Renewal, now: Timestamp) -> Grant {
         self.advance(limit, now);
         let part = limit.part(&self.state, now);
         if self.outstanding() == 0 {
             self.part = part.map(|part| part.number);
         }
-        self.account(limit, question, now);
-        if question.demand_counted != Some(self.epoch) {
-            self.demand[0] = self.demand[0].saturating_add(question.demand).min(MOST_DEMAND);
+        self.account(limit, renewal, now);
+        if renewal.demand_counted != Some(self.epoch) {
+            self.demand[0] = self.demand[0].saturating_add(renewal.demand).min(MOST_DEMAND);
         }
         let available = limit.evaluate(&self.state, 0, now).remaining;
         let terms = terms.filter(|_| self.part == part.map(|part| part.number));
         let is_short = terms.is_some_and(|terms| available < terms.per_interval());
-        let tokens = terms.map_or(0, |terms| self.size(&terms, question, available, is_short));
+        let tokens = terms.map_or(0, |terms| self.size(&terms, renewal, available, is_short));
         if tokens > 0 {
             limit.charge(&mut self.state, tokens, now, ReceiptId::ANONYMOUS);
             self.add_outstanding(tokens);
@@ -104,28 +104,28 @@ impl Ledger {
             ends_after: end.since(now).min(longest),
             is_short,
             outstanding: self.outstanding(),
-            decision: self.standing(limit, question.least, now),
+            decision: self.standing(limit, renewal.least, now),
         }
     }
 
     /// Accounts for the tokens that a node reports.
-    fn account(&mut self, limit: &Limit, question: &Question, now: Timestamp) {
+    fn account(&mut self, limit: &Limit, renewal: &Renewal, now: Timestamp) {
         // Tokens of another part have ended with it.
-        let Some(generation) = question.generation.filter(|generation| generation.part == self.part) else { return };
-        let reported = question.used.saturating_add(question.kept).saturating_add(question.returned);
+        let Some(generation) = renewal.generation.filter(|generation| generation.part == self.part) else { return };
+        let reported = renewal.used.saturating_add(renewal.kept).saturating_add(renewal.returned);
         let age = self.epoch.checked_sub(generation.epoch).and_then(|age| usize::try_from(age).ok());
         let recorded = age.and_then(|age| self.outstanding.get_mut(age));
-        match recorded.filter(|recorded| !question.claims && reported <= **recorded) {
+        match recorded.filter(|recorded| !renewal.claims && reported <= **recorded) {
             Some(recorded) => {
                 *recorded -= reported;
-                self.add_outstanding(question.kept);
-                limit.credit(&mut self.state, question.returned, now);
+                self.add_outstanding(renewal.kept);
+                limit.credit(&mut self.state, renewal.returned, now);
             }
             // They have ended, and counted as spent from then on.
-            None if age.is_some_and(|age| age >= 2) && !question.claims => {}
+            None if age.is_some_and(|age| age >= 2) && !renewal.claims => {}
             // This server does not know all of them: it is another one, it has lost data, or its clock has stepped back. The node
             // has them all the same.
-            None => self.add_outstanding(question.kept),
+            None => self.add_outstanding(renewal.kept),
         }
         self.keep_floor(limit, now);
     }
@@ -138,18 +138,18 @@ impl Ledger {
     ///
     /// If there are plenty, half of the room that is left: the first node to ask cannot take all. If they are scarce, a share by
     /// demand of those available and of those that recover in an interval.
-    fn size(&self, terms: &Terms, question: &Question, available: u64, is_short: bool) -> u64 {
+    fn size(&self, terms: &Terms, renewal: &Renewal, available: u64, is_short: bool) -> u64 {
         let room = terms.most_outstanding().saturating_sub(self.outstanding());
         let fair = if is_short {
-            let demand = question.demand.min(MOST_DEMAND);
+            let demand = renewal.demand.min(MOST_DEMAND);
             let all = self.demand[0].max(self.demand[1]).max(demand).max(1);
             let share = (demand * SHARES).div_ceil(all);
             (share * (5 * available + 9 * terms.recovers())).div_ceil(10 * SHARES)
         } else {
             room.div_ceil(2)
         };
-        let tokens = question.wanted.min(available).min(room).min(fair.max(question.least));
-        if tokens < question.least { 0 } else { tokens }
+        let tokens = renewal.wanted.min(available).min(room).min(fair.max(renewal.least));
+        if tokens < renewal.least { 0 } else { tokens }
     }
 
     /// Decides a request that is not leased.

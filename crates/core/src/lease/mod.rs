@@ -23,11 +23,11 @@
 //! # Ends
 //! Time is divided into epochs of the store's clock. A lease that is granted or renewed in one epoch ends with the next one, unless
 //! it is renewed again. So the store needs two numbers to know everything that is outstanding, however many nodes there are. What a
-//! node has not reported by the end counts as spent. A node measures the end from before its question was sent, less a margin for
+//! node has not reported by the end counts as spent. A node measures the end from before its renewal was sent, less a margin for
 //! the drift of its clock.
 //!
 //! # Requirements on the transport
-//! A question that may have reached the store is never sent again. One that was delivered twice would be counted twice, with an
+//! A renewal that may have reached the store is never sent again. One that was delivered twice would be counted twice, with an
 //! error of up to its used and returned tokens.
 //!
 //! # Bounds where the promise cannot be kept
@@ -45,7 +45,7 @@ mod cell_loom;
 mod holding;
 mod ledger;
 mod pace;
-mod question;
+mod renewal;
 mod sync;
 mod terms;
 #[cfg(all(test, not(tidegate_loom)))]
@@ -56,7 +56,7 @@ pub use cell::{Cell, Taken};
 pub use holding::{Ask, Holding};
 pub use ledger::Ledger;
 pub use pace::{Next, Pace};
-pub use question::{Generation, Grant, Grants, LeaseRequest, Question};
+pub use renewal::{Generation, Grant, Grants, LeaseRequest, Renewal};
 pub use terms::Terms;
 
 use crate::time::Micros;

@@ -1,7 +1,7 @@
 //! The pace of a node: when it asks about a key, and for how much.
 
 use super::holding::Ask;
-use super::question::Grant;
+use super::renewal::Grant;
 use super::terms::Terms;
 use crate::time::{Micros, Timestamp};
 
@@ -16,7 +16,7 @@ const SECOND: u64 = 1_000_000;
 /// A node's demand for a key, and its next step.
 ///
 /// [`Pace::record`] counts requests. Nothing of it is needed for each request: what was taken from a
-/// [`Cell`](super::Cell) can be counted by the time of the next question.
+/// [`Cell`](super::Cell) can be counted by the time of the next renewal.
 #[derive(Clone, Debug)]
 pub struct Pace {
     terms: Terms,
@@ -28,7 +28,7 @@ pub struct Pace {
     last_seen: Timestamp,
     /// The tokens at the last answer.
     lease: u64,
-    /// The last question was for so many.
+    /// The last renewal was for so many.
     wanted: u64,
     /// The instant before which the node does not ask again, because tokens are scarce.
     not_before: Timestamp,

@@ -3,7 +3,7 @@
 use crate::limit::{Algorithm, Limit, Windows};
 use crate::time::Micros;
 
-/// The longest time between two questions of a node about a key that it uses.
+/// The longest time between two renewals of a node about a key that it uses.
 const LONGEST_INTERVAL: Micros = Micros::from_millis(200);
 /// The shortest. Limits that would need a shorter one are not leased: a single node could not use all of them.
 const SHORTEST_INTERVAL: Micros = Micros::from_millis(20);
@@ -62,7 +62,7 @@ impl Terms {
         Some(Terms { interval, most_outstanding, per_interval, recovers })
     }
 
-    /// The time between two questions of a node that uses a key all the time.
+    /// The time between two renewals of a node that uses a key all the time.
     #[must_use]
     pub const fn interval(&self) -> Micros {
         self.interval

@@ -2,7 +2,7 @@
 
 use super::{Level, Limit, State};
 use crate::decision::Decision;
-use crate::lease::{Grant, Ledger, Question, Terms};
+use crate::lease::{Grant, Ledger, Renewal, Terms};
 use crate::time::Timestamp;
 
 impl Limit {
@@ -12,26 +12,20 @@ impl Limit {
         decision.unwrap_or_else(|| self.evaluate(state, cost, now))
     }
 
-    /// Answers a node's question about its lease: accounts for the tokens that the node reports, and grants more if there are some to
+    /// Answers a node's renewal of its lease: accounts for the tokens that the node reports, and grants more if there are some to
     /// spare. A limit that cannot be leased grants nothing.
-    pub fn lease(&self, state: &mut State, question: &Question, now: Timestamp) -> Grant {
-        self.lease_on(Terms::of(self), state, question, now)
+    pub fn lease(&self, state: &mut State, renewal: &Renewal, now: Timestamp) -> Grant {
+        self.lease_on(Terms::of(self), state, renewal, now)
     }
 
     /// [`Limit::lease`] on other terms.
-    pub(crate) fn lease_on(
-        &self,
-        terms: Option<Terms>,
-        state: &mut State,
-        question: &Question,
-        now: Timestamp,
-    ) -> Grant {
+    pub(crate) fn lease_on(&self, terms: Option<Terms>, state: &mut State, renewal: &Renewal, now: Timestamp) -> Grant {
         if self.is_leasable() && !matches!(state, State::Leased(_)) {
             let plain = std::mem::replace(state, State::Level(Level::default()));
             *state = State::Leased(Box::new(Ledger::new(plain, now)));
         }
-        let grant = Ledger::change(state, |ledger| ledger.grant(self, terms, question, now));
-        grant.unwrap_or_else(|| Grant::nothing(self, state, question.least, now))
+        let grant = Ledger::change(state, |ledger| ledger.grant(self, terms, renewal, now));
+        grant.unwrap_or_else(|| Grant::nothing(self, state, renewal.least, now))
     }
 
     /// Forgets everything spent. Leased spending stays charged, because nodes may still spend it.

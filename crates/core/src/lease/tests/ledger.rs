@@ -1,6 +1,6 @@
 //! The ledger, by example.
 
-use super::super::{EPOCH, Generation, Ledger, Question};
+use super::super::{EPOCH, Generation, Ledger, Renewal};
 use crate::limit::{Limit, State};
 use crate::time::{Micros, Timestamp};
 use crate::{Decision, Outcome};
@@ -11,8 +11,8 @@ fn limit(text: &str) -> Limit {
     text.parse().unwrap()
 }
 
-fn wanting(tokens: u64) -> Question {
-    Question { wanted: tokens, least: tokens, ..Question::default() }
+fn wanting(tokens: u64) -> Renewal {
+    Renewal { wanted: tokens, least: tokens, ..Renewal::default() }
 }
 
 fn outstanding(state: &State) -> u64 {
@@ -73,7 +73,7 @@ fn returned_tokens_are_available_at_once() {
         let mut state = limit.fresh();
         let grant = limit.lease(&mut state, &wanting(40), START);
         assert_eq!(grant.tokens, 40, "{text}");
-        let returned = Question { generation: Some(grant.generation), used: 10, returned: 30, ..Question::default() };
+        let returned = Renewal { generation: Some(grant.generation), used: 10, returned: 30, ..Renewal::default() };
         let answer = limit.lease(&mut state, &returned, START);
         assert_eq!((answer.outstanding, answer.decision.remaining), (0, 90), "{text}");
     }
@@ -87,7 +87,7 @@ fn a_lease_of_a_window_ends_with_it() {
         let now = START + Micros::from_millis(200);
         let grant = limit.lease(&mut state, &wanting(40), now);
         assert_eq!((grant.tokens, grant.ends_after), (40, Micros::from_millis(end - 200)), "{text}");
-        let late = Question { generation: Some(grant.generation), returned: 40, ..Question::default() };
+        let late = Renewal { generation: Some(grant.generation), returned: 40, ..Renewal::default() };
         let answer = limit.lease(&mut state, &late, START + Micros::from_secs(1));
         assert_eq!(answer.outstanding, 0);
         let expected = if text.starts_with("fixed") { 100 } else { 60 };
@@ -144,11 +144,11 @@ fn a_server_that_lost_its_data_takes_the_word_of_the_nodes() {
     let mut state = limit.fresh();
     let grant = limit.lease(&mut state, &wanting(40), START);
     let mut forgotten = limit.fresh();
-    let report = Question { generation: Some(grant.generation), used: 10, kept: 30, ..Question::default() };
+    let report = Renewal { generation: Some(grant.generation), used: 10, kept: 30, ..Renewal::default() };
     let answer = limit.lease(&mut forgotten, &report, START + Micros::from_secs(1));
     assert_eq!((answer.outstanding, answer.decision.remaining), (30, 70));
     // A server that has taken over claims them likewise, even if it knows of older ones.
-    let claim = Question { claims: true, ..report };
+    let claim = Renewal { claims: true, ..report };
     let answer = limit.lease(&mut state, &claim, START + Micros::from_secs(1));
     assert_eq!(answer.outstanding, 70);
 }
@@ -181,12 +181,12 @@ fn a_reset_after_a_step_back_keeps_the_leases_of_the_window_ahead() {
 }
 
 #[test]
-fn a_question_that_claims_more_than_can_be_counted_is_cut_down() {
+fn a_renewal_that_claims_more_than_can_be_counted_is_cut_down() {
     let limit = limit("10/s burst 100");
     let mut state = limit.fresh();
     for _ in 0..3 {
         let claim =
-            Question { generation: Some(Generation::default()), kept: u64::MAX, used: 1, claims: true, ..wanting(1) };
+            Renewal { generation: Some(Generation::default()), kept: u64::MAX, used: 1, claims: true, ..wanting(1) };
         assert_eq!(limit.lease(&mut state, &claim, START).tokens, 0);
     }
     assert!(!limit.decide(&mut state, 1, START + Micros::from_secs(6)).is_allowed());
@@ -218,7 +218,7 @@ fn a_share_is_by_demand_when_tokens_are_scarce() {
     let limit = limit("1000/s burst 1000");
     let mut state = limit.fresh();
     assert!(limit.decide(&mut state, 950, START).is_allowed());
-    let asking = |demand| Question { wanted: 1_000, demand, ..Question::default() };
+    let asking = |demand| Renewal { wanted: 1_000, demand, ..Renewal::default() };
     let first = limit.lease(&mut state, &asking(900), START);
     assert!(first.is_short);
     // Half of the 50 that are there, and nine tenths of the 200 that recover in an interval, but no more than there are.

@@ -27,14 +27,14 @@ enum Mutant {
     NoFloor,
     /// The end of a lease is counted from the answer.
     EndFromAnswer,
-    /// A question whose answer was lost is asked again with its report.
+    /// A renewal whose answer was lost is asked again with its report.
     LostIsAskedAgain,
     /// Tokens that have ended are returned as if they had not.
     ReturnAfterEnd,
     /// There is no margin for clocks that drift.
     NoDriftMargin,
-    /// A token is put back although a question has reported it as spent.
-    PutBackAfterQuestion,
+    /// A token is put back although a renewal has reported it as spent.
+    PutBackAfterRenewal,
     /// A refund lowers the debt below what is outstanding.
     RefundBelowFloor,
     /// Tokens of a window can be spent in the next one.

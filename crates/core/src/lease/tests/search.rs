@@ -7,7 +7,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, Hash, Hasher};
 
-use super::super::{Ask, EPOCH, Generation, Question, Terms, without_drift};
+use super::super::{Ask, EPOCH, Generation, Renewal, Terms, without_drift};
 use super::Mutant;
 use super::world::{Node, Step, Violation, World};
 use crate::limit::Limit;
@@ -142,18 +142,18 @@ fn describe(world: &World, into: &mut impl Hasher) {
     let age = |generation: Option<Generation>| {
         generation.map(|generation| (ledger.epoch.saturating_sub(generation.epoch).min(2), generation.part == number))
     };
-    let question = |question: Option<Question>| {
-        question.map(|question| {
+    let renewal = |renewal: Option<Renewal>| {
+        renewal.map(|renewal| {
             // The store looks no further at tokens that have ended.
             let is_void = |&(age, is_present): &(u64, bool)| world.mutant.is_none() && (age >= 2 || !is_present);
-            let age = age(question.generation).filter(|age| !is_void(age));
-            let reported = question.used + question.kept + question.returned;
-            (age.map(|age| (age, reported, question.kept, question.returned)), question.wanted)
+            let age = age(renewal.generation).filter(|age| !is_void(age));
+            let reported = renewal.used + renewal.kept + renewal.returned;
+            (age.map(|age| (age, reported, renewal.kept, renewal.returned)), renewal.wanted)
         })
     };
     for node in &world.nodes {
         describe_holding(node, world.now, &age, into);
-        (question(node.question), question(node.late)).hash(into);
+        (renewal(node.renewal), renewal(node.late)).hash(into);
         node.pending.map(|taken| taken.version == node.holding.cell.version()).hash(into);
         if world.mutant == Some(Mutant::LostIsAskedAgain) {
             node.holding.account.lock().unwrap().sent.map(|sent| (sent.used, sent.returned)).hash(into);
@@ -181,7 +181,7 @@ fn describe_holding<A: Hash>(node: &Node, now: u64, age: &impl Fn(Option<Generat
             (age(Some(grant.generation)), grant.tokens, ticks(clock, end)).hash(into);
         }
         // An end that is counted from longer ago has passed in any case.
-        None => (ticks(sent.at, clock).min(2 * EPOCH.get() / TICK), node.question.is_some()).hash(into),
+        None => (ticks(sent.at, clock).min(2 * EPOCH.get() / TICK), node.renewal.is_some()).hash(into),
     }
 }
 
@@ -234,10 +234,10 @@ fn the_search_misses_every_safety_rule_that_is_switched_off() {
         (Mutant::EndFromAnswer, "1/s burst 1"),
         (Mutant::LostIsAskedAgain, "1/s burst 2"),
         (Mutant::ReturnAfterEnd, "1/s burst 1"),
-        (Mutant::PutBackAfterQuestion, "1/s burst 1"),
+        (Mutant::PutBackAfterRenewal, "1/s burst 1"),
         (Mutant::EndBeyondWindow, "fixed 1/3s"),
     ] {
-        let has_refunds = mutant == Mutant::PutBackAfterQuestion;
+        let has_refunds = mutant == Mutant::PutBackAfterRenewal;
         let found = Search { mutant: Some(mutant), has_late_calls: false, has_refunds, ..search(limit, 1) }.run();
         println!("{mutant:?}: {found:?}");
         assert!(matches!(found, Err((Violation::OverAdmitted, _))), "{mutant:?}: {found:?}");

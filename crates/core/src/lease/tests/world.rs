@@ -1,6 +1,6 @@
 //! A store, nodes, and a network between them that loses and delays.
 
-use super::super::question::{Grant, Question};
+use super::super::renewal::{Grant, Renewal};
 use super::super::{Ask, EPOCH, Holding, Ledger, Taken, Terms};
 use super::{Mutant, WITHOUT_FLOOR};
 use crate::limit::{Limit, State};
@@ -28,17 +28,17 @@ pub(super) enum Step {
     TakeInVain(usize, u64),
     /// That limit has denied it.
     PutBack(usize),
-    /// A node makes a question.
+    /// A node makes a renewal.
     Ask(usize, Ask),
-    /// The question reaches the store, which answers.
+    /// The renewal reaches the store, which answers.
     Deliver(usize),
     /// The answer reaches the node.
     Answer(usize),
-    /// The node waits no longer for the answer. A question that has not been delivered yet stays in the network.
+    /// The node waits no longer for the answer. A renewal that has not been delivered yet stays in the network.
     GiveUp(usize),
-    /// The node learns that its question was not sent.
+    /// The node learns that its renewal was not sent.
     NotSent(usize),
-    /// A question that the node has given up reaches the store.
+    /// A renewal that the node has given up reaches the store.
     DeliverLate(usize),
     /// The network loses it.
     LoseLate(usize),
@@ -63,9 +63,9 @@ pub(super) struct Node {
     /// 65 536ths by which the node's clock is faster than the store's.
     drift: i64,
     pub(super) pending: Option<Taken>,
-    pub(super) question: Option<Question>,
+    pub(super) renewal: Option<Renewal>,
     pub(super) answer: Option<Grant>,
-    pub(super) late: Option<Question>,
+    pub(super) late: Option<Renewal>,
 }
 
 #[derive(Clone)]
@@ -86,7 +86,7 @@ pub(super) struct World {
 
 impl Node {
     fn new(drift: i64) -> Node {
-        Node { holding: Holding::new(), drift, pending: None, question: None, answer: None, late: None }
+        Node { holding: Holding::new(), drift, pending: None, renewal: None, answer: None, late: None }
     }
 
     /// The node's clock.
@@ -176,28 +176,28 @@ impl World {
             Step::PutBack(node) => return Ok(self.put_back(node)),
             Step::Ask(node, ask) => return Ok(self.ask(node, &ask)),
             Step::Deliver(node) => {
-                let Some(question) = self.node(node).question.take() else { return Ok(false) };
-                let grant = self.deliver(&question);
+                let Some(renewal) = self.node(node).renewal.take() else { return Ok(false) };
+                let grant = self.deliver(&renewal);
                 self.node(node).answer = Some(grant);
             }
             Step::Answer(node) => return Ok(self.answer(node)),
             Step::GiveUp(node) => return Ok(self.give_up(node)),
             Step::NotSent(node) => {
                 let node = self.node(node);
-                let is_sent = node.question.take().is_some();
+                let is_sent = node.renewal.take().is_some();
                 if is_sent {
                     node.holding.not_sent();
                 }
                 return Ok(is_sent);
             }
             Step::DeliverLate(node) => {
-                let Some(question) = self.node(node).late.take() else { return Ok(false) };
-                self.deliver(&question);
+                let Some(renewal) = self.node(node).late.take() else { return Ok(false) };
+                self.deliver(&renewal);
             }
             Step::LoseLate(node) => return Ok(self.node(node).late.take().is_some()),
             Step::Crash(node) => {
                 let node = self.node(node);
-                let late = node.question.take().or(node.late.take());
+                let late = node.renewal.take().or(node.late.take());
                 *node = Node { late, ..Node::new(node.drift) };
             }
         }
@@ -233,7 +233,7 @@ impl World {
         let mutant = self.mutant;
         let node = self.node(node);
         let Some(mut taken) = node.pending.take() else { return false };
-        if mutant == Some(Mutant::PutBackAfterQuestion) {
+        if mutant == Some(Mutant::PutBackAfterRenewal) {
             taken.version = node.holding.cell.version();
         }
         node.holding.cell.put_back(taken);
@@ -246,20 +246,20 @@ impl World {
         if node.answer.is_some() {
             return false;
         }
-        let question = node.holding.ask(ask, node.clock(now));
-        let asks = question.is_some();
-        node.question = question.or(node.question);
+        let renewal = node.holding.ask(ask, node.clock(now));
+        let asks = renewal.is_some();
+        node.renewal = renewal.or(node.renewal);
         asks
     }
 
-    fn deliver(&mut self, question: &Question) -> Grant {
+    fn deliver(&mut self, renewal: &Renewal) -> Grant {
         let now = self.time();
         let present = self.now / EPOCH.get();
-        let has_ended = question.generation.is_some_and(|generation| generation.epoch + 2 <= present);
+        let has_ended = renewal.generation.is_some_and(|generation| generation.epoch + 2 <= present);
         if self.mutant == Some(Mutant::ReturnAfterEnd) && has_ended {
-            self.limit.credit(&mut self.state, question.returned, now);
+            self.limit.credit(&mut self.state, renewal.returned, now);
         }
-        self.limit.lease_on(self.terms, &mut self.state, question, now)
+        self.limit.lease_on(self.terms, &mut self.state, renewal, now)
     }
 
     fn answer(&mut self, node: usize) -> bool {
@@ -284,11 +284,11 @@ impl World {
     fn give_up(&mut self, node: usize) -> bool {
         let mutant = self.mutant;
         let node = self.node(node);
-        if !node.holding.is_asking() || node.late.is_some() && node.question.is_some() {
+        if !node.holding.is_asking() || node.late.is_some() && node.renewal.is_some() {
             return false;
         }
         node.answer = None;
-        node.late = node.question.take().or(node.late);
+        node.late = node.renewal.take().or(node.late);
         if mutant == Some(Mutant::LostIsAskedAgain) {
             node.holding.not_sent();
         } else {

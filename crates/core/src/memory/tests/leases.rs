@@ -1,16 +1,16 @@
 //! Leases in the memory store.
 
 use super::*;
-use crate::lease::{Grant, LeaseRequest, Question};
+use crate::lease::{Grant, LeaseRequest, Renewal};
 
 crate::store_contract!(InMemory::new(), leases);
 
-fn lease(store: &MemoryStore<ManualClock>, rule: &RuleId, key: &Key<'_>, limit: &Limit, question: Question) -> Grant {
-    store.lease(&[LeaseRequest { rule, key, limit, question }])[0]
+fn lease(store: &MemoryStore<ManualClock>, rule: &RuleId, key: &Key<'_>, limit: &Limit, renewal: Renewal) -> Grant {
+    store.lease(&[LeaseRequest { rule, key, limit, renewal }])[0]
 }
 
-fn wanting(tokens: u64) -> Question {
-    Question { wanted: tokens, least: tokens, ..Question::default() }
+fn wanting(tokens: u64) -> Renewal {
+    Renewal { wanted: tokens, least: tokens, ..Renewal::default() }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::key::{Key, RuleId};
 use crate::limit::{Limit, State};
 use crate::time::{Micros, Timestamp};
 
-/// A node's question to a store.
+/// A node's renewal of one lease, as a store gets it.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseRequest<'a> {
     /// The rule that owns the key's state.
@@ -16,8 +16,8 @@ pub struct LeaseRequest<'a> {
     pub key: &'a Key<'a>,
     /// The limit to enforce.
     pub limit: &'a Limit,
-    /// The question.
-    pub question: Question,
+    /// The renewal.
+    pub renewal: Renewal,
 }
 
 /// One grant for each request, in their order.
@@ -32,12 +32,12 @@ pub struct Generation {
     pub part: Option<u64>,
 }
 
-/// A node's question about one key: a report on the tokens that it held, and a request for more.
+/// A node's renewal about one key: a report on the tokens that it held, and a request for more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Question {
+pub struct Renewal {
     /// The generation of the tokens below. `None` if the node has nothing to report.
     pub generation: Option<Generation>,
-    /// Tokens spent since the last question.
+    /// Tokens spent since the last renewal.
     pub used: u64,
     /// Tokens that the node keeps and renews.
     pub kept: u64,
@@ -55,7 +55,7 @@ pub struct Question {
     pub claims: bool,
 }
 
-/// The store's answer to a [`Question`].
+/// The store's answer to a [`Renewal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Tokens granted.
@@ -68,7 +68,7 @@ pub struct Grant {
     pub is_short: bool,
     /// All tokens of the key that are outstanding, over all nodes.
     pub outstanding: u64,
-    /// The decision that the store would make now on a request of [`Question::least`]. The numbers describe the key as it is, without
+    /// The decision that the store would make now on a request of [`Renewal::least`]. The numbers describe the key as it is, without
     /// that request.
     pub decision: Decision,
 }
