@@ -5,7 +5,6 @@
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 #[path = "../support/ran.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
 mod ran;
 #[path = "../support/mod.rs"]
 mod support;
