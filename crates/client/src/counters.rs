@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::limits::LimitId;
 
-/// What is known of each host, by its name.
+/// The state of each host, by its name.
 pub type Snapshot = BTreeMap<String, HostSnapshot>;
 
-/// What is known of a host, and what was done.
+/// The counters of a host, and the limits learned from its responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSnapshot {
     /// Calls, without their retries.

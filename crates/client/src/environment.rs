@@ -1,9 +1,10 @@
-//! What logic must not read by itself: time and chance, and the hosts that all parts share.
+//! Time, randomness and the hosts, passed to the logic of all parts.
 
 use std::sync::Arc;
 
 use crate::budget::BudgetTerms;
 use crate::clock::{Clock, SystemClock};
+use crate::counters::Snapshot;
 use crate::hosts::Hosts;
 
 /// The accepts multiplier of Google's SRE book.
@@ -24,5 +25,10 @@ impl Environment {
             random: Arc::new(fastrand::f64),
             hosts: Arc::new(Hosts::new(BudgetTerms::default(), USUAL_K)),
         }
+    }
+
+    /// The state of each host at this instant.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.hosts.snapshot(self.clock.now())
     }
 }

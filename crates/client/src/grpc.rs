@@ -27,7 +27,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What a server says about retries.
+/// A server's advice about retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advice {
     /// Retry after this time.
@@ -49,7 +49,7 @@ pub(crate) fn status(headers: &HeaderMap) -> Option<u32> {
 /// The retry advice in the head of a response.
 pub(crate) fn advice(headers: &HeaderMap) -> Option<Advice> {
     if let Some(pushback) = headers.get(PUSHBACK) {
-        // What is negative or malformed forbids retries.
+        // A negative or malformed value forbids retries.
         let millis = pushback.to_str().ok().and_then(times::whole).map(Duration::from_millis);
         return Some(millis.and_then(times::believed).map_or(Advice::Never, Advice::Wait));
     }

@@ -17,7 +17,7 @@ use crate::throttle::Throttle;
 /// The most hosts that are remembered.
 const MOST_HOSTS: usize = 4_096;
 
-/// What is known of a host, and shared by all calls to it.
+/// The state of a host, shared by all calls to it.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) name: Box<str>,
@@ -28,7 +28,7 @@ pub(crate) struct Host {
     /// Held by the first of those that wait for a shared pace.
     #[cfg(feature = "shared")]
     pub(crate) turn: tokio::sync::Mutex<()>,
-    /// When it was last looked up, as a number of look-ups.
+    /// The number of look-ups of all hosts at the last one of this host.
     used: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ impl Hosts {
         Arc::clone(host)
     }
 
-    /// What is known of each host.
+    /// The state of each host.
     pub(crate) fn snapshot(&self, now: Instant) -> Snapshot {
         let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
         hosts.values().map(|host| (host.name.to_string(), host.snapshot(now))).collect()

@@ -132,17 +132,17 @@ impl ClientLayer {
         self.with_environment(environment)
     }
 
-    /// Sets the source of chance: numbers from 0 up to, but not including, 1.
+    /// Sets the source of randomness: numbers from 0 up to, but not including, 1.
     #[must_use]
     pub fn random(self, random: impl Fn() -> f64 + Send + Sync + 'static) -> ClientLayer {
         let environment = Environment { random: Arc::new(random), ..self.retrier.environment.clone() };
         self.with_environment(environment)
     }
 
-    /// What was learned and done, by host.
+    /// The state of each host: limits learned, and counters.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.retrier.environment.hosts.snapshot(self.retrier.environment.clock.now())
+        self.retrier.environment.snapshot()
     }
 
     fn with_new_hosts(self) -> ClientLayer {

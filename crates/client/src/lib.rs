@@ -49,6 +49,7 @@ mod replay;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 mod retry;
+mod send;
 #[cfg(feature = "shared")]
 mod shared;
 mod throttle;

@@ -7,7 +7,7 @@ use http::{Extensions, Uri};
 
 use crate::BoxError;
 use crate::layer::ClientLayer;
-use crate::retry::Judged;
+use crate::retry::Next;
 
 /// A `reqwest` client that keeps to what servers ask for.
 ///
@@ -79,18 +79,18 @@ where
     loop {
         let kept = if attempts.may_retry() { request.try_clone() } else { None };
         let ended = attempts.run(attempt(layer, request, &uri, extensions, &mut send)).await?;
-        let judged = match &ended {
+        let next = match &ended {
             Ok(response) => attempts.after_response(response.status(), response.headers(), kept.is_some()),
             Err(error) => attempts.after_error(&**error, kept.is_some()),
         };
-        match (judged, kept) {
-            (Judged::Again(wait), Some(kept)) => {
+        match (next, kept) {
+            (Next::Retry(wait), Some(kept)) => {
                 drop(ended);
                 attempts.wait(wait).await;
                 request = kept;
             }
-            (Judged::Again(_), None) => return ended,
-            (Judged::Ended(hint), _) => {
+            (Next::Retry(_), None) => return ended,
+            (Next::Return(hint) | Next::BudgetSpent(hint), _) => {
                 return ended.map(|mut response| {
                     if let Some(hint) = hint {
                         response.extensions_mut().insert(hint);

@@ -1,6 +1,5 @@
 //! A pace that a fleet shares: a limiter of Tidegate decides when a request may be sent.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -21,6 +20,7 @@ use crate::deadline;
 use crate::environment::Environment;
 use crate::hosts::{self, Host};
 use crate::pace::Paced;
+use crate::send::send;
 use crate::tokens::Tokens;
 use crate::{BoxError, BoxFuture};
 
@@ -92,10 +92,10 @@ impl<S, C> SharedPaceLayer<S, C> {
         self
     }
 
-    /// What was done, by host.
+    /// The counters of each host.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.pace.environment.hosts.snapshot(self.pace.environment.clock.now())
+        self.pace.environment.snapshot()
     }
 }
 
@@ -256,8 +256,7 @@ where
             let (parts, body) = request.into_parts();
             let receipts = pace.admit(&parts).await?;
             let estimate = parts.extensions.get::<Tokens>().map_or(1, |tokens| tokens.0);
-            poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
-            let mut response = inner.call(Request::from_parts(parts, body)).await.map_err(Into::into)?;
+            let mut response = send(&mut inner, Request::from_parts(parts, body)).await.map_err(Into::into)?;
             if pace.reserves.is_some() {
                 let limiter = Arc::clone(&pace.limiter);
                 let settle = move |receipt: Receipt, actual: Vec<u64>| -> BoxFuture<Result<(), StoreError>> {

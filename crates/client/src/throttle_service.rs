@@ -1,6 +1,5 @@
 //! Client-side throttling as tower middleware.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -15,6 +14,7 @@ use crate::environment::Environment;
 use crate::grpc;
 use crate::hosts::{self, Host, Hosts};
 use crate::pace::is_denied;
+use crate::send::send;
 use crate::{BoxError, BoxFuture};
 
 /// The error of a request that was not sent, because its host refuses most requests.
@@ -48,17 +48,17 @@ impl ThrottleLayer {
         self
     }
 
-    /// Sets the source of chance: numbers from 0 up to, but not including, 1.
+    /// Sets the source of randomness: numbers from 0 up to, but not including, 1.
     #[must_use]
     pub fn random(mut self, random: impl Fn() -> f64 + Send + Sync + 'static) -> ThrottleLayer {
         self.environment.random = Arc::new(random);
         self
     }
 
-    /// What was done, by host.
+    /// The counters of each host.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.environment.hosts.snapshot(self.environment.clock.now())
+        self.environment.snapshot()
     }
 }
 
@@ -99,8 +99,7 @@ where
         let environment = self.environment.clone();
         Box::pin(async move {
             let host = admit(&environment, request.uri(), request.headers())?;
-            poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
-            let ended = inner.call(request).await.map_err(Into::into);
+            let ended = send(&mut inner, request).await.map_err(Into::into);
             let is_accepted = ended.as_ref().is_ok_and(|response| is_accepted(response.status(), response.headers()));
             host.throttle.answered(environment.clock.now(), is_accepted);
             ended

@@ -34,16 +34,16 @@ pub(super) struct PacedLimit {
     pub(super) queue: BTreeSet<u64>,
 }
 
-/// When a request may be sent.
+/// The time to send a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ready {
     Now,
     At(Instant),
-    /// When a request in flight has been answered.
+    /// After a request in flight has been answered.
     AfterAnswer,
 }
 
-/// When an answer was asked for, and what has been sent since.
+/// The instant of a request, and the requests sent since.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct News {
     /// The request was the nth that was sent to the host.

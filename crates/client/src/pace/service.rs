@@ -1,6 +1,5 @@
 //! The pace as tower middleware.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use super::wait::Pacer;
 use crate::clock::Clock;
 use crate::counters::Snapshot;
 use crate::environment::Environment;
+use crate::send::send;
 use crate::{BoxError, BoxFuture};
 
 /// Holds requests back so that servers need not deny them, by what their responses say of their limits.
@@ -58,10 +58,10 @@ impl PaceLayer {
         self
     }
 
-    /// What was learned and done, by host.
+    /// The state of each host: limits learned, and counters.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.pacer.environment.hosts.snapshot(self.pacer.environment.clock.now())
+        self.pacer.environment.snapshot()
     }
 }
 
@@ -108,8 +108,7 @@ where
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let in_flight = pacer.admit(&parts.method, &parts.uri, &parts.headers, &parts.extensions).await?;
-            poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
-            let ended = inner.call(Request::from_parts(parts, body)).await.map_err(Into::into);
+            let ended = send(&mut inner, Request::from_parts(parts, body)).await.map_err(Into::into);
             match &ended {
                 Ok(response) => in_flight.answered(response.status(), response.headers()),
                 Err(_) => in_flight.failed(),

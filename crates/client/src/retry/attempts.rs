@@ -59,15 +59,6 @@ pub(crate) struct Attempts<'r> {
     retries: u32,
 }
 
-/// What is to be done about the end of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Judged {
-    /// The call has ended. If the server asked for a wait, here it is.
-    Ended(Option<Hint>),
-    /// Another attempt after this wait.
-    Again(Duration),
-}
-
 impl Attempts<'_> {
     /// Whether a retry could be wanted, so that it is worth to keep the request.
     pub(crate) fn may_retry(&self) -> bool {
@@ -82,18 +73,18 @@ impl Attempts<'_> {
         }
     }
 
-    /// Judges a response.
-    pub(crate) fn after_response(&self, status: StatusCode, headers: &HeaderMap, is_repeatable: bool) -> Judged {
+    /// The next step after a response.
+    pub(crate) fn after_response(&self, status: StatusCode, headers: &HeaderMap, is_repeatable: bool) -> Next {
         let wall = || self.retrier.environment.clock.wall();
         let hint = || Hint::read(headers, wall());
         let next = self.retrier.terms.after_response(&self.attempted(is_repeatable), status, headers, hint);
-        self.judged(next, || status.to_string())
+        self.noted(next, || status.to_string())
     }
 
-    /// Judges an error.
-    pub(crate) fn after_error(&self, error: &(dyn Error + 'static), is_repeatable: bool) -> Judged {
+    /// The next step after an error.
+    pub(crate) fn after_error(&self, error: &(dyn Error + 'static), is_repeatable: bool) -> Next {
         let next = self.retrier.terms.after_error(&self.attempted(is_repeatable), is_unsent(error));
-        self.judged(next, || error.to_string())
+        self.noted(next, || error.to_string())
     }
 
     /// Waits before another attempt. A call that is dropped meanwhile gives its retry back to the budget.
@@ -119,25 +110,21 @@ impl Attempts<'_> {
         }
     }
 
-    fn judged(&self, next: Next, outcome: impl FnOnce() -> String) -> Judged {
+    /// Logs and counts the next step.
+    fn noted(&self, next: Next, outcome: impl FnOnce() -> String) -> Next {
         let (host, retries) = (&*self.host.name, self.retries);
         match next {
-            Next::Return(hint) => {
-                if let Some(Hint { wait, source }) = hint {
-                    tracing::debug!(host, retries, outcome = outcome(), ?wait, ?source, "not retrying");
-                }
-                Judged::Ended(hint)
+            Next::Return(None) => {}
+            Next::Return(Some(Hint { wait, source })) => {
+                tracing::debug!(host, retries, outcome = outcome(), ?wait, ?source, "not retrying");
             }
-            Next::BudgetSpent(hint) => {
+            Next::BudgetSpent(_) => {
                 Counters::add(&self.host.counters.budget_refusals);
                 tracing::warn!(host, retries, outcome = outcome(), "not retrying: the budget is spent");
-                Judged::Ended(hint)
             }
-            Next::Retry(wait) => {
-                tracing::debug!(host, retries, outcome = outcome(), ?wait, "retrying");
-                Judged::Again(wait)
-            }
+            Next::Retry(wait) => tracing::debug!(host, retries, outcome = outcome(), ?wait, "retrying"),
         }
+        next
     }
 }
 

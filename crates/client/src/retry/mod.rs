@@ -4,8 +4,8 @@ mod attempts;
 mod policy;
 mod service;
 
-#[cfg(feature = "reqwest")]
-pub(crate) use attempts::Judged;
 pub(crate) use attempts::Retrier;
 pub use policy::Idempotent;
+#[cfg(feature = "reqwest")]
+pub(crate) use policy::Next;
 pub use service::{Retry, RetryLayer};

@@ -1,4 +1,4 @@
-//! Which calls are retried, and when.
+//! The choice of calls to retry, and of their waits.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) fn is_idempotent(method: &Method, headers: &HeaderMap, extensions: &E
         || extensions.get::<Idempotent>().is_some()
 }
 
-/// What is to be done about the end of an attempt.
+/// The next step after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Next {
     /// Nothing: the call has ended. If the server asked for a wait, here it is.

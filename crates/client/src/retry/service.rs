@@ -1,6 +1,5 @@
 //! Retries as tower middleware.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,7 +9,8 @@ use http_body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::attempts::{Judged, Retrier};
+use super::attempts::Retrier;
+use super::policy::Next;
 use crate::backoff::Backoff;
 use crate::budget::BudgetTerms;
 use crate::clock::Clock;
@@ -19,6 +19,7 @@ use crate::environment::{Environment, USUAL_K};
 use crate::hint::Hint;
 use crate::hosts::Hosts;
 use crate::replay::ReplayBody;
+use crate::send::send;
 use crate::{BoxError, BoxFuture};
 
 /// Retries denied and failed requests when the server asks for it, within a budget.
@@ -102,17 +103,17 @@ impl RetryLayer {
         self
     }
 
-    /// Sets the source of chance: numbers from 0 up to, but not including, 1.
+    /// Sets the source of randomness: numbers from 0 up to, but not including, 1.
     #[must_use]
     pub fn random(mut self, random: impl Fn() -> f64 + Send + Sync + 'static) -> RetryLayer {
         self.retrier.environment.random = Arc::new(random);
         self
     }
 
-    /// What was done, by host.
+    /// The counters of each host.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.retrier.environment.hosts.snapshot(self.retrier.environment.clock.now())
+        self.retrier.environment.snapshot()
     }
 }
 
@@ -172,19 +173,15 @@ where
     loop {
         let kept = attempts.may_retry().then(|| parts.clone());
         let request = Request::from_parts(parts, body);
-        let attempt = async {
-            poll_fn(|context| inner.poll_ready(context)).await?;
-            inner.call(request).await
-        };
-        let ended = attempts.run(attempt).await?.map_err(Into::<BoxError>::into);
+        let ended = attempts.run(send(&mut inner, request)).await?.map_err(Into::<BoxError>::into);
         let is_repeatable = kept.is_some() && repeat.is_possible();
-        let judged = match &ended {
+        let next = match &ended {
             Ok(response) => attempts.after_response(response.status(), response.headers(), is_repeatable),
             Err(error) => attempts.after_error(&**error, is_repeatable),
         };
-        let (hint, wait) = match judged {
-            Judged::Ended(hint) => (hint, None),
-            Judged::Again(wait) => (None, Some(wait)),
+        let (hint, wait) = match next {
+            Next::Return(hint) | Next::BudgetSpent(hint) => (hint, None),
+            Next::Retry(wait) => (None, Some(wait)),
         };
         // A body that is still being sent may have outgrown its bound just now.
         let (Some(wait), Some(kept), Some(again)) = (wait, kept, wait.and_then(|_| repeat.again())) else {

@@ -14,7 +14,7 @@ use tower::util::BoxCloneSyncService;
 pub(crate) type Reply = Response<Full<Bytes>>;
 pub(crate) type Client<B> = BoxCloneSyncService<Request<B>, Reply, BoxError>;
 
-/// What a server does with the request that has this number, counted from 0, at this instant.
+/// A server's answer to the request with this number, counted from 0, at this instant.
 pub(crate) type Behave = dyn FnMut(u64, Instant) -> Reply + Send;
 
 /// A server that decides by a closure and records what it saw.
