@@ -59,7 +59,7 @@ pub fn measure(report: &mut Report) {
     let rules = Pair { rules: [NONE, THREE_RULES], headers: Headers::None, settings: &[], header: None };
     let telling = Pair { headers: Headers::Usual, ..rules };
     let authorization = format!("Authorization: Bearer {TOKEN}");
-    let log = ["access_log.format=json", "access_log.path=FOLDER/access.log"];
+    let log = ["access_log.format=json", "access_log.path=FOLDER/logs/access.log"];
     let jwt = ["auth.jwt.secret_file=FOLDER/secret", "auth.jwt.issuer=bench", "auth.jwt.audience=bench"];
     let logged = Pair { rules: [THREE_RULES; 2], settings: &log, ..rules };
     let verified = Pair { rules: [THREE_RULES; 2], settings: &jwt, header: Some(&authorization), ..rules };

@@ -222,7 +222,8 @@ impl Files {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("tidegate-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).expect("a folder");
+        // Logs lie apart from the rules, whose folder the server watches.
+        std::fs::create_dir_all(folder.join("logs")).expect("a folder");
         for (name, text) in files {
             std::fs::write(folder.join(name), text).expect("a file");
         }

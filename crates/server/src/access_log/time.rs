@@ -1,30 +1,72 @@
 //! Instants as logs write them, in UTC.
 
-use std::io::Write;
+use std::cell::Cell;
 
 use tidegate_core::Timestamp;
 use tidegate_core::time::Date;
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const SECOND: u64 = 1_000_000;
 
-/// `15:20:01`, of the seconds since midnight.
-fn time_of_day(seconds: u64) -> String {
-    format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+thread_local! {
+    /// The second that this thread last wrote, as text: most lines share it with the line before.
+    static LAST: Cell<(u64, [u8; 19])> = const { Cell::new((0, *b"1970-01-01T00:00:00")) };
 }
 
 /// `2026-11-17T15:20:01.123456Z`
 pub(super) fn rfc3339(at: Timestamp, out: &mut Vec<u8>) {
-    let (Date { year, month, day }, seconds) = Date::of(at);
-    let (time, micros) = (time_of_day(seconds), at.as_micros() % 1_000_000);
-    // Writing to memory does not fail.
-    let _ = write!(out, "{year:04}-{month:02}-{day:02}T{time}.{micros:06}Z");
+    let second = at.as_micros() / SECOND;
+    // A thread that ends has no cell any more.
+    let last = LAST.try_with(Cell::get).ok().filter(|&(last, _)| last == second);
+    let text = last.map_or_else(|| date_and_time(at), |(_, text)| text);
+    if last.is_none() {
+        let _ = LAST.try_with(|last| last.set((second, text)));
+    }
+    out.extend_from_slice(&text);
+    out.push(b'.');
+    out.extend_from_slice(&digits::<6>(at.as_micros() % SECOND));
+    out.push(b'Z');
 }
 
 /// `17/Nov/2026:15:20:01 +0000`
 pub(super) fn common(at: Timestamp, out: &mut Vec<u8>) {
     let (Date { year, month, day }, seconds) = Date::of(at);
-    let (month, time) = (MONTHS[usize::try_from(month - 1).unwrap_or(0) % MONTHS.len()], time_of_day(seconds));
-    let _ = write!(out, "{day:02}/{month}/{year:04}:{time} +0000");
+    let month = MONTHS[usize::try_from(month - 1).unwrap_or(0) % MONTHS.len()];
+    out.extend_from_slice(&digits::<2>(day));
+    out.push(b'/');
+    out.extend_from_slice(month.as_bytes());
+    out.push(b'/');
+    out.extend_from_slice(&digits::<4>(year));
+    out.push(b':');
+    out.extend_from_slice(&time_of_day(seconds));
+    out.extend_from_slice(b" +0000");
+}
+
+/// `2026-11-17T15:20:01`
+fn date_and_time(at: Timestamp) -> [u8; 19] {
+    let (Date { year, month, day }, seconds) = Date::of(at);
+    let mut text = *b"yyyy-mm-ddThh:mm:ss";
+    text[..4].copy_from_slice(&digits::<4>(year));
+    text[5..7].copy_from_slice(&digits::<2>(month));
+    text[8..10].copy_from_slice(&digits::<2>(day));
+    text[11..].copy_from_slice(&time_of_day(seconds));
+    text
+}
+
+/// `15:20:01`, of the seconds since midnight.
+fn time_of_day(seconds: u64) -> [u8; 8] {
+    let [[h, hh], [m, mm], [s, ss]] = [seconds / 3_600, seconds / 60 % 60, seconds % 60].map(digits::<2>);
+    [h, hh, b':', m, mm, b':', s, ss]
+}
+
+/// The last `N` decimal digits of a number.
+pub(super) fn digits<const N: usize>(mut number: u64) -> [u8; N] {
+    let mut text = [b'0'; N];
+    for digit in text.iter_mut().rev() {
+        *digit += u8::try_from(number % 10).unwrap_or(0);
+        number /= 10;
+    }
+    text
 }
 
 #[cfg(test)]
