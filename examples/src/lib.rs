@@ -29,6 +29,10 @@ struct Middleware;
 struct FromGovernor;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../docs/shedding.md")]
+struct Shedding;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../docs/client.md")]
 struct Client;
 

@@ -68,6 +68,7 @@ mod permit;
 mod question;
 pub mod receipt;
 mod receipt_id;
+pub mod shed;
 pub mod store;
 pub mod time;
 mod verdict;

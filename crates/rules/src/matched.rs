@@ -301,6 +301,13 @@ impl Matched<'_, '_> {
         enforced.map(|matched| matched.rule.priority).find(|priority| *priority != Priority::Normal)
     }
 
+    /// The key of the first rule that is enforced and has one: the client, as rules know it. `None` if no rule has a key.
+    #[must_use]
+    pub fn first_key(&self) -> Option<&Key<'_>> {
+        let keyed = self.rules.iter().filter(|matched| matched.mode == Mode::Enforce && !matched.is_unkeyed);
+        keyed.map(|matched| &matched.key).find(|key| key.parts().next().is_some())
+    }
+
     /// The limits whose costs are settled by what the response says, and where it says it.
     pub fn settled(&self) -> impl Iterator<Item = (&RuleId, &Arc<Settle>)> {
         let limits = self.rules.iter().flat_map(MatchedRule::each_limit);

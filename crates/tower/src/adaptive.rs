@@ -5,23 +5,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{Extensions, Method, Request, Response, StatusCode};
 use pin_project_lite::pin_project;
 use tidegate_core::SystemClock;
 use tidegate_core::adaptive::{AdaptiveConcurrency, ConcurrencyPermit, LimitController, SampleOutcome, SampleWindow};
-use tidegate_http::{REDUCED_CAPACITY, is_grpc};
 use tidegate_rules::Priority;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::{BodyGuard, ResponseBody};
-use crate::unserved::Unserved;
+use crate::reduced_capacity::refusal;
 
 /// The shares of priorities, from low to critical, unless others are set.
 pub const DEFAULT_SHARES: [f64; 4] = [0.0, 0.2, 0.3, 0.5];
-
-const DETAIL: &str = "The service is overloaded; the request was not processed.";
 
 /// The priority of a request: the [`Priority`] in its extensions, as [`RateLimitLayer`](crate::RateLimitLayer) leaves it there. Without
 /// one, requests that read (GET, HEAD, OPTIONS) are normal, and others high.
@@ -181,28 +177,4 @@ where
             },
         }
     }
-}
-
-/// The response to a request above the limit.
-#[cold]
-fn refusal(headers: &HeaderMap) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::new());
-    response.extensions_mut().insert(Unserved);
-    if is_grpc(headers) {
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert("grpc-status", HeaderValue::from_static("14"));
-        headers.insert("grpc-message", HeaderValue::from_static(DETAIL));
-        return response;
-    }
-    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    // Clients that are refused together do not come back together.
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(fastrand::u16(1..=5)));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    // Neither text has characters that JSON escapes.
-    let text = format!(
-        r#"{{"type":"{REDUCED_CAPACITY}","title":"Too little capacity for the moment","status":503,"detail":"{DETAIL}"}}"#
-    );
-    *response.body_mut() = Bytes::from(text);
-    response
 }

@@ -7,8 +7,9 @@ use http::Response;
 use http::request::Parts;
 use tidegate_core::{Clock, NowOrLater, Outcome, Readiness, Store};
 use tidegate_http::{Caller, HttpFacts, Reply, ReplyContext, is_grpc};
-use tidegate_rules::{Matched, Partitions, Refundable, Ruling};
+use tidegate_rules::{Facts, Matched, Partitions, Refundable, Ruling};
 
+use crate::client_hash::ClientHash;
 use crate::hold::{Hold, ObservedLimits, Receipts};
 use crate::in_flight::{PendingRefund, Permit, Reservation, ResponseContext};
 use crate::meter::Settlements;
@@ -62,7 +63,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         let sample = self.sample();
         self.limiter.check_then(facts, move |matched, ruling| {
             self.observe(head, facts, matched, ruling, sample);
-            self.admit(head, matched, ruling, context)
+            self.admit(head, facts, matched, ruling, context)
         })
     }
 
@@ -98,6 +99,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
     fn admit(
         self: &Arc<Self>,
         head: &Parts,
+        facts: &HttpFacts<'_>,
         matched: &Matched<'_, '_>,
         ruling: &mut Ruling<'_>,
         context: ReplyContext,
@@ -111,13 +113,14 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         };
         let priority = matched.priority().or_else(|| self.requested_priority(head));
         let priority = priority.map(|priority| (priority, self.priority_header.clone()));
+        let client = if self.hashes_clients { ClientHash::of_matched(matched, Facts::address(facts)) } else { None };
         let headers = Reply::new(ruling, &self.style, context).partitions(partitions).headers();
         let mut response = ResponseContext { refund: None, headers };
         if self.refunds_unserved {
             let charges = Refundable::by(matched, ruling, context.at);
             response.refund = (!charges.is_empty()).then(|| PendingRefund { settings: Arc::clone(self), charges });
         }
-        Admission::Granted(Permit { delay, reservation, priority, response })
+        Admission::Granted(Permit { delay, reservation, priority, client, response })
     }
 
     fn reserve(&self, matched: &Matched<'_, '_>, receipts: Receipts) -> Option<Box<Reservation<S, C>>> {

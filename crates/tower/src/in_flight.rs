@@ -10,6 +10,7 @@ use tidegate_rules::{Limiter, Priority, Refundable, SettleSource};
 
 use crate::body::BodyGuard;
 use crate::cleanup::Cleanup;
+use crate::client_hash::ClientHash;
 use crate::cost::{ActualCost, Costs};
 use crate::hold::Hold;
 use crate::meter::{Meter, Settlements};
@@ -25,6 +26,8 @@ pub(crate) struct Permit<S: Store + 'static, C: Clock + 'static> {
     pub(crate) reservation: Option<Box<Reservation<S, C>>>,
     /// The request's priority, and the header that passes it on.
     pub(crate) priority: Option<(Priority, Option<HeaderName>)>,
+    /// A hash of the client, if the layer is to pass one on.
+    pub(crate) client: Option<ClientHash>,
     pub(crate) response: ResponseContext<S, C>,
 }
 
@@ -61,12 +64,12 @@ impl<S: Store + 'static, C: Clock + 'static> Permit<S, C> {
     #[cold]
     pub(crate) fn exempt() -> Permit<S, C> {
         let response = ResponseContext { refund: None, headers: ReplyHeaders::default() };
-        Permit { delay: Micros::ZERO, reservation: None, priority: None, response }
+        Permit { delay: Micros::ZERO, reservation: None, priority: None, client: None, response }
     }
 
     /// Moves the request from the queue to the service.
     pub(crate) fn start<B>(self, request: &mut Request<B>) -> InFlight<S, C> {
-        let Permit { reservation, response, priority, .. } = self;
+        let Permit { reservation, response, priority, client, .. } = self;
         let reservation = reservation.and_then(Reservation::start);
         if let Some(reservation) = &reservation
             && upgrade::is_requested(request)
@@ -82,6 +85,9 @@ impl<S: Store + 'static, C: Clock + 'static> Permit<S, C> {
             if let Some(name) = header {
                 request.headers_mut().insert(name, HeaderValue::from_static(priority.as_str()));
             }
+        }
+        if let Some(client) = client {
+            request.extensions_mut().insert(client);
         }
         InFlight { reservation, response }
     }

@@ -92,6 +92,7 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
             refunds_unserved: false,
             reads_bodies: false,
             priority_header: None,
+            hashes_clients: false,
             observer: None,
             shares_missing_address: false,
             has_logged_missing_address: Arc::default(),
@@ -193,6 +194,14 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
     #[must_use]
     pub fn priority_header(mut self, name: HeaderName) -> RateLimitLayer<S, C> {
         self.settings.priority_header = Some(name);
+        self
+    }
+
+    /// Stores a [`ClientHash`](crate::ClientHash) in the extensions of each request, for a
+    /// [`PriorityShedLayer`](crate::PriorityShedLayer) to refuse all requests of a client or none.
+    #[must_use]
+    pub fn hash_clients(mut self) -> RateLimitLayer<S, C> {
+        self.settings.hashes_clients = true;
         self
     }
 

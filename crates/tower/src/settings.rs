@@ -31,6 +31,8 @@ pub(crate) struct Settings<S, C> {
     /// A [`BodyCost`](crate::BodyCost) service reads request bodies before the rules are checked.
     pub(crate) reads_bodies: bool,
     pub(crate) priority_header: Option<HeaderName>,
+    /// Store a [`ClientHash`](crate::ClientHash) in the extensions of requests.
+    pub(crate) hashes_clients: bool,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     /// Requests without a client address share one limit.
     pub(crate) shares_missing_address: bool,
@@ -55,6 +57,7 @@ impl<S, C> Clone for Settings<S, C> {
             refunds_unserved: self.refunds_unserved,
             reads_bodies: self.reads_bodies,
             priority_header: self.priority_header.clone(),
+            hashes_clients: self.hashes_clients,
             observer: self.observer.clone(),
             shares_missing_address: self.shares_missing_address,
             has_logged_missing_address: Arc::clone(&self.has_logged_missing_address),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use http::uri::PathAndQuery;
 use tidegate_core::adaptive::LimitController;
+use tidegate_core::shed::OverloadBounds;
 use tidegate_rules::Priority;
 use tidegate_tower::DEFAULT_SHARES;
 
@@ -10,7 +12,7 @@ use super::error::InvalidValue;
 use super::values::{choice, count, flag, span, text};
 use super::{ConfigReader, HOUR, MS};
 use crate::api;
-use crate::gateway::{Address, Concurrency, PATH_POLICIES, Route, Settings, Upgrades};
+use crate::gateway::{Address, Concurrency, PATH_POLICIES, Route, Settings, Shedding, Upgrades};
 
 const UPSTREAM: &str = "gateway.upstream";
 const ROUTES: &str = "gateway.routes";
@@ -56,6 +58,7 @@ impl ConfigReader<'_> {
         let concurrency = self.concurrency();
         let rest_time = self.value("gateway.rest_time", span(Duration::ZERO, HOUR));
         let health_path = self.health_path();
+        let shedding = self.shedding(health_path.as_ref().and_then(Option::as_ref));
         let health_interval = self.value("gateway.health_interval", span(10 * MS, HOUR));
         let give_back = self.value("gateway.give_back", flag);
         let trust = self.trust("gateway.ca");
@@ -103,6 +106,7 @@ impl ConfigReader<'_> {
             retries: u32::try_from(retries?).unwrap_or(u32::MAX),
             retry_percent: u32::try_from(retry_percent?).unwrap_or(u32::MAX),
             concurrency: concurrency?,
+            shedding: shedding?,
             rest_time: rest_time?,
             health_path: health_path?,
             health_interval: health_interval?,
@@ -129,6 +133,22 @@ impl ConfigReader<'_> {
         Some(Some(Concurrency { controller, is_shadow: is_shadow?, shares: of_each }))
     }
 
+    /// `Some(None)` if it is off.
+    fn shedding(&mut self, health_path: Option<&PathAndQuery>) -> Option<Option<Shedding>> {
+        let is_shadow =
+            self.value("gateway.shedding", choice(&[("off", None), ("shadow", Some(true)), ("enforce", Some(false))]));
+        let exempt = self.each("gateway.shedding_exempt", |text| match text.parse::<PathAndQuery>() {
+            Ok(path) if text.starts_with('/') && path.query().is_none() => Ok(text.to_owned()),
+            _ => Err(InvalidValue::new(format!("`{text}` is not a path"), "write one such as `/healthz`")),
+        });
+        let wait = self.value("gateway.shedding_wait", span(MS, HOUR));
+        let busy = self.value("gateway.shedding_busy", count(1, 100));
+        let bounds = OverloadBounds { wait: wait?.into(), busy: busy? as f64 / 100.0, ..OverloadBounds::default() };
+        let mut exempt = exempt?;
+        exempt.extend(health_path.map(|path| path.path().to_owned()));
+        Some(is_shadow?.map(|is_shadow| Shedding { is_shadow, bounds, exempt: exempt.into() }))
+    }
+
     fn upgrades(&mut self) -> Option<Upgrades> {
         let all =
             self.each(UPGRADES, |text| text.parse::<Upgrades>().map_err(|e| InvalidValue::new(e.problem, e.help)))?;
@@ -140,10 +160,10 @@ impl ConfigReader<'_> {
     }
 
     /// `Some(None)` if it is not set.
-    fn health_path(&mut self) -> Option<Option<http::uri::PathAndQuery>> {
+    fn health_path(&mut self) -> Option<Option<PathAndQuery>> {
         const NAME: &str = "gateway.health_path";
         let Some(path) = self.value(NAME, text) else { return Some(None) };
-        match path.parse::<http::uri::PathAndQuery>() {
+        match path.parse::<PathAndQuery>() {
             Ok(path) if path.as_str().starts_with('/') => Some(Some(path)),
             _ => {
                 self.wrong(NAME, &format!("`{path}` is not a path"), "write one such as `/healthz`");

@@ -362,6 +362,28 @@ fn gateway() -> Vec<Setting> {
         )
         .of(SettingKind::Many),
         Setting::new(
+            "gateway.shedding",
+            &["off"],
+            "Load shedding by priority: `enforce` refuses the least important requests with 503 under overload, `shadow` only counts them.",
+        ),
+        Setting::new(
+            "gateway.shedding_exempt",
+            &[],
+            "Paths whose requests are never shed and not held to the adaptive limit, such as health checks. `gateway.health_path` is one.",
+        )
+        .of(SettingKind::Many)
+        .such_as("/healthz"),
+        Setting::new(
+            "gateway.shedding_wait",
+            &["20ms"],
+            "Mean time that tasks of the gateway may wait for a processor. A longer wait counts as overload.",
+        ),
+        Setting::new(
+            "gateway.shedding_busy",
+            &["95"],
+            "Percentage of the time that the gateway's threads may be busy. More counts as overload; 100 never does.",
+        ),
+        Setting::new(
             "gateway.rest_time",
             &["1s"],
             "Backoff of an upstream address that fails. Doubles with each further failure, up to 16 times.",

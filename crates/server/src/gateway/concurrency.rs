@@ -50,6 +50,11 @@ impl UpstreamConcurrency {
         }
     }
 
+    /// A permit for a request that is never refused. It counts as critical.
+    pub(super) fn acquire_exempt(&self) -> ConcurrencyPermit {
+        self.limit.acquire_unlimited(Priority::Critical as usize)
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.limit.is_full()
     }

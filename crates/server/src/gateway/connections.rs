@@ -19,6 +19,7 @@ use super::observer::DecisionObserver;
 use super::probe::look_after;
 use super::proxy_identity::{IdentitySources, ProxyIdentity, TokenVerifier};
 use super::service::{GatewayService, RateLimited};
+use super::shedding;
 use super::unread_responses::UnreadResponses;
 use crate::engine::Engine;
 use crate::identity::Tokens;
@@ -74,9 +75,13 @@ impl GatewayConnections {
         if let Some(name) = &settings.priority_header {
             layer = layer.priority_header(name.clone());
         }
+        if settings.shedding.is_some() {
+            layer = layer.hash_clients();
+        }
         let forwarder = Arc::new(Forwarder::new(settings.clone()));
         engine.metrics().watch_gateway(Arc::clone(forwarder.metrics()));
         look_after(forwarder.upstreams(), &settings, stop);
+        shedding::watch(forwarder.shedding(), stop);
         let telemetry = Telemetry {
             metrics: Arc::clone(forwarder.metrics()),
             log: settings.access_log.clone(),

@@ -37,6 +37,8 @@ pub(super) enum Failure {
     NoneWell,
     /// As many requests are in flight at the upstream as it can take.
     Overloaded,
+    /// There is overload, and others are more important.
+    Shed,
     /// The upstream broke off, or spoke nonsense.
     Broken,
     /// The upstream did not begin its response in time.
@@ -115,6 +117,10 @@ impl Failure {
                 let detail = "The service behind this gateway is overloaded; the request was not passed on.";
                 (StatusCode::SERVICE_UNAVAILABLE, FaultParty::Upstream, detail)
             }
+            Failure::Shed => {
+                let detail = "There are more requests than can be served, and others have a higher priority; the request was not passed on.";
+                (StatusCode::SERVICE_UNAVAILABLE, FaultParty::Gateway, detail)
+            }
             Failure::Broken => {
                 let detail =
                     "The service behind this gateway broke off before it answered, or its answer makes no sense.";
@@ -146,6 +152,7 @@ impl Failure {
             Failure::SlowToConnect => Cause::ConnectTimeout,
             Failure::NoneWell => Cause::NoHealthyUpstream,
             Failure::Overloaded => Cause::Overloaded,
+            Failure::Shed => Cause::Shed,
             Failure::Broken => Cause::UpstreamReset,
             Failure::SlowToRespond => Cause::ResponseTimeout,
             Failure::Unasked => Cause::UnexpectedUpgrade,
@@ -162,7 +169,7 @@ impl Failure {
             FailureForm::Problem { .. } => {
                 headers.insert(CONTENT_TYPE, PROBLEM_JSON);
                 let problem = Problem::new(status, detail).fault(fault);
-                let problem = if self == Failure::Overloaded { problem.of_kind(REDUCED_CAPACITY) } else { problem };
+                let problem = if self.is_overload() { problem.of_kind(REDUCED_CAPACITY) } else { problem };
                 problem.to_json().into()
             }
         };
@@ -186,10 +193,15 @@ impl Failure {
         response
     }
 
+    /// Whether there is too little capacity for all requests.
+    const fn is_overload(self) -> bool {
+        matches!(self, Failure::Overloaded | Failure::Shed)
+    }
+
     /// Seconds after which a request may be tried again. Clients that were refused for lack of capacity do not all come back at once.
     fn retry_after(self) -> HeaderValue {
         match self {
-            Failure::Overloaded => HeaderValue::from(fastrand::u16(1..=5)),
+            Failure::Overloaded | Failure::Shed => HeaderValue::from(fastrand::u16(1..=5)),
             _ => HeaderValue::from_static("1"),
         }
     }
@@ -204,7 +216,12 @@ impl Failure {
             Failure::Token(_) => "14",
             Failure::ClientStalls => "1",
             Failure::SlowToConnect | Failure::SlowToRespond => "4",
-            Failure::Unreachable | Failure::NoneWell | Failure::Overloaded | Failure::Broken | Failure::Unasked => "14",
+            Failure::Unreachable
+            | Failure::NoneWell
+            | Failure::Overloaded
+            | Failure::Shed
+            | Failure::Broken
+            | Failure::Unasked => "14",
         };
         let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();

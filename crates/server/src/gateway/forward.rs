@@ -30,6 +30,7 @@ use super::request_body::{Progress, RequestBody, Sent, Upload};
 use super::response_body::ForwardBody;
 use super::retry_head::{RetryHead, empty_head};
 use super::route::{self, Route};
+use super::shedding::RouteShedding;
 use super::upgrades::{self, Upgrades};
 use super::upstream::{ConnectError, Shared, Transport, Upstream, UpstreamPermit};
 use super::upstream_conn::{SendError, UpstreamConn, whose_delay};
@@ -75,7 +76,12 @@ impl Forwarder {
                 Arc::new(Upstream::new(address.clone(), &settings, Arc::clone(counts.upstream(place))))
             };
             let upstreams = route.upstreams.iter().enumerate().map(upstream).collect();
-            UpstreamGroup::new(upstreams, RetryBudget::new(settings.retry_percent), Arc::clone(counts))
+            let shedding = settings.shedding.as_ref().map(|settings| {
+                let shedding = Arc::new(RouteShedding::new(route.to_string(), settings));
+                counts.watch_shedder(shedding.shedder().clone());
+                shedding
+            });
+            UpstreamGroup::new(upstreams, RetryBudget::new(settings.retry_percent), Arc::clone(counts), shedding)
         };
         let groups = routes.iter().enumerate().map(group).collect();
         let upgrades = routes.iter().map(|route| route.upgrades.clone().unwrap_or_else(|| settings.upgrades.clone()));
@@ -110,6 +116,11 @@ impl Forwarder {
     /// Every address of every route.
     pub(super) fn upstreams(&self) -> Vec<Arc<Upstream>> {
         self.groups.iter().flat_map(|group| group.upstreams.iter().cloned()).collect()
+    }
+
+    /// The shedder of each route, if load is shed.
+    pub(super) fn shedding(&self) -> Vec<Arc<RouteShedding>> {
+        self.groups.iter().filter_map(|group| group.shedding.clone()).collect()
     }
 }
 
@@ -295,7 +306,13 @@ impl Forwarder {
         group.budget.deposit();
         // Whether it does no harm to send it twice, and whether it can be.
         let is_repeatable = body.is_none() && is_idempotent(&head.method);
-        let priority = request_priority(&head.method, &head.extensions);
+        let mut priority = Some(request_priority(&head.method, &head.extensions));
+        if let Some(shedding) = &group.shedding {
+            priority = priority.filter(|_| !shedding.is_exempt(head));
+            if priority.is_some_and(|priority| !shedding.admits(head, priority, group.is_full())) {
+                return Err(ExchangeError::Failed { why: Failure::Shed, is_unseen: true });
+            }
+        }
         let mut tried = Tried::new();
         let mut retries = self.settings.retries;
         let mut may_retry = || {

@@ -3,7 +3,7 @@
 //! A connection (`connections.rs`, `downstream.rs`) brings requests; those that can be read in two ways are noticed as their bytes
 //! come (`checked_io.rs`, `framing.rs`), and paths that can be are refused before anything is decided. Its service (`service.rs`)
 //! finds out whom each comes from (`incoming.rs`, `proxy_identity.rs`) and hands it to `tidegate-tower`'s layer, which answers those that the
-//! rules deny, and passes the others on to `forward.rs`. That finds the route (`route.rs`), chooses an address (`upstream_group.rs`, `health.rs`, `concurrency.rs`), takes a
+//! rules deny, and passes the others on to `forward.rs`. That finds the route (`route.rs`), chooses an address (`upstream_group.rs`, `health.rs`, `concurrency.rs`; `shedding.rs` refuses requests under overload), takes a
 //! connection to it (`upstream.rs`, `dial.rs`, `upstream_conn.rs`), writes the head for upstreams (`head.rs`), tries again where
 //! that is safe (`budget.rs`, `retry_head.rs`), and returns the response with its body as it comes (`response_body.rs`, `client_body.rs`), or
 //! a connection that now speaks another protocol (`upgrades.rs`, `tunnel.rs`). Failures on the way, and whose fault each is, are in `failure.rs`.
@@ -35,6 +35,7 @@ mod response_body;
 mod retry_head;
 mod route;
 mod service;
+mod shedding;
 mod tunnel;
 mod unread_responses;
 mod upgrades;
@@ -59,6 +60,7 @@ use self::connections::GatewayConnections;
 pub use self::dial::Trust;
 pub(crate) use self::route::PATH_POLICIES;
 pub use self::route::Route;
+pub use self::shedding::Shedding;
 pub use self::upgrades::Upgrades;
 use crate::access_log::AccessLog;
 use crate::api::AuthHeaders;
@@ -134,6 +136,8 @@ pub struct Settings {
     pub retry_percent: u32,
     /// The adaptive limit on requests in flight at each address; `None` if there is none.
     pub concurrency: Option<Concurrency>,
+    /// Load shedding; `None` if it is off.
+    pub shedding: Option<Shedding>,
     /// The time for which an address that fails rests at first.
     pub rest_time: Duration,
     /// The path of health checks; `None` if there are none.
@@ -185,6 +189,7 @@ impl Settings {
             retries: 1,
             retry_percent: 20,
             concurrency: None,
+            shedding: None,
             rest_time: Duration::from_secs(1),
             health_path: None,
             health_interval: Duration::from_secs(5),

@@ -94,7 +94,13 @@ impl Upstream {
     }
 
     /// Counts a request as in flight until the permit is dropped. `None` if as many are as the address can take.
-    pub(super) fn begin(self: &Arc<Self>, priority: Priority) -> Option<UpstreamPermit> {
+    /// Requests without a priority are above the limit.
+    pub(super) fn begin(self: &Arc<Self>, priority: Option<Priority>) -> Option<UpstreamPermit> {
+        let Some(priority) = priority else {
+            self.counts.begin();
+            let permit = self.concurrency.as_ref().map(UpstreamConcurrency::acquire_exempt);
+            return Some(UpstreamPermit { upstream: Arc::clone(self), permit });
+        };
         let permit = match self.concurrency.as_ref().map(|concurrency| concurrency.acquire(priority)) {
             None => None,
             Some(Acquisition::Granted(permit)) => Some(permit),

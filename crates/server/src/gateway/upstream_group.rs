@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
 use super::budget::RetryBudget;
+use super::shedding::RouteShedding;
 use super::upstream::Upstream;
 use crate::metrics::RouteMetrics;
 
@@ -18,6 +19,7 @@ pub(super) struct UpstreamGroup {
     pub(super) upstreams: Vec<Arc<Upstream>>,
     pub(super) budget: RetryBudget,
     pub(super) counts: Arc<RouteMetrics>,
+    pub(super) shedding: Option<Arc<RouteShedding>>,
     turn: AtomicUsize,
 }
 
@@ -26,8 +28,14 @@ impl UpstreamGroup {
         upstreams: Vec<Arc<Upstream>>,
         budget: RetryBudget,
         counts: Arc<RouteMetrics>,
+        shedding: Option<Arc<RouteShedding>>,
     ) -> UpstreamGroup {
-        UpstreamGroup { upstreams, budget, counts, turn: AtomicUsize::new(0) }
+        UpstreamGroup { upstreams, budget, counts, shedding, turn: AtomicUsize::new(0) }
+    }
+
+    /// Whether no address can take more requests than it has.
+    pub(super) fn is_full(&self) -> bool {
+        self.upstreams.iter().all(|upstream| upstream.is_full() || upstream.health.is_down())
     }
 
     /// The address with the fewest requests in flight, of those that are well and were not tried yet. If there is none,

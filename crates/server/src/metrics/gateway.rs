@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tidegate_core::adaptive::AdaptiveConcurrency;
+use tidegate_core::shed::LoadShedder;
 use tidegate_rules::Priority;
 
 use super::ListenerKind;
@@ -33,6 +34,8 @@ pub(crate) struct RouteMetrics {
     requests: ThreadCounters<8>,
     errors: [AtomicU64; Cause::ALL.len()],
     retries: AtomicU64,
+    /// The shedder of the route, if load is shed.
+    shedder: OnceLock<LoadShedder>,
     upstreams: Vec<Arc<UpstreamMetrics>>,
 }
 
@@ -52,7 +55,7 @@ pub(crate) struct UpstreamMetrics {
 }
 
 /// The priorities, in the order of their numbers.
-const PRIORITIES: [Priority; 4] = [Priority::Low, Priority::Normal, Priority::High, Priority::Critical];
+pub(crate) const PRIORITIES: [Priority; 4] = [Priority::Low, Priority::Normal, Priority::High, Priority::Critical];
 
 /// The upper ends of the buckets for the time until a response begins, in microseconds.
 const RESPONSE_ENDS: [u32; 14] = [
@@ -138,6 +141,8 @@ pub(crate) enum Cause {
     NoHealthyUpstream,
     /// 503: the adaptive limit on requests in flight is reached.
     Overloaded,
+    /// 503: load is shed, and the request is among the least important ones.
+    Shed,
     /// 502: the upstream broke off before its response, or sent something else than HTTP.
     UpstreamReset,
     /// 504: the upstream did not begin its response in time.
@@ -151,7 +156,7 @@ pub(crate) enum Cause {
 }
 
 impl Cause {
-    const ALL: [Cause; 17] = [
+    const ALL: [Cause; 18] = [
         Cause::NoRoute,
         Cause::ConnectMethod,
         Cause::BadHost,
@@ -164,6 +169,7 @@ impl Cause {
         Cause::ConnectTimeout,
         Cause::NoHealthyUpstream,
         Cause::Overloaded,
+        Cause::Shed,
         Cause::UpstreamReset,
         Cause::ResponseTimeout,
         Cause::UnexpectedUpgrade,
@@ -186,6 +192,7 @@ impl Cause {
             Cause::ConnectTimeout => "connect_timeout",
             Cause::NoHealthyUpstream => "no_healthy_upstream",
             Cause::Overloaded => "overloaded",
+            Cause::Shed => "shed",
             Cause::UpstreamReset => "upstream_reset",
             Cause::ResponseTimeout => "response_timeout",
             Cause::UnexpectedUpgrade => "unexpected_upgrade",
@@ -308,7 +315,28 @@ impl GatewayMetrics {
         bytes_in.write(help, "gateway_request_body_bytes", Page::counter, page);
         let help = "Bytes of response bodies forwarded to clients";
         bytes_out.write(help, "gateway_response_body_bytes", Page::counter, page);
+        self.write_shedding(page);
         self.write_upstreams(page);
+    }
+
+    fn write_shedding(&self, page: &mut Page) {
+        let (mut arrived, mut shed, mut thresholds) = (Series::default(), Series::default(), Series::default());
+        for route in &self.routes {
+            let Some(shedder) = route.shedder.get() else { continue };
+            let (name, counts) = (("route", route.name.as_str()), shedder.counts());
+            thresholds.add([name], shedder.threshold() as u64);
+            for (class, priority) in PRIORITIES.iter().enumerate() {
+                let labels = [name, ("priority", priority.as_str())];
+                arrived.add(labels, counts.arrived[class]);
+                shed.add(labels, counts.shed[class]);
+            }
+        }
+        let help = "Requests that load shedding decided on, by priority";
+        arrived.write(help, "gateway_shedding_requests", Page::counter, page);
+        let help = "Requests that were shed, by priority; in shadow mode they were forwarded";
+        shed.write(help, "gateway_shed_requests", Page::counter, page);
+        let help = "Level below which requests are shed: 128 for all of priority low, 256 for normal too, 384 for high too; 0 for none";
+        thresholds.write(help, "gateway_shedding_threshold", Page::gauge, page);
     }
 
     fn write_upstreams(&self, page: &mut Page) {
@@ -387,6 +415,7 @@ impl RouteMetrics {
             requests: ThreadCounters::new(),
             errors: Default::default(),
             retries: AtomicU64::new(0),
+            shedder: OnceLock::new(),
             upstreams: upstreams.into_iter().map(|name| Arc::new(UpstreamMetrics::new(name))).collect(),
         }
     }
@@ -399,6 +428,12 @@ impl RouteMetrics {
     /// The upstream with this number.
     pub(crate) fn upstream(&self, number: usize) -> &Arc<UpstreamMetrics> {
         &self.upstreams[number]
+    }
+
+    /// Shows what this shedder does from now on.
+    pub(crate) fn watch_shedder(&self, shedder: LoadShedder) {
+        // A route has one shedder for as long as it lives.
+        let _ = self.shedder.set(shedder);
     }
 
     /// Counts a request that is sent again.

@@ -40,7 +40,7 @@ use self::descriptor_counts::DescriptorCounts;
 pub(crate) use self::descriptor_counts::DescriptorOutcome;
 pub use self::exposition::exposition;
 pub use self::format::Format;
-pub(crate) use self::gateway::{Cause, Ended, GatewayMetrics, RouteMetrics, UpstreamMetrics};
+pub(crate) use self::gateway::{Cause, Ended, GatewayMetrics, PRIORITIES, RouteMetrics, UpstreamMetrics};
 use self::histogram::Histogram;
 use self::limit_counters::{LimitCounters, LimitTable};
 pub use self::limit_counters::{MOST_LIMITS, OTHER};

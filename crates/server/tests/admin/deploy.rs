@@ -89,8 +89,14 @@ rules:
         ["--rules", "rules.yaml", "--gateway", "127.0.0.1:0", "--upstream", &upstream, "--gateway-routes", &dead];
     let tls = ["--rls-tls", "on", "--tls-certificate", "cert.pem", "--tls-key", "key.pem"];
     let log = ["--access-log-format", "json", "--access-log-path", "access.log"];
-    let args =
-        [&args[..], &tls, &log, &["--admin-open-metrics", "true", "--gateway-concurrency", "gradient2"]].concat();
+    let args = [
+        &args[..],
+        &tls,
+        &log,
+        &["--admin-open-metrics", "true"],
+        &["--gateway-concurrency", "gradient2", "--gateway-shedding", "enforce"],
+    ]
+    .concat();
     let server = serving::Server::start(&files, &args);
     let gateway = server.listener("Gateway");
     assert_eq!(server.get_from(&format!("http://{gateway}/"), &[]).status, 200);

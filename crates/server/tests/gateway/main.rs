@@ -17,6 +17,7 @@ mod redis_store;
 mod repeated;
 mod restarting;
 mod settings;
+mod shedding;
 mod smuggling;
 mod spelling;
 mod upgrades;

@@ -16,6 +16,7 @@ mod redis;
 mod release;
 mod remote_store;
 mod shaping;
+mod shed;
 mod support;
 mod tonic;
 mod unserved;

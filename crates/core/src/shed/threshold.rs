@@ -1,0 +1,143 @@
+//! The threshold, and how it follows overload.
+
+use super::LEVELS;
+
+/// The part of what is admitted that is refused after a window with overload.
+const DECREASE: f64 = 0.05;
+/// The part by which more is admitted after a window without.
+const INCREASE: f64 = 0.01;
+/// The weight of former windows in the histogram. About eight windows count.
+const MEMORY: f64 = 0.875;
+/// Arrivals below which the histogram counts as empty.
+const NOTHING: f64 = 1e-3;
+
+/// The lowest level that is admitted, and the histogram of arrivals that it is computed from.
+///
+/// 0 admits everything. The highest level is always admitted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShedThreshold {
+    level: usize,
+    /// Arrivals at each level, whether admitted or not. Former windows count less and less.
+    arrivals: Box<[f64; LEVELS]>,
+}
+
+impl Default for ShedThreshold {
+    fn default() -> ShedThreshold {
+        ShedThreshold { level: 0, arrivals: Box::new([0.0; LEVELS]) }
+    }
+}
+
+impl ShedThreshold {
+    /// The number of the lowest level that is admitted.
+    #[must_use]
+    pub const fn level(&self) -> usize {
+        self.level
+    }
+
+    /// Follows a window with these arrivals at each level, admitted or not. Returns the number of the lowest level that is
+    /// admitted from now on.
+    ///
+    /// The threshold moves by whole levels, and at least by one at which there are arrivals.
+    pub fn update(&mut self, arrivals: &[u32; LEVELS], is_overloaded: bool) -> usize {
+        for (sum, count) in self.arrivals.iter_mut().zip(arrivals) {
+            *sum = *sum * MEMORY + f64::from(*count);
+        }
+        let admitted: f64 = self.arrivals[self.level..].iter().sum();
+        if is_overloaded {
+            self.raise(admitted);
+        } else {
+            self.lower(admitted);
+        }
+        self.level
+    }
+
+    fn raise(&mut self, admitted: f64) {
+        let mut excess = admitted * DECREASE;
+        while excess > NOTHING && self.level < LEVELS - 1 {
+            excess -= self.arrivals[self.level];
+            self.level += 1;
+        }
+    }
+
+    fn lower(&mut self, admitted: f64) {
+        let mut lack = (admitted * INCREASE).max(NOTHING);
+        while lack > 0.0 && self.level > 0 {
+            self.level -= 1;
+            lack -= self.arrivals[self.level];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shed::COHORTS;
+
+    fn window(count: impl Fn(usize) -> u32) -> [u32; LEVELS] {
+        std::array::from_fn(count)
+    }
+
+    #[test]
+    fn a_trace_computed_by_hand() {
+        let mut threshold = ShedThreshold::default();
+        // 5120 arrivals: 5 % are 256, which are 25.6 levels of 10.
+        let even = window(|_| 10);
+        assert_eq!(threshold.update(&even, true), 26);
+        // 486 levels of 18.75 are left; 5 % of them are 24.3 levels.
+        assert_eq!(threshold.update(&even, true), 26 + 25);
+        // 461 levels; 1 % are 4.61 levels.
+        assert_eq!(threshold.update(&even, false), 51 - 5);
+        // 466 levels; 1 % are 4.66.
+        assert_eq!(threshold.update(&even, false), 46 - 5);
+    }
+
+    #[test]
+    fn levels_without_arrivals_are_passed_over() {
+        let mut threshold = ShedThreshold::default();
+        // One client in each of the two classes in the middle.
+        let two = window(|level| u32::from(level == COHORTS + 7 || level == 2 * COHORTS + 9));
+        assert_eq!(threshold.update(&two, true), COHORTS + 8, "the less important one is refused");
+        assert_eq!(threshold.update(&two, true), 2 * COHORTS + 10);
+        assert_eq!(threshold.update(&two, true), 2 * COHORTS + 10, "there is nothing left to refuse");
+        assert_eq!(threshold.update(&two, false), 2 * COHORTS + 9);
+        assert_eq!(threshold.update(&two, false), COHORTS + 7);
+        assert_eq!(threshold.update(&two, false), 0);
+    }
+
+    #[test]
+    fn the_highest_level_is_never_refused() {
+        let mut threshold = ShedThreshold::default();
+        for _ in 0..1_000 {
+            threshold.update(&window(|level| u32::from(level == LEVELS - 1) * 10), true);
+        }
+        assert_eq!(threshold.level(), LEVELS - 1);
+    }
+
+    #[test]
+    fn without_arrivals_everything_is_admitted_again_step_by_step() {
+        let mut threshold = ShedThreshold::default();
+        for _ in 0..20 {
+            threshold.update(&window(|_| 10), true);
+        }
+        let raised = threshold.level();
+        let silence = [0; LEVELS];
+        assert!((raised - 5..raised).contains(&threshold.update(&silence, false)), "1 % more, not all");
+        for _ in 0..150 {
+            threshold.update(&silence, false);
+        }
+        assert_eq!(threshold.level(), 0);
+        assert_eq!(threshold.update(&silence, true), 0, "silence is no overload");
+    }
+
+    #[test]
+    fn it_takes_five_times_as_long_to_admit_as_to_refuse() {
+        let (mut threshold, even) = (ShedThreshold::default(), window(|_| 100));
+        let windows = |threshold: &mut ShedThreshold, is_overloaded, until: fn(usize) -> bool| {
+            (0..).find(|_| until(threshold.update(&even, is_overloaded))).unwrap_or(0)
+        };
+        let raising = windows(&mut threshold, true, |level| level >= LEVELS / 2);
+        let lowering = windows(&mut threshold, false, |level| level == 0);
+        assert!((12..=14).contains(&raising), "ln 0.5 / ln 0.95: {raising}");
+        assert!((55..=72).contains(&lowering), "ln 2 / ln 1.01, less what whole levels round: {lowering}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Load shedding: under overload, the gateway refuses the least important requests first.
+//!
+//! Each route has a shedder of its own, since one route may be overloaded while others are not. Overload is that all addresses of
+//! the route have reached their adaptive limits, or that the gateway itself is overloaded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use tidegate_core::shed::{COHORTS, LoadShedder, OverloadBounds};
+use tidegate_rules::Priority;
+use tidegate_tower::{ClientHash, record_runtime_load};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::PRIORITIES;
+
+/// The settings of load shedding.
+#[derive(Clone, Debug)]
+pub struct Shedding {
+    /// Whether all requests go on, and those that would be shed are only counted.
+    pub is_shadow: bool,
+    /// The signals that count as overload.
+    pub bounds: OverloadBounds,
+    /// The paths whose requests are never shed.
+    pub exempt: Arc<[String]>,
+}
+
+/// The time between two looks at whether a route sheds load.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// A route sheds no load any more if it did not for so many looks.
+const CALM_LOOKS: u32 = 10;
+
+/// The shedder of a route.
+pub(super) struct RouteShedding {
+    route: String,
+    shedder: LoadShedder,
+    settings: Shedding,
+}
+
+impl RouteShedding {
+    pub(super) fn new(route: String, settings: &Shedding) -> RouteShedding {
+        RouteShedding { route, shedder: LoadShedder::with_bounds(settings.bounds), settings: settings.clone() }
+    }
+
+    /// Whether a request is never shed, as health checks are.
+    pub(super) fn is_exempt(&self, head: &Parts) -> bool {
+        self.settings.exempt.iter().any(|path| path == head.uri.path())
+    }
+
+    /// Whether a request goes on. `is_full` says that all addresses of the route have as many requests as they can take.
+    pub(super) fn admits(&self, head: &Parts, priority: Priority, is_full: bool) -> bool {
+        let ClientHash(client) = ClientHash::of_request(&head.extensions);
+        self.shedder.admits(priority as usize, client, is_full) || self.settings.is_shadow
+    }
+
+    /// The threshold and the counters.
+    pub(super) const fn shedder(&self) -> &LoadShedder {
+        &self.shedder
+    }
+}
+
+/// Watches the load of the runtime, and logs when load is shed, until `stop`.
+pub(super) fn watch(routes: Vec<Arc<RouteShedding>>, stop: &CancellationToken) {
+    if routes.is_empty() {
+        return;
+    }
+    let shedders = routes.iter().map(|route| route.shedder.clone()).collect();
+    let stop = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = record_runtime_load(shedders) => {}
+            () = log_changes(routes) => {}
+        }
+    });
+}
+
+async fn log_changes(routes: Vec<Arc<RouteShedding>>) {
+    let mut routes: Vec<_> = routes.into_iter().map(|route| (route, ShedState::Calm)).collect();
+    let mut ticks = tokio::time::interval(LOG_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        for (route, state) in &mut routes {
+            state.look(route);
+        }
+    }
+}
+
+/// The state of a route, as the log has it.
+enum ShedState {
+    Calm,
+    Shedding { calm_looks: u32 },
+}
+
+impl ShedState {
+    fn look(&mut self, shedding: &RouteShedding) {
+        let RouteShedding { route, shedder, settings: Shedding { is_shadow, .. } } = shedding;
+        let level = shedder.threshold();
+        match self {
+            ShedState::Calm if level > 0 => {
+                let priority = PRIORITIES.get(level / COHORTS).map_or("critical", |priority| priority.as_str());
+                tracing::warn!(route, priority, shadow = is_shadow, "overload: requests up to this priority are shed");
+                *self = ShedState::Shedding { calm_looks: 0 };
+            }
+            ShedState::Shedding { calm_looks } if level > 0 => *calm_looks = 0,
+            ShedState::Shedding { calm_looks } if *calm_looks < CALM_LOOKS => *calm_looks += 1,
+            ShedState::Shedding { .. } => {
+                let shed: u64 = shedder.counts().shed.iter().sum();
+                tracing::info!(route, shed, "the overload has ended: no requests are shed any more");
+                *self = ShedState::Calm;
+            }
+            ShedState::Calm => {}
+        }
+    }
+}

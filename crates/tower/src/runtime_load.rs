@@ -1,0 +1,58 @@
+//! The load of a Tokio runtime, as a signal of overload.
+
+use std::time::Duration;
+
+use tidegate_core::shed::LoadShedder;
+use tokio::runtime::{Handle, RuntimeMetrics};
+use tokio::time::{Instant, sleep_until};
+
+/// The time between two looks at how late a task is woken.
+const TICK: Duration = Duration::from_millis(25);
+/// The ticks between two looks at how busy the workers are.
+const BUSY_TICKS: u32 = 10;
+
+/// Records how long tasks of the current runtime wait for their turn, and how busy its workers are, in these shedders. Ends when
+/// nobody else has any of them.
+///
+/// The wait is that of a task which should be woken 40 times a second. Requests wait as long before they are begun.
+pub async fn record_runtime_load(shedders: Vec<LoadShedder>) {
+    let mut busy = WorkerBusyness::new(Handle::current().metrics());
+    while shedders.iter().any(LoadShedder::is_shared) {
+        for _ in 0..BUSY_TICKS {
+            let due = Instant::now() + TICK;
+            sleep_until(due).await;
+            // Timers count in milliseconds, rounded up.
+            let wait = due.elapsed().saturating_sub(Duration::from_millis(1));
+            shedders.iter().for_each(|shedder| shedder.record_wait(wait.into()));
+        }
+        let busy = busy.since_last();
+        shedders.iter().for_each(|shedder| shedder.record_busy(busy));
+    }
+}
+
+/// The time for which workers run tasks.
+struct WorkerBusyness {
+    metrics: RuntimeMetrics,
+    at: Instant,
+    total: Duration,
+}
+
+impl WorkerBusyness {
+    fn new(metrics: RuntimeMetrics) -> WorkerBusyness {
+        let total = total(&metrics);
+        WorkerBusyness { metrics, at: Instant::now(), total }
+    }
+
+    /// The part of the time since the last call for which the workers were busy, from 0 to 1.
+    fn since_last(&mut self) -> f64 {
+        let (now, total) = (Instant::now(), total(&self.metrics));
+        let (lasted, busy) = (now - self.at, total.saturating_sub(self.total));
+        (self.at, self.total) = (now, total);
+        let workers = self.metrics.num_workers().max(1);
+        (busy.as_secs_f64() / lasted.as_secs_f64().max(1e-6) / workers as f64).min(1.0)
+    }
+}
+
+fn total(metrics: &RuntimeMetrics) -> Duration {
+    (0..metrics.num_workers()).map(|worker| metrics.worker_total_busy_duration(worker)).sum()
+}

@@ -1,0 +1,190 @@
+//! Load shedding: under overload, the least important requests are refused first.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tidegate_core::adaptive::AdaptiveConcurrency;
+use tidegate_core::shed::LoadShedder;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::adaptive::request_priority;
+use crate::body::{BodyGuard, ResponseBody};
+use crate::client_hash::ClientHash;
+use crate::reduced_capacity;
+use crate::runtime_load::record_runtime_load;
+use crate::settings::Exemption;
+
+/// Sheds load by priority: while there is overload, the requests of the lowest priority are refused first, those of some clients before
+/// those of others. Other clients come first in the next hour.
+///
+/// Overload is any of: the limit of an [`AdaptiveConcurrencyLayer`](crate::AdaptiveConcurrencyLayer) is reached
+/// ([`limit`](PriorityShedLayer::limit)), the runtime is busy or its tasks wait ([`watch_runtime`](PriorityShedLayer::watch_runtime)),
+/// requests have waited in a queue of your own ([`LoadShedder::record_wait`]).
+///
+/// Requests that are shed get 503 with the problem type `temporary-reduced-capacity` and `Retry-After`, or `UNAVAILABLE` for gRPC, and
+/// are marked as [`Unserved`](crate::Unserved).
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tidegate_tower::{AdaptiveConcurrencyLayer, PriorityShedLayer, RateLimitLayer};
+///
+/// # fn app() -> Result<Router, Box<dyn std::error::Error>> {
+/// let concurrency = AdaptiveConcurrencyLayer::new("gradient2 20..200".parse()?);
+/// let shedding = PriorityShedLayer::new()
+///     .limit(concurrency.concurrency())
+///     .exempt_with(|head| head.uri.path() == "/healthz");
+/// let app = Router::new()
+///     .route("/", get(|| async { "hello" }))
+///     .layer(concurrency)
+///     .layer(shedding)
+///     .layer(RateLimitLayer::per_client("20/s burst 50".parse()?).hash_clients().refund_unserved());
+/// # Ok(app)
+/// # }
+/// # app().unwrap();
+/// ```
+#[derive(Clone, Default)]
+pub struct PriorityShedLayer {
+    shedder: LoadShedder,
+    limit: Option<AdaptiveConcurrency>,
+    exempt: Option<Arc<Exemption>>,
+    is_shadow: bool,
+}
+
+impl PriorityShedLayer {
+    /// Sheds by the default bounds.
+    #[must_use]
+    pub fn new() -> PriorityShedLayer {
+        PriorityShedLayer::default()
+    }
+
+    /// Sheds by a shedder that others may share.
+    #[must_use]
+    pub fn with(shedder: LoadShedder) -> PriorityShedLayer {
+        PriorityShedLayer { shedder, ..PriorityShedLayer::default() }
+    }
+
+    /// Takes it for overload that this limit is reached.
+    #[must_use]
+    pub fn limit(mut self, limit: &AdaptiveConcurrency) -> PriorityShedLayer {
+        self.limit = Some(limit.clone());
+        self
+    }
+
+    /// Takes it for overload that the current Tokio runtime is busy, or that its tasks wait. A task watches it until the layer and its
+    /// services have gone.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    #[must_use]
+    pub fn watch_runtime(self) -> PriorityShedLayer {
+        tokio::spawn(record_runtime_load(vec![self.shedder.clone()]));
+        self
+    }
+
+    /// Never sheds the requests for which this closure returns true, such as health checks.
+    #[must_use]
+    pub fn exempt_with(mut self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> PriorityShedLayer {
+        self.exempt = Some(Arc::new(exempt));
+        self
+    }
+
+    /// Lets all requests pass. [`LoadShedder::counts`] says how many would have been shed.
+    #[must_use]
+    pub const fn shadow(mut self) -> PriorityShedLayer {
+        self.is_shadow = true;
+        self
+    }
+
+    /// The threshold and the counters, which all services of the layer share.
+    #[must_use]
+    pub const fn shedder(&self) -> &LoadShedder {
+        &self.shedder
+    }
+
+    fn admits(&self, head: &Parts) -> bool {
+        if self.exempt.as_ref().is_some_and(|exempt| exempt(head)) {
+            return true;
+        }
+        let class = request_priority(&head.method, &head.extensions) as usize;
+        let is_full = self.limit.as_ref().is_some_and(AdaptiveConcurrency::is_full);
+        let ClientHash(client) = ClientHash::of_request(&head.extensions);
+        self.shedder.admits(class, client, is_full) || self.is_shadow
+    }
+}
+
+impl<S> Layer<S> for PriorityShedLayer {
+    type Service = PriorityShed<S>;
+
+    fn layer(&self, inner: S) -> PriorityShed<S> {
+        PriorityShed { inner, layer: self.clone() }
+    }
+}
+
+/// A service that sheds load. Made by a [`PriorityShedLayer`].
+#[derive(Clone)]
+pub struct PriorityShed<S> {
+    inner: S,
+    layer: PriorityShedLayer,
+}
+
+impl<S, B, R> Service<Request<B>> for PriorityShed<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = S::Error;
+    type Future = PriorityShedFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (head, body) = request.into_parts();
+        if self.layer.admits(&head) {
+            PriorityShedFuture::Served { served: self.inner.call(Request::from_parts(head, body)) }
+        } else {
+            PriorityShedFuture::Shed { response: Some(Box::new(reduced_capacity::refusal(&head.headers))) }
+        }
+    }
+}
+
+pin_project! {
+    /// The future of [`PriorityShed`].
+    #[project = FutureProjection]
+    #[must_use = "futures do nothing unless polled"]
+    pub enum PriorityShedFuture<F> {
+        /// The service has the request.
+        #[doc(hidden)]
+        Served { #[pin] served: F },
+        /// The request is shed. `None` once that was told.
+        #[doc(hidden)]
+        Shed { response: Option<Box<Response<Bytes>>> },
+    }
+}
+
+impl<F, R, E> Future for PriorityShedFuture<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+{
+    type Output = Result<Response<ResponseBody<R>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project() {
+            FutureProjection::Served { served } => {
+                let response = ready!(served.poll(cx))?;
+                Poll::Ready(Ok(response.map(|body| ResponseBody::guarded(body, BodyGuard::default()))))
+            }
+            FutureProjection::Shed { response } => match response.take() {
+                Some(response) => Poll::Ready(Ok(response.map(ResponseBody::refusal))),
+                None => Poll::Pending,
+            },
+        }
+    }
+}
