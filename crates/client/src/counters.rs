@@ -32,6 +32,10 @@ pub struct HostSnapshot {
     pub waiting: usize,
     /// Attempts that were sent through the pace and not answered yet.
     pub in_flight: u64,
+    /// Attempts that were not sent because the host was busy.
+    pub busy_refusals: u64,
+    /// The present limit on requests in flight, if there is one.
+    pub concurrency: Option<u32>,
     /// The limits of the host.
     pub limits: Vec<LimitStanding>,
 }
@@ -59,6 +63,7 @@ pub(crate) struct Counters {
     waited_micros: AtomicU64,
     pub(crate) pace_refusals: AtomicU64,
     pub(crate) throttled: AtomicU64,
+    pub(crate) busy_refusals: AtomicU64,
 }
 
 impl Counters {
@@ -82,6 +87,8 @@ impl Counters {
             waited: Duration::from_micros(read(&self.waited_micros)),
             pace_refusals: read(&self.pace_refusals),
             throttled: read(&self.throttled),
+            busy_refusals: read(&self.busy_refusals),
+            concurrency: None,
             waiting: 0,
             in_flight: 0,
             limits: Vec::new(),

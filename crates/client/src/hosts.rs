@@ -25,6 +25,9 @@ pub(crate) struct Host {
     pub(crate) pace: HostPace,
     pub(crate) throttle: Throttle,
     pub(crate) counters: Counters,
+    /// Made by the first request under a limit on requests in flight.
+    #[cfg(feature = "adaptive")]
+    pub(crate) concurrency: std::sync::OnceLock<Arc<crate::concurrency::HostConcurrency>>,
     /// Held by the first of those that wait for a shared pace.
     #[cfg(feature = "shared")]
     pub(crate) turn: tokio::sync::Mutex<()>,
@@ -64,6 +67,8 @@ impl Hosts {
                 pace: HostPace::default(),
                 throttle: Throttle::new(self.k),
                 counters: Counters::default(),
+                #[cfg(feature = "adaptive")]
+                concurrency: std::sync::OnceLock::new(),
                 #[cfg(feature = "shared")]
                 turn: tokio::sync::Mutex::default(),
                 used: AtomicU64::new(lookup),
@@ -92,7 +97,17 @@ impl Host {
         let standing = self.pace.standing(now).into_iter();
         let limits = standing.map(|(id, (quota, left, ends_in))| LimitStanding { id, quota, left, ends_in }).collect();
         let (waiting, in_flight) = (self.pace.waiting(), self.pace.in_flight());
-        HostSnapshot { limits, waiting, in_flight, ..self.counters.read() }
+        HostSnapshot { limits, waiting, in_flight, concurrency: self.concurrency_limit(), ..self.counters.read() }
+    }
+
+    #[cfg(feature = "adaptive")]
+    fn concurrency_limit(&self) -> Option<u32> {
+        self.concurrency.get().map(|concurrency| concurrency.limit())
+    }
+
+    #[cfg(not(feature = "adaptive"))]
+    const fn concurrency_limit(&self) -> Option<u32> {
+        None
     }
 }
 

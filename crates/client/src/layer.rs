@@ -118,6 +118,22 @@ impl ClientLayer {
         self.with_new_hosts()
     }
 
+    /// Limits the requests in flight to each host to what the host can work on, by the response times that it has. Requests above the
+    /// limit wait, in their order, and fail with [`HostBusy`](crate::HostBusy) after the longest wait or at their deadline. A request
+    /// is in flight until its response begins.
+    ///
+    /// ```
+    /// # use tidegate_client::ClientLayer;
+    /// let layer = ClientLayer::new().concurrency("gradient2 4..100".parse()?);
+    /// # Ok::<(), tidegate_core::adaptive::ControllerError>(())
+    /// ```
+    #[cfg(feature = "adaptive")]
+    #[must_use]
+    pub fn concurrency(mut self, controller: tidegate_core::adaptive::LimitController) -> ClientLayer {
+        self.pacer.controller = Some(controller);
+        self.with_new_hosts()
+    }
+
     /// Names the route of a request, as [`PaceLayer::route`](crate::PaceLayer::route) does.
     #[must_use]
     pub fn route(mut self, name: impl Fn(&Method, &Uri) -> String + Send + Sync + 'static) -> ClientLayer {

@@ -25,6 +25,7 @@
 //!
 //! # Features
 //! None is on by default.
+//! - `adaptive`: `ClientLayer::concurrency`, a limit on requests in flight that follows the capacity of each host.
 //! - `hyper-util`: recognises all connections that hyper-util's client never made; without it, those that were refused.
 //! - `reqwest`: `ReqwestClient`, a `reqwest::Client` with all parts around it.
 //! - `reqwest-middleware`: `ReqwestMiddleware`, the same as a middleware.
@@ -36,6 +37,8 @@
 mod backoff;
 mod budget;
 mod clock;
+#[cfg(feature = "adaptive")]
+mod concurrency;
 mod counters;
 mod deadline;
 mod environment;
@@ -64,6 +67,8 @@ use std::pin::Pin;
 pub use backoff::Backoff;
 pub use budget::Budget;
 pub use clock::{Clock, SystemClock};
+#[cfg(feature = "adaptive")]
+pub use concurrency::HostBusy;
 pub use counters::{HostSnapshot, LimitStanding, Snapshot};
 pub use deadline::{Deadline, DeadlineExceeded};
 pub use hint::{Hint, HintSource};

@@ -1,5 +1,7 @@
 //! Pace: requests are held back so that the server need not deny them.
 
+#[cfg(feature = "adaptive")]
+mod capacity;
 mod host;
 mod limit;
 mod routes;

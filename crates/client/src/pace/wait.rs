@@ -9,6 +9,8 @@ use tokio::time::{Instant, timeout_at};
 use super::host::{Answer, Entry, Place, Sent, Turn};
 use super::routes::Route;
 use crate::BoxError;
+#[cfg(feature = "adaptive")]
+use crate::concurrency::HostPermit;
 use crate::counters::Counters;
 use crate::deadline;
 use crate::environment::Environment;
@@ -41,14 +43,24 @@ pub(crate) struct Pacer {
     pub(crate) route: Option<RouteName>,
     /// Whether hosts that refuse most requests are sent fewer.
     pub(crate) is_throttled: bool,
+    /// The limit on the requests in flight to a host, at its start.
+    #[cfg(feature = "adaptive")]
+    pub(crate) controller: Option<tidegate_core::adaptive::LimitController>,
 }
 
 impl Pacer {
     pub(crate) fn new(environment: Environment) -> Pacer {
-        Pacer { environment, longest: Duration::from_secs(30), route: None, is_throttled: false }
+        Pacer {
+            environment,
+            longest: Duration::from_secs(30),
+            route: None,
+            is_throttled: false,
+            #[cfg(feature = "adaptive")]
+            controller: None,
+        }
     }
 
-    /// Waits until a request may be sent. The error is [`Paced`] or [`Throttled`](crate::Throttled).
+    /// Waits until a request may be sent. The error is [`Paced`], [`Throttled`](crate::Throttled) or `HostBusy`.
     pub(crate) async fn admit(
         &self,
         method: &Method,
@@ -74,10 +86,18 @@ impl Pacer {
                 self.wait(QueuedPlace { host: &host, place }, now, deadline).await?
             }
         };
-        Ok(InFlight { pacer: self, host, sent: Some(sent) })
+        let in_flight = InFlight::new(self, host, sent);
+        #[cfg(feature = "adaptive")]
+        let in_flight = self.within_capacity(in_flight, route, tokens, deadline::of(headers, extensions, now)).await?;
+        Ok(in_flight)
     }
 
-    async fn wait(&self, queued: QueuedPlace<'_>, since: Instant, deadline: Option<Instant>) -> Result<Sent, Paced> {
+    pub(super) async fn wait(
+        &self,
+        queued: QueuedPlace<'_>,
+        since: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Sent, Paced> {
         let (host, clock) = (queued.host, &self.environment.clock);
         let last = deadline.into_iter().chain([since + self.longest]).min().unwrap_or(since);
         loop {
@@ -105,9 +125,9 @@ impl Pacer {
 }
 
 /// A place that is left when the request is dropped.
-struct QueuedPlace<'h> {
-    host: &'h Host,
-    place: Place,
+pub(super) struct QueuedPlace<'h> {
+    pub(super) host: &'h Host,
+    pub(super) place: Place,
 }
 
 impl Drop for QueuedPlace<'_> {
@@ -119,13 +139,29 @@ impl Drop for QueuedPlace<'_> {
 /// A request in flight. If it is dropped without an answer, its place is free again.
 pub(crate) struct InFlight<'p> {
     pacer: &'p Pacer,
-    host: Arc<Host>,
+    pub(super) host: Arc<Host>,
     sent: Option<Sent>,
+    #[cfg(feature = "adaptive")]
+    pub(super) permit: Option<HostPermit>,
 }
 
-impl InFlight<'_> {
+impl<'p> InFlight<'p> {
+    pub(super) const fn new(pacer: &'p Pacer, host: Arc<Host>, sent: Sent) -> InFlight<'p> {
+        InFlight {
+            pacer,
+            host,
+            sent: Some(sent),
+            #[cfg(feature = "adaptive")]
+            permit: None,
+        }
+    }
+
     /// Learns from the answer.
     pub(crate) fn answered(mut self, status: StatusCode, headers: &HeaderMap) {
+        #[cfg(feature = "adaptive")]
+        if let Some(permit) = self.permit.take() {
+            permit.answered(status, headers);
+        }
         let Some(sent) = self.sent.take() else { return };
         let Environment { clock, random, .. } = &self.pacer.environment;
         let (now, wall) = (clock.now(), clock.wall());

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod cancelling;
+#[cfg(feature = "adaptive")]
+mod concurrency;
 mod deadlines;
 mod fleets;
 mod pacing;
