@@ -56,7 +56,7 @@ const OK: &str = "200 OK";
 
 /// Both adapters, which are to do the same.
 enum Adapter {
-    Client(ReqwestClient),
+    Client(Box<ReqwestClient>),
     Middleware(ClientWithMiddleware),
 }
 
@@ -64,7 +64,7 @@ impl Adapter {
     fn both(layer: &ClientLayer) -> [Adapter; 2] {
         let middleware = ReqwestMiddleware::new(layer.clone());
         [
-            Adapter::Client(ReqwestClient::new(reqwest::Client::new(), layer.clone())),
+            Adapter::Client(Box::new(ReqwestClient::new(reqwest::Client::new(), layer.clone()))),
             Adapter::Middleware(ClientBuilder::new(reqwest::Client::new()).with(middleware).build()),
         ]
     }

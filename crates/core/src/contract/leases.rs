@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::seed::seed;
-use super::traces::Dice;
+use super::traces::TestRandom;
 use super::{Subject, assert_denied, limit, must, rule};
 use crate::charge::Charge;
 use crate::key::{Key, RuleId};
@@ -210,7 +210,7 @@ pub fn every_lease_on_a_random_trace_is_what_the_limits_say(subject: &impl Subje
     let limits = ["100/s burst 200", "gcra 50/s burst 300", "fixed 500/3s", "sliding 400/4s", "sliding 400/4s parts 4"];
     let limits = limits.map(limit);
     let (rule, keys) = (RuleId::new("lease trace"), ["alice", "bob", "carol"].map(Key::from));
-    let mut dice = Dice(seed(0x1ea5e));
+    let mut dice = TestRandom(seed(0x1ea5e));
     let mut model = Model::default();
     let mut granted: HashMap<(usize, u64), Grant> = HashMap::new();
     for number in 0..4_000 {

@@ -55,9 +55,9 @@ impl StoreModel {
 }
 
 /// A linear congruential generator, good enough to pick test cases.
-pub(super) struct Dice(pub(super) u64);
+pub(super) struct TestRandom(pub(super) u64);
 
-impl Dice {
+impl TestRandom {
     pub(super) fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         (self.0 >> 33) % sides
@@ -80,7 +80,7 @@ pub fn every_decision_on_a_random_trace_is_what_the_limits_say(subject: &impl Su
     let rules = [0, 1, 2, 3].map(|number| RuleId::new(&format!("trace {number}")));
     let keys = [0, 1, 2].map(|number| Key::of([format!("key {number}")]));
     let steps = [0, 0, 0, 1, 1_000, 77_777, 250_000, 1_000_000, 7_000_000, 61_000_000].map(Micros::new);
-    let mut dice = Dice(seed(42));
+    let mut dice = TestRandom(seed(42));
     let mut model = StoreModel::default();
     for _ in 0..6_000 {
         match dice.roll(200) {

@@ -15,7 +15,7 @@
 mod bounds;
 mod bucket;
 mod calendar;
-mod carry;
+mod carry_over;
 mod concurrency;
 mod divisor;
 mod error;

@@ -52,7 +52,7 @@ use crate::browsers::{self, Hosts};
 use crate::engine::Engine;
 use crate::identity::Tokens;
 use crate::listen::{Peer, Stream};
-use crate::own_answers::OwnAnswers;
+use crate::local_replies::LocalReplies;
 use crate::problem::Problem;
 use crate::traces::Traces;
 use crate::whole_body::WholeBody;
@@ -75,7 +75,7 @@ pub struct Settings {
     /// The headers that clients see.
     pub style: HeaderStyle,
     /// The form of denials in forward-auth, and the origins whose scripts may read them.
-    pub answers: OwnAnswers,
+    pub answers: LocalReplies,
     /// The headers that say who a client is, in forward-auth.
     pub auth_headers: AuthHeaders,
     /// Whether the name in `Authorization: Basic` is the user, in forward-auth.
@@ -136,7 +136,7 @@ impl Default for Settings {
             streams: 128,
             proxies: TrustedProxies::none(),
             style: HeaderStyle::default(),
-            answers: OwnAnswers::default(),
+            answers: LocalReplies::default(),
             auth_headers: AuthHeaders::default(),
             basic: false,
             hosts: Hosts::any(),

@@ -9,13 +9,13 @@ use tidegate_http::{Cors, DenialBodies, HtmlPage, OriginError, Template, Templat
 use super::ConfigReader;
 use super::error::InvalidValue;
 use super::values::{choice, flag};
-use crate::own_answers::OwnAnswers;
+use crate::local_replies::LocalReplies;
 
 /// The most bytes of a template.
 const MOST_TEMPLATE_BYTES: u64 = 256 * 1024;
 
 impl ConfigReader<'_> {
-    pub(super) fn own_answers(&mut self) -> Option<OwnAnswers> {
+    pub(super) fn local_replies(&mut self) -> Option<LocalReplies> {
         let errors = self.errors.len();
         let has_page = self.value("denial.html", flag);
         let page = self.template("denial.html_template", Template::html);
@@ -31,7 +31,7 @@ impl ConfigReader<'_> {
         let html = has_page?.then(|| page.map_or(HtmlPage::BuiltIn, HtmlPage::Custom));
         let bodies =
             DenialBodies { html, json, json_type: HeaderValue::from_static(json_type?), request_id: request_id? };
-        Some(OwnAnswers { bodies: Arc::new(bodies), cors, limit_preflights: limit_preflights? })
+        Some(LocalReplies { bodies: Arc::new(bodies), cors, limit_preflights: limit_preflights? })
     }
 
     /// `None` if there is none, or if it is wrong.

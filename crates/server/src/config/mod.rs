@@ -349,7 +349,7 @@ impl ConfigReader<'_> {
         let request_time = self.value("limits.request_time", span(100 * MS, HOUR));
         let streams = self.value("limits.streams", count(1, 100_000));
         let style = self.style();
-        let answers = self.own_answers();
+        let answers = self.local_replies();
         let names = api::AuthHeaders {
             user: self.header("auth.user_header"),
             api_key: self.header("auth.api_key_header"),

@@ -14,8 +14,8 @@ use super::tunnel::Tunnels;
 use crate::access_log::AccessLog;
 use crate::engine::Engine;
 use crate::listen::{RequestCount, Stream};
+use crate::local_replies::LocalReplies;
 use crate::metrics::{Ended, GatewayMetrics};
-use crate::own_answers::OwnAnswers;
 
 /// A client's connection, as its requests know it.
 pub(super) struct Downstream {
@@ -37,7 +37,7 @@ pub(super) struct Downstream {
 /// The form of rate-limit headers, and of answers that come from the gateway itself.
 pub(super) struct AnswerStyle {
     pub(super) headers: HeaderStyle,
-    pub(super) answers: OwnAnswers,
+    pub(super) answers: LocalReplies,
 }
 
 impl AnswerStyle {

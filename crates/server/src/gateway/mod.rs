@@ -67,7 +67,7 @@ use crate::api::AuthHeaders;
 use crate::engine::Engine;
 use crate::identity::{CertificateName, Tokens};
 use crate::listen::{Peer, Stream};
-use crate::own_answers::OwnAnswers;
+use crate::local_replies::LocalReplies;
 
 /// The settings of the gateway.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ pub struct Settings {
     /// The headers that clients see.
     pub style: HeaderStyle,
     /// The form of the gateway's own answers, and the origins whose scripts may read them.
-    pub answers: OwnAnswers,
+    pub answers: LocalReplies,
     /// The headers in which trusted proxies say who a client is.
     pub auth_headers: AuthHeaders,
     /// Whether the name in `Authorization: Basic` is the user.
@@ -160,7 +160,7 @@ impl Settings {
             routes,
             proxies: TrustedProxies::none(),
             style: HeaderStyle::default(),
-            answers: OwnAnswers::default(),
+            answers: LocalReplies::default(),
             auth_headers: AuthHeaders::default(),
             basic: false,
             client_certificate: None,

@@ -34,7 +34,7 @@ const SEND_TIME: Duration = Duration::from_secs(10);
 const START_TIME: Duration = Duration::from_secs(60);
 
 /// The sockets that a predecessor has handed over.
-pub struct Inheritance {
+pub struct InheritedListeners {
     predecessor: Option<UnixStream>,
     listeners: Vec<TcpListener>,
 }
@@ -79,20 +79,20 @@ impl From<rustix::io::Errno> for Reason {
     }
 }
 
-impl Inheritance {
+impl InheritedListeners {
     /// No sockets, from no predecessor.
     #[must_use]
-    pub const fn none() -> Inheritance {
-        Inheritance { predecessor: None, listeners: Vec::new() }
+    pub const fn none() -> InheritedListeners {
+        InheritedListeners { predecessor: None, listeners: Vec::new() }
     }
 
     /// From the server that listens at `path`, if there is one.
     ///
     /// # Errors
     /// If there is one that hands over nothing.
-    pub fn take(path: &Path) -> Result<Inheritance, HandoverError> {
+    pub fn take(path: &Path) -> Result<InheritedListeners, HandoverError> {
         let take = || {
-            let Some(predecessor) = listener_at(path)? else { return Ok(Inheritance::none()) };
+            let Some(predecessor) = listener_at(path)? else { return Ok(InheritedListeners::none()) };
             if let Some(uid) = another_user(&predecessor)? {
                 return Err(Reason::AnotherUser(uid));
             }
@@ -100,7 +100,7 @@ impl Inheritance {
             let listeners = receive(&predecessor)?.into_iter().map(TcpListener::from).collect();
             // It answers once more, when it has accepted its last connection.
             predecessor.set_read_timeout(Some(START_TIME))?;
-            Ok(Inheritance { predecessor: Some(predecessor), listeners })
+            Ok(InheritedListeners { predecessor: Some(predecessor), listeners })
         };
         take().map_err(HandoverError::at(path))
     }
@@ -124,7 +124,7 @@ impl Inheritance {
 
 /// Sockets that are kept for a successor. A clone is the same.
 #[derive(Clone)]
-pub struct Estate {
+pub struct HandoverOffer {
     path: Arc<Path>,
     /// The socket at `path`, by device and inode.
     file: (u64, u64),
@@ -132,7 +132,7 @@ pub struct Estate {
     sockets: Arc<Mutex<Option<Vec<OwnedFd>>>>,
 }
 
-impl Estate {
+impl HandoverOffer {
     /// Withdraws the offer: the listeners close when they are told to, and nothing listens at `path` any more. Does nothing once
     /// a successor has taken over.
     pub fn withdraw(&self) {
@@ -154,7 +154,11 @@ impl Estate {
 ///
 /// # Errors
 /// If it cannot listen there.
-pub fn hand_over(path: &Path, sockets: Vec<OwnedFd>, succeeded: CancellationToken) -> Result<Estate, HandoverError> {
+pub fn hand_over(
+    path: &Path,
+    sockets: Vec<OwnedFd>,
+    succeeded: CancellationToken,
+) -> Result<HandoverOffer, HandoverError> {
     let listen = || {
         // Its listener is gone: a predecessor was asked first.
         if listener_at(path)?.is_some() {
@@ -170,12 +174,12 @@ pub fn hand_over(path: &Path, sockets: Vec<OwnedFd>, succeeded: CancellationToke
         Ok((listener, (file.dev(), file.ino())))
     };
     let (listener, file) = listen().map_err(HandoverError::at(path))?;
-    let estate = Estate { path: path.into(), file, sockets: Arc::new(Mutex::new(Some(sockets))) };
-    let offered = estate.clone();
+    let offer = HandoverOffer { path: path.into(), file, sockets: Arc::new(Mutex::new(Some(sockets))) };
+    let offered = offer.clone();
     // It waits for a successor that may never come, and nothing waits for it.
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            match offer(stream, &offered) {
+            match serve_successor(stream, &offered) {
                 Ok(mut successor) => {
                     tracing::info!("another server takes over");
                     // From now on `path` is the successor's.
@@ -189,7 +193,7 @@ pub fn hand_over(path: &Path, sockets: Vec<OwnedFd>, succeeded: CancellationToke
             }
         }
     });
-    Ok(estate)
+    Ok(offer)
 }
 
 /// Connects to the process that listens at the Unix socket `path`, if there is one.
@@ -227,12 +231,12 @@ fn another_user(stream: &UnixStream) -> Result<Option<u32>, Reason> {
 }
 
 /// Sends the sockets, and waits until the other one says that it is up.
-fn offer(mut stream: UnixStream, estate: &Estate) -> Result<UnixStream, Reason> {
+fn serve_successor(mut stream: UnixStream, offer: &HandoverOffer) -> Result<UnixStream, Reason> {
     if let Some(uid) = another_user(&stream)? {
         return Err(Reason::AnotherUser(uid));
     }
     stream.set_read_timeout(Some(START_TIME))?;
-    send(&stream, estate.lock().as_deref().unwrap_or_default())?;
+    send(&stream, offer.lock().as_deref().unwrap_or_default())?;
     stream.read_exact(&mut [0])?;
     Ok(stream)
 }

@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{self, AdminState};
 use crate::engine::Engine;
 use crate::listen::{
-    Estate, HandoverError, Inheritance, ListenError, Listener, Listening, Peer, Settings, Stream, hand_over,
+    HandoverError, HandoverOffer, InheritedListeners, ListenError, Listener, Listening, Peer, Settings, Stream,
+    hand_over,
 };
 use crate::metrics::ListenerKind;
 use crate::{api, gateway, resp, rls};
@@ -24,18 +25,25 @@ pub struct Listeners {
     stop: CancellationToken,
     open: JoinSet<()>,
     /// Sockets of the previous server.
-    inherited: Inheritance,
+    inherited: InheritedListeners,
     /// Sockets for the next server, if there may be one. A shared socket does not close with its listener.
     shared: Option<Vec<OwnedFd>>,
     /// The same, once they are offered.
-    estate: Option<Estate>,
+    offer: Option<HandoverOffer>,
 }
 
 impl Listeners {
     /// No listeners yet. All of them close on `stop`.
     #[must_use]
     pub fn new(engine: Arc<Engine>, stop: CancellationToken) -> Listeners {
-        Listeners { engine, stop, open: JoinSet::new(), inherited: Inheritance::none(), shared: None, estate: None }
+        Listeners {
+            engine,
+            stop,
+            open: JoinSet::new(),
+            inherited: InheritedListeners::none(),
+            shared: None,
+            offer: None,
+        }
     }
 
     /// Opens a listener. `serve_connection` gets every connection, and should end idle ones on the stop token. Returns
@@ -70,24 +78,24 @@ impl Listeners {
 
     /// Takes over the sockets of the server at `path`, if there is one, and keeps sockets for the next server.
     pub(super) fn inherit(&mut self, path: &Path) -> Result<(), HandoverError> {
-        self.inherited = Inheritance::take(path)?;
+        self.inherited = InheritedListeners::take(path)?;
         self.shared = Some(Vec::new());
         Ok(())
     }
 
     /// Completes the takeover from the previous server, if there was one, and offers the sockets to the next.
     pub(super) fn take_over(&mut self, path: &Path, succeeded: CancellationToken) -> Result<(), HandoverError> {
-        if std::mem::replace(&mut self.inherited, Inheritance::none()).accept() {
+        if std::mem::replace(&mut self.inherited, InheritedListeners::none()).accept() {
             tracing::info!("took over from another server");
         }
-        self.estate = Some(hand_over(path, self.shared.take().unwrap_or_default(), succeeded)?);
+        self.offer = Some(hand_over(path, self.shared.take().unwrap_or_default(), succeeded)?);
         Ok(())
     }
 
     /// Withdraws the offer to a successor. Listeners then close on `stop`.
     pub(super) fn withdraw(&mut self) {
-        if let Some(estate) = self.estate.take() {
-            estate.withdraw();
+        if let Some(offer) = self.offer.take() {
+            offer.withdraw();
         }
     }
 

@@ -10,10 +10,10 @@ const WARM_UP: u64 = 500;
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);
 
-/// A generator of chances, good enough for arrivals.
-struct Dice(u64);
+/// A random generator, good enough for arrivals.
+struct TestRandom(u64);
 
-impl Dice {
+impl TestRandom {
     fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         self.0 >> 33
@@ -56,7 +56,7 @@ fn run(text: &str, rates: &[u64], millis: u64, crash_every: Option<u64>) -> Outc
     let (mut state, mut monitor, mut alone) = (limit.fresh(), limit.fresh(), limit.fresh());
     let node = |now| Node { holding: Holding::new(), pace: Pace::new(terms, now) };
     let mut nodes: Vec<Node> = rates.iter().map(|_| node(START)).collect();
-    let (mut dice, mut outcome) = (Dice(7), Outcome::default());
+    let (mut dice, mut outcome) = (TestRandom(7), Outcome::default());
     for milli in 0..millis {
         let now = START + Micros::from_millis(milli);
         if crash_every.is_some_and(|every| milli % every == every - 1) {

@@ -7,7 +7,7 @@ use tidegate_http::{Cors, DenialBodies};
 
 /// Form of the responses that Tidegate sends itself.
 #[derive(Clone, Debug, Default)]
-pub struct OwnAnswers {
+pub struct LocalReplies {
     /// The bodies of denials.
     pub bodies: Arc<DenialBodies>,
     /// Cross-origin access; `None` if no origin is configured.
@@ -16,7 +16,7 @@ pub struct OwnAnswers {
     pub limit_preflights: bool,
 }
 
-impl OwnAnswers {
+impl LocalReplies {
     /// Whether a request is a preflight that is exempt from the rules.
     pub(crate) fn passes_preflight(&self, method: &Method, headers: &HeaderMap) -> bool {
         !self.limit_preflights && self.cors.as_ref().is_some_and(|cors| cors.is_preflight(method, headers))
