@@ -347,11 +347,11 @@ mod tests {
     fn threads_count_every_arrival_once() {
         let shedder = LoadShedder::new();
         std::thread::scope(|scope| {
-            for thread in 0..4_u64 {
+            for class in 0..4 {
                 let shedder = &shedder;
                 scope.spawn(move || {
                     for client in 0..10_000 {
-                        shedder.admits(thread as usize, client, client % 2 == 0);
+                        shedder.admits(class, client, client % 2 == 0);
                     }
                 });
             }
