@@ -49,6 +49,8 @@ pub enum DenialKind {
     QuotaExceeded,
     /// The client behaves in a way that suggests a mistake or an attack.
     AbnormalUsage,
+    /// There is too little capacity for all requests.
+    ReducedCapacity,
 }
 
 impl DenialKind {
@@ -58,6 +60,7 @@ impl DenialKind {
         match self {
             DenialKind::QuotaExceeded => "quota-exceeded",
             DenialKind::AbnormalUsage => "abnormal-usage",
+            DenialKind::ReducedCapacity => "temporary-reduced-capacity",
         }
     }
 }

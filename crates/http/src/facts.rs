@@ -7,7 +7,7 @@ use http::header::TRANSFER_ENCODING;
 use http::{HeaderMap, Method, Uri};
 use tidegate_rules::facts::{RawRequest, read};
 use tidegate_rules::syntax::{Target, text};
-use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values};
+use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Priority, Values};
 
 use crate::body_fields::BodyFields;
 use crate::claims::Claims;
@@ -37,6 +37,7 @@ pub struct HttpFacts<'a> {
     hits: Option<u64>,
     body: Option<&'a BodyFields>,
     is_unmeasured: bool,
+    priority: Option<Priority>,
 }
 
 macro_rules! verified {
@@ -68,6 +69,7 @@ impl<'a> HttpFacts<'a> {
             hits: None,
             body: None,
             is_unmeasured: false,
+            priority: None,
         }
     }
 
@@ -145,6 +147,13 @@ impl<'a> HttpFacts<'a> {
         self
     }
 
+    /// Sets the priority that a trusted caller states.
+    #[must_use]
+    pub const fn priority(mut self, priority: Priority) -> HttpFacts<'a> {
+        self.priority = Some(priority);
+        self
+    }
+
     /// Marks the body as being of unknown length. A body with a `Transfer-Encoding` is recognised without this.
     #[must_use]
     pub const fn with_unmeasured_body(mut self) -> HttpFacts<'a> {
@@ -217,6 +226,10 @@ impl Facts for HttpFacts<'_> {
 
     fn has_unmeasured_body(&self) -> bool {
         self.is_unmeasured || self.headers.contains_key(TRANSFER_ENCODING)
+    }
+
+    fn priority(&self) -> Option<Priority> {
+        self.priority
     }
 
     fn body(&self, path: &FieldPath) -> Option<BodyNumber> {

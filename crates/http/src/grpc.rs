@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_core::Micros;
+use tidegate_core::disclosure::DenialKind;
 use tidegate_rules::KeyFault;
 
 use crate::problem::Detail;
@@ -36,6 +37,7 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
 
 pub(crate) fn write(reply: &Reply<'_, '_>, refusal: Refusal, headers: &mut HeaderMap) {
     let code = match refusal {
+        Refusal::Denied(_) if reply.denial_kind() == DenialKind::ReducedCapacity => UNAVAILABLE,
         Refusal::Denied(_) | Refusal::TooLarge(_) => RESOURCE_EXHAUSTED,
         Refusal::Unavailable(_) => UNAVAILABLE,
         Refusal::Unkeyed(KeyFault::Missing) => PERMISSION_DENIED,

@@ -15,6 +15,8 @@ const ABNORMAL_USAGE: &str = "https://iana.org/assignments/http-problem-types#ab
 /// The type of problems for lack of capacity.
 pub const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
+const REDUCED: (&str, &str) = (REDUCED_CAPACITY, "Too little capacity for the moment");
+
 #[derive(Serialize)]
 struct ProblemBody<'a, 'r> {
     #[serde(rename = "type")]
@@ -36,8 +38,9 @@ pub(crate) fn kind_and_title(reply: &Reply<'_, '_>, refusal: Refusal) -> (&'stat
         Refusal::Denied(_) | Refusal::TooLarge(_) => match reply.denial_kind() {
             DenialKind::QuotaExceeded => (QUOTA_EXCEEDED, "The assigned quota has been exceeded"),
             DenialKind::AbnormalUsage => (ABNORMAL_USAGE, "Abnormal usage has been detected"),
+            DenialKind::ReducedCapacity => REDUCED,
         },
-        Refusal::Unavailable(_) => (REDUCED_CAPACITY, "Too little capacity for the moment"),
+        Refusal::Unavailable(_) => REDUCED,
         Refusal::Unkeyed(KeyFault::Missing) => ("about:blank", "Forbidden"),
         Refusal::Unkeyed(KeyFault::Repeated) => ("about:blank", "Bad Request"),
         Refusal::Unkeyed(KeyFault::Unmeasured) => ("about:blank", "Length Required"),
@@ -65,6 +68,9 @@ impl fmt::Display for Detail<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.reply.retry_after().map_or(1, Micros::as_secs_ceil).max(1);
         match self.refusal {
+            Refusal::Denied(_) if self.reply.denial_kind() == DenialKind::ReducedCapacity => {
+                write!(f, "There are more requests than can be served. Try again in {seconds} s.")
+            }
             Refusal::Denied(_) => write!(f, "Too many requests. Try again in {seconds} s."),
             Refusal::Unavailable(_) => {
                 write!(f, "Whether there is room for this request cannot be told now. Try again in {seconds} s.")

@@ -2,10 +2,15 @@
 
 use http::StatusCode;
 use tidegate_core::disclosure::DenialKind;
+use tidegate_core::limit::Recovery;
 use tidegate_core::{Micros, Outcome, Timestamp};
 use tidegate_rules::{DecidedBy, KeyFault, Partitions, Ruled, Ruling};
 
 use crate::style::{Caller, HeaderStyle};
+
+/// The shortest wait under overload, and the most that is added to it at random.
+const OVERLOAD_WAIT: Micros = Micros::from_secs(1);
+const OVERLOAD_JITTER: Micros = Micros::from_secs(4);
 
 /// The circumstances of a request that a reply depends on.
 #[derive(Clone, Copy, Debug)]
@@ -81,12 +86,23 @@ impl<'a, 'r> Reply<'a, 'r> {
     #[must_use]
     pub fn retry_after(&self) -> Option<Micros> {
         match self.refusal()? {
+            // Slots come free when other requests end, not when their leases do.
+            Refusal::Denied(_) if self.is_shed() => {
+                let jitter = self.context.random % OVERLOAD_JITTER.get();
+                Some(Micros::new(OVERLOAD_WAIT.get() + jitter))
+            }
             Refusal::Denied(wait) | Refusal::Unavailable(wait) => {
                 let jitter = self.context.random % self.style.jitter.get().saturating_add(1).max(1);
                 Some(Micros::new(wait.get().saturating_add(jitter)))
             }
             Refusal::Unkeyed(_) | Refusal::TooLarge(_) => None,
         }
+    }
+
+    /// Whether the request is denied only because slots are taken that it shares with others.
+    fn is_shed(&self) -> bool {
+        let is_slots = |ruled: &Ruled<'_>| matches!(ruled.recovery, Recovery::OnRelease);
+        self.denial_kind() == DenialKind::ReducedCapacity && self.ruling.deniers().all(is_slots)
     }
 
     /// The HTTP status of the response.
@@ -115,7 +131,10 @@ impl<'a, 'r> Reply<'a, 'r> {
 
     /// The status of the first rule that denies and has one.
     pub(crate) fn status_of_rule(&self) -> Option<StatusCode> {
-        let status = self.ruling.deniers().find_map(|ruled| ruled.disclosure.status)?;
+        // A client that has used up its quota is not told that the server lacks capacity.
+        let is_overload = self.denial_kind() == DenialKind::ReducedCapacity;
+        let counts = |ruled: &&Ruled<'_>| is_overload || ruled.disclosure.problem != DenialKind::ReducedCapacity;
+        let status = self.ruling.deniers().filter(counts).find_map(|ruled| ruled.disclosure.status)?;
         StatusCode::from_u16(status.get()).ok()
     }
 
@@ -153,9 +172,16 @@ impl<'a, 'r> Reply<'a, 'r> {
         resets.max().unwrap_or(Micros::ZERO).max(Micros::from_secs(1))
     }
 
-    /// The kind of the denial: abnormal usage if any denying rule has that kind.
+    /// The kind of the denial: abnormal usage if any denying rule has that kind, and reduced capacity only if all have it.
     pub(crate) fn denial_kind(&self) -> DenialKind {
         let is_abnormal = |ruled: &Ruled<'_>| ruled.disclosure.problem == DenialKind::AbnormalUsage;
-        if self.ruling.deniers().any(is_abnormal) { DenialKind::AbnormalUsage } else { DenialKind::QuotaExceeded }
+        let is_overload = |ruled: &Ruled<'_>| ruled.disclosure.problem == DenialKind::ReducedCapacity;
+        if self.ruling.deniers().any(is_abnormal) {
+            DenialKind::AbnormalUsage
+        } else if self.ruling.deniers().next().is_some() && self.ruling.deniers().all(is_overload) {
+            DenialKind::ReducedCapacity
+        } else {
+            DenialKind::QuotaExceeded
+        }
     }
 }

@@ -181,9 +181,11 @@ impl RuleSet {
         let (reached, beyond) = all.split_at(last.map_or(all.len(), |last| last + 1));
         let governing: Vec<Governing<'_>> = reached.iter().filter_map(taking_part).collect();
 
+        let priority = self.matching(facts).priority_of(facts);
         let mut rules = Vec::with_capacity(all.len());
-        let explained =
-            |&(rule, mode): &(&Rule, Mode)| rule.explained(mode, self.outcome(rule, mode, &request, &governing));
+        let explained = |&(rule, mode): &(&Rule, Mode)| {
+            rule.explained(mode, self.outcome(rule, mode, &request, (&governing, priority)))
+        };
         rules.extend(reached.iter().map(explained));
         if let Some(last) = last {
             let stopped_by = all[last].0.id();
@@ -212,7 +214,7 @@ impl RuleSet {
         rule: &Rule,
         mode: Mode,
         request: &RequestView<'_, F>,
-        governing: &[Governing<'_>],
+        (governing, priority): (&[Governing<'_>], Priority),
     ) -> RuleOutcome {
         let extent = match rule.governs(mode, request) {
             Err(Mismatch::Off) => return RuleOutcome::Off,
@@ -225,7 +227,10 @@ impl RuleSet {
         let faulty = rule.key.iter().find(|part| part_of(part, rule, request).is_err()).map(ToString::to_string);
         let mut matched = MatchedRule::begin(rule, mode, extent);
         match rule.apply(&mut matched, request, &self.secret) {
-            Application::Limited => RuleOutcome::Matched(matched.explained(request, faulty, &self.secret)),
+            Application::Limited => {
+                matched.limit_by(priority);
+                RuleOutcome::Matched(matched.explained(request, faulty, &self.secret))
+            }
             Application::NoLimit => RuleOutcome::NoLimit,
             Application::Skipped => RuleOutcome::Skipped { missing: faulty.unwrap_or_default() },
             Application::Refused(KeyFault::Missing) => RuleOutcome::Refused { missing: faulty.unwrap_or_default() },

@@ -12,6 +12,7 @@ pub use self::raw::{RawRequest, read};
 pub use self::request::Request;
 pub use self::values::Values;
 use crate::FieldPath;
+use crate::Priority;
 use crate::body_number::BodyNumber;
 
 /// The name of a property of a request.
@@ -81,6 +82,11 @@ pub trait Facts {
     /// Whether the request has a body of unknown length. By default, so if it has a `Transfer-Encoding`.
     fn has_unmeasured_body(&self) -> bool {
         !self.values(Fact::Header("transfer-encoding")).is_none()
+    }
+
+    /// The priority that the request states, as far as it can be believed. Rules come first.
+    fn priority(&self) -> Option<Priority> {
+        None
     }
 
     /// The number in a field of the request's JSON body, as far as that was read.

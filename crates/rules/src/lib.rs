@@ -113,6 +113,8 @@ struct Written {
     reads_bodies: bool,
     /// Whether any rule replaces others.
     replaces: bool,
+    /// Whether the limits of any rule depend on the priority.
+    sheds: bool,
 }
 
 impl RuleSet {
@@ -121,7 +123,8 @@ impl RuleSet {
         let reads_bodies =
             rules.iter().flat_map(|rule| rule.limits.all()).any(|limit| limit.cost.fields().next().is_some());
         let replaces = rules.iter().any(|rule| !rule.replaces.is_empty());
-        let written = Written { index: Index::new(&rules), rules, tiers, domains, reads_bodies, replaces };
+        let sheds = rules.iter().any(|rule| rule.limits.by_priority.is_some());
+        let written = Written { index: Index::new(&rules), rules, tiers, domains, reads_bodies, replaces, sheds };
         let modes = written.modes(&Switches::new());
         RuleSet { written: Arc::new(written), modes, switches: Arc::default(), secret: Secret::default() }
     }

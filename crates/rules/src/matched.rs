@@ -20,7 +20,7 @@ use super::rule::{
 use super::secret::Secret;
 use super::settle::Settle;
 use crate::body_number::BodyNumber;
-use crate::facts::{Facts, Values};
+use crate::facts::{Fact, Facts, Values};
 use tidegate_core::limit::Limit;
 use tidegate_core::{Charge, Key, Micros, RuleId};
 
@@ -174,6 +174,8 @@ pub enum Granted {
     Tier,
     /// Those of its key.
     Override,
+    /// Those of its priority.
+    Priority,
 }
 
 impl<'r> MatchedRule<'r, '_> {
@@ -190,6 +192,13 @@ impl<'r> MatchedRule<'r, '_> {
             granted,
             limits: None,
             costs: SmallVec::new(),
+        }
+    }
+
+    /// Limits the request by its priority, if the rule does that.
+    pub(super) fn limit_by(&mut self, priority: Priority) {
+        if let Some(by_priority) = &self.rule.limits.by_priority {
+            (self.granted, self.limits) = (Granted::Priority, Some(&by_priority[priority as usize]));
         }
     }
 
@@ -260,6 +269,19 @@ impl<'r> Matched<'r, '_> {
     #[inline]
     pub(crate) fn none() -> Self {
         Matched { rules: SmallVec::new(), refused: None, is_any_unkeyed: false }
+    }
+
+    /// Has rules that shed limit the request by its priority, which all rules together give it.
+    #[cold]
+    fn limit_by_priority(&mut self, facts: &(impl Facts + ?Sized)) {
+        let priority = self.priority_of(facts);
+        self.rules.iter_mut().for_each(|matched| matched.limit_by(priority));
+    }
+
+    /// The priority that rules give the request, or that it states, or else that of its method.
+    pub(super) fn priority_of(&self, facts: &(impl Facts + ?Sized)) -> Priority {
+        let by_method = || facts.get(Fact::Method).map_or(Priority::Normal, |method| Priority::of_method(&method));
+        self.priority().or_else(|| facts.priority()).unwrap_or_else(by_method)
     }
 
     /// Leaves out the rules that are replaced by others which take part, as those that refuse the request do.
@@ -363,6 +385,9 @@ impl RuleSet {
                 || refusing.iter().any(|(refused, _)| replaces(refused.rule)))
         {
             matched.leave_out_replaced(&mut refusing);
+        }
+        if written.sheds {
+            matched.limit_by_priority(facts);
         }
         let refusal = refusing.into_iter().find(|(refused, _)| refused.mode == Mode::Enforce);
         matched.refused = refusal.map(|(refused, fault)| RefusingRule { rule: refused.rule, fault });

@@ -200,6 +200,15 @@ impl Priority {
     }
 }
 
+impl Priority {
+    /// The priority of a request of which nothing else is known: those that read (GET, HEAD, OPTIONS) are normal, and others high.
+    #[must_use]
+    pub fn of_method(method: &str) -> Priority {
+        let reads = ["GET", "HEAD", "OPTIONS"].iter().any(|known| method.eq_ignore_ascii_case(known));
+        if reads { Priority::Normal } else { Priority::High }
+    }
+}
+
 impl FromStr for Priority {
     type Err = PriorityError;
 
@@ -326,7 +335,7 @@ impl KeyFault {
     }
 }
 
-/// The limits of a rule, by tier and key.
+/// The limits of a rule, by tier, key and priority.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Limits {
     /// To those of whom nothing else is said. `None` if only tiers and overrides are limited.
@@ -335,20 +344,25 @@ pub(super) struct Limits {
     pub(super) tiers: Vec<(String, Arc<[RuleLimit]>)>,
     /// By the value of the key.
     pub(super) overrides: Overrides,
+    /// By the priority of the request, from low to critical. All share one state.
+    pub(super) by_priority: Option<Box<[Arc<[RuleLimit]>; 4]>>,
 }
 
 impl Limits {
     pub(super) fn all(&self) -> impl Iterator<Item = &RuleLimit> {
         let by_tier = self.tiers.iter().map(|(_, limits)| limits);
         let single = self.overrides.0.iter().flat_map(|all| all.values());
-        self.default.iter().chain(by_tier).chain(single).flat_map(|limits| limits.iter())
+        let by_priority = self.by_priority.iter().flat_map(|all| all.iter());
+        self.default.iter().chain(by_tier).chain(single).chain(by_priority).flat_map(|limits| limits.iter())
     }
 
     /// The same, while they are read and nobody else has them.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut RuleLimit> {
         let by_tier = self.tiers.iter_mut().map(|(_, limits)| limits);
         let single = self.overrides.0.iter_mut().flat_map(|all| all.values_mut());
-        self.default.iter_mut().chain(by_tier).chain(single).flat_map(|limits| Arc::get_mut(limits).unwrap_or_default())
+        let by_priority = self.by_priority.iter_mut().flat_map(|all| all.iter_mut());
+        let all = self.default.iter_mut().chain(by_tier).chain(single).chain(by_priority);
+        all.flat_map(|limits| Arc::get_mut(limits).unwrap_or_default())
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 
-use self::limit::{Cost, Limits};
+use self::limit::{Cost, Limits, Shed};
 use self::value::{Fact, Id, Key, Match, OneOrMany, Span, Text};
 
 /// The JSON Schema (draft 7, which editors know best) of a rules file.
@@ -63,11 +63,22 @@ struct Tiers {
         "anyOf" = [
             { "required": ["limit"] },
             { "required": ["limits"] },
+            { "required": ["shed"] },
             { "required": ["tiers"] },
             { "required": ["overrides"] },
             { "required": ["preset"] }
         ],
-        "not" = { "required": ["limit", "limits"] }
+        "not" = {
+            "anyOf": [
+                { "required": ["limit", "limits"] },
+                { "required": ["shed", "limit"] },
+                { "required": ["shed", "limits"] },
+                { "required": ["shed", "tiers"] },
+                { "required": ["shed", "overrides"] },
+                { "required": ["shed", "preset"] },
+                { "required": ["shed", "cost"] }
+            ]
+        }
     )
 )]
 struct Rule {
@@ -87,6 +98,9 @@ struct Rule {
     limit: Limits,
     /// Several limits, all of which must admit.
     limits: Limits,
+    /// Slots for requests in flight that priorities share, each up to its part: under overload, the least important requests are refused
+    /// first.
+    shed: Shed,
     /// Limits by tier. Tiers that are not named get `limit`.
     tiers: BTreeMap<String, Limits>,
     /// Limits of single keys, by value. Parts of a key are joined by commas.
@@ -121,6 +135,8 @@ enum Problem {
     QuotaExceeded,
     /// The client behaves in a way that suggests a mistake or an attack.
     AbnormalUsage,
+    /// There is too little capacity for all requests. The default with `shed`.
+    TemporaryReducedCapacity,
 }
 
 #[derive(JsonSchema)]

@@ -25,8 +25,7 @@ pub const DEFAULT_SHARES: [f64; 4] = [0.0, 0.2, 0.3, 0.5];
 pub fn request_priority(method: &Method, extensions: &Extensions) -> Priority {
     match extensions.get::<Priority>() {
         Some(priority) => *priority,
-        None if [Method::GET, Method::HEAD, Method::OPTIONS].contains(method) => Priority::Normal,
-        None => Priority::High,
+        None => Priority::of_method(method.as_str()),
     }
 }
 

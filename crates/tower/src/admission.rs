@@ -111,7 +111,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
             Outcome::Allow { delay } if ruling.is_allowed() => delay,
             _ => return Admission::Refused(self.refusal(head, ruling, context, partitions)),
         };
-        let priority = matched.priority().or_else(|| self.requested_priority(head));
+        let priority = matched.priority().or_else(|| Facts::priority(facts));
         let priority = priority.map(|priority| (priority, self.priority_header.clone()));
         let client = if self.hashes_clients { ClientHash::of_matched(matched, Facts::address(facts)) } else { None };
         let headers = Reply::new(ruling, &self.style, context).partitions(partitions).headers();
@@ -149,6 +149,8 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
         context: ReplyContext,
         partitions: Option<&Partitions>,
     ) -> Response<Bytes> {
+        // Clients that are refused together do not come back together.
+        let context = ReplyContext { random: fastrand::u64(..), ..context };
         let reply = Reply::new(ruling, &self.style, context).partitions(partitions);
         if !is_grpc(&head.headers) {
             return reply.response_as(&self.bodies, &head.headers);

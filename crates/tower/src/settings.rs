@@ -95,6 +95,9 @@ impl<S, C> Settings<S, C> {
         if head.extensions.get::<UnmeasuredBody>().is_some() {
             facts = facts.with_unmeasured_body();
         }
+        if let Some(priority) = self.requested_priority(head) {
+            facts = facts.priority(priority);
+        }
         if let Some(identify) = &self.identify {
             facts = identify.identify(head, facts);
         }

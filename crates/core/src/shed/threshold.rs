@@ -140,4 +140,32 @@ mod tests {
         assert!((12..=14).contains(&raising), "ln 0.5 / ln 0.95: {raising}");
         assert!((55..=72).contains(&lowering), "ln 2 / ln 1.01, less what whole levels round: {lowering}");
     }
+
+    #[test]
+    fn each_step_is_as_small_as_whole_levels_permit() {
+        let mut random = 88_172_645_463_325_252_u64;
+        let mut next = |below: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % below
+        };
+        let mut threshold = ShedThreshold::default();
+        for _ in 0..2_000 {
+            let (empty, most) = (next(100), 1 + next(50));
+            let arrivals: [u32; LEVELS] =
+                std::array::from_fn(|_| if next(100) < empty { 0 } else { u32::try_from(next(most)).unwrap() });
+            let (before, is_overloaded) = (threshold.level(), next(3) > 0);
+            let after = threshold.update(&arrivals, is_overloaded);
+            let sum = |from: usize| threshold.arrivals[from..].iter().sum::<f64>();
+            let (admitted, now) = (sum(before), sum(after));
+            if is_overloaded {
+                assert!(after >= before && (now <= admitted * 0.95 + 0.01 || after == LEVELS - 1));
+                assert!(after == before || sum(after - 1) >= admitted * 0.95 - 0.01, "one level less would be enough");
+            } else {
+                assert!(after < before.max(1) && (now >= admitted * 1.01 - 0.01 || after == 0));
+                assert!(after == before || sum(after + 1) <= admitted * 1.01 + 0.01, "one level less would be enough");
+            }
+        }
+    }
 }

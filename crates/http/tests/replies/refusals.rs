@@ -127,6 +127,37 @@ fn a_rule_can_deny_with_the_problem_of_abnormal_usage() {
 }
 
 #[test]
+fn a_rule_that_sheds_denies_for_lack_of_capacity() {
+    let limiter = limiter("rules: [{ id: fleet, shed: { slots: 1, ttl: 1h } }, { id: quota, limit: 2/h }]");
+    let _held = limiter.check_now(&Request::new("GET", "/"));
+    let ruling = limiter.check_now(&Request::new("GET", "/"));
+    let style = HeaderStyle::default();
+    for (random, seconds) in [(0, "1"), (4_000_000_000_001, "2"), (3_999_999, "5")] {
+        let reply = Reply::new(&ruling, &style, ReplyContext { random, ..CONTEXT });
+        let response = reply.response();
+        assert_eq!(
+            (response.status(), text(response.headers(), "retry-after")),
+            (StatusCode::SERVICE_UNAVAILABLE, Some(seconds))
+        );
+        assert_eq!(text(&reply.grpc_headers(), "grpc-status"), Some("14"));
+    }
+    let body = body(&ruling, &style, CONTEXT);
+    assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity");
+    assert_eq!(body["detail"], "There are more requests than can be served. Try again in 1 s.");
+}
+
+#[test]
+fn a_used_up_quota_comes_before_a_lack_of_capacity() {
+    let limiter = limiter("rules: [{ id: fleet, shed: { slots: 1, ttl: 1h } }, { id: quota, limit: 1/h }]");
+    let _held = limiter.check_now(&Request::new("GET", "/"));
+    let ruling = limiter.check_now(&Request::new("GET", "/"));
+    let style = HeaderStyle::default();
+    assert_eq!(Reply::new(&ruling, &style, CONTEXT).status(), StatusCode::TOO_MANY_REQUESTS);
+    let body = body(&ruling, &style, CONTEXT);
+    assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+}
+
+#[test]
 fn a_grpc_refusal_is_in_the_headers() {
     let style = HeaderStyle::default();
     let grpc = |ruled| Reply::new(&ruling([ruled]), &style, CONTEXT).grpc_headers();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{cost, is_name, long_form, overrides, settle, span_of};
+use super::{cost, is_name, long_form, overrides, settle, shed, span_of};
 use crate::presets::Preset;
 use crate::rule::{Cost, KeyPart, Limits, RuleLimit};
 use crate::yaml::{Fields, Node, Reader, Value};
@@ -31,8 +31,14 @@ pub(crate) const LIMIT: [&str; 16] = [
 ];
 
 /// The meaning of a denial by a rule.
-pub(crate) const PROBLEMS: [(&str, DenialKind); 2] =
-    [kind_named(DenialKind::QuotaExceeded), kind_named(DenialKind::AbnormalUsage)];
+pub(crate) const PROBLEMS: [(&str, DenialKind); 3] = [
+    kind_named(DenialKind::QuotaExceeded),
+    kind_named(DenialKind::AbnormalUsage),
+    kind_named(DenialKind::ReducedCapacity),
+];
+
+/// The status of a denial by `shed`: overload is no fault of the client.
+const OVERLOAD: Option<DenialStatus> = DenialStatus::new(503);
 
 const fn kind_named(kind: DenialKind) -> (&'static str, DenialKind) {
     (kind.as_str(), kind)
@@ -78,16 +84,34 @@ pub(super) fn read(
     if let Some(node) = fields.get("overrides") {
         limits.overrides = overrides::read(reader, node, rule, key, &cost);
     }
+    let (mut default_problem, mut default_status) = (DenialKind::default(), None);
+    if let Some(node) = fields.get("shed") {
+        by_priority(reader, fields, node, rule, &mut limits);
+        (default_problem, default_status) = (DenialKind::ReducedCapacity, OVERLOAD);
+    }
     for limit in limits.all_mut() {
         limit.disclosure.is_shown &= is_shown;
-        limit.disclosure.problem = problem.unwrap_or_default();
-        limit.disclosure.status = status;
+        limit.disclosure.problem = problem.unwrap_or(default_problem);
+        limit.disclosure.status = status.or(default_status);
     }
     let says = |name: &&str| fields.get(name).is_some();
-    if fields.understood && !["limit", "limits", "tiers", "overrides", "preset"].iter().any(says) {
+    if fields.understood && !["limit", "limits", "shed", "tiers", "overrides", "preset"].iter().any(says) {
         reader.error(fields.at, "a rule without a limit", "write one such as `limit: 20/s burst 50`");
     }
     limits
+}
+
+/// The slots that priorities share. They are all that such a rule limits.
+fn by_priority(reader: &mut Reader<'_>, fields: &Fields<'_>, node: &Node, rule: &str, limits: &mut Limits) {
+    let others = ["limit", "limits", "tiers", "overrides", "preset", "cost"];
+    if let Some(other) = others.into_iter().find(|name| fields.get(name).is_some()) {
+        reader.error(node.at, format_args!("`shed` and `{other}` in one rule"), "make two rules of them");
+        return;
+    }
+    let Some(all) = shed::read(reader, node, rule) else { return };
+    // Of its own, so that it can still be changed while the rule is read.
+    limits.default = all.last().map(|whole| whole.iter().cloned().collect());
+    limits.by_priority = Some(Box::new(all));
 }
 
 fn denial_status(reader: &mut Reader<'_>, node: &Node) -> Option<DenialStatus> {

@@ -8,6 +8,7 @@ pub(super) mod limits;
 mod long_form;
 mod overrides;
 mod settle;
+pub(crate) mod shed;
 
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub(super) struct Mention {
 }
 
 pub(crate) const FILE: [&str; 3] = ["include", "tiers", "rules"];
-pub(crate) const RULE: [&str; 20] = [
+pub(crate) const RULE: [&str; 21] = [
     "id",
     "preset",
     "match",
@@ -51,6 +52,7 @@ pub(crate) const RULE: [&str; 20] = [
     "on_repeated_key",
     "limit",
     "limits",
+    "shed",
     "tiers",
     "overrides",
     "cost",

@@ -5,7 +5,25 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 
 use super::optional;
-use super::value::{CostFact, CostSaid, Count, Id, Notation, SettleFact, Span, Text};
+use super::value::{CostFact, CostSaid, Count, Id, Notation, Percent, SettleFact, Span, Text};
+
+/// Slots that priorities share.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, extend("required" = ["slots"]))]
+pub(super) struct Shed {
+    /// The most requests in flight, at all servers together.
+    slots: Count,
+    /// The time after which the slot of a server that has crashed is free again, such as `1min`.
+    ttl: Span,
+    /// The part of the slots above which critical requests are refused. 100%, if left out.
+    critical: Percent,
+    /// The part of the slots above which requests of high priority are refused. 90%, if left out.
+    high: Percent,
+    /// The part of the slots above which requests of normal priority are refused. 80%, if left out.
+    normal: Percent,
+    /// The part of the slots above which requests of low priority are refused. 50%, if left out.
+    low: Percent,
+}
 
 /// A limit, several that must all admit, or `unlimited`.
 #[derive(JsonSchema)]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::schema;
-use crate::read::{self, conditions, cost, failure, keys, limits};
+use crate::read::{self, conditions, cost, failure, keys, limits, shed};
 use crate::{RuleSet, presets, tiers};
 
 fn whole() -> Value {
@@ -50,6 +50,7 @@ fn the_schema_has_the_fields_that_the_reader_knows() {
         ("AddressPart", &keys::ADDRESS_PART),
         ("NetworkSizes", &keys::NETWORK_SIZES),
         ("SpelledOut", &limits::LIMIT),
+        ("Shed", &shed::SHED),
         ("CostBy", &cost::COST),
         ("BoundedPolicy", &failure::ON_STORE_FAILURE),
     ] {
@@ -62,7 +63,7 @@ fn every_map_with_fields_is_held_against_the_reader() {
     let whole = whole();
     let definitions = whole["definitions"].as_object().unwrap();
     let with_fields = definitions.iter().filter(|(_, definition)| definition.get("properties").is_some());
-    assert_eq!(with_fields.count(), 11, "a new map needs a line in the test above");
+    assert_eq!(with_fields.count(), 12, "a new map needs a line in the test above");
 }
 
 #[test]
@@ -117,7 +118,7 @@ fn everything_that_can_be_written_is_described() {
     }
 }
 
-const GOOD: [&str; 9] = [
+const GOOD: [&str; 10] = [
     "rules:\n",
     "tiers: { default: free }",
     "rules: [{ id: a, limit: 20/s burst 50 }]",
@@ -188,11 +189,12 @@ rules:
         cost: { from: body:max_tokens, times: 15, otherwise: 2_000 }
         settle: { body:usage.prompt_tokens: 3, body:usage.completion_tokens: 15, header:X-Extra: 1 }
 ",
+    "rules: [{ id: a, shed: { slots: 1_000, ttl: 30s, critical: 100%, high: 90 %, low: '0%' }, status: 529 }]",
     "rules: [{ id: a, limit: shaper 10/s queue 50, cost: hits, on_store_failure: deny, replaces: [] }]",
     "rules: [{ id: a, key: [address, { address: { ipv6: 48 } }], limit: 5/s, cost: 3, mode: off }]",
 ];
 
-const BAD: [&str; 33] = [
+const BAD: [&str; 39] = [
     "{}",
     "[]",
     "rule: []",
@@ -226,4 +228,10 @@ const BAD: [&str; 33] = [
     "rules: [{ id: a, limit: 5/s, on_store_failure: { local_percent: 0 } }]",
     "rules: [{ id: a, limit: 5/s, store_deadline: 20 }]",
     "tiers: { paid: 5/s }",
+    "rules: [{ id: a, shed: 5 }]",
+    "rules: [{ id: a, shed: { low: 50% } }]",
+    "rules: [{ id: a, shed: { slots: 5, low: 50 } }]",
+    "rules: [{ id: a, shed: { slots: 5, high: 101% } }]",
+    "rules: [{ id: a, shed: { slots: 5, urgent: 10% } }]",
+    "rules: [{ id: a, shed: { slots: 5 }, limit: 5/s }]",
 ];

@@ -36,6 +36,8 @@ scalars! {
     Id: { "type": ["string", "integer"], "pattern": "^[A-Za-z0-9._:-]{1,100}$" };
     /// A span of time.
     Span: { "type": "string", "pattern": "^\\s*[0-9_]*[A-Za-zµ]+\\s*$", "examples": ["30s", "5min", "1h"] };
+    /// A part in percent.
+    Percent: { "type": "string", "pattern": "^\\s*([0-9]{1,2}|100)\\s*%\\s*$", "examples": ["80%"] };
     /// A whole number.
     Count: { "type": ["integer", "string"], "minimum": 0, "pattern": "^\\s*[0-9_]+\\s*$" };
     /// A named fact of a request.

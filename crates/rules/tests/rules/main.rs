@@ -20,6 +20,7 @@ mod mistakes;
 mod order;
 mod paths;
 mod rotation;
+mod shed;
 mod tiers;
 mod upstreams;
 mod warnings;

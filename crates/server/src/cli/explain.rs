@@ -298,6 +298,7 @@ fn charged_lines(rule: &ExplainedRule, charged: &Charged) -> Vec<String> {
         Granted::Everyone => "",
         Granted::Tier => " (for this tier)",
         Granted::Override => " (for this key)",
+        Granted::Priority => " (for this priority)",
     };
     let mut lines = vec![labelled("key", &key)];
     lines.extend(charged.limits.iter().map(|limit| labelled("limit", &format!("{}{whose}", limit_line(limit)))));

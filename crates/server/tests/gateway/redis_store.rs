@@ -107,3 +107,46 @@ rules:
     assert!(denied.header("retry-after").is_some(), "{denied:?}");
     assert_eq!(upstream.heads().len(), reached);
 }
+
+#[test]
+fn a_fleet_sheds_the_least_important_requests_first() {
+    const RULES: &str = "
+rules:
+  - { id: low, match: { path: /low }, limit: 1000000/s, priority: low }
+  - { id: pay, match: { path: /pay }, limit: 1000000/s, priority: critical }
+  - { id: fleet, shed: { slots: 4, ttl: 10min, critical: 100%, high: 75%, normal: 75%, low: 50% } }
+";
+    let upstream = Upstream::start(|taken| {
+        let (head, _) = taken.request()?;
+        if head.contains("held") {
+            taken.write("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhello")?;
+            taken.until_closed();
+            return taken.close();
+        }
+        taken.answer("ok")
+    });
+    let redis = Redis::start();
+    let both: [Gateway; 2] = gateways(&redis, RULES, &upstream);
+    let hold = |gateway: &Gateway, path: &str| {
+        let (mut stream, before) = (gateway.connect(), upstream.heads().len());
+        write!(stream, "GET {path}?held HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        until("the upstream has it", || (upstream.heads().len() == before + 1).then_some(()));
+        stream
+    };
+    let _held = [hold(&both[0], "/low"), hold(&both[1], "/low")];
+    let status = |path: &str| both.each_ref().map(|gateway| gateway.curl(path, &[]).status);
+    assert_eq!(status("/low"), [503, 503], "half of the slots are taken");
+    let refused = both[0].curl("/low", &[]);
+    assert_eq!(refused.json()["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity");
+    let retry_after: u32 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=5).contains(&retry_after), "{refused:?}");
+    let grpc = both[0].curl("/low", &["-H", "Content-Type: application/grpc"]);
+    assert_eq!(grpc.header("grpc-status"), Some("14"), "{grpc:?}");
+    until("a slot that normal requests may have", || (status("/") == [200, 200]).then_some(()));
+    both[0].until_left("fleet", "/", 1);
+    let normal = hold(&both[0], "/");
+    assert_eq!(status("/"), [503, 503], "three quarters are taken");
+    until("the last slot", || (status("/pay") == [200, 200]).then_some(()));
+    drop(normal);
+    until("slots are free again", || (status("/") == [200, 200]).then_some(()));
+}

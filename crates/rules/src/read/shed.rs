@@ -1,0 +1,79 @@
+//! `shed`: slots that priorities share, each up to its part.
+
+use std::sync::Arc;
+
+use super::{PRIORITIES, span_of};
+use crate::rule::{Cost, RuleLimit};
+use crate::yaml::{Node, Reader};
+use tidegate_core::Micros;
+use tidegate_core::RuleId;
+use tidegate_core::disclosure::Disclosure;
+use tidegate_core::limit::{Concurrency, Limit};
+
+pub(crate) const SHED: [&str; 6] = ["slots", "ttl", "critical", "high", "normal", "low"];
+
+/// The part of each priority unless it is given, in percent, from low to critical.
+const DEFAULT_PERCENT: [u64; 4] = [50, 80, 90, 100];
+/// The lease of a slot unless it is given.
+const DEFAULT_TTL: Micros = Micros::from_secs(60);
+
+/// The limits of a rule that sheds: for requests of each priority, from low to critical.
+pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str) -> Option<[Arc<[RuleLimit]>; 4]> {
+    let fields = reader.fields(node, "`shed`", &SHED)?;
+    let Some(slots) = fields.get("slots") else {
+        reader.error(node.at, "`shed` without `slots`", "write how many requests the fleet can work on: `slots: 1000`");
+        return None;
+    };
+    let count = reader.count(slots, "`slots`")?;
+    let ttl = match fields.get("ttl") {
+        Some(node) => span_of(reader, node, "`ttl`")?,
+        None => DEFAULT_TTL,
+    };
+    let mut percents = DEFAULT_PERCENT;
+    for (name, priority) in PRIORITIES {
+        if let Some(node) = fields.get(name) {
+            percents[priority as usize] = percent(reader, node, name)?;
+        }
+    }
+    if !percents.is_sorted() {
+        let problem = "a priority has a greater part than a more important one";
+        reader.error(node.at, problem, "let parts grow from `low` to `critical`");
+        return None;
+    }
+    let limit = |percent: u64| match Concurrency::new(count.saturating_mul(percent).div_ceil(100), ttl) {
+        Ok(slots) => Some(Limit::from(slots)),
+        Err(error) => {
+            reader.error(slots.at, error.to_string(), "write a smaller number");
+            None
+        }
+    };
+    let limits: Vec<Limit> = percents.into_iter().map_while(limit).collect();
+    let of = |limit: &Limit| -> Arc<[RuleLimit]> {
+        let (limit, disclosure) = (limit.clone(), Disclosure::DEFAULT);
+        Arc::new([RuleLimit {
+            id: RuleId::new(rule),
+            limit,
+            cost: Cost::Fixed(1),
+            reserve: None,
+            settle: None,
+            share: None,
+            disclosure,
+        }])
+    };
+    limits.iter().map(of).collect::<Vec<_>>().try_into().ok()
+}
+
+/// A part such as `80%`.
+fn percent(reader: &mut Reader<'_>, node: &Node, name: &str) -> Option<u64> {
+    let text = reader.text(node, &format!("`{name}`"))?;
+    let percent = text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<u64>().ok());
+    if let Some(percent @ 0..=100) = percent {
+        return Some(percent);
+    }
+    reader.error(
+        node.at,
+        format_args!("`{name}` is `{text}`, which is no part of the slots"),
+        "write one from `0%` to `100%`",
+    );
+    None
+}

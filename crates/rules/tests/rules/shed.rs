@@ -1,0 +1,76 @@
+//! `shed`: slots that priorities share, each up to its part.
+
+use tidegate_core::{ManualClock, MemoryStore, Settlement, Timestamp};
+use tidegate_rules::{Limiter, Request};
+
+use crate::support::{charges, get, mistakes, rules};
+
+const RULES: &str = "
+rules:
+  - { id: batch, match: { path: /batch }, limit: 1000000/s, priority: low }
+  - { id: pay, match: { path: /pay }, limit: 1000000/s, priority: critical }
+  - { id: fleet, shed: { slots: 10, ttl: 30s, high: 90%, normal: 80%, low: 50% } }
+";
+
+fn slots(request: &Request) -> String {
+    charges(&rules(RULES), request).pop().unwrap()
+}
+
+#[test]
+fn the_slots_depend_on_the_priority() {
+    assert_eq!(slots(&get("/batch")), "fleet: 1 of concurrent 5 ttl 30s");
+    assert_eq!(slots(&get("/")), "fleet: 1 of concurrent 8 ttl 30s");
+    assert_eq!(slots(&Request::new("POST", "/")), "fleet: 1 of concurrent 9 ttl 30s");
+    assert_eq!(slots(&get("/pay")), "fleet: 1 of concurrent 10 ttl 30s");
+    let defaults = rules("rules: [{ id: fleet, shed: { slots: 1001 } }]");
+    assert_eq!(charges(&defaults, &get("/")), ["fleet: 1 of concurrent 801 ttl 1min"], "rounded up");
+}
+
+#[test]
+fn a_rule_that_sheds_may_stand_before_the_one_that_sets_the_priority() {
+    let rules = rules(
+        "rules: [{ id: fleet, shed: { slots: 10 } }, { id: batch, match: { path: /batch }, limit: 5/s, priority: low }]",
+    );
+    assert_eq!(charges(&rules, &get("/batch"))[0], "fleet: 1 of concurrent 5 ttl 1min");
+    let explained = rules.explain(&get("/batch"));
+    let shown = serde_json::to_value(&explained.rules[0]).unwrap().to_string();
+    assert!(shown.contains("concurrent 5 ttl 1min") && shown.contains("priority"), "{shown}");
+}
+
+#[test]
+fn all_priorities_count_the_same_slots_and_the_least_important_are_denied_first() {
+    let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
+    let store = MemoryStore::with_clock(clock.clone());
+    let limiter = Limiter::with_clock(rules(RULES), store, clock);
+    let check = |path: &str| limiter.check(&get(path)).now().unwrap();
+    let admitted = |path: &str| (0..20).map(|_| check(path)).take_while(|ruling| ruling.is_allowed()).count();
+    assert_eq!(admitted("/batch"), 5);
+    assert_eq!(admitted("/"), 3);
+    assert_eq!(admitted("/batch"), 0);
+    let last = check("/pay");
+    assert!(last.is_allowed());
+    assert_eq!(admitted("/pay"), 1);
+    assert_eq!(admitted("/pay"), 0);
+    for receipt in &last.receipts {
+        assert_ne!(limiter.store().settle(receipt, &[0]), Settlement::Gone);
+    }
+    assert_eq!(admitted("/"), 0, "nine are taken");
+    assert_eq!(admitted("/pay"), 1);
+}
+
+#[test]
+fn mistakes_are_told_with_what_to_write() {
+    for (shed, told) in [
+        ("{ low: 50% }", "`shed` without `slots`"),
+        ("{ slots: 10, low: 50 }", "`low` is `50`, which is no part of the slots"),
+        ("{ slots: 10, low: 120% }", "write one from `0%` to `100%`"),
+        ("{ slots: 10, low: 90%, normal: 80% }", "a priority has a greater part than a more important one"),
+        ("{ slots: 10, urgent: 80% }", "urgent"),
+        ("{ slots: 99999999999999 }", "slots"),
+        ("{ slots: 10 }, limit: 5/s", "`shed` and `limit` in one rule"),
+        ("{ slots: 10 }, cost: 5", "`shed` and `cost` in one rule"),
+    ] {
+        let said = mistakes(&format!("rules: [{{ id: r, shed: {shed} }}]"));
+        assert!(format!("{said:?}").contains(told), "{shed}: {said:?}");
+    }
+}
