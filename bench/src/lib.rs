@@ -1,4 +1,4 @@
-//! What the benchmarks share. Each benchmark is a program of its own under `src/bin/`; it measures Tidegate beside a peer,
+//! Shared parts of the benchmarks. Each benchmark is a program of its own under `src/bin/`; it measures Tidegate beside a peer,
 //! prints a table and writes the same rows as JSON.
 
 pub mod keys;

@@ -1,4 +1,4 @@
-//! What the operating system knows about this process.
+//! Measurements of this process by the operating system.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Bytes of memory that this process occupies.
 ///
 /// # Panics
-/// Where there is no `/proc`.
+/// For systems without `/proc`.
 pub fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").expect("/proc/self/statm");
     let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).expect("a number of pages");
@@ -48,7 +48,7 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// How often the calling thread was made to stop running although it had work to do.
+/// The number of times that the calling thread was preempted.
 pub fn preemptions() -> u64 {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let count = |line: &str| line.strip_prefix("nonvoluntary_ctxt_switches:")?.trim().parse().ok();
@@ -68,7 +68,7 @@ impl Others {
         Others { began: Instant::now(), busy: busy_time(), own: read(ClockId::ProcessCPUTime) }
     }
 
-    /// How many processors' worth of time others used since then.
+    /// The processor time that other processes used since then, in processors.
     pub fn share(&self) -> f64 {
         let own = read(ClockId::ProcessCPUTime) - self.own;
         let others = (busy_time() - self.busy).saturating_sub(own);

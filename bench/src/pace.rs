@@ -9,7 +9,7 @@ use futures::{FutureExt, StreamExt};
 const A_SECOND: u32 = 10_000;
 const SECONDS: u32 = 3;
 
-/// How long each answer took, in microseconds, the shortest first.
+/// The response times in microseconds, the shortest first.
 pub struct Times(Vec<f64>);
 
 impl Times {

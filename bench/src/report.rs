@@ -11,7 +11,7 @@ pub struct Row {
     /// A name for programs, which stays when the words change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What was measured.
+    /// The subject of the measurement.
     pub what: String,
     /// Our number.
     pub ours: f64,

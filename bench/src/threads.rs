@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::machine::{pin_to_core, preemptions};
 
-/// What threads did together.
+/// The work of several threads.
 pub struct Together<T> {
     /// From the start of the first to the end of the last.
     pub took: Duration,
-    /// What each of them returned.
+    /// The value that each of them returned.
     pub results: Vec<T>,
     /// Whether one of them had to make way for something else.
     pub preempted: bool,

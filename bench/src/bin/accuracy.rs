@@ -29,7 +29,7 @@ const CLIENTS: u32 = 270_000;
 const RATE: f64 = 50_000.0;
 const SEED: u64 = 1;
 
-/// Which requests count.
+/// The requests that count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Counting {
     All,

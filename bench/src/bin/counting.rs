@@ -1,4 +1,4 @@
-//! What counting costs: a decision through the engine, which counts it, beside the same decision by the limiter alone.
+//! The cost of counting: a decision through the engine, which counts it, beside the same decision by the limiter alone.
 //!
 //! One thread, state in memory, a thousand keys in turn. Every decision is allowed; with `denied` every one but the first of
 //! each key is denied. Beats come as often as in a server that decides a million requests a second.

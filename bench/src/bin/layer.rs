@@ -1,4 +1,4 @@
-//! What the middleware adds to a call: a service that answers at once, alone, behind our layer and behind tower_governor.
+//! The time that the middleware adds to a call: a service that answers at once, alone, behind our layer and behind tower_governor.
 //!
 //! One thread, state in memory, a thousand clients in turn, each known by its address. Every call is made and answered on
 //! the spot, and its response dropped: no sockets, no runtime. All calls are allowed; with `denied`, all but the first of each
@@ -47,7 +47,7 @@ impl<B> Service<Request<B>> for Hello {
     }
 }
 
-/// How many calls a contestant is to let through.
+/// The share of calls that a contestant lets through.
 #[derive(Clone, Copy, PartialEq)]
 enum Mix {
     Allowed,
@@ -117,7 +117,7 @@ fn governor(every: u64, burst: u32) -> GovernorLayer<PeerIpKeyExtractor, governo
     GovernorLayer::new(config)
 }
 
-/// What a call takes, the making of its request included: the middle of some rounds, each with a new service.
+/// The time of a call, the making of its request included: the median of some rounds, each with a new service.
 fn nanos<Svc, R>(service: impl Fn() -> Svc, mix: Mix) -> f64
 where
     Svc: Service<Request<Body>, Response = Response<R>, Error = Infallible>,

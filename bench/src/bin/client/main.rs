@@ -1,4 +1,4 @@
-//! What the client adds to a call, and how long a fleet takes under a limit.
+//! The time that the client adds to a call, and the time of a fleet under a limit.
 //!
 //! `overhead`: GET on a kept-alive connection to a server on this machine that answers at once and states no limits: reqwest alone, ours
 //! around it, and reqwest-retry around it. In process: the layer around a service that answers at once.

@@ -1,4 +1,4 @@
-//! What is added to a call that is not limited.
+//! The time that is added to a call that is not limited.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};

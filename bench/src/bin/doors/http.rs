@@ -82,7 +82,7 @@ fn is_answer(came: &[u8]) -> bool {
     true
 }
 
-/// Where the body begins.
+/// The start of the body.
 fn head_of(came: &[u8]) -> Option<usize> {
     memmem::find(came, b"\r\n\r\n").map(|at| at + 4)
 }

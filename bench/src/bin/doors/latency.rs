@@ -1,4 +1,4 @@
-//! How long an answer takes at 10 000 requests a second, which is far from all that the server can do, beside the bare way there
+//! The time of an answer at 10 000 requests a second, which is far from all that the server can do, beside the bare way there
 //! and back. Envoy's listener has a benchmark of its own, `rls`, which measures the same.
 
 use std::cell::Cell;

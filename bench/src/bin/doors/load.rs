@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
-/// How long a run takes.
+/// The length of a run.
 const SECONDS: f64 = 1.5;
-/// How many keys there are.
+/// The number of keys.
 const KEYS: &str = "100000";
 
-/// How many commands a second a server answers on 50 connections, each with `depth` of them on its way.
+/// The commands a second that a server answers on 50 connections, each with `depth` of them in flight.
 pub fn commands_a_second(server: SocketAddr, depth: u32, command: &[&str]) -> f64 {
     // A short run tells how many make a long one.
     let about = run(server, depth, 2_000 * u64::from(depth).min(10), command);

@@ -66,7 +66,7 @@ async fn serve_http() {
     let _ = tokio::spawn(listener.serve(stop, serve)).await;
 }
 
-/// What answers the same requests without looking at them.
+/// A server that answers the same requests without reading them.
 async fn serve_axum() {
     let listener = tokio::net::TcpListener::bind(any_port()).await.expect("a port");
     println!("{}", listener.local_addr().expect("an address"));
@@ -123,7 +123,7 @@ impl Server {
         Server::ourselves(&[AXUM])
     }
 
-    /// What only echoes.
+    /// A server that only echoes.
     pub fn echo() -> Server {
         Server::ourselves(&[ECHO])
     }

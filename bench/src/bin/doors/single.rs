@@ -15,17 +15,17 @@ use tidegate_bench::sample::median;
 
 use crate::serving::Server;
 
-/// How many keys there are.
+/// The number of keys.
 pub const KEYS: u32 = 100_000;
 /// For how many of them there are questions.
 const QUESTIONS: u32 = 20_000;
 const A_TURN: Duration = Duration::from_millis(200);
 /// Turns are short, because the machine is not the same from one second to the next.
 const TURNS: usize = 40;
-/// How long the answers to what was asked last may take.
+/// The time allowed for the last answers.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What came of one turn.
+/// The result of one turn.
 #[derive(Clone, Copy)]
 struct Turn {
     answers_a_second: f64,

@@ -1,4 +1,4 @@
-//! What three rules, an access log and verified tokens cost of our own throughput.
+//! The cost of three rules, an access log and verified tokens, as a part of our own throughput.
 //!
 //! Each is a small difference of two large numbers, and the machine changes its speed from one second to the next. So a gateway
 //! without and one with it take turns of a few hundredths of a second, each with its load waiting while it is not its
@@ -17,7 +17,7 @@ use tidegate_bench::sample::median;
 use crate::load::requests_with;
 use crate::servers::{Headers, NONE, Running, THREE_RULES, TOKEN};
 
-/// How many pairs are started: where in memory a program comes to lie makes it quicker or slower for as long as it runs.
+/// The number of pairs that are started. A program's addresses in memory make it quicker or slower for as long as it runs.
 const PAIRS: usize = 10;
 const ROUNDS: usize = 2;
 const SECONDS: u32 = 4;
@@ -94,7 +94,7 @@ fn in_proportion(rounds: Vec<[f64; 2]>) -> [f64; 2] {
     [first, first * ratio]
 }
 
-/// How many requests each of two serves in a second of its own while they take turns.
+/// The requests that each of two serves in a second of its own while they take turns.
 fn rates_in_turns(servers: &[Running; 2], header: Option<&str>) -> [f64; 2] {
     servers.iter().for_each(Running::pause);
     let mut had = [Duration::ZERO; 2];
@@ -124,7 +124,7 @@ fn rates_in_turns(servers: &[Running; 2], header: Option<&str>) -> [f64; 2] {
     })
 }
 
-/// What each of two takes for a request while both have as many as they can serve.
+/// The processor time of each of two for a request while both have as many as they can serve.
 fn nanoseconds_a_request(servers: &[Running; 2], header: Option<&str>) -> [f64; 2] {
     let used = || servers.each_ref().map(Running::processor_time);
     let before = used();

@@ -1,4 +1,4 @@
-//! What the gateway adds to a request at 1 000 a second over 20 connections, beside a direct call and nginx.
+//! The time that the gateway adds to a request at 1 000 a second over 20 connections, beside a direct call and nginx.
 //!
 //! Requests are sent at fixed instants, and times are counted from when each was due. Whoever sends them watches the clock all
 //! the time and so needs a core for itself: the upstream is on the other one, with whoever stands in front of it. All take turns,
@@ -46,7 +46,7 @@ pub fn measure(report: &mut Report) {
     report.section("1 000 requests a second on 20 connections, three rules, time to a response", rows);
 }
 
-/// How long each response took.
+/// The time that each response took.
 async fn times(server: SocketAddr) -> Times {
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {

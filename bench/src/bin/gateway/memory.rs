@@ -1,4 +1,4 @@
-//! What a slow client costs: 10 000 connections, each in the middle of a request's head.
+//! The memory of slow clients: 10 000 connections, each in the middle of a request's head.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -75,7 +75,7 @@ fn leave_in_the_middle(server: SocketAddr) {
     let _ = stream.read(&mut [0; 100]);
 }
 
-/// What is left under the limits.
+/// The quota left under the limits.
 fn peek(api: SocketAddr) -> String {
     let body = r#"{"method":"GET","path":"/","address":"127.0.0.1"}"#;
     let mut stream = TcpStream::connect(api).expect("the API");

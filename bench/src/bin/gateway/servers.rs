@@ -28,10 +28,10 @@ pub const NONE: &str = "rules: []";
 pub const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhbGljZSIsImlzcyI6ImJlbmNoIiwiYXVkIjoiYmVuY2giLCJleHAiOjQxMDI0NDQ4MDB9.8NN_jij57CA76BZ9ADfyaMb9n4p7NAiU5H26sNafqEI";
 const SECRET: &str = "tidegate-bench-secret-of-thirty-two-bytes!";
 
-/// What ours tells those whose requests it forwards.
+/// The headers that ours adds to forwarded responses.
 #[derive(Clone, Copy)]
 pub enum Headers {
-    /// What it tells unless it is told otherwise.
+    /// The default ones.
     Usual,
     /// Nothing, as nginx.
     None,
@@ -89,7 +89,7 @@ pub fn serve() {
 pub struct Running {
     process: Child,
     pub address: SocketAddr,
-    /// Where ours answers questions about limits.
+    /// The address of our decision API.
     pub api: SocketAddr,
     _files: Option<Files>,
 }

@@ -1,4 +1,4 @@
-//! What the machine itself asks for the steps of a check: a reading of the clock, two hashes of a key of 30 bytes, a lock
+//! The machine's own times for the steps of a check: a reading of the clock, two hashes of a key of 30 bytes, a lock
 //! taken and released, and a read from memory at a place that depends on the read before.
 //!
 //! Beside a check by one thread, so that one sees where its time goes. The ratio is the step's share of the check. The last

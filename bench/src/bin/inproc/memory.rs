@@ -44,7 +44,7 @@ fn in_own_process(who: &str, keys: u64) -> f64 {
     printed.trim().parse().unwrap_or_else(|_| panic!("{who}: {printed}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// What the process of [`in_own_process`] does: fills one store and prints the bytes per key.
+/// The work of the process of [`in_own_process`]: fills one store and prints the bytes per key.
 pub fn fill_and_print(who: &str, keys: u64) {
     let before = resident_bytes();
     let (after, held) = match who {

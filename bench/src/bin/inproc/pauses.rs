@@ -25,7 +25,7 @@ use crate::speed::named;
 const RUNS: usize = 3;
 const CHECKS_A_BATCH: usize = 64;
 
-/// How long checks took.
+/// The times of checks.
 #[derive(Clone, Copy)]
 struct Pauses {
     worst: Duration,
@@ -82,7 +82,7 @@ impl Stopwatch {
     }
 }
 
-/// What one run saw: while growing, and while sweeping.
+/// The times of one run: while growing, and while sweeping.
 type Run = [Pauses; 2];
 
 pub fn measure(report: &mut Report, scale: &Scale) {

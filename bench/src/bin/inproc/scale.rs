@@ -1,10 +1,10 @@
-//! How much of everything.
+//! Sizes of runs.
 
-/// What a run covers.
+/// The sizes of a run.
 pub struct Scale {
     /// The numbers of live keys that checks are timed over.
     pub live: &'static [u64],
-    /// How often the contestants take turns.
+    /// The number of turns of each contestant.
     pub rounds: usize,
     /// The number of keys over which memory and pauses are measured.
     pub most: u64,

@@ -1,4 +1,4 @@
-//! How long one check takes, its reading of the clock included, over 1 k, 1 M and 10 M live keys, from one thread and from
+//! The time of one check, its reading of the clock included, over 1 k, 1 M and 10 M live keys, from one thread and from
 //! two, where nearly all checks are allowed and where nearly all are denied.
 //!
 //! Beside governor's keyed limiter and throttlecrab. Nanoseconds per check and thread: wall time × threads / checks. The
@@ -52,7 +52,7 @@ impl Mix {
     }
 }
 
-/// What a check of ours took by one thread, allowed, over so many live keys: the mean of both algorithms.
+/// The time of a check of ours by one thread, allowed, over so many live keys: the mean of both algorithms.
 #[derive(Default)]
 pub struct Checks {
     alone: Vec<(u64, f64)>,
@@ -122,7 +122,7 @@ fn fill(contestant: &dyn Contestant, live: u64) {
     });
 }
 
-/// What each of the contestants took in each of their turns.
+/// The times of the contestants in each of their turns.
 fn one_round(contestants: &[(&str, &dyn Contestant); 4], orders: &[Order], mix: Mix) -> Vec<[f64; 4]> {
     (0..TURNS_A_ROUND)
         .map(|turn| {

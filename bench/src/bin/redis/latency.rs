@@ -1,4 +1,4 @@
-//! How long a request takes when ten thousand come every second, beside a bare PING.
+//! The time of a request at ten thousand a second, beside a bare PING.
 
 use std::time::{Duration, Instant};
 

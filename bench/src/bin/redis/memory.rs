@@ -1,4 +1,4 @@
-//! What a key costs the server, by its own account, expiry included.
+//! The memory of a key at the server, by its own account, expiry included.
 
 use redis::aio::MultiplexedConnection;
 use tidegate_bench::report::{Report, Row, lowest};

@@ -1,4 +1,4 @@
-//! What people write themselves.
+//! The scripts that people write themselves.
 
 use redis::Script;
 use redis::aio::MultiplexedConnection;

@@ -1,4 +1,4 @@
-//! How many requests a second one Redis core decides, with 256 of them on their way at any time.
+//! The requests a second that one Redis core decides, with 256 of them in flight.
 
 use std::time::{Duration, Instant};
 

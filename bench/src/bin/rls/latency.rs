@@ -1,4 +1,4 @@
-//! How long an answer takes when ten thousand are asked for every second, beside a bare round trip.
+//! The time of an answer at ten thousand requests a second, beside a bare round trip.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! How many requests a second a server answers.
+//! The requests a second that a server answers.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What is measured, each in a thread of its own on the first core.
+//! The servers that are measured, each in a thread of its own on the first core.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -97,7 +97,7 @@ async fn echo(mut stream: TcpStream) {
     }
 }
 
-/// What our listener answers too, number for number.
+/// The answer of our listener, number for number.
 fn constant() -> RateLimitResponse {
     let status = DescriptorStatus {
         code: 1,

@@ -48,7 +48,7 @@ impl Connection {
         self.out.clear();
     }
 
-    /// How many questions have been answered, at least one.
+    /// The number of requests answered, at least one.
     pub async fn answers(&mut self) -> u32 {
         loop {
             let mut answered = 0;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tidegate_bench::report::{Report, Row};
 
-/// How long after its deadline a decision may come, because everything runs on the same few cores.
+/// The lateness of a decision that is tolerated, because everything runs on the same few cores.
 const ALLOWANCE: Duration = Duration::from_millis(100);
 /// A fault begins this long after the one before has ended.
 const BETWEEN: Duration = Duration::from_secs(5);
