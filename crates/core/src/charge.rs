@@ -2,6 +2,7 @@
 
 use crate::disclosure::Disclosure;
 use crate::key::{Key, RuleId};
+use crate::lease::Leasing;
 use crate::limit::Limit;
 use crate::time::Micros;
 
@@ -24,6 +25,8 @@ pub struct Charge<'a> {
     /// Whether the charge repeats another one of the same rule under a second name of the same key, while the
     /// secret that names keys is rotated. Both are decided together and reported as one.
     pub alias: bool,
+    /// Whether nodes that share a store may decide the charge from a [lease](crate::lease).
+    pub leasing: Leasing,
     /// The parts of the limit that clients see.
     pub disclosure: Disclosure,
 }
@@ -40,6 +43,7 @@ impl<'a> Charge<'a> {
             reserve: None,
             deadline: None,
             alias: false,
+            leasing: Leasing::AUTO,
             disclosure: Disclosure::DEFAULT,
         }
     }

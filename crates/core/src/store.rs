@@ -202,4 +202,11 @@ pub trait Store: Send + Sync {
     fn lease(&self, _requests: &[LeaseRequest<'_>]) -> impl Future<Output = Result<Grants, StoreError>> + Send {
         ready(Err(StoreError::Failed { reason: "this store grants no leases".into() }))
     }
+
+    /// The number of times that a server of this store was replaced by another one, which may not know of all leases. It rises
+    /// before the first call to the new server. A node that finds another number than before claims its leases with the next
+    /// renewals.
+    fn server_generation(&self) -> u64 {
+        0
+    }
 }

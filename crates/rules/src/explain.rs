@@ -163,6 +163,8 @@ pub struct ShownLimit {
     pub reserve: Option<String>,
     /// The place in the response of the actual cost, such as `body:usage.total_tokens`.
     pub settle: Option<String>,
+    /// Whether and how the nodes of a fleet lease it: `auto`, `off`, or the terms. `None` if it never is.
+    pub lease: Option<String>,
     /// Whether clients see it.
     pub show: bool,
 }
@@ -269,6 +271,7 @@ impl MatchedRule<'_, '_> {
             cost_from: limit.cost.said_by(),
             reserve: limit.reserve.map(write_span),
             settle: limit.settle.as_ref().map(ToString::to_string),
+            lease: limit.leased(),
             show: limit.disclosure.is_shown,
         });
         let disclosure = self.rule.disclosure();

@@ -20,6 +20,7 @@ use super::settle::Settle;
 use crate::facts::Fact;
 use crate::yaml::Place;
 use tidegate_core::disclosure::{Disclosure, QuotaUnit};
+use tidegate_core::lease::{Leasing, Terms};
 use tidegate_core::limit::Limit;
 use tidegate_core::notation::write_span;
 use tidegate_core::{Micros, RuleId};
@@ -407,8 +408,25 @@ pub(crate) struct RuleLimit {
     pub(super) settle: Option<Arc<Settle>>,
     /// The share that this process may decide by itself while the store is unavailable, if the rule's policy says that it does.
     pub(super) share: Option<Box<Limit>>,
+    /// Whether and how nodes lease it; `None` leaves that to them.
+    pub(super) leasing: Option<Leasing>,
     /// The properties that clients may see.
     pub(super) disclosure: Disclosure,
+}
+
+impl RuleLimit {
+    /// Whether and how nodes lease it, for people. `None` if it never is.
+    pub(super) fn leased(&self) -> Option<String> {
+        let leasing = self.leasing.unwrap_or_default();
+        if leasing.is_off() {
+            return Some("off".to_owned());
+        }
+        Terms::under(&self.limit, leasing).filter(|_| self.reserve.is_none())?;
+        Some(match leasing {
+            Leasing::AUTO => "auto".to_owned(),
+            leasing => format!("at most {}%, every {}", leasing.percent(), write_span(leasing.every())),
+        })
+    }
 }
 
 /// The cost of a request.

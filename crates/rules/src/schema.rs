@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 
-use self::limit::{Cost, Limits, Shed};
+use self::limit::{Cost, Lease, Limits, Shed};
 use self::value::{Fact, Id, Key, Match, OneOrMany, Span, Text};
 
 /// The JSON Schema (draft 7, which editors know best) of a rules file.
@@ -113,6 +113,8 @@ struct Rule {
     on_store_failure: OnStoreFailure,
     /// The longest time that a request waits for the store, from `1ms` to `10s`. The store's own setting, if left out.
     store_deadline: Span,
+    /// Whether the nodes of a fleet lease the rule's limits. `auto`, if left out.
+    lease: Lease,
     /// The priority of the requests when not all can be served.
     priority: Priority,
     /// Rules that do not apply where this one does.

@@ -58,6 +58,7 @@ impl RuleSet {
             reserve: None,
             settle: None,
             share: None,
+            leasing: None,
             disclosure: Disclosure::DEFAULT,
         };
         let rule = Rule {

@@ -5,7 +5,7 @@ use tidegate_core::{
     Charge, Decision, Key, MemoryStore, NowOrLater, Question, Readiness, Receipt, RuleId, Settlement, Store, StoreError,
 };
 use tidegate_redis::RedisStore;
-use tidegate_redis::tier::Tier;
+use tidegate_redis::tier::{Settings, SinceStart, Tier};
 
 use crate::traces::store_call;
 
@@ -13,7 +13,7 @@ use crate::traces::store_call;
 pub enum AnyStore {
     /// In this process. Synchronous.
     Memory(MemoryStore),
-    /// In Redis, behind a local cache of denials.
+    /// In Redis, behind local leases and a local cache of denials.
     Redis(Box<Tier<RedisStore>>),
 }
 
@@ -22,6 +22,20 @@ impl AnyStore {
     #[must_use]
     pub const fn is_in_memory(&self) -> bool {
         matches!(self, AnyStore::Memory(_))
+    }
+
+    /// Returns the leases of this node, and takes no more. For a shutdown: other nodes can use them at once then.
+    pub async fn return_leases(&self) {
+        match self {
+            AnyStore::Memory(_) => {}
+            AnyStore::Redis(tier) => tier.return_leases().await,
+        }
+    }
+
+    /// State in Redis without leases: every request that is not denied from memory is decided there.
+    #[must_use]
+    pub fn without_leases(store: RedisStore) -> AnyStore {
+        AnyStore::Redis(Box::new(Tier::with_clock(store, Settings::default(), SinceStart::new())))
     }
 }
 

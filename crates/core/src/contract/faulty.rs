@@ -124,4 +124,8 @@ impl<S: Store> Store for Faulty<S> {
     async fn lease(&self, requests: &[LeaseRequest<'_>]) -> Result<Grants, StoreError> {
         self.ask(requests.iter().map(|request| request.rule), || self.store.lease(requests)).await
     }
+
+    fn server_generation(&self) -> u64 {
+        self.store.server_generation()
+    }
 }

@@ -86,8 +86,15 @@ impl Cell {
         if now.as_micros() < end { tokens(word) } else { 0 }
     }
 
-    /// The end of the tokens. For the owner only.
-    pub(super) fn end(&self) -> Timestamp {
+    /// The tokens that nobody has taken, those that have ended included.
+    #[must_use]
+    pub fn unspent(&self) -> u64 {
+        tokens(self.word.load(Ordering::Acquire))
+    }
+
+    /// The end of the tokens. For the owner only: while a new version starts, it may be that of another one.
+    #[must_use]
+    pub fn end(&self) -> Timestamp {
         let word = self.word.load(Ordering::Acquire);
         Timestamp::from_micros(self.end_of(version(word)).load(Ordering::Relaxed))
     }
@@ -109,11 +116,6 @@ impl Cell {
     #[inline]
     const fn end_of(&self, version: u64) -> &AtomicU64 {
         &self.ends[(version % 2) as usize]
-    }
-
-    #[cfg(all(test, not(tidegate_loom)))]
-    pub(super) fn all_tokens(&self) -> u64 {
-        tokens(self.word.load(Ordering::Relaxed))
     }
 
     #[cfg(test)]

@@ -43,6 +43,7 @@ mod cell;
 #[cfg(all(test, tidegate_loom))]
 mod cell_loom;
 mod holding;
+mod leasing;
 mod ledger;
 mod pace;
 mod renewal;
@@ -54,6 +55,7 @@ mod tests;
 pub use block::Block;
 pub use cell::{Cell, Taken};
 pub use holding::{Ask, Holding};
+pub use leasing::Leasing;
 pub use ledger::Ledger;
 pub use pace::{Next, Pace};
 pub use renewal::{Generation, Grant, Grants, LeaseRequest, Renewal};

@@ -28,8 +28,10 @@ pub struct Pace {
     last_seen: Timestamp,
     /// The tokens at the last answer.
     lease: u64,
-    /// The last renewal was for so many.
+    /// The tokens for an interval, at the last look.
     wanted: u64,
+    /// The last renewal was for so many.
+    asked: u64,
     /// The instant before which the node does not ask again, because tokens are scarce.
     not_before: Timestamp,
     /// The epoch in which the store last counted the demand.
@@ -61,6 +63,7 @@ impl Pace {
             last_seen: now,
             lease: 0,
             wanted: 0,
+            asked: 0,
             not_before: Timestamp::EPOCH,
             demand_counted: None,
         }
@@ -93,11 +96,13 @@ impl Pace {
             return if cost <= left { Next::Spend } else { Next::Wait(self.not_before) };
         }
         self.wanted = self.want();
-        if self.wanted < LEAST_LEASE || cost > self.wanted / 4 {
+        if self.wanted < LEAST_LEASE || cost > self.most_cost() {
             return if cost <= left { Next::Spend } else { Next::Decide };
         }
+        // Together with those that are left, no more than the terms allow.
+        self.asked = self.wanted.min(self.terms.most_outstanding().saturating_sub(left));
         Next::Ask(Ask {
-            wanted: self.wanted,
+            wanted: self.asked,
             least: if cost <= left { 1 } else { cost },
             demand: self.demand,
             demand_counted: self.demand_counted,
@@ -123,13 +128,25 @@ impl Pace {
         self.lease = left;
         self.demand_counted = Some(grant.generation.epoch);
         let interval = self.terms.interval().get();
-        if grant.is_short && grant.tokens < self.wanted {
+        if grant.is_short && grant.tokens < self.asked {
             let less = chance % (interval / 8).max(1);
             self.not_before = now + Micros::new(interval - less);
         } else if grant.tokens == 0 {
             let wait = grant.decision.retry_after().unwrap_or(SHORTEST_WAIT);
             self.not_before = now + wait.max(SHORTEST_WAIT).min(self.terms.interval());
         }
+    }
+
+    /// The instant before which the node does not ask again, because tokens are scarce.
+    #[must_use]
+    pub const fn not_before(&self) -> Timestamp {
+        self.not_before
+    }
+
+    /// The largest cost that is paid from a lease: larger ones would use up a lease in a few requests.
+    #[must_use]
+    pub const fn most_cost(&self) -> u64 {
+        self.wanted / 4
     }
 
     /// The averaged demand, in tokens per second.

@@ -1,5 +1,6 @@
 //! The terms on which a limit is leased.
 
+use super::leasing::Leasing;
 use crate::limit::{Algorithm, Limit, Windows};
 use crate::time::Micros;
 
@@ -13,6 +14,10 @@ const INTERVALS: u64 = 5;
 const LARGEST_CAPACITY: u64 = 1 << 38;
 /// Spending that a crashed node leaves behind in a window counts until the window ends, so long windows lease less at once.
 const LONG_WINDOW: Micros = Micros::from_secs(3_600);
+
+/// Limits that admit fewer in an interval are leased only if a large part of them can come at once.
+const LEAST_PER_INTERVAL: u64 = 8;
+const LEAST_OUTSTANDING: u64 = 1_000;
 
 /// The terms on which a limit is leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +63,29 @@ impl Terms {
         let interval = fraction.min(LONGEST_INTERVAL);
         let share = u128::from(capacity) * u128::from(interval.get()) / u128::from(window.get());
         let per_interval = u64::try_from(share).unwrap_or(u64::MAX);
-        let recovers = if is_window { 0 } else { per_interval };
+        // What was spent in the last window counts less and less in a sliding one.
+        let recovers = if matches!(limit.algorithm(), Algorithm::FixedWindow(_)) { 0 } else { per_interval };
         Some(Terms { interval, most_outstanding, per_interval, recovers })
+    }
+
+    /// The terms for a node, as the rule of the limit says. `None` if the limit cannot be leased, the rule switches leases off, or
+    /// nothing is gained: a store decides the few requests of a small limit just as well, and exactly.
+    ///
+    /// ```
+    /// use tidegate_core::lease::{Leasing, Terms};
+    ///
+    /// let is_leased = |limit: &str| limit.parse().is_ok_and(|limit| Terms::under(&limit, Leasing::AUTO).is_some());
+    /// assert!(is_leased("100/s") && is_leased("fixed 1000000/day"));
+    /// assert!(!is_leased("100/min") && !is_leased("fixed 1000/h"));
+    /// ```
+    #[must_use]
+    pub fn under(limit: &Limit, leasing: Leasing) -> Option<Terms> {
+        let is_worthwhile =
+            |terms: &Terms| terms.per_interval >= LEAST_PER_INTERVAL || terms.most_outstanding >= LEAST_OUTSTANDING;
+        let terms = Terms::of(limit).filter(|terms| !leasing.is_off() && is_worthwhile(terms))?;
+        let share = u128::from(limit.capacity()) * u128::from(leasing.percent()) / 100;
+        let most_outstanding = terms.most_outstanding.min(u64::try_from(share).unwrap_or(u64::MAX));
+        Some(Terms { interval: terms.interval.min(leasing.every()), most_outstanding, ..terms })
     }
 
     /// The time between two renewals of a node that uses a key all the time.
@@ -80,7 +106,7 @@ impl Terms {
         self.per_interval
     }
 
-    /// The tokens that recover in an interval: none within a window.
+    /// The tokens that recover in an interval: none within a fixed window.
     pub(super) const fn recovers(&self) -> u64 {
         self.recovers
     }

@@ -2,10 +2,12 @@
 //!
 //! Each decision is made by [`Limit::decide`], the code that decides in production, with the arrival's time as clock. Any
 //! number of limits can decide the same arrivals, side by side. After each arrival the state of any client under any limit
-//! can be [drawn](Simulation::picture).
+//! can be [drawn](Simulation::picture). A [`Fleet`] has nodes that lease a limit from one store.
 
+mod fleet;
 mod picture;
 
+pub use fleet::{Fleet, FleetTotals};
 pub use picture::{MOST_DRAWN, Picture};
 
 use std::cmp::Reverse;

@@ -4,6 +4,7 @@
 //! that would expire first. Dropping an entry is always correct: the store is called instead.
 
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::slice::from_ref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ahash::RandomState;
@@ -105,6 +106,18 @@ impl Denials {
         self.sets.iter().map(|set| set.lock().unwrap_or_else(PoisonError::into_inner).known.len()).sum()
     }
 
+    /// Looks up one charge.
+    pub(super) fn look_at(&self, charge: &Charge<'_>, now: Timestamp) -> Lookup {
+        self.look_up(charge, self.fingerprint(charge.rule, charge.key), charge.cost, now)
+    }
+
+    fn look_up(&self, charge: &Charge<'_>, of: Fingerprint, cost: u64, now: Timestamp) -> Lookup {
+        let set = self.set(of);
+        let known = set.known.iter().find(|known| known.of == of && known.holds(charge, now));
+        let told = known.map_or_else(|| unknown(charge), |known| known.tell(cost, now));
+        Lookup { of, changes: set.changes, cost, told }
+    }
+
     /// Looks up the charges of a request.
     pub(super) fn look(&self, question: Question<'_>, now: Timestamp) -> SmallVec<[Lookup; 4]> {
         let mut seen: SmallVec<[Lookup; 4]> = SmallVec::new();
@@ -115,10 +128,7 @@ impl Denials {
                 // Several charges to one key are decided by their sum.
                 let earlier = seen[first..].iter().rfind(|earlier| earlier.of == of).map_or(0, |earlier| earlier.cost);
                 let cost = charge.cost.saturating_add(earlier);
-                let set = self.set(of);
-                let known = set.known.iter().find(|known| known.of == of && known.holds(charge, now));
-                let told = known.map_or_else(|| unknown(charge), |known| known.tell(cost, now));
-                seen.push(Lookup { of, changes: set.changes, cost, told });
+                seen.push(self.look_up(charge, of, cost, now));
             }
         }
         seen
@@ -142,6 +152,19 @@ impl Denials {
             rest = others;
             self.learn_group(shadow, seen, &told.decisions, denied || !told.is_allowed(), asked, answered);
         }
+    }
+
+    /// Records the denial of one charge.
+    pub(super) fn learn_one(
+        &self,
+        charge: &Charge<'_>,
+        seen: &Lookup,
+        decision: &Decision,
+        asked: Timestamp,
+        answered: Timestamp,
+    ) {
+        let (charge, seen, decision) = (from_ref(charge), from_ref(seen), from_ref(decision));
+        self.learn_group(charge, seen, decision, true, asked, answered);
     }
 
     /// Records the decisions on charges that were decided together.

@@ -1,7 +1,25 @@
-//! A tier in front of a remote store that answers repeated denials from memory.
+//! A tier in front of a remote store that decides most requests from memory: repeated denials, and requests for leased keys.
 //!
 //! [`Tier`] is a [`Store`] around another one. It remembers denials for a moment, so that a client that is blocked and keeps
-//! sending requests costs the store one call a second, however many requests it sends.
+//! sending requests costs the store one call a second, however many requests it sends. And it [leases](tidegate_core::lease)
+//! keys that are busy, so that a key costs the store a few calls a second, however many requests are admitted.
+//!
+//! # Guarantees of leases
+//! All nodes together never admit more than the limit, as without leases. The store charges a lease in full when it grants it.
+//!
+//! - A node can deny a request while other nodes hold tokens that they have not spent. At most half of a limit is outstanding at
+//!   a time. Tokens that a node does not use are returned within a third of a second, and end after at most four seconds if the
+//!   node crashes.
+//! - `remaining` is what this node holds, and what the store had left at the last renewal. It is never 0 while this node would
+//!   admit a request. The instant of a reset is the one of the last renewal.
+//! - The wait of a denial is enough at this node, if nobody else spends. It is at most one interval between renewals (200 ms)
+//!   longer than the store's. A shorter wait can be enough, if another node returns tokens.
+//! - While the store is unavailable, a node spends what it holds. After that, requests fail.
+//!
+//! Not leased are keys with few requests, reserved costs, slots, shapers, logs, costs above a quarter of a lease, and limits that
+//! [say so](tidegate_core::lease::Leasing). Of a request over several limits, the leased ones are paid first, and the store is
+//! asked once for the rest; if it denies, what was paid is put back. Credits, penalties and resets at this node return the lease
+//! of their key first, so they take effect at once here. Other nodes go on to spend what they hold.
 //!
 //! # Guarantees of a remembered denial
 //! A request is answered from memory only if one of its charges is certain to be denied: the store denied the same key under
@@ -25,7 +43,7 @@
 //! Changes by other processes are not seen. After a credit, a reset or a settled reservation there, or if the store loses its
 //! data, a key can be denied here for longer than by the store: for at most a second, and a tenth of a second for limits
 //! with reservations, which are settled all the time ([`Settings`]). A denial by a concurrency limit is never remembered:
-//! slots are released at any instant. Nothing is ever admitted from memory, so nothing is admitted that the store would deny.
+//! slots are released at any instant.
 //!
 //! In a cluster, a request over several slots charges some of them for a moment, until it is denied and refunded. A denial
 //! that is caused by such a charge is remembered too, for a second at most.
@@ -35,20 +53,30 @@
 
 mod countdown;
 mod denials;
+mod leased_decision;
+mod leases;
 mod since_start;
 
+pub use leases::{LeaseSettings, LeaseStats};
 pub use since_start::SinceStart;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{
     Charge, Clock, Decision, Key, Micros, NowOrLater, Question, Readiness, Receipt, RuleId, Settlement, Store,
-    StoreError,
+    StoreError, Timestamp,
 };
+use tokio::runtime::Handle;
 
 use self::denials::{Denials, Lookup};
+use self::leases::Leases;
+
+/// The longest wait for a renewal that is in flight when all leases are returned.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// Bounds on remembered denials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,50 +101,141 @@ impl Default for Settings {
 pub struct TierStats {
     /// Requests that the store was asked to decide.
     pub asked: u64,
-    /// Requests that were denied from memory.
+    /// Requests that were denied by a remembered denial.
     pub spared: u64,
     /// Remembered keys, expired ones included.
     pub keys: usize,
+    /// The leases. `None` if there are none.
+    pub leases: Option<LeaseStats>,
 }
 
 /// A store in front of another one, which it calls less often. See the [module](self) for its guarantees.
 pub struct Tier<S, C = SinceStart> {
+    shared: Arc<Shared<S, C>>,
+}
+
+/// The parts of a tier, which the task that renews leases shares.
+struct Shared<S, C> {
     store: S,
     clock: C,
     denials: Denials,
+    leases: Option<Leases>,
     asked: AtomicU64,
     spared: AtomicU64,
 }
 
-impl<S> Tier<S> {
-    /// A tier in front of `store`, with the default settings.
+impl<S: Store + 'static> Tier<S> {
+    /// A tier in front of `store`, with the default settings. Leases are renewed on the runtime of the caller. Without a runtime
+    /// there are none.
     pub fn new(store: S) -> Tier<S> {
-        Tier::with_clock(store, Settings::default(), SinceStart::new())
+        Tier::with_clock(store, Settings::default(), SinceStart::new()).with_leases(LeaseSettings::default())
     }
 }
 
 impl<S, C> Tier<S, C> {
-    /// A tier in front of `store`. The clock only measures elapsed time, and should never step.
+    /// A tier in front of `store`, without leases. The clock only measures elapsed time, and should never step.
     pub fn with_clock(store: S, settings: Settings, clock: C) -> Tier<S, C> {
-        Tier { store, clock, denials: Denials::new(settings), asked: AtomicU64::new(0), spared: AtomicU64::new(0) }
+        let denials = Denials::new(settings);
+        let (asked, spared) = (AtomicU64::new(0), AtomicU64::new(0));
+        Tier { shared: Arc::new(Shared { store, clock, denials, leases: None, asked, spared }) }
+    }
+
+    /// The same tier with leases, which the caller renews: [`Tier::renew_leases`] has to run all the time, because requests wait
+    /// for renewals. For simulations and tests in virtual time.
+    #[must_use]
+    pub fn with_leases_by_hand(self, settings: LeaseSettings) -> Tier<S, C> {
+        self.leasing(settings, false)
+    }
+
+    fn leasing(mut self, settings: LeaseSettings, is_background: bool) -> Tier<S, C> {
+        // Nobody else has a reference before the task is started.
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.leases = Some(Leases::new(settings, is_background));
+        }
+        self
     }
 
     /// The store behind.
-    pub const fn behind(&self) -> &S {
-        &self.store
+    pub fn behind(&self) -> &S {
+        &self.shared.store
     }
+}
 
+impl<S, C: Clock> Tier<S, C> {
     /// The counters.
     pub fn stats(&self) -> TierStats {
+        let shared = &self.shared;
         TierStats {
-            asked: self.asked.load(Ordering::Relaxed),
-            spared: self.spared.load(Ordering::Relaxed),
-            keys: self.denials.keys(),
+            asked: shared.asked.load(Ordering::Relaxed),
+            spared: shared.spared.load(Ordering::Relaxed),
+            keys: shared.denials.keys(),
+            leases: shared.leases.as_ref().map(|leases| leases.stats(shared.clock.now())),
         }
     }
 }
 
+impl<S: Store + 'static, C: Clock + 'static> Tier<S, C> {
+    /// The same tier with leases, which are renewed on the runtime of the caller. Without a runtime there are no leases.
+    #[must_use]
+    pub fn with_leases(self, settings: LeaseSettings) -> Tier<S, C> {
+        let Ok(runtime) = Handle::try_current() else { return self };
+        let tier = self.leasing(settings, true);
+        let shared: Weak<Shared<S, C>> = Arc::downgrade(&tier.shared);
+        runtime.spawn(leases::run(shared));
+        tier
+    }
+}
+
 impl<S: Store, C: Clock> Tier<S, C> {
+    /// Sends all renewals that are due, and returns tokens that are not used. Only for tiers
+    /// [without a task](Tier::with_leases_by_hand) that does this.
+    pub async fn renew_leases(&self) {
+        let Some(leases) = &self.shared.leases else { return };
+        leases.sweep(self.shared.clock.now());
+        self.send_due(leases).await;
+    }
+
+    async fn send_due(&self, leases: &Leases) {
+        while leases.has_due() {
+            leases::renew(&self.shared, leases.next_call()).await;
+        }
+    }
+
+    /// Returns everything that this node holds, and takes no more leases: for a node that shuts down. Requests are decided by the
+    /// store from now on.
+    pub async fn return_leases(&self) {
+        let Some(leases) = &self.shared.leases else { return };
+        let keys = leases.close();
+        for key in &keys {
+            let answered = key.answered.notified();
+            if leases.is_background && key.is_asking() {
+                // The tokens of a renewal without an answer end by themselves.
+                let _ = tokio::time::timeout(LAST_ANSWER, answered).await;
+            }
+        }
+        let now = self.shared.clock.now();
+        let held: Vec<_> = keys.into_iter().filter(|key| key.begin_return(now)).collect();
+        for keys in held.chunks(leases::KEYS_A_CALL) {
+            leases::renew(&self.shared, keys.to_vec()).await;
+        }
+    }
+}
+
+impl<S: Store, C: Clock> Shared<S, C> {
+    /// Asks the store to decide, and learns from its answer.
+    async fn ask_store(
+        &self,
+        question: Question<'_>,
+        answer: &mut Answer,
+        seen: &[Lookup],
+        asked: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.store.decide_into(question, answer).await?;
+        self.denials.learn(question, seen, answer, asked, self.clock.now());
+        Ok(())
+    }
+
     /// Makes a change to these keys.
     async fn changing<'k, T, F: Future<Output = T>>(
         &self,
@@ -130,6 +249,17 @@ impl<S: Store, C: Clock> Tier<S, C> {
         let _after = AtEnd(forget);
         doing().await
     }
+
+    /// Returns the lease of a key that somebody is about to change, so that the change takes effect at once.
+    async fn return_lease(&self, rule: &RuleId, key: &Key<'_>) {
+        let Some(leases) = &self.leases else { return };
+        let Some(key) = leases.find_key(rule, key) else { return };
+        let now = self.clock.now();
+        if key.begin_return(now) {
+            leases::renew(self, vec![Arc::clone(&key)]).await;
+        }
+        key.begin_anew(now);
+    }
 }
 
 struct AtEnd<F: Fn()>(F);
@@ -141,53 +271,86 @@ impl<F: Fn()> Drop for AtEnd<F> {
 }
 
 impl<S: Store, C: Clock> Store for Tier<S, C> {
-    // A denial from memory is there at once, but most requests are for the store behind.
+    // A denial from memory is there at once, but most requests are for the store behind, unless their keys are leased.
     fn readiness(&self) -> Readiness {
-        self.store.readiness()
+        match &self.shared.leases {
+            Some(leases) if leases.is_in_use() => Readiness::Often,
+            _ => self.shared.store.readiness(),
+        }
     }
 
+    #[inline]
     fn decide_into(
         &self,
         question: Question<'_>,
         answer: &mut Answer,
     ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
-        let asked = self.clock.now();
-        let seen: SmallVec<[Lookup; 4]> = self.denials.look(question, asked);
-        if seen.iter().take(question.counting.len()).any(Lookup::is_denied) {
-            self.spared.fetch_add(1, Ordering::Relaxed);
-            let mut told = seen.iter().map(|seen| seen.told);
-            let mut tell = |group: &[Charge<'_>]| Answer::new(told.by_ref().take(group.len()).collect(), None);
-            let counting = tell(question.counting);
-            *answer = Answer { shadows: question.shadows.iter().map(|shadow| tell(shadow)).collect(), ..counting };
+        let shared = &*self.shared;
+        let leases = shared.leases.as_ref().filter(|leases| leases.is_in_use());
+        if let Some(leases) = leases
+            && shared.pay_from_leases(leases, question, answer)
+        {
+            return NowOrLater::Now(Ok(()));
+        }
+        let asked = shared.clock.now();
+        let mut seen: SmallVec<[Lookup; 4]> = shared.denials.look(question, asked);
+        let is_denied = match leases {
+            Some(leases) => shared.deny_now(leases, question, &mut seen, asked),
+            None => {
+                let is_denied = seen.iter().take(question.counting.len()).any(Lookup::is_denied);
+                shared.spared.fetch_add(u64::from(is_denied), Ordering::Relaxed);
+                is_denied
+            }
+        };
+        if is_denied {
+            *answer = leased_decision::told(question, &seen);
             return NowOrLater::Now(Ok(()));
         }
         NowOrLater::Later(async move {
-            self.asked.fetch_add(1, Ordering::Relaxed);
-            self.store.decide_into(question, answer).await?;
-            self.denials.learn(question, &seen, answer, asked, self.clock.now());
-            Ok(())
+            match &shared.leases {
+                // Boxed: keeps the large future of this path out of the one of every request.
+                Some(leases) if leases.is_in_use() => {
+                    Box::pin(shared.decide_with_leases(leases, question, answer, seen, asked)).await
+                }
+                leases => {
+                    if let Some(leases) = leases {
+                        question.charges().for_each(|charge| leases.count(charge, asked));
+                    }
+                    shared.ask_store(question, answer, &seen, asked).await
+                }
+            }
         })
     }
 
     async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
         let keys = receipt.held.iter().map(|held| (&held.rule, &held.key));
-        self.changing(keys, || self.store.settle(receipt, actual)).await
+        self.shared.changing(keys, || self.shared.store.settle(receipt, actual)).await
     }
 
     async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
         let keys = receipt.held.iter().map(|held| (&held.rule, &held.key));
-        self.changing(keys, || self.store.renew(receipt)).await
+        self.shared.changing(keys, || self.shared.store.renew(receipt)).await
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decisions, StoreError> {
-        self.store.peek(charges).await
+        let mut decisions = self.shared.store.peek(charges).await?;
+        if let Some(leases) = self.shared.leases.as_ref().filter(|leases| leases.is_in_use()) {
+            let now = self.shared.clock.now();
+            for (charge, decision) in charges.iter().zip(&mut decisions) {
+                *decision = leases.peeked(charge, *decision, now);
+            }
+        }
+        Ok(decisions)
     }
 
     async fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Result<Decision, StoreError> {
-        self.changing(std::iter::once((charge.rule, charge.key)), || self.store.adjust(charge, adjustment)).await
+        self.shared.return_lease(charge.rule, charge.key).await;
+        let key = std::iter::once((charge.rule, charge.key));
+        self.shared.changing(key, || self.shared.store.adjust(charge, adjustment)).await
     }
 
     async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
-        self.changing(std::iter::once((rule, key)), || self.store.reset(rule, key)).await
+        self.shared.return_lease(rule, key).await;
+        self.shared.changing(std::iter::once((rule, key)), || self.shared.store.reset(rule, key)).await
     }
 }

@@ -1,9 +1,10 @@
 //! A clock that never steps.
 
 use tidegate_core::{Clock, Timestamp};
-use tokio::time::Instant;
 
 /// A monotonic clock that counts from its creation, and not from the epoch. Steps of the wall clock do not affect it.
+///
+/// On Linux it counts the time for which the machine was suspended, so a lease does not outlive it.
 #[derive(Clone, Copy, Debug)]
 pub struct SinceStart {
     start: Instant,
@@ -24,7 +25,59 @@ impl Default for SinceStart {
 }
 
 impl Clock for SinceStart {
+    #[inline]
     fn now(&self) -> Timestamp {
-        Timestamp::from_micros(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX))
+        Timestamp::from_micros(self.start.elapsed_micros())
+    }
+}
+
+/// An instant of the clock that counts suspension.
+#[cfg(target_os = "linux")]
+#[derive(Clone, Copy, Debug)]
+struct Instant {
+    micros: u64,
+}
+
+#[cfg(target_os = "linux")]
+impl Instant {
+    #[inline]
+    fn now() -> Instant {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let micros = |count: i64| u64::try_from(count).unwrap_or_default();
+        Instant { micros: micros(now.tv_sec) * 1_000_000 + micros(now.tv_nsec) / 1_000 }
+    }
+
+    #[inline]
+    fn elapsed_micros(&self) -> u64 {
+        Instant::now().micros.saturating_sub(self.micros)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+#[derive(Clone, Copy, Debug)]
+struct Instant(tokio::time::Instant);
+
+#[cfg(not(target_os = "linux"))]
+impl Instant {
+    fn now() -> Instant {
+        Instant(tokio::time::Instant::now())
+    }
+
+    fn elapsed_micros(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_starts_at_zero_and_goes_on() {
+        let clock = SinceStart::new();
+        let first = clock.now();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let later = clock.now();
+        assert!(first.as_micros() < 60_000_000 && later.since(first).get() >= 2_000, "{first:?} {later:?}");
     }
 }

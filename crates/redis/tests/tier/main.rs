@@ -2,7 +2,8 @@
 //!
 //! [`contract`] puts it through the suite that every store must pass, [`differential`] through random traffic beside a
 //! store without it, [`fleet`] through what other nodes do behind its back, [`flood`] through attacks, [`blocked`] through
-//! one against a real server, and [`shadowed`] through rules in the shadow there.
+//! one against a real server, and [`shadowed`] through rules in the shadow there. [`leases`] has what a node decides from leases,
+//! and [`leased_fleet`] random traffic over several nodes that lease, lose calls and crash.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod blocked;
@@ -10,6 +11,9 @@ mod contract;
 mod differential;
 mod fleet;
 mod flood;
+mod leased_fleet;
+mod leases;
+mod nodes;
 mod redis_server;
 mod shadowed;
 mod support;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{cost, is_name, long_form, overrides, settle, shed, span_of};
+use super::{cost, is_name, lease, long_form, overrides, settle, shed, span_of};
 use crate::presets::Preset;
 use crate::rule::{Cost, KeyPart, Limits, RuleLimit};
 use crate::yaml::{Fields, Node, Reader, Value};
@@ -11,12 +11,13 @@ use tidegate_core::RuleId;
 use tidegate_core::disclosure::{DenialKind, DenialStatus, Disclosure, QuotaUnit};
 
 /// The fields of a limit: its own, and those of the long form.
-pub(crate) const LIMIT: [&str; 16] = [
+pub(crate) const LIMIT: [&str; 17] = [
     "name",
     "show",
     "cost",
     "reserve",
     "settle",
+    "lease",
     "algorithm",
     "rate",
     "limit",
@@ -55,6 +56,7 @@ pub(super) fn read(
     let is_shown = fields.get("show").and_then(|node| reader.flag(node, "`show`")).unwrap_or(true);
     let problem = fields.get("problem").and_then(|node| reader.choice(node, "`problem`", &PROBLEMS));
     let status = fields.get("status").and_then(|node| denial_status(reader, node));
+    let leasing = fields.get("lease").and_then(|node| lease::read(reader, node));
     let mut limits = Limits::default();
     match (fields.get("limit"), fields.get("limits")) {
         (Some(_), Some(both)) => {
@@ -72,6 +74,7 @@ pub(super) fn read(
                     reserve: None,
                     settle: None,
                     share: None,
+                    leasing: None,
                     disclosure: Disclosure { unit: cost.unit(), ..Disclosure::DEFAULT },
                 }]) as Arc<[_]>
             });
@@ -93,6 +96,7 @@ pub(super) fn read(
         limit.disclosure.is_shown &= is_shown;
         limit.disclosure.problem = problem.unwrap_or(default_problem);
         limit.disclosure.status = status.or(default_status);
+        limit.leasing = limit.leasing.or(leasing);
     }
     let says = |name: &&str| fields.get(name).is_some();
     if fields.understood && !["limit", "limits", "shed", "tiers", "overrides", "preset"].iter().any(says) {
@@ -187,7 +191,7 @@ const MOST_LIMITS: usize = 16;
 
 fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Option<String>, RuleLimit)> {
     let (mut name, mut of_cost, mut reserve, mut settled) = (None, default_cost.clone(), None, None);
-    let mut is_shown = true;
+    let (mut is_shown, mut leasing) = (true, None);
     let limit = if let Value::Map(_) = node.value {
         let fields = reader.fields(node, "a limit", &LIMIT)?;
         name = fields.get("name").and_then(|node| limit_name(reader, node));
@@ -205,6 +209,10 @@ fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Opt
             settled = Some(settle::read(reader, node, &limit)?);
             reserve = reserve.or(Some(settle::DEFAULT_RESERVE));
         }
+        if let Some(node) = fields.get("lease") {
+            leasing = Some(lease::read(reader, node)?);
+            lease::warn_if_vain(reader, node, leasing, &limit, reserve);
+        }
         limit
     } else {
         reader.limit(node)?
@@ -214,7 +222,7 @@ fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Opt
     let unit = if settled.is_some() { QuotaUnit::Other } else { of_cost.unit() };
     let disclosure = Disclosure { is_shown, unit, ..Disclosure::DEFAULT };
     let id = RuleId::new("");
-    Some((name, RuleLimit { id, limit, cost: of_cost, reserve, settle: settled, share: None, disclosure }))
+    Some((name, RuleLimit { id, limit, cost: of_cost, reserve, settle: settled, share: None, leasing, disclosure }))
 }
 
 fn limit_name(reader: &mut Reader<'_>, node: &Node) -> Option<String> {

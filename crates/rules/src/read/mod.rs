@@ -4,6 +4,7 @@ pub(super) mod conditions;
 pub(super) mod cost;
 pub(super) mod failure;
 pub(super) mod keys;
+pub(super) mod lease;
 pub(super) mod limits;
 mod long_form;
 mod overrides;
@@ -43,7 +44,7 @@ pub(super) struct Mention {
 }
 
 pub(crate) const FILE: [&str; 3] = ["include", "tiers", "rules"];
-pub(crate) const RULE: [&str; 21] = [
+pub(crate) const RULE: [&str; 22] = [
     "id",
     "preset",
     "match",
@@ -59,6 +60,7 @@ pub(crate) const RULE: [&str; 21] = [
     "mode",
     "on_store_failure",
     "store_deadline",
+    "lease",
     "priority",
     "replaces",
     "stop",

@@ -57,6 +57,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str) -> Option<[
             reserve: None,
             settle: None,
             share: None,
+            leasing: None,
             disclosure,
         }])
     };

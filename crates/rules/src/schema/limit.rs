@@ -58,6 +58,8 @@ pub(super) struct SpelledOut {
     reserve: Span,
     /// The place in the response that has the real cost: one place, several to add up, or places with a cost for each unit.
     settle: Settle,
+    /// Whether the nodes of a fleet lease this limit, if that differs from the rule.
+    lease: Lease,
     /// The limit in its short notation; or, with `algorithm`, the number that a window admits.
     limit: Text,
     /// The algorithm. A token bucket, if left out.
@@ -81,6 +83,36 @@ pub(super) struct SpelledOut {
     /// The time in which `limit` is allowed: another name for `window`.
     per: Span,
 }
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+pub(super) enum Lease {
+    Word(LeaseWord),
+    Terms(LeaseTerms),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+pub(super) enum LeaseWord {
+    /// Nodes lease the keys that are busy. The default.
+    Auto,
+    /// The store decides every request.
+    Off,
+}
+
+/// The terms on which nodes lease keys that are busy.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, transform = optional, extend("minProperties" = 1))]
+pub(super) struct LeaseTerms {
+    /// The most that one node holds of a key, as a share of the limit from `1%` to `50%`.
+    at_most: LeaseShare,
+    /// The longest time between two renewals, from `20ms` to `200ms`.
+    every: Span,
+}
+
+#[derive(JsonSchema)]
+#[schemars(transparent, inline)]
+pub(super) struct LeaseShare(#[schemars(regex(pattern = r"^([1-9]|[1-4][0-9]|50) *%$"))] String);
 
 #[derive(JsonSchema)]
 #[schemars(rename_all = "kebab-case")]

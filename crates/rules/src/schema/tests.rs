@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::schema;
-use crate::read::{self, conditions, cost, failure, keys, limits, shed};
+use crate::read::{self, conditions, cost, failure, keys, lease, limits, shed};
 use crate::{RuleSet, presets, tiers};
 
 fn whole() -> Value {
@@ -53,6 +53,7 @@ fn the_schema_has_the_fields_that_the_reader_knows() {
         ("Shed", &shed::SHED),
         ("CostBy", &cost::COST),
         ("BoundedPolicy", &failure::ON_STORE_FAILURE),
+        ("LeaseTerms", &lease::LEASE),
     ] {
         assert_eq!(properties(name), set(known.iter().copied()), "{name}");
     }
@@ -63,7 +64,7 @@ fn every_map_with_fields_is_held_against_the_reader() {
     let whole = whole();
     let definitions = whole["definitions"].as_object().unwrap();
     let with_fields = definitions.iter().filter(|(_, definition)| definition.get("properties").is_some());
-    assert_eq!(with_fields.count(), 12, "a new map needs a line in the test above");
+    assert_eq!(with_fields.count(), 13, "a new map needs a line in the test above");
 }
 
 #[test]
@@ -73,6 +74,7 @@ fn the_schema_has_the_words_that_the_reader_knows() {
     assert_eq!(words("OnMissingKey"), set(read::ON_MISSING_KEY.map(|(name, _)| name)));
     assert_eq!(words("OnRepeatedKey"), set(read::ON_REPEATED_KEY.map(|(name, _)| name)));
     assert_eq!(words("FailurePolicy"), set(failure::FAILURE_POLICIES.map(|(name, _)| name)));
+    assert_eq!(words("LeaseWord"), set(lease::LEASINGS.map(|(name, _)| name)));
     assert_eq!(words("Problem"), set(limits::PROBLEMS.map(|(name, _)| name)));
     assert_eq!(words("Preset"), set(presets::PRESETS.map(|(name, _)| name)));
     assert_eq!(words("KeyWord"), set(keys::PARTS.into_iter().filter(|part| !part.contains(':'))));
@@ -118,7 +120,7 @@ fn everything_that_can_be_written_is_described() {
     }
 }
 
-const GOOD: [&str; 10] = [
+const GOOD: [&str; 11] = [
     "rules:\n",
     "tiers: { default: free }",
     "rules: [{ id: a, limit: 20/s burst 50 }]",
@@ -192,9 +194,18 @@ rules:
     "rules: [{ id: a, shed: { slots: 1_000, ttl: 30s, critical: 100%, high: 90 %, low: '0%' }, status: 529 }]",
     "rules: [{ id: a, limit: shaper 10/s queue 50, cost: hits, on_store_failure: deny, replaces: [] }]",
     "rules: [{ id: a, key: [address, { address: { ipv6: 48 } }], limit: 5/s, cost: 3, mode: off }]",
+    "
+rules:
+  - { id: direct, limit: 1000/s, lease: off }
+  - id: leased
+    lease: auto
+    limits:
+      - { name: second, limit: 1000/s, lease: { at_most: 10%, every: 100ms } }
+      - { name: day, limit: fixed 1_000_000/day, lease: { at_most: 1% } }
+",
 ];
 
-const BAD: [&str; 39] = [
+const BAD: [&str; 43] = [
     "{}",
     "[]",
     "rule: []",
@@ -234,4 +245,8 @@ const BAD: [&str; 39] = [
     "rules: [{ id: a, shed: { slots: 5, high: 101% } }]",
     "rules: [{ id: a, shed: { slots: 5, urgent: 10% } }]",
     "rules: [{ id: a, shed: { slots: 5 }, limit: 5/s }]",
+    "rules: [{ id: a, limit: 5/s, lease: on }]",
+    "rules: [{ id: a, limit: 5/s, lease: { at_most: 60% } }]",
+    "rules: [{ id: a, limit: 5/s, lease: { at_most: 10 } }]",
+    "rules: [{ id: a, limit: 5/s, lease: {} }]",
 ];

@@ -1,11 +1,12 @@
 //! `limit`, `limits`, `cost` and `reserve`: what a rule takes, and from what.
 
 use tidegate_core::disclosure::DenialStatus;
+use tidegate_core::lease::Leasing;
 use tidegate_core::time::MAX_EXACT;
 use tidegate_core::{Charge, Micros};
 use tidegate_rules::{Request, SettleSource};
 
-use crate::support::{charges, get, rule};
+use crate::support::{charges, get, mistakes, rule};
 
 #[test]
 fn the_short_form_is_the_notation() {
@@ -278,4 +279,39 @@ fn a_rule_says_for_how_long_the_store_is_waited_for() {
     };
     assert_eq!(deadline(""), None);
     assert_eq!(deadline(", store_deadline: 50ms"), Some(Micros::from_millis(50)));
+}
+
+#[test]
+fn a_rule_says_how_its_limits_are_leased_and_a_limit_says_otherwise() {
+    let leasings = |rest: &str| -> Vec<Leasing> {
+        let rules = rule(rest);
+        rules.matching(&get("/")).charges().map(|charge| charge.leasing).collect()
+    };
+    let of_limit = |lease: &str| leasings(&format!("limit: {{ limit: 1000/s, lease: {lease} }}"))[0];
+    assert_eq!(leasings("limits: [1000/s, 5000/min]"), [Leasing::AUTO; 2]);
+    assert_eq!(leasings("limits: [1000/s, 5000/min], lease: off"), [Leasing::OFF; 2]);
+    assert_eq!(
+        leasings("limits: [1000/s, { name: m, limit: 5000/min, lease: auto }], lease: off"),
+        [Leasing::OFF, Leasing::AUTO]
+    );
+    assert_eq!(leasings("preset: reads, key: global, lease: off"), [Leasing::OFF]);
+    assert_eq!(of_limit("{ at_most: 10%, every: 100ms }"), Leasing::within(10, 100).unwrap());
+    assert_eq!(of_limit("{ at_most: 1% }"), Leasing::within(1, 200).unwrap());
+    assert_eq!(of_limit("{ every: 20ms }"), Leasing::within(50, 20).unwrap());
+}
+
+#[test]
+fn terms_of_leases_that_cannot_be_are_refused() {
+    let wrong = |lease: &str| mistakes(&format!("rules: [{{ id: r, limit: 1000/s, lease: {lease} }}]"));
+    for (lease, expected) in [
+        ("{ at_most: 60% }", "1:50 [60%] `at_most` cannot be `60%`; write a share of the limit from `1%` to `50%`"),
+        ("{ at_most: 10 }", "1:50 [10] `at_most` cannot be `10`; write a share of the limit from `1%` to `50%`"),
+        ("{ at_most: 0% }", "1:50 [0%] `at_most` cannot be `0%`; write a share of the limit from `1%` to `50%`"),
+        ("{ every: 1s }", "1:48 [1s] `every` cannot be 1s; write `20ms` to `200ms`, in whole milliseconds"),
+        ("{ every: 5ms }", "1:48 [5ms] `every` cannot be 5ms; write `20ms` to `200ms`, in whole milliseconds"),
+        ("{}", "1:39 [{] `lease` is an empty map; write `auto`, `off` or `{ at_most: 10%, every: 100ms }`"),
+    ] {
+        assert_eq!(wrong(lease), [expected]);
+    }
+    assert_eq!(wrong("on").len(), 1);
 }

@@ -99,3 +99,13 @@ fn many_doubts_neither_become_a_mistake_nor_hide_one() {
         assert_eq!(told.iter().filter(|line| !line.starts_with("warning: ")).count(), 1, "{mistake}");
     }
 }
+
+#[test]
+fn terms_of_a_lease_on_what_cannot_be_leased_are_doubtful() {
+    let doubt = |limit: &str| doubts(&format!("rules: [{{ id: r, limit: {{ {limit} }} }}]")).len();
+    assert_eq!(doubt("limit: log 100/s, lease: auto"), 1);
+    assert_eq!(doubt("limit: 1000/s burst 10, lease: { at_most: 10% }"), 1);
+    assert_eq!(doubt("limit: 1000/s, reserve: 1min, lease: auto"), 1);
+    assert_eq!(doubt("limit: log 100/s, lease: off"), 0);
+    assert_eq!(doubt("limit: 1000/s, lease: auto"), 0);
+}

@@ -334,6 +334,12 @@ fn limit_line(limit: &ShownLimit) -> String {
     if limit.cost > limit.capacity {
         line.push_str(&format!(": always denied, since it holds {} at most", limit.capacity));
     }
+    match limit.lease.as_deref() {
+        // The default, and limits that are never leased anyway.
+        None | Some("auto") => {}
+        Some("off") => line.push_str(", never leased"),
+        Some(terms) => line.push_str(&format!(", leased {terms}")),
+    }
     if !limit.show {
         line.push_str(", not shown to clients");
     }

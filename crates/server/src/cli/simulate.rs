@@ -11,7 +11,7 @@ use serde::Serialize;
 use tidegate_core::{Limit, Micros, NotationError};
 use tidegate_lab::accuracy::{Judgement, Promise, Table};
 use tidegate_lab::expect::{Expectation, expect};
-use tidegate_lab::simulate::{Simulation, Totals};
+use tidegate_lab::simulate::{Fleet, FleetTotals, Simulation, Totals};
 use tidegate_lab::traffic::{START, Trace, Traffic};
 
 use super::replay::span;
@@ -23,6 +23,7 @@ Examples:
   tidegate simulate 'sliding 100/min' 'log 100/min' --traffic 'boundary 100 every 1min' --for 1h --accuracy
   tidegate simulate '10/s' --traffic 'poisson 2000/s clients 500 zipf 1.1' --for 1day --seed 7
   tidegate simulate 'shaper 10/s queue 50' --trace arrivals.csv
+  tidegate simulate '10000/s' --traffic 'poisson 15000/s' --fleet 20 --for 30s
 
 Traffic:
   steady 20/s                     evenly spaced
@@ -65,6 +66,10 @@ pub(super) struct Args {
     /// Time that each request holds its slots under a concurrency limit. Default: until the lease expires.
     #[arg(long, value_name = "SPAN", value_parser = span)]
     holding: Option<Micros>,
+
+    /// Also simulate a fleet of so many nodes that share each limit through Redis, with leases. Arrivals are spread at random.
+    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    fleet: Option<u16>,
 
     /// Also compare each limit with an exact log of its admissions.
     #[arg(long)]
@@ -127,6 +132,8 @@ struct SimulatedRun {
     expected: Expectation,
     #[serde(skip_serializing_if = "Option::is_none")]
     accuracy: Option<SimulatedLimit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fleet: Option<FleetTotals>,
 }
 
 #[derive(Serialize)]
@@ -147,7 +154,13 @@ fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<SimulatedRun>
     if args.accuracy {
         tables.extend(args.limits.iter().map(|limit| Table::new(std::slice::from_ref(limit), limit)));
     }
+    let fleet = |limit: &Limit, nodes: u16| Fleet::new(*limit, usize::from(nodes), args.seed);
+    let mut fleets: Vec<Fleet> = Vec::new();
+    if let Some(nodes) = args.fleet {
+        fleets.extend(args.limits.iter().map(|limit| fleet(limit, nodes)));
+    }
     simulation.run(traffic.arrivals_from(START, length, args.seed), |simulation, arrival| {
+        fleets.iter_mut().for_each(|fleet| fleet.take(arrival));
         tables.iter_mut().flatten().for_each(|table| table.take(arrival));
         if simulation.totals().first().is_some_and(|totals| totals.arrivals.is_multiple_of(1 << 16)) {
             bar.set_position(arrival.at.since(START).get());
@@ -167,6 +180,7 @@ fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<SimulatedRun>
         totals: *totals,
         expected: expect(traffic, limit, START, length, args.holding),
         accuracy: judged(number),
+        fleet: fleets.get(number).map(Fleet::totals),
     })
     .collect()
 }
@@ -187,13 +201,13 @@ fn print(out: &mut impl Write, report: &SimulateReport) -> io::Result<()> {
     let length = Micros::new(report.micros);
     writeln!(out, "{} for {length}, seed {}\n", report.traffic, report.seed)?;
     for run in &report.limits {
-        print_run(out, run)?;
+        print_run(out, run, length)?;
     }
     Ok(())
 }
 
-fn print_run(out: &mut impl Write, run: &SimulatedRun) -> io::Result<()> {
-    let SimulatedRun { limit, totals, expected, accuracy } = run;
+fn print_run(out: &mut impl Write, run: &SimulatedRun, length: Micros) -> io::Result<()> {
+    let SimulatedRun { limit, totals, expected, accuracy, fleet } = run;
     let (found, thought) = ("simulated", "estimate");
     writeln!(out, "{STRONG}{limit}{STRONG:#}")?;
     writeln!(out, "{FAINT}{:18}{found:>14}{thought:>14}{FAINT:#}", "")?;
@@ -225,5 +239,25 @@ fn print_run(out: &mut impl Write, run: &SimulatedRun) -> io::Result<()> {
         line("wrongly denied", wrongly_denied.to_string(), String::new())?;
         line("wrong", format!("{:.4} %", judged.judgement.wrong() * 100.0), String::new())?;
     }
+    if let Some(fleet) = fleet {
+        print_fleet(out, fleet, length)?;
+    }
     writeln!(out)
+}
+
+fn print_fleet(out: &mut impl Write, fleet: &FleetTotals, length: Micros) -> io::Result<()> {
+    let FleetTotals { nodes, arrivals, admitted_cost, ideal_cost, excess_cost, calls, renewals, acceptance } = fleet;
+    let seconds = (length.get() as f64 / 1e6).max(1e-6);
+    let of_ideal = 100.0 * *admitted_cost as f64 / (*ideal_cost).max(1) as f64;
+    let nodes = if *nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+    writeln!(out, "  {FAINT}{nodes} with leases{FAINT:#}")?;
+    let mut line = |what: &str, value: String| writeln!(out, "  {what:<16}{value:>14}");
+    line("store calls/s", format!("{:.1}", *calls as f64 / seconds))?;
+    line("renewals/s", format!("{:.1}", *renewals as f64 / seconds))?;
+    line("requests a call", format!("{:.1}", *arrivals as f64 / (*calls).max(1) as f64))?;
+    line("admitted cost", admitted_cost.to_string())?;
+    line("of the ideal", format!("{of_ideal:.1} %"))?;
+    line("above the limit", excess_cost.to_string())?;
+    line("least of a node", format!("{:.1} %", acceptance.0 * 100.0))?;
+    line("most of a node", format!("{:.1} %", acceptance.1 * 100.0))
 }

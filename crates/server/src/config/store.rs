@@ -31,6 +31,8 @@ pub enum StoreSettings {
         prefix: String,
         /// Whether published rules and modes are followed.
         follow: bool,
+        /// Whether busy keys are leased.
+        leases: bool,
         /// The servers as they may be shown.
         shown: String,
     },
@@ -44,8 +46,9 @@ impl StoreSettings {
     pub fn open(&self) -> Result<AnyStore, SettingsError> {
         match self {
             StoreSettings::Memory { keys } => Ok(MemoryStore::with_clock_and_cap(SystemClock::new(), *keys).into()),
-            StoreSettings::Redis { settings, names, .. } => {
-                Ok(RedisStore::open((**settings).clone())?.with_names(names.clone()).into())
+            StoreSettings::Redis { settings, names, leases, .. } => {
+                let store = RedisStore::open((**settings).clone())?.with_names(names.clone());
+                Ok(if *leases { store.into() } else { AnyStore::without_leases(store) })
             }
         }
     }
@@ -121,6 +124,7 @@ impl ConfigReader<'_> {
             Ok((Names::new(value).map_err(wrong)?, value.to_owned()))
         });
         let follow = self.value("store.redis.follow", flag);
+        let leases = self.value("store.redis.leases", flag);
         let deadline = self.value("store.redis.deadline", span(MS, Duration::from_secs(60)));
         let connect_time = self.value("store.redis.connect_time", span(MS, Duration::from_secs(60)));
         self.log_in(&mut settings);
@@ -137,7 +141,7 @@ impl ConfigReader<'_> {
             .map(|found| found.values.iter().map(|url| found.setting.shown(url)).collect::<Vec<_>>().join(", "));
         let (names, prefix) = names?;
         let (settings, shown) = (Box::new(settings), shown.unwrap_or_default());
-        Some(StoreSettings::Redis { settings, names, prefix, follow: follow?, shown })
+        Some(StoreSettings::Redis { settings, names, prefix, follow: follow?, leases: leases?, shown })
     }
 
     fn servers(&mut self, kind: StoreKind) -> Option<Settings> {

@@ -584,6 +584,12 @@ fn rest() -> Vec<Setting> {
             "Apply rules and modes that are published for the fleet in Redis.",
         ),
         Setting::new(
+            "store.redis.leases",
+            &["true"],
+            "Lease keys that are busy, so that most of their requests are decided without a call to Redis. All nodes together \
+             still admit no more than the limit.",
+        ),
+        Setting::new(
             "secrets.key",
             &[],
             "Key of the hashes that replace secrets: 32 hexadecimal digits, as printed by `openssl rand -hex 16`. \

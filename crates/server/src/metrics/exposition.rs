@@ -7,7 +7,7 @@ use tidegate_core::RuleId;
 use tidegate_core::memory::{MemoryStats, RuleUsage};
 use tidegate_redis::RedisStore;
 use tidegate_redis::link::BreakerState;
-use tidegate_redis::tier::Tier;
+use tidegate_redis::tier::{LeaseStats, Tier};
 use tidegate_rules::{Condition, Health, Mode};
 
 use super::descriptor_counts::DescriptorOutcome;
@@ -351,12 +351,16 @@ fn write_memory(stats: &MemoryStats, usage: &[RuleUsage], page: &mut Page) {
 
 fn write_redis(tier: &Tier<RedisStore>, page: &mut Page) {
     let stats = tier.stats();
+    let by_lease = stats.leases.map_or(0, |leases| leases.admitted + leases.denied);
     page.counter(
         "tier_requests",
-        "Requests by where they were decided: in Redis, or locally by a cached denial",
-        &[(&[("by", "redis")], stats.asked), (&[("by", "memory")], stats.spared)],
+        "Requests by where they were decided: in Redis, or locally by a cached denial or a lease",
+        &[(&[("by", "redis")], stats.asked), (&[("by", "memory")], stats.spared), (&[("by", "lease")], by_lease)],
     );
     page.gauge("tier_keys", "Keys with a cached denial", &[(&[], stats.keys as u64)]);
+    if let Some(leases) = stats.leases {
+        write_leases(&leases, page);
+    }
     let times = tier.behind().call_times();
     let mut buckets: Vec<(f64, u64)> = times.buckets.to_vec();
     if let Some(last) = buckets.last_mut() {
@@ -368,6 +372,28 @@ fn write_redis(tier: &Tier<RedisStore>, page: &mut Page) {
     let errors: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
     page.counter("redis_errors", "Calls to Redis that failed, by error code", &errors);
     write_servers(tier.behind(), page);
+}
+
+fn write_leases(leases: &LeaseStats, page: &mut Page) {
+    page.counter(
+        "lease_decisions",
+        "Requests decided by leases, by outcome",
+        &[(&[("outcome", "allowed")], leases.admitted), (&[("outcome", "denied")], leases.denied)],
+    );
+    page.counter("lease_calls", "Calls to Redis that renewed or returned leases", &[(&[], leases.calls)]);
+    let renewals: [(Labels<'_>, u64); 2] = [
+        (&[("result", "success")], leases.renewals.saturating_sub(leases.failed)),
+        (&[("result", "failure")], leases.failed),
+    ];
+    page.counter("lease_renewals", "Renewals and returns of leases, one for each key of a call, by result", &renewals);
+    page.counter("lease_cost_granted", "Costs that Redis granted to leases", &[(&[], leases.granted)]);
+    page.counter("lease_cost_returned", "Costs returned unspent", &[(&[], leases.returned)]);
+    page.counter("lease_cost_ended", "Costs of leases that ended unspent; they count as spent", &[(&[], leases.ended)]);
+    let help = "Time in which a limit was used up and this node had spent its share, in milliseconds, over all keys";
+    page.counter("lease_short_milliseconds", help, &[(&[], leases.short.as_millis_ceil())]);
+    page.gauge("lease_keys", "Keys that are leased or observed", &[(&[], leases.keys as u64)]);
+    page.gauge("lease_keys_held", "Keys that this node holds a lease of", &[(&[], leases.leased as u64)]);
+    page.gauge("lease_cost_held", "Unspent costs of the leases that this node holds", &[(&[], leases.outstanding)]);
 }
 
 fn write_servers(store: &RedisStore, page: &mut Page) {

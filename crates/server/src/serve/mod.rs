@@ -342,6 +342,8 @@ impl Server {
         if let Some(following) = self.following.take() {
             let _ = tokio::time::timeout(HOUSEKEEPING, following.stop()).await;
         }
+        // Other nodes can use at once what this one has leased.
+        let _ = tokio::time::timeout(HOUSEKEEPING, self.engine.limiter().store().return_leases()).await;
         // Reports admissions during an outage to the store, if it is available again.
         let _ = tokio::time::timeout(HOUSEKEEPING, self.engine.limiter().report_local()).await;
         let (traces, access_log) = (self.engine.traces().clone(), self.access_log.take());

@@ -171,7 +171,7 @@ fn describe_holding<A: Hash>(node: &Node, now: u64, age: &impl Fn(Option<Generat
         // Tokens that have ended are dropped before anything else happens.
         return 0.hash(into);
     }
-    let tokens = node.holding.cell.all_tokens();
+    let tokens = node.holding.cell.unspent();
     let used = account.generation.map(|_| account.base + account.used - tokens.min(account.base + account.used));
     (tokens, used, left, age(account.generation)).hash(into);
     let Some(sent) = account.sent else { return };

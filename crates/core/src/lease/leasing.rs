@@ -1,0 +1,69 @@
+//! The choice of a rule whether and how a limit is leased.
+
+use crate::time::Micros;
+
+/// Whether and how the nodes of a fleet lease a limit.
+///
+/// Two bytes, because every charge carries one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Leasing {
+    /// The most that one node holds, in percent of the limit. 0 switches leases off.
+    percent: u8,
+    /// The longest time between two renewals, in milliseconds.
+    millis: u8,
+}
+
+impl Leasing {
+    /// Keys are leased that are busy enough, on the terms that suit the limit.
+    pub const AUTO: Leasing = Leasing { percent: Leasing::MOST_PERCENT, millis: Leasing::LONGEST_MILLIS };
+    /// Every request is decided by the store.
+    pub const OFF: Leasing = Leasing { percent: 0, ..Leasing::AUTO };
+    /// The largest share of a limit that a node can hold, in percent.
+    pub const MOST_PERCENT: u8 = 50;
+    /// The shortest time between two renewals, in milliseconds.
+    pub const SHORTEST_MILLIS: u8 = 20;
+    /// The longest time between two renewals, in milliseconds.
+    pub const LONGEST_MILLIS: u8 = 200;
+
+    /// Leases of which a node holds at most `percent` of the limit, and renews them every `millis` milliseconds or more often.
+    /// `None` if there are no leases on such terms.
+    ///
+    /// ```
+    /// use tidegate_core::lease::Leasing;
+    ///
+    /// assert_eq!(Leasing::within(50, 200), Some(Leasing::AUTO));
+    /// assert_eq!(Leasing::within(51, 200), None);
+    /// ```
+    #[must_use]
+    pub const fn within(percent: u8, millis: u8) -> Option<Leasing> {
+        let is_possible = percent >= 1
+            && percent <= Leasing::MOST_PERCENT
+            && millis >= Leasing::SHORTEST_MILLIS
+            && millis <= Leasing::LONGEST_MILLIS;
+        if is_possible { Some(Leasing { percent, millis }) } else { None }
+    }
+
+    /// Whether the limit is never leased.
+    #[must_use]
+    pub const fn is_off(self) -> bool {
+        self.percent == 0
+    }
+
+    /// The most that one node holds, in percent of the limit.
+    #[must_use]
+    pub const fn percent(self) -> u8 {
+        self.percent
+    }
+
+    /// The longest time between two renewals.
+    #[must_use]
+    pub const fn every(self) -> Micros {
+        Micros::from_millis(self.millis as u64)
+    }
+}
+
+impl Default for Leasing {
+    fn default() -> Leasing {
+        Leasing::AUTO
+    }
+}

@@ -1,0 +1,71 @@
+//! Counters of leases.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate_core::Micros;
+
+/// Counters of a node's leases. Tokens are the unit of costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseStats {
+    /// Requests that were admitted without a call to the store.
+    pub admitted: u64,
+    /// Requests that were denied because tokens were scarce and this node had used its share.
+    pub denied: u64,
+    /// Calls to the store for renewals, each for any number of keys.
+    pub calls: u64,
+    /// Renewals, one for each key of a call.
+    pub renewals: u64,
+    /// Renewals that failed.
+    pub failed: u64,
+    /// Tokens granted.
+    pub granted: u64,
+    /// Tokens returned unspent.
+    pub returned: u64,
+    /// Tokens that ended unspent. They count as spent.
+    pub ended: u64,
+    /// The sum over all keys of the time in which tokens were scarce.
+    pub short: Micros,
+    /// Keys in the table: those leased, and those whose demand is measured.
+    pub keys: usize,
+    /// Keys of which this node holds tokens.
+    pub leased: usize,
+    /// The tokens that this node holds.
+    pub outstanding: u64,
+}
+
+#[derive(Default)]
+pub(in crate::tier) struct Counters {
+    pub(in crate::tier) admitted: AtomicU64,
+    pub(in crate::tier) denied: AtomicU64,
+    pub(super) calls: AtomicU64,
+    pub(super) renewals: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) granted: AtomicU64,
+    pub(super) returned: AtomicU64,
+    pub(super) ended: AtomicU64,
+    pub(super) short: AtomicU64,
+}
+
+impl Counters {
+    /// The counters, without the numbers of the present.
+    pub(super) fn stats(&self) -> LeaseStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LeaseStats {
+            admitted: get(&self.admitted),
+            denied: get(&self.denied),
+            calls: get(&self.calls),
+            renewals: get(&self.renewals),
+            failed: get(&self.failed),
+            granted: get(&self.granted),
+            returned: get(&self.returned),
+            ended: get(&self.ended),
+            short: Micros::new(get(&self.short)),
+            ..LeaseStats::default()
+        }
+    }
+}
+
+/// Adds to a counter.
+pub(in crate::tier) fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}

@@ -1,0 +1,152 @@
+//! Nodes with leases in front of one store in memory, in virtual time.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::contract::faulty::Faulty;
+use tidegate_core::lease::{Grants, LeaseRequest};
+use tidegate_core::store::{Adjustment, Answer, Decisions};
+use tidegate_core::{
+    Charge, Clock, Decision, Key, ManualClock, MemoryStore, Micros, NowOrLater, Question, Receipt, RuleId, Settlement,
+    Store, StoreError, Timestamp,
+};
+use tidegate_redis::tier::{LeaseSettings, LeaseStats, Settings, Tier};
+
+use crate::support::{finish, start};
+
+/// The store that all nodes share.
+#[derive(Clone)]
+pub(crate) struct Common(pub(crate) Arc<MemoryStore<ManualClock>>);
+
+impl Store for Common {
+    fn decide_into(
+        &self,
+        question: Question<'_>,
+        answer: &mut Answer,
+    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
+        NowOrLater::Later(async move { self.0.decide_into(question, answer) })
+    }
+
+    async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
+        Ok(self.0.settle(receipt, actual))
+    }
+
+    async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
+        Ok(self.0.renew(receipt))
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decisions, StoreError> {
+        Ok(self.0.peek(charges))
+    }
+
+    async fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Result<Decision, StoreError> {
+        Ok(self.0.adjust(charge, adjustment))
+    }
+
+    async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
+        Ok(self.0.reset(rule, key))
+    }
+
+    async fn lease(&self, requests: &[LeaseRequest<'_>]) -> Result<Grants, StoreError> {
+        Ok(self.0.lease(requests))
+    }
+}
+
+/// A clock that drifts against the store's by so many 65 536ths.
+#[derive(Clone)]
+pub(crate) struct Drifting {
+    clock: ManualClock,
+    drift: i64,
+}
+
+impl Clock for Drifting {
+    fn now(&self) -> Timestamp {
+        let since = self.clock.now().since(start().now()).get();
+        let rate = u128::from((65_536 + self.drift).unsigned_abs());
+        Timestamp::from_micros(u64::try_from(u128::from(since) * rate / 65_536).unwrap() + 1_000_000)
+    }
+}
+
+pub(crate) type Node = Tier<Faulty<Common>, Drifting>;
+
+pub(crate) struct Fleet {
+    pub(crate) clock: ManualClock,
+    pub(crate) store: Common,
+    pub(crate) nodes: Vec<Node>,
+}
+
+impl Fleet {
+    pub(crate) fn new(nodes: usize) -> Fleet {
+        Fleet::with_drifts(&vec![0; nodes])
+    }
+
+    pub(crate) fn with_drifts(drifts: &[i64]) -> Fleet {
+        let clock = start();
+        let store = Common(Arc::new(MemoryStore::with_clock(clock.clone())));
+        let nodes = drifts.iter().map(|&drift| node(&store, &clock, drift)).collect();
+        Fleet { clock, store, nodes }
+    }
+
+    /// A node crashes, and another one takes its place.
+    pub(crate) fn crash(&mut self, number: usize) {
+        self.nodes[number] = node(&self.store, &self.clock, 0);
+    }
+
+    /// Decides a request. Renewals are sent when something waits for them.
+    pub(crate) fn decide<'q>(&self, node: usize, question: impl Into<Question<'q>>) -> Result<Answer, StoreError> {
+        drive(&self.nodes[node], self.nodes[node].decide(question))
+    }
+
+    pub(crate) fn is_allowed(&self, node: usize, charge: Charge<'_>) -> bool {
+        self.decide(node, &[charge]).unwrap().is_allowed()
+    }
+
+    /// Lets so many milliseconds pass. The nodes do in the background what they have to.
+    pub(crate) fn wait(&self, millis: u64) {
+        for _ in 0..millis {
+            self.clock.advance(Micros::from_millis(1));
+            self.nodes.iter().for_each(|node| finish(node.renew_leases()));
+        }
+    }
+
+    /// Requests of `charge`, so many in each of so many milliseconds. Returns the number of those admitted.
+    pub(crate) fn load(&self, node: usize, charge: Charge<'_>, a_milli: u64, millis: u64) -> u64 {
+        let mut admitted = 0;
+        for _ in 0..millis {
+            self.wait(1);
+            admitted += (0..a_milli).filter(|_| self.is_allowed(node, charge)).count() as u64;
+        }
+        admitted
+    }
+
+    pub(crate) fn leases(&self, node: usize) -> LeaseStats {
+        self.nodes[node].stats().leases.unwrap()
+    }
+
+    /// The calls of a node to the store.
+    pub(crate) fn calls(&self, node: usize) -> u64 {
+        self.nodes[node].behind().questions()
+    }
+}
+
+fn node(store: &Common, clock: &ManualClock, drift: i64) -> Node {
+    let clock = Drifting { clock: clock.clone(), drift };
+    Tier::with_clock(Faulty::new(store.clone()), Settings::default(), clock)
+        .with_leases_by_hand(LeaseSettings::default())
+}
+
+/// Runs an operation of a tier to its end. Renewals are sent when it waits for them.
+pub(crate) fn drive<S: Store, C: Clock, A: IntoFuture>(tier: &Tier<S, C>, operation: A) -> A::Output {
+    let mut operation = pin!(operation.into_future());
+    let mut context = Context::from_waker(Waker::noop());
+    // Another thread may have the renewal in hand.
+    for _ in 0..100_000 {
+        if let Poll::Ready(result) = operation.as_mut().poll(&mut context) {
+            return result;
+        }
+        finish(tier.renew_leases());
+        std::thread::yield_now();
+    }
+    panic!("it waits for a renewal that nobody sends");
+}

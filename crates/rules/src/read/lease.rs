@@ -1,0 +1,73 @@
+//! `lease`: whether and how the nodes of a fleet lease a limit.
+
+use super::span_of;
+use crate::yaml::{Node, Reader, Value};
+use tidegate_core::lease::{Leasing, Terms};
+use tidegate_core::{Limit, Micros};
+
+pub(crate) const LEASE: [&str; 2] = ["at_most", "every"];
+
+pub(crate) const LEASINGS: [(&str, Leasing); 2] = [("auto", Leasing::AUTO), ("off", Leasing::OFF)];
+
+pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Leasing> {
+    if !matches!(node.value, Value::Map(_)) {
+        return reader.choice(node, "`lease`", &LEASINGS);
+    }
+    let fields = reader.fields(node, "`lease`", &LEASE)?;
+    let percent = match fields.get("at_most") {
+        Some(node) => percent(reader, node)?,
+        None => Leasing::MOST_PERCENT,
+    };
+    let millis = match fields.get("every") {
+        Some(node) => millis(reader, node)?,
+        None => Leasing::LONGEST_MILLIS,
+    };
+    if fields.map.is_empty() {
+        reader.error(node.at, "`lease` is an empty map", "write `auto`, `off` or `{ at_most: 10%, every: 100ms }`");
+        return None;
+    }
+    Leasing::within(percent, millis)
+}
+
+fn percent(reader: &mut Reader<'_>, node: &Node) -> Option<u8> {
+    let text = reader.text(node, "`at_most`")?;
+    let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
+    let percent = number.filter(|percent| (1..=Leasing::MOST_PERCENT).contains(percent));
+    if percent.is_none() {
+        let help = format!("write a share of the limit from `1%` to `{}%`", Leasing::MOST_PERCENT);
+        reader.error(node.at, format_args!("`at_most` cannot be `{text}`"), help);
+    }
+    percent
+}
+
+fn millis(reader: &mut Reader<'_>, node: &Node) -> Option<u8> {
+    let span = span_of(reader, node, "`every`")?;
+    let whole = (span.get() % 1_000 == 0).then_some(span.get() / 1_000).and_then(|millis| u8::try_from(millis).ok());
+    let millis = whole.filter(|millis| (Leasing::SHORTEST_MILLIS..=Leasing::LONGEST_MILLIS).contains(millis));
+    if millis.is_none() {
+        let help =
+            format!("write `{}ms` to `{}ms`, in whole milliseconds", Leasing::SHORTEST_MILLIS, Leasing::LONGEST_MILLIS);
+        reader.error(node.at, format_args!("`every` cannot be {span}"), help);
+    }
+    millis
+}
+
+/// Warns of a choice that changes nothing, because the limit cannot be leased.
+pub(super) fn warn_if_vain(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    leasing: Option<Leasing>,
+    limit: &Limit,
+    reserve: Option<Micros>,
+) {
+    let is_wanted = leasing.is_some_and(|leasing| !leasing.is_off());
+    if is_wanted && (reserve.is_some() || Terms::under(limit, Leasing::AUTO).is_none()) {
+        let problem = if reserve.is_some() {
+            "`lease` on a limit whose cost is reserved, which is never leased".to_owned()
+        } else {
+            format!("`lease` on `{limit}`, which is never leased")
+        };
+        let help = "remove it; buckets and windows of 40 a second or more are leased, or of 2000 or more at once";
+        reader.warning(node.at, problem, help);
+    }
+}
