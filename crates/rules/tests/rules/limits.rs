@@ -304,12 +304,12 @@ fn a_rule_says_how_its_limits_are_leased_and_a_limit_says_otherwise() {
 fn terms_of_leases_that_cannot_be_are_refused() {
     let wrong = |lease: &str| mistakes(&format!("rules: [{{ id: r, limit: 1000/s, lease: {lease} }}]"));
     for (lease, expected) in [
-        ("{ at_most: 60% }", "1:50 [60%] `at_most` cannot be `60%`; write a share of the limit from `1%` to `50%`"),
-        ("{ at_most: 10 }", "1:50 [10] `at_most` cannot be `10`; write a share of the limit from `1%` to `50%`"),
-        ("{ at_most: 0% }", "1:50 [0%] `at_most` cannot be `0%`; write a share of the limit from `1%` to `50%`"),
-        ("{ every: 1s }", "1:48 [1s] `every` cannot be 1s; write `20ms` to `200ms`, in whole milliseconds"),
-        ("{ every: 5ms }", "1:48 [5ms] `every` cannot be 5ms; write `20ms` to `200ms`, in whole milliseconds"),
-        ("{}", "1:39 [{] `lease` is an empty map; write `auto`, `off` or `{ at_most: 10%, every: 100ms }`"),
+        ("{ at_most: 60% }", "1:51 [60%] `at_most` cannot be `60%`; write a share of the limit from `1%` to `50%`"),
+        ("{ at_most: 10 }", "1:51 [10] `at_most` cannot be `10`; write a share of the limit from `1%` to `50%`"),
+        ("{ at_most: 0% }", "1:51 [0%] `at_most` cannot be `0%`; write a share of the limit from `1%` to `50%`"),
+        ("{ every: 1s }", "1:49 [1s] `every` cannot be 1s; write `20ms` to `200ms`, in whole milliseconds"),
+        ("{ every: 5ms }", "1:49 [5ms] `every` cannot be 5ms; write `20ms` to `200ms`, in whole milliseconds"),
+        ("{}", "1:40 [{] `lease` is an empty map; write `auto`, `off` or `{ at_most: 10%, every: 100ms }`"),
     ] {
         assert_eq!(wrong(lease), [expected]);
     }

@@ -127,7 +127,7 @@ fn a_busy_key_costs_the_store_a_hundredth_of_its_requests() {
 #[test]
 fn a_fleet_that_wants_too_much_gets_nearly_all_there_is() {
     let outcome = run("10000/s burst 10000", &[1_000; 20], 6_000, None);
-    assert!(outcome.requests_a_call() >= 100 && outcome.percent_of_ideal() >= 98, "{outcome:?}");
+    assert!(outcome.requests_a_call() >= 100 && outcome.percent_of_ideal() >= 97, "{outcome:?}");
 }
 
 #[test]
