@@ -389,8 +389,8 @@ fn write_leases(leases: &LeaseStats, page: &mut Page) {
     page.counter("lease_cost_granted", "Costs that Redis granted to leases", &[(&[], leases.granted)]);
     page.counter("lease_cost_returned", "Costs returned unspent", &[(&[], leases.returned)]);
     page.counter("lease_cost_ended", "Costs of leases that ended unspent; they count as spent", &[(&[], leases.ended)]);
-    let help = "Time in which a limit was used up and this node had spent its share, in milliseconds, over all keys";
-    page.counter("lease_short_milliseconds", help, &[(&[], leases.short.as_millis_ceil())]);
+    let help = "Time in which a limit was used up and this node had spent its share, over all keys";
+    page.counter("lease_short_seconds", help, &[(&[], leases.short.get() as f64 / 1e6)]);
     page.gauge("lease_keys", "Keys that are leased or observed", &[(&[], leases.keys as u64)]);
     page.gauge("lease_keys_held", "Keys that this node holds a lease of", &[(&[], leases.leased as u64)]);
     page.gauge("lease_cost_held", "Unspent costs of the leases that this node holds", &[(&[], leases.outstanding)]);
