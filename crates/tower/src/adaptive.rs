@@ -1,7 +1,6 @@
 //! Adaptive concurrency: a limit on requests in flight that follows the service.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -13,7 +12,7 @@ use tidegate_rules::Priority;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::body::{BodyGuard, ResponseBody};
+use crate::permit_body::PermitBody;
 use crate::reduced_capacity::refusal;
 
 /// The shares of priorities, from low to critical, unless others are set.
@@ -117,7 +116,7 @@ impl<S, B, R> Service<Request<B>> for AdaptiveConcurrencyService<S>
 where
     S: Service<Request<B>, Response = Response<R>>,
 {
-    type Response = Response<ResponseBody<R>>;
+    type Response = Response<PermitBody<R>>;
     type Error = S::Error;
     type Future = AdaptiveConcurrencyFuture<S::Future>;
 
@@ -156,7 +155,7 @@ impl<F, R, E> Future for AdaptiveConcurrencyFuture<F>
 where
     F: Future<Output = Result<Response<R>, E>>,
 {
-    type Output = Result<Response<ResponseBody<R>>, E>;
+    type Output = Result<Response<PermitBody<R>>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
@@ -166,12 +165,10 @@ where
                 if let Some(permit) = &permit {
                     permit.record(sample_outcome(response.status()));
                 }
-                // In flight until the body has ended.
-                let hold = permit.map(|permit| Arc::new(permit) as _);
-                Poll::Ready(Ok(response.map(|body| ResponseBody::guarded(body, BodyGuard { meter: None, hold }))))
+                Poll::Ready(Ok(response.map(|body| PermitBody::served(body, permit))))
             }
             FutureProjection::Refused { response } => match response.take() {
-                Some(response) => Poll::Ready(Ok(response.map(ResponseBody::refusal))),
+                Some(response) => Poll::Ready(Ok(response.map(PermitBody::refusal))),
                 None => Poll::Pending,
             },
         }
