@@ -112,7 +112,7 @@ impl PriorityShedLayer {
             return true;
         }
         let class = request_priority(&head.method, &head.extensions) as usize;
-        let is_full = self.limit.as_ref().is_some_and(AdaptiveConcurrency::is_full);
+        let is_full = self.limit.as_ref().is_some_and(AdaptiveConcurrency::is_overloaded);
         let ClientHash(client) = ClientHash::of_request(&head.extensions);
         self.shedder.admits(class, client, is_full) || self.is_shadow
     }

@@ -1,7 +1,7 @@
 //! Enforcement of an adaptive limit.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use super::window::WindowSums;
@@ -24,6 +24,8 @@ struct Shared<C> {
     clock: C,
     controller: Mutex<LimitController>,
     limit: AtomicU32,
+    /// Whether the limit is lowered for a measurement.
+    is_probing: AtomicBool,
     in_flight: AtomicU32,
     classes: Box<[Class]>,
     window: WindowSums,
@@ -76,6 +78,7 @@ impl<C: Clock> AdaptiveConcurrency<C> {
         let classes = shares.iter().map(|share| Class { share: share.clamp(0.0, 1.0), in_flight: AtomicU32::new(0) });
         AdaptiveConcurrency(Arc::new(Shared {
             limit: AtomicU32::new(controller.limit()),
+            is_probing: AtomicBool::new(controller.is_probing()),
             controller: Mutex::new(controller),
             in_flight: AtomicU32::new(0),
             classes: classes.collect(),
@@ -135,6 +138,13 @@ impl<C: Clock> AdaptiveConcurrency<C> {
     pub fn is_full(&self) -> bool {
         self.in_flight() >= self.limit()
     }
+
+    /// Whether the server has as many requests as it can take. That the limit is reached while it is lowered for a
+    /// [measurement](super::LoadProbe) says nothing about the server.
+    #[must_use]
+    pub fn is_overloaded(&self) -> bool {
+        self.is_full() && !self.0.is_probing.load(Ordering::Relaxed)
+    }
 }
 
 /// Counts one more, up to a bound. Returns the number with this one.
@@ -157,6 +167,7 @@ impl<C: Clock> Shared<C> {
         };
         if let Some(sample) = self.window.close(now) {
             self.limit.store(controller.update(&sample), Ordering::Relaxed);
+            self.is_probing.store(controller.is_probing(), Ordering::Relaxed);
         }
     }
 }

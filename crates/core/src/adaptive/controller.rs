@@ -43,6 +43,16 @@ impl LimitController {
         }
     }
 
+    /// Whether the limit is lowered at present, to measure the server without a queue.
+    #[must_use]
+    pub fn is_probing(&self) -> bool {
+        match self {
+            LimitController::Aimd(_) => false,
+            LimitController::Vegas(vegas) => vegas.is_probing(),
+            LimitController::Gradient2(gradient) => gradient.is_probing(),
+        }
+    }
+
     /// Follows a sample, and returns the limit after it.
     pub fn update(&mut self, sample: &Sample) -> u32 {
         match self {

@@ -60,6 +60,12 @@ impl Gradient2 {
         LimitRange::whole(if self.probe.is_active() { self.limit / 2.0 } else { self.limit })
     }
 
+    /// Whether the limit is lowered at present, to measure the server without a queue.
+    #[must_use]
+    pub fn is_probing(&self) -> bool {
+        self.probe.is_active()
+    }
+
     /// Follows a sample.
     pub fn update(&mut self, sample: &Sample) {
         let short = sample.micros().max(1.0);

@@ -51,6 +51,12 @@ impl Vegas {
         LimitRange::whole(if self.probe.is_active() { self.limit / 2.0 } else { self.limit })
     }
 
+    /// Whether the limit is lowered at present, to measure the server without a queue.
+    #[must_use]
+    pub fn is_probing(&self) -> bool {
+        self.probe.is_active()
+    }
+
     /// Follows a sample.
     pub fn update(&mut self, sample: &Sample) {
         let round_trip = sample.micros();

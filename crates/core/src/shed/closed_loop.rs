@@ -98,7 +98,7 @@ impl Model {
         let class = class.unwrap_or(CLASSES - 1);
         sums.arrived[class] += 1;
         let client = (self.random() * 1e6) as u64;
-        let is_full = self.limit.as_ref().is_some_and(AdaptiveConcurrency::is_full);
+        let is_full = self.limit.as_ref().is_some_and(AdaptiveConcurrency::is_overloaded);
         if self.shedder.as_ref().is_some_and(|shedder| !shedder.admits(class, client, is_full)) {
             return;
         }
@@ -216,6 +216,18 @@ fn a_server_at_a_load_that_it_can_bear_sheds_next_to_nothing() {
         let sums = model.run(120, 0.7, &MIX);
         assert!(sums.served().iter().all(|served| *served >= 0.97), "{limit}: {:?}", sums.served());
     }
+}
+
+#[test]
+fn a_limit_that_is_lowered_for_a_measurement_is_no_overload() {
+    // Twelve workers are busy on average: at half of the limit, there is too little room for them.
+    let mut model = Model::new(20, Some("gradient2 20..20"), true);
+    let mut sheds = false;
+    for _ in 0..600 {
+        model.run(1, 0.6, &MIX);
+        sheds |= model.shedder.as_ref().is_some_and(|shedder| shedder.threshold() > 64);
+    }
+    assert!(!sheds, "half of the low requests were shed");
 }
 
 #[test]

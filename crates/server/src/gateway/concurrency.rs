@@ -59,6 +59,10 @@ impl UpstreamConcurrency {
         self.limit.is_full()
     }
 
+    pub(super) fn is_overloaded(&self) -> bool {
+        self.limit.is_overloaded()
+    }
+
     /// The limit, for metrics.
     pub(super) const fn limit(&self) -> &AdaptiveConcurrency {
         &self.limit

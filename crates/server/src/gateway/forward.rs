@@ -309,7 +309,7 @@ impl Forwarder {
         let mut priority = Some(request_priority(&head.method, &head.extensions));
         if let Some(shedding) = &group.shedding {
             priority = priority.filter(|_| !shedding.is_exempt(head));
-            if priority.is_some_and(|priority| !shedding.admits(head, priority, group.is_full())) {
+            if priority.is_some_and(|priority| !shedding.admits(head, priority, group.is_overloaded())) {
                 return Err(ExchangeError::Failed { why: Failure::Shed, is_unseen: true });
             }
         }

@@ -122,6 +122,11 @@ impl Upstream {
         self.concurrency.as_ref().is_some_and(UpstreamConcurrency::is_full)
     }
 
+    /// Whether the same is so, and not only because the limit is lowered for a measurement.
+    pub(super) fn is_overloaded(&self) -> bool {
+        self.concurrency.as_ref().is_some_and(UpstreamConcurrency::is_overloaded)
+    }
+
     /// A connection: one that is there already, unless a new one is wanted.
     pub(super) async fn transport(&self, wants_new: bool) -> Result<Transport, ConnectError> {
         if !wants_new && let Some(transport) = self.idle_transport() {

@@ -33,9 +33,10 @@ impl UpstreamGroup {
         UpstreamGroup { upstreams, budget, counts, shedding, turn: AtomicUsize::new(0) }
     }
 
-    /// Whether no address can take more requests than it has.
-    pub(super) fn is_full(&self) -> bool {
-        self.upstreams.iter().all(|upstream| upstream.is_full() || upstream.health.is_down())
+    /// Whether no address that is well can take more requests than it has. If none is well, that is no overload.
+    pub(super) fn is_overloaded(&self) -> bool {
+        let mut well = self.upstreams.iter().filter(|upstream| !upstream.health.is_down()).peekable();
+        well.peek().is_some() && well.all(|upstream| upstream.is_overloaded())
     }
 
     /// The address with the fewest requests in flight, of those that are well and were not tried yet. If there is none,
