@@ -138,3 +138,19 @@ async fn envoy_asks_and_obeys() {
     assert!(head.starts_with("http/1.1 429"), "{head}");
     assert_eq!(head.matches("x-ratelimit-limit:").count(), 1, "{head}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_envoy_of_the_compose_file_counts_clients_by_their_address() {
+    let served = Served::new(include_str!("../../../../deploy/compose/rules.yaml")).await;
+    let config = include_str!("../../../../deploy/compose/envoy.yaml")
+        .replace("address: tidegate", "address: 127.0.0.1")
+        .replace("timeout: 0.1s", "timeout: 60s");
+    let envoy = Envoy::start(&config, served.address, served.address).await;
+    let mut remaining = Vec::new();
+    for _ in 0..3 {
+        let (status, _, left) = curl(envoy.port, "alice").await;
+        assert_eq!(status, 200);
+        remaining.push(left.parse::<u32>().unwrap());
+    }
+    assert!(remaining.iter().all(|left| *left < 20), "they are counted: {remaining:?}");
+}

@@ -15,6 +15,7 @@ mod browsers;
 mod config;
 mod connections;
 mod decisions;
+mod deploy;
 mod life;
 mod logging;
 mod memory;
